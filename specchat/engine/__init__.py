@@ -1,0 +1,1 @@
+"""Tokens in, steps out. Knows torch; knows no text, no files, no screen."""

@@ -1,0 +1,62 @@
+"""What a drafter is: something that guesses, and that is told what became of its guesses.
+
+The seam of the engine. The loop knows nothing of any drafter but this; a drafter knows nothing of the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from specchat.engine.tree import DraftTree
+from specchat.engine.verify import Prefix, Sampler
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a drafter may look at when it guesses."""
+
+    tokens: list[int]  # the text so far; the last token is the root of the tree. Not to be changed
+    sampler: Sampler
+    budget: int  # most guesses worth verifying in one pass
+    prefix: Prefix | None = None  # what the sampler's rules remember of the text
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the target made of a tree. A prompt is an outcome too: a chain accepted whole."""
+
+    tree: DraftTree
+    path: list[int]  # nodes kept, root first
+    picks: list[int]  # the target's token after every node [N]; of a prompt, the text itself
+    position: int  # of the root in the text
+    features: Tensor | None = None  # tapped hidden states of the last nodes kept [<= len(path), taps * D]
+    logits: Tensor | None = None  # at every node [N, V]; a prompt has none
+    mine: bool = False  # whether the drafter that is told had made this tree
+
+    @property
+    def tokens(self) -> list[int]:
+        """What became sure: the accepted guesses, then the target's own token."""
+        return [self.tree.tokens[node] for node in self.path[1:]] + [self.picks[self.path[-1]]]
+
+
+class Drafter:
+    """Guesses what comes next. It can make decoding faster, never different.
+
+    This base class is plain decoding. `observe` reaches every drafter of a session, also those that were not asked,
+    so it only stores; catching up happens in `propose`, where it is part of the price.
+    """
+
+    name = "plain"
+    taps: tuple[int, ...] = ()  # hidden states it wants: k is the residual stream after k layers, -1 the final norm
+
+    def propose(self, context: Context) -> DraftTree:
+        """Guess what follows the text, at most `budget` nodes. Here: nothing."""
+        return DraftTree(context.tokens[-1])
+
+    def observe(self, outcome: Outcome) -> None:
+        """The target has spoken; remember what will help."""
+
+    def forget(self, length: int) -> None:
+        """The text was cut back to its first `length` tokens."""

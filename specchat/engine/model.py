@@ -1,0 +1,161 @@
+"""One pass over a tree: what the engine asks of a model, and the adapter that fits any transformers causal LM.
+
+Knows tensors and positions; knows no drafter and no text. Other ways to run a pass implement the same `Model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.passes import Pass, PassShape
+from specchat.engine.tree import DraftTree
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+FINAL = -1  # the tap after the final norm; tap k is the residual stream after k layers
+TAIL = 2048  # features of so many last tokens of a prompt are kept
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the network says at every node."""
+
+    logits: Tensor  # [N, V]
+    features: Tensor | None  # [N, taps * D]: the tapped hidden states side by side
+
+
+class Model(Protocol):
+    """A causal language model that scores every node of a tree in one pass."""
+
+    vocabulary: int  # columns of the logits
+    window: int  # longest text it was made for, in tokens
+    chunk: int  # tokens of a prompt that it reads in one pass
+    widest: int  # most nodes in one pass
+    takes_trees: bool  # else chains only
+    pool: KVPool  # where its keys and values live
+    bytes: int  # what its weights take
+
+    def forward(self, tree: DraftTree, cache: KVCache) -> Output:
+        """Score every node. Their keys and values stay in the cache, uncommitted."""
+        ...
+
+    def read(self, tokens: list[int], cache: KVCache) -> Output:
+        """Take in at most `chunk` tokens of a prompt and commit them; logits of the last one only."""
+        ...
+
+    def tap(self, taps: tuple[int, ...]) -> None:
+        """From now on, every output carries these hidden states."""
+        ...
+
+
+class TransformersModel:
+    """Any decoder-only model of transformers with attention layers, over our own cache.
+
+    Masks are explicit: a node sees the sure text and its own ancestors, and in a sliding layer only what lies within
+    the window by *position*; rows of a tree are not in the order of their positions.
+    """
+
+    def __init__(self, network: PreTrainedModel, window: int | None = None, shape: PassShape | None = None) -> None:
+        self.network: Any = network.eval()  # transformers' own types change from family to family
+        self.shape = shape or PassShape()
+        config: Any = network.config.get_text_config()
+        self.window = longest_text(window, getattr(config, "max_position_embeddings", None))
+        self.vocabulary = int(self.network.get_output_embeddings().weight.shape[0])
+        self.chunk, self.widest, self.takes_trees = self.shape.chunk, self.shape.widest, not self.shape.exact
+        self.pool = KVPool(layout_of(network))
+        self.bytes = sum(weight.numel() * weight.element_size() for weight in network.parameters())
+        self.taps: tuple[int, ...] = ()
+        self._caught: dict[int, Tensor] = {}
+        self._hooks: list[Any] = []
+        kinds = set[str](getattr(config, "layer_types", None) or ())
+        sliding = getattr(config, "sliding_window", None)
+        self._kinds = tuple(sorted(kinds)) if "sliding_attention" in kinds else ()
+        self._sliding = int(sliding) if sliding and (self._kinds or not kinds) else None
+        self._adds_mask = config._attn_implementation == "eager"  # noqa: SLF001 - else a mask is bool
+
+    def tap(self, taps: tuple[int, ...]) -> None:
+        """From now on, every output carries these hidden states."""
+        for hook in self._hooks:
+            hook.remove()
+        decoder = self.network.get_decoder()
+        layers = [decoder.embed_tokens, *decoder.layers]
+        places = {tap: decoder.norm if tap == FINAL else layers[tap] for tap in taps}
+        self.taps, self._caught = taps, {}
+        self._hooks = [module.register_forward_hook(self._catcher(tap)) for tap, module in places.items()]
+
+    def forward(self, tree: DraftTree, cache: KVCache) -> Output:
+        """Score every node of the tree in one pass. [N, V]"""
+        output = self._run(self.shape.of_tree(tree, cache), cache)
+        return Output(output.logits[: len(tree)], output.features[: len(tree)] if output.features is not None else None)
+
+    def read(self, tokens: list[int], cache: KVCache) -> Output:
+        """Take in a chunk of a prompt and commit it. Logits [1, V], features [len(tokens), taps * D]"""
+        output = self._run(self.shape.of_chunk(tokens, cache), cache, last_only=True)
+        cache.commit(list(range(len(tokens))))
+        return output
+
+    @torch.inference_mode()
+    def _run(self, nodes: Pass, cache: KVCache, last_only: bool = False) -> Output:
+        device = self.network.device
+        out = self.network(
+            input_ids=torch.tensor([nodes.tokens], device=device),
+            position_ids=nodes.positions.to(device)[None],
+            attention_mask=self._masks(nodes),
+            past_key_values=_as_past(cache, len(self.pool.layout.shapes), nodes.width),
+            use_cache=True,
+            logits_to_keep=1 if last_only else 0,
+        )
+        features = torch.cat([self._caught[tap] for tap in self.taps], dim=-1) if self.taps else None
+        return Output(out.logits[0], features)
+
+    def _masks(self, nodes: Pass) -> Tensor | dict[str, Tensor]:
+        """What each kind of layer sees. [1, 1, N, width]"""
+        if self._sliding is None:
+            return self._mask(nodes.sees)
+        near = nodes.near(self._sliding)
+        if not self._kinds:
+            return self._mask(near)
+        return {kind: self._mask(near if kind == "sliding_attention" else nodes.sees) for kind in self._kinds}
+
+    def _mask(self, sees: Tensor) -> Tensor:
+        mask = sees.to(self.network.device)[None, None]
+        if not self._adds_mask:
+            return mask
+        lowest = torch.finfo(self.network.dtype).min
+        return torch.zeros(mask.shape, dtype=self.network.dtype, device=mask.device).masked_fill_(~mask, lowest)
+
+    def _catcher(self, tap: int) -> Any:
+        def catch(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            hidden = output[0] if isinstance(output, tuple) else output
+            self._caught[tap] = hidden[0]
+
+        return catch
+
+
+def longest_text(wanted: int | None, trained: int | None) -> int:
+    """The window of a model, in tokens: what is wanted, but never more than it was made for."""
+    return min(wanted or 2**20, trained or 2**20)
+
+
+def layout_of(network: PreTrainedModel) -> KVLayout:
+    """What a row of keys and values holds, found by asking the network itself with one token."""
+    from transformers import DynamicCache
+
+    probe: Any = DynamicCache()
+    with torch.inference_mode():
+        network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=network.device), past_key_values=probe)
+    shapes = tuple((lay.keys.shape[1], lay.keys.shape[3], lay.values.shape[3]) for lay in probe.layers)
+    return KVLayout(shapes, probe.layers[0].keys.dtype, network.device)
+
+
+def _as_past(cache: KVCache, layers: int, width: int) -> Any:
+    """Our cache, as transformers wants to see it. Imported late: transformers takes seconds to import."""
+    from specchat.engine.past import Past
+
+    return Past(cache, layers, width)

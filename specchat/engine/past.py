@@ -1,0 +1,46 @@
+"""Our cache in the clothes of a transformers `Cache`: every layer writes its rows where we say.
+
+Only the transformers adapter needs it, and only this file imports transformers' cache classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from specchat.engine.cache import KVCache
+
+
+class Past(Cache):
+    """The text so far, for one pass."""
+
+    def __init__(self, cache: KVCache, layers: int, width: int) -> None:
+        super().__init__(layers=[PastLayer(cache, layer, width) for layer in range(layers)])
+
+
+class PastLayer(CacheLayerMixin):
+    """One layer of the text so far."""
+
+    is_sliding = False  # sliding layers keep all rows too; the mask applies the window, so that rollback is exact
+
+    def __init__(self, cache: KVCache, layer: int, width: int) -> None:
+        super().__init__()
+        self.cache, self.layer, self.width = cache, layer, width
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any) -> tuple[Tensor, Tensor]:
+        return self.cache.write(self.layer, key_states, value_states, self.width)
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: the rows are there."""
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.width, 0
+
+    def get_seq_length(self) -> int:
+        return self.cache.length
+
+    def get_max_length(self) -> int:
+        return self.cache.rows().rows

@@ -1,0 +1,86 @@
+"""The one shape that every drafter speaks: guesses that hang from the last sure token.
+
+A tree knows token ids and who guessed them. It knows no model, and no text but its own root.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+ROOT = 0
+
+
+class DraftTree:
+    """Guessed continuations of the text, parents before children.
+
+    Node 0 is the last token of the text itself, so it is always kept. A chain is a tree without forks; plain
+    decoding is a tree that is only its root. Every node carries its ancestors as the bits of an integer, so that
+    the attention mask of the whole tree is built in one call.
+    """
+
+    __slots__ = ("_bits", "_children", "depths", "is_chain", "parents", "sources", "tokens")
+
+    def __init__(self, root: int) -> None:
+        self.tokens = [root]
+        self.parents = [-1]
+        self.depths = [0]
+        self.sources = ["text"]  # who guessed each node
+        self.is_chain = True
+        self._bits = [1]
+        self._children: dict[tuple[int, int], int] = {}  # (parent, token) -> node
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, token: int, parent: int = ROOT, source: str = "") -> int:
+        """Guess `token` after node `parent`; an equal guess is found, not repeated."""
+        node = len(self.tokens)
+        found = self._children.setdefault((parent, token), node)
+        if found == node:
+            self.is_chain = self.is_chain and parent == node - 1
+            self.tokens.append(token)
+            self.parents.append(parent)
+            self.depths.append(self.depths[parent] + 1)
+            self.sources.append(source)
+            self._bits.append(self._bits[parent] | 1 << node)
+        return found
+
+    def add_chain(self, tokens: list[int], parent: int = ROOT, source: str = "") -> int:
+        """Guess `tokens` one after the other; returns the last node."""
+        for token in tokens:
+            parent = self.add(token, parent, source)
+        return parent
+
+    def child(self, node: int, token: int) -> int | None:
+        """The guess of `token` after `node`, if anybody made it."""
+        return self._children.get((node, token))
+
+    def path_to(self, node: int) -> list[int]:
+        """The guessed tokens from below the root down to `node`."""
+        tokens: list[int] = []
+        while node != ROOT:
+            tokens.append(self.tokens[node])
+            node = self.parents[node]
+        return tokens[::-1]
+
+    def first_chain(self, longest: int) -> DraftTree:
+        """The chain of first children, at most `longest` guesses: for targets that cannot take a tree."""
+        if self.is_chain and len(self) <= longest + 1:
+            return self
+        chain, node = DraftTree(self.tokens[ROOT]), ROOT
+        while len(chain) <= longest and (children := [n for n, p in enumerate(self.parents) if p == node]):
+            node = children[0]
+            chain.add(self.tokens[node], len(chain) - 1, self.sources[node])
+        return chain
+
+    def ancestors(self) -> Tensor:
+        """ancestors[i, j]: node i attends to node j, which is above it or itself. [N, N] bool"""
+        count = len(self)
+        if self.is_chain:
+            return torch.ones(count, count, dtype=torch.bool).tril_()
+        width = (count + 7) // 8
+        packed = np.frombuffer(b"".join(bits.to_bytes(width, "little") for bits in self._bits), np.uint8)
+        rows = np.unpackbits(packed.reshape(count, width), axis=1, count=count, bitorder="little")
+        return torch.from_numpy(rows.view(np.bool_))
