@@ -1,0 +1,63 @@
+"""A small model of the same family guesses ahead, with the dice that the target will meet.
+
+Speculative decoding as in Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318), with shared dice
+(arXiv 2408.07978). It has a cache of its own that lives through turns, and never sees a template: it is given the
+target's token ids.
+"""
+
+from __future__ import annotations
+
+from specchat.engine.cache import SCRATCH
+from specchat.engine.drafter import Context, Drafter
+from specchat.engine.model import Model
+from specchat.engine.tree import ROOT, DraftTree
+from specchat.engine.verify import Rows
+from specchat.errors import CacheError
+
+
+class DraftModel(Drafter):
+    """A small model guesses a chain; at T > 0 each link has a second-best sibling.
+
+    With shared dice the draft's second choice is often the target's first, so a sibling is worth its row; at T = 0
+    a longer chain is.
+    """
+
+    name = "draft"
+
+    def __init__(self, model: Model, guesses: int = 4) -> None:
+        self.model, self.guesses = model, guesses
+        self.cache = model.pool.open()
+
+    def propose(self, context: Context) -> DraftTree:
+        """A chain of `guesses` links, fewer when the budget is smaller or the text outgrows the draft's window."""
+        tree = DraftTree(context.tokens[-1])
+        children = 1 if context.sampler.temperature == 0 else 2
+        links = min(self.guesses, context.budget // children, self.model.window - len(context.tokens))
+        if links <= 0:
+            return tree
+        try:
+            with self.model.pool.seated(self.cache, len(context.tokens) + SCRATCH):
+                self._grow(tree, context, links, children)
+        except CacheError:  # no room for the draft's keys and values: the answer goes on without guesses
+            return DraftTree(context.tokens[-1])
+        self.cache.rollback(len(context.tokens) - 1)  # the guesses may be wrong: only sure tokens stay
+        return tree
+
+    def forget(self, length: int) -> None:
+        """The text was cut back to its first `length` tokens."""
+        self.cache.rollback(length)
+
+    def _grow(self, tree: DraftTree, context: Context, links: int, children: int) -> None:
+        unread, leaf = context.tokens[self.cache.length :], ROOT
+        while len(unread) > self.model.chunk:
+            self.model.read(unread[: self.model.chunk], self.cache)
+            unread = unread[self.model.chunk :]
+        for link in range(links):
+            logits = self.model.read(unread, self.cache).logits
+            path = tree.path_to(leaf) if context.sampler.looks_back else []
+            rows = Rows([len(context.tokens) - 1 + link], [path])
+            best = context.sampler.rank(logits, rows, context.prefix, count=children).ids[0].tolist()
+            parent, leaf = leaf, tree.add(best[0], leaf, self.name)
+            for token in best[1:]:
+                tree.add(token, parent, self.name)
+            unread = best[:1]

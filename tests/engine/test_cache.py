@@ -1,0 +1,150 @@
+"""Rows: committed, rolled back, handed out, parked."""
+
+import pytest
+import torch
+
+from specchat.engine.cache import KVCache, KVLayout, KVPool, Slot, bucket_of
+from specchat.errors import CacheError
+
+LAYOUT = KVLayout(((2, 3, 3), (2, 3, 5)), torch.float32, torch.device("cpu"))
+
+
+def rows_of(values: list[float], size: int) -> torch.Tensor:
+    return torch.tensor(values)[None, None, :, None].expand(1, 2, -1, size)
+
+
+def put(cache: KVCache, values: list[float]) -> None:
+    """Write one row per value in every layer, as a pass does."""
+    for layer, (_heads, key, value) in enumerate(LAYOUT.shapes):
+        cache.write(layer, rows_of(values, key), rows_of(values, value) + 100)
+
+
+def held(cache: KVCache) -> list[float]:
+    """What the sure rows hold; all layers must agree."""
+    keys = [layer[0][0, :, : cache.length, :] for layer in cache.rows().layers]
+    values = [layer[1][0, :, : cache.length, :] - 100 for layer in cache.rows().layers]
+    rows = [entry[0, :, 0].tolist() for entry in keys + values]
+    assert all(row == rows[0] for row in rows)
+    return rows[0]
+
+
+@pytest.fixture
+def pool() -> KVPool:
+    return KVPool(LAYOUT, slots=2)
+
+
+@pytest.fixture
+def cache_of_five(pool):
+    cache = pool.open()
+    with pool.seated(cache, 100):
+        put(cache, [0, 1, 2, 3, 4])
+        cache.commit([0, 1, 2, 3, 4])
+        yield cache
+
+
+def test_commit_keeps_the_path_and_closes_the_gaps(cache_of_five):
+    put(cache_of_five, [10, 11, 12])
+
+    cache_of_five.commit([0, 2])
+
+    assert held(cache_of_five) == [0, 1, 2, 3, 4, 10, 12]
+    assert cache_of_five.length == 7
+
+
+def test_a_long_scattered_path_keeps_its_order(cache_of_five):
+    put(cache_of_five, [float(10 + i) for i in range(8)])
+
+    cache_of_five.commit([0, 1, 3, 4, 7])
+
+    assert held(cache_of_five)[5:] == [10, 11, 13, 14, 17]
+
+
+def test_rollback_forgets_the_end_only(cache_of_five):
+    cache_of_five.rollback(3)
+    cache_of_five.rollback(9)
+
+    assert held(cache_of_five) == [0, 1, 2]
+
+
+def test_a_pass_sees_sure_rows_and_its_own(cache_of_five):
+    keys, _values = cache_of_five.write(0, rows_of([7, 8], 3), rows_of([7, 8], 3))
+
+    assert keys[0, 0, :, 0].tolist() == [0, 1, 2, 3, 4, 7, 8]
+
+
+@pytest.mark.parametrize(("rows", "bucket"), [(1, 1024), (1024, 1024), (1025, 2048), (5000, 8192)])
+def test_buckets_are_powers_of_two(rows, bucket):
+    assert bucket_of(rows) == bucket
+
+
+def test_a_row_costs_what_the_layout_says():
+    assert Slot(LAYOUT, 10).bytes == 10 * (2 * 6 + 2 * 8) * 4
+    assert sum(stack.numel() * 4 for stack in Slot(LAYOUT, 10).stacks.values()) == Slot(LAYOUT, 10).bytes
+
+
+def test_growth_keeps_the_rows(pool, cache_of_five):
+    pool._seats[cache_of_five].pins = 0  # the turn is over
+
+    with pool.seated(cache_of_five, 3000):
+        assert cache_of_five.rows().rows == 4096
+        assert held(cache_of_five) == [0, 1, 2, 3, 4]
+
+
+def filled(pool: KVPool, value: float) -> KVCache:
+    cache = pool.open()
+    with pool.seated(cache, 10):
+        put(cache, [value, value])
+        cache.commit([0, 1])
+    return cache
+
+
+def test_more_caches_than_slots_are_parked_and_come_back(pool):
+    caches = [filled(pool, float(value)) for value in range(4)]
+
+    assert [cache.slot is not None for cache in caches] == [False, False, True, True]
+    for value, cache in enumerate(caches):
+        with pool.seated(cache, 10):
+            assert held(cache) == [value, value]
+
+
+def test_without_host_memory_the_oldest_is_dropped_and_says_so():
+    pool = KVPool(LAYOUT, slots=1, host_bytes=0)
+    first = filled(pool, 1.0)
+
+    filled(pool, 2.0)
+
+    assert first.length == 0
+
+
+def test_a_cache_in_the_middle_of_a_turn_is_never_moved(pool):
+    first, second, third = pool.open(), pool.open(), pool.open()
+    with pool.seated(first, 10), pool.seated(second, 10):
+        assert not pool.can_seat
+        with pytest.raises(CacheError, match="busy"), pool.seated(third, 10):
+            pass
+    assert pool.can_seat
+
+
+def test_rows_beyond_the_budget_are_refused_with_the_numbers():
+    pool = KVPool(LAYOUT, budget_bytes=2000 * LAYOUT.bytes_per_row)
+
+    with pytest.raises(CacheError, match=r"limits\.context"), pool.seated(pool.open(), 3000):
+        pass
+
+
+def test_the_budget_parks_before_it_refuses():
+    pool = KVPool(LAYOUT, slots=4, budget_bytes=1024 * LAYOUT.bytes_per_row)
+    first = filled(pool, 1.0)
+
+    filled(pool, 2.0)
+
+    assert first.slot is None
+    assert pool.bytes <= 1024 * LAYOUT.bytes_per_row
+
+
+def test_a_closed_cache_gives_its_rows_back(pool):
+    cache = filled(pool, 1.0)
+
+    pool.close(cache)
+
+    assert pool.bytes == 0

@@ -1,0 +1,146 @@
+"""Law 1: a drafter can make decoding faster, never different."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import pytest
+import torch
+
+from specchat.drafters.combine import FirstOf
+from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.lookup import Lookup
+from specchat.engine.decode import Plan, Writing
+from specchat.engine.drafter import Drafter
+from specchat.engine.model import Model
+from specchat.engine.verify import Sampler
+from tests.cover import matrix
+from tests.tiny import SHAPES, Chaos, answer, network, small, target, write
+
+PROMPT = [7, 3, 9, 12, 7, 3, 9, 12, 40, 41, 42] * 3
+SECOND = [9, 9, 4, 40, 41]
+STOPS = frozenset(range(3, 90, 6))  # so many that most answers end inside a block
+
+SAMPLERS = {
+    "greedy": Sampler(),
+    "T1": Sampler(1.0, seed=1),
+    "T0.7-p0.9": Sampler(0.7, top_p=0.9, seed=2),
+    "k20": Sampler(1.0, top_k=20, seed=3),
+    "min-p": Sampler(1.0, min_p=0.05, seed=4),
+    "penalty": Sampler(repetition_penalty=1.3),
+    "T0.8-penalty": Sampler(0.8, repetition_penalty=1.3, seed=5),
+}
+DRAFTERS: dict[str, Callable[[str], Drafter]] = {
+    "chaos": lambda _shape: Chaos(3),
+    "lookup": lambda _shape: Lookup(),
+    "draft": lambda shape: DraftModel(small(shape)),
+    "self": lambda shape: DraftModel(target(shape)),
+    "lookup-else-draft": lambda shape: FirstOf(Lookup(), DraftModel(small(shape))),
+    "lookup-else-chaos": lambda _shape: FirstOf(Lookup(), Chaos(4)),
+}
+TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral"]
+PLANS = {
+    "open": frozenset[int](),
+    "stop": STOPS,
+}
+
+
+def two_turns(model: Model, drafter: Drafter, sampler: Sampler, stop: frozenset[int]) -> list[list[int]]:
+    """An answer, the text cut back into it, more text, and another answer."""
+    writing, texts = Writing(model, (drafter,)), list[list[int]]()
+    writing.revise(PROMPT)
+    write(writing, Plan(drafter, sampler, budget=8, limit=30, stop=stop))
+    texts.append(list(writing.tokens))
+    kept = len(PROMPT) + max((len(writing.tokens) - len(PROMPT)) // 2, 1)
+    writing.revise(writing.tokens[:kept] + SECOND)
+    write(writing, Plan(drafter, sampler, budget=8, limit=20, stop=stop))
+    texts.append(list(writing.tokens))
+    assert writing.cache.length == len(writing.tokens) - 1
+    return texts
+
+
+@lru_cache
+def plainly(shape: str, sampler: str, stop: str) -> list[list[int]]:
+    return two_turns(target(shape), Drafter(), SAMPLERS[sampler], PLANS[stop])
+
+
+@pytest.mark.parametrize(
+    ("shape", "drafter", "sampler", "stop"), matrix(TARGETS, list(DRAFTERS), list(SAMPLERS), list(PLANS))
+)
+def test_no_drafter_can_change_the_text(shape, drafter, sampler, stop):
+    texts = two_turns(target(shape), DRAFTERS[drafter](shape), SAMPLERS[sampler], PLANS[stop])
+
+    assert texts == plainly(shape, sampler, stop)
+
+
+@pytest.mark.parametrize(
+    ("shape", "drafter", "sampler"), matrix(["llama", "dense-qwen3"], list(DRAFTERS), list(SAMPLERS))
+)
+def test_exact_mode_keeps_the_text_in_bfloat16_too(shape, drafter, sampler):
+    def turns(made: Drafter) -> list[list[int]]:
+        return two_turns(target(shape, exact=True, dtype=torch.bfloat16), made, SAMPLERS[sampler], STOPS)
+
+    assert turns(DRAFTERS[drafter](shape)) == turns(Drafter())
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+@pytest.mark.parametrize("shape", TARGETS)
+def test_greedy_text_is_that_of_transformers(shape, penalty):
+    prompt = torch.tensor([PROMPT])
+    with torch.inference_mode():
+        theirs = network(shape.removeprefix("dense-")).generate(
+            prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=40,
+            repetition_penalty=penalty, eos_token_id=None,
+        )  # fmt: skip
+
+    ours = answer(target(shape), Lookup(), PROMPT, Sampler(repetition_penalty=penalty), limit=40)
+
+    assert ours == theirs[0, len(PROMPT) :].tolist()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_perfect_drafter_is_always_believed(sampler):
+    model, drafter = target("qwen3"), DraftModel(target("qwen3"), guesses=4)
+    writing = Writing(model, (drafter,))
+    writing.revise(PROMPT)
+
+    steps = write(writing, Plan(drafter, SAMPLERS[sampler], budget=8, limit=80))
+
+    assert all(step.accepted == max(step.tree.depths) for step in steps)
+    assert max(step.accepted for step in steps) == 4
+
+
+def test_a_cut_text_goes_on_as_a_fresh_one_does():
+    drafter = FirstOf(Lookup(), DraftModel(small()))
+    writing = Writing(target(), (drafter,))
+    writing.revise(PROMPT)
+    write(writing, Plan(drafter, Sampler(), budget=8, limit=30))
+
+    writing.cut(len(PROMPT) + 7)
+    kept = list(writing.tokens)
+    write(writing, Plan(drafter, Sampler(), budget=8, limit=30))
+
+    assert writing.tokens[len(kept) :] == answer(target(), Drafter(), kept, Sampler(), limit=30)
+
+
+def test_a_limit_inside_a_block_is_kept_to_the_token():
+    drafter = DraftModel(target(), guesses=4)
+    for limit in range(1, 12):
+        writing = Writing(target(), (drafter,))
+        writing.revise(PROMPT)
+        write(writing, Plan(drafter, Sampler(), budget=8, limit=limit))
+
+        assert len(writing.tokens) == len(PROMPT) + limit
+        assert writing.cache.length == len(writing.tokens) - 1
+
+
+def test_an_exact_target_is_never_given_a_tree():
+    drafter = Chaos(1)
+    writing = Writing(target(exact=True), (drafter,))
+    writing.revise(PROMPT)
+
+    steps = write(writing, Plan(drafter, Sampler(), budget=8, limit=30))
+
+    assert all(step.tree.is_chain for step in steps)
+    assert any(step.drafted for step in steps)

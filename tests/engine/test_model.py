@@ -1,0 +1,141 @@
+"""A pass over a tree: each node is scored as if its path were the text."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from specchat.engine.cache import KVCache
+from specchat.engine.model import FINAL, Model
+from specchat.engine.passes import PassShape
+from specchat.engine.tree import DraftTree
+from specchat.errors import ModelError
+from specchat.models.dense import is_dense, load_dense
+from tests.tiny import SHAPES, network, saved, target
+
+TEXT = list(range(5, 45))  # longer than the sliding windows
+TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral"]
+
+
+def branching() -> DraftTree:
+    tree = DraftTree(50)
+    tree.add_chain([60, 61, 62])
+    tree.add_chain([60, 71, 72, 73])
+    tree.add_chain([80, 61])
+    return tree
+
+
+def read(model: Model, tokens: list[int], cache: KVCache) -> None:
+    for start in range(0, len(tokens), model.chunk):
+        model.read(tokens[start : start + model.chunk], cache)
+
+
+def alone(shape: str, tokens: list[int]) -> torch.Tensor:
+    """Logits after `tokens`, by transformers with no cache. [V]"""
+    with torch.inference_mode():
+        return network(shape.removeprefix("dense-"))(input_ids=torch.tensor([tokens])).logits[0, -1]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("shape", TARGETS)
+def test_every_node_is_scored_as_if_its_path_were_the_text(shape, exact):
+    model, tree = target(shape, exact=exact), branching()
+    cache = model.pool.open()
+    with model.pool.seated(cache, 200):
+        read(model, TEXT, cache)
+        logits = model.forward(tree, cache).logits
+
+    assert logits.shape == (len(tree), model.vocabulary)
+    for node in range(len(tree)):
+        expected = alone(shape, [*TEXT, 50, *tree.path_to(node)])
+        assert torch.allclose(logits[node], expected, atol=2e-4), tree.path_to(node)
+
+
+@pytest.mark.parametrize("shape", TARGETS)
+def test_a_committed_path_is_as_good_as_having_read_it(shape):
+    model, tree = target(shape), branching()
+    cache = model.pool.open()
+    with model.pool.seated(cache, 200):
+        read(model, TEXT, cache)
+        model.forward(tree, cache)
+        cache.commit([0, 1, 4, 5])
+        logits = model.forward(DraftTree(90), cache).logits
+
+    assert torch.allclose(logits[0], alone(shape, [*TEXT, 50, 60, 71, 72, 90]), atol=2e-4)
+
+
+@pytest.mark.parametrize("shape", ["llama", "gemma3", "dense-llama", "dense-qwen3"])
+def test_taps_are_the_residual_stream_and_the_final_norm(shape):
+    model = target(shape)
+    model.tap((0, 2, 3, FINAL))
+    plain = network(shape.removeprefix("dense-"))
+    with torch.inference_mode():
+        states = plain(input_ids=torch.tensor([TEXT[:10]]), output_hidden_states=True).hidden_states
+
+    cache = model.pool.open()
+    with model.pool.seated(cache, 100):
+        features = model.read(TEXT[:10], cache).features
+
+    embedded, second, last, final = features.chunk(4, dim=-1)
+    assert torch.allclose(embedded, states[0][0], atol=1e-4)
+    assert torch.allclose(second, states[2][0], atol=1e-4)
+    assert torch.allclose(final, states[3][0], atol=1e-4)  # transformers gives the last one after the norm only
+    with torch.inference_mode():
+        assert torch.allclose(plain.get_decoder().norm(last), final, atol=1e-4)
+
+
+def test_no_taps_cost_nothing():
+    model = target("llama")
+    model.tap((1,))
+    model.tap(())
+    cache = model.pool.open()
+    with model.pool.seated(cache, 100):
+        assert model.read(TEXT[:5], cache).features is None
+
+
+ROPES = {
+    "default": {"rope_type": "default", "rope_theta": 5000.0},
+    "linear": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+    "llama3": {
+        "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rope", ROPES)
+def test_rope_scalings_are_those_of_transformers(rope, tmp_path):
+    import transformers
+
+    config = network("llama").config.to_dict() | {"rope_parameters": ROPES[rope], "num_hidden_layers": 2}
+    torch.manual_seed(0)
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).eval()
+    theirs.save_pretrained(tmp_path)
+    ours = load_dense(tmp_path, torch.float32, torch.device("cpu"), None, PassShape(chunk=64))
+
+    cache = ours.pool.open()
+    with ours.pool.seated(cache, 100), torch.inference_mode():
+        logits = ours.read(TEXT, cache).logits
+
+        assert torch.allclose(logits[0], theirs(input_ids=torch.tensor([TEXT])).logits[0, -1], atol=1e-4)
+
+
+def test_what_our_passes_do_not_compute_is_left_to_transformers():
+    config = json.loads((saved("llama") / "config.json").read_text())
+
+    assert is_dense(config)
+    assert not is_dense(config | {"model_type": "gemma2"})
+    assert not is_dense(config | {"hidden_act": "gelu"})
+    assert not is_dense(config | {"rope_parameters": {"rope_type": "yarn"}})
+    assert not is_dense(config | {"quantization_config": {"load_in_4bit": True}})
+
+
+def test_a_missing_tensor_is_named(tmp_path):
+    tensors = load_file(saved("llama") / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text((saved("llama") / "config.json").read_text())
+
+    with pytest.raises(ModelError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
+        load_dense(tmp_path, torch.float32, torch.device("cpu"), None, PassShape())

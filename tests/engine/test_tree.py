@@ -1,0 +1,69 @@
+"""The shape that drafters speak."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.engine.tree import ROOT, DraftTree
+
+
+def test_an_equal_guess_is_found_and_not_repeated():
+    tree = DraftTree(1)
+
+    first, again = tree.add(5), tree.add(5)
+
+    assert first == again == 1
+    assert len(tree) == 2
+
+
+def test_chains_share_their_beginning():
+    tree = DraftTree(1)
+    tree.add_chain([5, 6, 7])
+
+    tree.add_chain([5, 6, 8])
+
+    assert tree.tokens == [1, 5, 6, 7, 8]
+    assert tree.parents == [-1, 0, 1, 2, 2]
+    assert not tree.is_chain
+
+
+def test_path_to_a_node_leaves_the_root_out():
+    tree = DraftTree(1)
+    leaf = tree.add_chain([5, 6])
+
+    assert tree.path_to(leaf) == [5, 6]
+    assert tree.path_to(ROOT) == []
+
+
+def test_the_first_chain_follows_first_children():
+    tree = DraftTree(1)
+    tree.add_chain([5, 6, 7], source="a")
+    tree.add_chain([9, 9], source="b")
+
+    chain = tree.first_chain(longest=2)
+
+    assert chain.tokens == [1, 5, 6]
+    assert chain.sources == ["text", "a", "a"]
+    assert chain.is_chain
+
+
+def test_a_short_chain_is_its_own_first_chain():
+    tree = DraftTree(1)
+    tree.add_chain([5, 6])
+
+    assert tree.first_chain(longest=2) is tree
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 5)), max_size=90))
+def test_a_node_sees_itself_and_what_is_above_it(guesses):
+    tree = DraftTree(0)
+    for place, token in guesses:
+        tree.add(token, place % len(tree))
+
+    expected = torch.eye(len(tree), dtype=torch.bool)
+    for node, parent in enumerate(tree.parents[1:], start=1):
+        expected[node] |= expected[parent]
+
+    assert torch.equal(tree.ancestors(), expected)
+    assert tree.depths == [len(tree.path_to(node)) for node in range(len(tree))]
+    assert tree.is_chain == (tree.parents == list(range(-1, len(tree) - 1)))

@@ -1,0 +1,63 @@
+"""The same laws on a CUDA device."""
+
+import pytest
+import torch
+
+from specchat.drafters.combine import FirstOf
+from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.lookup import Lookup
+from specchat.engine.drafter import Drafter
+from specchat.engine.verify import Prefix, Rows, Sampler, gumbel
+from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
+from tests.tiny import Chaos, target
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+DRAFTERS = {
+    "chaos": lambda _shape: Chaos(3),
+    "lookup": lambda _shape: Lookup(),
+    "self": lambda shape: DraftModel(target(shape, device="cuda")),
+    "lookup-else-self": lambda shape: FirstOf(Lookup(), DraftModel(target(shape, device="cuda"))),
+}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("shape", ["llama", "gemma3", "dense-llama", "dense-qwen3", "dense-mistral"])
+def test_no_drafter_can_change_the_text(shape, drafter, sampler):
+    model = target(shape, device="cuda")
+
+    expected = two_turns(model, Drafter(), SAMPLERS[sampler], STOPS)
+
+    assert two_turns(model, DRAFTERS[drafter](shape), SAMPLERS[sampler], STOPS) == expected
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("shape", ["llama", "dense-qwen3"])
+def test_exact_mode_keeps_the_text_in_bfloat16_too(shape, drafter):
+    model = target(shape, exact=True, dtype=torch.bfloat16, device="cuda")
+
+    expected = two_turns(model, Drafter(), SAMPLERS["T1"], STOPS)
+
+    assert two_turns(model, DRAFTERS[drafter](shape), SAMPLERS["T1"], STOPS) == expected
+
+
+def test_the_dice_are_those_of_the_cpu():
+    ids = torch.arange(50_000)
+
+    here, there = gumbel(3, [1, 2, 99], ids), gumbel(3, [1, 2, 99], ids.cuda()).cpu()
+
+    assert torch.allclose(here, there, atol=1e-5)
+
+
+def test_picks_are_those_of_the_cpu():
+    torch.manual_seed(0)
+    logits, rows = torch.randn(40, 5000) * 2, Rows(list(range(40)), [[7]] * 40)
+    sampler = Sampler(0.8, top_k=100, top_p=0.9, min_p=0.01, repetition_penalty=1.2, seed=5)
+
+    here = sampler.pick(logits, rows, Prefix([1, 2, 3], 5000, logits.device))
+    there = sampler.pick(logits.cuda(), rows, Prefix([1, 2, 3], 5000, torch.device("cuda")))
+
+    assert here == there

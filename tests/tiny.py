@@ -1,0 +1,135 @@
+"""Tiny random networks of every shape that the engine must take, and the drafters that try to break it."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from specchat.engine.decode import Plan, Step, Writing
+from specchat.engine.drafter import Context, Drafter
+from specchat.engine.model import Model, TransformersModel
+from specchat.engine.passes import PassShape
+from specchat.engine.tree import DraftTree
+from specchat.engine.verify import Sampler
+from specchat.models.dense import load_dense
+
+VOCABULARY = 96
+SIZES = {
+    "vocab_size": VOCABULARY, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "pad_token_id": 0,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 4096,
+    "initializer_range": 0.25, "eos_token_id": 0,
+}  # fmt: skip
+_FOLDER = TemporaryDirectory(prefix="specchat-tiny-")
+SHAPES = {
+    "llama": ("Llama", {}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3": ("Qwen3", {}),
+    "mistral": ("Mistral", {"sliding_window": 24}),
+    "gemma2": ("Gemma2", {"sliding_window": 24, "query_pre_attn_scalar": 12}),
+    "gemma3": ("Gemma3Text", {"sliding_window": 24, "sliding_window_pattern": 2, "query_pre_attn_scalar": 12}),
+}
+
+
+@lru_cache
+def network(
+    shape: str, layers: int = 3, seed: int = 1, dtype: torch.dtype = torch.float32, vocabulary: int = VOCABULARY,
+    device: str = "cpu",
+) -> PreTrainedModel:  # fmt: skip
+    """A random network; the same one for the same arguments."""
+    family, extra = SHAPES[shape]
+    torch.manual_seed(seed)
+    sizes = {"num_hidden_layers": layers, "vocab_size": vocabulary}
+    config = getattr(transformers, f"{family}Config")(**(SIZES | sizes | extra))
+    head = "Gemma3" if family == "Gemma3Text" else family
+    return getattr(transformers, f"{head}ForCausalLM")(config).to(device, dtype).eval()
+
+
+def target(shape: str = "llama", exact: bool = False, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Model:
+    """An engine model of a random network; it reads prompts in small chunks, so that chunks matter.
+
+    `dense-llama` is the network of `llama` in our own passes.
+    """
+    passes = PassShape(chunk=16, widest=32, exact=exact)
+    if shape.startswith("dense-"):
+        return load_dense(saved(shape.removeprefix("dense-")), dtype, torch.device(device), None, passes)
+    return TransformersModel(network(shape, dtype=dtype, device=device), shape=passes)
+
+
+@lru_cache
+def saved(shape: str) -> Path:
+    """The folder of a random network, as a hub would hold it."""
+    folder = Path(_FOLDER.name, shape)
+    network(shape).save_pretrained(folder)
+    return folder
+
+
+def small(shape: str = "llama") -> Model:
+    """A smaller network with the same vocabulary, which seldom agrees with the target."""
+    return TransformersModel(network(shape.removeprefix("dense-"), layers=1, seed=2), shape=PassShape(chunk=16))
+
+
+class Chaos(Drafter):
+    """Guesses random trees. Whatever it does, the text must not change."""
+
+    name = "chaos"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+
+    def propose(self, context: Context) -> DraftTree:
+        """Up to `budget` random nodes under random parents, now and then with tokens of the text."""
+        tree = DraftTree(context.tokens[-1])
+        for _ in range(self.random.randint(0, context.budget)):
+            token = self.random.choice([self.random.randrange(VOCABULARY), self.random.choice(context.tokens)])
+            tree.add(token, self.random.randrange(len(tree)), self.name)
+        return tree
+
+
+def write(writing: Writing, plan: Plan) -> list[Step]:
+    """Read what is unread and decode one answer."""
+    with writing.target.pool.seated(writing.cache, writing.rows_for(plan.limit)):
+        for _known in writing.read():
+            pass
+        return list(writing.steps(plan))
+
+
+def answer(model: Model, drafter: Drafter, prompt: list[int], sampler: Sampler, limit: int = 40) -> list[int]:
+    """The tokens that follow a prompt."""
+    writing = Writing(model, (drafter,))
+    writing.revise(prompt)
+    write(writing, Plan(drafter, sampler, budget=8, limit=limit))
+    return writing.tokens[len(prompt) :]
+
+
+SPEAKING = 264  # 256 bytes, the control tokens, and padding rows
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@lru_cache
+def speaking(layers: int = 2, seed: int = 1) -> Path:
+    """The folder of a random network with a tokenizer of bytes, as a hub would hold it: `small` ones have 1 layer."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    folder = Path(_FOLDER.name, f"speaking-{layers}-{seed}")
+    network("llama", layers, seed, vocabulary=SPEAKING).save_pretrained(folder)
+    control = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
+    pieces = [*control, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    backend = Tokenizer(models.BPE({piece: index for index, piece in enumerate(pieces)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken(piece, special=True) for piece in control])
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {"eos_token": "<|end|>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0}))
+    return folder
