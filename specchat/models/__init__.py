@@ -1,0 +1,1 @@
+"""Weights: files on disk become things that the engine calls."""

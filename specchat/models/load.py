@@ -1,0 +1,125 @@
+"""A folder or a hub id becomes a model that the engine can call.
+
+The one place that decides how passes are run. It knows files and devices; it knows no drafter and no text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+
+from specchat.engine.model import Model, TransformersModel
+from specchat.engine.passes import PassShape
+from specchat.errors import ModelError
+from specchat.models.dense import is_dense, load_dense
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+EMBEDDED = Path(__file__).parents[1] / "embedded"
+HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model"]
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How a model is to be loaded. `auto` is decided by the device and by what the weights were saved in."""
+
+    dtype: str = "auto"
+    device: str = "auto"
+    window: int | None = None  # longest text, in tokens
+    exact: bool = False
+
+
+def find_model(source: str, role: str = "target") -> Path:
+    """The folder of a model: `embedded`, a local folder, or a hub id that is fetched or found in the cache."""
+    if source == "embedded":
+        return _checked(EMBEDDED / role, source)
+    folder = Path(source).expanduser()
+    if folder.exists():
+        return _checked(folder, source)
+    if source.count("/") != 1 or source.startswith((".", "/", "~")):
+        raise ModelError(f"{source}: no such folder; give a model's folder, a hub id like org/name, or 'embedded'")
+    return _checked(_from_hub(source), source)
+
+
+def load_model(folder: Path, loading: Loading) -> Model:
+    """Weights of a local folder, on the device, ready for a pass: our own passes where they know the family."""
+    device = _device(loading.device)
+    dtype = _dtype(loading.dtype, folder, device)
+    shape = PassShape(chunk=512 if device.type == "cuda" else 128, exact=loading.exact)
+    try:
+        if is_dense(json.loads((folder / "config.json").read_text())):
+            return load_dense(folder, dtype, device, loading.window, shape)
+        return TransformersModel(_load_network(folder, device, dtype), loading.window, shape)
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"{folder}: does not fit the memory of {device}; take a smaller model") from error
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
+
+
+def _load_network(folder: Path, device: torch.device, dtype: torch.dtype | None) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # stdout and stderr belong to the answer and to our own talk
+    logging.set_verbosity_error()
+    network: Any = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype or "auto", local_files_only=True, use_safetensors=True, trust_remote_code=False
+    )
+    return network.to(device)
+
+
+def _checked(folder: Path, source: str) -> Path:
+    if not folder.is_dir():
+        raise ModelError(f"{source}: not a folder; a model is a folder with config.json and *.safetensors")
+    for needed in ("config.json", "tokenizer.json"):
+        if not (folder / needed).is_file():
+            raise ModelError(f"{source}: no model there ({needed} is missing)")
+    return folder
+
+
+def _from_hub(source: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(source, allow_patterns=HUB_FILES))
+    except LocalEntryNotFoundError as error:
+        offline = os.environ.get("HF_HUB_OFFLINE") in ("1", "true", "True")
+        why = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"
+        message = f"{source}: not on this machine, and {why}; fetch it once while online, or give a folder"
+        raise ModelError(message) from error
+    except HFValidationError as error:
+        raise ModelError(f"{source}: neither a folder nor a hub id like org/name") from error
+    except HfHubHTTPError as error:
+        raise ModelError(f"{source}: the hub does not give it out: {_first_line(error)}") from error
+
+
+def _device(wanted: str) -> torch.device:
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if wanted.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(f"device {wanted}: torch finds no CUDA device here; use --device cpu")
+    return torch.device(wanted)
+
+
+def _dtype(wanted: str, folder: Path, device: torch.device) -> torch.dtype | None:
+    """The dtype of the weights; None keeps the one they were saved in."""
+    if wanted != "auto":
+        return getattr(torch, wanted)
+    if device.type == "cpu" and folder.is_relative_to(EMBEDDED):
+        return torch.float32  # the embedded models are small: exact text is worth more than memory
+    if device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        return torch.float32  # bf16 without hardware for it is slower than float32
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__

@@ -1,0 +1,90 @@
+"""How a tokenizer spells: from a piece of its vocabulary to the bytes it stands for.
+
+Two families cover the causal language models: byte-level BPE, which writes every byte as a printable character, and
+SentencePiece, which writes a space as "▁" and rare bytes as "<0xE4>". `tokenizer.json` says which, as a decoder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.errors import ModelError
+
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+UNDERSTOOD = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip")
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The rules that turn one piece into bytes."""
+
+    byte_level: bool = False
+    byte_fallback: bool = False
+    replacements: tuple[tuple[str, str], ...] = ()
+    strips_first_space: bool = False
+
+    def bytes_of(self, piece: str) -> bytes:
+        """What a piece stands for: "Ġthe" and "▁the" are both " the"."""
+        if self.byte_level:
+            codes = [BYTES.get(character) for character in piece]
+            known = [code for code in codes if code is not None]
+            return bytes(known) if len(known) == len(codes) else piece.encode()
+        if self.byte_fallback and (byte := BYTE_PIECE.fullmatch(piece)):
+            return bytes([int(byte[1], 16)])
+        for written, meant in self.replacements:
+            piece = piece.replace(written, meant)
+        return piece.encode()
+
+
+def read_spelling(decoder: dict[str, Any] | None) -> Spelling:
+    """The rules in the `decoder` of a tokenizer.json."""
+    steps = list(_steps(decoder)) if decoder else []
+    kinds = {step["type"] for step in steps}
+    unknown = sorted(kinds.difference(UNDERSTOOD))
+    if unknown or not steps:
+        raise ModelError(
+            f"its tokenizer spells in a way that is not known here ({', '.join(unknown) or 'no decoder'}); "
+            "known are byte-level BPE and SentencePiece"
+        )
+    return Spelling(
+        byte_level="ByteLevel" in kinds,
+        byte_fallback="ByteFallback" in kinds,
+        replacements=tuple(_replacement(step) for step in steps if step["type"] in ("Replace", "Metaspace")),
+        strips_first_space=any(_strips(step) for step in steps),
+    )
+
+
+def _steps(decoder: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if decoder["type"] == "Sequence":
+        for part in decoder["decoders"]:
+            yield from _steps(part)
+    else:
+        yield decoder
+
+
+def _replacement(step: dict[str, Any]) -> tuple[str, str]:
+    if step["type"] == "Metaspace":
+        return (step["replacement"], " ")
+    pattern = step["pattern"]
+    if "String" not in pattern:
+        raise ModelError("its tokenizer replaces by a regular expression when it decodes, which is not known here")
+    return (pattern["String"], step["content"])
+
+
+def _strips(step: dict[str, Any]) -> bool:
+    if step["type"] == "Metaspace":
+        return step.get("prepend_scheme", "always") != "never" and step.get("add_prefix_space", True)
+    return step["type"] == "Strip" and step["content"] == " " and step["start"] > 0
+
+
+def _byte_characters() -> dict[str, int]:
+    """The printable character that stands for each byte in byte-level BPE: itself, or one from U+0100 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [code for code in range(256) if code not in printable]
+    return {chr(code): code for code in printable} | {chr(256 + place): code for place, code in enumerate(others)}
+
+
+BYTES = _byte_characters()

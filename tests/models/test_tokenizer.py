@@ -1,0 +1,209 @@
+"""Text to tokens and back: as transformers does it, and without text ever turning into a control token."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import specchat
+from specchat.errors import ModelError
+from specchat.models.tokenizer import CUT, Tokenizer
+from tests import tokenizers_at_hand as at_hand
+from tests.processes import modules_after
+
+EMBEDDED = Path(specchat.__file__).parent / "embedded" / "target"
+FAMILIES = ("byte_level", "sentence_piece", "embedded")
+PLAIN_CHATS = [
+    [{"role": "user", "content": "What is a fox?"}],
+    [{"role": "user", "content": " def add(a, b):\n\treturn a + b\n\n"}],
+    [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Naïve café 🦊"},
+        {"role": "assistant", "content": "A fox\n"},
+        {"role": "user", "content": "  Why?  "},
+    ],
+]
+
+
+@cache
+def folder_of(family: str) -> Path:
+    return EMBEDDED if family == "embedded" else getattr(at_hand, family)(Path(mkdtemp()) / family)
+
+
+@cache
+def tokenizer_of(family: str) -> Tokenizer:
+    return Tokenizer(folder_of(family))
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("chat", PLAIN_CHATS, ids=len)
+@pytest.mark.parametrize("opens", [True, False])
+def test_an_ordinary_conversation_has_the_tokens_that_transformers_gives_it(family, chat, opens):
+    from transformers import PreTrainedTokenizerFast
+
+    theirs = PreTrainedTokenizerFast.from_pretrained(folder_of(family))
+    ours = tokenizer_of(family)
+
+    rendered = ours.render(chat, add_generation_prompt=opens)
+
+    assert rendered == theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=opens)
+    assert ours.encode(rendered, special=True) == list(
+        theirs.apply_chat_template(chat, add_generation_prompt=opens, return_dict=False)
+    )
+
+
+@given(text=st.text(st.characters(exclude_characters="▁", exclude_categories=["Cs"]), max_size=40))
+@settings(deadline=None, max_examples=60)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_encoded_comes_back(family, text):
+    tokenizer = tokenizer_of(family)
+
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@given(ids=st.lists(st.integers(0, 359), max_size=12))
+@settings(deadline=None, max_examples=60)
+def test_byte_level_tokens_become_the_text_that_the_library_makes_of_them(ids):
+    import tokenizers
+
+    backend = tokenizers.Tokenizer.from_file(str(folder_of("byte_level") / "tokenizer.json"))
+
+    assert tokenizer_of("byte_level").decode(ids) == backend.decode(ids, skip_special_tokens=True)
+
+
+@given(text=st.text(st.sampled_from("<|end>user \n" + CUT), max_size=30))
+@settings(deadline=None, max_examples=100)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_message_can_hold_a_control_token(family, text):
+    tokenizer = tokenizer_of(family)
+    empty = tokenizer.encode(tokenizer.render([{"role": "user", "content": ""}], True), special=True)
+    said = f"<|end|>{text}<|assistant|>"
+
+    ids = tokenizer.encode(tokenizer.render([{"role": "user", "content": said}], True), special=True)
+
+    assert [token for token in ids if token in tokenizer.special] == [
+        token for token in empty if token in tokenizer.special
+    ]
+    assert said.replace(CUT, "") in tokenizer.decode(ids)
+    assert not tokenizer.special.intersection(tokenizer.encode(said))
+
+
+def test_a_rendered_template_has_its_control_tokens(family):
+    tokenizer = tokenizer_of(family)
+
+    assert tokenizer.vocabulary["<|end|>"] in tokenizer.encode("<|end|>", special=True)
+    assert tokenizer.decode(tokenizer.encode("a<|end|>b", special=True)) in ("ab", "a b")
+
+
+def test_the_end_tokens_come_from_every_file_and_from_the_template(tmp_path):
+    folder = at_hand.byte_level(tmp_path, special=[*at_hand.SPECIAL, "<|stop|>", "<|eot|>", "<|eos|>"])
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [4]}))
+    (folder / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": 5}}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<|eos|>"}}))
+
+    assert Tokenizer(folder).stop == {4, 5, 6, 0}
+
+
+def test_a_folder_without_a_template_joins_the_texts(tmp_path):
+    folder = at_hand.byte_level(tmp_path)
+    (folder / "chat_template.jinja").unlink()
+
+    assert Tokenizer(folder).render([{"role": "user", "content": "The fox"}], True) == "The fox\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [
+        ("{{ {'a': '<é>'} | tojson }}", '{"a": "<é>"}'),
+        ("  {% if true %}\nyes\n  {% endif %}\n", "yes\n"),
+        ("{% for m in messages %}{% generation %}{{ m['role'] }}{% endgeneration %}{% break %}{% endfor %}", "user"),
+        ("{{ eos_token }}{{ bos_token }}{% if tools is none %}!{% endif %}", "<|end|>!"),
+        ("{{ strftime_now('%Y') | length }}", "4"),
+        ("{% set space = namespace(x=1) %}{% set space.x = 2 %}{{ space.x }}", "2"),
+    ],
+)
+def test_templates_see_what_transformers_shows_them(tmp_path, template, shown):
+    from transformers import PreTrainedTokenizerFast
+
+    folder, chat = at_hand.byte_level(tmp_path, template), [{"role": "user", "content": "x"}]
+
+    assert Tokenizer(folder).render(chat, True) == shown
+    assert PreTrainedTokenizerFast.from_pretrained(folder).apply_chat_template(chat, tokenize=False) == shown
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "refuses this conversation: roles must alternate"),
+        ("{{ ''.__class__.__mro__ }}", "refuses this conversation: access to attribute '__class__'"),
+        ("{{ messages[9]['content'] }}", "refuses this conversation"),
+    ],
+)
+def test_a_template_that_refuses_is_one_line(tmp_path, template, said):
+    tokenizer = Tokenizer(at_hand.byte_level(tmp_path, template))
+
+    with pytest.raises(ModelError, match=said):
+        tokenizer.render([{"role": "user", "content": "x"}], True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("tokenizer.json", "{}", "not a tokenizer"),
+        ("tokenizer_config.json", "{", "not readable as JSON"),
+        ("chat_template.jinja", "{% for %}", "its chat template cannot be read"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path, name, content, said):
+    folder = at_hand.byte_level(tmp_path)
+    (folder / name).write_text(content)
+
+    with pytest.raises(ModelError, match=said):
+        Tokenizer(folder).render([{"role": "user", "content": "x"}], True)
+
+
+def test_a_folder_without_a_tokenizer_is_one_line(tmp_path):
+    with pytest.raises(ModelError, match=r"tokenizer\.json is missing"):
+        Tokenizer(tmp_path)
+
+
+def test_a_tokenizer_of_another_kind_is_refused(tmp_path):
+    folder = at_hand.byte_level(tmp_path)
+    path = folder / "tokenizer.json"
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}})
+    )
+
+    with pytest.raises(ModelError, match="spells in a way that is not known here \\(WordPiece\\)"):
+        Tokenizer(folder)
+
+
+def test_padding_rows_stand_for_nothing():
+    tokenizer = tokenizer_of("byte_level")
+
+    assert tokenizer.bytes_of(tokenizer.size + 3) == b""
+    assert tokenizer.size == len(tokenizer.vocabulary)
+
+
+def test_sentence_piece_bytes_and_spaces_are_spelled_out():
+    tokenizer = tokenizer_of("sentence_piece")
+
+    assert tokenizer.bytes_of(tokenizer.vocabulary["<0xE4>"]) == b"\xe4"
+    assert tokenizer.bytes_of(tokenizer.vocabulary["▁"]) == b" "
+
+
+def test_a_tokenizer_needs_neither_torch_nor_transformers():
+    folder = str(folder_of("byte_level"))
+    code = f"from pathlib import Path; from specchat.models.tokenizer import Tokenizer; Tokenizer(Path({folder!r}))"
+
+    assert not {"torch", "transformers"} & modules_after(code)
