@@ -1,0 +1,43 @@
+"""What somebody asks for: a value, checked when it is made. Knows no model and no screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specchat.errors import UsageError
+
+MAX_ATTACHED_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A named text that travels with a request, usually a file."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question, and how it wants to be answered.
+
+    `max_tokens`, `seed` and `variant` override what the profile says when they are given.
+    """
+
+    text: str
+    files: tuple[Attachment, ...] = ()
+    max_tokens: int | None = None
+    seed: int | None = None
+    temperature: float | None = None
+    variant: str | None = None
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise UsageError("the prompt is empty; give a question as an argument or on standard input")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise UsageError(f"max_tokens must be at least 1, not {self.max_tokens}")
+        if self.temperature is not None and not 0 <= self.temperature <= 5:
+            raise UsageError(f"the temperature must lie between 0 and 5, not {self.temperature}")
+        if "" in self.stop:
+            raise UsageError("a stop string must not be empty")

@@ -1,0 +1,65 @@
+"""A session that plays a script: what a front end is tried with when no model is at hand.
+
+It answers every request with the next list of events, obeys a cancel as a real session does, and remembers what it was
+asked. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from threading import Event as Flag
+from typing import Self
+
+from specchat.chat.events import Committed, Event, Failed, Finished, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.request import Request
+
+SECONDS_A_PASS = 0.01
+
+
+class ScriptedSession(AbstractContextManager["ScriptedSession"]):
+    """Looks like a `Session`. When the script is over it fails politely."""
+
+    def __init__(self, script: Sequence[Sequence[Event]]) -> None:
+        self.script = list(script)
+        self.requests: list[Request] = []
+        self.closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def ask(self, request: Request, cancelled: Flag | None = None) -> Iterator[Event]:
+        """Play the next scene."""
+        self.requests.append(request)
+        if len(self.requests) > len(self.script):
+            yield Failed("the script is over")
+            return
+        for event in self.script[len(self.requests) - 1]:
+            if cancelled and cancelled.is_set():
+                yield Finished("cancelled", Totals())
+                return
+            yield event
+
+    def close(self) -> None:
+        """Nothing is held; it is only noted."""
+        self.closed = True
+
+
+def scene(words: Sequence[str], reason: str = "stop", accepted: int = 1) -> list[Event]:
+    """The events of an ordinary answer: one pass for each word, `accepted` of two guesses right in each."""
+    committed = (*(Committed(number, b"", "lookup") for number in range(accepted)), Committed(9, b"", "target"))
+    step = StepDone((1, 2), (0, 1), committed, draft_seconds=0.0, verify_seconds=SECONDS_A_PASS)
+    events: list[Event] = [Prefill(5, 5), Routed("auto", 16, "repeats of the text so far are copied", seed=7)]
+    for word in words:
+        events += [Text(word), step]
+    return [*events, Finished(reason, _totals(len(words), accepted))]
+
+
+def _totals(steps: int, accepted: int) -> Totals:
+    return Totals(
+        prompt_tokens=5, tokens=steps * (accepted + 1), steps=steps, drafted=steps * 2,
+        accepted={"lookup": steps * accepted}, verify_seconds=steps * SECONDS_A_PASS, plain_seconds=SECONDS_A_PASS,
+    )  # fmt: skip

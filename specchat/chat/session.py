@@ -1,0 +1,203 @@
+"""A conversation: requests in, events out.
+
+Owns the turns, the text and the drafters of one conversation. Knows no screen, no socket and no file.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from threading import Event as Flag
+from time import perf_counter
+from typing import Self
+
+from specchat.chat.events import Committed, Event, Failed, Finished, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.prompt import extend
+from specchat.chat.request import Request
+from specchat.chat.router import Route, choose_route
+from specchat.chat.transcript import Turn
+from specchat.engine.costs import PlainCost
+from specchat.engine.decode import Plan, Step, Writing
+from specchat.engine.drafter import Drafter
+from specchat.engine.model import Model
+from specchat.engine.stats import Stats
+from specchat.engine.verify import Sampler
+from specchat.errors import ContextError, SpecchatError
+from specchat.models.tokenizer import TextStream, Tokenizer
+from specchat.profile import Profile
+
+SEED_BITS = 31
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Everything a session speaks with that outlives it: the loaded models, and how to use them."""
+
+    target: Model
+    tokenizer: Tokenizer
+    profile: Profile
+    plain_cost: PlainCost
+
+
+class Session(AbstractContextManager["Session"]):
+    """One conversation. `drafters` maps each variant to who drafts for it; `listeners` hear every outcome."""
+
+    def __init__(
+        self, voice: Voice, drafters: Mapping[str, Drafter], listeners: tuple[Drafter, ...], turns: Sequence[Turn] = ()
+    ) -> None:
+        self.voice, self.drafters = voice, drafters
+        self.turns: list[Turn] = list(turns)
+        self.writing = Writing(voice.target, listeners)
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def ask(self, request: Request, cancelled: Flag | None = None) -> Iterator[Event]:
+        """Answer, one event at a time. Set `cancelled` from any thread to end within a step; the partial stays."""
+        try:
+            yield from _Answer(self, request, cancelled or Flag()).events()
+        except SpecchatError as error:
+            yield Failed(str(error), error.exit_code)
+
+    def rewind(self, count: int = 1) -> list[Turn]:
+        """Take back the last turns, to edit a question or to draw another answer; returns what was taken."""
+        kept = max(len(self.turns) - count, 0)
+        taken, self.turns = self.turns[kept:], self.turns[:kept]
+        return taken
+
+    def close(self) -> None:
+        """Give back the memory of the conversation."""
+        self.writing.close()
+
+
+class _Answer:
+    """One turn while it is made."""
+
+    def __init__(self, session: Session, request: Request, cancelled: Flag) -> None:
+        self.session, self.request, self.cancelled = session, request, cancelled
+        self.begun = perf_counter()
+        self.profile = session.voice.profile
+        self.writing = session.writing
+        self.sampler = _sampler(request, session.voice)
+        self.stats, self.totals = Stats(), Totals()
+        self.text: list[str] = []
+
+    def events(self) -> Iterator[Event]:
+        """Read the prompt, then decode and say what happens."""
+        session, voice = self.session, self.session.voice
+        speculation = self.profile.speculation
+        route = choose_route(self.request, speculation.variant, speculation.budget, "draft" in session.drafters)
+        prompt = extend(voice.tokenizer, self.profile.prompt.system, session.turns, self.request)
+        limit = self._limit(len(prompt.ids))
+        yield Routed(route.variant, route.budget, route.reason, self.sampler.seed)
+        reused = self.writing.revise(prompt.ids)
+        turn = Turn(
+            user=self.request.text, files=self.request.files, prompt_ids=tuple(prompt.ids), rendered=prompt.rendered,
+            seed=self.sampler.seed,
+        )  # fmt: skip
+        reason = "cancelled"
+        try:
+            with voice.target.pool.seated(self.writing.cache, self.writing.rows_for(limit)):
+                yield from self._read(reused)
+                if not self.cancelled.is_set():
+                    reason = yield from self._decode(route, limit)
+                self._price()
+        finally:
+            # also when nobody listens any more: what was said stays said
+            answer = tuple(self.writing.tokens[len(prompt.ids) :])
+            session.turns.append(replace(turn, answer="".join(self.text), answer_ids=answer, finished=reason == "stop"))
+        yield Finished(reason, self._totals())
+
+    def _read(self, reused: int) -> Iterator[Event]:
+        total = len(self.writing.tokens)
+        self.totals = Totals(prompt_tokens=total, reused_tokens=reused)
+        for known in self.writing.read():
+            yield Prefill(known + 1, total, reused)
+            if self.cancelled.is_set():
+                return
+        self.totals = replace(self.totals, prefill_seconds=perf_counter() - self.begun)
+
+    def _decode(self, route: Route, limit: int) -> Iterator[Event]:
+        """Yields what is heard; returns why it ended."""
+        voice, start = self.session.voice, len(self.writing.tokens)
+        stream = voice.tokenizer.stream(self.request.stop)
+        drafter = self.session.drafters[route.variant]
+        plan = Plan(drafter, self.sampler, route.budget, limit, voice.tokenizer.stop)
+        for step in self.writing.steps(plan):
+            if not self.stats.steps:
+                self.totals = replace(self.totals, first_token_seconds=perf_counter() - self.begun)
+            self.stats.add(step)
+            voice.plain_cost.note(len(self.writing.tokens), step)
+            piece = stream.push(step.tokens)
+            yield from self._said(piece.text)
+            yield _step_done(step, piece.kept, voice.tokenizer)
+            if piece.stopped:
+                self.writing.cut(len(self.writing.tokens) - len(step.tokens) + piece.kept)
+                return "stop"
+            if self.cancelled.is_set():
+                yield from self._rest(stream)
+                return "cancelled"
+        yield from self._rest(stream)
+        ended = len(self.writing.tokens) > start and self.writing.tokens[-1] in voice.tokenizer.stop
+        return "stop" if ended else "length"
+
+    def _said(self, text: str) -> Iterator[Event]:
+        if text:
+            self.text.append(text)
+            yield Text(text)
+
+    def _rest(self, stream: TextStream) -> Iterator[Event]:
+        yield from self._said(stream.flush())
+
+    def _limit(self, prompt: int) -> int:
+        window = min(self.profile.limits.context, self.session.voice.target.window)
+        room = window - prompt
+        if room < 1:
+            raise ContextError(
+                f"the prompt has {prompt} tokens and the window holds {window}; shorten it, or raise limits.context "
+                f"(the model was made for {self.session.voice.target.window})"
+            )
+        return min(self.request.max_tokens or self.profile.limits.answer, room)
+
+    def _price(self) -> None:
+        """Make sure that the cost of a plain pass over this much text is known."""
+        cost = self.session.voice.plain_cost
+        if self.stats.steps and cost.at(len(self.writing.tokens)) is None:
+            cost.measure(self.writing)
+
+    def _totals(self) -> Totals:
+        stats = self.stats
+        return replace(
+            self.totals, tokens=stats.tokens, steps=stats.steps, drafted=stats.drafted, accepted=dict(stats.accepted),
+            draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
+            plain_seconds=self.session.voice.plain_cost.at(len(self.writing.tokens)) or 0.0,
+        )  # fmt: skip
+
+
+def _sampler(request: Request, voice: Voice) -> Sampler:
+    """The rules of this turn. Each turn draws a seed of its own unless one is given."""
+    sampling = voice.profile.sampling
+    seed = request.seed if request.seed is not None else sampling.seed
+    return Sampler(
+        temperature=sampling.temperature if request.temperature is None else request.temperature,
+        top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        seed=secrets.randbits(SEED_BITS) if seed is None else seed,
+        vocabulary=min(voice.tokenizer.size, voice.target.vocabulary),
+    )  # fmt: skip
+
+
+def _step_done(step: Step, kept: int, tokenizer: Tokenizer) -> StepDone:
+    sources = [*step.sources, "target"]
+    committed = tuple(
+        Committed(token, tokenizer.bytes_of(token), source)
+        for token, source in zip(step.tokens[:kept], sources[:kept], strict=True)
+    )
+    return StepDone(
+        tuple(step.tree.tokens[1:]), tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds
+    )

@@ -1,0 +1,263 @@
+"""Conversations: what is said, kept, cut, cancelled, taken back; and that no drafter changes a word of it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from threading import Event as Flag
+
+import pytest
+
+from specchat.assemble import Engine, load_engine
+from specchat.chat.events import Failed, Finished, Prefill, Routed, StepDone, Text
+from specchat.chat.request import Attachment, Request
+from specchat.chat.session import Session
+from specchat.drafters.draft_model import DraftModel
+from specchat.profile import Profile
+from tests.cover import matrix
+from tests.tiny import Chaos, speaking
+
+SAMPLING = {
+    "greedy": {},
+    "T1": {"sampling.temperature": 1.0},
+    "T0.7-p0.9": {"sampling.temperature": 0.7, "sampling.top_p": 0.9},
+    "k20": {"sampling.temperature": 1.0, "sampling.top_k": 20},
+    "min-p": {"sampling.temperature": 1.0, "sampling.min_p": 0.05},
+    "penalty": {"sampling.repetition_penalty": 1.3},
+}
+VARIANTS = ["lookup", "draft", "auto", "chaos", "self"]
+QUESTIONS = ["abc abc abc", "and again: abc abc"]
+
+
+@lru_cache
+def engine(sampling: str, context: int) -> Engine:
+    profile = Profile().override(
+        {
+            "models.target": str(speaking()), "models.draft": str(speaking(layers=1, seed=2)),
+            "limits.context": context, "limits.answer": 40, **SAMPLING[sampling],
+        }
+    )  # fmt: skip
+    loaded = load_engine(profile)
+    loaded.voice.target.chunk = 16
+    return loaded
+
+
+def session(sampling: str = "greedy", context: int = 4096) -> Session:
+    """A session that also knows the drafters that nobody would choose."""
+    opened = engine(sampling, context).session()
+    chaos, perfect = Chaos(7), DraftModel(engine(sampling, context).voice.target)
+    perfect.name = "self"
+    opened.drafters = {**opened.drafters, "chaos": chaos, "self": perfect}
+    opened.writing.drafters = (*opened.writing.drafters, chaos, perfect)
+    return opened
+
+
+def pinned(session: Session, variant: str) -> None:
+    """Let one drafter draft, also one that the router does not know."""
+    session.drafters = {**session.drafters, "auto": session.drafters[variant]}
+
+
+def said(session: Session, question: str, **how: object) -> str:
+    events = list(session.ask(Request(question, **{"seed": 5, **how})))
+    assert isinstance(events[-1], Finished), events[-1]
+    return "".join(event.text for event in events if isinstance(event, Text))
+
+
+def conversation(session: Session, stop: tuple[str, ...]) -> list[str]:
+    """Two turns, the second taken back and asked otherwise, and one more."""
+    answers = [said(session, question, stop=stop) for question in QUESTIONS]
+    session.rewind()
+    answers += [said(session, "otherwise: abc", stop=stop), said(session, "more", stop=stop)]
+    return answers
+
+
+@lru_cache
+def stop_string(sampling: str) -> str:
+    """Two characters that the plain answer holds somewhere in the middle, so that they cross blocks."""
+    with session(sampling) as plain:
+        pinned(plain, "plain")
+        text = said(plain, QUESTIONS[0])
+    return text[len(text) // 2 :][:2]
+
+
+@lru_cache
+def plainly(sampling: str, stop: tuple[str, ...]) -> list[str]:
+    with session(sampling) as plain:
+        pinned(plain, "plain")
+        return conversation(plain, stop)
+
+
+@pytest.mark.parametrize(("sampling", "variant", "stopping"), matrix(list(SAMPLING), VARIANTS, [False, True]))
+def test_no_drafter_changes_a_word(sampling, variant, stopping):
+    stop = (stop_string(sampling),) if stopping else ()
+    with session(sampling) as speculative:
+        pinned(speculative, variant)
+        assert conversation(speculative, stop) == plainly(sampling, stop)
+
+
+@pytest.mark.parametrize("ending", ["stop string", "limit", "cancel", "end token"])
+def test_after_any_ending_the_next_turn_is_that_of_a_fresh_session(ending):
+    with session() as talked, session() as fresh:
+        pinned(talked, "self")
+        if ending == "stop string":
+            said(talked, QUESTIONS[0], stop=(stop_string("greedy"),))
+        elif ending == "limit":
+            said(talked, QUESTIONS[0], max_tokens=7)
+        elif ending == "cancel":
+            flag = Flag()
+            for event in talked.ask(Request(QUESTIONS[0]), flag):
+                if isinstance(event, StepDone):
+                    flag.set()
+        else:
+            talked.voice.tokenizer.stop = frozenset(talked.voice.tokenizer.encode(said(fresh, QUESTIONS[0])[5]))
+            fresh.rewind()
+            said(talked, QUESTIONS[0])
+        fresh.turns = list(talked.turns)
+
+        assert len(talked.writing.tokens) == len(talked.turns[-1].ids)
+        assert talked.writing.cache.length <= len(talked.writing.tokens) - 1
+        assert said(talked, QUESTIONS[1]) == said(fresh, QUESTIONS[1])
+
+
+@pytest.fixture(autouse=True)
+def end_tokens():
+    tokenizer = engine("greedy", 4096).voice.tokenizer
+    stop = tokenizer.stop
+    yield
+    tokenizer.stop = stop
+
+
+def test_a_turn_is_told_from_prompt_to_totals():
+    with session() as talked:
+        events = list(talked.ask(Request(QUESTIONS[0], seed=1)))
+
+    kinds = [type(event) for event in events]
+    assert kinds[0] is Routed
+    assert kinds[-1] is Finished
+    assert kinds.index(Prefill) < kinds.index(Text)
+    totals = events[-1].totals
+    steps = [event for event in events if isinstance(event, StepDone)]
+    assert totals.tokens == sum(len(step.committed) for step in steps) == len(talked.turns[-1].answer_ids)
+    assert totals.steps == len(steps)
+    assert totals.plain_seconds > 0
+    assert totals.first_token_seconds >= totals.prefill_seconds > 0
+    accepted = [token.source for step in steps for token in step.committed if token.source != "target"]
+    assert len(accepted) == sum(totals.accepted.values())
+
+
+def test_the_second_turn_reads_only_what_is_new():
+    with session() as talked:
+        said(talked, QUESTIONS[0])
+        known = len(talked.writing.tokens) - 1
+        *_, finished = talked.ask(Request(QUESTIONS[1]))
+
+    assert finished.totals.reused_tokens == known
+
+
+def test_token_ids_are_kept_and_never_made_anew():
+    with session("T1") as talked:
+        said(talked, QUESTIONS[0])
+        first = talked.turns[0].ids
+        said(talked, QUESTIONS[1])
+
+    assert talked.turns[1].prompt_ids[: len(first)] == first
+
+
+def test_a_turn_taken_back_leaves_no_trace():
+    with session() as talked, session() as fresh:
+        said(talked, QUESTIONS[0])
+        said(talked, QUESTIONS[1])
+        taken = talked.rewind(2)
+
+        assert [turn.user for turn in taken] == QUESTIONS
+        assert said(talked, QUESTIONS[1]) == said(fresh, QUESTIONS[1])
+
+
+def test_without_a_seed_each_turn_draws_its_own():
+    with session("T1") as talked:
+        seeds = [next(iter(talked.ask(Request("abc")))).seed for _ in range(3)]
+
+    assert len(set(seeds)) == 3
+
+
+def test_a_seed_fixes_the_text():
+    with session("T1") as one, session("T1") as other:
+        assert said(one, "abc", seed=3) == said(other, "abc", seed=3)
+        assert said(one, "abc", seed=3) != said(other, "abc", seed=4)
+
+
+def test_a_prompt_that_does_not_fit_is_never_cut():
+    with session(context=64) as talked:
+        *_, failed = talked.ask(Request("abc " * 40))
+
+    assert isinstance(failed, Failed)
+    assert failed.exit_code == 6
+    assert "64" in failed.message
+    assert not talked.turns
+
+
+def test_an_answer_stops_where_the_window_ends():
+    with session(context=64) as talked:
+        *_, finished = talked.ask(Request("abc", max_tokens=100))
+
+        assert finished.reason == "length"
+        assert len(talked.writing.tokens) == 64
+
+
+def test_an_unknown_variant_names_the_known_ones():
+    with session() as talked:
+        *_, failed = talked.ask(Request("abc", variant="eager"))
+
+    assert "lookup" in failed.message
+
+
+def test_attached_files_reach_the_prompt():
+    with session() as talked:
+        said(talked, "what is this?", files=(Attachment("a.py", "x = 1\n"),))
+
+    assert "a.py" in talked.turns[0].rendered
+    assert "x = 1\n" in talked.turns[0].rendered
+
+
+def test_cancel_in_a_long_read_answers_within_a_chunk():
+    with session(context=4096) as talked:
+        talked.voice.target.chunk = 128
+        flag, events = Flag(), []
+        for event in talked.ask(Request("abc " * 900), flag):
+            events.append(event)
+            flag.set()  # at the first sign of life
+
+        assert sum(isinstance(event, Prefill) for event in events) == 1
+        assert isinstance(events[-1], Finished)
+        assert events[-1].reason == "cancelled"
+        assert talked.writing.cache.length <= 128
+        talked.voice.target.chunk = 16
+
+
+def test_a_listener_that_goes_away_loses_nothing():
+    with session() as talked:
+        answer = talked.ask(Request(QUESTIONS[0]))
+        heard = ""
+        for event in answer:
+            if isinstance(event, Text):
+                heard += event.text
+            if len(heard) > 3:
+                answer.close()
+                break
+
+        assert talked.turns[-1].answer.startswith(heard)
+        assert not talked.turns[-1].finished
+        assert said(talked, QUESTIONS[1])
+
+
+def test_more_sessions_than_slots_keep_their_texts():
+    opened = [session() for _ in range(4)]
+    with session() as alone:
+        expected = conversation(alone, ())
+    answers: list[list[str]] = [[] for _ in opened]
+    for turn in range(2):
+        for each, heard in zip(opened, answers, strict=True):
+            heard.append(said(each, QUESTIONS[turn]))
+
+    assert answers == [expected[:2]] * 4
+    for each in opened:
+        each.close()
