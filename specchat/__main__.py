@@ -1,0 +1,8 @@
+"""`python -m specchat` is the command `specchat`."""
+
+from __future__ import annotations
+
+from specchat.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""`specchat ask`: one question, one answer on stdout."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from specchat.chat.attachments import decode_text, read_attachment
+from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
+from specchat.cli.conversation import answer, open_conversation
+from specchat.cli.main import INTERRUPTED
+from specchat.cli.options import chosen_profile, profile_options
+from specchat.errors import InputError, UsageError
+
+STDIN = "-"
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[QUESTION|-]...")
+@click.option("-f", "--file", "files", multiple=True, help="Attach a text file; may be given again.")
+@profile_options
+@click.pass_context
+def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], **options: Any) -> int:
+    """Answer one question.
+
+    The question is the arguments, or standard input when there are none; `-` puts standard input in their place.
+    With a question, what is piped in is attached to it. Only the answer goes to stdout.
+    """
+    profile = chosen_profile(options)
+    request = _request(words, files)
+    with open_conversation(context.obj, profile) as session:
+        return 0 if answer(session, request) else INTERRUPTED
+
+
+def _request(words: Sequence[str], files: Sequence[str]) -> Request:
+    attached = [Attachment("stdin", _read_stdin()) if name == STDIN else read_attachment(Path(name)) for name in files]
+    if not words or STDIN in words:
+        if sys.stdin.isatty() and not words:
+            raise UsageError('nothing was asked; usage: specchat ask "QUESTION", or pipe it in (--help says more)')
+        return Request(
+            " ".join(_read_stdin() if word == STDIN else word for word in words or (STDIN,)), tuple(attached)
+        )
+    if STDIN not in files and _is_piped():
+        piped = _read_stdin()
+        attached += [Attachment("stdin", piped)] if piped.strip() else []
+    return Request(_checked(" ".join(words)), tuple(attached))
+
+
+def _read_stdin() -> str:
+    return decode_text(sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), "standard input")
+
+
+def _is_piped() -> bool:
+    """Whether somebody sends something: a pipe or a file, not a terminal or /dev/null."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def _checked(question: str) -> str:
+    """Arguments that are no UTF-8 arrive with lone surrogates, which are no text."""
+    try:
+        question.encode()
+    except UnicodeEncodeError as error:
+        raise InputError("the question is not a text in UTF-8; check the encoding of the terminal") from error
+    return question

@@ -1,0 +1,99 @@
+"""The door: `specchat …` on a command line. What goes wrong becomes one line on stderr and an exit code.
+
+0    done                              6    does not fit the context
+1    unexpected                        7    model or engine unavailable
+2    usage: a wrong option or file     130  interrupted; 141  nobody reads stdout any more
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from io import TextIOWrapper
+
+import click
+from click.shell_completion import shell_complete
+
+from specchat import __version__
+from specchat.cli.lazy import Later, LazyGroup
+from specchat.errors import SpecchatError
+
+UNEXPECTED = 1
+INTERRUPTED = 128 + signal.SIGINT
+NOBODY_READS = 128 + 13  # SIGPIPE, which Windows has no name for
+COMPLETE = "_SPECCHAT_COMPLETE"  # set by the shell when it wants a word completed
+COMMANDS = {
+    "ask": Later("specchat.cli.ask:ask", "Answer one question."),
+    "bench": Later("specchat.cli.bench:bench", "Measure against transformers, side by side."),
+    "demo": Later("specchat.cli.demo:demo", "See speculation at work: the same answer, ever faster."),
+}
+
+
+class Commands(LazyGroup):
+    """All commands of specchat."""
+
+    later = COMMANDS
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="specchat", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Chat with a language model in the terminal. It guesses ahead to be faster, and never changes the text."""
+
+
+def main() -> None:
+    """Run the command of this process and leave with its exit code."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character gets the rest of the answer
+    if instruction := os.environ.get(COMPLETE):
+        sys.exit(shell_complete(cli, {}, "specchat", COMPLETE, instruction))
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str], obj: object = None) -> int:
+    """Run a command; click's own `main` is left out because it has exit codes of its own.
+
+    `obj` replaces what opens sessions, see `cli.conversation`.
+    """
+    try:
+        with cli.make_context("specchat", list(arguments), obj=obj) as context:
+            code = cli.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except SpecchatError as error:
+        complain(str(error))
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return NOBODY_READS
+    except Exception as error:  # noqa: BLE001 - the edge: nobody above can turn this into a line
+        return _unexpected(error)
+    return code if isinstance(code, int) else 0
+
+
+def complain(message: str) -> None:
+    """One line on stderr."""
+    click.echo(f"specchat: {message}", err=True)
+
+
+def _unexpected(error: Exception) -> int:
+    if os.environ.get("SPECCHAT_TRACEBACK"):
+        traceback.print_exception(error)
+    first_line = (str(error).strip() or "no message").splitlines()[0]
+    complain(f"unexpected {type(error).__name__}: {first_line} (SPECCHAT_TRACEBACK=1 shows where)")
+    return UNEXPECTED
+
+
+def _forget_stdout() -> None:
+    """Let the interpreter flush into nothing when it ends, so that it does not complain of the broken pipe again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,303 @@
+"""The command line: what is printed where, and the exit code of everything that can go wrong."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from specchat import __version__
+from specchat.chat.events import Failed, Routed, Text
+from specchat.chat.request import Attachment
+from specchat.chat.scripted import ScriptedSession, scene
+from specchat.cli.lazy import Later
+from specchat.cli.main import COMMANDS, run
+from specchat.errors import ModelError
+from tests.processes import modules_after
+
+HEAVY = {"torch", "transformers", "textual", "tokenizers", "jinja2"}
+
+
+class Opener:
+    """Opens scripted sessions, and remembers for which profile."""
+
+    def __init__(self, *scenes) -> None:
+        self.session = ScriptedSession(scenes or [scene(["A fox", " is quick."])])
+
+    def __call__(self, profile, *, progress):
+        self.profile = profile
+        return self.session
+
+    @property
+    def request(self):
+        return self.session.requests[-1]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """No profiles but the shipped ones."""
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
+
+
+def pipe(monkeypatch, content: bytes) -> None:
+    """Let a file with this content be standard input."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def in_process(code: str, **streams) -> subprocess.Popen[bytes]:
+    """A process that runs a command with a scripted session that says a line for ever."""
+    program = (
+        "import itertools, sys, time\n"
+        "from specchat.chat.events import *\n"
+        "from specchat.cli.main import run\n"
+        "class Endless:\n"
+        "    def __enter__(self): return self\n"
+        "    def __exit__(self, *error): pass\n"
+        "    def ask(self, request, cancelled):\n"
+        "        yield Routed('plain', 0, 'pinned', 1)\n"
+        "        while not cancelled.is_set():\n"
+        "            yield Text('a line\\n')\n"
+        "            time.sleep(0.001)\n"
+        "        yield Finished('cancelled', Totals(tokens=3))\n"
+        f"{code}\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", program], **streams)
+
+
+def test_help_lists_every_command_and_imports_nothing_heavy(capsys):
+    assert run(["--help"]) == 0
+
+    printed = capsys.readouterr().out
+    assert all(name in printed and later.help in printed for name, later in COMMANDS.items())
+    assert not HEAVY & modules_after("from specchat.cli.main import run; run(['--help'])")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["ask", "--help"], ["demo", "--help"], ["ask", "x", "-P", "gone"]], ids=str
+)
+def test_nothing_heavy_is_imported_before_a_model_is_needed(arguments):
+    assert not HEAVY & modules_after(f"from specchat.cli.main import run; run({arguments})")
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    assert not (HEAVY | {"click"}) & modules_after("import specchat")
+
+
+def test_the_version_is_one_line(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"specchat {__version__}\n"
+
+
+@pytest.mark.parametrize("later", COMMANDS.values(), ids=list(COMMANDS))
+def test_every_command_is_where_the_list_says(later: Later):
+    assert later.load().help
+
+
+def test_the_answer_goes_to_stdout_and_one_line_to_stderr(capsys):
+    assert run(["ask", "What is", "a fox?"], Opener()) == 0
+
+    printed = capsys.readouterr()
+    assert printed.out == "A fox is quick.\n"
+    assert printed.err == (
+        "4 tokens · 200.0 tokens/s · 2.00x plain · 50 % accepted · 2.0 tokens a pass · "
+        "auto (repeats of the text so far are copied)\n"
+    )
+
+
+def test_words_make_one_question():
+    opener = Opener()
+    run(["ask", "What is", "a fox?"], opener)
+
+    assert opener.request.text == "What is a fox?"
+    assert opener.session.closed
+
+
+def test_options_change_the_profile():
+    opener = Opener()
+    options = (
+        "--variant lookup --seed 3 --temperature 0.5 --top-p 0.9 --top-k 20 --min-p 0.1 --max-tokens 5 --dtype bfloat16"
+    )
+
+    assert (
+        run(["ask", "x", "-P", "edit", "--exact", "--target", "some/where", "--draft", "", *options.split()], opener)
+        == 0
+    )
+
+    profile = opener.profile
+    assert (profile.name, profile.models.target, profile.models.draft, profile.models.dtype) == (
+        "edit",
+        "some/where",
+        "",
+        "bfloat16",
+    )
+    assert (profile.speculation.variant, profile.speculation.exact, profile.limits.answer) == ("lookup", True, 5)
+    assert (profile.sampling.seed, profile.sampling.temperature, profile.sampling.top_k) == (3, 0.5, 20)
+    assert (profile.sampling.top_p, profile.sampling.min_p) == (0.9, 0.1)
+
+
+@pytest.mark.parametrize("arguments", [["ask"], ["ask", "-"]], ids=str)
+def test_a_question_can_be_piped_in(monkeypatch, arguments):
+    opener = Opener()
+    pipe(monkeypatch, "Was ist ein Füchslein?\n".encode())
+
+    assert run(arguments, opener) == 0
+    assert opener.request.text == "Was ist ein Füchslein?\n"
+
+
+def test_a_dash_stands_for_what_is_piped_in(monkeypatch):
+    opener = Opener()
+    pipe(monkeypatch, b"x = 1")
+
+    assert run(["ask", "Explain", "-"], opener) == 0
+    assert opener.request.text == "Explain x = 1"
+
+
+def test_what_is_piped_in_beside_a_question_is_attached(tmp_path):
+    path = tmp_path / "piped"
+    path.write_bytes(b"x = 1\n")
+    code = "import io; e = Endless(); e.ask = lambda request, cancelled: iter([Text(repr(request.files))])\n"
+    with path.open("rb") as piped:
+        process = in_process(
+            f"{code}sys.exit(run(['ask', 'Why?'], lambda profile, progress: e))", stdin=piped, stdout=subprocess.PIPE
+        )
+        printed, _ = process.communicate(timeout=60)
+
+    assert printed.decode() == repr((Attachment("stdin", "x = 1\n"),)) + "\n"
+
+
+def test_files_are_attached_under_their_names(tmp_path):
+    first, second = tmp_path / "a.py", tmp_path / "b.py"
+    first.write_bytes(b"\xef\xbb\xbfx = 1\n")
+    second.write_bytes("é".encode())
+    opener = Opener()
+
+    assert run(["ask", "Why?", "-f", str(first), "--file", str(second)], opener) == 0
+    assert opener.request.files == (Attachment(str(first), "x = 1\n"), Attachment(str(second), "é"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "code"),
+    [
+        (["ask", "x", "-f", "gone.txt"], "gone.txt: cannot be read: No such file", 2),
+        (["ask", "x", "-f", "."], ".: a folder", 2),
+        (["ask", "x", "-f", "nul.bin"], "nul.bin: a binary file", 2),
+        (["ask", "x", "-f", "latin.txt"], "latin.txt: not a text in UTF-8 (byte 1 is none)", 2),
+        (["ask", " "], "the prompt is empty", 2),
+        (["ask", "\udcff"], "the question is not a text in UTF-8", 2),
+        (["ask", "x", "-P", "edti"], "unknown profile 'edti'; did you mean 'edit'?", 2),
+        (["ask", "x", "--temperature", "9"], "sampling.temperature must lie between 0 and 5, not 9.0", 2),
+        (["ask", "x", "--max-tokens", "9999"], "limits.answer (9999) must be below limits.context (8192)", 2),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys, arguments, said, code):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nul.bin").write_bytes(b"a\0b")
+    (tmp_path / "latin.txt").write_bytes(b"F\xfcchse")
+    opener = Opener()
+
+    assert run(arguments, opener) == code
+
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.startswith("specchat: ")
+    assert printed.err.count("\n") == 1
+    assert not printed.out
+    assert not opener.session.requests
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ask", "x", "--variant", "magic"], ["aks", "x"], ["ask", "--seed", "many", "x"]], ids=str
+)
+def test_a_wrong_option_is_a_matter_of_usage(capsys, arguments):
+    assert run(arguments, Opener()) == 2
+    assert "Usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"", "the prompt is empty"), (b"\0", "standard input: a binary file")])
+def test_nothing_useful_on_standard_input_is_one_line(monkeypatch, capsys, content, said):
+    pipe(monkeypatch, content)
+
+    assert run(["ask"], Opener()) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_a_question_a_terminal_gets_the_usage(monkeypatch, capsys):
+    pipe(monkeypatch, b"never read")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+
+    assert run(["ask"], Opener()) == 2
+    assert 'usage: specchat ask "QUESTION"' in capsys.readouterr().err
+
+
+def test_a_failure_keeps_what_was_said_and_its_own_exit_code(capsys):
+    failing = [Routed("plain", 0, "pinned", 1), Text("A fo"), Failed("the window is full", 6)]
+
+    assert run(["ask", "x"], Opener(failing)) == 6
+
+    printed = capsys.readouterr()
+    assert printed.out == "A fo\n"
+    assert printed.err == "specchat: the window is full\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ModelError("x: no model there"), 7, "specchat: x: no model there\n"),
+        (KeyboardInterrupt(), 130, "specchat: interrupted\n"),
+        (RuntimeError("boom\nmore"), 1, "specchat: unexpected RuntimeError: boom (SPECCHAT_TRACEBACK=1 shows where)\n"),
+    ],
+    ids=["model", "interrupt", "bug"],
+)
+def test_what_goes_wrong_while_loading_is_one_line(capsys, error, code, said):
+    def opener(_profile, *, progress):
+        raise error
+
+    assert run(["ask", "x"], opener) == code
+    assert capsys.readouterr().err.lstrip("\n") == said
+
+
+def test_a_bug_can_show_where_it_is(monkeypatch, capsys):
+    monkeypatch.setenv("SPECCHAT_TRACEBACK", "1")
+
+    run(["ask", "x"], lambda _profile, progress: 1 / 0)
+
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_keeps_what_was_said():
+    code = "sys.exit(run(['ask', 'x'], lambda profile, progress: Endless()))"
+    with in_process(code, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"a line\n"
+        process.send_signal(2)
+        printed, said = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert printed.replace(b"a line\n", b"") == b""
+    assert said.startswith(b"3 tokens")
+    assert said.count(b"\n") == 1
+
+
+def test_a_reader_who_leaves_is_no_error():
+    code = "sys.exit(run(['ask', 'x'], lambda profile, progress: Endless()))"
+    with in_process(code, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 141
+    assert said == b""
+
+
+def test_the_demo_asks_three_times_in_one_conversation(capsys):
+    opener = Opener(*[scene(["The same."])] * 3)
+
+    assert run(["demo"], opener) == 0
+
+    assert [request.variant for request in opener.session.requests] == ["plain", "auto", "auto"]
+    assert len({request.text for request in opener.session.requests}) == 1
+    assert capsys.readouterr().err.count("tokens a pass") == 3
