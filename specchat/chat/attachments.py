@@ -1,17 +1,22 @@
 """Files that travel with a question: how they are read, and how the model gets to see them. Knows no model.
 
-Only text can be attached. A file is shown as a line with its name and then its text, ahead of the question.
+Only text can be attached. Files follow the question, each under its name and in a fence.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
 from specchat.errors import InputError
 
-NAME_LINE = "File: "
+LANGUAGES = {
+    ".bash": "bash", ".c": "c", ".cpp": "cpp", ".css": "css", ".go": "go", ".html": "html", ".java": "java",
+    ".js": "javascript", ".json": "json", ".md": "markdown", ".py": "python", ".rs": "rust", ".sh": "bash",
+    ".toml": "toml", ".ts": "typescript", ".yaml": "yaml", ".yml": "yaml",
+}  # fmt: skip
 MEGABYTE = 2**20
 
 
@@ -40,14 +45,16 @@ def decode_text(content: bytes, name: str) -> str:
 
 
 def with_attachments(question: str, files: Sequence[Attachment]) -> str:
-    """What the user says to the model: the files, and then the question.
+    """What the user says to the model: the question, and then each file under its name, in a fence.
 
-    One file `a.py` with "x = 1" and the question "Why?" become "File: a.py\\nx = 1\\n\\nWhy?".
+    "Why?" with `a.py`, "x = 1", becomes "Why?\\n\\nFile `a.py`:\\n```python\\nx = 1\\n```". A rewritten file stands so in
+    an answer, which makes a copy of the file a copy of its tokens.
     """
-    return "".join(_shown(file) for file in files) + question
+    return "\n\n".join([question, *(_shown(file) for file in files)])
 
 
 def _shown(file: Attachment) -> str:
     name = " ".join(file.name.split())  # a line break in a name must not look like the beginning of the text
+    fence = "`" * max(3, 1 + max((len(found) for found in re.findall("`+", file.text)), default=0))
     end = "" if file.text.endswith("\n") else "\n"
-    return f"{NAME_LINE}{name}\n{file.text}{end}\n"
+    return f"File `{name}`:\n{fence}{LANGUAGES.get(PurePath(name).suffix, '')}\n{file.text}{end}{fence}"

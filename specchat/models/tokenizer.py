@@ -130,13 +130,12 @@ class Tokenizer:
         return spelled
 
     def _declared_ends(self) -> set[int]:
-        """The end tokens that the files of the folder name."""
+        """The end tokens that the files of the folder name; what is said for generating goes before config.json."""
         generation = _read_json(self.folder / "generation_config.json", {})
         config = _read_json(self.folder / "config.json", {})
-        texts = config.get("text_config") or {}
-        ends: set[int] = set()
-        for declared in (generation.get("eos_token_id"), config.get("eos_token_id"), texts.get("eos_token_id")):
-            ends |= {declared} if isinstance(declared, int) else set(declared or ())
+        said = (files.get("eos_token_id") for files in (generation, config, config.get("text_config") or {}))
+        declared = next((ends for ends in said if ends is not None), [])
+        ends = {declared} if isinstance(declared, int) else set[int](declared)
         named = self.vocabulary.get(_content(self._settings.get("eos_token")))
         return ends | ({named} if named is not None else set())
 

@@ -135,10 +135,18 @@ def test_the_space_before_a_sentence_piece_answer_is_no_rewriting(tmp_path):
     assert extend(tokenizer, SYSTEM, [turn], Request("Why?")).kept_prefix_length == len(turn.ids)
 
 
-def test_files_come_before_the_question_under_their_names():
-    files = (Attachment("a.py", "x = 1\n"), Attachment("b\n.md", "text"))
+def test_files_follow_the_question_under_their_names_and_in_fences():
+    files = (Attachment("a.py", "x = 1\n"), Attachment("b\n.txt", "text"))
 
-    assert with_attachments("Why?", files) == "File: a.py\nx = 1\n\nFile: b .md\ntext\n\nWhy?"
+    shown = with_attachments("Why?", files)
+
+    assert shown == "Why?\n\nFile `a.py`:\n```python\nx = 1\n```\n\nFile `b .txt`:\n```\ntext\n```"
+
+
+def test_a_fence_is_longer_than_any_in_the_file():
+    shown = with_attachments("Why?", (Attachment("a.md", "````sh\nls\n````\n"),))
+
+    assert shown.endswith("`````markdown\n````sh\nls\n````\n`````")
 
 
 def test_attached_files_are_part_of_the_prompt_in_every_later_turn(tokenizer):
@@ -148,5 +156,5 @@ def test_attached_files_are_part_of_the_prompt_in_every_later_turn(tokenizer):
 
     second = extend(tokenizer, "", [turn], Request("Why?"))
 
-    assert "File: a.py\nx = 1\n\nWhat?<|end|>" in second.rendered
+    assert "What?\n\nFile `a.py`:\n```python\nx = 1\n```<|end|>" in second.rendered
     assert second.kept_prefix_length == len(turn.ids)

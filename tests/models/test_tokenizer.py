@@ -105,13 +105,18 @@ def test_a_rendered_template_has_its_control_tokens(family):
     assert tokenizer.decode(tokenizer.encode("a<|end|>b", special=True)) in ("ab", "a b")
 
 
-def test_the_end_tokens_come_from_every_file_and_from_the_template(tmp_path):
+@pytest.mark.parametrize(("generation", "named"), [({"eos_token_id": [4]}, "<|stop|>"), ({}, "<|eot|>")])
+def test_an_end_token_for_generating_goes_before_that_of_the_model(tmp_path, generation, named):
     folder = at_hand.byte_level(tmp_path, special=[*at_hand.SPECIAL, "<|stop|>", "<|eot|>", "<|eos|>"])
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [4]}))
+    (folder / "generation_config.json").write_text(json.dumps(generation))
     (folder / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": 5}}))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<|eos|>"}}))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": {"content": "<|eos|>"}}))
 
-    assert Tokenizer(folder).stop == {4, 5, 6, 0}
+    tokenizer = Tokenizer(folder)
+
+    ends = {named, "<|eos|>", "<|end|>"}  # the last is what the template writes after an answer
+    assert tokenizer.stop == {tokenizer.vocabulary[end] for end in ends}
 
 
 def test_a_folder_without_a_template_joins_the_texts(tmp_path):
@@ -193,6 +198,15 @@ def test_padding_rows_stand_for_nothing():
 
     assert tokenizer.bytes_of(tokenizer.size + 3) == b""
     assert tokenizer.size == len(tokenizer.vocabulary)
+
+
+def test_an_added_token_of_a_byte_level_tokenizer_is_spelled_as_it_is_written(tmp_path):
+    folder = at_hand.byte_level(tmp_path)
+    at_hand.add_token(folder, "<é>", special=False)
+    tokenizer = Tokenizer(folder)
+
+    assert tokenizer.bytes_of(tokenizer.vocabulary["<é>"]) == "<é>".encode()
+    assert tokenizer.decode(tokenizer.encode("a<é>b")) == "a<é>b"
 
 
 def test_sentence_piece_bytes_and_spaces_are_spelled_out():
