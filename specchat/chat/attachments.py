@@ -47,8 +47,8 @@ def decode_text(content: bytes, name: str) -> str:
 def with_attachments(question: str, files: Sequence[Attachment]) -> str:
     """What the user says to the model: the question, and then each file under its name, in a fence.
 
-    "Why?" with `a.py`, "x = 1", becomes "Why?\\n\\nFile `a.py`:\\n```python\\nx = 1\\n```". A rewritten file stands so in
-    an answer, which makes a copy of the file a copy of its tokens.
+    "Why?" with `a.py`, "x = 1", becomes "Why?\\n\\nFile `a.py`:\\n```python\\nx = 1\\n```". A rewritten file stands
+    so in an answer, which makes a copy of the file a copy of its tokens.
     """
     return "\n\n".join([question, *(_shown(file) for file in files)])
 

@@ -29,6 +29,7 @@ COMMANDS = {
     "ask": Later("specchat.cli.ask:ask", "Answer one question."),
     "bench": Later("specchat.cli.bench:bench", "Measure against transformers, side by side."),
     "demo": Later("specchat.cli.demo:demo", "See speculation at work: the same answer, ever faster."),
+    "bench": Later("specchat.cli.bench:bench", "Measure against transformers on the same weights."),
 }
 
 

@@ -1,0 +1,88 @@
+"""Measuring: what is read, what is compared, what is drawn."""
+
+import json
+import sys
+
+import pytest
+
+from specchat.assemble import load_engine
+from specchat.bench.compare import Pair, Row, compare
+from specchat.bench.contenders import Run
+from specchat.bench.picture import draw, run_on_a_terminal
+from specchat.bench.prompts import read_prompts
+from specchat.bench.report import Bench, as_table, tokens_of
+from specchat.chat.request import Attachment
+from specchat.errors import InputError
+from specchat.profile import Profile
+from tests.tiny import speaking
+
+
+def test_prompts_are_questions_or_edits_of_a_file(tmp_path):
+    rows = [{"turns": ["Why?", "And?"]}, {"instruction": "rename", "before": "x = 1\n", "path": "a.py"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    question, edit = read_prompts(tmp_path)
+
+    assert question.text == "Why?"
+    assert (edit.text, edit.files) == ("rename", (Attachment("a.py", "x = 1\n"),))
+
+
+@pytest.mark.parametrize("line", ["not json", "[]", '{"turns": []}', '{"question": "?"}'])
+def test_a_bad_row_is_named_by_its_line(tmp_path, line):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"turns": ["Why?"]}}\n{line}\n')
+
+    with pytest.raises(InputError, match=r"a\.jsonl:2"):
+        list(read_prompts(path))
+
+
+def test_a_folder_without_prompts_is_named(tmp_path):
+    with pytest.raises(InputError, match="no "):
+        list(read_prompts(tmp_path))
+
+
+def test_the_ratio_is_theirs_by_ours_for_each_token():
+    fast, slow = Run([1, 2], 1, 1.0), Run([1, 2, 3, 4], 0, 6.0)
+
+    pair = Pair((fast, fast), (slow, slow))
+
+    assert pair.ratio == pytest.approx(3.0)
+    assert not pair.same_text
+
+
+def test_contenders_take_turns():
+    heard: list[str] = []
+
+    def contender(name: str):
+        return lambda prompt, _limit: heard.append(name) or Run(prompt, 1, 1.0)
+
+    [pair] = compare(contender("a"), contender("b"), [[1, 2]], limit=5)
+
+    assert heard == ["a", "b", "a", "b", "b", "a"]  # once each to warm up
+    assert pair.same_text
+
+
+def test_the_table_has_the_middle_and_the_ends():
+    pairs = [Pair((Run([1], 1, s), Run([1], 1, s)), (Run([1], 0, 6.0), Run([1], 0, 6.0))) for s in (1.0, 2.0, 6.0)]
+
+    assert "| x | 3.00 | 1.00 | 6.00 | 1.00 | 3 of 3 |" in as_table([Row("x", tuple(pairs))])
+
+
+def test_both_engines_write_the_same_text():
+    profile = Profile().override({"models.target": str(speaking()), "models.draft": str(speaking(layers=1, seed=2))})
+    engine = load_engine(profile.override({"limits.context": 512, "limits.answer": 100}))
+    prompts = tokens_of(engine, iter([]), 2, 20) or ([1, 68, 69, 70, 0, 2], [1, 80, 81, 0, 2])
+
+    rows = list(Bench(engine, prompts, limit=12).rows())
+
+    assert [row.equal for row in rows] == [2] * 5
+    assert all(row.tokens_per_pass >= 1 for row in rows)
+
+
+def test_a_picture_shows_what_stands_on_the_screen_in_the_end():
+    command = [sys.executable, "-c", "print('loading…', end='\\r\\x1b[2K'); print('[green]answer')"]
+
+    text = run_on_a_terminal(command)
+
+    assert text == "[green]answer\n"
+    assert "answer" in draw(command, text)
