@@ -1,10 +1,9 @@
 """specchat: a terminal assistant with lossless speculative decoding.
 
     from specchat import open_session
-    from specchat.chat.request import Request
 
     with open_session("chat") as session:
-        for event in session.ask(Request("What is a generator?")):
+        for event in session.ask("What is a generator?"):
             print(event)
 
 Importing this imports nothing heavy: models and torch come with the first `open_session`.

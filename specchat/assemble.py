@@ -72,7 +72,7 @@ def open_session(profile: Profile | str = "chat", *, progress: Progress = lambda
     """A conversation with the models of a profile, loaded in this process.
 
     >>> with open_session("chat") as session:
-    ...     for event in session.ask(Request("What is a generator?")):
+    ...     for event in session.ask("What is a generator?"):
     ...         print(event)
     """
     return load_engine(load_profile(profile) if isinstance(profile, str) else profile, progress).session()

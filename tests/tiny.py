@@ -23,7 +23,7 @@ from specchat.models.dense import load_dense
 VOCABULARY = 96
 SIZES = {
     "vocab_size": VOCABULARY, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "pad_token_id": 0,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 4096,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 32768,
     "initializer_range": 0.25, "eos_token_id": 0,
 }  # fmt: skip
 _FOLDER = TemporaryDirectory(prefix="specchat-tiny-")

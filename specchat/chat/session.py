@@ -57,9 +57,10 @@ class Session(AbstractContextManager["Session"]):
     def __enter__(self) -> Self:
         return self
 
-    def ask(self, request: Request, cancelled: Flag | None = None) -> Iterator[Event]:
+    def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
         """Answer, one event at a time. Set `cancelled` from any thread to end within a step; the partial stays."""
         try:
+            request = Request(request) if isinstance(request, str) else request
             yield from _Answer(self, request, cancelled or Flag()).events()
         except SpecchatError as error:
             yield Failed(str(error), error.exit_code)

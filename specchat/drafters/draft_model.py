@@ -48,7 +48,7 @@ class DraftModel(Drafter):
         self.cache.rollback(length)
 
     def _grow(self, tree: DraftTree, context: Context, links: int, children: int) -> None:
-        unread, leaf = context.tokens[self.cache.length :], ROOT
+        unread, leaf = self._known(context.tokens[self.cache.length :]), ROOT
         while len(unread) > self.model.chunk:
             self.model.read(unread[: self.model.chunk], self.cache)
             unread = unread[self.model.chunk :]
@@ -60,4 +60,8 @@ class DraftModel(Drafter):
             parent, leaf = leaf, tree.add(best[0], leaf, self.name)
             for token in best[1:]:
                 tree.add(token, parent, self.name)
-            unread = best[:1]
+            unread = self._known(best[:1])
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        """A target may have control tokens that its draft has no row for; the draft reads its first token instead."""
+        return [token if token < self.model.vocabulary else 0 for token in tokens]

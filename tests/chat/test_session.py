@@ -203,6 +203,21 @@ def test_an_answer_stops_where_the_window_ends():
         assert len(talked.writing.tokens) == 64
 
 
+def test_a_bare_question_will_do():
+    with session() as talked:
+        *_, finished = talked.ask("abc")
+
+        assert isinstance(finished, Finished)
+        assert talked.turns[0].user == "abc"
+
+
+def test_an_empty_question_fails_in_words():
+    with session() as talked:
+        [failed] = talked.ask("  ")
+
+    assert failed == Failed("the prompt is empty; give a question as an argument or on standard input", 2)
+
+
 def test_an_unknown_variant_names_the_known_ones():
     with session() as talked:
         *_, failed = talked.ask(Request("abc", variant="eager"))
@@ -219,18 +234,19 @@ def test_attached_files_reach_the_prompt():
 
 
 def test_cancel_in_a_long_read_answers_within_a_chunk():
-    with session(context=4096) as talked:
+    with session(context=32768) as talked:
         talked.voice.target.chunk = 128
         flag, events = Flag(), []
-        for event in talked.ask(Request("abc " * 900), flag):
+        for event in talked.ask(Request("abc " * 5200), flag):
             events.append(event)
             flag.set()  # at the first sign of life
 
+        assert len(talked.writing.tokens) > 20_000
+        assert talked.voice.target.pool.bytes <= 32768 * talked.voice.target.pool.layout.bytes_per_row
         assert sum(isinstance(event, Prefill) for event in events) == 1
         assert isinstance(events[-1], Finished)
         assert events[-1].reason == "cancelled"
         assert talked.writing.cache.length <= 128
-        talked.voice.target.chunk = 16
 
 
 def test_a_listener_that_goes_away_loses_nothing():

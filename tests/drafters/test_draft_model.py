@@ -5,7 +5,7 @@ import pytest
 from specchat.drafters.draft_model import DraftModel
 from specchat.engine.drafter import Context, Drafter
 from specchat.engine.verify import Sampler
-from tests.tiny import answer, small
+from tests.tiny import VOCABULARY, answer, small
 
 TEXT = [5, 6, 7, 8, 9, 10] * 5  # longer than a chunk
 
@@ -66,6 +66,12 @@ def test_beyond_its_window_it_is_silent():
 
     assert len(drafter.propose(Context(TEXT, Sampler(), budget=8))) == 3
     assert len(drafter.propose(Context(TEXT + TEXT, Sampler(), budget=8))) == 1
+
+
+def test_tokens_that_it_has_no_row_for_do_not_hurt():
+    drafter = DraftModel(small(), guesses=4)
+
+    assert len(drafter.propose(Context([*TEXT, VOCABULARY, VOCABULARY + 5], Sampler(), budget=8))) == 5
 
 
 def test_without_room_for_its_keys_it_is_silent():
