@@ -6,7 +6,7 @@
         for event in session.ask("What is a generator?"):
             print(event)
 
-Importing this imports nothing heavy: models and torch come with the first `open_session`.
+Importing this imports nothing heavy: models and torch come with the first question.
 """
 
 from __future__ import annotations
@@ -14,15 +14,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specchat.assemble import open_session
+    from specchat.chat.session import Session
+    from specchat.host.client import Conversation
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "open_session"]
 
 
-def __getattr__(name: str) -> object:
-    if name == "open_session":
-        from specchat.assemble import open_session
+def open_session(profile: str = "chat", *, in_process: bool = False) -> Conversation | Session:
+    """A conversation with the models of a profile, by its name or file.
 
-        return open_session
-    raise AttributeError(f"module 'specchat' has no attribute {name!r}")
+    The models live in the engine process that all front ends share; it is started when it does not run. With
+    `in_process` they are loaded here instead. Either way: `ask(question)` yields the events of `specchat.chat.events`.
+    """
+    if in_process:
+        from specchat.assemble import load_engine
+        from specchat.profile import load_profile
+
+        return load_engine(load_profile(profile)).session()
+    from specchat.host.client import Conversation, Wish
+
+    return Conversation(Wish(profile=profile))

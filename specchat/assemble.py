@@ -5,8 +5,9 @@ A table says which drafters a profile can have; everything else is told what it 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event as Flag
 
@@ -23,7 +24,7 @@ from specchat.engine.model import Model
 from specchat.models.load import Loading, find_model, load_model
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
-from specchat.profile import Profile, load_profile
+from specchat.profile import Profile
 
 Progress = Callable[[Event], None]
 
@@ -35,8 +36,9 @@ class Engine:
     voice: Voice
     draft: Model | None
 
-    def session(self, turns: Sequence[Turn] = ()) -> Session:
-        """A new conversation, or one that goes on from stored turns."""
+    def session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> Session:
+        """A new conversation, or one that goes on from stored turns; as another profile of these models wants it."""
+        voice = replace(self.voice, profile=profile) if profile else self.voice
         lookup = Lookup()
         drafters: dict[str, Drafter] = {"plain": Drafter(), "lookup": lookup}
         listeners: tuple[Drafter, ...] = (lookup,)
@@ -44,7 +46,16 @@ class Engine:
             draft = DraftModel(self.draft)
             drafters |= {"draft": draft, "auto": FirstOf(lookup, draft)}
             listeners = (lookup, draft)
-        return Session(self.voice, drafters, listeners, turns)
+        return Session(voice, drafters, listeners, turns)
+
+    @property
+    def turns_at_once(self) -> int:
+        """How many answers can be written in turns: each needs a slot for its keys and values."""
+        return self.voice.target.pool.slots
+
+    def close(self) -> None:
+        """Give back the memory of models that nobody else holds, now and not when something else is allocated."""
+        gc.collect()
 
     def memory(self) -> dict[str, int]:
         """Bytes by what they hold."""
@@ -66,16 +77,6 @@ def load_engine(profile: Profile, progress: Progress = lambda _event: None, canc
         check_same_tokens(tokenizer, Tokenizer(draft_folder))
         draft = _load("draft", draft_folder, _loading(profile, exact=False), progress)
     return Engine(Voice(target, tokenizer, profile, PlainCost()), draft)
-
-
-def open_session(profile: Profile | str = "chat", *, progress: Progress = lambda _event: None) -> Session:
-    """A conversation with the models of a profile, loaded in this process.
-
-    >>> with open_session("chat") as session:
-    ...     for event in session.ask("What is a generator?"):
-    ...         print(event)
-    """
-    return load_engine(load_profile(profile) if isinstance(profile, str) else profile, progress).session()
 
 
 def _loading(profile: Profile, exact: bool | None = None) -> Loading:

@@ -1,0 +1,190 @@
+"""What was said, kept: one SQLite file that the host alone writes and every front end may read.
+
+    messages   what was said, addressed by content and the message before it: equal beginnings are stored once
+    turns      one question and its answer: seed, token ids, who guessed each, totals; and the turn before it
+    threads    a name for the last turn of a conversation; a fork is another name, nothing is copied
+
+Here is what it holds and how it is read; `host/writer.py` writes. Knows no model, no socket and no screen.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from array import array
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specchat.errors import HostError
+
+BUSY_MILLISECONDS = 250
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A conversation as a list shows it."""
+
+    id: str
+    name: str
+    kind: str = "chat"
+    folder: str = ""
+    profile: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    tip: str | None = None
+    forked_from: str | None = None
+    created: float = 0.0
+    updated: float = 0.0
+    deleted: float | None = None
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What is known of an answer so far: its text, its tokens, and who guessed each (an index into `sources`)."""
+
+    text: str = ""
+    ids: Sequence[int] = ()
+    kinds: bytes = b""
+    sources: Sequence[str] = ()
+    variant: str = ""
+    seed: int | None = None
+    prompt_ids: Sequence[int] = ()
+    rendered: str = ""  # the text of `prompt_ids`
+
+
+@dataclass(frozen=True)
+class StoredTurn:
+    """A turn as it was kept. `state` is `running`, `interrupted`, `failed` or the reason of `Finished`."""
+
+    id: str
+    parent: str | None
+    request: dict[str, Any]
+    answered: Answered
+    state: str
+    totals: dict[str, Any]
+    started: float
+    ended: float | None
+
+
+class HistoryReader:
+    """Reads without ever writing; a host may be writing at the same time, or none may run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _speaking(path):
+            self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+            self._database.execute("PRAGMA query_only = 1")
+            self._database.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+
+    def threads(self, *, folder: str | None = None, kind: str | None = None, deleted: bool = False) -> list[Thread]:
+        """Every thread, or those of a folder or kind; the last used first."""
+        wanted, values = ["(deleted IS NOT NULL) = ?"], list[Any]([deleted])
+        for column, value in (("folder", folder), ("kind", kind)):
+            if value is not None:
+                wanted.append(f"{column} = ?")
+                values.append(value)
+        rows = self._read(f"SELECT {THREAD} FROM threads WHERE {' AND '.join(wanted)} ORDER BY updated DESC", values)
+        return [_to_thread(row) for row in rows]
+
+    def thread(self, id: str) -> Thread | None:
+        """One thread, deleted or not; the beginning of an id is enough when it names one thread only."""
+        rows = self._read(f"SELECT {THREAD} FROM threads WHERE substr(id, 1, length(?)) = ? LIMIT 2", [id, id])
+        exact = [row for row in rows if row[0] == id]
+        return _to_thread((exact or rows)[0]) if id and len(exact or rows) == 1 else None
+
+    def turns(self, tip: str | None) -> list[StoredTurn]:
+        """The turns that lead to this one, the first one first."""
+        rows = self._read(
+            f"""WITH RECURSIVE path (id, depth) AS (
+                    SELECT ?, 0 UNION ALL
+                    SELECT turns.parent, depth + 1 FROM path JOIN turns USING (id) WHERE turns.parent IS NOT NULL)
+                SELECT {TURN} FROM path JOIN turns USING (id)
+                LEFT JOIN messages AS q ON q.hash = question LEFT JOIN messages AS a ON a.hash = answer
+                ORDER BY depth DESC""",
+            [tip],
+        )
+        return [_to_turn(row) for row in rows]
+
+    def search(self, words: str) -> list[tuple[Thread, str]]:
+        """Threads in which these words were said, and where; beginnings of words count."""
+        query = " ".join(f'"{word.replace(chr(34), chr(34) * 2)}"*' for word in words.split())
+        if not query:
+            return []
+        rows = self._read(
+            f"""SELECT {", ".join("threads." + name.strip() for name in THREAD.split(","))},
+                       snippet(search, -1, '', '', '...', 12)
+                FROM search JOIN turns ON turns.id = search.turn JOIN threads ON threads.id = turns.thread
+                WHERE search MATCH ? AND deleted IS NULL ORDER BY rank LIMIT 50""",
+            [query],
+        )
+        return [(_to_thread(row[:-1]), row[-1]) for row in rows]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def _read(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        with _speaking(self.path):
+            return self._database.execute(sql, values).fetchall()
+
+
+THREAD = "id, name, kind, folder, profile, settings, tip, forked_from, created, updated, deleted"
+ANSWER_COLUMNS = ("answer_ids", "kinds", "sources", "variant", "seed", "prompt_ids", "rendered")
+TURN = f"""turns.id, turns.parent, q.content, state, totals, started, ended,
+           coalesce(turns.partial, a.content, ''), {", ".join(ANSWER_COLUMNS)}"""
+
+
+def _to_thread(row: Sequence[Any]) -> Thread:
+    id, name, kind, folder, profile, settings, *rest = row
+    return Thread(id, name, kind, folder, profile, json.loads(settings), *rest)
+
+
+def _to_turn(row: Sequence[Any]) -> StoredTurn:
+    id, parent, request, state, totals, started, ended, text, *columns = row
+    answered = unpack_answer(text, columns)
+    return StoredTurn(
+        id, parent, json.loads(request or "{}"), answered, state, json.loads(totals or "{}"), started, ended
+    )
+
+
+def pack_answer(answered: Answered) -> list[Any]:
+    """The values of ANSWER_COLUMNS; a seed is text, for it may need all 64 bits."""
+    return [
+        pack_ids(answered.ids), zlib.compress(answered.kinds), json.dumps(list(answered.sources)), answered.variant,
+        None if answered.seed is None else str(answered.seed), pack_ids(answered.prompt_ids),
+        zlib.compress(answered.rendered.encode()),
+    ]  # fmt: skip
+
+
+def unpack_answer(text: str, columns: Sequence[Any]) -> Answered:
+    """What `pack_answer` packed; nothing for columns that were never written."""
+    ids, kinds, sources, variant, seed, prompt_ids, rendered = columns
+    return Answered(
+        text, unpack_ids(ids), zlib.decompress(kinds or EMPTY), tuple(json.loads(sources or "[]")), variant or "",
+        int(seed) if seed else None, unpack_ids(prompt_ids), zlib.decompress(rendered or EMPTY).decode(),
+    )  # fmt: skip
+
+
+EMPTY = zlib.compress(b"")
+
+
+def pack_ids(ids: Sequence[int]) -> bytes:
+    """Token ids, four bytes each, compressed."""
+    return zlib.compress(array("I", ids).tobytes())
+
+
+def unpack_ids(packed: bytes | None) -> tuple[int, ...]:
+    """The ids that `pack_ids` packed; none for nothing."""
+    return tuple(array("I", zlib.decompress(packed))) if packed else ()
+
+
+@contextmanager
+def _speaking(path: Path) -> Generator[None]:
+    """A database error while reading, as a line for people."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise HostError(f"the history {path} cannot be read: {error}") from error

@@ -1,0 +1,255 @@
+"""The sessions that clients have open: their threads, their turns, and what they tell.
+
+Lives on the text thread together with JSON and SQLite; the engine thread is behind `queue`. No torch and no sockets:
+whoever listens is a `Connection` to hang feeds on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from specchat.chat.events import Failed, Finished, Routed
+from specchat.chat.history import StoredTurn, Thread
+from specchat.chat.request import Request
+from specchat.errors import UsageError
+from specchat.host.connection import Connection
+from specchat.host.feed import AnswerSoFar, Feed, Merger
+from specchat.host.protocol import (
+    NAMES,
+    REFUSED,
+    Answer,
+    Id,
+    Json,
+    Notice,
+    Refusal,
+    encode,
+    event_to_json,
+    new_id,
+    request_to_json,
+)
+from specchat.host.queue import Happened, QueuedTurn, TurnQueue
+from specchat.host.writer import HistoryWriter
+
+GRACE_SECONDS = 30.0
+IDLE_SESSIONS = 16
+NAME_LENGTH = 60
+
+
+@dataclass(frozen=True)
+class Library:
+    """How a name and settings become a profile, and a stored turn what the engine goes on from (None: it cannot)."""
+
+    profile: Callable[[str, dict[str, Any]], Any]
+    restore: Callable[[StoredTurn], Any]
+
+
+@dataclass(eq=False)
+class LiveTurn:
+    """A turn that waits or runs. Its owner is answered in the end; without one it is on borrowed time."""
+
+    owner: Connection | None
+    call: Id
+    merger: Merger = field(default_factory=Merger)
+    answer: AnswerSoFar = field(default_factory=AnswerSoFar)
+    left: float | None = None  # when the owner was cut off
+
+
+@dataclass(eq=False)
+class OpenSession:
+    """A session in memory. `path` holds its turns in order: their ids, and whether the engine keeps them."""
+
+    thread: Thread
+    feed: Feed
+    path: dict[str, bool]
+    live: dict[str, LiveTurn] = field(default_factory=dict)
+    routed: Routed | None = None
+
+    @property
+    def tip(self) -> str | None:
+        """The last turn."""
+        return next(reversed(self.path), None)
+
+
+class Sessions:
+    """Every session that is open, and the events on their way to whoever listens."""
+
+    def __init__(self, library: Library, history: HistoryWriter, queue: TurnQueue) -> None:
+        self.library, self.history, self.queue = library, history, queue
+        self.open: dict[str, OpenSession] = {}
+        self.used = time.monotonic()
+
+    @property
+    def is_busy(self) -> bool:
+        """Does any turn wait or run?"""
+        return any(session.live for session in self.open.values())
+
+    def find(self, id: str) -> OpenSession:
+        """A session by its id, from memory or from the history."""
+        thread = self.thread(id)
+        return self.open.get(thread.id) or self.enter(thread)
+
+    def thread(self, id: str) -> Thread:
+        """The thread of a session, also when nobody has it open."""
+        thread = self.open[id].thread if id in self.open else self.history.thread(id)
+        if thread is None:
+            raise UsageError(f"there is no session {id!r}; 'specchat host sessions' lists them")
+        return thread
+
+    def configure(self, session: OpenSession, profile: str, settings: dict[str, Any]) -> None:
+        """Answer with this profile from now on, and begin to load it."""
+        thread = replace(session.thread, profile=profile, settings=settings)
+        chosen = self.library.profile(profile, settings)
+        if thread != session.thread:
+            self.change(thread)
+        self.queue.open(thread.id, chosen, [])
+
+    def change(self, thread: Thread) -> None:
+        """Store what changed of a thread."""
+        self.history.update(thread)
+        if thread.id in self.open:
+            self.open[thread.id].thread = thread
+
+    def ask(self, session: OpenSession, id: str, request: Request, live: LiveTurn) -> None:
+        """Store a question and queue it."""
+        if id in session.path:
+            raise UsageError(f"there is a turn {id} already")
+        if not session.thread.name:
+            session.thread = replace(session.thread, name=short_name(request.text))
+        self.history.begin(session.thread, id, session.tip, request_to_json(request))
+        session.path[id] = False
+        session.thread = replace(session.thread, tip=id)
+        session.live[id] = live
+        self.used = time.monotonic()
+        self.queue.put(QueuedTurn(id, session.thread.id, request))
+
+    def rewind(self, session: OpenSession, count: int) -> None:
+        """Go back behind the last turns; they stay in the history as a branch."""
+        if session.live:
+            raise UsageError("an answer is being written; stop it first")
+        dropped = [session.path.popitem() for _ in range(min(count, len(session.path)))]
+        self.queue.rewind(session.thread.id, sum(is_kept for _, is_kept in dropped))
+        self.change(replace(session.thread, tip=session.tip))
+
+    def fork(self, source: Thread, turn: str | None) -> OpenSession:
+        """A session of its own that begins with the turns up to this one."""
+        turns = [stored.id for stored in self.history.turns(source.tip)]
+        if turn is not None and turn not in turns:
+            raise UsageError(f"there is no turn {turn} in session {source.id}")
+        tip = turn or source.tip
+        forked = replace(source, id=new_id(), tip=tip, forked_from=source.id, created=0.0, deleted=None)
+        self.history.fork(forked)
+        return self.enter(forked)
+
+    def cancel_all(self) -> None:
+        """End every turn."""
+        for session in self.open.values():
+            for id in session.live:
+                self.queue.cancel(id)
+
+    def abandon(self, client: Connection, *, was_slow: bool) -> None:
+        """End the turns of a client that left; those of one that was only slow wait for it to come back."""
+        for session in self.open.values():
+            for id, turn in session.live.items():
+                if turn.owner is not client:
+                    continue
+                turn.owner = None
+                if was_slow:
+                    turn.left = time.monotonic()
+                else:
+                    self.queue.cancel(id)
+
+    def adopt(self, session: OpenSession, client: Connection) -> None:
+        """A client came back: turns without an owner are its own again."""
+        for turn in session.live.values():
+            if turn.owner is None:
+                turn.owner, turn.left = client, None
+
+    def tell(self, happened: Happened, now: float) -> None:
+        """Pass on an event of the engine thread."""
+        session = self.open.get(happened.session)
+        if session is None:
+            return
+        self.used = now
+        turn = session.live.get(happened.turn or "")
+        if turn is None or happened.turn is None:
+            session.feed.tell(None, Notice(NAMES[type(happened.event)], event_to_json(happened.event)))
+            return
+        turn.answer.note(happened.event)
+        if isinstance(happened.event, Routed):
+            session.routed = happened.event
+        if is_last := isinstance(happened.event, Finished | Failed):
+            self._store_end(session, turn, happened)
+        else:
+            self.history.progress(happened.turn, turn.answer.answered)
+        for notice in turn.merger.add(happened.event, now):
+            session.feed.tell(happened.turn, notice)
+        if is_last:
+            del session.live[happened.turn]
+            if turn.call is not None and turn.owner is not None:
+                session.feed.append(encode(_reply(turn.call, happened)), only=turn.owner)
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        for session in self.open.values():
+            for id, turn in list(session.live.items()):
+                for notice in turn.merger.take(now):
+                    session.feed.tell(id, notice)
+                if turn.left is not None and now - turn.left > GRACE_SECONDS:
+                    self.queue.cancel(id)
+        if self.history.flush_due() == 0.0:
+            self.history.flush()
+
+    def due(self, now: float) -> float | None:
+        """When `tick` should be called, None when nothing waits."""
+        turns = [turn for session in self.open.values() for turn in session.live.values()]
+        times = [due for turn in turns if (due := turn.merger.due()) is not None]
+        times += [turn.left + GRACE_SECONDS for turn in turns if turn.left is not None]
+        if (flush := self.history.flush_due()) is not None:
+            times.append(now + flush)
+        return min(times, default=None)
+
+    def _store_end(self, session: OpenSession, turn: LiveTurn, happened: Happened) -> None:
+        assert happened.turn is not None
+        answered, kept = turn.answer.answered(), happened.kept
+        if kept is not None:
+            answered = replace(answered, ids=kept.answer_ids, prompt_ids=kept.prompt_ids, rendered=kept.rendered)
+        match happened.event:
+            case Finished(reason=reason, totals=totals):
+                self.history.finish(happened.turn, answered, reason, asdict(totals))
+            case Failed(message=message):
+                self.history.finish(happened.turn, answered, "failed", {"message": message})
+            case _:
+                raise AssertionError("only an end is stored as one")
+        session.path[happened.turn] = kept is not None
+
+    def enter(self, thread: Thread) -> OpenSession:
+        """Take a thread into memory, and let go of those that nobody hears. A new one is stored with its question."""
+        profile = self.library.profile(thread.profile, thread.settings)
+        turns = [(stored.id, self.library.restore(stored)) for stored in self.history.turns(thread.tip)]
+        self.queue.open(thread.id, profile, [turn for _, turn in turns if turn is not None])
+        session = OpenSession(thread, Feed(thread.id), {id: turn is not None for id, turn in turns})
+        self.open[thread.id] = session
+        idle = [
+            id for id, each in self.open.items() if not each.feed.listeners and not each.live and each is not session
+        ]
+        for id in idle[:-IDLE_SESSIONS]:
+            del self.open[id]
+            self.queue.forget(id)
+        return session
+
+
+def short_name(text: str) -> str:
+    """The first words of a text, in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= NAME_LENGTH else line[: NAME_LENGTH - 1].rstrip() + "…"
+
+
+def _reply(call: Id, happened: Happened) -> Answer | Refusal:
+    """The answer that an `ask` gets in the end."""
+    if isinstance(happened.event, Failed):
+        return Refusal(call, REFUSED, happened.event.message)
+    result: Json = {"turn": happened.turn, **event_to_json(happened.event)}
+    return Answer(call, result)

@@ -1,0 +1,303 @@
+"""The one writer of the history.
+
+Writing never fails towards the caller. What the disk refuses stays in memory and is tried again each second, and
+`trouble` says so in one line; a file that is no database is set aside and a new one begun. A question is stored before
+its answer begins, the partial answer every second. `chat/history.py` says what is kept.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from specchat.chat.history import ANSWER_COLUMNS, BUSY_MILLISECONDS, Answered, HistoryReader, Thread, pack_answer
+from specchat.errors import HostError
+
+MIGRATIONS = (
+    """
+    CREATE TABLE messages (
+        hash TEXT PRIMARY KEY, parent TEXT, role TEXT NOT NULL, content TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE threads (
+        id TEXT PRIMARY KEY, name TEXT NOT NULL, kind TEXT NOT NULL, folder TEXT NOT NULL, profile TEXT NOT NULL,
+        settings TEXT NOT NULL, tip TEXT, forked_from TEXT, created REAL NOT NULL, updated REAL NOT NULL, deleted REAL
+    ) WITHOUT ROWID;
+    CREATE TABLE turns (
+        id TEXT PRIMARY KEY, thread TEXT NOT NULL, parent TEXT, question TEXT NOT NULL, answer TEXT, partial TEXT,
+        state TEXT NOT NULL, variant TEXT, seed TEXT, totals TEXT, prompt_ids BLOB, rendered BLOB, answer_ids BLOB,
+        kinds BLOB, sources TEXT, writer INTEGER NOT NULL, started REAL NOT NULL, ended REAL
+    ) WITHOUT ROWID;
+    CREATE INDEX turns_by_thread ON turns (thread, started);
+    CREATE INDEX turns_by_state ON turns (state) WHERE state = 'running';
+    CREATE VIRTUAL TABLE search USING fts5 (question, answer, turn UNINDEXED);
+    """,
+)
+
+FLUSH_SECONDS = 1.0
+
+
+class HistoryWriter(HistoryReader):
+    """The writer. One thread only, and no exception for what a disk may do."""
+
+    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS, spare: Path | None = None) -> None:
+        self.path, self._spare = path, spare
+        self.trouble = ""
+        self._migrations = migrations
+        self._pending: list[tuple[str, Sequence[Any]]] = []
+        self._partials: dict[str, Callable[[], Answered]] = {}
+        self._answers: dict[str, str] = {}  # by turn: the address of its answer
+        self._questions: dict[str, tuple[str, str]] = {}  # by running turn: the address and the text of its question
+        self._flushed = 0.0
+        self._database = self._open()
+        self._writers = self._enter_writers()
+        self._close_what_a_dead_host_left()
+
+    def begin(self, thread: Thread, turn: str, parent: str | None, request: dict[str, Any]) -> None:
+        """Store a question, and its thread with it, before anything is computed."""
+        now = time.time()
+        question = self._message(self._answer_of(parent), "user", json.dumps(request))
+        self._questions[turn] = question, request["text"]
+        self._add_thread(replace(thread, tip=turn), now)
+        self._add(
+            "INSERT OR IGNORE INTO turns (id, thread, parent, question, partial, state, writer, started) "
+            "VALUES (?, ?, ?, ?, '', 'running', ?, ?)",
+            turn, thread.id, parent, question, os.getpid(), now,
+        )  # fmt: skip
+        self.flush()
+
+    def progress(self, turn: str, partial: Callable[[], Answered]) -> None:
+        """Note that a partial answer grew; it is asked for when the next flush writes it."""
+        self._partials[turn] = partial
+
+    def finish(self, turn: str, answered: Answered, state: str, totals: dict[str, Any]) -> None:
+        """Store a whole answer with all that is known of it."""
+        self._partials.pop(turn, None)
+        self._store_answer(turn, *self._questions.pop(turn), answered.text)
+        self._add(
+            f"UPDATE turns SET partial = NULL, state = ?, totals = ?, ended = ?, {SET_ANSWER} WHERE id = ?",
+            state, json.dumps(totals), time.time(), *pack_answer(answered), turn,
+        )  # fmt: skip
+        self.flush()
+
+    def mend(self, turn: str, answered: Answered) -> bool:
+        """Replace an interrupted answer by a longer one that its reader had; False when it is another one."""
+        found = [each for each in self.turns(turn) if each.id == turn]
+        if not found or found[0].state != "interrupted" or not answered.text.startswith(found[0].answered.text):
+            return False
+        question = self._read("SELECT question FROM turns WHERE id = ?", [turn])[0][0]
+        self._store_answer(turn, question, found[0].request.get("text", ""), answered.text)
+        self._add(f"UPDATE turns SET {SET_ANSWER} WHERE id = ?", *pack_answer(answered), turn)
+        return self.flush()
+
+    def fork(self, thread: Thread) -> None:
+        """Store a thread that begins where another one stands."""
+        self._add_thread(thread, time.time())
+        self.flush()
+
+    def update(self, thread: Thread) -> None:
+        """Store what may change of a thread."""
+        self._add(
+            "UPDATE threads SET name = ?, profile = ?, settings = ?, tip = ?, deleted = ? WHERE id = ?",
+            thread.name, thread.profile, json.dumps(thread.settings), thread.tip, thread.deleted, thread.id,
+        )  # fmt: skip
+        self.flush()
+
+    def flush_due(self) -> float | None:
+        """Seconds until `flush` should be called, None when nothing waits."""
+        if not (self._pending or self._partials):
+            return None
+        return max(0.0, self._flushed + FLUSH_SECONDS - time.monotonic())
+
+    def flush(self) -> bool:
+        """One transaction with all that waits; False when the disk refused and everything waits on."""
+        self._flushed = time.monotonic()
+        try:
+            self._write()
+        except sqlite3.OperationalError as error:
+            self.trouble = f"{self.path}: {error}; what is said stays in memory and is tried again"
+            return False
+        except sqlite3.DatabaseError as error:
+            self._begin_anew(error)
+            return False
+        self._pending.clear()
+        self._partials.clear()
+        if self.trouble.startswith(f"{self.path}: ") and self.trouble.endswith("tried again"):
+            self.trouble = ""
+        return True
+
+    def close(self) -> None:
+        """Write what waits and let go of the file."""
+        self.flush()
+        super().close()
+        if self._writers:
+            self._writers.close()
+
+    def _write(self) -> None:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            for sql, values in self._pending:
+                self._database.execute(sql, values)
+            for turn, partial in self._partials.items():
+                answered = partial()
+                values = [answered.text, *pack_answer(answered), turn]
+                self._database.execute(f"UPDATE turns SET partial = ?, {SET_ANSWER} WHERE id = ?", values)
+            self._database.execute("COMMIT")
+        finally:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+
+    def _add(self, sql: str, *values: Any) -> None:
+        self._pending.append((sql, values))
+
+    def _add_thread(self, thread: Thread, now: float) -> None:
+        self._add(
+            "INSERT INTO threads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL) "
+            "ON CONFLICT (id) DO UPDATE SET tip = excluded.tip, updated = excluded.updated",
+            thread.id, thread.name, thread.kind, thread.folder, thread.profile, json.dumps(thread.settings),
+            thread.tip, thread.forked_from, thread.created or now, now,
+        )  # fmt: skip
+
+    def _message(self, parent: str | None, role: str, content: str) -> str:
+        address = _address(parent, role, content)
+        self._add("INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?)", address, parent, role, content)
+        return address
+
+    def _store_answer(self, turn: str, question: str, asked: str, text: str) -> None:
+        self._answers[turn] = self._message(question, "assistant", text)
+        self._add("UPDATE turns SET answer = ? WHERE id = ?", self._answers[turn], turn)
+        self._add("DELETE FROM search WHERE turn = ?", turn)
+        self._add("INSERT INTO search VALUES (?, ?, ?)", asked, text, turn)
+
+    def _answer_of(self, turn: str | None) -> str | None:
+        """The address of a turn's answer, None for the beginning of a conversation."""
+        if turn is not None and turn not in self._answers:
+            rows = self._read("SELECT answer FROM turns WHERE id = ?", [turn])
+            self._answers[turn] = (rows[0][0] if rows else None) or turn
+        return None if turn is None else self._answers[turn]
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return _open_writer(self.path, self._migrations)
+        except (HostError, sqlite3.OperationalError) as error:
+            spare, self._spare = self._spare or MEMORY, None
+            where = "in memory only" if spare == MEMORY else f"in {spare}"
+            self.trouble = f"{self.path}: {error}; what is said now is kept {where}"
+        except sqlite3.DatabaseError:
+            self._set_aside()
+            return self._open()
+        self.path = spare
+        return self._open()
+
+    def _read(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        try:
+            return super()._read(sql, values)
+        except HostError as error:
+            if isinstance(error.__cause__, sqlite3.OperationalError):
+                raise
+            self._begin_anew(error.__cause__)
+            return []
+
+    def _begin_anew(self, error: BaseException | None) -> None:
+        if getattr(error, "sqlite_errorcode", None) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise error or AssertionError("no error")
+        self._database.close()
+        self._set_aside()
+        self._database = self._open()
+
+    def _set_aside(self) -> None:
+        aside = self.path.with_name(f"{self.path.name}.unreadable-{time.time_ns()}")
+        for end in ("", "-wal", "-shm", "-journal"):
+            part = self.path.with_name(self.path.name + end)
+            if part.exists():
+                part.rename(f"{aside}{end}")
+        self.trouble = f"{self.path} could not be read and was set aside as {aside.name}; a new history begins"
+
+    def _close_what_a_dead_host_left(self) -> None:
+        for turn, question, partial, writer in self._read(LEFT_RUNNING, []):
+            if self._writers and not self._writers.is_alive(writer):
+                asked = self._read("SELECT content FROM messages WHERE hash = ?", [question])
+                self._store_answer(turn, question, json.loads(asked[0][0])["text"] if asked else "", partial or "")
+                self._add("UPDATE turns SET state = 'interrupted', partial = NULL WHERE id = ?", turn)
+        if self._pending:
+            self.flush()
+
+    def _enter_writers(self) -> Writers | None:
+        try:
+            return None if self.path == MEMORY else Writers(self.path)
+        except OSError as error:  # a file system without locks: nobody is declared dead there
+            self.trouble = f"{self.path}: {error.strerror}; answers that a killed host left are not closed"
+            return None
+
+
+MEMORY = Path(":memory:")
+LEFT_RUNNING = "SELECT id, question, partial, writer FROM turns WHERE state = 'running'"
+SET_ANSWER = ", ".join(f"{column} = ?" for column in ANSWER_COLUMNS)
+
+
+def _address(parent: str | None, role: str, content: str) -> str:
+    return blake2b(json.dumps([parent, role, content]).encode(), digest_size=16).hexdigest()
+
+
+class Writers:
+    """Which writers of a file live: each locks the byte with the number of its process, and the system lets go of it.
+
+    A process id alone would not tell: a killed host may stay as a zombie, and numbers are used again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.with_name(path.name + ".writers").open("a+b", buffering=0)
+        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, os.getpid())
+
+    def is_alive(self, process: int) -> bool:
+        """Does this process write, and is it not ourselves?"""
+        if process == os.getpid():
+            return False
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, process)
+        except OSError:
+            return True
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, process)
+        return False
+
+    def close(self) -> None:
+        """Write no longer."""
+        self._file.close()
+
+
+def _open_writer(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
+    """A database at the newest schema, with the best journal that its file system offers."""
+    database = sqlite3.connect(path, isolation_level=None)
+    try:
+        database.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(migrations):
+            raise HostError(f"written by a newer specchat (schema {version}); upgrade to go on with it")
+        _choose_journal(database)
+        for number, script in enumerate(migrations[version:], start=version + 1):
+            database.executescript(f"BEGIN IMMEDIATE;{script};PRAGMA user_version = {number};COMMIT;")
+    except (sqlite3.Error, HostError):
+        database.close()
+        raise
+    return database
+
+
+def _choose_journal(database: sqlite3.Connection) -> None:
+    """A write-ahead log where the file system has shared memory, else a plain rollback journal."""
+    try:
+        mode = database.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("COMMIT")
+    except sqlite3.OperationalError:
+        mode = "none"
+    if mode == "wal":
+        database.execute("PRAGMA synchronous = NORMAL")
+    else:
+        database.execute("PRAGMA journal_mode = TRUNCATE")

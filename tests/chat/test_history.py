@@ -1,0 +1,260 @@
+"""The history file: what is kept, and what is kept when the disk is not kind."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from specchat.chat import history as reading
+from specchat.chat.history import Answered, Thread, pack_ids, unpack_ids
+from specchat.errors import HostError
+from specchat.host.writer import MIGRATIONS, HistoryWriter
+
+ANSWER = Answered(
+    "Paris.", (4, 5, 2**31), b"\x00\x01\x00", ("target", "lookup"), "lookup", 2**64 - 1, (1, 2, 3), "<user>é"
+)
+THREAD = Thread("t1", "Capitals", folder="/home/me")
+
+
+OPENED: list[reading.HistoryReader] = []
+
+
+class History(HistoryWriter):
+    def __init__(self, *given):
+        super().__init__(*given)
+        OPENED.append(self)
+
+
+class HistoryReader(reading.HistoryReader):
+    def __init__(self, path):
+        super().__init__(path)
+        OPENED.append(self)
+
+
+@pytest.fixture
+def path(tmp_path):
+    yield tmp_path / "history.db"
+    while OPENED:
+        OPENED.pop().close()
+
+
+def look(path, sql):
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(sql).fetchone()[0]
+
+
+def say(history: History, turn: str, parent: str | None, question: str, answer: str, thread: Thread = THREAD) -> None:
+    history.begin(thread, turn, parent, {"text": question})
+    history.finish(turn, Answered(answer, (1,), b"\x00", ("target",)), "stop", {"tokens": 1})
+
+
+def texts(history: HistoryReader, tip: str | None) -> list[tuple[str, str]]:
+    return [(turn.request["text"], turn.answered.text) for turn in history.turns(tip)]
+
+
+def test_a_turn_comes_back_as_it_was(path):
+    history = History(path)
+    history.begin(THREAD, "a", None, {"text": "capital of France?", "files": []})
+    history.finish("a", ANSWER, "stop", {"tokens": 3})
+
+    [turn] = HistoryReader(path).turns("a")
+
+    assert ANSWER == turn.answered
+    assert ("stop", {"tokens": 3}, {"text": "capital of France?", "files": []}) == (
+        turn.state,
+        turn.totals,
+        turn.request,
+    )
+
+
+def test_the_question_is_there_before_the_answer_begins(path):
+    History(path).begin(THREAD, "a", None, {"text": "why?"})
+
+    [turn] = HistoryReader(path).turns("a")
+
+    assert ("running", "why?", "") == (turn.state, turn.request["text"], turn.answered.text)
+
+
+def test_a_partial_answer_is_written_with_the_next_flush(path):
+    history = History(path)
+    history.begin(THREAD, "a", None, {"text": "why?"})
+    history.progress("a", lambda: Answered("Bec"))
+    history.progress("a", lambda: Answered("Because"))
+    assert 0 <= history.flush_due() <= 1
+
+    history.flush()
+
+    assert "Because" == HistoryReader(path).turns("a")[0].answered.text
+    assert history.flush_due() is None
+
+
+def test_a_fork_shares_what_came_before(path):
+    history = History(path)
+    say(history, "a", None, "one", "1")
+    say(history, "b", "a", "two", "2")
+
+    history.fork(Thread("t2", "Fork", tip="a", forked_from="t1"))
+    say(history, "c", "a", "three", "3", Thread("t2", "Fork"))
+
+    assert [("one", "1"), ("two", "2")] == texts(history, history.thread("t1").tip)
+    assert [("one", "1"), ("three", "3")] == texts(history, history.thread("t2").tip)
+    assert 6 == look(path, "SELECT count(*) FROM messages")
+
+
+def test_equal_beginnings_are_stored_once(path):
+    history = History(path)
+    say(history, "a", None, "one", "1")
+    say(history, "b", None, "one", "1", Thread("t2", "Again"))
+
+    assert 2 == look(path, "SELECT count(*) FROM messages")
+
+
+def test_search_finds_questions_and_answers_by_the_beginning_of_a_word(path):
+    history = History(path)
+    say(history, "a", None, "capital of France", "It is Paris, of course")
+
+    assert ["t1"] == [thread.id for thread, _ in HistoryReader(path).search("pari")]
+    assert ["t1"] == [thread.id for thread, _ in HistoryReader(path).search('FRANCE "capital')]
+    assert [] == HistoryReader(path).search("London")
+    assert [] == HistoryReader(path).search('" * NEAR(')
+
+
+def test_a_deleted_thread_can_be_restored(path):
+    history = History(path)
+    say(history, "a", None, "one", "1")
+
+    history.update(replace(history.thread("t1"), deleted=5.0))
+    assert ([], ["t1"]) == (history.threads(), [thread.id for thread in history.threads(deleted=True)])
+    history.update(replace(history.thread("t1"), deleted=None))
+
+    assert ["t1"] == [thread.id for thread in history.threads(folder="/home/me", kind="chat")]
+    assert [] == history.threads(folder="/tmp")
+
+
+def test_a_thread_is_found_by_the_beginning_of_its_id_if_it_is_the_only_one(path):
+    history = History(path)
+    say(history, "a", None, "one", "1", Thread("abc1", "x"))
+    say(history, "b", None, "one", "1", Thread("abd2", "y"))
+
+    assert "abc1" == history.thread("abc").id
+    assert history.thread("ab") is None
+    assert history.thread("") is None
+
+
+def test_what_a_killed_host_left_is_closed_and_can_be_mended(path):
+    script = f"""if True:
+        import os, pathlib
+        from specchat.host.writer import *
+        history = HistoryWriter(pathlib.Path({str(path)!r}))
+        history.begin(Thread("t1", "x"), "a", None, {{"text": "why?"}})
+        history.progress("a", lambda: Answered("Bec", (1,), b"\\0", ("target",)))
+        history.flush()
+        os.kill(os.getpid(), 9)
+    """
+    subprocess.run([sys.executable, "-c", script], check=False)
+
+    history = History(path)
+    [turn] = history.turns("a")
+    assert ("interrupted", "Bec") == (turn.state, turn.answered.text)
+
+    assert not history.mend("a", Answered("Something else"))
+    assert history.mend("a", Answered("Because", (1, 2), b"\0\0", ("target",)))
+    assert "Because" == history.turns("a")[0].answered.text
+
+
+def test_a_file_that_is_no_database_is_set_aside(path):
+    path.write_bytes(b"no database at all" * 1000)
+
+    history = History(path)
+    say(history, "a", None, "one", "1")
+
+    assert "set aside" in history.trouble
+    assert [("one", "1")] == texts(HistoryReader(path), "a")
+    assert b"no database" == next(path.parent.glob("*unreadable*")).read_bytes()[:11]
+
+
+def test_a_damage_found_later_loses_nothing_that_is_said_from_then_on(path):
+    history = History(path)
+    for number in range(50):
+        say(history, str(number), None, "x" * 3000, str(number))
+    history.close()
+    OPENED.clear()
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(path.stat().st_size - 8192))
+
+    history = History(path)
+    say(history, "new", None, "still there?", "yes")
+    history.flush()
+
+    assert ("still there?", "yes") == texts(history, "new")[-1]
+
+
+def test_a_full_disk_is_told_and_tried_again(path):
+    history = History(path)
+    say(history, "a", None, "one", "1")
+    history._database.execute("PRAGMA max_page_count = 1")
+
+    history.begin(THREAD, "b", "a", {"text": "x" * 100_000})
+    history.finish("b", Answered("y" * 100_000), "stop", {})
+    assert "full" in history.trouble
+    assert history.flush_due() is not None
+    history._database.execute("PRAGMA max_page_count = 100000")
+
+    assert history.flush()
+    assert "" == history.trouble
+    assert ["1", "y" * 100_000] == [answer for _, answer in texts(HistoryReader(path), "b")]
+
+
+def test_a_folder_that_cannot_be_written_keeps_the_talk_in_memory(path):
+    history = History(path.parent / "missing" / "history.db")
+    say(history, "a", None, "one", "1")
+
+    assert "in memory only" in history.trouble
+    assert [("one", "1")] == texts(history, "a")
+
+
+def test_an_older_schema_is_brought_up_to_date(path):
+    say(History(path), "a", None, "one", "1")
+    newer = (*MIGRATIONS, "ALTER TABLE threads ADD COLUMN colour TEXT")
+
+    history = History(path, newer)
+
+    assert [("one", "1")] == texts(history, "a")
+    assert 2 == look(path, "PRAGMA user_version")
+
+
+def test_a_newer_schema_is_left_alone(path):
+    History(path, (*MIGRATIONS, "SELECT 1"))
+    before = path.read_bytes()
+
+    spare = path.with_name("spare.db")
+    history = History(path, MIGRATIONS, spare)
+    say(history, "a", None, "one", "1")
+
+    assert "newer specchat" in history.trouble
+    assert before == path.read_bytes()
+    assert [("one", "1")] == texts(HistoryReader(spare), "a")
+
+
+def test_a_reader_cannot_write(path):
+    say(History(path), "a", None, "one", "1")
+
+    with pytest.raises(HostError):
+        HistoryReader(path)._read("DELETE FROM turns", [])
+
+
+def test_a_reader_without_a_file_says_so(path):
+    with pytest.raises(HostError, match="cannot be read"):
+        HistoryReader(path).threads()
+
+
+def test_ids_of_four_bytes_survive():
+    assert (0, 2**32 - 1) == unpack_ids(pack_ids((0, 2**32 - 1)))
+    assert () == unpack_ids(None)

@@ -1,0 +1,160 @@
+"""An engine without a model: its answers follow from the words of the question.
+
+"count 5"        five words, one a step, the last with the seed
+"slowly 5"       the same with a pause after each step, as a model would
+"big 3000000"    so many characters, quickly
+"read"           a prompt that is read until it is cancelled
+"crash" "fail"   the two ways to go wrong
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from threading import Event as Flag
+from typing import Any
+
+from specchat.chat.events import Committed, Event, Finished, Loading, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.history import StoredTurn
+from specchat.chat.request import Request
+from specchat.errors import ContextError, ModelError, ProfileError
+from specchat.host.process import Parts
+from specchat.host.queue import Loader
+from specchat.host.server import Patience
+from specchat.host.sessions import Library
+from specchat.host.spawn import configuration_hash
+
+PAUSE_SECONDS = 0.005
+
+
+@dataclass(frozen=True)
+class FakeTurn:
+    user: str
+    answer: str
+    seed: int
+    prompt_ids: tuple[int, ...] = (1, 2, 3)
+    answer_ids: tuple[int, ...] = ()
+    rendered: str = "<user>"
+
+
+class FakeSession:
+    def __init__(self, turns: Sequence[FakeTurn] = ()) -> None:
+        self.turns = list(turns)
+
+    def rewind(self, count: int) -> None:
+        self.turns = self.turns[: max(0, len(self.turns) - count)]
+
+    def close(self) -> None:
+        pass
+
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
+        seed = secrets.randbits(31) if request.seed is None else request.seed
+        yield Routed(request.variant or "lookup", 4, "because it is a fake", seed)
+        turn, totals, said = FakeTurn(request.text, "", seed), Totals(prompt_tokens=3), list[str]()
+        try:
+            for event in self._events(request, seed, cancelled):
+                yield event
+                match event:
+                    case Text(text=text):
+                        said.append(text)
+                    case StepDone():
+                        ids = tuple(token.id for token in event.committed)
+                        turn = replace(turn, answer_ids=turn.answer_ids + ids)
+                        totals = replace(totals, steps=totals.steps + 1, tokens=totals.tokens + len(event.committed))
+                if cancelled.is_set():
+                    break
+            reason = "cancelled" if cancelled.is_set() else "stop"
+        finally:
+            self.turns.append(replace(turn, answer="".join(said)))
+        yield Finished(reason, totals)
+
+    def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
+        verb, _, rest = request.text.partition(" ")
+        yield Prefill(3, 3)
+        if verb in ("read", "crash", "fail"):
+            yield from self._go_wrong(verb, cancelled)
+        else:
+            yield from self._write(verb, rest, request, seed)
+
+    def _go_wrong(self, verb: str, cancelled: Flag) -> Iterator[Event]:
+        if verb == "crash":
+            raise RuntimeError("out of memory\nand more")
+        if verb == "fail":
+            raise ContextError("too long")
+        while not cancelled.wait(PAUSE_SECONDS):
+            yield Prefill(1, 3)
+
+    def _write(self, verb: str, rest: str, request: Request, seed: int) -> Iterator[Event]:
+        file = "".join(file.text for file in request.files)
+        match verb:
+            case "count" | "slowly":
+                words = [*(f"word{number} " for number in range(int(rest) - 1)), f"seed {seed} turn {len(self.turns)}"]
+            case "big":
+                words = ["x" * 10_000] * (int(rest) // 10_000)
+            case "replace":
+                words = [file.replace(*rest.split())]
+            case "fence":
+                words = [f"```\n{file.replace(*rest.split())}\n```"]
+            case "write":
+                words = [rest]
+            case _:
+                words = [f"you said {request.text!r} with seed {seed}"]
+        for word in words:
+            yield from self._step(word)
+            if verb == "slowly":
+                time.sleep(PAUSE_SECONDS)
+
+    def _step(self, text: str) -> Iterator[Event]:
+        committed = (Committed(len(text), text.encode(), "lookup"), Committed(7, b"", "target"))
+        yield StepDone((len(text), 9), (0, 1), committed, 0.001, 0.002)
+        yield Text(text)
+
+
+class FakeEngine:
+    turns_at_once = 2
+
+    def session(self, turns: Sequence[FakeTurn], profile: str) -> FakeSession:
+        if profile == "sessionless":
+            raise RuntimeError("no room")
+        return FakeSession(turns)
+
+    def memory(self) -> dict[str, int]:
+        return {"target": 1000}
+
+    def close(self) -> None:
+        pass
+
+
+def fake_profile(name: str, settings: dict[str, Any]) -> str:
+    if name.startswith("unknown"):
+        raise ProfileError(f"unknown profile {name!r}")
+    return name
+
+
+def fake_load(profile: str, progress: Callable[[Event], None], cancelled: Flag) -> FakeEngine:
+    if profile == "broken":
+        raise ModelError("no such model")
+    print("noise")
+    os.write(1, b"more noise\n")
+    step = 0
+    while profile == "endless" and not cancelled.wait(PAUSE_SECONDS):
+        progress(Loading("target", step := step + 1, 0))
+    progress(Loading("target", 1, 1))
+    return FakeEngine()
+
+
+def restore(stored: StoredTurn) -> FakeTurn | None:
+    if stored.state in ("failed", "running"):
+        return None
+    return FakeTurn(stored.request["text"], stored.answered.text, stored.answered.seed or 0)
+
+
+PATIENCE = Patience()
+LIBRARY = Library(fake_profile, restore)
+
+
+def fake_parts(patience: Patience = PATIENCE) -> Parts:
+    return Parts(LIBRARY, Loader(fake_load, lambda profile: profile), configuration_hash, patience)

@@ -1,0 +1,19 @@
+"""A host process with the fake engine: `python fake_host.py [--version V] [--patience SECONDS] ...`."""
+
+from __future__ import annotations
+
+import sys
+
+import specchat.host.process as process
+from specchat.host.server import Patience
+from tests.host.fake import fake_parts
+
+
+def option(name: str) -> str | None:
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
+
+
+if __name__ == "__main__":
+    process.__version__ = option("--version") or process.__version__
+    seconds = float(option("--patience") or 60)
+    sys.exit(process.run_host(fake_parts(Patience(unload=seconds, end=seconds)), sys.argv[1:]))

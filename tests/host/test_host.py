@@ -1,0 +1,242 @@
+"""The host as its clients meet it, with a fake engine behind it."""
+
+from __future__ import annotations
+
+import time
+from threading import Event as Flag
+from threading import Thread
+
+import pytest
+
+from specchat.chat.events import Event, Failed, Finished, Loading, Prefill, Routed, StepDone, Text
+from specchat.chat.request import Request
+from specchat.errors import HostError, ProfileError, UsageError
+from specchat.host.client import Conversation, Wish, connect
+from tests.host.fake import FakeSession
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+
+def ask(conversation: Conversation, text: str, **options: object) -> list[Event]:
+    return list(conversation.ask(Request(text, **options)))
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text))
+
+
+def test_the_same_text_through_the_host_and_in_process():
+    request = Request("count 40", seed=5)
+    local = list(FakeSession().ask(request, Flag()))
+
+    heard = [event for event in Conversation().ask(request) if not isinstance(event, Loading)]
+
+    assert text_of(local) == text_of(heard)
+    for kind in (StepDone, Routed, Prefill, Finished):
+        assert [e for e in local if isinstance(e, kind)] == [e for e in heard if isinstance(e, kind)]
+
+
+def test_regenerate_draws_a_new_seed_and_a_given_seed_fixes_all():
+    talk = Conversation()
+    first = text_of(ask(talk, "hello"))
+    talk.rewind()
+    second = text_of(ask(talk, "hello"))
+    talk.rewind()
+    fixed = text_of(ask(talk, "hello", seed=7))
+    talk.rewind()
+
+    assert first != second
+    assert fixed == text_of(ask(talk, "hello", seed=7)) == "you said 'hello' with seed 7"
+
+
+def test_turns_follow_one_another_and_survive_in_the_history():
+    talk = Conversation()
+    ask(talk, "count 2", seed=1)
+    assert "turn 1" in text_of(ask(talk, "count 2", seed=1))
+    talk.rewind()
+    assert "turn 1" in text_of(ask(talk, "count 2", seed=1))
+
+    turns = Conversation(Wish(session=talk.session)).turns()
+
+    assert ["count 2", "count 2"] == [turn.request["text"] for turn in turns]
+    assert ("stop", 4, b"\x00\x01" * 2) == (turns[0].state, turns[0].totals["tokens"], turns[0].answered.kinds)
+    assert ("lookup", "target") == turns[0].answered.sources
+
+
+def test_a_session_goes_on_after_its_host_was_replaced():
+    talk = Conversation()
+    ask(talk, "count 2", seed=1)
+    talk.call("shutdown")
+
+    assert "turn 1" in text_of(ask(talk, "count 2", seed=1))
+
+
+def test_the_last_conversation_of_this_folder_is_found(monkeypatch, tmp_path):
+    ask(Conversation(), "one")
+    monkeypatch.chdir(tmp_path)
+    ask(elsewhere := Conversation(), "two")
+
+    assert elsewhere.session == Conversation(Wish(is_last=True)).session
+
+
+def test_two_clients_are_answered_at_once():
+    heard: dict[str, list[Event]] = {}
+
+    def listen(name: str) -> None:
+        heard[name] = ask(Conversation(client=name), "slowly 40", seed=1)
+
+    Conversation()
+    begun = time.monotonic()
+    threads = [Thread(target=listen, args=(name,)) for name in "ab"]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+
+    assert text_of(heard["a"]) == text_of(heard["b"])
+    assert "seed 1 turn 0" in text_of(heard["a"])
+    assert time.monotonic() - begun < 10
+
+
+def test_requests_of_one_session_queue_and_all_listeners_hear_them():
+    first = Conversation()
+    second = Conversation(Wish(session=first.session))
+    answers: dict[str, str] = {}
+    threads = [
+        Thread(target=lambda talk=talk, name=name: answers.update({name: text_of(ask(talk, "count 3", seed=1))}))
+        for name, talk in (("first", first), ("second", second))
+    ]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+
+    assert {"turn 0", "turn 1"} == {answer[-6:] for answer in answers.values()}
+
+
+@pytest.mark.parametrize("verb", ["slowly 100000", "read"])
+def test_a_cancelled_turn_ends_within_a_step_and_keeps_its_text(verb):
+    talk, cancelled = Conversation(), Flag()
+    events = []
+    for event in talk.ask(Request(verb), cancelled):
+        events.append(event)
+        if isinstance(event, Text | Prefill):
+            begun = time.monotonic()
+            cancelled.set()
+
+    assert time.monotonic() - begun < 2
+    assert "cancelled" == events[-1].reason
+    [turn] = talk.turns()
+    assert ("cancelled", text_of(events)) == (turn.state, turn.answered.text)
+    assert "stop" == ask(talk, "count 2")[-1].reason
+
+
+def test_a_turn_is_cancelled_while_its_model_loads():
+    talk, cancelled = Conversation(Wish(profile="endless")), Flag()
+    events = []
+    for event in talk.ask(Request("count 2"), cancelled):
+        events.append(event)
+        cancelled.set()
+
+    assert isinstance(events[0], Loading)
+    assert "cancelled" == events[-1].reason
+
+
+def test_a_turn_is_cancelled_while_it_waits():
+    talk = Conversation()
+    waiting, cancelled = Conversation(Wish(session=talk.session)), Flag()
+    running = talk.ask(Request("read"))
+    assert isinstance(next(event for event in running if isinstance(event, Prefill)), Prefill)
+    cancelled.set()
+
+    [end] = waiting.ask(Request("count 2"), cancelled)
+
+    assert "cancelled" == end.reason
+
+
+def test_the_turn_of_a_client_that_left_ends_and_is_kept():
+    talk = Conversation()
+    heard = talk.ask(Request("slowly 100000"))
+    next(event for event in heard if isinstance(event, Text))
+    other = Conversation(Wish(session=talk.session))
+    talk._line.close()
+
+    assert "turn 1" in text_of(ask(other, "count 2"))
+    assert "cancelled" == other.turns()[0].state
+    assert other.turns()[0].answered.text.startswith("word0 ")
+
+
+@pytest.mark.parametrize(
+    ("question", "message", "exit_code"),
+    [("fail", "too long", 6), ("crash", "the engine failed: RuntimeError: out of memory; see the log of the host", 1)],
+)
+def test_a_turn_that_fails_says_why_and_the_next_one_works(question, message, exit_code):
+    talk = Conversation()
+
+    assert Failed(message, exit_code) == ask(talk, question)[-1]
+    assert "stop" == ask(talk, "count 2")[-1].reason
+
+
+def test_an_engine_that_can_make_no_session_fails_the_turn_and_lives_on():
+    talk = Conversation(Wish(profile="sessionless"))
+
+    assert "RuntimeError: no room" in ask(talk, "hello")[-1].message
+    talk.call("set", {"profile": "chat"})
+    assert "stop" == ask(talk, "hello")[-1].reason
+
+
+def test_a_model_that_cannot_be_loaded_fails_the_turn():
+    talk = Conversation(Wish(profile="broken"))
+
+    assert Failed("no such model", 7) == ask(talk, "hello")[-1]
+
+
+def test_errors_of_the_host_are_raised_as_what_they_are():
+    with pytest.raises(ProfileError, match="unknown profile"):
+        Conversation(Wish(profile="unknown"))
+    with pytest.raises(UsageError, match="no session"):
+        Conversation(Wish(session="nothing"))
+
+
+def test_a_fork_has_its_own_future():
+    talk = Conversation()
+    ask(talk, "count 2", seed=1)
+    fork = Conversation()
+    fork.switch(fork.call("fork", {"session": talk.session}))
+    ask(talk, "one")
+    ask(fork, "two")
+
+    assert ["count 2", "one"] == [turn.request["text"] for turn in talk.turns()]
+    assert ["count 2", "two"] == [turn.request["text"] for turn in fork.turns()]
+
+
+def test_sessions_are_listed_renamed_deleted_and_restored():
+    talk = Conversation()
+    ask(talk, "hello  my\nworld")
+    names = lambda **params: [each["name"] for each in talk.call("list", params)["sessions"]]
+    assert ["hello my world"] == names()
+
+    talk.call("rename", {"name": "Greeting"})
+    assert ["Greeting"] == names(search="wor")
+    talk.call("delete")
+    assert ([], ["Greeting"]) == (names(), names(deleted=True))
+    talk.call("restore")
+    assert ["Greeting"] == names()
+
+
+def test_why_and_stats_answer():
+    talk = Conversation(client="me")
+    ask(talk, "hello")
+
+    assert "because it is a fake" == talk.call("why")["reason"]
+    assert ("ready", {"target": 1000}, ["me"]) == tuple(
+        talk.call("stats")[key] for key in ("state", "memory", "clients")
+    )
+    talk.call("unload")
+    assert "stop" == ask(talk, "hello")[-1].reason
+
+
+def test_an_unknown_method_is_refused_and_the_line_stays():
+    line = connect("test")
+
+    with pytest.raises(HostError, match="unknown method"):
+        line.call("sing", {})
+    with pytest.raises(HostError, match="something is missing or wrong: 'session'"):
+        line.call("subscribe", {})
+    assert "cold" == line.call("hello", {})["state"]

@@ -1,0 +1,94 @@
+"""Host and client are killed at random moments: at most a second of text is lost, and never what was shown."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from specchat.chat.history import HistoryReader
+from specchat.chat.request import Request
+from specchat.host.client import Conversation, Wish, connect
+from tests.host.conftest import FAKE_HOST
+from tests.host.test_spawn import ROOT, is_alive, until
+
+CLIENT = f"""if True:
+    import sys, time
+    sys.path.insert(0, {str(ROOT)!r})
+    from specchat.chat.events import Text
+    from specchat.chat.request import Request
+    from specchat.host import spawn
+    from specchat.host.client import Conversation
+    spawn.HOST_COMMAND = {FAKE_HOST!r}
+    for event in Conversation().ask(Request("slowly 500", seed=1)):
+        if isinstance(event, Text):
+            print(time.monotonic(), event.text, sep=" ", flush=True)
+"""
+
+
+def shown(output: str, before: float) -> str:
+    """What the client had printed until then. A line that was cut by the kill counts as not shown."""
+    lines = [line.partition(" ") for line in output.splitlines(keepends=True) if line.endswith("\n")]
+    return "".join(text[:-1] for at, _, text in lines if float(at) <= before)
+
+
+def kill_at(moment: float, victims: str) -> None:
+    """One client asks, the victims are killed, and what is left is looked at."""
+    client = subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, text=True)
+    time.sleep(moment)
+    line = connect("killer", start=False)
+    host = line.hello["pid"] if line else None
+    killed = time.monotonic()
+    if victims in ("client", "both"):
+        client.kill()
+    if victims in ("host", "both") and host:
+        os.kill(host, signal.SIGKILL)
+    output, _ = client.communicate(timeout=30)
+
+    stored = look_at_history(victims)
+    if victims == "both":
+        assert stored.startswith(shown(output, killed - 1.2))
+    else:
+        assert stored.startswith(shown(output, float("inf")))
+    if victims != "client" and host:
+        until(lambda: not is_alive(host))
+
+
+def look_at_history(victims: str) -> str:
+    """The answer as the next host finds it; the file must be whole."""
+    talk = Conversation(Wish(is_last=True))
+    while talk.call("stats")["turns"]:
+        time.sleep(0.01)
+    path = Path(talk._line.hello["history"])
+    if not path.exists():
+        return ""
+    with closing(sqlite3.connect(path)) as database:
+        assert ("ok",) == database.execute("PRAGMA integrity_check").fetchone()
+    assert not talk.trouble
+    turns = talk.turns()
+    assert "stop" == list(talk.ask(Request("count 2")))[-1].reason
+    with closing(HistoryReader(path)) as reader:
+        assert not reader._read("SELECT id FROM turns WHERE state = 'running'", [])
+    return turns[-1].answered.text if turns else ""
+
+
+@pytest.mark.parametrize("victims", ["host", "client", "both"])
+def test_a_kill_in_the_middle_loses_nothing_that_was_shown(runtime, victims):
+    kill_at(1.0, victims)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", range(50))
+def test_kills_at_random_moments(runtime, number):
+    dice = random.Random(number)
+
+    kill_at(dice.uniform(0.05, 3.0), dice.choice(["host", "client", "both"]))

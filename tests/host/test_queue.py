@@ -1,0 +1,79 @@
+"""The engine thread: who steps when."""
+
+from collections.abc import Iterator
+from threading import Event as Flag
+from threading import Thread
+
+from specchat.chat.events import Event, Finished, Routed, Text, Totals
+from specchat.chat.request import Request
+from specchat.host.queue import Happened, Loader, QueuedTurn, TurnQueue
+
+
+class Narrow:
+    """An engine that has room for so many answers at once, and counts how many it was asked for."""
+
+    def __init__(self, room: int) -> None:
+        self.turns_at_once, self.now, self.most = room, 0, 0
+
+    def session(self, turns, _profile):
+        return Writer(self, list(turns))
+
+    def memory(self):
+        return {}
+
+    def close(self):
+        pass
+
+
+class Writer:
+    def __init__(self, engine: Narrow, turns: list) -> None:
+        self.engine, self.turns = engine, turns
+
+    def ask(self, _request: Request, _cancelled: Flag) -> Iterator[Event]:
+        self.engine.now += 1
+        self.engine.most = max(self.engine.most, self.engine.now)
+        yield Routed("plain", 0, "a test", 1)
+        yield Text("a")
+        yield Text("b")
+        self.engine.now -= 1
+        yield Finished("stop", Totals())
+
+    def rewind(self, _count: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def told(room: int, sessions: int) -> tuple[Narrow, list[Happened]]:
+    """Everything that happens when so many sessions ask at once."""
+    engine, happened, done = Narrow(room), list[Happened](), Flag()
+
+    def post(what: Happened) -> None:
+        happened.append(what)
+        if sum(isinstance(each.event, Finished) for each in happened) == sessions:
+            done.set()
+
+    queue = TurnQueue(Loader(lambda *_: engine, lambda profile: profile), post)
+    for number in range(sessions):
+        queue.open(str(number), "profile", [])
+        queue.put(QueuedTurn(f"turn {number}", str(number), Request("?")))
+    thread = Thread(target=queue.run)
+    thread.start()
+    assert done.wait(20)
+    queue.stop()
+    thread.join(20)
+    return engine, happened
+
+
+def test_sessions_take_turns_at_every_step():
+    _engine, happened = told(room=2, sessions=2)
+
+    assert [each.session for each in happened if isinstance(each.event, Text)] == ["0", "1", "0", "1"]
+
+
+def test_who_finds_no_room_waits_and_is_answered():
+    engine, happened = told(room=2, sessions=5)
+
+    assert engine.most == 2
+    assert [each.session for each in happened if isinstance(each.event, Finished)] == ["0", "1", "2", "3", "4"]

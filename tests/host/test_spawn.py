@@ -1,0 +1,303 @@
+"""Finding the host, starting it, and refusing what is not ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from specchat.chat.request import Request
+from specchat.errors import HostError, InputError
+from specchat.host import client, spawn
+from specchat.host.client import Conversation, connect
+from tests.host.conftest import FAKE_HOST
+
+ROOT = Path(__file__).parents[2]
+
+CLIENT = f"""if True:
+    import sys, json
+    sys.path.insert(0, {str(ROOT)!r})
+    from specchat.host import spawn
+    from specchat.host.client import connect
+    spawn.HOST_COMMAND = {FAKE_HOST!r}
+    spawn._default_folder = lambda: __import__("pathlib").Path(sys.argv[1])
+    print(json.dumps(connect("racer").hello))
+"""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited for too long"
+        time.sleep(0.01)
+
+
+def test_eight_clients_that_race_start_one_host(runtime):
+    command = [sys.executable, "-c", CLIENT, str(runtime)]
+    with ExitStack() as running:
+        start = partial(subprocess.Popen, command, stdout=subprocess.PIPE, text=True)
+        racers = [running.enter_context(start()) for _ in range(8)]
+        hellos = [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
+
+    assert 1 == len({hello["pid"] for hello in hellos})
+
+
+def test_a_client_with_an_empty_environment_finds_the_same_host(runtime, monkeypatch):
+    monkeypatch.setattr(spawn, "_default_folder", lambda: runtime)
+    monkeypatch.delenv("SPECCHAT_RUNTIME")
+    monkeypatch.setattr(spawn, "history_path", lambda: runtime / "history.db")
+    here = spawn.start_host((*FAKE_HOST[:1], "-c", f"""if True:
+        import sys; sys.path.insert(0, {str(ROOT)!r})
+        import pathlib, specchat.host.spawn as spawn, specchat.host.process as process
+        process.runtime_folder = lambda: pathlib.Path({str(runtime)!r})
+        process.history_path = lambda: pathlib.Path({str(runtime / "history.db")!r})
+        from tests.host.fake import fake_parts
+        process.run_host(fake_parts(), sys.argv[1:])
+    """))  # fmt: skip
+    assert here is None
+    mine = connect("test", start=False)
+
+    found = subprocess.run(
+        [sys.executable, "-c", CLIENT, str(runtime)], env={}, capture_output=True, text=True, check=True
+    )
+
+    assert mine.hello["pid"] == json.loads(found.stdout)["pid"]
+
+
+def test_the_default_folder_does_not_depend_on_the_environment(monkeypatch):
+    before = spawn._default_folder(), spawn.home_folder()
+    for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "TMPDIR"):
+        monkeypatch.setenv(name, "/elsewhere")
+
+    assert before == (spawn._default_folder(), spawn.home_folder())
+
+
+def test_a_stale_socket_is_no_obstacle(runtime):
+    line = connect("test")
+    os.kill(line.hello["pid"], signal.SIGKILL)
+    until(lambda: not is_alive(line.hello["pid"]))
+    assert (runtime / "host.sock").exists()
+
+    assert line.hello["pid"] != connect("test").hello["pid"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_a_foreign_socket_is_refused(runtime):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(runtime / "host.sock"))
+    if (child := os.fork()) == 0:
+        os.setuid(65534)
+        listener.listen()
+        signal.pause()
+    try:
+        with pytest.raises(HostError, match="belongs to user 65534"):
+            until(lambda: spawn.find_host() is not None)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        listener.close()
+
+
+def test_a_folder_that_is_open_to_others_is_refused(runtime):
+    runtime.chmod(0o755)
+
+    with pytest.raises(HostError, match="open to others"):
+        connect("test")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else_is_refused(runtime):
+    os.chown(runtime, 65534, 65534)
+
+    with pytest.raises(HostError, match="not a folder of this user"):
+        connect("test")
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(monkeypatch):
+    monkeypatch.setenv("SPECCHAT_RUNTIME", "/proc/nowhere")
+
+    with pytest.raises(HostError, match="set SPECCHAT_RUNTIME to a folder that can be written"):
+        connect("test")
+
+
+def test_a_folder_with_a_long_name_is_one_line(monkeypatch):
+    monkeypatch.setenv("SPECCHAT_RUNTIME", "/tmp/" + "x" * 100)
+
+    with pytest.raises(HostError, match="too long a name"):
+        connect("test")
+
+
+def test_a_host_that_cannot_start_says_why(runtime, monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-c", "raise SystemExit('no good')"))
+
+    with pytest.raises(HostError, match=r"could not start; see .*host.log"):
+        connect("test")
+
+    assert "no good" in (runtime / "host.log").read_text()
+
+
+def test_an_old_idle_host_is_replaced(runtime, monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--version", "0.0.1"))
+    spawn.find_or_start_host().close()
+    old = connect("test", start=False)
+    monkeypatch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
+
+    new = connect("test")
+
+    assert "0.0.1" == old.hello["version"] != new.hello["version"]
+    assert not is_alive(old.hello["pid"])
+
+
+def test_an_old_busy_host_is_left_alone_and_named(runtime, monkeypatch):
+    monkeypatch.setattr(client, "__version__", "0.0.1")
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--version", "0.0.1"))
+    talk = Conversation()
+    running = talk.ask(Request("read"))
+    next(running)
+    monkeypatch.setattr(client, "__version__", "0.0.2")
+
+    with pytest.raises(HostError, match=r"is version 0\.0\.1 and is busy"):
+        connect("test")
+    running.close()
+
+
+def test_a_newer_host_is_left_alone_and_named(runtime, monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--version", "99.0"))
+
+    with pytest.raises(HostError, match=r"newer \(99\.0\)"):
+        connect("test")
+
+
+def test_a_host_of_another_configuration_is_replaced(runtime, monkeypatch, tmp_path):
+    first = connect("test")
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path))
+    (tmp_path / "config.toml").write_text("a = 1")
+
+    assert first.hello["pid"] != connect("test").hello["pid"]
+
+
+def test_a_host_that_nobody_needs_ends(runtime, monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--patience", "0.1"))
+    line = connect("test")
+
+    line.close()
+
+    until(lambda: not is_alive(line.hello["pid"]))
+    assert not (runtime / "host.sock").exists()
+
+
+def test_a_host_that_is_not_asked_gives_back_its_models(runtime, monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--patience", "0.1"))
+    talk = Conversation()
+    list(talk.ask(Request("hello")))
+
+    until(lambda: "cold" == talk.call("stats")["state"])
+    assert "stop" == list(talk.ask(Request("hello")))[-1].reason
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_host_and_keeps_what_was_said(runtime, number):
+    talk = Conversation()
+    heard = [event for _, event in zip(range(20), talk.ask(Request("slowly 100000")), strict=False)]
+    assert heard
+
+    pid = talk._line.hello["pid"]
+    os.kill(pid, number)
+    until(lambda: not is_alive(pid))
+
+    [turn] = Conversation(client.Wish(session=talk.session)).turns()
+    assert "cancelled" == turn.state
+    assert turn.answered.text.startswith("word0 word1 ")
+
+
+def test_a_host_on_stdio_speaks_the_same_protocol_and_ends_with_its_client(runtime):
+    def say(method: str, id: int, params: dict[str, object]) -> list[dict]:
+        host.stdin.write(json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).encode() + b"\n")
+        host.stdin.flush()
+        lines = [json.loads(host.stdout.readline())]
+        while lines[-1].get("id") != id:
+            lines.append(json.loads(host.stdout.readline()))
+        return lines
+
+    with subprocess.Popen(STDIO_HOST, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as host:
+        session = say("open", 1, {})[-1]["result"]["session"]
+        lines = say("ask", 2, {"session": session, "request": {"text": "hello", "seed": 1}})
+        host.stdin.close()
+        host.stdin = None
+
+        texts = [line["params"]["text"] for line in lines if line.get("method") == "text"]
+        assert "you said 'hello' with seed 1" == "".join(texts)
+        assert ("finished", "stop") == (lines[-2]["method"], lines[-1]["result"]["reason"])
+        assert 0 == host.wait(10)
+        assert b"" == host.stdout.read()
+
+
+STDIO_HOST = [*FAKE_HOST, "--stdio"]
+
+
+def test_a_host_on_stdio_dies_with_a_parent_that_is_killed(runtime):
+    script = f"""if True:
+        import subprocess, sys
+        child = subprocess.Popen({STDIO_HOST!r}, stdin=subprocess.PIPE, cwd={str(ROOT)!r})
+        child.stdin.write(b'{{"jsonrpc":"2.0","id":1,"method":"hello"}}\\n')
+        child.stdin.flush()
+        print(child.pid, flush=True)
+        sys.stdin.read()
+    """
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        pid = int(parent.stdout.readline())
+        assert b"jsonrpc" in parent.stdout.readline()
+
+        parent.kill()
+
+        until(lambda: not is_alive(pid))
+
+
+def test_neither_client_nor_protocol_imports_torch(runtime):
+    code = (
+        "import sys, specchat.host.client, specchat.host.protocol, specchat.host.parts; print('torch' in sys.modules)"
+    )
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert "False" == said.stdout.strip()
+
+
+def test_a_home_that_cannot_be_written_gives_way_to_the_runtime_folder(runtime, monkeypatch):
+    monkeypatch.delenv("SPECCHAT_RUNTIME")
+    monkeypatch.setattr(spawn, "_default_folder", lambda: runtime)
+    monkeypatch.setattr(spawn, "home_folder", lambda: Path("/proc"))
+
+    assert runtime / "history.db" == spawn.history_path()
+
+
+def test_a_relative_runtime_folder_means_the_same_to_the_host(runtime, monkeypatch):
+    monkeypatch.chdir(runtime.parent)
+    monkeypatch.setenv("SPECCHAT_RUNTIME", runtime.name)
+
+    assert str(runtime / "history.db") == connect("test").hello["history"]
+
+
+def test_a_request_that_is_too_long_for_a_line_is_one_line(runtime):
+    talk = Conversation()
+
+    with pytest.raises(InputError, match="40 MiB on the wire, at most 32"):
+        list(talk.ask(Request("x" * (40 * 2**20))))
+    assert "stop" == list(talk.ask(Request("hello")))[-1].reason

@@ -1,0 +1,171 @@
+"""The host at the end of a bare socket: whatever is sent, it answers and lives; whoever is slow costs little."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from specchat.chat.events import Finished, Text
+from specchat.chat.request import Request
+from specchat.host import spawn
+from specchat.host.client import Conversation, connect
+from specchat.host.protocol import INVALID_REQUEST, LINE_BYTES
+
+METHODS = [
+    "hello", "open", "close", "fork", "list", "rename", "delete", "restore", "subscribe", "cancel", "rewind", "mend",
+    "set", "why", "stats", "unload", "ask", "sing", "", None, 7,
+]  # fmt: skip
+VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    3,
+    2**70,
+    1.5,
+    "",
+    "x",
+    "\u2028\x00",
+    [],
+    [1],
+    {},
+    {"text": "count 3"},
+    {"text": 1},
+    "\ud800",
+]
+NAMES = [
+    "session",
+    "request",
+    "turn",
+    "from",
+    "count",
+    "name",
+    "profile",
+    "overrides",
+    "search",
+    "folder",
+    "kind",
+    "ids",
+]
+
+
+@pytest.fixture
+def peer(runtime):
+    with spawn.find_or_start_host() as peer:
+        peer.settimeout(20)
+        yield peer
+
+
+def say(peer: socket.socket, *lines: bytes) -> None:
+    peer.sendall(b"".join(line + b"\n" for line in lines))
+
+
+def replies(peer: socket.socket):
+    received = b""
+    while True:
+        *lines, received = (received + peer.recv(2**16)).split(b"\n")
+        yield from map(json.loads, lines)
+
+
+def generated_line(dice: random.Random, sessions: list[str]) -> bytes:
+    params = {dice.choice(NAMES): dice.choice(VALUES) for _ in range(dice.randint(0, 4))}
+    if dice.random() < 0.5:
+        params["session"] = dice.choice(sessions)
+    call = {
+        "jsonrpc": "2.0",
+        "id": dice.choice([1, "a", None, 2.5, [], {}]),
+        "method": dice.choice(METHODS),
+        "params": params,
+    }
+    for name in list(call):
+        if dice.random() < 0.05:
+            del call[name]
+    line = json.dumps(call).encode()
+    match dice.randint(0, 9):
+        case 0:
+            at = dice.randrange(len(line))
+            return line[:at] + bytes([dice.randrange(256)]) + line[at + 1 :]
+        case 1:
+            return line[: dice.randrange(len(line))]
+        case 2:
+            return dice.randbytes(dice.randint(0, 40)).replace(b"\n", b"")
+    return line
+
+
+def test_two_thousand_generated_lines_do_not_hurt(peer):
+    dice = random.Random(5)
+    talk = Conversation()
+    heard = replies(peer)
+    for sent in range(40):
+        say(peer, *(generated_line(dice, [talk.session, "nobody"]) for _ in range(50)))
+        say(peer, b'{"jsonrpc":"2.0","id":"mark%d","method":"hello"}' % sent)
+        for reply in heard:
+            if reply.get("id") == f"mark{sent}":
+                break
+
+    assert "stop" == list(Conversation().ask(Request("count 2")))[-1].reason
+
+
+def test_a_line_of_20_mib_is_read_and_one_over_the_limit_refused(peer):
+    hello = b'{"jsonrpc":"2.0","id":%d,"method":"hello","params":{"padding":"%s"}}'
+    say(peer, hello % (1, b"x" * (20 * 2**20)), b"x" * (LINE_BYTES + 1), hello % (2, b""))
+
+    heard = replies(peer)
+    first, second, third = next(heard), next(heard), next(heard)
+
+    assert (1, INVALID_REQUEST, 2) == (first["id"], second["error"]["code"], third["id"])
+
+
+def memory_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+def test_a_slow_reader_costs_little_and_takes_up_where_it_was(runtime):
+    talk = Conversation()
+    pid = talk._line.hello["pid"]
+    quick = Conversation()
+    list(quick.ask(Request("count 2")))
+    before = memory_bytes(pid)
+
+    heard = talk.ask(Request("big 3000000"))
+    next(heard)
+    while quick.call("stats")["turns"]:
+        time.sleep(0.01)
+    assert memory_bytes(pid) - before < 60 * 2**20
+    assert "test" not in quick.call("stats")["clients"]
+    events = list(heard)
+
+    assert isinstance(events[-1], Finished)
+    assert 3_000_000 == sum(len(event.text) for event in events if isinstance(event, Text))
+
+
+def test_a_reader_that_was_away_for_too_long_is_told(runtime):
+    talk = Conversation()
+    list(talk.ask(Request("big 9000000")))
+    line = connect("late")
+
+    with pytest.raises(Exception, match="away for too long"):
+        line.call("subscribe", {"session": talk.session, "from": 1})
+
+
+def test_text_is_merged_into_few_lines(peer):
+    talk = Conversation()
+    say(peer, b'{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"session":"%s"}}' % talk.session.encode())
+    heard = replies(peer)
+    while next(heard).get("id") != 1:
+        pass
+    list(talk.ask(Request("count 2000")))
+
+    texts = []
+    for reply in heard:
+        if reply["method"] == "text":
+            texts.append(reply["params"]["text"])
+        if reply["method"] == "finished":
+            break
+    assert "word0 " == texts[0]
+    assert len(texts) < 500
