@@ -13,9 +13,9 @@ import click
 
 from specchat.chat.attachments import decode_text, read_attachment
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
-from specchat.cli.conversation import answer, open_conversation
-from specchat.cli.main import INTERRUPTED
-from specchat.cli.options import chosen_profile, profile_options
+from specchat.cli.conversation import answer
+from specchat.cli.hosted import open_chosen
+from specchat.cli.options import profile_options
 from specchat.errors import InputError, UsageError
 
 STDIN = "-"
@@ -32,10 +32,9 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     The question is the arguments, or standard input when there are none; `-` puts standard input in their place.
     With a question, what is piped in is attached to it. Only the answer goes to stdout.
     """
-    profile = chosen_profile(options)
     request = _request(words, files)
-    with open_conversation(context.obj, profile) as session:
-        return 0 if answer(session, request) else INTERRUPTED
+    with open_chosen(context.obj, options) as session:
+        return answer(session, request)
 
 
 def _request(words: Sequence[str], files: Sequence[str]) -> Request:

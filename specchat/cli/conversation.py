@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import Event as Flag
-from threading import current_thread, main_thread
 from typing import Protocol
 
 from specchat.chat.events import Event, Failed, Finished, Loading, Prefill, Routed, Text
 from specchat.chat.request import Request
 from specchat.chat.summary import summary_line
-from specchat.errors import SpecchatError
+from specchat.errors import failure
 from specchat.profile import Profile
+from specchat.repl.stopping import stoppable
 
 ERASE_LINE = "\r\x1b[2K"
 
@@ -28,18 +27,7 @@ class Conversation(Protocol):
     def close(self) -> None: ...
 
 
-Opener = Callable[..., AbstractContextManager[Conversation]]
-
-
-def open_conversation(opener: Opener | None, profile: Profile) -> AbstractContextManager[Conversation]:
-    """A session for a profile; says on a terminal how far the loading is. An `opener` replaces the usual one."""
-    if opener is None:
-        from specchat.assemble import open_session as opener
-    notes = Notes()
-    try:
-        return opener(profile, progress=notes.show)
-    finally:
-        notes.erase()
+Opener = Callable[[Profile], AbstractContextManager[Conversation]]  # stands in for the host in tests
 
 
 @dataclass
@@ -94,7 +82,7 @@ class Turn:
             case Finished():
                 self.finished = event
             case Failed(message=message, exit_code=code):
-                raise _failure(message, code)
+                raise failure(message, code)
             case _:
                 pass
 
@@ -106,41 +94,15 @@ class Turn:
             sys.stdout.flush()
 
 
-def answer(session: Conversation, request: Request) -> Finished | None:
-    """Ask, print, and sum up on stderr. Ctrl-C ends the answer within a step and keeps what was said; None then."""
+def answer(session: Conversation, request: Request) -> int:
+    """Ask, print, and sum up on stderr; returns the exit code. Ctrl-C ends within a step and keeps what was said."""
     turn = Turn()
-    with _interruptible() as cancelled:
+    with stoppable() as stopped:
         try:
-            for event in session.ask(request, cancelled):
+            for event in session.ask(request, stopped):
                 turn.hear(event)
         finally:
             turn.close()
     if turn.routed and turn.finished:
         print(summary_line(turn.routed, turn.finished.totals), file=sys.stderr)
-    return None if cancelled.is_set() else turn.finished
-
-
-@contextmanager
-def _interruptible() -> Generator[Flag]:
-    """The first Ctrl-C sets the flag, the second interrupts as usual."""
-    cancelled = Flag()
-    if current_thread() is not main_thread():
-        yield cancelled  # signals reach the main thread only
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def cancel(_number: int, _frame: object) -> None:
-        cancelled.set()
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, cancel)
-    try:
-        yield cancelled
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _failure(message: str, exit_code: int) -> SpecchatError:
-    error = SpecchatError(message)
-    error.exit_code = exit_code
-    return error
+    return stopped.exit_code if stopped.is_set() else 0

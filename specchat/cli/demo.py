@@ -1,4 +1,4 @@
-"""`specchat demo`: the same question again and again, so that the answer is copied from the conversation."""
+"""`specchat demo`: the same paragraph three times, first plainly, then with somebody who guesses ahead."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from typing import Any
 import click
 
 from specchat.chat.request import Request
-from specchat.cli.conversation import answer, open_conversation
-from specchat.cli.main import INTERRUPTED
-from specchat.cli.options import chosen_profile, profile_options
+from specchat.cli.conversation import answer
+from specchat.cli.hosted import open_chosen
+from specchat.cli.options import profile_options
 
-QUESTION = "Write a function that adds the numbers of a list, with a docstring."
+PARAGRAPH = '''
+```python
+def mean(numbers):
+    """Return the mean of some numbers."""
+    total = 0
+    for number in numbers:
+        total += number
+    return total / len(numbers)
+```'''
+QUESTION = f"Copy the code exactly.\n{PARAGRAPH}"
 TURNS = (
-    ("plain", "one token a pass, nobody guesses"),
-    ("auto", "the same question: the answer above is copied, and checked token by token"),
+    ("plain", "one token for each pass of the model; nobody guesses"),
+    ("auto", "what repeats the text is guessed, many tokens at once, and checked in one pass"),
     ("auto", "and once more"),
 )
 
@@ -25,11 +34,13 @@ TURNS = (
 @profile_options
 @click.pass_context
 def demo(context: click.Context, question: str, **options: Any) -> int:
-    """See speculation at work: the same answer three times, at first without guesses and then with them."""
-    profile = chosen_profile(options)
-    with open_conversation(context.obj, profile) as session:
+    """See speculation at work: the same paragraph three times, first without guesses and then with them.
+
+    The embedded model is a small demo that copies well and knows little; QUESTION asks it something else.
+    """
+    with open_chosen(context.obj, options) as session:
         for number, (variant, what) in enumerate(TURNS, start=1):
             print(f"\n[{number}/{len(TURNS)}] {variant}: {what}", file=sys.stderr)
-            if answer(session, Request(question, variant=variant)) is None:
-                return INTERRUPTED
+            if code := answer(session, Request(question, variant=variant)):
+                return code
     return 0

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from specchat.chat.events import Event, Loading, Text
 from specchat.chat.request import MAX_ATTACHED_BYTES
@@ -21,12 +23,11 @@ from specchat.cli.conversation import ERASE_LINE
 from specchat.cli.hosted import open_hosted, wish
 from specchat.cli.options import profile_options
 from specchat.edit.apply import write
-from specchat.edit.errors import NoChangeError, NotTakenError
 from specchat.edit.patch import diff
 from specchat.edit.source import Source, make_source, read_source
 from specchat.edit.task import Edited
 from specchat.edit.task import edit as edit_source
-from specchat.errors import SpecchatError, UsageError
+from specchat.errors import CancelledError, NoChangeError, NotTakenError, SpecchatError, UsageError
 from specchat.host.spawn import runtime_folder
 from specchat.repl.stopping import stoppable
 
@@ -81,11 +82,15 @@ def edit(words: tuple[str, ...], **options: Any) -> int:
 
 def _edited(source: Source, instruction: str, options: dict[str, Any]) -> Edited:
     progress = Progress(len(source.text))
-    if options["profile"] == "chat":  # the default of all commands; an edit has a better one
+    if click.get_current_context().get_parameter_source("profile") == ParameterSource.DEFAULT:
         options = {**options, "profile": "edit"}
     try:
         with stoppable() as stopped, open_hosted(wish(options, kind="edit")) as conversation:
-            return edit_source(source, instruction, conversation, stopped, progress.hear)
+            try:
+                return edit_source(source, instruction, conversation, stopped, progress.hear)
+            except CancelledError as cancelled:
+                cancelled.exit_code = stopped.exit_code
+                raise
     finally:
         progress.erase()
 
@@ -154,7 +159,7 @@ def _hush() -> None:
 
 
 def _log(message: str) -> None:
-    with (runtime_folder() / "edit.log").open("a", encoding="utf-8") as log:
+    with suppress(OSError, SpecchatError), (runtime_folder() / "edit.log").open("a", encoding="utf-8") as log:
         log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
 
 

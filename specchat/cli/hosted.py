@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from specchat.cli.conversation import Conversation as Answering
+from specchat.cli.conversation import Opener
 from specchat.cli.options import OVERRIDING, chosen_profile
 from specchat.host.client import Conversation, Wish
 
@@ -31,6 +34,13 @@ def continued(new: Wish, session: str, *, is_last: bool) -> Wish:
     if not session and not is_last:
         return new
     return replace(new, session=session, is_last=is_last, profile="", overrides={})
+
+
+def open_chosen(opener: Opener | None, options: dict[str, Any]) -> AbstractContextManager[Answering]:
+    """A new conversation as the options want it: with the host, or with the `opener` that stands in for it."""
+    if opener is not None:
+        return opener(chosen_profile(options))
+    return open_hosted(wish(options))
 
 
 def open_hosted(chosen: Wish) -> Conversation:

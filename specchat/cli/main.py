@@ -1,8 +1,11 @@
 """The door: `specchat …` on a command line. What goes wrong becomes one line on stderr and an exit code.
 
-0    done                              6    does not fit the context
-1    unexpected                        7    model or engine unavailable
-2    usage: a wrong option or file     130  interrupted; 141  nobody reads stdout any more
+0    done                               6    does not fit the context
+1    unexpected                         7    model or engine unavailable
+2    usage: a wrong option or file      8    the user took nothing of an edit
+3    no usable edit                     9    nothing to change
+4    an edit that does not parse      130    interrupted, 143 terminated
+5    the file changed meanwhile       141    nobody reads stdout any more
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from click.shell_completion import shell_complete
 from specchat import __version__
 from specchat.cli.lazy import Later, LazyGroup
 from specchat.errors import SpecchatError
+from specchat.threads import wait_calmly
 
 UNEXPECTED = 1
 INTERRUPTED = 128 + signal.SIGINT
@@ -27,8 +31,11 @@ NOBODY_READS = 128 + 13  # SIGPIPE, which Windows has no name for
 COMPLETE = "_SPECCHAT_COMPLETE"  # set by the shell when it wants a word completed
 COMMANDS = {
     "ask": Later("specchat.cli.ask:ask", "Answer one question."),
-    "bench": Later("specchat.cli.bench:bench", "Measure against transformers, side by side."),
     "demo": Later("specchat.cli.demo:demo", "See speculation at work: the same answer, ever faster."),
+    "chat": Later("specchat.cli.chat:chat", "Talk, line by line; everything is kept."),
+    "edit": Later("specchat.cli.edit:edit", "Rewrite a file as asked; `-` is a filter."),
+    "script": Later("specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."),
+    "host": Later("specchat.cli.host:host", "Look at the engine process, or end it."),
     "bench": Later("specchat.cli.bench:bench", "Measure against transformers on the same weights."),
 }
 
@@ -47,6 +54,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command of this process and leave with its exit code."""
+    wait_calmly()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character gets the rest of the answer
     if instruction := os.environ.get(COMPLETE):
@@ -60,7 +68,7 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
     `obj` replaces what opens sessions, see `cli.conversation`.
     """
     try:
-        with cli.make_context("specchat", list(arguments), obj=obj) as context:
+        with cli.make_context("specchat", _with_command(arguments), obj=obj) as context:
             code = cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as leaving:
@@ -80,6 +88,16 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
     except Exception as error:  # noqa: BLE001 - the edge: nobody above can turn this into a line
         return _unexpected(error)
     return code if isinstance(code, int) else 0
+
+
+def _with_command(arguments: Sequence[str]) -> list[str]:
+    """`specchat` alone talks, `specchat -p TEXT` answers a program."""
+    first = arguments[0] if arguments else ""
+    if first in ("-p", "--print", "--json", "--json-once", "--input"):
+        return ["script", *arguments]
+    if not first or first in ("--plain", "-c", "--continue", "-r", "--resume"):
+        return ["chat", *arguments]
+    return list(arguments)
 
 
 def complain(message: str) -> None:

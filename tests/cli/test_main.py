@@ -26,7 +26,7 @@ class Opener:
     def __init__(self, *scenes) -> None:
         self.session = ScriptedSession(scenes or [scene(["A fox", " is quick."])])
 
-    def __call__(self, profile, *, progress):
+    def __call__(self, profile):
         self.profile = profile
         return self.session
 
@@ -160,7 +160,7 @@ def test_what_is_piped_in_beside_a_question_is_attached(tmp_path):
     code = "import io; e = Endless(); e.ask = lambda request, cancelled: iter([Text(repr(request.files))])\n"
     with path.open("rb") as piped:
         process = in_process(
-            f"{code}sys.exit(run(['ask', 'Why?'], lambda profile, progress: e))", stdin=piped, stdout=subprocess.PIPE
+            f"{code}sys.exit(run(['ask', 'Why?'], lambda profile: e))", stdin=piped, stdout=subprocess.PIPE
         )
         printed, _ = process.communicate(timeout=60)
 
@@ -252,7 +252,7 @@ def test_a_failure_keeps_what_was_said_and_its_own_exit_code(capsys):
     ids=["model", "interrupt", "bug"],
 )
 def test_what_goes_wrong_while_loading_is_one_line(capsys, error, code, said):
-    def opener(_profile, *, progress):
+    def opener(_profile):
         raise error
 
     assert run(["ask", "x"], opener) == code
@@ -262,13 +262,13 @@ def test_what_goes_wrong_while_loading_is_one_line(capsys, error, code, said):
 def test_a_bug_can_show_where_it_is(monkeypatch, capsys):
     monkeypatch.setenv("SPECCHAT_TRACEBACK", "1")
 
-    run(["ask", "x"], lambda _profile, progress: 1 / 0)
+    run(["ask", "x"], lambda _profile: 1 / 0)
 
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_an_interrupt_keeps_what_was_said():
-    code = "sys.exit(run(['ask', 'x'], lambda profile, progress: Endless()))"
+    code = "sys.exit(run(['ask', 'x'], lambda profile: Endless()))"
     with in_process(code, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"a line\n"
@@ -282,7 +282,7 @@ def test_an_interrupt_keeps_what_was_said():
 
 
 def test_a_reader_who_leaves_is_no_error():
-    code = "sys.exit(run(['ask', 'x'], lambda profile, progress: Endless()))"
+    code = "sys.exit(run(['ask', 'x'], lambda profile: Endless()))"
     with in_process(code, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

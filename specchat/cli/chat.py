@@ -1,0 +1,29 @@
+"""`specchat chat`: a conversation, line by line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from specchat.cli.hosted import continued, open_hosted, wish
+from specchat.cli.options import profile_options
+
+
+@click.command()
+@click.option("-c", "--continue", "is_last", is_flag=True, help="Go on with the last conversation of this folder.")
+@click.option(
+    "-r", "--resume", "session", default="", help="Go on with this conversation; the beginning of an id will do."
+)
+@click.option("--plain", is_flag=True, help="Line by line, nothing is drawn twice.")
+@profile_options
+def chat(is_last: bool, session: str, plain: bool, **options: Any) -> int:
+    """Talk with the model. Everything is kept; `/help` says what else can be said."""
+    from specchat.host.spawn import history_path
+    from specchat.repl.app import run_repl
+    from specchat.repl.commands import Talk
+
+    del plain  # there is no other mode yet
+    chosen = continued(wish(options), session, is_last=is_last)
+    with open_hosted(chosen) as conversation:
+        return run_repl(Talk(conversation), history_path().with_name("questions"))

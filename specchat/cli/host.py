@@ -1,0 +1,101 @@
+"""`specchat host`: the engine process by hand. It starts by itself; this is for looking and for ending it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import closing
+
+import click
+
+from specchat.chat.history import HistoryReader
+from specchat.errors import HostError
+from specchat.host.client import Line, connect
+from specchat.host.spawn import history_path, host_lock, lock_now, runtime_folder
+
+STOP_SECONDS = 10.0
+
+
+@click.group()
+def host() -> None:
+    """The engine process: one for all front ends, started by the first of them."""
+
+
+@host.command()
+def start() -> None:
+    """Start it, if it does not run."""
+    line = connect("specchat host")
+    assert line is not None
+    _describe(line)
+
+
+@host.command()
+def status() -> int:
+    """Say whether it runs, and what it does."""
+    line = connect("specchat host", start=False)
+    if line is None:
+        print(f"no engine process; the first question starts one ({runtime_folder()})")
+        return 0
+    _describe(line)
+    return 0
+
+
+@host.command()
+def stop() -> None:
+    """End it. Answers that are being written stop and keep what they have."""
+    line = connect("specchat host", start=False)
+    if line is None:
+        print("no engine process runs")
+        return
+    pid = line.hello["pid"]
+    line.call("shutdown", {})
+    until = time.monotonic() + STOP_SECONDS
+    with host_lock() as lock:
+        while not lock_now(lock):
+            if time.monotonic() > until:
+                os.kill(pid, signal.SIGKILL)
+                raise HostError(f"the engine process {pid} did not end by itself and was killed")
+            time.sleep(0.02)
+    print(f"ended (process {pid})")
+
+
+@host.command()
+def stdio() -> None:
+    """Serve one client on standard input and output, with an engine of its own."""
+    if sys.stdin.isatty():
+        raise HostError("this speaks JSON-RPC with a program; for people there is 'specchat chat'")
+    from specchat.host.parts import shipped_parts
+    from specchat.host.process import run_host
+
+    sys.exit(run_host(shipped_parts(), ["--stdio"]))
+
+
+@host.command()
+@click.argument("words", nargs=-1)
+@click.option("--deleted", is_flag=True, help="Those that were deleted.")
+def sessions(words: tuple[str, ...], deleted: bool) -> None:
+    """List conversations, or search them; needs no engine process."""
+    path = history_path()
+    if not path.exists():
+        print("nothing was said yet")
+        return
+    with closing(HistoryReader(path)) as history:
+        found = history.search(" ".join(words)) or [
+            (thread, "") for thread in history.threads(deleted=deleted) if not words
+        ]
+    for thread, where in found:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
+        print(f"{thread.id}  {day}  {thread.name}" + (f"  ({where})" if where else ""))
+
+
+def _describe(line: Line) -> None:
+    stats = line.call("stats", {})
+    memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory"].items())
+    print(
+        f"process {line.hello['pid']}, version {line.hello['version']}, {stats['state']}, {memory or 'no model loaded'}"
+    )
+    print(f"{stats['sessions']} sessions, {stats['turns']} answers on their way, history {line.hello['history']}")
+    if stats["trouble"]:
+        print(stats["trouble"])

@@ -1,0 +1,221 @@
+"""`specchat script`, which is also `specchat -p TEXT --json`: events as JSON lines for programs.
+
+    {"type":"init", ...}               first
+    {"type":"update","update":{...}}   a piece of the answer, as in the Agent Client Protocol
+    {"type":"event","event":"steps", ...}   everything else that happens
+    {"type":"result", ...}             last, once for each question
+
+Consumers ignore types and fields that they do not know; `v` changes only for breaks.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+from typing import Any
+
+import click
+
+from specchat import __version__
+from specchat.chat.attachments import decode_text
+from specchat.chat.events import Event, Failed, Finished, Text, Totals
+from specchat.chat.request import MAX_ATTACHED_BYTES, Request
+from specchat.cli.hosted import continued, open_hosted, wish
+from specchat.cli.options import profile_options
+from specchat.errors import SpecchatError, UsageError
+from specchat.host.client import Conversation
+from specchat.host.protocol import NAMES, event_to_json
+from specchat.repl.stopping import stoppable
+
+VERSION = 1
+INTERRUPTED = 130
+STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
+ERROR_CODES = {2: "usage", 6: "too_long", 7: "engine", INTERRUPTED: "cancelled"}
+
+
+@click.command()
+@click.option("-p", "--print", "text", default="", help="The question; - reads it from standard input.")
+@click.option("--json", "is_json", is_flag=True, help="Every event as one JSON object a line.")
+@click.option("--json-once", is_flag=True, help="Only the last object, the result.")
+@click.option("--input", "input_format", type=click.Choice(["text", "jsonl"]), default="text", help="How stdin speaks.")
+@click.option("-c", "--continue", "is_last", is_flag=True, help="Go on with the last conversation of this folder.")
+@click.option("-r", "--resume", "session", default="", help="Go on with this conversation.")
+@profile_options
+def script(text: str, is_json: bool, json_once: bool, input_format: str, **options: Any) -> int:
+    """Answer one question for a program, or many, one JSON line each."""
+    is_lines = input_format == "jsonl"
+    if not text and not is_lines:
+        raise UsageError("nothing was asked; give -p TEXT, -p - for standard input, or --input jsonl")
+    if not (is_json or json_once or is_lines):
+        raise UsageError("a question for a program needs --json or --json-once; 'specchat ask' answers people")
+    session, is_last = options.pop("session"), options.pop("is_last")
+    writer = Writer(is_quiet=json_once)
+    try:
+        with open_hosted(continued(wish(options), session, is_last=is_last)) as conversation:
+            writer.begin(conversation)
+            if is_lines:
+                return Dialogue(conversation, writer).run(_input_lines())
+            question = (
+                decode_text(sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), "standard input") if text == "-" else text
+            )
+            with stoppable() as stopped:
+                code = writer.answer(conversation, Request(question), stopped)
+            return stopped.exit_code if stopped.is_set() else code
+    except SpecchatError as error:
+        writer.fail(str(error), error.exit_code)
+        return error.exit_code
+
+
+def _input_lines() -> Iterator[str]:
+    for line in sys.stdin.buffer:
+        yield line.decode("utf-8", "replace")
+
+
+@dataclass
+class Writer:
+    """Objects to stdout, one a line, each flushed."""
+
+    is_quiet: bool = False
+    session: str = ""
+    turns: int = 0
+
+    def begin(self, conversation: Conversation) -> None:
+        """Say who speaks."""
+        self.session = conversation.session
+        facts = {
+            "session_id": self.session,
+            "version": __version__,
+            "cwd": str(Path.cwd()),
+            "profile": conversation.profile,
+        }
+        self.write({"type": "init", "v": VERSION, **facts})
+
+    def answer(self, conversation: Conversation, request: Request, stopped: Flag) -> int:
+        """One question to its end; returns the exit code."""
+        begun, said, end = time.monotonic(), [], None
+        for event in conversation.ask(request, stopped):
+            self.write(_line(event))
+            if isinstance(event, Text):
+                said.append(event.text)
+            elif isinstance(event, Finished | Failed):
+                end = event
+        self.turns += 1
+        return self._end(end, "".join(said), int(1000 * (time.monotonic() - begun)))
+
+    def _end(self, end: Event | None, text: str, milliseconds: int) -> int:
+        if not isinstance(end, Finished):
+            message, code = (end.message, end.exit_code) if isinstance(end, Failed) else ("no answer", 1)
+            self.fail(message, code, text, milliseconds)
+            return code
+        code = INTERRUPTED if end.reason == "cancelled" else 0
+        error = {"error": {"code": "cancelled", "message": "the answer was stopped"}} if code else {}
+        numbers = _numbers(end.totals)
+        facts = {"is_error": bool(code), "stop_reason": STOP_REASONS.get(end.reason, end.reason), "result": text}
+        self._result({**facts, "duration_ms": milliseconds, **numbers, **error})
+        return code
+
+    def fail(self, message: str, code: int, text: str = "", milliseconds: int = 0) -> None:
+        """A result that is none."""
+        error = {"code": ERROR_CODES.get(code, "engine"), "message": message}
+        self._result({"is_error": True, "result": text, "duration_ms": milliseconds, "error": error})
+
+    def _result(self, facts: dict[str, Any]) -> None:
+        result = {"type": "result", "session_id": self.session, "num_turns": self.turns, **facts}
+        self.write(result, is_last=True)
+
+    def write(self, line: dict[str, Any], *, is_last: bool = False) -> None:
+        """One object."""
+        if is_last or not self.is_quiet:
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+
+
+def _line(event: Event) -> dict[str, Any]:
+    """Text in the words of the Agent Client Protocol, everything else in our own."""
+    if isinstance(event, Text):
+        content = {"type": "text", "text": event.text}
+        return {"type": "update", "update": {"sessionUpdate": "agent_message_chunk", "content": content}}
+    return {"type": "event", "event": NAMES[type(event)], **event_to_json(event)}
+
+
+def _numbers(totals: Totals) -> dict[str, Any]:
+    return {
+        "usage": {
+            "input_tokens": totals.prompt_tokens,
+            "output_tokens": totals.tokens,
+            "cached_tokens": totals.reused_tokens,
+        },
+        "spec": {"drafted": totals.drafted, "accepted": sum(totals.accepted.values()), "steps": totals.steps},
+        "ttft_ms": int(1000 * totals.first_token_seconds),
+        "tok_per_s": round(totals.tokens_per_second, 1),
+        "totals": asdict(totals),
+    }
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a line asks, and the flag that ends its answer."""
+
+    request: Request
+    cancelled: Flag = field(default_factory=Flag)
+
+
+@dataclass
+class Dialogue:
+    """`--input jsonl`: questions and cancels come as lines while answers go out."""
+
+    conversation: Conversation
+    writer: Writer
+    questions: queue.SimpleQueue[Question | None] = field(default_factory=queue.SimpleQueue)
+    asked: list[Question] = field(default_factory=list)
+
+    def run(self, lines: Iterable[str]) -> int:
+        """Answer in order until the input ends; what was asked before is still answered. Returns the last exit code."""
+        Thread(target=self._listen, args=(lines,), daemon=True).start()
+        code = 0
+        while (question := self.questions.get()) is not None:
+            with stoppable() as stopped:
+                code = self.writer.answer(self.conversation, question.request, _either(stopped, question.cancelled))
+            if stopped.is_set():
+                return stopped.exit_code
+        return code
+
+    def _listen(self, lines: Iterable[str]) -> None:
+        for number, line in enumerate(lines, start=1):
+            if line.strip() and (problem := self._take(line)):
+                fault = {"type": "error", "code": "bad_input", "line": number, "message": problem}
+                self.writer.write(fault, is_last=True)
+        self.questions.put(None)
+
+    def _take(self, line: str) -> str:
+        """Do what a line says; what is wrong with it, if anything is."""
+        try:
+            said = json.loads(line)
+            match said["type"]:
+                case "user":
+                    self.asked.append(Question(Request(said["text"])))
+                    self.questions.put(self.asked[-1])
+                case "cancel":
+                    for question in self.asked:
+                        question.cancelled.set()
+                case unknown:
+                    return f"unknown type {unknown!r}"
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            return f"not understood: {type(error).__name__}"
+        except UsageError as error:
+            return str(error)
+        return ""
+
+
+def _either(first: Flag, second: Flag) -> Flag:
+    """A flag that is set when one of two is."""
+    both = Flag()
+    both.is_set = lambda: first.is_set() or second.is_set()  # type: ignore[method-assign]
+    return both

@@ -1,0 +1,247 @@
+"""Every `/` command, once, for every front end: its name, its arguments, its help, and what it does.
+
+A command works on a `Talk` and answers with text to show, a question to ask, or the wish to leave. It draws nothing and
+reads no keys, so the line mode, the screen and an editor can all offer it. No prompt-toolkit and no torch here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from specchat.chat.attachments import read_attachment
+from specchat.chat.events import Event, Finished, Routed
+from specchat.chat.request import Attachment, Request
+from specchat.chat.summary import summary_line
+from specchat.errors import UsageError
+from specchat.host.client import Conversation
+from specchat.host.protocol import request_from_json
+
+COMMAND = re.compile(r"/(?P<name>[a-z]+)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
+MENTION = re.compile(r"(?<!\S)@(?P<path>\S+)")
+LISTED = 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the next questions are asked with."""
+
+    variant: str | None = None
+    temperature: float | None = None
+    seed: int | None = None
+
+
+@dataclass
+class Talk:
+    """A conversation and what a person has chosen for it."""
+
+    conversation: Conversation
+    options: Options = Options()
+    files: dict[str, Attachment] = field(default_factory=dict)  # for the next question, by name
+    routed: Routed | None = None
+    finished: Finished | None = None
+
+    def hear(self, event: Event) -> None:
+        """Keep what `/stats` and the status line tell."""
+        if isinstance(event, Routed):
+            self.routed, self.finished = event, None
+        elif isinstance(event, Finished):
+            self.finished = event
+
+    def request(self, text: str) -> Request:
+        """A question with the chosen options, the attached files, and every `@file` that it names."""
+        files = dict(self.files)
+        for found in MENTION.finditer(text):
+            if (path := Path(found["path"].rstrip(",.;:!?)")).expanduser()).is_file():
+                files[str(path)] = read_attachment(path)
+        options = self.options
+        request = Request(
+            text, tuple(files.values()), variant=options.variant, temperature=options.temperature, seed=options.seed
+        )
+        self.files.clear()
+        return request
+
+    @property
+    def status(self) -> str:
+        """One line about the last answer."""
+        if self.routed and self.finished:
+            return summary_line(self.routed, self.finished.totals)
+        return f"profile {self.conversation.profile}"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a command wants: something shown, a question asked, or the end."""
+
+    text: str = ""
+    ask: Request | None = None
+    leaves: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of the registry."""
+
+    name: str
+    arguments: str
+    help: str
+    run: Callable[[Talk, str], Reply]
+
+
+def run_line(talk: Talk, line: str) -> Reply:
+    """What a line means: a command, or a question."""
+    found = COMMAND.match(line.strip())
+    if not found:
+        return Reply(ask=talk.request(line))
+    if (command := COMMANDS.get(found["name"])) is None:
+        near = get_close_matches(found["name"], COMMANDS, n=1)
+        hint = f"did you mean /{near[0]}?" if near else "/help lists them"
+        raise UsageError(f"unknown command /{found['name']}; {hint}")
+    return command.run(talk, (found["argument"] or "").strip())
+
+
+def _help(_talk: Talk, _argument: str) -> Reply:
+    width = max(len(f"/{command.name} {command.arguments}") for command in COMMANDS.values())
+    lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in COMMANDS.values()]
+    return Reply("\n".join([*lines, f"{'@FILE':{width}}  anywhere in a question attaches the file"]))
+
+
+def _quit(_talk: Talk, _argument: str) -> Reply:
+    return Reply(leaves=True)
+
+
+def _new(talk: Talk, _argument: str) -> Reply:
+    conversation = talk.conversation
+    conversation.switch(conversation.fresh())
+    return Reply("a new conversation")
+
+
+def _retry(talk: Talk, _argument: str) -> Reply:
+    """The last question once more; without a fixed seed the dice fall anew."""
+    request = _last_request(talk)
+    talk.conversation.rewind()
+    return Reply(ask=replace(request, seed=talk.options.seed, variant=talk.options.variant))
+
+
+def _undo(talk: Talk, _argument: str) -> Reply:
+    request = _last_request(talk)
+    talk.conversation.rewind()
+    return Reply(f"taken back: {request.text}")
+
+
+def _last_request(talk: Talk) -> Request:
+    turns = talk.conversation.turns()
+    if not turns:
+        raise UsageError("nothing was asked yet")
+    return request_from_json(turns[-1].request)
+
+
+def _sessions(talk: Talk, words: str) -> Reply:
+    rows = talk.conversation.call("list", {"search": words} if words else {"kind": "chat"})["sessions"]
+    lines = [f"{row['id']}  {row['name']}" + (f"  ({row['found']})" if words else "") for row in rows[:LISTED]]
+    more = [f"and {len(rows) - LISTED} more; /sessions WORDS searches"] if len(rows) > LISTED else []
+    return Reply("\n".join([*lines, *more]) or "none")
+
+
+def _open(talk: Talk, id: str) -> Reply:
+    if not id:
+        raise UsageError("/open needs the id of a session, or its beginning; /sessions lists them")
+    talk.conversation.switch(talk.conversation.call("open", {"session": id}))
+    return Reply(_transcript(talk))
+
+
+def _transcript(talk: Talk) -> str:
+    turns = talk.conversation.turns()
+    return "\n".join(f"> {turn.request['text']}\n{turn.answered.text}" for turn in turns) or "nothing was said yet"
+
+
+def _show(talk: Talk, _argument: str) -> Reply:
+    return Reply(_transcript(talk))
+
+
+def _rename(talk: Talk, name: str) -> Reply:
+    if not name:
+        raise UsageError("/rename needs a name")
+    talk.conversation.call("rename", {"name": name})
+    return Reply(f"now called {name}")
+
+
+def _delete(talk: Talk, id: str) -> Reply:
+    talk.conversation.call("delete", {"session": id} if id else {})
+    return _new(talk, "") if not id else Reply(f"deleted; /restore {id} brings it back")
+
+
+def _restore(talk: Talk, id: str) -> Reply:
+    if not id:
+        rows = talk.conversation.call("list", {"deleted": True})["sessions"]
+        return Reply("\n".join(f"{row['id']}  {row['name']}" for row in rows) or "nothing was deleted")
+    talk.conversation.call("restore", {"session": id})
+    return Reply("restored")
+
+
+def _fork(talk: Talk, _argument: str) -> Reply:
+    talk.conversation.switch(talk.conversation.call("fork"))
+    return Reply("a copy of this conversation; the old one stays as it is")
+
+
+def _file(talk: Talk, name: str) -> Reply:
+    attachment = read_attachment(Path(name).expanduser())
+    talk.files[attachment.name] = attachment
+    return Reply(f"{attachment.name} goes with the next question")
+
+
+def _choose(option: str, convert: Callable[[str], Any]) -> Callable[[Talk, str], Reply]:
+    """A command that sets one option; without an argument the profile decides again."""
+
+    def run(talk: Talk, argument: str) -> Reply:
+        try:
+            value = convert(argument) if argument else None
+        except ValueError:
+            raise UsageError(f"/{option} cannot be {argument!r}") from None
+        talk.options = replace(talk.options, **{option: value})
+        return Reply(f"{option}: {'as the profile says' if value is None else value}")
+
+    return run
+
+
+def _stats(talk: Talk, _argument: str) -> Reply:
+    stats = talk.conversation.call("stats")
+    memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory"].items())
+    engine = f"engine {stats['state']}; {memory or 'no model in memory'}; {stats['sessions']} sessions"
+    return Reply("\n".join([talk.status, engine, stats["trouble"]]).rstrip())
+
+
+def _why(talk: Talk, _argument: str) -> Reply:
+    why = talk.conversation.call("why")
+    if not why:
+        return Reply("nothing was answered yet")
+    return Reply(f"{why['variant']}, at most {why['budget']} guesses a step, seed {why['seed']}: {why['reason']}")
+
+
+COMMANDS: Mapping[str, Command] = {
+    command.name: command
+    for command in (
+        Command("help", "", "what can be said here", _help),
+        Command("new", "", "begin a new conversation", _new),
+        Command("retry", "", "answer the last question again, with other dice", _retry),
+        Command("undo", "", "take the last question and its answer back", _undo),
+        Command("file", "PATH", "attach a file to the next question", _file),
+        Command("show", "", "this conversation from its beginning", _show),
+        Command("sessions", "[WORDS]", "earlier conversations, or those where words were said", _sessions),
+        Command("open", "ID", "go on with an earlier conversation", _open),
+        Command("fork", "", "go on in a copy of this conversation", _fork),
+        Command("rename", "NAME", "give this conversation a name", _rename),
+        Command("delete", "[ID]", "take this or another conversation from the list", _delete),
+        Command("restore", "[ID]", "bring a deleted conversation back, or list them", _restore),
+        Command("variant", "[NAME]", "who guesses: auto, plain, lookup, draft", _choose("variant", str)),
+        Command("temperature", "[NUMBER]", "0 takes the likeliest token, always", _choose("temperature", float)),
+        Command("seed", "[NUMBER]", "the same seed gives the same answer", _choose("seed", int)),
+        Command("stats", "", "speed, memory and sessions", _stats),
+        Command("why", "", "who guessed in the last answer, and for what reason", _why),
+        Command("quit", "", "leave; everything is kept", _quit),
+    )
+}

@@ -1,0 +1,41 @@
+"""Ctrl-C as a wish and not as an accident: it ends an answer within a step, and the partial stays."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from threading import Event as Flag
+from threading import current_thread, main_thread
+
+
+class Stop(Flag):
+    """Set when somebody wants an end; `exit_code` says how shells know it."""
+
+    exit_code = 128 + signal.SIGINT
+
+
+@contextmanager
+def stoppable() -> Generator[Stop]:
+    """A flag that the first Ctrl-C (or SIGTERM) sets; the second one interrupts as usual."""
+    stopped = Stop()
+    if current_thread() is not main_thread():
+        yield stopped  # signals reach the main thread only
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def stop(number: int, _frame: object) -> None:
+        stopped.exit_code = 128 + number
+        stopped.set()
+        restore()
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield stopped
+    finally:
+        restore()

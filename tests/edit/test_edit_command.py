@@ -1,0 +1,182 @@
+"""`specchat edit` in all its forms: diff, question, `-y` and filter, with the exit codes of the one table."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from functools import partial
+
+import click
+import pytest
+
+from specchat.edit import apply
+from specchat.edit.source import read_source
+from specchat.errors import FileChangedError
+from specchat.host.client import connect
+from tests.front import command
+from tests.host.conftest import FAKE_HOST
+from tests.host.test_spawn import ROOT, until
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+
+@pytest.fixture
+def edit(monkeypatch):
+    return partial(command, monkeypatch, "edit")
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_bytes(b"old = 1\r\nprint(old)\r\n")
+    return file
+
+
+def test_in_a_pipe_a_diff_is_printed_and_nothing_written(edit, file):
+    ran = edit(str(file), "fence", "old", "new")
+
+    assert (0, "") == (ran.code, ran.err)
+    assert b"-print(old)\r\n+new = 1\r\n+print(new)\r\n" in ran.out
+    assert b"old = 1" in file.read_bytes()
+
+
+def test_yes_applies_and_keeps_mode_and_newlines(edit, file):
+    file.chmod(0o640)
+
+    ran = edit(str(file), "replace old new", "-y")
+
+    assert (0, b"", b"new = 1\r\nprint(new)\r\n") == (ran.code, ran.out, file.read_bytes())
+    assert 0o640 == stat.S_IMODE(file.stat().st_mode)
+    assert ran.err.startswith("applied · ")
+    assert [file] == list(file.parent.iterdir())
+
+
+def test_a_link_stays_a_link(edit, file):
+    link = file.with_name("link.py")
+    link.symlink_to(file)
+
+    assert 0 == edit(str(link), "replace old new", "-y").code
+    assert link.is_symlink()
+    assert b"new = 1\r\nprint(new)\r\n" == file.read_bytes()
+
+
+@pytest.mark.parametrize(("answer", "code", "first"), [(True, 0, b"new"), (False, 8, b"old")])
+def test_on_a_terminal_the_person_decides(edit, file, monkeypatch, answer, code, first):
+    monkeypatch.setattr(click, "confirm", lambda *_question, **_options: answer)
+
+    ran = edit(str(file), "replace old new", on_terminal=True)
+
+    assert code == ran.code
+    assert b"+new = 1" in ran.out
+    assert file.read_bytes().startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "code"),
+    [("write # ... rest of the code", 3), ("write old = ", 4), ("fail", 6), ("replace absent x", 9), ("crash", 1)],
+)
+def test_every_failure_has_its_exit_code_and_one_line(edit, file, instruction, code):
+    before = file.read_bytes()
+
+    ran = edit(str(file), instruction, "-y")
+
+    assert (code, b"", before) == (ran.code, ran.out, file.read_bytes())
+    assert 1 == ran.err.count("\n")
+
+
+def test_a_missing_file_or_instruction_is_a_usage_error(edit, tmp_path, file):
+    assert 2 == edit(str(tmp_path / "missing"), "replace a b").code
+    assert 2 == edit(str(file)).code
+
+
+def test_no_change_can_be_allowed(edit, file):
+    assert 0 == edit(str(file), "replace absent x", "--allow-empty").code
+
+
+def test_a_file_that_changed_meanwhile_is_left_alone(file):
+    source = read_source(file)
+    file.write_text("somebody else")
+
+    with pytest.raises(FileChangedError):
+        apply.write(source, file, b"mine")
+
+    assert "somebody else" == file.read_text()
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_other(file, monkeypatch):
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    source, before = read_source(file), file.read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        apply.write(source, file, b"mine")
+
+    assert before == file.read_bytes()
+    assert [file] == list(file.parent.iterdir())
+
+
+def test_a_filter_prints_the_new_text_and_nothing_else(edit):
+    ran = edit("-", "fence old new", stdin=b"\told\r\n  old")
+
+    assert (0, b"\tnew\r\n  new", "") == (ran.code, ran.out, ran.err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["write # ... rest of the code"], 3), (["write x = ", "--lang", "py"], 4), (["fail"], 6), (["replace no x"], 9),
+     (["crash"], 1), ([], 2), (["--nonsense"], 2), (["--profile", "absent", "replace a b"], 2)],
+)  # fmt: skip
+def test_a_filter_that_fails_gives_back_its_input_and_is_silent(edit, arguments, code):
+    raw = b"x = 1\r\n\xc3\xa9 = 2"
+
+    ran = edit("-", *arguments, stdin=raw)
+
+    assert (code, raw, "") == (ran.code, ran.out, ran.err)
+
+
+def test_a_filter_gives_back_what_is_no_text(edit):
+    raw = b"\x00\xff binary"
+
+    assert (2, raw, "") == tuple(getattr(edit("-", "replace a b", stdin=raw), part) for part in ("code", "out", "err"))
+
+
+def test_a_filter_may_be_strict_and_loud(edit):
+    ran = edit("-", "fail", "--strict", "--stderr", stdin=b"x")
+
+    assert (6, b"", "specchat: too long\n") == (ran.code, ran.out, ran.err)
+
+
+def test_an_empty_text_stays_empty_without_a_model(edit, runtime):
+    assert (0, b"") == (edit("-", "replace a b").code, edit("-", "replace a b").out)
+    assert not (runtime / "host.sock").exists()
+
+
+def test_the_reason_of_a_silent_failure_is_in_the_log(edit, runtime):
+    edit("-", "fail", stdin=b"x")
+
+    assert "too long" in (runtime / "edit.log").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_the_file_untouched_and_has_its_own_exit_code(file, runtime, number):
+    script = f"""if True:
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
+        from specchat.host import spawn
+        from specchat.cli.main import COMMANDS, Later, run
+        spawn.HOST_COMMAND = {FAKE_HOST!r}
+        COMMANDS["edit"] = Later("specchat.cli.edit:edit", "")
+        sys.exit(run(["edit", "-y", {str(file)!r}, "read"]))
+    """
+    before = file.read_bytes()
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as program:
+        until(lambda: (line := connect("test", start=False)) is not None and line.call("stats", {})["turns"] == 1)
+        program.send_signal(number)
+        said = program.stderr.read()
+
+    assert (128 + number, b"specchat: stopped; nothing is written\n") == (program.returncode, said)
+    assert before == file.read_bytes()

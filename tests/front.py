@@ -1,0 +1,58 @@
+"""Run a command of the command line in this process, against the fake host of the test."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from specchat.cli.lazy import Later
+from specchat.cli.main import COMMANDS, run
+
+FRONT_ENDS = {
+    "edit": "specchat.cli.edit:edit",
+    "chat": "specchat.cli.chat:chat",
+    "script": "specchat.cli.script:script",
+    "host": "specchat.cli.host:host",
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+class Bytes(io.TextIOWrapper):
+    """A standard stream that keeps its bytes; a terminal if it is told to be one."""
+
+    def __init__(self, content: bytes = b"", *, is_terminal: bool = False) -> None:
+        super().__init__(io.BytesIO(content), encoding="utf-8", newline="")
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+    def content(self) -> bytes:
+        self.flush()
+        return self.buffer.getvalue()
+
+
+def command(patch: pytest.MonkeyPatch, *arguments: str, stdin: bytes = b"", on_terminal: bool = False) -> Ran:
+    """Run it with these streams."""
+    for name, where in FRONT_ENDS.items():
+        patch.setitem(COMMANDS, name, Later(where, ""))
+    out, err = Bytes(is_terminal=on_terminal), Bytes(is_terminal=on_terminal)
+    with patch.context() as streams:
+        streams.setattr(sys, "stdin", Bytes(stdin, is_terminal=on_terminal))
+        streams.setattr(sys, "stdout", out)
+        streams.setattr(sys, "stderr", err)
+        code = run(arguments)
+        if sys.stderr is not err:
+            sys.stderr.close()
+    return Ran(code, out.content(), err.content().decode())
