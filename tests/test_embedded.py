@@ -1,0 +1,103 @@
+"""The models that ship: they load, they are lossless, and speculation pays on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+import torch
+
+from specchat.assemble import Engine, load_engine
+from specchat.chat.events import Finished, Text, Totals
+from specchat.chat.request import Attachment, Request
+from specchat.drafters.draft_model import DraftModel
+from specchat.models.load import EMBEDDED
+from specchat.profile import Profile, load_profile
+from tests.cover import matrix
+
+CODE = '''def area(width, height):
+    """Return the area of a rectangle."""
+    if width < 0 or height < 0:
+        raise ValueError("sizes must not be negative")
+    return width * height
+'''
+REQUESTS = {
+    "copy": Request(f"Copy the code exactly.\n\n```python\n{CODE}```"),
+    "edit": Request("Rename `width` to `breadth`.", files=(Attachment("area.py", CODE),)),
+    "chat": Request("What is a generator in Python?"),
+}
+SAMPLING = {
+    "greedy": {},
+    "T0.8": {"sampling.temperature": 0.8},
+    "T1-p0.9": {"sampling.temperature": 1.0, "sampling.top_p": 0.9},
+    "penalty": {"sampling.repetition_penalty": 1.3},
+}
+VARIANTS = ["lookup", "draft", "auto", "self"]
+
+
+@lru_cache
+def engine() -> Engine:
+    return load_engine(load_profile("chat"))
+
+
+def with_sampling(sampling: str) -> Engine:
+    profile = Profile().override(SAMPLING[sampling])
+    return replace(engine(), voice=replace(engine().voice, profile=profile))
+
+
+def answered(sampling: str, variant: str, request: str) -> tuple[str, Totals]:
+    asked = REQUESTS[request]
+    with with_sampling(sampling).session() as session:
+        perfect = DraftModel(engine().voice.target)
+        session.drafters = {**session.drafters, "self": perfect}
+        if variant == "self":
+            session.drafters = {**session.drafters, "auto": perfect}
+            variant = "auto"
+        events = list(session.ask(Request(asked.text, asked.files, max_tokens=60, seed=3, variant=variant)))
+    assert isinstance(events[-1], Finished), events[-1]
+    return "".join(event.text for event in events if isinstance(event, Text)), events[-1].totals
+
+
+@lru_cache
+def plainly(sampling: str, request: str) -> str:
+    return answered(sampling, "plain", request)[0]
+
+
+@pytest.mark.parametrize(("sampling", "variant", "request_"), matrix(list(SAMPLING), VARIANTS, list(REQUESTS)))
+def test_no_drafter_changes_a_word(sampling, variant, request_):
+    assert answered(sampling, variant, request_)[0] == plainly(sampling, request_)
+
+
+def test_it_runs_in_float32_on_a_cpu():
+    if torch.cuda.is_available():
+        pytest.skip("the embedded models run in float32 on CPUs; here is a CUDA device")
+    assert engine().voice.target.pool.layout.dtype == torch.float32
+
+
+def test_it_copies_and_lookup_makes_that_fly():
+    text, totals = answered("greedy", "lookup", "copy")
+
+    assert CODE in text
+    assert totals.tokens_per_pass > 4
+
+
+def test_the_trained_draft_beats_chance():
+    _text, totals = answered("greedy", "draft", "chat")
+
+    assert totals.accepted_share is not None
+    assert totals.accepted_share > 0.2  # a random token would hold once in 8192
+
+
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_the_target_as_its_own_draft_is_always_believed(sampling):
+    _text, totals = answered(sampling, "self", "chat")
+
+    assert totals.tokens_per_pass > 3.5
+
+
+def test_everything_that_ships_stays_small():
+    files = [file for file in EMBEDDED.rglob("*") if file.is_file()]
+
+    assert sum(file.stat().st_size for file in files) <= 64 * 2**20
+    assert (EMBEDDED / "README.md").is_file()
