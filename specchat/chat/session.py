@@ -6,7 +6,7 @@ Owns the turns, the text and the drafters of one conversation. Knows no screen, 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from threading import Event as Flag
@@ -101,18 +101,23 @@ class _Answer:
             user=self.request.text, files=self.request.files, prompt_ids=tuple(prompt.ids), rendered=prompt.rendered,
             seed=self.sampler.seed,
         )  # fmt: skip
+        with voice.target.pool.seated(self.writing.cache, self.writing.rows_for(limit)):
+            reason = yield from self._written(turn, route, limit, reused)
+        yield Finished(reason, self._totals())
+
+    def _written(self, turn: Turn, route: Route, limit: int, reused: int) -> Generator[Event, None, str]:
+        """The turn itself. It is kept in any case, also when nobody listens any more: what was said stays said."""
         reason = "cancelled"
         try:
-            with voice.target.pool.seated(self.writing.cache, self.writing.rows_for(limit)):
-                yield from self._read(reused)
-                if not self.cancelled.is_set():
-                    reason = yield from self._decode(route, limit)
-                self._price()
+            yield from self._read(reused)
+            if not self.cancelled.is_set():
+                reason = yield from self._decode(route, limit)
+            self._price()
         finally:
-            # also when nobody listens any more: what was said stays said
-            answer = tuple(self.writing.tokens[len(prompt.ids) :])
-            session.turns.append(replace(turn, answer="".join(self.text), answer_ids=answer, finished=reason == "stop"))
-        yield Finished(reason, self._totals())
+            answer = tuple(self.writing.tokens[len(turn.prompt_ids) :])
+            said = "".join(self.text)
+            self.session.turns.append(replace(turn, answer=said, answer_ids=answer, finished=reason == "stop"))
+        return reason
 
     def _read(self, reused: int) -> Iterator[Event]:
         total = len(self.writing.tokens)
@@ -123,7 +128,7 @@ class _Answer:
                 return
         self.totals = replace(self.totals, prefill_seconds=perf_counter() - self.begun)
 
-    def _decode(self, route: Route, limit: int) -> Iterator[Event]:
+    def _decode(self, route: Route, limit: int) -> Generator[Event, None, str]:
         """Yields what is heard; returns why it ended."""
         voice, start = self.session.voice, len(self.writing.tokens)
         stream = voice.tokenizer.stream(self.request.stop)
@@ -132,9 +137,9 @@ class _Answer:
         for step in self.writing.steps(plan):
             if not self.stats.steps:
                 self.totals = replace(self.totals, first_token_seconds=perf_counter() - self.begun)
-            self.stats.add(step)
-            voice.plain_cost.note(len(self.writing.tokens), step)
             piece = stream.push(step.tokens)
+            self.stats.add(step, piece.kept)
+            voice.plain_cost.note(len(self.writing.tokens), step)
             yield from self._said(piece.text)
             yield _step_done(step, piece.kept, voice.tokenizer)
             if piece.stopped:
@@ -166,9 +171,9 @@ class _Answer:
         return min(self.request.max_tokens or self.profile.limits.answer, room)
 
     def _price(self) -> None:
-        """Make sure that the cost of a plain pass over this much text is known."""
+        """Make sure that the cost of a plain pass over this much text is known; who cancels does not wait for it."""
         cost = self.session.voice.plain_cost
-        if self.stats.steps and cost.at(len(self.writing.tokens)) is None:
+        if self.stats.steps and not self.cancelled.is_set() and cost.at(len(self.writing.tokens)) is None:
             cost.measure(self.writing)
 
     def _totals(self) -> Totals:

@@ -23,14 +23,15 @@ class Stats:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
 
-    def add(self, step: Step) -> None:
-        """Count one more step."""
+    def add(self, step: Step, kept: int | None = None) -> None:
+        """Count one more step; of its tokens only the first `kept`, when a stop string cut the others off."""
+        kept = len(step.tokens) if kept is None else kept
         self.steps += 1
-        self.tokens += len(step.tokens)
+        self.tokens += kept
         self.drafted += step.drafted
-        self.accepted.update(step.sources)
+        self.accepted.update(step.sources[:kept])
         self.tried_at.update(range(1, max(step.tree.depths) + 1))
-        self.kept_at.update(range(1, step.accepted + 1))
+        self.kept_at.update(range(1, min(step.accepted, kept) + 1))
         self.draft_seconds += step.draft_seconds
         self.verify_seconds += step.verify_seconds
 

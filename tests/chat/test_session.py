@@ -144,6 +144,15 @@ def test_a_turn_is_told_from_prompt_to_totals():
     assert len(accepted) == sum(totals.accepted.values())
 
 
+def test_what_a_stop_string_cuts_off_is_not_counted():
+    with session() as talked:
+        pinned(talked, "self")
+        *_, finished = talked.ask(Request(QUESTIONS[0], stop=(stop_string("greedy"),), seed=5))
+
+        assert finished.totals.tokens == len(talked.turns[-1].answer_ids)
+        assert sum(finished.totals.accepted.values()) < finished.totals.tokens
+
+
 def test_the_second_turn_reads_only_what_is_new():
     with session() as talked:
         said(talked, QUESTIONS[0])
@@ -263,6 +272,19 @@ def test_a_listener_that_goes_away_loses_nothing():
         assert talked.turns[-1].answer.startswith(heard)
         assert not talked.turns[-1].finished
         assert said(talked, QUESTIONS[1])
+
+
+def test_a_turn_that_found_no_memory_is_not_kept():
+    with session() as talked:
+        pool = talked.voice.target.pool
+        pool.budget_bytes = 10
+        *_, failed = talked.ask(QUESTIONS[0])
+        pool.budget_bytes = None
+
+        assert isinstance(failed, Failed)
+        assert failed.exit_code == 7
+        assert not talked.turns
+        assert said(talked, QUESTIONS[0])
 
 
 def test_more_sessions_than_slots_keep_their_texts():

@@ -1,0 +1,52 @@
+"""A sum over steps."""
+
+import pytest
+
+from specchat.engine.costs import PlainCost
+from specchat.engine.decode import Step
+from specchat.engine.stats import Stats
+from specchat.engine.tree import DraftTree
+
+
+def step(guesses: int, accepted: int, seconds: float = 0.5) -> Step:
+    tree = DraftTree(1)
+    tree.add_chain(list(range(10, 10 + guesses)), source="a")
+    return Step(tree, list(range(accepted + 1)), list(range(10, 10 + accepted)) + [99], 0.25, seconds)
+
+
+def test_acceptance_is_counted_by_depth_where_a_guess_was_made():
+    stats = Stats()
+    for guesses, accepted in ((4, 2), (2, 2), (0, 0)):
+        stats.add(step(guesses, accepted))
+
+    assert (stats.steps, stats.tokens, stats.drafted) == (3, 7, 6)
+    assert dict(stats.accepted) == {"a": 4}
+    assert [stats.acceptance_at(depth) for depth in (1, 2, 3, 5)] == [1.0, 1.0, 0.0, None]
+    assert stats.tokens_per_pass == pytest.approx(7 / 3)
+
+
+def test_tokens_that_were_cut_off_do_not_count():
+    stats = Stats()
+
+    stats.add(step(4, 3), kept=2)
+
+    assert stats.tokens == 2
+    assert stats.accepted["a"] == 2
+
+
+def test_plain_steps_teach_what_a_plain_pass_costs():
+    cost = PlainCost()
+    cost.note(100, step(0, 0, seconds=2.0))
+    cost.note(100, step(3, 1, seconds=9.0))
+
+    assert cost.at(100) == pytest.approx(2.0)
+    assert cost.at(5000) is None
+
+
+def test_a_stall_is_no_news():
+    cost = PlainCost()
+    cost.note(100, step(0, 0, seconds=1.0))
+
+    cost.note(100, step(0, 0, seconds=100.0))
+
+    assert cost.at(100) == pytest.approx(1.05)
