@@ -11,7 +11,7 @@ from specchat.engine.tree import DraftTree
 def step(guesses: int, accepted: int, seconds: float = 0.5) -> Step:
     tree = DraftTree(1)
     tree.add_chain(list(range(10, 10 + guesses)), source="a")
-    return Step(tree, list(range(accepted + 1)), list(range(10, 10 + accepted)) + [99], 0.25, seconds)
+    return Step(tree, list(range(accepted + 1)), [*list(range(10, 10 + accepted)), 99], 0.25, seconds)
 
 
 def test_acceptance_is_counted_by_depth_where_a_guess_was_made():
