@@ -116,7 +116,8 @@ class Writing:
             self.cache.commit(path)
             features = output.features[path] if output.features is not None else None
             outcome = Outcome(tree, path, picks, len(self.tokens) - 1, features, output.logits)
-            self._tell(outcome, plan.drafter)
+            for drafter in self.drafters:
+                drafter.observe(outcome)
             self.tokens += outcome.tokens
             if prefix is not None:
                 prefix.extend(outcome.tokens)
@@ -135,10 +136,6 @@ class Writing:
         for drafter in self.drafters:
             drafter.forget(known)
 
-    def _tell(self, outcome: Outcome, author: Drafter) -> None:
-        for drafter in self.drafters:
-            drafter.observe(_for(drafter, outcome, author))
-
     def _tell_of_prompt(self, chunk: list[int], start: int, features: Tensor | None) -> None:
         remaining = len(self.tokens) - 1 - start
         if remaining > TAIL + len(chunk):
@@ -149,15 +146,6 @@ class Writing:
         outcome = Outcome(tree, list(range(len(chunk))), picks, start, features)
         for drafter in self.drafters:
             drafter.observe(outcome)
-
-
-def _for(drafter: Drafter, outcome: Outcome, author: Drafter) -> Outcome:
-    """The outcome as this drafter is told it: whether the tree was its own."""
-    if drafter is not author:
-        return outcome
-    return Outcome(
-        outcome.tree, outcome.path, outcome.picks, outcome.position, outcome.features, outcome.logits, mine=True
-    )
 
 
 def _until_stop(tree: DraftTree, path: list[int], stop: frozenset[int]) -> list[int]:

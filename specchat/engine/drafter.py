@@ -25,7 +25,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the target made of a tree. A prompt is an outcome too: a chain accepted whole."""
+    """What the target made of a tree, whose sources say who guessed. A prompt is one too: a chain accepted whole."""
 
     tree: DraftTree
     path: list[int]  # nodes kept, root first
@@ -33,7 +33,6 @@ class Outcome:
     position: int  # of the root in the text
     features: Tensor | None = None  # tapped hidden states of the last nodes kept [<= len(path), taps * D]
     logits: Tensor | None = None  # at every node [N, V]; a prompt has none
-    mine: bool = False  # whether the drafter that is told had made this tree
 
     @property
     def tokens(self) -> list[int]:
