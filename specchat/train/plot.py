@@ -1,0 +1,37 @@
+"""Loss curves as pictures, one for each stage."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+SMOOTHING = 0.95
+
+
+def plot_curves(folder: Path) -> None:
+    """Draw every CSV of the folder as a PNG beside it."""
+    from matplotlib.figure import Figure  # heavy, and only this function needs it
+
+    for path in sorted(folder.glob("*.csv")):
+        with path.open() as lines:
+            rows = list(csv.DictReader(lines))
+        if len(rows) < 2:
+            continue
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        axes = figure.subplots()
+        millions = [int(row["tokens"]) / 1e6 for row in rows]
+        for name in [name for name in rows[0] if name not in ("step", "tokens", "seconds", "gradient")]:
+            axes.plot(millions, smoothed([float(row[name]) for row in rows]), label=name, linewidth=1)
+        axes.set(title=path.stem, xlabel="million tokens", ylabel="loss (smoothed)")
+        axes.legend()
+        axes.grid(alpha=0.3)
+        figure.savefig(path.with_suffix(".png"), dpi=110)
+
+
+def smoothed(values: list[float]) -> list[float]:
+    """A running mean that starts at the first value."""
+    kept, lines = values[0], []
+    for value in values:
+        kept = SMOOTHING * kept + (1.0 - SMOOTHING) * value
+        lines.append(kept)
+    return lines

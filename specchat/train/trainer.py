@@ -1,0 +1,156 @@
+"""The loop that all stages share: batches in, weights moved, a checkpoint now and then, resume at any moment.
+
+A stage says what a loss is; the loop knows nothing about targets, drafts or heads. With a budget in tokens the
+result is the same with and without an interruption; with one in minutes the clock decides.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+
+from specchat.train.optimise import Optimiser, Pace
+from specchat.train.rows import Batch, Plan, Shelf
+
+PADDING = 5
+
+Loss = Callable[[Batch, int], dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """When a stage is over: after so many tokens, or after so many minutes of training."""
+
+    tokens: int | None = None
+    minutes: float | None = None
+
+    def progress(self, tokens: int, seconds: float) -> float:
+        if self.tokens is not None:
+            return tokens / self.tokens
+        if self.minutes is not None:
+            return seconds / 60.0 / self.minutes
+        return 0.0
+
+
+@dataclass
+class Position:
+    """How far a stage has come; saved with every checkpoint."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+
+
+@dataclass
+class Stage:
+    """One stage of training: what moves, on which rows, for how long."""
+
+    name: str
+    folder: Path
+    student: nn.Module
+    loss: Loss
+    shelf: Shelf
+    plan: Plan
+    effort: Effort
+    pace: Pace = field(default_factory=Pace)
+    is_gentle: Callable[[str], bool] = lambda _name: False
+    save_every_seconds: float = 120.0
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / f"{self.name}.pt"
+
+
+def run_stage(stage: Stage, stop_after_steps: int | None = None) -> Position:
+    """Train until the effort is spent, from the last checkpoint if there is one."""
+    optimiser = Optimiser(stage.student, stage.pace, stage.is_gentle)
+    position = resume(stage, optimiser)
+    if position.finished:
+        return position
+    stage.folder.mkdir(parents=True, exist_ok=True)
+    saved_at = begun = time.monotonic()
+    before, first_step, smooth = position.seconds, position.step, None
+    with progress_bar() as bar:
+        task = bar.add_task(stage.name, total=1.0, loss="")
+        while True:
+            progress = stage.effort.progress(position.tokens, position.seconds)
+            if progress >= 1.0 or (stage.effort.progress(1, 60.0) == 0.0 and position.step >= len(stage.plan)):
+                break
+            batch = next_batch(stage, position.step)
+            parts = stage.loss(batch, position.step)
+            parts["loss"].backward()
+            norm = optimiser.step(progress)
+            position.step += 1
+            position.tokens += batch.size
+            position.seconds = before + time.monotonic() - begun
+            values = {name: float(value.detach()) for name, value in parts.items()}
+            smooth = values["loss"] if smooth is None else 0.95 * smooth + 0.05 * values["loss"]
+            write_curve(stage, position, values, norm)
+            bar.update(task, completed=progress, loss=f"{smooth:.3f}")
+            if time.monotonic() - saved_at > stage.save_every_seconds:
+                save(stage, optimiser, position)
+                saved_at = time.monotonic()
+            if stop_after_steps is not None and position.step - first_step >= stop_after_steps:
+                save(stage, optimiser, position)
+                return position
+    position.finished = True
+    save(stage, optimiser, position)
+    return position
+
+
+def next_batch(stage: Stage, step: int) -> Batch:
+    index = step % len(stage.plan)
+    batch = stage.shelf.batch(stage.plan.members[index], stage.plan.lengths[index], PADDING)
+    return Batch(batch.tokens.to(stage.device), batch.weights.to(stage.device))
+
+
+def save(stage: Stage, optimiser: Optimiser, position: Position) -> None:
+    """Write a checkpoint beside the old one, then swap: a kill in between loses nothing."""
+    partial = stage.checkpoint.with_suffix(".part")
+    content = {
+        "student": stage.student.state_dict(),
+        "optimiser": optimiser.state(),
+        "position": vars(position).copy(),
+    }
+    torch.save(content, partial)
+    partial.replace(stage.checkpoint)
+
+
+def resume(stage: Stage, optimiser: Optimiser) -> Position:
+    if not stage.checkpoint.exists():
+        return Position()
+    content = torch.load(stage.checkpoint, map_location=stage.device, weights_only=True)
+    stage.student.load_state_dict(content["student"])
+    optimiser.restore(content["optimiser"])
+    return Position(**content["position"])
+
+
+def write_curve(stage: Stage, position: Position, values: dict[str, float], norm: float) -> None:
+    path = stage.folder / "curves" / f"{stage.name}.csv"
+    is_new = not path.exists()
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a", newline="") as out:
+        writer = csv.writer(out)
+        if is_new:
+            writer.writerow(["step", "tokens", "seconds", "gradient", *values])
+        numbers = [f"{value:.4f}" for value in values.values()]
+        writer.writerow([position.step, position.tokens, f"{position.seconds:.1f}", f"{norm:.3f}", *numbers])
+
+
+def progress_bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>5.1f} %  loss {task.fields[loss]}"),
+        TimeRemainingColumn(),
+        refresh_per_second=1,
+    )

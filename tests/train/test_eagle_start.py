@@ -1,0 +1,28 @@
+"""EAGLE's layer begins as a copying circuit over the target's taps."""
+
+import torch
+import torch.nn.functional as F
+
+from specchat.train.export import eagle_taps
+from specchat.train.heads import Eagle
+from specchat.train.induction import start_eagle, start_weights
+from specchat.train.model import Network, Shape
+
+
+def test_a_fresh_eagle_head_copies_what_it_has_seen():
+    shape = Shape(vocabulary=2048)
+    target, eagle = Network(shape), Eagle(shape, torch.arange(2048))
+    start_weights(target, seed=0)
+    once = torch.randint(0, 2048, (1, 120), generator=torch.Generator().manual_seed(1))
+    tokens = torch.cat((once, once), dim=1)
+
+    with torch.no_grad():
+        eagle.lm_head.weight.copy_(target.model.embed_tokens.weight)
+        start_eagle(eagle.fc.weight, eagle.midlayer.self_attn, shape, seed=0)
+        stream = target(tokens)
+        taps = torch.cat([stream[tap] for tap in eagle_taps(shape.layers)], dim=-1)
+        embedded = F.embedding(tokens.roll(-1, dims=1), target.model.embed_tokens.weight)
+        guesses = eagle.lm_head(next(iter(eagle.runs(taps, embedded, 1))).prediction).argmax(-1)
+
+    right = (guesses[0, 124:-2] == tokens[0, 126:]).float().mean()
+    assert right > 0.5

@@ -1,0 +1,106 @@
+"""Training can stop at any moment and goes on as if it had not."""
+
+import random
+
+import pytest
+import torch
+
+from specchat.train.model import Network
+from specchat.train.optimise import Pace
+from specchat.train.rows import Row, load_rows, plan_batches, save_rows
+from specchat.train.students import draft_loss, eagle_loss, medusa_loss, mtp_loss, student_loss
+from specchat.train.target import target_loss
+from specchat.train.trainer import Effort, Stage, run_stage
+
+
+@pytest.fixture
+def rows(tmp_path):
+    dice = random.Random(0)
+    made = [Row([dice.randrange(512) for _ in range(dice.randint(10, 60))], []) for _ in range(60)]
+    save_rows(
+        (Row(row.tokens, [0.0] * 4 + [1.0] * (len(row.tokens) - 4), dice.random()) for row in made), tmp_path / "r.npz"
+    )
+    return load_rows(tmp_path / "r.npz")
+
+
+def stage_of(network, rows, folder, tokens=64 * 4 * 8):
+    loss = target_loss(network, network, exits=(2,))
+    return Stage("small", folder, network, loss, rows, plan_batches(rows, 256, 1), Effort(tokens=tokens), Pace())
+
+
+def fresh(shape):
+    torch.manual_seed(7)
+    return Network(shape)
+
+
+def test_an_interrupted_stage_ends_with_the_weights_of_an_uninterrupted_one(tiny_shape, rows, tmp_path):
+    whole, broken = fresh(tiny_shape), fresh(tiny_shape)
+    run_stage(stage_of(whole, rows, tmp_path / "whole"))
+
+    run_stage(stage_of(broken, rows, tmp_path / "broken"), stop_after_steps=3)
+    again = fresh(tiny_shape)
+    position = run_stage(stage_of(again, rows, tmp_path / "broken"))
+
+    assert position.step == 8
+    for one, other in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_finished_stage_is_not_run_again(tiny_network, rows, tmp_path):
+    run_stage(stage_of(tiny_network, rows, tmp_path))
+    before = [parameter.clone() for parameter in tiny_network.parameters()]
+
+    run_stage(stage_of(tiny_network, rows, tmp_path))
+
+    assert all(torch.equal(one, other) for one, other in zip(before, tiny_network.parameters(), strict=True))
+
+
+def test_training_lowers_the_loss(tiny_network, rows, tmp_path):
+    stage = stage_of(tiny_network, rows, tmp_path, tokens=64 * 4 * 40)
+    run_stage(stage)
+
+    values = [float(line.split(",")[4]) for line in (tmp_path / "curves" / "small.csv").read_text().splitlines()[1:]]
+    assert values[-1] < values[0] - 1.0
+
+
+def test_batches_hold_each_row_once_and_short_ones_share_short_batches(rows):
+    plan = plan_batches(rows, 256, 1)
+    members = [index for batch in plan.members for index in batch]
+
+    assert len(set(members)) == len(members) >= 50
+    assert all(
+        rows.length(index) <= length
+        for length, batch in zip(plan.lengths, plan.members, strict=True)
+        for index in batch
+    )
+
+
+def test_the_schedule_warms_up_and_ends_at_zero():
+    pace = Pace(warmup=0.1, decay=0.5)
+
+    assert pace.at(0.05) == pytest.approx(0.5)
+    assert 1.0 == pace.at(0.3)
+    assert 0.0 == pace.at(1.0)
+
+
+def test_every_student_learns_from_the_silent_target(tiny_network, tiny_shape, rows, tmp_path):
+    from specchat.train.heads import Eagle, Medusa, MultiToken
+
+    tiny_network.requires_grad_(False)
+    draft, eagle = Network(tiny_shape), Eagle(tiny_shape, torch.arange(0, 512, 2))
+    block, medusa = MultiToken(tiny_shape), Medusa(64)
+    losses = {
+        "draft": draft_loss(draft),
+        "eagle3": eagle_loss(eagle, (2, 3, 4)),
+        "mtp": mtp_loss(block),
+        "medusa": medusa_loss(medusa),
+    }
+    together = torch.nn.ModuleList([draft, eagle, block, medusa])
+
+    values = student_loss(tiny_network, losses)(rows.batch([0, 1, 2, 3], 64, 5), 0)
+    values["loss"].backward()
+
+    assert losses.keys() < values.keys()
+    assert all(bool(torch.isfinite(value)) for value in values.values())
+    assert all(any(p.grad is not None and p.grad.abs().sum() > 0 for p in student.parameters()) for student in together)
+    assert all(parameter.grad is None for parameter in tiny_network.parameters())
