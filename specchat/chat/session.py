@@ -166,7 +166,7 @@ class _Answer:
         if room < 1:
             raise ContextError(
                 f"the prompt has {prompt} tokens and the window holds {window}; shorten it, or raise limits.context "
-                f"(the model was made for {self.session.voice.target.window})"
+                "if the model was made for more"
             )
         return min(self.request.max_tokens or self.profile.limits.answer, room)
 
