@@ -131,7 +131,17 @@ def resume(stage: Stage, optimiser: Optimiser) -> Position:
     content = torch.load(stage.checkpoint, map_location=stage.device, weights_only=True)
     stage.student.load_state_dict(content["student"])
     optimiser.restore(content["optimiser"])
-    return Position(**content["position"])
+    position = Position(**content["position"])
+    cut_curve(stage, position.step)
+    return position
+
+
+def cut_curve(stage: Stage, last_step: int) -> None:
+    """Forget the lines of steps that are done again."""
+    path = stage.folder / "curves" / f"{stage.name}.csv"
+    if path.exists():
+        head, *lines = path.read_text().splitlines(keepends=True)
+        path.write_text(head + "".join(line for line in lines if int(line.split(",")[0]) <= last_step))
 
 
 def write_curve(stage: Stage, position: Position, values: dict[str, float], norm: float) -> None:

@@ -65,7 +65,7 @@ def test_a_client_with_an_empty_environment_finds_the_same_host(runtime, monkeyp
     here = spawn.start_host((*FAKE_HOST[:1], "-c", f"""if True:
         import sys; sys.path.insert(0, {str(ROOT)!r})
         import pathlib, specchat.host.spawn as spawn, specchat.host.process as process
-        process.runtime_folder = lambda: pathlib.Path({str(runtime)!r})
+        spawn._default_folder = lambda: pathlib.Path({str(runtime)!r})
         process.history_path = lambda: pathlib.Path({str(runtime / "history.db")!r})
         from tests.host.fake import fake_parts
         process.run_host(fake_parts(), sys.argv[1:])

@@ -42,6 +42,8 @@ def test_an_interrupted_stage_ends_with_the_weights_of_an_uninterrupted_one(tiny
     position = run_stage(stage_of(again, rows, tmp_path / "broken"))
 
     assert position.step == 8
+    steps = [line.split(",")[0] for line in (tmp_path / "broken" / "curves" / "small.csv").read_text().splitlines()]
+    assert ["step", *map(str, range(1, 9))] == steps
     for one, other in zip(whole.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
 
