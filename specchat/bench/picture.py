@@ -1,6 +1,6 @@
 """A picture of a command as a person sees it: run on a terminal of its own, drawn as SVG.
 
-    python -m specchat.bench.picture docs/demo.svg specchat demo
+python -m specchat.bench.picture docs/demo.svg specchat demo
 """
 
 from __future__ import annotations
