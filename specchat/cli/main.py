@@ -32,6 +32,7 @@ COMPLETE = "_SPECCHAT_COMPLETE"  # set by the shell when it wants a word complet
 COMMANDS = {
     "ask": Later("specchat.cli.ask:ask", "Answer one question."),
     "demo": Later("specchat.cli.demo:demo", "See speculation at work: the same answer, ever faster."),
+    "tui": Later("specchat.cli.tui:tui", "Talk on the whole terminal, with live numbers."),
     "chat": Later("specchat.cli.chat:chat", "Talk, line by line; everything is kept."),
     "edit": Later("specchat.cli.edit:edit", "Rewrite a file as asked; `-` is a filter."),
     "script": Later("specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."),
@@ -68,7 +69,7 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
     `obj` replaces what opens sessions, see `cli.conversation`.
     """
     try:
-        with cli.make_context("specchat", _with_command(arguments), obj=obj) as context:
+        with cli.make_context("specchat", with_command(arguments, _can_draw()), obj=obj) as context:
             code = cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as leaving:
@@ -90,14 +91,21 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _with_command(arguments: Sequence[str]) -> list[str]:
-    """`specchat` alone talks, `specchat -p TEXT` answers a program."""
+def with_command(arguments: Sequence[str], is_terminal: bool) -> list[str]:
+    """`specchat` alone talks, on the whole terminal where there is one; `specchat -p TEXT` answers a program."""
     first = arguments[0] if arguments else ""
     if first in ("-p", "--print", "--json", "--json-once", "--input"):
         return ["script", *arguments]
-    if not first or first in ("--plain", "-c", "--continue", "-r", "--resume"):
+    if first == "--plain":
         return ["chat", *arguments]
+    if not first or first in ("-c", "--continue", "-r", "--resume"):
+        return ["tui" if is_terminal else "chat", *arguments]
     return list(arguments)
+
+
+def _can_draw() -> bool:
+    """Whether a screen can be drawn: a terminal on both sides that moves its cursor."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def complain(message: str) -> None:

@@ -18,8 +18,9 @@ from specchat.chat.events import Event, Finished, Routed
 from specchat.chat.request import Attachment, Request
 from specchat.chat.summary import summary_line
 from specchat.errors import UsageError
-from specchat.host.client import Conversation
+from specchat.host.client import Conversation, Wish
 from specchat.host.protocol import request_from_json
+from specchat.profile import load_profile, profile_names
 
 COMMAND = re.compile(r"/(?P<name>[a-z]+)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MENTION = re.compile(r"(?<!\S)@(?P<path>\S+)")
@@ -208,6 +209,17 @@ def _choose(option: str, convert: Callable[[str], Any]) -> Callable[[Talk, str],
     return run
 
 
+def _profile(talk: Talk, name: str) -> Reply:
+    conversation = talk.conversation
+    if not name:
+        return Reply(f"profile {conversation.profile}; known are {', '.join(profile_names())}")
+    chosen = load_profile(name)
+    conversation.call("set", {"profile": Wish(profile=name).params()["profile"]})
+    before, conversation.profile = conversation.profile, name
+    loads = chosen.models != load_profile(before).models
+    return Reply(f"profile {name}" + ("; other models are loaded with the next question" if loads else ""))
+
+
 def _stats(talk: Talk, _argument: str) -> Reply:
     stats = talk.conversation.call("stats")
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory"].items())
@@ -237,6 +249,7 @@ COMMANDS: Mapping[str, Command] = {
         Command("rename", "NAME", "give this conversation a name", _rename),
         Command("delete", "[ID]", "take this or another conversation from the list", _delete),
         Command("restore", "[ID]", "bring a deleted conversation back, or list them", _restore),
+        Command("profile", "[NAME]", "answer as another profile says, from the next question on", _profile),
         Command("variant", "[NAME]", "who guesses: auto, plain, lookup, draft", _choose("variant", str)),
         Command("temperature", "[NUMBER]", "0 takes the likeliest token, always", _choose("temperature", float)),
         Command("seed", "[NUMBER]", "the same seed gives the same answer", _choose("seed", int)),

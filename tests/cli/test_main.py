@@ -13,7 +13,7 @@ from specchat.chat.events import Failed, Routed, Text
 from specchat.chat.request import Attachment
 from specchat.chat.scripted import ScriptedSession, scene
 from specchat.cli.lazy import Later
-from specchat.cli.main import COMMANDS, run
+from specchat.cli.main import COMMANDS, run, with_command
 from specchat.errors import ModelError
 from tests.processes import modules_after
 
@@ -301,3 +301,14 @@ def test_the_demo_asks_three_times_in_one_conversation(capsys):
     assert [request.variant for request in opener.session.requests] == ["plain", "auto", "auto"]
     assert len({request.text for request in opener.session.requests}) == 1
     assert capsys.readouterr().err.count("tokens a pass") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_terminal", "command"),
+    [
+        ([], True, "tui"), ([], False, "chat"), (["-c"], True, "tui"), (["-r", "x"], False, "chat"),
+        (["--plain"], True, "chat"), (["-p", "x", "--json"], True, "script"), (["ask", "x"], True, "ask"),
+    ],
+)  # fmt: skip
+def test_without_a_command_it_talks_as_the_terminal_allows(arguments, is_terminal, command):
+    assert with_command(arguments, is_terminal)[0] == command

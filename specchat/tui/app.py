@@ -1,0 +1,110 @@
+"""The application: opens at once and without torch, then looks for the engine behind what is already on the screen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.theme import Theme
+
+from specchat.host.client import Wish
+from specchat.tui.chat import ChatScreen
+from specchat.tui.commands import EVERY, LISTS
+from specchat.tui.errands import Errands
+from specchat.tui.glyphs import UNICODE, Glyphs
+from specchat.tui.news import Mailbox
+from specchat.tui.partner import Partner
+
+NIGHT = Theme(
+    name="specchat-night", primary="#7aa2c9", accent="#8fc7a3", secondary="#c9a86a", warning="#d8b25c", error="#d88080",
+    success="#8fc7a3", foreground="#d6d9de", background="#15181c", surface="#1a1e23", panel="#242a31", dark=True,
+)  # fmt: skip
+DAY = Theme(
+    name="specchat-day", primary="#2f5d87", accent="#2c6e49", secondary="#8a6116", warning="#8a5a00", error="#a12c2c",
+    success="#2c6e49", foreground="#20242a", background="#fafaf7", surface="#f2f2ee", panel="#e4e4de", dark=False,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Places:
+    """Files beside the history: the questions of before, and how the screen looks."""
+
+    questions: Path
+    look: Path
+
+    @classmethod
+    def beside(cls, history: Path) -> Places:
+        """The usual ones."""
+        return cls(history.with_name("questions"), history.with_name("screen.json"))
+
+
+class SpecchatApp(App[None]):
+    """specchat on a whole terminal."""
+
+    TITLE = "specchat"
+    CSS_PATH = "screen.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "quit", "leave", priority=True)]
+
+    def __init__(self, wish: Wish, places: Places, glyphs: Glyphs = UNICODE) -> None:
+        super().__init__()
+        self._places = places
+        self.mailbox = Mailbox(self._tell_arrived)
+        self.partner = Partner(wish, self.mailbox)
+        self.errands = Errands(self.mailbox)
+        self.chat = ChatScreen(self.partner, self.errands, self.mailbox, glyphs, places.questions)
+
+    def on_mount(self) -> None:
+        """Colours, and the one screen."""
+        for theme in (NIGHT, DAY):
+            self.register_theme(theme)
+        chosen = _read_theme(self._places.look)
+        self.theme = chosen if chosen in self.available_themes else NIGHT.name
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+        self.push_screen(self.chat)
+
+    def on_unmount(self) -> None:
+        """Hang up; an answer that is being written ends, and what was said of it is kept."""
+        self.chat.stop()
+        self.partner.close()
+        self.errands.close()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette: what Textual offers, and every `/` command."""
+        yield from super().get_system_commands(screen)
+        for command in EVERY.values():
+            yield SystemCommand(f"/{command.name}", command.help, self._runner(command.name, bool(command.arguments)))
+
+    def _runner(self, name: str, has_arguments: bool) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            if has_arguments and name not in LISTS:
+                self.chat.prompt.write(f"/{name} ")
+                self.chat.prompt.focus()
+            else:
+                await self.chat.submit(f"/{name}")
+
+        return run
+
+    def _tell_arrived(self) -> None:
+        """Called by other threads, perhaps after the end."""
+        with contextlib.suppress(RuntimeError):
+            self.chat.post_message(ChatScreen.Arrived())
+
+    def _keep_theme(self, theme: Theme) -> None:
+        try:
+            self._places.look.write_text(json.dumps({"theme": theme.name}), encoding="utf-8")
+        except OSError:
+            return  # then it looks as before next time
+
+
+def _read_theme(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["theme"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,400 @@
+"""The screen of a conversation: what was said, the prompt, one line of numbers.
+
+What a person does goes to the partner and comes back as news, which `hearing.py` shows. Nothing waits for an engine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event as Flag
+from time import monotonic
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.css.query import NoMatches
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import OptionList, Static
+
+from specchat.repl.commands import COMMAND
+from specchat.tui import choosing
+from specchat.tui.commands import EVERY, action_of, help_text
+from specchat.tui.completing import completions
+from specchat.tui.completion_list import CompletionList
+from specchat.tui.copying import copy
+from specchat.tui.errands import Errands
+from specchat.tui.glyphs import Glyphs, visible
+from specchat.tui.hearing import Broken, Hearing, NoEngine, Over
+from specchat.tui.news import Mailbox
+from specchat.tui.pace import TICK_SECONDS
+from specchat.tui.partner import Partner
+from specchat.tui.picker import Picker
+from specchat.tui.prompt import PromptBox
+from specchat.tui.remembered import read_questions, remember_question
+from specchat.tui.sessions import SessionsScreen
+from specchat.tui.slot import Slot
+from specchat.tui.status import StatusBar
+from specchat.tui.transcript import Transcript
+from specchat.tui.turn import TurnView, code_blocks
+
+LEAVE_SECONDS = 2.0
+SHORT_LINES = 12
+HINT = "Enter sends, Ctrl+J new line, @ file, / command"
+
+
+class ChatScreen(Screen[None]):
+    """One conversation."""
+
+    HELP = "Esc stops an answer and keeps what was said. Ctrl+C stops, clears, and leaves when pressed twice."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", "stop, back", id="stop"),
+        Binding("ctrl+c", "interrupt", "stop, clear, leave", priority=True, id="interrupt"),
+        Binding("f1", "toggle_help", "keys", id="help"),
+        Binding("ctrl+r,f2", "open_sessions", "conversations", id="sessions"),
+        Binding("f4", "choose_variant", "who guesses", id="variant"),
+        Binding("f5", "choose_profile", "profile", id="profile"),
+        Binding("f8", "choose_theme", "colours", id="theme"),
+        Binding("ctrl+o", "choose_question", "earlier questions", id="history"),
+        Binding("pageup", "scroll(-1)", "scroll", show=False, priority=True),
+        Binding("pagedown", "scroll(1)", "scroll", show=False, priority=True),
+        Binding("ctrl+home", "show_older", "older", show=False, priority=True),
+        Binding("ctrl+end", "follow", "newest", show=False, priority=True),
+    ]
+
+    class Arrived(Message):
+        """There is news."""
+
+    class Tick(Message):
+        """Time to look. A message, for a call by the timer would be cut off when the screen closes."""
+
+    def __init__(self, partner: Partner, errands: Errands, mailbox: Mailbox, glyphs: Glyphs, remembered: Path) -> None:
+        super().__init__()
+        self._partner, self._errands, self._mailbox, self._glyphs = partner, errands, mailbox, glyphs
+        self._remembered, self._past, self.hearing = remembered, list[str](), Hearing(self, glyphs)
+        self._cancelled = Flag()
+        self._waiting: list[str] = []
+        self._editing: TurnView | None = None
+        self._leaving = float("-inf")
+        self._is_reminded = False
+
+    def compose(self) -> ComposeResult:
+        """Title, transcript, prompt, numbers."""
+        with Horizontal(id="head"):
+            yield Static("specchat", id="title", markup=False)
+            yield Static("", id="about", markup=False)
+        yield Transcript(self._glyphs)
+        yield Static("", id="waiting", markup=False)
+        yield Slot(self._glyphs)
+        yield StatusBar(self._glyphs)
+        yield CompletionList()
+
+    def on_mount(self) -> None:
+        """The first frame comes before the host is looked for."""
+        self.set_class(self._glyphs.ascii, "-ascii")
+        self._past = read_questions(self._remembered)
+        self.prompt.placeholder = HINT
+        self.prompt.remember(self._past)
+        self.prompt.focus()
+        self.hearing.gauge.wait("starting the engine", monotonic())
+        self._timer = self.set_interval(TICK_SECONDS, self._remind)
+        self._partner.begin()
+        self._errands.begin()
+
+    def on_resize(self) -> None:
+        """Title and rules give way on a small screen."""
+        self.set_class(self.size.height < SHORT_LINES, "-short")
+
+    @property
+    def prompt(self) -> PromptBox:
+        """Where questions are written."""
+        return self.query_one(PromptBox)
+
+    @property
+    def _slot(self) -> Slot:
+        return self.query_one(Slot)
+
+    @property
+    def transcript(self) -> Transcript:
+        """What was said."""
+        return self.query_one(Transcript)
+
+    def _remind(self) -> None:
+        if not self._is_reminded:
+            self._is_reminded = True
+            self.post_message(self.Tick())
+
+    async def on_chat_screen_tick(self) -> None:
+        """Take what arrived; sleep when there is nothing to wait for."""
+        self._is_reminded = False
+        await self.hearing.tick(self._mailbox.take())
+        if self.hearing.is_quiet and self._mailbox.is_empty:
+            self._timer.pause()
+
+    def on_chat_screen_arrived(self) -> None:
+        """Look into the mailbox with the next ticks."""
+        self._timer.resume()
+
+    async def submit(self, text: str) -> None:
+        """A question or a command: carried out, asked, or asked later."""
+        found = COMMAND.match(text.strip())
+        action = action_of(found["name"], (found["argument"] or "").strip()) if found else None
+        if found and found["name"] == "help":
+            await self.transcript.tell(help_text())
+        elif action:
+            await self.run_action(action)
+        elif self.hearing.turn is not None:
+            self._waiting.append(text)
+        elif self._editing is not None and not found:
+            await self._ask_again(self._editing, text)
+        else:
+            await self._ask(text, is_question=not found)
+        self._show_waiting()
+
+    async def _ask(self, text: str, *, is_question: bool) -> None:
+        self._cancelled = Flag()
+        if is_question:
+            await self.hearing.begin(text)
+        self._partner.say(text, self._cancelled)
+        self._timer.resume()
+
+    async def _ask_again(self, turn: TurnView, text: str) -> None:
+        """In the place of that question, or after all when it is no part of the conversation."""
+        self._editing, self._cancelled = None, Flag()
+        if turn.position is None:
+            await self._ask(text, is_question=True)
+            return
+        self._partner.ask_again(turn.position, text, self._cancelled)
+        self._timer.resume()
+
+    @on(Over)
+    async def ask_next(self) -> None:
+        """What waited is asked now."""
+        self._errands.watch()
+        if self._waiting and self.hearing.turn is None:
+            await self.submit(self._waiting.pop(0))
+        self._show_waiting()
+
+    @on(Broken)
+    async def offer_again(self, event: Broken) -> None:
+        """The engine broke: ask once more?"""
+        self._editing = event.turn
+        await self._slot.swap(choosing.again_picker(event.reason))
+
+    @on(NoEngine)
+    async def offer_engine(self, event: NoEngine) -> None:
+        """Start it once more?"""
+        await self._slot.swap(choosing.lost_picker(event.reason))
+
+    def _show_waiting(self) -> None:
+        waiting = self.query_one("#waiting", Static)
+        waiting.display = bool(self._waiting) or self._editing is not None
+        edited = "this replaces an earlier question; Esc leaves it as it is"
+        waiting.update(f"next: {visible(' / '.join(self._waiting))}" if self._waiting else edited)
+
+    @on(PromptBox.Sent)
+    async def send(self, event: PromptBox.Sent) -> None:
+        """Ask it, and remember it."""
+        self.prompt.clear_all()
+        remember_question(self._remembered, event.text)
+        self._past.append(event.text)
+        self.prompt.remember(self._past)
+        await self.submit(event.text)
+
+    @on(PromptBox.Edited)
+    def complete(self) -> None:
+        """Offer what the word before the cursor may become."""
+        shown = self.query_one(CompletionList)
+        shown.offer(completions(self.prompt.before_cursor, EVERY, Path.cwd()))
+        shown.styles.margin = (0, 1, self._slot.outer_size.height + 1, 1)
+        self.prompt.is_completing = shown.display
+
+    @on(PromptBox.Steered)
+    def steer(self, event: PromptBox.Steered) -> None:
+        """Move in the list, take from it, close it."""
+        shown = self.query_one(CompletionList)
+        marked = shown.marked
+        match event.how:
+            case "up" | "down":
+                shown.move(-1 if event.how == "up" else 1)
+            case "close":
+                self._close_completions()
+            case how if marked is not None:
+                is_typed = self.prompt.before_cursor.endswith(marked.text.rstrip())
+                if not is_typed or how == "take":
+                    self.prompt.complete(marked.text, marked.length)
+                if how == "enter" and (is_typed or marked.is_whole):
+                    self._close_completions()
+                    self.prompt.action_send()
+
+    @on(OptionList.OptionSelected, "#completions")
+    def take_clicked(self) -> None:
+        """A click takes one."""
+        self.steer(PromptBox.Steered("take"))
+        self.prompt.focus()
+
+    def _close_completions(self) -> None:
+        self.query_one(CompletionList).offer(())
+        self.prompt.is_completing = False
+
+    @on(Picker.Left)
+    async def picked_nothing(self) -> None:
+        """Back to the prompt."""
+        self._editing = None
+        await self._slot.swap_back()
+        self._show_waiting()
+
+    @on(Picker.Picked)
+    async def picked(self, event: Picker.Picked) -> None:
+        """Do what was chosen."""
+        broken, self._editing = self._editing, None
+        await self._slot.swap_back()
+        self._show_waiting()
+        match event.purpose, event.value:
+            case ("variant" | "profile") as command, value:
+                await self.submit(f"/{command} {value}")
+            case "theme", name:
+                self.app.theme = name
+            case "question", text:
+                self.prompt.write(text)
+            case "again", "again" if broken is not None:
+                await self._ask_again(broken, broken.question)
+            case "lost", "connect":
+                self.hearing.gauge.wait("starting the engine", monotonic())
+                self._partner.connect_again()
+                self._timer.resume()
+            case "lost", "quit":
+                self.app.exit()
+            case _:
+                pass
+
+    @on(TurnView.Act)
+    async def act(self, event: TurnView.Act) -> None:
+        """Do something with a turn."""
+        turn = event.turn
+        match event.what:
+            case "copy":
+                self._copy(turn.answer)
+            case "code":
+                self._copy((code_blocks(turn.answer) or [""])[-1])
+            case _ if self.hearing.turn is not None:
+                self.notify("an answer is being written; Esc stops it", markup=False)
+            case "edit":
+                self._edit(turn)
+            case "again":
+                await self._ask_again(turn, turn.question)
+            case "fork" if turn.position is not None:
+                self._partner.fork(turn.position)
+            case _:
+                self.notify("this question is not part of the conversation", markup=False)
+
+    def _edit(self, turn: TurnView) -> None:
+        self._editing = turn
+        self.prompt.write(turn.question)
+        self.prompt.focus()
+        self._show_waiting()
+
+    def _copy(self, text: str) -> None:
+        if not text:
+            self.notify("there is nothing to copy", markup=False)
+            return
+        ways = copy(self.app, text)
+        self.notify(f"{len(text):,} characters copied ({ways})", markup=False)
+
+    @on(Transcript.ReachedEnd)
+    async def look(self) -> None:
+        """The end is in sight again."""
+        await self.hearing.look()
+
+    def stop(self) -> None:
+        """End the answer that is being written."""
+        self._cancelled.set()
+
+    async def action_stop(self) -> None:
+        """Stop the answer; else leave an edit; else go back to the prompt."""
+        if self.hearing.turn is not None:
+            self.stop()
+            if self._waiting:
+                self.prompt.write("\n".join(self._waiting))
+                self._waiting.clear()
+        elif self._editing is not None:
+            self._editing = None
+            self.prompt.clear_all()
+        self._show_waiting()
+        self.prompt.focus()
+
+    async def action_interrupt(self) -> None:
+        """Copy what is selected, stop the answer, clear the prompt; and twice: leave."""
+        selected = self.prompt.selected_text or self.get_selected_text()
+        if selected:
+            self._copy(selected)
+        elif self.hearing.turn is not None:
+            await self.action_stop()
+        elif self.prompt.text:
+            self.prompt.clear_all()
+        elif monotonic() - self._leaving < LEAVE_SECONDS:
+            self.app.exit()
+        else:
+            self._leaving = monotonic()
+            self.notify("Ctrl+C once more leaves; everything is kept", timeout=LEAVE_SECONDS, markup=False)
+
+    def action_scroll(self, direction: int) -> None:
+        """A page up or down."""
+        if direction < 0:
+            self.transcript.scroll_page_up(animate=False)
+        else:
+            self.transcript.scroll_page_down(animate=False)
+
+    async def action_show_older(self) -> None:
+        """More of a long conversation."""
+        await self.transcript.show_older()
+
+    def action_follow(self) -> None:
+        """To the newest line."""
+        self.transcript.follow()
+
+    def action_toggle_help(self) -> None:
+        """Every key of what has the focus."""
+        try:
+            self.query_one("HelpPanel")
+        except NoMatches:
+            self.app.action_show_help_panel()
+        else:
+            self.app.action_hide_help_panel()
+
+    def action_open_sessions(self) -> None:
+        """The list of conversations."""
+
+        def go_on(chosen: tuple[str, str] | None) -> None:
+            if chosen is None:
+                return
+            way, session = chosen
+            (self._partner.fork_of if way == "fork" else self._partner.open)(session)
+            self._timer.resume()
+
+        self.app.push_screen(SessionsScreen(self._errands, self.hearing.session), go_on)
+
+    async def action_choose_variant(self) -> None:
+        """Who guesses."""
+        await self._slot.swap(choosing.variant_picker())
+
+    async def action_choose_profile(self) -> None:
+        """Which profile."""
+        await self._slot.swap(choosing.profile_picker())
+
+    async def action_choose_theme(self) -> None:
+        """Which colours."""
+        await self._slot.swap(choosing.theme_picker(sorted(self.app.available_themes)))
+
+    async def action_choose_question(self) -> None:
+        """An earlier question."""
+        if self._past:
+            await self._slot.swap(choosing.question_picker(self._past))
+
+    def action_act_on_last(self, what: str) -> None:
+        """Copy or edit the last turn."""
+        turns = self.transcript.turns
+        if turns:
+            self.post_message(TurnView.Act(turns[-1], what))

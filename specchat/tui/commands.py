@@ -1,0 +1,52 @@
+"""The `/` commands of the screen: those of every front end, and the few that need a screen.
+
+A command of the shared registry that would print a list opens the list here when it is said without an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from specchat.repl.commands import COMMANDS
+from specchat.tui.completing import Described
+
+
+@dataclass(frozen=True)
+class ScreenCommand:
+    """A command that the screen carries out itself, by one of its actions."""
+
+    name: str
+    arguments: str
+    help: str
+    action: str
+
+
+SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
+    command.name: command
+    for command in (
+        ScreenCommand("copy", "", "copy the last answer", "act_on_last('copy')"),
+        ScreenCommand("code", "", "copy the last block of code", "act_on_last('code')"),
+        ScreenCommand("edit", "", "ask the last question in other words", "act_on_last('edit')"),
+        ScreenCommand("theme", "", "other colours", "choose_theme"),
+        ScreenCommand("keys", "", "every key", "toggle_help"),
+    )
+}
+LISTS: Mapping[str, str] = {
+    "sessions": "open_sessions", "open": "open_sessions", "variant": "choose_variant", "profile": "choose_profile",
+}  # fmt: skip
+EVERY: Mapping[str, Described] = {**COMMANDS, **SCREEN_COMMANDS}
+
+
+def action_of(name: str, argument: str) -> str | None:
+    """The action of the screen that carries this out, None when the conversation does."""
+    if name in SCREEN_COMMANDS:
+        return SCREEN_COMMANDS[name].action
+    return LISTS.get(name) if not argument else None
+
+
+def help_text() -> str:
+    """Every command in a line."""
+    width = max(len(f"/{command.name} {command.arguments}") for command in EVERY.values())
+    lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in EVERY.values()]
+    return "\n".join([*lines, f"{'@FILE':{width}}  anywhere in a question attaches the file"])

@@ -1,0 +1,50 @@
+"""Text to the clipboard: by the terminal (OSC 52), and by whatever program of the system does it as well.
+
+A terminal does not say whether it obeyed, tmux swallows the sequence, and over ssh there is no program; so every way
+that exists is tried.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from textual.app import App
+
+PATIENCE_SECONDS = 2.0
+PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "tmux": (("tmux", "load-buffer", "-w", "-"), "TMUX"),
+    "wl-copy": (("wl-copy",), "WAYLAND_DISPLAY"),
+    "xclip": (("xclip", "-selection", "clipboard"), "DISPLAY"),
+    "xsel": (("xsel", "--clipboard", "--input"), "DISPLAY"),
+    "pbcopy": (("pbcopy",), ""),
+}
+
+
+def copy(app: App[None], text: str) -> str:
+    """Copy; returns by which ways, for the person."""
+    app.copy_to_clipboard(text)
+    ways = ["terminal", *(name for name in programs(os.environ) if _hand_over(PROGRAMS[name][0], text))]
+    return ", ".join(ways)
+
+
+def programs(environment: Mapping[str, str]) -> list[str]:
+    """The programs that are here and have somewhere to copy to."""
+    return [
+        name
+        for name, (command, needs) in PROGRAMS.items()
+        if (not needs or environment.get(needs)) and shutil.which(command[0])
+    ]
+
+
+def _hand_over(command: tuple[str, ...], text: str) -> bool:
+    try:
+        done = subprocess.run(
+            command, input=text.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=PATIENCE_SECONDS, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

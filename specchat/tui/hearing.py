@@ -1,0 +1,185 @@
+"""From news to widgets: what is shown of an answer while it is written, and of a conversation when it is opened.
+
+Called once a tick. What needs the person (a choice, the next question) is posted to the screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Static
+
+from specchat.chat.events import Event, Failed, Finished, Loading, Text
+from specchat.errors import HostError, SpecchatError
+from specchat.profile import load_profile
+from specchat.tui.footer import footer
+from specchat.tui.gauge import Gauge, Memory, Phase
+from specchat.tui.glyphs import Glyphs, visible
+from specchat.tui.news import Asking, Ended, EngineState, Leaving, Lost, Named, News, Opened, Told
+from specchat.tui.pace import Pace
+from specchat.tui.status import StatusBar
+from specchat.tui.transcript import Transcript
+from specchat.tui.turn import TurnView
+
+TICKS_PER_READING = 4  # the numbers change four times a second
+
+
+class Over(Message):
+    """An answer has ended, or a conversation was opened: the next question may be asked."""
+
+
+@dataclass
+class Broken(Message):
+    """An answer broke off because the engine process did."""
+
+    reason: str
+    turn: TurnView
+
+
+@dataclass
+class NoEngine(Message):
+    """There is no engine process."""
+
+    reason: str
+
+
+class Hearing:
+    """What is known of the conversation on the screen."""
+
+    def __init__(self, screen: Screen[None], glyphs: Glyphs) -> None:
+        self._screen, self._glyphs = screen, glyphs
+        self.gauge, self._pace = Gauge(), Pace()
+        self.turn: TurnView | None = None
+        self.session = self.profile = self.name = ""
+        self._ticks = 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Is there nothing to wait for?"""
+        return self.turn is None and self.gauge.phase is Phase.IDLE
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self._screen.query_one(Transcript)
+
+    async def tick(self, all_news: list[News]) -> None:
+        """What arrived, and what is due."""
+        now = monotonic()
+        for news in all_news:
+            await self._hear(news, now)
+        if self.turn and (text := self._pace.take(now)):
+            self.turn.write(text, is_seen=self._transcript.follows)
+        self._ticks += 1
+        if self.is_quiet or self._ticks % TICKS_PER_READING == 0:
+            self.show_readings()
+
+    async def begin(self, question: str) -> None:
+        """Show a question that is on its way."""
+        self.turn = await self._transcript.begin(question, None)
+        self.gauge.ask(monotonic())
+
+    async def look(self) -> None:
+        """Somebody sees the end again: show what waited."""
+        for turn in self._transcript.turns:
+            turn.look()
+            if turn.is_over:
+                await turn.finish()
+
+    def show_readings(self) -> None:
+        """The line of numbers."""
+        self._screen.query_one(StatusBar).readings = self.gauge.readings(monotonic())
+
+    async def _hear(self, news: News, now: float) -> None:
+        match news:
+            case Text(text=text):
+                self._pace.add(text, now)
+            case Opened():
+                await self._open(news)
+            case Named(name=name):
+                self._show_title(name)
+            case Asking():
+                await self._ask(news)
+            case Ended(is_stored=is_stored):
+                await self._end(is_stored=is_stored)
+            case EngineState():
+                self._note_engine(news, now)
+            case Told(text=text, is_error=is_error):
+                await self._transcript.tell(text, is_error=is_error)
+                self._screen.post_message(Over())
+            case Lost(reason=reason):
+                self.gauge.rest()
+                self._screen.post_message(NoEngine(reason))
+            case Leaving():
+                self._screen.app.exit()
+            case _:
+                self._hear_event(news, now)
+
+    def _hear_event(self, event: Event, now: float) -> None:
+        self.gauge.hear(event, now)
+        if self.turn is None or not isinstance(event, Finished | Failed):
+            return
+        self.turn.write(self._pace.rest(), is_seen=self._transcript.follows)
+        if isinstance(event, Finished):
+            self.turn.note(footer(event.reason, event.totals, self._glyphs))
+            return
+        self.turn.note(f"failed: {event.message}", is_error=True)
+        if event.exit_code == HostError.exit_code:
+            self._screen.post_message(Broken(event.message, self.turn))
+
+    async def _ask(self, asking: Asking) -> None:
+        if self.turn is None:
+            await self.begin(asking.request.text)
+        assert self.turn is not None
+        self.turn.position = self._transcript.stored_count
+        self.turn.begin(tuple(file.name for file in asking.request.files))
+
+    async def _end(self, *, is_stored: bool) -> None:
+        turn, self.turn = self.turn, None
+        if turn is None:
+            return
+        turn.is_over = True
+        if not is_stored:
+            turn.position = None
+        if self._transcript.follows:
+            await turn.finish()
+        self.gauge.rest()
+        self._screen.post_message(Over())
+
+    async def _open(self, opened: Opened) -> None:
+        if opened.session != self.session:
+            self.gauge = Gauge(memory=self.gauge.memory)
+        for stored in opened.turns if opened.session != self.session else ():
+            self.gauge.remember(stored.totals)
+        self.session, self.profile = opened.session, opened.profile
+        await self._transcript.show(opened.turns, waiting=self.turn)
+        self._show_title(opened.name)
+        self.gauge.rest()
+        if self.turn:
+            self.gauge.ask(monotonic())
+        if opened.trouble:
+            await self._transcript.tell(opened.trouble, is_error=True)
+        self._screen.post_message(Over())
+
+    def _show_title(self, name: str) -> None:
+        self.name = name
+        about = f"profile {Path(self.profile).stem}"
+        try:
+            profile = load_profile(self.profile)
+            about += f" {self._glyphs.dot} {Path(profile.models.target).name}"
+            self.gauge.window = profile.limits.context
+        except SpecchatError:
+            self.gauge.window = None  # the host knows it; here it only cannot be shown
+        self._screen.query_one("#title", Static).update(visible(f"specchat   {name}"))
+        self._screen.query_one("#about", Static).update(visible(f"{about}   F1 keys  ^P menu"))
+
+    def _note_engine(self, state: EngineState, now: float) -> None:
+        self.gauge.memory = Memory("RAM", state.memory) if state.memory else None
+        if self.turn is None and state.state == "loading":
+            self.gauge.hear(Loading("the models", 0, 0), now)
+        elif self.turn is None:
+            self.gauge.rest()
+        self.show_readings()

@@ -1,0 +1,119 @@
+"""A list to choose from, in the place of the prompt: type to narrow it, Enter takes, Escape goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from specchat.tui.glyphs import visible
+
+LONGEST_ROW = 300
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing to choose: what it is, what is shown, and what is said of it."""
+
+    value: str
+    shown: str
+    help: str = ""
+
+
+class Picker(Vertical):
+    """What is chosen for is the `purpose`; whoever opened it knows it by that."""
+
+    HELP = "Type to narrow the list. Enter takes the marked line, Escape goes back."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "up", show=False),
+        Binding("down", "move(1)", "down", show=False),
+        Binding("escape", "leave", "back"),
+    ]
+
+    @dataclass
+    class Picked(Message):
+        """Something was chosen."""
+
+        purpose: str
+        value: str
+
+    @dataclass
+    class Left(Message):
+        """Nothing was chosen."""
+
+        purpose: str
+
+    def __init__(self, purpose: str, title: str, rows: Sequence[Row], grace: float = 0.0) -> None:
+        super().__init__(id="picker")
+        self.purpose = purpose
+        self._title, self._rows = visible(title), list(rows)
+        self._deaf_until = monotonic() + grace
+
+    def compose(self) -> ComposeResult:
+        """Title, filter, list."""
+        yield Static(self._title, classes="title", markup=False)
+        yield OptionList(*self._options(""), markup=False)
+        yield Input(placeholder="type to narrow", compact=True)
+
+    def on_mount(self) -> None:
+        """Type right away."""
+        self.query_one(Input).focus()
+        self.query_one(OptionList).highlighted = 0 if self._rows else None
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Narrow the list."""
+        event.stop()
+        rows = self.query_one(OptionList)
+        rows.clear_options()
+        rows.add_options(self._options(event.value))
+        rows.highlighted = 0 if rows.option_count else None
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Take the marked line."""
+        event.stop()
+        rows = self.query_one(OptionList)
+        if rows.highlighted is not None:
+            self._take(rows.get_option_at_index(rows.highlighted).id)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Take the line that was clicked."""
+        event.stop()
+        self._take(event.option.id)
+
+    def action_move(self, step: int) -> None:
+        """Mark another line."""
+        rows = self.query_one(OptionList)
+        if rows.option_count:
+            rows.highlighted = ((rows.highlighted or 0) + step) % rows.option_count
+
+    def action_leave(self) -> None:
+        """Choose nothing."""
+        self.post_message(self.Left(self.purpose))
+
+    def _take(self, id: str | None) -> None:
+        if id is not None and monotonic() >= self._deaf_until:
+            self.post_message(self.Picked(self.purpose, self._rows[int(id)].value))
+
+    def _options(self, typed: str) -> list[Option]:
+        """Every row in which all words occur."""
+        words = typed.lower().split()
+        found = [
+            (number, row)
+            for number, row in enumerate(self._rows)
+            if all(word in f"{row.shown} {row.help}".lower() for word in words)
+        ]
+        return [Option(_drawn(row), id=str(number)) for number, row in found]
+
+
+def _drawn(row: Row) -> Content:
+    shown = Content(visible(" ".join(row.shown.split())[:LONGEST_ROW]))
+    return shown + Content(f"  {visible(row.help)}").stylize("$text-muted") if row.help else shown

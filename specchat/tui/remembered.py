@@ -1,0 +1,35 @@
+"""The questions of before, in the file that the line mode keeps too: `# time`, then each line after a plus."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+MOST = 1000
+
+
+def read_questions(path: Path) -> list[str]:
+    """The last questions, the newest last, each once; nothing when there is no such file."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return []
+    questions: list[str] = []
+    question: list[str] = []
+    for line in [*lines, ""]:
+        if line.startswith("+"):
+            question.append(line[1:])
+        elif question:
+            questions.append("\n".join(question))
+            question = []
+    return list(reversed(dict.fromkeys(reversed(questions))))[-MOST:]
+
+
+def remember_question(path: Path, question: str) -> None:
+    """Append one; a disk that refuses is no reason not to ask."""
+    written = "".join(f"+{line}\n" for line in question.split("\n"))
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{written}")
+    except OSError:
+        return

@@ -1,0 +1,152 @@
+"""A question, its answer, and the line that sums it up: one block of the transcript.
+
+While an answer is written it stands as plain text; when it is over, Markdown is made of the whole of it, once. Words of
+a model never become markup, and an answer that is too long for Markdown stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from markdown_it import MarkdownIt
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Markdown, Static
+
+from specchat.chat.history import StoredTurn
+from specchat.tui.flowing import Flowing
+from specchat.tui.footer import stored_footer
+from specchat.tui.glyphs import Glyphs, visible
+
+LONGEST_MARKDOWN = 100_000  # characters; the parser would hold up the screen for longer than a person waits
+LINES_OF_QUESTION = 16
+CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n`]*\n(.*?)^ {0,3}\1[`~]*[ ]*$", re.MULTILINE | re.DOTALL)
+
+
+def answer_parser() -> MarkdownIt:
+    """Markdown as chats write it; HTML is text like any other and never vanishes."""
+    return MarkdownIt("gfm-like", {"html": False})
+
+
+class Settled(Markdown):
+    """A finished answer. Links are shown to the person and not opened."""
+
+    def __init__(self) -> None:
+        # Begun empty: an open code fence in the first text would lose its place with what is appended later.
+        super().__init__("", parser_factory=answer_parser, open_links=False)
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        """A model must not send anyone anywhere: the address is shown, the person decides."""
+        event.stop()
+        self.app.notify(event.href, title="link", markup=False)
+
+
+class TurnView(Vertical, can_focus=True):
+    """One turn. `position` is its place in the conversation, None for a question that is no part of it."""
+
+    HELP = "One question and its answer. Arrows go from block to block, Escape back to the prompt."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "act('copy')", "copy answer"),
+        Binding("c", "act('code')", "copy code"),
+        Binding("e", "act('edit')", "edit question"),
+        Binding("r", "act('again')", "answer again"),
+        Binding("f", "act('fork')", "fork from here"),
+        Binding("up,k", "app.focus_previous", "earlier", show=False),
+        Binding("down,j", "app.focus_next", "later", show=False),
+    ]
+
+    @dataclass
+    class Act(Message):
+        """Something is to be done with a turn: copy, code, edit, again, fork."""
+
+        turn: TurnView
+        what: str
+
+    def __init__(self, question: str, glyphs: Glyphs, position: int | None, files: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.question, self.position = question, position
+        self.answer = ""
+        self.is_over = self._is_settling = self.is_settled = False
+        self._glyphs, self._files = glyphs, files
+        self._unseen = ""
+
+    def compose(self) -> ComposeResult:
+        """Question, answer, footer."""
+        yield Static(self._shown_question(), classes="question", markup=False)
+        yield Flowing()
+        yield Static("", classes="footer", markup=False)
+
+    def begin(self, files: tuple[str, ...]) -> None:
+        """The question is being asked, with these files."""
+        self._files = files
+        self.query_one(".question", Static).update(self._shown_question())
+
+    def write(self, text: str, *, is_seen: bool = True) -> None:
+        """The answer grows; what nobody sees waits until somebody looks."""
+        self.answer += text
+        self._unseen += text
+        if is_seen:
+            self.look()
+
+    def look(self) -> None:
+        """Show what waited."""
+        flowing = self.query(Flowing)
+        if self._unseen and flowing:
+            unseen, self._unseen = self._unseen, ""
+            flowing.first().write(unseen)
+
+    def note(self, footer: str, *, is_error: bool = False) -> None:
+        """What is said below the answer."""
+        line = self.query_one(".footer", Static)
+        line.update(visible(footer))
+        line.set_class(is_error, "-error")
+
+    async def finish(self) -> None:
+        """Make Markdown of the whole answer."""
+        self.is_over = True
+        if self._is_settling or not self.answer.strip() or len(self.answer) > LONGEST_MARKDOWN:
+            self.look()
+            return
+        self._is_settling = True
+        flowing = self.query_one(Flowing)
+        settled = Settled()
+        settled.display = False
+        await self.mount(settled, after=flowing)
+        await settled.update(visible(self.answer))
+        with self.app.batch_update():
+            settled.display = True
+            await flowing.remove()
+        self._unseen = ""
+        self.is_settled = True
+
+    async def show_stored(self, stored: StoredTurn) -> None:
+        """A turn from the history."""
+        self.answer = self._unseen = stored.answered.text
+        self.note(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
+        await self.finish()
+
+    def action_act(self, what: str) -> None:
+        """Leave it to whoever knows how."""
+        self.post_message(self.Act(self, what))
+
+    def on_click(self) -> None:
+        """A click takes the block cursor here."""
+        self.focus(scroll_visible=False)
+
+    def _shown_question(self) -> str:
+        lines = visible(self.question).split("\n")
+        if len(lines) > LINES_OF_QUESTION:
+            rest = len(lines) - LINES_OF_QUESTION
+            lines = [*lines[:LINES_OF_QUESTION], f"{self._glyphs.more} {rest} more lines"]
+        files = "".join(f"  @{visible(name)}" for name in self._files if f"@{name}" not in self.question)
+        indented = "\n  ".join(line[:2000] for line in lines)
+        return f"{self._glyphs.question} {indented}{files}"
+
+
+def code_blocks(answer: str) -> list[str]:
+    """What stands between the fences of an answer, in order."""
+    return [found[2] for found in CODE.finditer(answer)]

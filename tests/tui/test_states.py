@@ -1,0 +1,67 @@
+"""Every state of the screen at two widths: what must stand there, and that nothing leaves the screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from rich.cells import cell_len
+
+NARROW, WIDE = (60, 20), (130, 36)
+
+
+@dataclass(frozen=True)
+class State:
+    """How to get there, and what then stands on the narrow and on the wide screen."""
+
+    name: str
+    keys: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()  # questions that are answered first
+    begun: str = ""  # a question that is being answered
+    narrow: tuple[str, ...] = ()
+    wide: tuple[str, ...] = ()
+
+
+STATES = [
+    State("empty", narrow=("Ask something below", " ready"), wide=("profile chat · embedded", "│ RAM")),
+    State("reading", begun="read", narrow=("prefill 33% Esc stop",), wide=("prefill 1/3 tok 33% │", "│ Esc stop")),
+    State(
+        "writing", begun="slowly 100000", narrow=("word3", "lookup2 50%"), wide=("auto▸lookup K2 │ acc 50% (ses 50%)",)
+    ),
+    State("answered", asked=("count 4",), narrow=("word0", "8 tok"), wide=("ttft ", "stop: end")),
+    State("failed", asked=("fail",), narrow=("failed: too long",), wide=("failed: too long",)),
+    State("variants", keys=("f4",), narrow=("who guesses",), wide=("nobody: one token a pass", "type to narrow")),
+    State("profiles", keys=("f5",), narrow=("profile, from the next",), wide=("type to narrow",)),
+    State("commands", keys=("slash",), narrow=("/help",), wide=("begin a new conversation",)),
+    State("editing", asked=("count 2",), keys=("shift+tab", "e"), narrow=("this replaces",), wide=("› count 2",)),
+    State("sessions", keys=("ctrl+r",), narrow=("conversations",), wide=("F2 rename",)),
+    State("keys", keys=("f1",), narrow=("Cursor up",), wide=("Enter sends, Ctrl+J",)),
+    State("code", asked=("write ```python\nx = 1\n```",), narrow=("x = 1",), wide=("x = 1",)),
+]
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+def test_every_state_fits_a_narrow_and_a_wide_screen(take_seat, state):
+    async def scenario(seat):
+        await get_there(seat, state)
+        for text in state.narrow:
+            await seat.sees(text)
+        assert all(cell_len(line) <= NARROW[0] for line in seat.shown.splitlines())
+
+        await seat.pilot.resize_terminal(*WIDE)
+        for text in state.wide:
+            await seat.sees(text)
+        assert all(cell_len(line) <= WIDE[0] for line in seat.shown.splitlines())
+        seat.chat.stop()
+
+    take_seat(scenario, size=NARROW)
+
+
+async def get_there(seat, state: State) -> None:
+    for question in state.asked:
+        await seat.chat.submit(question)
+        await seat.settled()
+    if state.begun:
+        await seat.chat.submit(state.begun)
+    if state.keys:
+        await seat.press(*state.keys)
