@@ -9,7 +9,7 @@ from specchat.profile import VARIANTS, load_profile, profile_names
 from specchat.tui.picker import Picker, Row
 
 GUESSERS = {
-    "auto": "whoever is quickest here",
+    "auto": "repeats are copied, the small model guesses the rest",
     "plain": "nobody: one token a pass",
     "lookup": "repeats of the text are copied",
     "draft": "a small model",
