@@ -21,7 +21,7 @@ from specchat import __version__
 from specchat.chat.events import Event, Failed, Finished
 from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.chat.request import Request
-from specchat.errors import HostError, InputError
+from specchat.errors import HostError, InputError, UsageError
 from specchat.host.feed import AnswerSoFar
 from specchat.host.protocol import (
     LINE_BYTES,
@@ -260,7 +260,14 @@ class Conversation(AbstractContextManager["Conversation"]):
     def _reopen(self) -> None:
         self._line.close()
         self._line = self._connected()
-        self._take(self._line.call("open", {"session": self.session}))
+        self._take(self._opened_again())
+
+    def _opened_again(self) -> Json:
+        """The same session; one that nothing was asked in was never stored, and is begun anew as it was wished for."""
+        try:
+            return self._line.call("open", {"session": self.session})
+        except UsageError:
+            return self._line.call("open", self._wish.params())
 
     def _put(self, hearing: _Hearing) -> None:
         try:
@@ -311,7 +318,7 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def _ask_again(self, hearing: _Hearing) -> None:
         """The host ended before it said anything: the same question, as if it had never been asked."""
-        self._take(self._line.call("open", {"session": self.session}))
+        self._take(self._opened_again())
         if any(turn.id == hearing.turn for turn in self.turns()):
             self.rewind()
         hearing.turn, hearing.may_ask_again, hearing.is_cancelling = new_id(), False, False
@@ -326,7 +333,7 @@ class Conversation(AbstractContextManager["Conversation"]):
         }  # fmt: skip
         if heard.text:
             self._line.call("mend", params)
-        self._take(self._line.call("open", {"session": self.session}))
+        self._take(self._opened_again())
 
     def _cancel(self, hearing: _Hearing) -> None:
         """Nobody listens any more."""

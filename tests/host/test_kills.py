@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from specchat.chat.events import Finished
 from specchat.chat.history import HistoryReader
 from specchat.chat.request import Request
 from specchat.host.client import Conversation, Wish, connect
-from tests.host.conftest import FAKE_HOST
+from tests.host.conftest import FAKE_HOST, kill_host
 from tests.host.test_spawn import ROOT, is_alive, until
 
 CLIENT = f"""if True:
@@ -78,6 +79,16 @@ def look_at_history(victims: str) -> str:
     with closing(HistoryReader(path)) as reader:
         assert not reader._read("SELECT id FROM turns WHERE state = 'running'", [])
     return turns[-1].answered.text if turns else ""
+
+
+def test_a_host_that_is_killed_before_the_first_question_is_not_missed(runtime):
+    talk = Conversation(Wish())
+    kill_host()
+
+    events = list(talk.ask(Request("count 3", seed=1)))
+
+    assert isinstance(events[-1], Finished)
+    assert len(talk.turns()) == 1
 
 
 @pytest.mark.parametrize("victims", ["host", "client", "both"])
