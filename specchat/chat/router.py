@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from specchat.chat.request import Request
 from specchat.errors import ProfileError
-
-VARIANTS = ("plain", "lookup", "draft", "auto")
+from specchat.profile import VARIANTS
 
 
 @dataclass(frozen=True)

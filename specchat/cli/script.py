@@ -28,6 +28,7 @@ from specchat.chat.attachments import decode_text
 from specchat.chat.events import Event, Failed, Finished, Text, Totals
 from specchat.chat.request import MAX_ATTACHED_BYTES, Request
 from specchat.cli.hosted import continued, open_hosted, wish
+from specchat.cli.main import INTERRUPTED
 from specchat.cli.options import profile_options
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import Conversation
@@ -35,7 +36,6 @@ from specchat.host.protocol import NAMES, event_to_json
 from specchat.repl.stopping import stoppable
 
 VERSION = 1
-INTERRUPTED = 130
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
 ERROR_CODES = {2: "usage", 6: "too_long", 7: "engine", INTERRUPTED: "cancelled"}
 

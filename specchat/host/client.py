@@ -263,11 +263,11 @@ class Conversation(AbstractContextManager["Conversation"]):
         self._take(self._opened_again())
 
     def _opened_again(self) -> Json:
-        """The same session; one that nothing was asked in was never stored, and is begun anew as it was wished for."""
+        """The same session; one that nothing was asked in was never stored, and is begun anew."""
         try:
             return self._line.call("open", {"session": self.session})
         except UsageError:
-            return self._line.call("open", self._wish.params())
+            return self.fresh()
 
     def _put(self, hearing: _Hearing) -> None:
         try:

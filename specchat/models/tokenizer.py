@@ -48,7 +48,6 @@ class Tokenizer:
         self.special = frozenset(token for token, how in added.items() if how.special)
         self._pattern = _any_of(token.content for token in added.values() if token.special)
         self._spelling = _spelling(self._backend, folder)
-        self._spelled = self._spell()
         self.strips_first_space = self._spelling.strips_first_space
         self.template = _load_template(folder, self._settings)
         self.stop = frozenset(self._declared_ends() | self._template_end())
@@ -121,7 +120,8 @@ class Tokenizer:
     def _anchor(self) -> list[int]:
         return self._encode("\n", special=False)
 
-    def _spell(self) -> list[bytes]:
+    @cached_property
+    def _spelled(self) -> list[bytes]:
         """The bytes of every token. Byte-level tokenizers write their added tokens as they are."""
         as_it_is = self.added if self._spelling.byte_level else frozenset[int]()
         spelled = [b""] * self.size

@@ -146,7 +146,6 @@ class Partner:
         try:
             talk = self._known
             request = make(talk)
-            self._begin_if_forgotten(talk.conversation)
             self._mailbox.put(Asking(request))
             is_stored = True
             for event in talk.conversation.ask(request, cancelled):
@@ -163,15 +162,6 @@ class Partner:
             self._mailbox.put(Failed(f"unexpected {type(error).__name__}: {error}"))
         finally:
             self._mailbox.put(Ended(is_stored))
-
-    def _begin_if_forgotten(self, conversation: Conversation) -> None:
-        """A conversation in which nothing was said is known to nobody when its host has ended."""
-        if conversation.name:
-            return
-        try:
-            conversation.call("subscribe")
-        except UsageError:
-            conversation.switch(conversation.fresh())
 
     def _name_if_new(self, talk: Talk) -> None:
         """The host names a conversation after its first question."""
