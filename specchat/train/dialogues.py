@@ -30,14 +30,6 @@ class Dialogue:
     system: str | None = None
 
 
-@dataclass(frozen=True)
-class Passage:
-    """A piece of reference with what it is about."""
-
-    topic: str
-    text: str
-
-
 def fenced(code: str) -> str:
     """Code as it stands in questions and in answers alike, so that copying it is copying tokens."""
     return f"```python\n{code}```"
@@ -52,12 +44,6 @@ def edit_question(edit: Edit, dice: random.Random, name: str = "") -> str:
         name = name or f"{dice.choice(('main', 'app', 'utils', 'tool', 'models', 'cli'))}.py"
         return f"{edit.instruction}\n\nFile `{name}`:\n{fenced(edit.before)}"
     return f"{edit.instruction}\n\n{fenced(edit.before)}"
-
-
-def with_reference(question: str, passages: Sequence[Passage]) -> str:
-    """A question with the passages found for it."""
-    shown = "\n\n".join(f"{passage.topic}: {passage.text}" for passage in passages)
-    return f"{question}\n\nReference:\n{shown}"
 
 
 REPEAT = (

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from specchat.train import export, students
+from specchat.train.book import make_book, write_book
 from specchat.train.corpus import read_documents
 from specchat.train.examples import Encoder, instruction_rows, pretraining_rows
 from specchat.train.heads import Eagle, Medusa, MultiToken
@@ -87,6 +88,11 @@ def make_rows(recipe: Recipe) -> None:
         save_rows(rows, recipe.rows("pretrain"))
     if not recipe.rows("instruct").exists():
         save_rows(instruction_rows(encoder, recipe.corpus, recipe.row_tokens, recipe.seed), recipe.rows("instruct"))
+
+
+def make_reference(recipe: Recipe) -> None:
+    """Write the passages that the demo quotes from."""
+    write_book(make_book(recipe.corpus), recipe.out / "reference.jsonl")
 
 
 def stage_of(recipe: Recipe, name: str, rows: str, student: nn.Module, effort: Effort) -> Stage:
@@ -246,6 +252,7 @@ def is_written_for_head(weight: str, recipe: Recipe) -> bool:
 STAGES: dict[str, Callable[[Recipe], None]] = {
     "tokenizer": make_tokenizer,
     "data": make_rows,
+    "reference": make_reference,
     "pretrain": pretrain,
     "instruct": instruct,
     "draft": apprentices("draft"),
@@ -256,7 +263,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
 }
 
 # A fresh network can copy, so the instruction rows alone teach it; pretraining pays when tokens are plenty.
-ALL = ("tokenizer", "data", "instruct", "heads")
+ALL = ("tokenizer", "data", "reference", "instruct", "heads")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specchat.train.dialogues import Passage, with_reference
+from specchat.chat.reference import Passage, with_reference
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from specchat.chat.reference import Passage, with_reference
 from specchat.train.corpus import read_documents, read_rows
-from specchat.train.dialogues import Dialogue, Passage, Turn, some_system, with_reference
+from specchat.train.dialogues import Dialogue, Turn, some_system
 
 DEFINITION = re.compile(
     r"(?:^|(?<=\. ))(?:An? |The )?((?:`[\w.]+`|[A-Z]?[\w]+)(?: [a-z]+)?) (?:is|are) (?:an? |the )[^\n]*?\.(?= |$)",
