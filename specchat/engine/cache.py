@@ -69,6 +69,7 @@ class KVCache:
 
     def __init__(self) -> None:
         self.length = 0  # sure rows
+        self.floor = 0  # a cut below forgets everything: for networks whose memory cannot be taken back
         self.slot: Slot | None = None  # None while parked or dropped
 
     def rows(self) -> Slot:
@@ -102,7 +103,7 @@ class KVCache:
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens; no-op for a cache that knows fewer."""
-        self.length = min(self.length, length)
+        self.length = min(self.length, length) if length >= self.floor else 0
 
 
 def bucket_of(rows: int) -> int:

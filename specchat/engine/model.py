@@ -68,7 +68,7 @@ class TransformersModel:
         self.window = longest_text(window, getattr(config, "max_position_embeddings", None))
         self.vocabulary = int(self.network.get_output_embeddings().weight.shape[0])
         self.chunk, self.widest, self.takes_trees = self.shape.chunk, self.shape.widest, not self.shape.exact
-        self.pool = KVPool(layout_of(network))
+        self.pool = KVPool(self._layout())
         self.bytes = sum(weight.numel() * weight.element_size() for weight in network.parameters())
         self.taps: tuple[int, ...] = ()
         self._caught: dict[int, Tensor] = {}
@@ -111,8 +111,13 @@ class TransformersModel:
             use_cache=True,
             logits_to_keep=1 if last_only else 0,
         )
-        features = torch.cat([self._caught[tap] for tap in self.taps], dim=-1) if self.taps else None
-        return Output(out.logits[0], features)
+        return Output(out.logits[0], self._features())
+
+    def _layout(self) -> KVLayout:
+        return layout_of(self.network)
+
+    def _features(self) -> Tensor | None:
+        return torch.cat([self._caught[tap] for tap in self.taps], dim=-1) if self.taps else None
 
     def _masks(self, nodes: Pass) -> Tensor | dict[str, Tensor]:
         """What each kind of layer sees. [1, 1, N, width]"""

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 
 from specchat.engine.model import Model, TransformersModel
 from specchat.engine.passes import PassShape
+from specchat.engine.recurrent import RecurrentModel, is_recurrent
 from specchat.errors import ModelError
 from specchat.models.dense import is_dense, load_dense
 
@@ -56,11 +57,20 @@ def load_model(folder: Path, loading: Loading) -> Model:
     try:
         if is_dense(json.loads((folder / "config.json").read_text())):
             return load_dense(folder, dtype, device, loading.window, shape)
-        return TransformersModel(_load_network(folder, device, dtype), loading.window, shape)
+        return _adapted(_load_network(folder, device, dtype), loading.window, shape)
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{folder}: does not fit the memory of {device}; take a smaller model") from error
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
+
+
+def _adapted(network: PreTrainedModel, window: int | None, shape: PassShape) -> Model:
+    """The adapter that fits what the network remembers."""
+    if not is_recurrent(network):
+        return TransformersModel(network, window, shape)
+    if shape.exact:
+        raise ValueError("it has recurrent layers, which round a pass over one token otherwise: leave exact mode out")
+    return RecurrentModel(network, window, shape)
 
 
 def _load_network(folder: Path, device: torch.device, dtype: torch.dtype | None) -> PreTrainedModel:
