@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specchat.errors import ProfileError
-from specchat.profile import Limits, Profile, Sampling, load_profile, profile_names
+from specchat.profile import GUESSERS, KINDS, VARIANTS, Limits, Profile, Rule, Sampling, load_profile, profile_names
+from specchat.profile.checking import settle
+from specchat.profile.environment import environment_source
+from specchat.profile.files import read_chain
+from specchat.profile.project import ProjectFile, Trust, find_project_file, read_project_file
+from specchat.profile.schema import schema
 from tests.processes import modules_after
 
-SHIPPED = ("chat", "cpu", "edit", "plain")
+SHIPPED = ("chat", "code", "cpu", "creative", "edit", "plain", "rag")
 FILES = Path(__file__).parents[1] / "profiles"
+DOCS = Path(__file__).parents[1] / "docs"
+SETTING = re.compile(r"(?:# )?[a-z_]+ = \S")
+PARTS = tuple(each.name for each in fields(Profile) if is_dataclass(getattr(Profile(), each.name)))
 
 
 @pytest.fixture(autouse=True)
@@ -43,27 +54,44 @@ def test_the_shipped_profiles_are_the_files_of_the_folder():
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_key_of_a_shipped_profile_has_a_comment_above_it(name):
     lines = (FILES / f"{name}.toml").read_text(encoding="utf-8").splitlines()
-    keys = [number for number, line in enumerate(lines) if "=" in line and not line.startswith(("#", "["))]
+    keys = [number for number, line in enumerate(lines) if SETTING.match(line)]
 
     assert keys
-    assert all(lines[number - 1].startswith("# ") for number in keys)
+    assert all(lines[number - 1].startswith("# ") and not SETTING.match(lines[number - 1]) for number in keys)
 
 
-def test_the_chat_profile_shows_every_key_there_is():
-    text = (FILES / "chat.toml").read_text(encoding="utf-8").replace("# seed", "seed")
+def test_the_chat_profile_shows_every_key_there_is_and_what_holds_without_it():
+    text = (FILES / "chat.toml").read_text(encoding="utf-8")
+    shown = tomllib.loads(re.sub(r"^# (?=[a-z_]+ = )", "", text, flags=re.MULTILINE).replace("seed = 7", "seed = -1"))
+    profile = Profile()
+
+    assert shown.keys() == {each.name for each in fields(Profile)}
+    for name in PARTS:
+        defaults = asdict(getattr(profile, name))
+        assert shown[name] == {key: -1 if value is None else value for key, value in defaults.items()}
+    assert all(each.name in text for each in fields(Rule))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_profile_says_only_what_is_different(name):
+    text = (FILES / f"{name}.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
-    parts = {each.name: getattr(Profile(), each.name) for each in fields(Profile)}
+    parent = load_profile(tables["extends"]) if "extends" in tables else Profile()
+    same = {
+        (part, key)
+        for part in PARTS
+        for key, value in tables.get(part, {}).items()
+        if getattr(getattr(parent, part), key) == value
+    }
 
-    assert tables.keys() == parts.keys()
-    for name, part in parts.items():
-        if is_dataclass(part):
-            assert tables[name].keys() == {each.name for each in fields(part)}
+    assert same <= {(part, "temperature") for part in PARTS}  # said aloud where chance would do harm
 
 
-def test_the_chat_profile_says_what_is_so_anyway():
+def test_the_chat_profile_says_what_is_so_anyway_but_for_its_rules():
     chat = load_profile("chat")
 
-    assert chat == Profile(name="chat", description=chat.description)
+    assert chat == Profile(name="chat", description=chat.description, routes=chat.routes)
+    assert chat.routes
 
 
 def test_what_a_profile_leaves_out_comes_from_the_one_it_extends():
@@ -96,8 +124,31 @@ def test_a_profile_can_be_a_path_and_extend_its_neighbour(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[models]\ntagret = 'x'", "unknown key 'tagret' in [models]; did you mean 'target'?"),
-        ("[sampler]\nseed = 1", "unknown key 'sampler'; did you mean 'sampling'?"),
+        ("[models]\ntagret = 'x'", ":2: unknown key 'tagret' in [models]; did you mean 'target'?"),
+        ("# a\n\n[sampler]\nseed = 1", ":3: unknown key 'sampler'; did you mean 'sampling'?"),
+        ("\ntemperature = 1", ":2: unknown key 'temperature'; it belongs in [sampling]; known are name,"),
+        ("[sampling]\nbudget = 1", ":2: unknown key 'budget' in [sampling]; it belongs in [speculation]; known are"),
+        ("sampling.temprature = 1", ":1: unknown key 'temprature' in [sampling]; did you mean 'temperature'?"),
+        ("\nsampling = {temprature = 1}", ":2: unknown key 'temprature' in [sampling]"),
+        ('[prompt]\nsystem = """\nwrong = 1\n"""\nwrong = 2', ":5: unknown key 'wrong' in [prompt]"),
+        (
+            "[[routes]]\nkind = 'chat'\n[[routes]]\nkind = 'code'\nwrods = ['x']",
+            ":5: unknown key 'wrods' in [routes]; did you mean",
+        ),
+        (
+            "[[routes]]\nkind = 'chat'\n[[routes]]\nkind = 'chta'",
+            ":4: routes.kind cannot be 'chta'; did you mean 'chat'?",
+        ),
+        ("[[routes]]\nwords = ['x']", ":1: a rule of [[routes]] needs a kind: edit, files,"),
+        (
+            "[[routes]]\nkind = 'chat'\nvariants = ['lokup']",
+            ":3: routes.variants cannot be 'lokup'; did you mean 'lookup'?",
+        ),
+        ("[[routes]]\nkind = 'chat'\nvariants = []", ":3: routes.variants must name somebody"),
+        ("[[routes]]\nkind = 'chat'\nwords = 'x'", ":3: routes.words must be a list of texts, not 'x'"),
+        ("[[routes]]\nkind = 'chat'\nwords = [1]", ":3: routes.words must be a list of texts, not [1]"),
+        ("[routes]\nkind = 'chat'", ":1: routes must be a list of tables, [[routes]], not"),
+        ("routes = [1]", ":1: routes must be a table, [[routes]], not 1"),
         ("[limits]\ncontext = 'big'", "limits.context must be a whole number, not 'big'"),
         ("[limits]\ncontext = true", "limits.context must be a whole number, not True"),
         ("[limits]\ncontext = 64\nanswer = 64", "limits.answer (64) must be below limits.context (64)"),
@@ -111,9 +162,17 @@ def test_a_profile_can_be_a_path_and_extend_its_neighbour(tmp_path):
         ("[models]\ntarget = ''", "models.target must not be empty"),
         ("models = 3", "models must be a table, [models], not 3"),
         ("name = 3", "name must be a text in quotes, not 3"),
-        ("extends = ['a', 'b']", "extends must be the name or the path of one profile"),
+        ("extends = ['a', 'b']", "extends must be a text in quotes, not ['a', 'b']"),
         ("extends = 'chatt'", "extends an unknown profile 'chatt'; did you mean 'chat'?"),
-        ("[models", "not valid TOML"),
+        ("extends = 3", "extends must be a text in quotes, not 3"),
+        ("[models", ":1: not valid TOML"),
+        (
+            "\n[sampling]\ntemprature = hot",
+            ":3: not valid TOML: Invalid value (column 14); did you mean 'temperature'?",
+        ),
+        ("[limits]\nanswer = 1\nanswer = 2", ":3: not valid TOML: Cannot overwrite a value"),
+        ('[prompt]\nsystem = """', "not valid TOML"),
+        ("a = " + "[" * 5000, "not valid TOML"),
     ],
 )
 def test_a_wrong_profile_is_one_line_that_names_the_file_and_the_fault(own_folder, text, said):
@@ -123,7 +182,7 @@ def test_a_wrong_profile_is_one_line_that_names_the_file_and_the_fault(own_folde
         load_profile("wrong")
 
     message = str(caught.value)
-    assert message.startswith(f"{path.resolve()}: ")
+    assert re.match(rf"{re.escape(str(path.resolve()))}(:\d+)?: ", message)
     assert message.count(str(path.resolve())) == 1
     assert said in message
     assert "\n" not in message
@@ -131,7 +190,8 @@ def test_a_wrong_profile_is_one_line_that_names_the_file_and_the_fault(own_folde
 
 def test_an_unknown_name_lists_the_known_ones_and_the_nearest():
     with pytest.raises(
-        ProfileError, match="unknown profile 'edti'; did you mean 'edit'\\? known are chat, cpu, edit, plain"
+        ProfileError,
+        match="unknown profile 'edti'; did you mean 'edit'\\? known are chat, code, cpu, creative, edit, plain, rag",
     ):
         load_profile("edti")
 
@@ -162,6 +222,264 @@ def test_an_override_makes_a_new_profile_and_leaves_the_old_one_alone():
 def test_an_override_is_checked_like_a_file():
     with pytest.raises(ProfileError, match=r"^options: sampling\.top_k must lie between 0 and"):
         Profile().override({"sampling.top_k": -2})
+
+
+def test_an_override_adds_rules_before_those_of_the_profile():
+    chat = load_profile("chat")
+
+    after = chat.override({"routes": [{"kind": "code", "words": ["x"]}]})
+
+    assert after.routes == (Rule(kind="code", words=("x",)), *chat.routes)
+
+
+def test_rules_of_a_profile_come_before_those_that_it_extends(own_folder):
+    write(own_folder, "mine", 'extends = "chat"\n[[routes]]\nkind = "code"\n[[routes]]\nkind = "edit"\n')
+
+    routes = load_profile("mine").routes
+
+    assert ["code", "edit"] == [rule.kind for rule in routes[:2]]
+    assert load_profile("chat").routes == routes[2:]
+
+
+def test_the_users_file_holds_where_no_profile_says_otherwise(own_folder):
+    write(own_folder.parent, "config", "[sampling]\ntemperature = 0.3\n[limits]\nanswer = 99\n")
+
+    assert (0.3, 99) == (load_profile("chat").sampling.temperature, load_profile("chat").limits.answer)
+    assert (0.0, 4096) == (load_profile("edit").sampling.temperature, load_profile("edit").limits.answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[sampling]\ntemprature = 1", r"config\.toml:2: unknown key 'temprature'"),
+        ("\nextends = 'chat'", r"config\.toml:2: 'extends' belongs into a profile, not into config\.toml"),
+        ("[limits]\nanswer = 9000", r"config\.toml:2: limits\.answer \(9000\) must be below limits\.context"),
+    ],
+)
+def test_a_wrong_users_file_is_one_line(own_folder, text, said):
+    write(own_folder.parent, "config", text)
+
+    with pytest.raises(ProfileError, match=said):
+        load_profile("chat")
+
+
+def test_limits_that_contradict_each_other_are_blamed_on_the_stronger_source(own_folder):
+    write(own_folder, "small", 'extends = "edit"\n[limits]\ncontext = 2048\n')
+
+    with pytest.raises(ProfileError, match=r"small\.toml:3: limits\.answer \(4096\) must be below"):
+        load_profile("small")
+
+
+def test_two_sources_that_only_fit_together_are_fine(own_folder):
+    write(own_folder.parent, "config", "[limits]\ncontext = 5000\n")
+    write(own_folder, "long", "[limits]\nanswer = 4999\n")
+
+    assert Limits(context=5000, answer=4999) == load_profile("long").limits
+
+
+def test_every_value_remembers_who_said_it(own_folder, tmp_path):
+    write(own_folder.parent, "config", "[sampling]\ntop_k = 1\ntop_p = 0.5\nmin_p = 0.1\nseed = 1\ntemperature = 1\n")
+    write(own_folder, "mine", "[sampling]\ntop_p = 0.6\nmin_p = 0.2\nseed = 2\n")
+    project = tmp_path / ".specchat.toml"
+    project.write_text("[sampling]\nmin_p = 0.3\nseed = 3\n[[routes]]\nkind = 'edit'\n", encoding="utf-8")
+    above = (read_project_file(project).source(), environment_source({"SPECCHAT_SAMPLING_SEED": "4"}))
+    chain = read_chain("mine")
+
+    settled = settle(chain.base, (*chain.sources, *above))
+
+    assert Sampling(temperature=1.0, top_k=1, top_p=0.6, min_p=0.3, seed=4) == settled.value.sampling
+    said = {key: str(settled.origin("sampling", key)) for key in asdict(Sampling())}
+    assert said == {
+        "temperature": f"user file {own_folder.parent}/config.toml:6",
+        "top_k": f"user file {own_folder.parent}/config.toml:2",
+        "top_p": f"profile mine {own_folder}/mine.toml:2",
+        "min_p": f"project file {project}:2",
+        "seed": "environment SPECCHAT_SAMPLING_SEED",
+        "repetition_penalty": "default",
+    }
+    assert f"project file {project}:4" == str(settled.origin("routes", 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "key", "wanted"),
+    [
+        ("SPECCHAT_SAMPLING_TOP_P", "0.5", "sampling.top_p", 0.5),
+        ("SPECCHAT_SAMPLING_TOP_K", " 7 ", "sampling.top_k", 7),
+        ("SPECCHAT_SPECULATION_EXACT", "Yes", "speculation.exact", True),
+        ("SPECCHAT_SPECULATION_EXACT", "0", "speculation.exact", False),
+        ("SPECCHAT_MODELS_DRAFT", "", "models.draft", ""),
+        ("SPECCHAT_PROMPT_SYSTEM", "Be brief.", "prompt.system", "Be brief."),
+    ],
+)
+def test_the_environment_sets_every_kind_of_key(name, value, key, wanted):
+    table, _, word = key.partition(".")
+
+    assert {table: {word: wanted}} == environment_source({name: value}).tables
+
+
+def test_variables_that_are_no_keys_are_left_alone():
+    others = {
+        "SPECCHAT_CONFIG": "/x",
+        "SPECCHAT_RUNTIME": "/y",
+        "SPECCHAT_NAME": "z",
+        "HOME": "/",
+        "SPECCHAT_MODELS": "x",
+    }
+
+    assert not environment_source(others).tables
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("SPECCHAT_SAMPLING_TEMPRATURE", "1", "did you mean 'SPECCHAT_SAMPLING_TEMPERATURE'?"),
+        ("SPECCHAT_SAMPLING_SEED", "many", "SPECCHAT_SAMPLING_SEED must be a whole number, not 'many'"),
+        ("SPECCHAT_SAMPLING_SEED", "", "SPECCHAT_SAMPLING_SEED must be a whole number, not ''"),
+        ("SPECCHAT_SPECULATION_EXACT", "maybe", "SPECCHAT_SPECULATION_EXACT must be true or false, not 'maybe'"),
+        (
+            "SPECCHAT_SAMPLING_TEMPERATURE",
+            "nan",
+            "SPECCHAT_SAMPLING_TEMPERATURE: sampling.temperature must lie between",
+        ),
+        (
+            "SPECCHAT_SPECULATION_VARIANT",
+            "lokup",
+            "SPECCHAT_SPECULATION_VARIANT: speculation.variant cannot be 'lokup'",
+        ),
+    ],
+)
+def test_a_wrong_variable_is_one_line_with_its_name(name, value, said):
+    with pytest.raises(ProfileError) as caught:
+        settle(Profile(), [environment_source({name: value})])
+
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(name)
+
+
+def test_the_project_file_of_the_nearest_folder_upwards_is_found(tmp_path):
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / ".specchat.toml").write_text("[limits]\nanswer = 1\n", encoding="utf-8")
+
+    assert tmp_path.resolve() / ".specchat.toml" == found(inner).path
+    (tmp_path / "a" / ".specchat.toml").write_text("[limits]\nanswer = 2\n", encoding="utf-8")
+    assert {"limits": {"answer": 2}} == found(inner).source().tables
+
+
+def test_a_model_beside_a_project_file_is_found_from_anywhere(tmp_path):
+    (tmp_path / "weights").mkdir()
+    (tmp_path / ".specchat.toml").write_text("[models]\ntarget = 'weights'\ndraft = 'org/name'\n", encoding="utf-8")
+
+    tables = found(tmp_path).source().tables
+
+    assert {"models": {"target": str(tmp_path.resolve() / "weights"), "draft": "org/name"}} == tables
+
+
+def found(folder: Path) -> ProjectFile:
+    file = find_project_file(folder)
+    assert file is not None
+    return file
+
+
+def test_trust_is_in_a_content_and_not_in_a_name(tmp_path):
+    trust, path = Trust(tmp_path / "state" / "trusted.json"), tmp_path / ".specchat.toml"
+    path.write_text("[limits]\nanswer = 1\n", encoding="utf-8")
+    first = read_project_file(path)
+
+    assert trust.verdict(first) is None
+    trust.remember(first, is_trusted=True)
+    assert trust.verdict(first) is True
+    assert trust.verdict(replace(first, content=b"[limits]\nanswer = 2\n")) is None
+    assert trust.verdict(replace(first, path=tmp_path / "other" / ".specchat.toml")) is None
+    trust.remember(first, is_trusted=False)
+    assert trust.verdict(first) is False
+    assert trust.forget(path)
+    assert not trust.forget(path)
+    assert trust.verdict(first) is None
+
+
+@pytest.mark.parametrize("said", ["", "{", "[]", '{"x": 3}', "[" * 50_000, "\0"])
+def test_a_broken_list_of_trust_trusts_nobody_and_can_be_written_again(tmp_path, said):
+    trust, file = Trust(tmp_path / "trusted.json"), ProjectFile(tmp_path / ".specchat.toml", b"")
+    trust.path.write_text(said, encoding="utf-8")
+
+    assert trust.verdict(file) is None
+    trust.remember(file, is_trusted=True)
+    assert trust.verdict(file) is True
+    assert 0o600 == trust.path.stat().st_mode & 0o777
+
+
+def test_a_project_file_that_is_far_too_large_is_refused(tmp_path):
+    (tmp_path / ".specchat.toml").write_bytes(b"#" * (2**20 + 1))
+
+    with pytest.raises(ProfileError, match="larger than"):
+        find_project_file(tmp_path)
+
+
+def test_the_schema_in_the_docs_is_current():
+    assert schema() == json.loads((DOCS / "profile.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_profile_fits_the_schema(name):
+    assert not list(misfits(tomllib.loads((FILES / f"{name}.toml").read_text(encoding="utf-8")), schema()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[sampling]\ntemprature = 1", "[sampling]\ntemperature = 6", "[sampling]\ntop_p = 0.0",
+        "[limits]\nanswer = 'x'",
+        "[speculation]\nvariant = 'lokup'", "[[routes]]\nwords = ['x']", "[[routes]]\nkind = 'x'", "models = 3",
+        "[speculation]\nbudget = true", "[[routes]]\nkind = 'chat'\nvariants = ['x']",
+    ],
+)  # fmt: skip
+def test_what_a_profile_may_not_say_does_not_fit_the_schema_either(own_folder, text):
+    write(own_folder, "wrong", text)
+
+    assert list(misfits(tomllib.loads(text), schema()))
+    with pytest.raises(ProfileError):
+        load_profile("wrong")
+
+
+JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
+    "number": (int, float),
+}  # fmt: skip
+
+
+def misfits(value: Any, wanted: dict[str, Any], path: str = "") -> Any:
+    """Where a value does not fit, for the words of JSON Schema that ours uses."""
+    assert wanted.keys() <= {
+        "$schema", "title", "description", "default", "type", "properties", "additionalProperties",
+        "required", "items", "enum",
+        "minimum", "maximum", "exclusiveMinimum",
+    }  # fmt: skip
+    kinds = JSON_TYPES[wanted["type"]]
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        yield path
+        return
+    if value not in wanted.get("enum", [value]):
+        yield path
+    if isinstance(value, int | float) and not (
+        wanted.get("minimum", value) <= value <= wanted.get("maximum", value)
+        and value > wanted.get("exclusiveMinimum", value - 1)
+    ):
+        yield path
+    for key, item in value.items() if isinstance(value, dict) else ():
+        known = wanted["properties"].get(key)
+        yield from misfits(item, known, f"{path}.{key}") if known else [f"{path}.{key}"]
+    yield from (f"{path}.{key}" for key in wanted.get("required", ()) if key not in value)
+    for item in value if isinstance(value, list) else ():
+        yield from misfits(item, wanted["items"], path)
+
+
+def test_the_docs_name_every_variant_with_its_line_and_every_kind():
+    text = (DOCS / "profiles.md").read_text(encoding="utf-8")
+
+    assert all(f"| `{name}` | {guesser.what} |" in text for name, guesser in GUESSERS.items())
+    assert all(f"`{kind}`" in text for kind in KINDS)
+    assert VARIANTS == tuple(GUESSERS)
 
 
 def test_profiles_are_read_without_torch():

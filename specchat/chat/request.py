@@ -21,7 +21,8 @@ class Attachment:
 class Request:
     """One question, and how it wants to be answered.
 
-    `max_tokens`, `seed` and `variant` override what the profile says when they are given.
+    `max_tokens`, `seed` and `variant` override what the profile says when they are given; `task` is the command that
+    asks ("edit"), "" for a person who talks.
     """
 
     text: str
@@ -31,6 +32,7 @@ class Request:
     temperature: float | None = None
     variant: str | None = None
     stop: tuple[str, ...] = ()
+    task: str = ""
 
     def __post_init__(self) -> None:
         if not self.text.strip():

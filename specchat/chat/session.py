@@ -91,8 +91,7 @@ class _Answer:
     def events(self) -> Iterator[Event]:
         """Read the prompt, then decode and say what happens."""
         session, voice = self.session, self.session.voice
-        speculation = self.profile.speculation
-        route = choose_route(self.request, speculation.variant, speculation.budget, "draft" in session.drafters)
+        route = choose_route(self.request, self.profile, frozenset(session.drafters))
         prompt = extend(voice.tokenizer, self.profile.prompt.system, session.turns, self.request)
         limit = self._limit(len(prompt.ids))
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed)

@@ -5,28 +5,17 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from specchat.cli.conversation import Conversation as Answering
 from specchat.cli.conversation import Opener
-from specchat.cli.options import OVERRIDING, chosen_profile
+from specchat.cli.options import choice, chosen_profile
 from specchat.host.client import Conversation, Wish
-
-MODEL_KEYS = ("models.target", "models.draft")
 
 
 def wish(options: dict[str, Any], kind: str = "chat") -> Wish:
     """A new conversation as the options want it; they are checked here, where a mistake can be told at once."""
-    chosen_profile(options)
-    overrides = {option.key: options[option.parameter] for option in OVERRIDING} | {
-        "speculation.exact": options["exact"]
-    }
-    given = {key: value for key, value in overrides.items() if value is not None}
-    for key in MODEL_KEYS:
-        if given.get(key) and Path(given[key]).exists():
-            given[key] = str(Path(given[key]).absolute())  # the host lives in another folder
-    return Wish(profile=options["profile"], overrides=given, kind=kind)
+    return Wish(profile=options["profile"], overrides=choice(options).overrides(), kind=kind)
 
 
 def continued(new: Wish, session: str, *, is_last: bool) -> Wish:

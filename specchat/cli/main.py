@@ -37,6 +37,7 @@ COMMANDS = {
     "edit": Later("specchat.cli.edit:edit", "Rewrite a file as asked; `-` is a filter."),
     "script": Later("specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."),
     "host": Later("specchat.cli.host:host", "Look at the engine process, or end it."),
+    "config": Later("specchat.cli.config:config", "See what holds here and who said so; trust a project."),
     "bench": Later("specchat.cli.bench:bench", "Measure against transformers on the same weights."),
 }
 

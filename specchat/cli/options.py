@@ -1,16 +1,29 @@
-"""The options that every command with a model takes, and the profile they make together."""
+"""The options that every command with a model takes, and the profile they make with all that stands below them.
+
+The strongest first: option, environment, project file (where it is trusted), profile, user file, default. The engine
+process reads profiles and the user's file itself; the first three are known here alone and travel to it as overrides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from specchat.profile import DTYPES, VARIANTS, Profile, load_profile
+from specchat.cli.trusting import trusted_project
+from specchat.profile import DTYPES, GUESSERS, VARIANTS, Profile
+from specchat.profile.checking import KeyPath, Settled, Source, settle
+from specchat.profile.environment import environment_source
+from specchat.profile.files import Chain, read_chain
+from specchat.profile.values import as_tables
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+MODEL_KEYS = ("models.target", "models.draft")
 
 
 @dataclass(frozen=True)
@@ -28,8 +41,9 @@ class Overriding:
         return self.flag.removeprefix("--").replace("-", "_")
 
 
+GUESSES = "; ".join(f"{name}: {guesser.what}" for name, guesser in GUESSERS.items())
 OVERRIDING = (
-    Overriding("--variant", "speculation.variant", click.Choice(VARIANTS), "Who guesses ahead."),
+    Overriding("--variant", "speculation.variant", click.Choice(VARIANTS), f"Who guesses ahead. {GUESSES}."),
     Overriding("--seed", "sampling.seed", int, "The same seed gives the same answer."),
     Overriding("--temperature", "sampling.temperature", float, "0 takes the likeliest token, always."),
     Overriding("--top-p", "sampling.top_p", float, "Only the likeliest tokens that reach this share together."),
@@ -40,6 +54,7 @@ OVERRIDING = (
     Overriding("--target", "models.target", str, "The model that writes: embedded, a folder, or a hub id."),
     Overriding("--draft", "models.draft", str, "The model that guesses; '' for none."),
 )
+FLAGS = {option.key: option.flag for option in OVERRIDING} | {"speculation.exact": "--exact"}
 
 
 def profile_options(command: Function) -> Function:
@@ -51,7 +66,56 @@ def profile_options(command: Function) -> Function:
     return click.option("--profile", "-P", default="chat", show_default=True, help="A profile's name or file.")(command)
 
 
-def chosen_profile(options: dict[str, Any]) -> Profile:
+@dataclass(frozen=True)
+class Choice:
+    """What a person wants, layer by layer: a profile and the user's file, and what counts more than they do."""
+
+    chain: Chain
+    above: tuple[Source, ...]
+
+    def settled(self) -> Settled[Profile]:
+        """The profile that comes of it, checked, and the origin of every value."""
+        return settle(self.chain.base, (*self.chain.sources, *self.above))
+
+    def overrides(self) -> dict[str, Any]:
+        """What the engine process is told beside the name of the profile: flat keys, and rules as a list."""
+        self.settled()
+        return reduce(_put_over, (source.tables for source in self.above), {})
+
+
+def choice(options: Mapping[str, Any]) -> Choice:
+    """What the options, the environment, the project and the profile want together."""
+    flat = {option.key: options[option.parameter] for option in OVERRIDING} | {"speculation.exact": options["exact"]}
+    named = Source("option", as_tables(_with_whole_paths(flat)), _flag)
+    project = trusted_project(Path.cwd())
+    between = (project.source(),) if project else ()
+    return Choice(read_chain(options["profile"]), (*between, environment_source(os.environ), named))
+
+
+def chosen_profile(options: Mapping[str, Any]) -> Profile:
     """The profile that the options ask for, checked."""
-    changes = {option.key: options[option.parameter] for option in OVERRIDING}
-    return load_profile(options["profile"]).override(changes | {"speculation.exact": options["exact"]})
+    return choice(options).settled().value
+
+
+def _flag(path: KeyPath) -> str:
+    return FLAGS.get(".".join(str(each) for each in path), "options")
+
+
+def _with_whole_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Models that are folders by their absolute names: the engine process lives in another folder."""
+    whole = dict(values)
+    for key in MODEL_KEYS:
+        if whole[key] and Path(whole[key]).exists():
+            whole[key] = str(Path(whole[key]).absolute())
+    return whole
+
+
+def _put_over(below: dict[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of stronger tables over weaker ones; lists of rules add up, the stronger first."""
+    merged = dict(below)
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            merged |= {f"{name}.{key}": each for key, each in value.items()}
+        else:
+            merged[name] = [*value, *merged.get(name, ())]
+    return merged

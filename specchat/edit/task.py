@@ -45,6 +45,7 @@ def edit(
         instruction,
         files=(Attachment(source.name, source.text),),
         max_tokens=len(source.text.encode()) // BYTES_PER_TOKEN + SPARE_TOKENS,
+        task="edit",
     )
     said, routed, finished = [], None, None
     for event in conversation.ask(request, cancelled):

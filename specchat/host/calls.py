@@ -123,8 +123,7 @@ def open_session(desk: Desk, client: Connection, params: Json) -> Json:
 def set_profile(desk: Desk, _client: Connection, params: Json) -> Json:
     """Another profile or other overrides, from the next turn on."""
     session = desk.sessions.find(_text(params, "session"))
-    settings = {**session.thread.settings, **_settings(params)}
-    desk.sessions.configure(session, str(params.get("profile", session.thread.profile)), settings)
+    desk.sessions.configure(session, str(params["profile"]) if params.get("profile") else None, _settings(params))
     return _described(desk, session)
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from threading import Event as Flag
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from specchat.chat.events import Event
 from specchat.chat.history import StoredTurn
+from specchat.errors import ProfileError
 from specchat.host.process import Parts
 from specchat.host.protocol import request_from_json
 from specchat.host.queue import Loader
 from specchat.host.sessions import Library
 from specchat.host.spawn import configuration_hash
 from specchat.profile import Profile, load_profile
+from specchat.profile.checking import Source, settle
 
 if TYPE_CHECKING:
     from specchat import assemble
@@ -21,11 +24,36 @@ if TYPE_CHECKING:
 
 def shipped_parts() -> Parts:
     """The real thing."""
-    return Parts(Library(_profile, _restore), Loader(_load, _models), configuration_hash)
+    return Parts(Library(_profile, _restore, _pack, _unpack), Loader(_load, _models), configuration_hash)
 
 
 def _profile(name: str, settings: Mapping[str, Any]) -> Profile:
     return load_profile(name).override(settings)
+
+
+def _pack(profile: Profile) -> dict[str, Any]:
+    """A profile as a JSON object; keys that nobody set are left out, as TOML would."""
+    return _without_nothing(asdict(profile))
+
+
+def _unpack(packed: Mapping[str, Any], overrides: Mapping[str, Any]) -> Profile | None:
+    """A profile that was kept, with overrides of today; None when it holds keys of another time."""
+    try:
+        kept = settle(Profile(), [Source("conversation", packed, lambda _path: "what was kept of it")]).value
+    except ProfileError:
+        return None
+    return kept.override(overrides)
+
+
+def _without_nothing(value: Any) -> Any:
+    match value:
+        case dict():
+            tables = cast("dict[str, Any]", value)
+            return {key: _without_nothing(each) for key, each in tables.items() if each is not None}
+        case list() | tuple():
+            return [_without_nothing(each) for each in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _models(profile: Profile) -> Any:

@@ -254,7 +254,8 @@ def request_from_json(params: Json) -> Request:
         attached = tuple(Attachment(str(file["name"]), str(file["text"])) for file in files)
     except KeyError as missing:
         raise errors.UsageError(f"every file of a request needs a {missing}") from None
-    return known_fields(Request, {**params, "files": attached, "stop": tuple(params.get("stop") or ())})
+    known = {"files": attached, "stop": tuple(params.get("stop") or ()), "task": params.get("task") or ""}
+    return known_fields(Request, {**params, **known})
 
 
 REQUEST_KINDS: dict[str, Any] = {
@@ -265,6 +266,7 @@ REQUEST_KINDS: dict[str, Any] = {
     "seed": int | None,
     "temperature": int | float | None,
     "variant": str | None,
+    "task": str | None,
 }
 
 

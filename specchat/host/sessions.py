@@ -40,10 +40,16 @@ NAME_LENGTH = 60
 
 @dataclass(frozen=True)
 class Library:
-    """How a name and settings become a profile, and a stored turn what the engine goes on from (None: it cannot)."""
+    """How a name and settings become a profile, and a stored turn what the engine goes on from (None: it cannot).
+
+    A conversation keeps its profile as it was: `pack` makes a JSON object of it, `unpack` a profile again, or None when
+    that object is of a time that knew other keys.
+    """
 
     profile: Callable[[str, dict[str, Any]], Any]
     restore: Callable[[StoredTurn], Any]
+    pack: Callable[[Any], Json] = lambda _profile: {}
+    unpack: Callable[[Json, dict[str, Any]], Any] = lambda _packed, _overrides: None
 
 
 @dataclass(eq=False)
@@ -64,6 +70,8 @@ class OpenSession:
     thread: Thread
     feed: Feed
     path: dict[str, bool]
+    profile: Any
+    is_profile_kept: bool = False
     live: dict[str, LiveTurn] = field(default_factory=dict)
     routed: Routed | None = None
 
@@ -98,12 +106,14 @@ class Sessions:
             raise UsageError(f"there is no session {id!r}; 'specchat host sessions' lists them")
         return thread
 
-    def configure(self, session: OpenSession, profile: str, settings: dict[str, Any]) -> None:
-        """Answer with this profile from now on, and begin to load it."""
-        thread = replace(session.thread, profile=profile, settings=settings)
-        chosen = self.library.profile(profile, settings)
+    def configure(self, session: OpenSession, profile: str | None, overrides: dict[str, Any]) -> None:
+        """Answer with this profile from now on (None: the one so far, as it was then), and begin to load it."""
+        old = session.thread
+        thread = replace(old, profile=profile or old.profile, settings={**old.settings, **overrides})
+        chosen = self.library.profile(profile, thread.settings) if profile else self._as_kept(thread, overrides)
         if thread != session.thread:
             self.change(thread)
+        session.profile, session.is_profile_kept = chosen, session.is_profile_kept and chosen == session.profile
         self.queue.open(thread.id, chosen, [])
 
     def change(self, thread: Thread) -> None:
@@ -118,6 +128,9 @@ class Sessions:
             raise UsageError(f"there is a turn {id} already")
         if not session.thread.name:
             session.thread = replace(session.thread, name=short_name(request.text))
+        if not session.is_profile_kept:
+            self.history.keep_profile(session.thread.id, self.library.pack(session.profile))
+            session.is_profile_kept = True
         self.history.begin(session.thread, id, session.tip, request_to_json(request))
         session.path[id] = False
         session.thread = replace(session.thread, tip=id)
@@ -140,6 +153,7 @@ class Sessions:
             raise UsageError(f"there is no turn {turn} in session {source.id}")
         tip = turn or source.tip
         forked = replace(source, id=new_id(), tip=tip, forked_from=source.id, created=0.0, deleted=None)
+        self.history.keep_profile(forked.id, self.history.kept_profile(source.id))
         self.history.fork(forked)
         return self.enter(forked)
 
@@ -227,10 +241,10 @@ class Sessions:
 
     def enter(self, thread: Thread) -> OpenSession:
         """Take a thread into memory, and let go of those that nobody hears. A new one is stored with its question."""
-        profile = self.library.profile(thread.profile, thread.settings)
+        profile = self._as_kept(thread, {})
         turns = [(stored.id, self.library.restore(stored)) for stored in self.history.turns(thread.tip)]
         self.queue.open(thread.id, profile, [turn for _, turn in turns if turn is not None])
-        session = OpenSession(thread, Feed(thread.id), {id: turn is not None for id, turn in turns})
+        session = OpenSession(thread, Feed(thread.id), {id: turn is not None for id, turn in turns}, profile)
         self.open[thread.id] = session
         idle = [
             id for id, each in self.open.items() if not each.feed.listeners and not each.live and each is not session
@@ -239,6 +253,12 @@ class Sessions:
             del self.open[id]
             self.queue.forget(id)
         return session
+
+    def _as_kept(self, thread: Thread, overrides: dict[str, Any]) -> Any:
+        """The profile of a conversation as it was when it was last asked, whatever its file says today."""
+        packed = self.history.kept_profile(thread.id)
+        kept = self.library.unpack(packed, overrides) if packed else None
+        return self.library.profile(thread.profile, thread.settings) if kept is None else kept
 
 
 def short_name(text: str) -> str:

@@ -39,6 +39,7 @@ MIGRATIONS = (
     CREATE INDEX turns_by_state ON turns (state) WHERE state = 'running';
     CREATE VIRTUAL TABLE search USING fts5 (question, answer, turn UNINDEXED);
     """,
+    "CREATE TABLE profiles (thread TEXT PRIMARY KEY, packed TEXT NOT NULL) WITHOUT ROWID",
 )
 
 FLUSH_SECONDS = 1.0
@@ -109,6 +110,16 @@ class HistoryWriter(HistoryReader):
             thread.name, thread.profile, json.dumps(thread.settings), thread.tip, thread.deleted, thread.id,
         )  # fmt: skip
         self.flush()
+
+    def keep_profile(self, thread: str, packed: dict[str, Any]) -> None:
+        """Store the profile that a thread is answered with, with the next flush."""
+        if packed:
+            self._add("INSERT OR REPLACE INTO profiles VALUES (?, ?)", thread, json.dumps(packed))
+
+    def kept_profile(self, thread: str) -> dict[str, Any]:
+        """What was kept; empty when nothing was."""
+        rows = self._read("SELECT packed FROM profiles WHERE thread = ?", [thread])
+        return json.loads(rows[0][0]) if rows else {}
 
     def flush_due(self) -> float | None:
         """Seconds until `flush` should be called, None when nothing waits."""

@@ -1,41 +1,38 @@
-"""The lists that take the place of the prompt: who guesses, which profile, which colours, what was asked before."""
+"""The lists that take the place of the prompt: who guesses, which profile, which colours, what was asked before.
+
+Strings in, pickers out; None where there is nothing to choose.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from specchat.errors import SpecchatError
-from specchat.profile import VARIANTS, load_profile, profile_names
+from specchat.profile import GUESSERS, load_profile, profile_names
 from specchat.tui.picker import Picker, Row
+from specchat.tui.turn import Asked
 
-GUESSERS = {
-    "auto": "repeats are copied, the small model guesses the rest",
-    "plain": "nobody: one token a pass",
-    "lookup": "repeats of the text are copied",
-    "draft": "a small model",
-}
 GRACE_SECONDS = 1.0  # for choices that appear by themselves: what is being typed must not answer them
 
 
-def variant_picker() -> Picker:
-    """Who guesses in the next answers."""
-    rows = [Row(variant, variant, GUESSERS.get(variant, "")) for variant in VARIANTS]
-    return Picker("variant", "who guesses, from the next question on", rows)
-
-
-def profile_picker() -> Picker:
-    """Another profile."""
-    return Picker("profile", "profile, from the next question on", [_profile_row(name) for name in profile_names()])
-
-
-def theme_picker(names: Sequence[str]) -> Picker:
-    """Other colours."""
-    return Picker("theme", "colours", [Row(name, name) for name in names])
-
-
-def question_picker(past: Sequence[str]) -> Picker:
-    """What was asked before, the newest first."""
-    return Picker("question", "earlier questions", [Row(question, question) for question in reversed(past)])
+def picker(what: str, past: Sequence[str], asked: Sequence[Asked], themes: Sequence[str]) -> Picker | None:
+    """The list of this name: `past` are questions of every conversation, `asked` those of this one."""
+    match what:
+        case "variant":
+            rows = [Row(name, name, guesser.what) for name, guesser in GUESSERS.items()]
+            title = "who guesses, from the next question on"
+        case "profile":
+            rows, title = [_profile_row(name) for name in profile_names()], "profile, from the next question on"
+        case "theme":
+            rows, title = [Row(name, name) for name in themes], "colours"
+        case "question":
+            rows, title = [Row(question, question) for question in reversed(past)], "earlier questions"
+        case "rewind":
+            rows = [_rewind_row(each, len(asked)) for each in reversed(asked)]
+            title = "back to a question of this conversation, to ask it in other words"
+        case _:
+            raise AssertionError(what)
+    return Picker(what, title, rows) if rows else None
 
 
 def again_picker(reason: str) -> Picker:
@@ -48,6 +45,11 @@ def lost_picker(reason: str) -> Picker:
     """No engine."""
     rows = [Row("connect", "start the engine again"), Row("quit", "leave; everything is kept")]
     return Picker("lost", f"no engine: {reason}", rows, grace=GRACE_SECONDS)
+
+
+def _rewind_row(asked: Asked, count: int) -> Row:
+    is_last = asked.position == count - 1
+    return Row(str(asked.position), asked.question, "replaces it" if is_last else "goes on in a copy")
 
 
 def _profile_row(name: str) -> Row:

@@ -227,7 +227,7 @@ def test_an_older_schema_is_brought_up_to_date(path):
     history = History(path, newer)
 
     assert [("one", "1")] == texts(history, "a")
-    assert 2 == look(path, "PRAGMA user_version")
+    assert len(newer) == look(path, "PRAGMA user_version")
 
 
 def test_a_newer_schema_is_left_alone(path):

@@ -1,0 +1,118 @@
+"""`specchat config`: what holds here, who said so, and which project files are trusted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from specchat.cli.options import choice, profile_options
+from specchat.cli.trusting import checked, summary, trust
+from specchat.errors import InputError
+from specchat.profile import Profile
+from specchat.profile.checking import Settled
+from specchat.profile.files import configuration_folder, profile_names, user_file
+from specchat.profile.project import PROJECT_FILE, find_project_file, read_project_file
+
+VERDICTS = {True: "trusted", False: "refused", None: "not asked about yet"}
+
+
+@click.group()
+def config() -> None:
+    """What holds here and who said so. The strongest first:
+
+    option, environment (SPECCHAT_SAMPLING_TOP_P), project file (.specchat.toml), profile, user file, default.
+    """
+
+
+@config.command()
+@click.option("--origin", "has_origin", is_flag=True, help="Say beside each value who set it, and where.")
+@click.option("--json", "is_json", is_flag=True, help="As one JSON object.")
+@profile_options
+def show(has_origin: bool, is_json: bool, **options: Any) -> None:
+    """Print what holds here, as a profile that could be saved."""
+    settled = choice(options).settled()
+    if is_json:
+        click.echo(json.dumps(_as_json(settled, has_origin=has_origin), indent=1))
+        return
+    click.echo("\n".join(_as_toml(settled, has_origin=has_origin)))
+
+
+@config.command()
+def path() -> None:
+    """Print the files that count here, the strongest first."""
+    project = find_project_file(Path.cwd())
+    if project:
+        click.echo(f"project file  {project.path} ({VERDICTS[trust().verdict(project)]})")
+    else:
+        click.echo(f"project file  none ({PROJECT_FILE} in this folder or above it)")
+    click.echo(f"profiles      {configuration_folder() / 'profiles'} and shipped: {', '.join(profile_names())}")
+    click.echo(f"user file     {user_file()}{'' if user_file().is_file() else ' (not there)'}")
+    click.echo(f"trust         {trust().path}")
+
+
+@config.command(name="trust")
+@click.argument("folder", type=click.Path(path_type=Path), default=Path())
+@click.option("--forget", is_flag=True, help="Ask again next time.")
+def trust_folder(folder: Path, forget: bool) -> None:
+    """Let the project file of a folder count, as it stands now."""
+    file = folder.absolute() if folder.name == PROJECT_FILE else folder.absolute() / PROJECT_FILE
+    if forget:
+        was_known = trust().forget(file)
+        click.echo(f"{file}: {'forgotten' if was_known else 'was not known'}")
+        return
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; a project is trusted by its {PROJECT_FILE}")
+    project = read_project_file(file)
+    checked(project)
+    trust().remember(project, is_trusted=True)
+    click.echo(f"{project.path} is trusted until it changes; it sets {summary(project)}")
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of profiles, for editors."""
+    from specchat.profile.schema import schema as made
+
+    click.echo(json.dumps(made(), indent=2))
+
+
+def _as_toml(settled: Settled[Profile], *, has_origin: bool) -> Iterator[str]:
+    """Lines of a profile, with the origins as comments."""
+
+    def remark(*path: str | int) -> str:
+        return f"  # {settled.origin(*path)}" if has_origin else ""
+
+    profile = settled.value
+    yield f"name = {_toml(profile.name)}"
+    yield f"description = {_toml(profile.description)}"
+    for part in fields(profile):
+        table = getattr(profile, part.name)
+        if not is_dataclass(table):
+            continue
+        yield from ("", f"[{part.name}]")
+        for key, value in asdict(table).items():  # type: ignore[arg-type]
+            written = f"# {key} is not set" if value is None else f"{key} = {_toml(value)}"
+            yield written + remark(part.name, key)
+    for number, rule in enumerate(profile.routes):
+        yield from ("", f"[[routes]]{remark('routes', number)}")
+        defaults = {each.name: each.default for each in fields(rule)}
+        yield from (f"{key} = {_toml(value)}" for key, value in asdict(rule).items() if value != defaults[key])
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it, which for all that a profile holds is how JSON writes it."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _as_json(settled: Settled[Profile], *, has_origin: bool) -> dict[str, Any]:
+    profile = asdict(settled.value)
+    if not has_origin:
+        return profile
+    keys = [(name, key) for name, table in profile.items() if isinstance(table, dict) for key in table]
+    keys += [("routes", number) for number in range(len(settled.value.routes))]
+    return {**profile, "origins": {".".join(map(str, path)): asdict(settled.origin(*path)) for path in keys}}

@@ -1,0 +1,31 @@
+"""Profiles: what somebody prefers, as TOML. Checked once, here, and trusted everywhere else.
+
+    values.py        every key there is            toml.py         files, and the line of each key
+    guessers.py      who can guess ahead           files.py        profiles by name, the user's file
+    checking.py      tables against dataclasses    environment.py  SPECCHAT_<TABLE>_<KEY>
+    schema.py        the same for editors          project.py      .specchat.toml, where it is trusted
+
+What counts, the strongest first: option, environment, project file, profile, user file, default. Options, environment
+and project file are the business of the commands that a person starts; profiles and the user's file are read by the
+engine process itself. Knows no model and imports no torch.
+"""
+
+from specchat.profile.files import configuration_folder, load_profile, profile_names
+from specchat.profile.guessers import GUESSERS, VARIANTS
+from specchat.profile.values import (
+    DEVICES,
+    DTYPES,
+    KINDS,
+    Limits,
+    Models,
+    Profile,
+    Prompt,
+    Rule,
+    Sampling,
+    Speculation,
+)
+
+__all__ = [
+    "DEVICES", "DTYPES", "GUESSERS", "KINDS", "VARIANTS", "Limits", "Models", "Profile", "Prompt", "Rule", "Sampling",
+    "Speculation", "configuration_folder", "load_profile", "profile_names",
+]  # fmt: skip

@@ -1,0 +1,299 @@
+"""A request goes where its words, its files and its sampling send it, and the reason can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specchat.bench.routes import as_table, confuse, main, read_requests
+from specchat.chat.kinds import HEAD, TAIL, fits, read_question
+from specchat.chat.request import Attachment, Request
+from specchat.chat.router import KINDS, Route, choose_route
+from specchat.errors import ProfileError
+from specchat.host.protocol import request_from_json, request_to_json
+from specchat.profile import GUESSERS, VARIANTS, Profile, Rule, load_profile
+from specchat.profile import KINDS as NAMES
+from tests.processes import modules_after
+
+REQUESTS = Path(__file__).with_name("requests.jsonl")
+FILE = Attachment("total.py", "def total(xs):\n    return sum(xs)\n")
+NOTHING = frozenset({"auto", "plain", "lookup"})
+DRAFT = NOTHING | {"draft"}
+EVERYBODY = frozenset(VARIANTS)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """No profiles but the shipped ones."""
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path))
+
+
+def route(request: Request | str, at_hand: frozenset[str] = DRAFT, **overrides) -> Route:
+    """Where the shipped chat profile sends a request; `_` in an override stands for the dot."""
+    profile = load_profile("chat").override({key.replace("_", ".", 1): value for key, value in overrides.items()})
+    return choose_route(Request(request) if isinstance(request, str) else request, profile, at_hand)
+
+
+def by_rules(request: Request | str, *rules: Rule, at_hand: frozenset[str] = DRAFT) -> Route:
+    return choose_route(Request(request) if isinstance(request, str) else request, Profile(routes=rules), at_hand)
+
+
+def test_most_requests_are_taken_for_what_they_are():
+    confusion = confuse(read_requests(REQUESTS), load_profile("chat"))
+
+    assert confusion.total >= 200
+    assert confusion.share >= 0.85, as_table(confusion)
+    assert all((confusion.share_of(kind) or 0.0) >= 0.7 for kind in NAMES), as_table(confusion)
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "first"),
+    [
+        (Request("Anything at all", task="edit"), "edit", "lookup"),
+        (Request("Rename total to add", (FILE,)), "edit", "lookup"),
+        (Request("What does total return?", (FILE,)), "files", "lookup"),
+        (Request("Write a Python function that reverses a list"), "code", "draft"),
+        (Request("Why do cats purr, and how?"), "chat", "draft"),
+        (Request("List the planets as JSON"), "structured", "lookup"),
+        (Request("Write a poem on rain"), "creative", "draft"),
+        (Request("What is the capital of Peru?"), "short", "plain"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_kind_has_its_likeliest_drafter(request_, kind, first):
+    chosen = route(request_)
+
+    assert (kind, "auto", first) == (chosen.kind, chosen.variant, chosen.order[0])
+
+
+def test_the_order_names_everybody_at_hand_once_and_nobody_else():
+    for kind in KINDS:
+        for at_hand in (NOTHING, DRAFT, EVERYBODY):
+            assert at_hand - {"auto"} == set(by_rules("x", Rule(kind=kind), at_hand=at_hand).order)
+            assert len(at_hand) - 1 == len(by_rules("x", Rule(kind=kind), at_hand=at_hand).order)
+
+
+def test_a_head_goes_before_a_draft_model_in_a_chat():
+    assert "eagle3" == route("Why do cats purr, and how?", EVERYBODY).order[0]
+
+
+def test_every_kind_of_the_profiles_has_a_reason_and_an_order():
+    assert set(NAMES) == KINDS.keys()
+    assert all({*kind.order} == {*VARIANTS} - {"auto"} for kind in KINDS.values())
+
+
+def test_hot_sampling_puts_nobody_first():
+    hot, warm = route("Write a poem on rain", sampling_temperature=1.3), route("Write a poem on rain")
+
+    assert ("plain", "draft") == (hot.order[0], warm.order[0])
+    assert "creative" == hot.kind
+    assert "at temperature 1.3 few guesses hold, so nobody guesses until it pays" == hot.reason
+
+
+def test_the_temperature_of_the_request_counts_more_than_that_of_the_profile():
+    assert "plain" == route(Request("Write a poem on rain", temperature=2.0), sampling_temperature=0.0).order[0]
+
+
+def test_the_reason_is_a_sentence_about_the_request():
+    edit = route(Request("Rename total to add", (FILE,)))
+
+    assert "an edit repeats most of its text, so lookup is tried first, then draft" == edit.reason
+    assert (
+        "an edit repeats most of its text, so lookup is tried first"
+        == route(Request("x", task="edit"), frozenset({"plain", "lookup"})).reason
+    )
+
+
+def test_where_nobody_measures_the_likeliest_guesser_is_taken():
+    without = DRAFT - {"auto"}
+
+    assert "lookup" == route(Request("x", task="edit"), without).variant
+    assert "draft" == route("Why do cats purr, and how?", without).variant
+    assert "draft" == route("What is the capital of Peru?", without).variant
+
+
+@pytest.mark.parametrize("variant", ["plain", "lookup", "draft"])
+def test_a_pin_always_wins(variant):
+    by_request = route(Request("Write a poem on rain", variant=variant))
+    by_profile = route("Write a poem on rain", speculation_variant=variant)
+    against_a_rule = by_rules(Request("x", variant=variant), Rule(kind="chat", variants=("lookup",)))
+
+    budget = 0 if variant == "plain" else 16
+    assert Route("creative", variant, budget, "pinned", (variant,)) == by_request == by_profile
+    assert (variant, "pinned") == (against_a_rule.variant, against_a_rule.reason)
+
+
+def test_a_request_may_ask_for_auto_against_a_pin_of_the_profile():
+    assert "auto" == route(Request("Write a poem on rain", variant="auto"), speculation_variant="plain").variant
+
+
+@pytest.mark.parametrize(
+    ("variant", "said"),
+    [
+        (
+            "draft",
+            "'draft' needs a draft model; name one with --draft or under models.draft; at hand are auto, plain, lookup",
+        ),
+        ("eagle3", "variant 'eagle3' needs an EAGLE-3 head trained for this target; at hand are"),
+        ("suffix", "variant 'suffix' cannot run with the loaded models; at hand are"),
+        ("magic", "unknown variant 'magic'; known are auto, plain, lookup"),
+    ],
+)
+def test_a_variant_that_cannot_run_is_refused_with_what_to_load(variant, said):
+    with pytest.raises(ProfileError) as by_request:
+        route(Request("x", variant=variant), NOTHING)
+
+    assert said in str(by_request.value)
+    assert "\n" not in str(by_request.value)
+
+
+def test_a_profile_that_pins_what_cannot_run_is_refused_alike():
+    with pytest.raises(ProfileError, match="variant 'medusa' needs a Medusa head"):
+        route("x", speculation_variant="medusa")
+
+
+@pytest.mark.parametrize(
+    ("variants", "variant", "order"),
+    [
+        (("auto",), "auto", ("draft", "lookup", "plain")),
+        (("auto", "lookup"), "auto", ("lookup", "draft", "plain")),
+        (("auto", "eagle3", "plain"), "auto", ("plain", "draft", "lookup")),
+        (("lookup", "draft"), "lookup", ("lookup",)),
+        (("eagle3", "draft"), "draft", ("draft",)),
+        (("eagle3", "auto"), "auto", ("draft", "lookup", "plain")),
+    ],
+)
+def test_a_rule_orders_or_fixes_who_drafts(variants, variant, order):
+    chosen = by_rules("x", Rule(kind="chat", variants=variants))
+
+    assert (variant, order) == (chosen.variant, chosen.order)
+
+
+def test_a_fixed_variant_says_that_the_profile_wants_it():
+    assert "the profile wants lookup for chat" == by_rules("x", Rule(kind="chat", variants=("lookup",))).reason
+
+
+def test_a_rule_that_fixes_what_nobody_loaded_is_refused():
+    with pytest.raises(ProfileError, match="variant 'mtp' needs a target whose checkpoint has MTP layers"):
+        by_rules("x", Rule(kind="chat", variants=("mtp", "eagle")))
+
+
+def test_a_rule_may_lower_the_budget_and_never_raise_it():
+    assert 4 == by_rules("x", Rule(kind="chat", budget=4)).budget
+    assert 16 == by_rules("x", Rule(kind="chat", budget=64)).budget
+    assert 0 == by_rules("x", Rule(kind="chat", variants=("plain",), budget=4)).budget
+
+
+def test_the_first_rule_that_fits_decides():
+    assert "code" == by_rules("a table", Rule(kind="code", words=("table",)), Rule(kind="edit", words=("table",))).kind
+
+
+def test_what_fits_no_rule_is_a_chat():
+    assert "chat" == by_rules("hello", Rule(kind="code", words=("table",))).kind
+    assert "chat" == by_rules("hello").kind
+
+
+@pytest.mark.parametrize(
+    ("rule", "fitting", "other"),
+    [
+        (Rule(kind="chat", words=("tables*",)), "Three Tablespoons", "a table"),
+        (Rule(kind="chat", words=("fix ... bug",)), "fix that nasty old bug", "fix it so that nobody ever meets a bug"),
+        (Rule(kind="chat", words=("fix ... bug",)), "Fix: bug", "bug fix"),
+        (Rule(kind="chat", words=("c++",)), "Is C++ hard?", "Is C hard?"),
+        (Rule(kind="chat", words=("go",)), "in Go, please", "a good category"),
+        (Rule(kind="chat", words=("über",)), "ÜBER alles", "uber"),
+        (Rule(kind="chat", begins=("who",)), "  “Who goes there", "and who goes there"),
+        (Rule(kind="chat", words=("a",), also=("b",)), "b and a", "a and c"),
+        (Rule(kind="chat", words=("a",), without=("b",)), "a and c", "a and b"),
+        (Rule(kind="chat", shortest=3), "one two three", "one two"),
+        (Rule(kind="chat", longest=2), "one two", "one two three"),
+        (Rule(kind="chat", has_text=True), 'Correct "me and him was late"', "Correct me"),
+        (Rule(kind="chat", has_text=False), 'What does "brave" mean?', "Fix the grammar: me and him was late"),
+        (Rule(kind="chat", has_code=True), "Why does `x` fail?", "Why does x fail?"),
+        (Rule(kind="chat", words=("[a-z]",)), "what is [a-z]?", "what is b?"),
+    ],
+)
+def test_the_conditions_of_a_rule(rule, fitting, other):
+    assert fits(rule, read_question(Request(fitting)), 0.0)
+    assert not fits(rule, read_question(Request(other)), 0.0)
+
+
+def test_conditions_on_files_tasks_and_temperature():
+    plain, filed = read_question(Request("x")), read_question(Request("x", (FILE,)))
+
+    assert [False, True] == [fits(Rule(kind="chat", has_files=True), each, 0.0) for each in (plain, filed)]
+    assert [True, False] == [fits(Rule(kind="chat", has_files=False), each, 0.0) for each in (plain, filed)]
+    assert [False, True] == [fits(Rule(kind="chat", hotter=1.0), plain, heat) for heat in (1.0, 1.1)]
+    tasked = read_question(Request("x", task="edit"))
+    assert [False, True] == [fits(Rule(kind="chat", task="edit"), each, 0.0) for each in (plain, tasked)]
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("Fix the grammar: me and him was late", "Fix the grammar"),
+        ("git: how do I undo a commit?", "git: how do I undo a commit?"),
+        ("Summarize: " + "word " * 40, "Summarize"),
+        ("Summarise this.\n\nA tale of a table.\n\nIt had legs.", "Summarise this."),
+        ("word " * 70 + "\nWho sings it?", "Who sings it?"),
+        ("A tale.\n\nIt had legs.\n\nWhat had legs?", "A tale. What had legs?"),
+        ("Explain this:\n```py\nx = 1\n```", "Explain this:"),
+        ('Make "the dog bit the man" passive', "Make  passive"),
+    ],
+)
+def test_the_question_is_told_from_its_text(text, asked):
+    assert asked == read_question(Request(text)).asked.strip()
+
+
+def test_of_a_long_text_only_the_ends_are_looked_at():
+    question = read_question(Request("a b " * 1_000_000 + "\n\nWho wrote it?"))
+
+    assert len(question.asked) <= HEAD + TAIL + 2
+    assert 2_000_000 <= question.words <= 2_000_010
+    assert question.asked.endswith("Who wrote it?")
+
+
+@pytest.mark.parametrize(
+    "text", ["?", "```", ":", '"', "\x00", "a" * 100_000, "``` " * 9_000, ": " * 9_000, "\n\n.\n\n"]
+)
+def test_odd_questions_have_a_kind_too(text):
+    assert route(text).kind in KINDS
+
+
+def test_the_task_travels_to_the_engine_process():
+    assert "edit" == request_from_json(request_to_json(Request("x", task="edit"))).task
+    assert "" == request_from_json({"text": "x", "task": None}).task == request_from_json({"text": "x"}).task
+
+
+def test_every_guesser_has_one_line():
+    assert all(guesser.what and "\n" not in guesser.what for guesser in GUESSERS.values())
+
+
+def test_the_router_loads_nothing_heavy():
+    assert not {"torch", "transformers"} & modules_after("import specchat.chat.router, specchat.bench.routes")
+
+
+def test_the_table_is_printed_for_a_folder_of_prompts(tmp_path, capsys):
+    (tmp_path / "mbpp.jsonl").write_text('{"turns": ["Write a python function"]}\n\n', encoding="utf-8")
+    (tmp_path / "editeval.jsonl").write_text('{"instruction": "x", "before": "y"}\n', encoding="utf-8")
+    (tmp_path / "mine.jsonl").write_text('{"turns": ["x"]}\n', encoding="utf-8")
+
+    assert 0 == main(["--prompts", str(tmp_path), "--wrong"])
+
+    printed = capsys.readouterr().out
+    assert "100.0% of 2 right" in printed
+    assert "mine: 1 requests of no known kind, left out" in printed
+
+
+@pytest.mark.parametrize("row", ["{", "[]", "{}", '{"turns": []}', '{"text": 3, "kind": "chat"}'])
+def test_a_row_that_is_no_request_is_one_line(tmp_path, capsys, row):
+    (tmp_path / "a.jsonl").write_text(f"{row}\n", encoding="utf-8")
+
+    assert 2 == main(["--prompts", str(tmp_path)])
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_folder_without_prompts_is_one_line(tmp_path, capsys):
+    assert 2 == main(["--prompts", str(tmp_path)])
+    assert "no *.jsonl in this folder" in capsys.readouterr().err

@@ -1,0 +1,98 @@
+"""A conversation goes on with the profile that it was had with, whatever the file of that name says by now."""
+
+import pytest
+
+from specchat.chat.history import Thread
+from specchat.chat.request import Request
+from specchat.host.parts import shipped_parts
+from specchat.host.sessions import LiveTurn, Sessions
+from specchat.host.writer import HistoryWriter
+
+
+class Queue:
+    """Takes note of the profiles that the engine is to answer with."""
+
+    def __init__(self):
+        self.opened = []
+
+    def open(self, _session, profile, _turns):
+        self.opened.append(profile)
+
+    def put(self, turn): ...
+
+    def forget(self, session): ...
+
+
+@pytest.fixture
+def own_profile(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
+    path = tmp_path / "config" / "profiles" / "mine.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("[sampling]\ntemperature = 0.5\n[[routes]]\nkind = 'code'\nwords = ['snake']\n")
+    return path
+
+
+@pytest.fixture
+def another_day(tmp_path):
+    """A host that knows nothing but its files; the same conversations each time."""
+
+    histories = []
+
+    def begin() -> Sessions:
+        histories.append(HistoryWriter(tmp_path / "history.db"))
+        return Sessions(shipped_parts().library, histories[-1], Queue())
+
+    yield begin
+    for history in histories:
+        history.close()
+
+
+def asked(sessions: Sessions, **overrides) -> str:
+    session = sessions.enter(Thread("a1", "", profile="mine", settings=overrides))
+    sessions.ask(session, "t1", Request("why"), LiveTurn(None, 1))
+    return session.thread.id
+
+
+def test_a_changed_file_does_not_change_a_conversation(own_profile, another_day):
+    first = another_day()
+    id = asked(first, **{"limits.answer": 99})
+    own_profile.write_text("[sampling]\ntemperature = 2.0\n")
+
+    later = another_day()
+    session = later.find(id)
+    assert first.queue.opened[-1] == later.queue.opened[-1] == session.profile
+    assert (0.5, 99, "code") == (
+        session.profile.sampling.temperature,
+        session.profile.limits.answer,
+        session.profile.routes[0].kind,
+    )
+
+
+def test_what_is_asked_for_today_counts_and_a_new_profile_is_read_anew(own_profile, another_day):
+    id = asked(another_day())
+    own_profile.write_text("[sampling]\ntemperature = 2.0\n")
+    later = another_day()
+    session = later.find(id)
+
+    later.configure(session, None, {"sampling.top_k": 7})
+    assert (0.5, 7) == (session.profile.sampling.temperature, session.profile.sampling.top_k)
+
+    later.configure(session, "mine", {})
+    assert 2.0 == session.profile.sampling.temperature
+
+
+def test_a_fork_goes_on_as_its_source(own_profile, another_day):
+    sessions = another_day()
+    id = asked(sessions)
+    own_profile.write_text("[sampling]\ntemperature = 2.0\n")
+
+    assert 0.5 == sessions.fork(sessions.thread(id), None).profile.sampling.temperature
+
+
+def test_a_profile_of_another_time_is_read_from_its_file(own_profile, another_day):
+    sessions = another_day()
+    id = asked(sessions)
+    sessions.history.keep_profile(id, {"name": "mine", "sampling": {"colour": 1}})
+    sessions.history.flush()
+
+    assert 0.5 == another_day().find(id).profile.sampling.temperature
