@@ -1,0 +1,32 @@
+"""What a text says to people: comments, and the docstrings of Python."""
+
+from __future__ import annotations
+
+import re
+
+from tree_sitter import Node
+
+from specchat.syntax.parse import found_nodes, parsed, words
+
+COMMENT_TYPES = ("comment", "line_comment", "block_comment", "html_block_comment")
+# without a grammar: a line that is nothing but a comment
+COMMENT_LINE = re.compile(r"^\s*(?:#(?!!)|//|--|;|%|/\*|<!--).*\S", re.MULTILINE)
+HEADINGS = ("markdown", "")  # a `#` there is no comment
+
+
+def comments(text: str, language: str) -> list[str]:
+    """Every comment and docstring in the order of the text, stripped."""
+    root = parsed(text, language)
+    if root is None:
+        return [] if language in HEADINGS else [line.strip() for line in COMMENT_LINE.findall(text)]
+    found = found_nodes(root, language, (*COMMENT_TYPES, "string") if language == "python" else COMMENT_TYPES)
+    return [words(node).strip() for node in found if node.type != "string" or _is_docstring(node)]
+
+
+def _is_docstring(node: Node) -> bool:
+    """A string that opens a Python module, class or function."""
+    statement = node.parent
+    if statement is None or statement.type != "expression_statement":
+        return False
+    block = statement.parent
+    return block is not None and block.type in ("module", "block") and block.named_children[0] == statement

@@ -1,0 +1,61 @@
+"""Pieces of a text, and what a text says to people."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specchat.syntax import chunks, comments
+
+TWO = "import os\n\n\ndef one():\n    a\n    b\n\n\ndef two():\n    c\n    d\n"
+
+
+def test_a_definition_stays_in_one_piece():
+    assert [(1, 8), (9, 11)] == [(chunk.first, chunk.last) for chunk in chunks(TWO, "python", most_lines=8)]
+
+
+def test_what_fits_is_one_piece():
+    assert [TWO] == [chunk.text for chunk in chunks(TWO, "python", most_lines=60)]
+
+
+def test_a_long_piece_is_cut_at_a_blank_line():
+    text = "a\nb\nc\n\nd\ne\n"
+
+    assert [(1, 4), (5, 6)] == [(chunk.first, chunk.last) for chunk in chunks(text, "", most_lines=5)]
+
+
+LINES = st.sampled_from(["", "def f():", "    x = 1", "class A:", "    def m(self):", "        pass", "\x0c", "# é"])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(LINES, max_size=30), st.booleans(), st.integers(1, 12), st.sampled_from(["python", ""]))
+def test_chunks_are_short_in_order_and_lose_only_blank_lines(lines, ends, most, language):
+    text = "\n".join(lines) + "\n" * ends
+
+    found = chunks(text, language, most)
+
+    all_lines = text.split("\n")
+    assert all(chunk.last - chunk.first < most for chunk in found)
+    assert all(before.last < after.first for before, after in pairwise(found))
+    for chunk in found:
+        assert all_lines[chunk.first - 1 : chunk.last] == chunk.text.removesuffix("\n").split("\n")
+    covered = {line for chunk in found for line in range(chunk.first, chunk.last + 1)}
+    assert not any(all_lines[line - 1].strip() for line in range(1, len(all_lines) + 1) if line not in covered)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("python", '"""A."""\nx = "no"  # yes\ndef f():\n    """B."""\n    "no"\n', ['"""A."""', "# yes", '"""B."""']),
+        ("javascript", "// a\nlet s = '// no' /* b */\n", ["// a", "/* b */"]),
+        ("rust", "/// a\nfn f() {}\n", ["/// a"]),
+        ("html", "<!-- a --><p>b</p>", ["<!-- a -->"]),
+        ("markdown", "# Heading\n", []),
+        ("", "# nothing known\n", []),
+    ],
+)  # fmt: skip
+def test_comments_and_docstrings_are_found(language, text, expected):
+    assert expected == comments(text, language)
