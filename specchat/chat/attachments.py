@@ -1,6 +1,7 @@
 """Files that travel with a question: how they are read, and how the model gets to see them. Knows no model.
 
-Only text can be attached. Files follow the question, each under its name and in a fence.
+Only text can be attached. Files follow the question, each under its name and in a fence. A passage of a file is called
+"a.py lines 10-14".
 """
 
 from __future__ import annotations
@@ -18,18 +19,23 @@ LANGUAGES = {
     ".toml": "toml", ".ts": "typescript", ".yaml": "yaml", ".yml": "yaml",
 }  # fmt: skip
 MEGABYTE = 2**20
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # the last are bytes of a name that are no UTF-8
+PASSAGE = re.compile(r"(?P<file>.+)(?P<lines> lines \d+-\d+)")
 
 
 def read_attachment(path: Path) -> Attachment:
     """A text file, under the name it was asked for by."""
     try:
-        if path.is_dir():
-            raise InputError(f"{path}: a folder; attach files, one by one")
         with path.open("rb") as file:
             content = file.read(MAX_ATTACHED_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    return Attachment(str(path), decode_text(content, str(path)))
+    return Attachment(shown_name(path), decode_text(content, shown_name(path)))
+
+
+def shown_name(path: Path) -> str:
+    """The name of a file as a terminal and a model may see it: nothing in it is a command or no text."""
+    return CONTROL.sub("?", str(path))
 
 
 def decode_text(content: bytes, name: str) -> str:
@@ -55,6 +61,8 @@ def with_attachments(question: str, files: Sequence[Attachment]) -> str:
 
 def _shown(file: Attachment) -> str:
     name = " ".join(file.name.split())  # a line break in a name must not look like the beginning of the text
+    passage = PASSAGE.fullmatch(name)
+    name, lines = (passage["file"], passage["lines"]) if passage else (name, "")
     fence = "`" * max(3, 1 + max((len(found) for found in re.findall("`+", file.text)), default=0))
     end = "" if file.text.endswith("\n") else "\n"
-    return f"File `{name}`:\n{fence}{LANGUAGES.get(PurePath(name).suffix, '')}\n{file.text}{end}{fence}"
+    return f"File `{name}`{lines}:\n{fence}{LANGUAGES.get(PurePath(name).suffix, '')}\n{file.text}{end}{fence}"

@@ -6,46 +6,66 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.chat.attachments import decode_text, read_attachment
+from specchat.chat.attachments import decode_text
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
 from specchat.cli.conversation import answer
 from specchat.cli.hosted import open_chosen
-from specchat.cli.options import profile_options
+from specchat.cli.options import chosen_profile, profile_options
 from specchat.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from specchat.chat.retrieve import Context
 
 STDIN = "-"
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[QUESTION|-]...")
-@click.option("-f", "--file", "files", multiple=True, help="Attach a text file; may be given again.")
+@click.option("-f", "--file", "files", multiple=True, help="Attach a file, folder, glob or @repo; may be given again.")
 @profile_options
 @click.pass_context
 def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], **options: Any) -> int:
     """Answer one question.
 
     The question is the arguments, or standard input when there are none; `-` puts standard input in their place.
-    With a question, what is piped in is attached to it. Only the answer goes to stdout.
+    With a question, what is piped in is attached to it. Of files that are too long, and of folders, the passages
+    that the question is about are attached. Only the answer goes to stdout.
     """
-    request = _request(words, files)
+    asked = _request(words, STDIN in files)
+    found = _gathered([name for name in files if name != STDIN], asked.text, options)
     with open_chosen(context.obj, options) as session:
-        return answer(session, request)
+        code = answer(session, replace(asked, files=(*found.files, *asked.files)))
+    if found.sources:
+        print(f"sources: {', '.join(found.sources)}", file=sys.stderr)
+    return code
 
 
-def _request(words: Sequence[str], files: Sequence[str]) -> Request:
-    attached = [Attachment("stdin", _read_stdin()) if name == STDIN else read_attachment(Path(name)) for name in files]
+def _gathered(names: Sequence[str], question: str, options: dict[str, Any]) -> Context:
+    """What the files say about the question; what of them is left out is told."""
+    from specchat.chat.retrieve import Context, Room, gather
+
+    if not names:
+        return Context()
+    found = gather(names, question, Room.of_window(chosen_profile(options).limits.context))
+    if found.notice:
+        print(found.notice, file=sys.stderr)
+    return found
+
+
+def _request(words: Sequence[str], is_stdin_file: bool) -> Request:
+    attached = [Attachment("stdin", _read_stdin())] if is_stdin_file else []
     if not words or STDIN in words:
         if sys.stdin.isatty() and not words:
             raise UsageError('nothing was asked; usage: specchat ask "QUESTION", or pipe it in (--help says more)')
         return Request(
             " ".join(_read_stdin() if word == STDIN else word for word in words or (STDIN,)), tuple(attached)
         )
-    if STDIN not in files and _is_piped():
+    if not is_stdin_file and _is_piped():
         piped = _read_stdin()
         attached += [Attachment("stdin", piped)] if piped.strip() else []
     return Request(_checked(" ".join(words)), tuple(attached))

@@ -52,6 +52,8 @@ def do(talk: Talk, line: str) -> Reply:
 
 def ask(talk: Talk, request: Request) -> None:
     """Print an answer as it comes, and then what it cost."""
+    if talk.notice:
+        say(talk.notice)
     with stoppable() as stopped:
         printer = Printer()
         try:
@@ -62,6 +64,8 @@ def ask(talk: Talk, request: Request) -> None:
             printer.end()
     if talk.finished:
         say(("(stopped) " if talk.finished.reason == "cancelled" else "") + talk.status)
+    if talk.sources:
+        say(f"sources: {', '.join(talk.sources)}")
 
 
 class Printer:

@@ -13,18 +13,19 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from specchat.chat.attachments import read_attachment
 from specchat.chat.events import Event, Finished, Routed
+from specchat.chat.names import check_name, mentioned
 from specchat.chat.request import Attachment, Request
 from specchat.chat.summary import summary_line
 from specchat.errors import UsageError
 from specchat.host.client import Conversation, Wish
 from specchat.host.protocol import request_from_json
 from specchat.profile import load_profile, profile_names
+from specchat.repl.saving import save_as_markdown
 
 COMMAND = re.compile(r"/(?P<name>[a-z]+)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
-MENTION = re.compile(r"(?<!\S)@(?P<path>\S+)")
 LISTED = 20
+MENTIONS_HELP = "anywhere in a question attaches the file; so do @FOLDER/, @*.GLOB and @repo, this repository"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Talk:
 
     conversation: Conversation
     options: Options = Options()
-    files: dict[str, Attachment] = field(default_factory=dict)  # for the next question, by name
+    names: list[str] = field(default_factory=list[str])  # files and folders for the next question
+    notice: str = ""  # what of them travelled with the last question, where that needs a word
+    sources: tuple[str, ...] = ()  # and where its passages are from
     routed: Routed | None = None
     finished: Finished | None = None
 
@@ -55,16 +58,22 @@ class Talk:
 
     def request(self, text: str) -> Request:
         """A question with the chosen options, the attached files, and every `@file` that it names."""
-        files = dict(self.files)
-        for found in MENTION.finditer(text):
-            if (path := Path(found["path"].rstrip(",.;:!?)")).expanduser()).is_file():
-                files[str(path)] = read_attachment(path)
         options = self.options
-        request = Request(
-            text, tuple(files.values()), variant=options.variant, temperature=options.temperature, seed=options.seed
+        return Request(
+            text, self._gathered(text), variant=options.variant, temperature=options.temperature, seed=options.seed
         )
-        self.files.clear()
-        return request
+
+    def _gathered(self, text: str) -> tuple[Attachment, ...]:
+        """What the names say about a question; they go with this one only, also when it cannot be asked."""
+        names, self.names, self.notice, self.sources = self.names, [], "", ()
+        if not (names := [*names, *mentioned(text)]):
+            return ()
+        from specchat.chat.retrieve import Room, gather
+
+        window = load_profile(self.conversation.profile).limits.context
+        found = gather(names, text, Room.of_window(window))
+        self.notice, self.sources = found.notice, found.sources
+        return found.files
 
     @property
     def status(self) -> str:
@@ -108,7 +117,7 @@ def run_line(talk: Talk, line: str) -> Reply:
 def _help(_talk: Talk, _argument: str) -> Reply:
     width = max(len(f"/{command.name} {command.arguments}") for command in COMMANDS.values())
     lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in COMMANDS.values()]
-    return Reply("\n".join([*lines, f"{'@FILE':{width}}  anywhere in a question attaches the file"]))
+    return Reply("\n".join([*lines, f"{'@FILE':{width}}  {MENTIONS_HELP}"]))
 
 
 def _quit(_talk: Talk, _argument: str) -> Reply:
@@ -125,6 +134,7 @@ def _retry(talk: Talk, _argument: str) -> Reply:
     """The last question once more; without a fixed seed the dice fall anew."""
     request = _last_request(talk)
     talk.conversation.rewind()
+    talk.notice, talk.sources = "", ()
     return Reply(ask=replace(request, seed=talk.options.seed, variant=talk.options.variant))
 
 
@@ -164,6 +174,16 @@ def _show(talk: Talk, _argument: str) -> Reply:
     return Reply(_transcript(talk))
 
 
+def _save(talk: Talk, name: str) -> Reply:
+    if not name:
+        raise UsageError("/save needs the name of a file")
+    turns, path = talk.conversation.turns(), Path(name).expanduser()
+    if not turns:
+        raise UsageError("nothing was said yet")
+    save_as_markdown(path, str(talk.conversation.call("subscribe")["name"]), turns)
+    return Reply(f"{len(turns)} question{'' if len(turns) == 1 else 's'} and answers in {path}")
+
+
 def _rename(talk: Talk, name: str) -> Reply:
     if not name:
         raise UsageError("/rename needs a name")
@@ -190,9 +210,9 @@ def _fork(talk: Talk, _argument: str) -> Reply:
 
 
 def _file(talk: Talk, name: str) -> Reply:
-    attachment = read_attachment(Path(name).expanduser())
-    talk.files[attachment.name] = attachment
-    return Reply(f"{attachment.name} goes with the next question")
+    check_name(name)  # a mistake is told now, not with the question
+    talk.names.append(name)
+    return Reply(f"{name} goes with the next question")
 
 
 def _choose(option: str, convert: Callable[[str], Any]) -> Callable[[Talk, str], Reply]:
@@ -231,7 +251,9 @@ def _why(talk: Talk, _argument: str) -> Reply:
     why = talk.conversation.call("why")
     if not why:
         return Reply("nothing was answered yet")
-    return Reply(f"{why['variant']}, at most {why['budget']} guesses a step, seed {why['seed']}: {why['reason']}")
+    said = f"{why['variant']}, at most {why['budget']} guesses a step, seed {why['seed']}: {why['reason']}"
+    measured = talk.finished.totals.why if talk.finished else ""
+    return Reply(f"{said}\n{measured}".rstrip())
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -241,8 +263,9 @@ COMMANDS: Mapping[str, Command] = {
         Command("new", "", "begin a new conversation", _new),
         Command("retry", "", "answer the last question again, with other dice", _retry),
         Command("undo", "", "take the last question and its answer back", _undo),
-        Command("file", "PATH", "attach a file to the next question", _file),
+        Command("file", "PATH", "attach a file, folder or glob to the next question", _file),
         Command("show", "", "this conversation from its beginning", _show),
+        Command("save", "FILE", "write this conversation to a new file, as Markdown", _save),
         Command("sessions", "[WORDS]", "earlier conversations, or those where words were said", _sessions),
         Command("open", "ID", "go on with an earlier conversation", _open),
         Command("fork", "", "go on in a copy of this conversation", _fork),

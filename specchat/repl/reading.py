@@ -14,6 +14,7 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
+from specchat.chat.names import REPOSITORY
 from specchat.repl.commands import COMMANDS
 
 PROMPT = "> "
@@ -101,6 +102,8 @@ class WordCompleter(Completer):
         if before.startswith("/") and " " not in before:
             yield from _commands(before)
         elif word.startswith("@") or before.startswith("/file "):
+            if word and REPOSITORY.startswith(word):
+                yield Completion(REPOSITORY, start_position=-len(word), display_meta="what the repository says")
             path = Document(word.removeprefix("@"))
             yield from self.paths.get_completions(path, complete_event)
 

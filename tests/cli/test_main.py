@@ -181,7 +181,7 @@ def test_files_are_attached_under_their_names(tmp_path):
     ("arguments", "said", "code"),
     [
         (["ask", "x", "-f", "gone.txt"], "gone.txt: cannot be read: No such file", 2),
-        (["ask", "x", "-f", "."], ".: a folder", 2),
+        (["ask", "x", "-f", "."], ".: no text to read; left out: 2 not text", 2),
         (["ask", "x", "-f", "nul.bin"], "nul.bin: a binary file", 2),
         (["ask", "x", "-f", "latin.txt"], "latin.txt: not a text in UTF-8 (byte 1 is none)", 2),
         (["ask", " "], "the prompt is empty", 2),

@@ -1,0 +1,99 @@
+"""Files and folders as a person gives them: to `specchat ask`, and after an @ in a talk."""
+
+import pytest
+
+from specchat.chat.scripted import ScriptedSession, scene
+from specchat.cli.main import run
+from specchat.errors import InputError
+from specchat.host.client import Conversation
+from specchat.repl import app
+from specchat.repl.commands import Talk, run_line
+from tests.host.conftest import runtime  # noqa: F401 (a fixture)
+from tests.processes import modules_after
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder that is too long for the window of a profile."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("".join(f"def other_{n}(x):\n    return x\n\n\n" for n in range(500)))
+    (tmp_path / "src" / "gate.py").write_text("def open_gate():\n    return 'iron'\n")
+    return tmp_path
+
+
+@pytest.fixture
+def talk(folder, runtime):  # noqa: F811 (the fixture above)
+    return Talk(Conversation())
+
+
+def asked(*arguments):
+    session = ScriptedSession([scene(["iron"])])
+    code = run(["ask", *arguments], lambda _profile: session)
+    return code, session.requests[-1] if session.requests else None
+
+
+def test_a_folder_goes_with_a_question_and_its_sources_follow_the_answer(folder, capsys):
+    code, request = asked("What is the gate made of?", "-f", "src/")
+
+    assert 0 == code
+    assert ["src/gate.py lines 1-2"] == [file.name for file in request.files]
+    printed = capsys.readouterr()
+    assert "iron\n" == printed.out
+    first, *_, last = printed.err.splitlines()
+    assert "1 passage of 1 file attached, out of 2 files" == first
+    assert "sources: src/gate.py:1-2" == last
+
+
+def test_a_glob_goes_with_a_question_that_is_piped_in(folder, monkeypatch):
+    monkeypatch.setattr("specchat.cli.ask._read_stdin", lambda: "gate?")
+
+    _, request = asked("-", "-f", "**/g*.py")
+
+    assert ("gate?", ["src/gate.py"]) == (request.text, [file.name for file in request.files])
+
+
+@pytest.mark.parametrize("name", ["*.rs", "gone", "@repo"])
+def test_a_name_that_leads_nowhere_asks_nothing(folder, capsys, name):
+    assert (2, None) == asked("why?", "-f", name)
+    assert 1 == len(capsys.readouterr().err.splitlines())
+
+
+def test_what_is_mentioned_goes_along(talk):
+    request = run_line(talk, "what is the gate in @src/ made of?").ask
+
+    assert ["src/gate.py lines 1-2"] == [file.name for file in request.files]
+    assert ("src/gate.py:1-2",) == talk.sources
+    assert "out of 2 files" in talk.notice
+
+
+def test_sources_belong_to_one_question(talk):
+    run_line(talk, "what is the gate in @src/ made of?")
+
+    assert () == run_line(talk, "and mail@example.org?").ask.files
+    assert ("", ()) == (talk.notice, talk.sources)
+
+
+def test_a_folder_waits_for_the_next_question(talk):
+    run_line(talk, "/file src/")
+    with pytest.raises(InputError):
+        run_line(talk, "/file gone/")
+
+    assert 1 == len(run_line(talk, "which gate?").ask.files)
+    assert () == run_line(talk, "which gate?").ask.files
+
+
+def test_the_line_mode_tells_what_went_along_and_where_it_is_from(talk, capsys):
+    app.do(talk, "which gate is in @src/?")
+
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("1 passage of 1 file")
+    assert "sources: src/gate.py:1-2" == told[-1]
+
+
+def test_looking_into_files_needs_no_torch(folder):
+    code = "from specchat.chat.retrieve import *; gather(['src'], 'gate', Room.of_window(99))"
+
+    assert not {"torch", "transformers", "textual"} & modules_after(code)
+    assert not {"bm25s", "numpy"} & modules_after("import specchat.chat.retrieve")

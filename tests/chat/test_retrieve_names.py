@@ -1,0 +1,198 @@
+"""What a name means, which files of a folder count, and how every mistake is told."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from specchat.chat.ignore import MAX_FILE_BYTES, is_like, list_folder, repository_of
+from specchat.chat.names import mentioned, resolve
+from specchat.chat.retrieve import Room, gather
+from specchat.errors import InputError
+
+WIDE = Room.of_window(8192)
+
+
+def write(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"this is {name}\n")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder that is no repository."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "a.py", "src/b.py", "src/deep/c.py", "src/deep/d.md", ".hidden", ".cache/e.py", "node_modules/f.js")
+    return tmp_path
+
+
+@pytest.fixture
+def repository(folder):
+    """The same, under git, with rules at two levels."""
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    (folder / ".gitignore").write_text("*.log\n!kept.log\nnode_modules/\nmade/\n.cache\n")
+    (folder / "src" / ".gitignore").write_text("*.md\n")
+    write(folder, "x.log", "kept.log", "src/y.log", "made/z.py")
+    return folder
+
+
+def listed(*names):
+    named, listing = resolve(names)
+    return [file.name for file in named] + [str(path) for path in listing.files]
+
+
+def test_outside_of_git_everything_counts_that_is_neither_hidden_nor_made(folder):
+    assert ["a.py", "src/b.py", "src/deep/c.py", "src/deep/d.md"] == listed(".")
+
+
+def test_git_says_what_counts_at_every_level(repository):
+    assert [".gitignore", ".hidden", "a.py", "kept.log", "src/.gitignore", "src/b.py", "src/deep/c.py"] == listed(".")
+    assert ["src/.gitignore", "src/b.py", "src/deep/c.py"] == listed("src/")
+
+
+def test_an_ignored_folder_that_was_named_counts(repository):
+    assert ["made/z.py"] == listed("made/")
+
+
+def test_without_git_hidden_files_are_left_out(repository, monkeypatch):
+    monkeypatch.setenv("PATH", str(repository / "nothing"))
+
+    assert ["a.py", "kept.log"] == [name for name in listed(".") if name in {"a.py", "kept.log", ".hidden"}]
+
+
+def test_a_folder_cannot_start_programs(repository):
+    program = repository / "program"
+    program.write_text("#!/bin/sh\ntouch started\n")
+    program.chmod(0o755)
+    subprocess.run(["git", "config", "core.fsmonitor", str(program)], cwd=repository, check=True)
+
+    assert "a.py" in listed(".")
+    assert not (repository / "started").exists()
+
+
+def test_a_hook_of_another_repository_does_not_confuse(repository, monkeypatch):
+    monkeypatch.setenv("GIT_DIR", str(repository / "elsewhere"))
+
+    assert "kept.log" in listed(".")
+    assert "x.log" not in listed(".")
+
+
+def test_the_repository_is_found_from_below(repository, monkeypatch):
+    monkeypatch.chdir(repository / "src" / "deep")
+
+    assert "../../a.py" in listed("@repo")
+    assert repository == repository_of(repository / "src")
+
+
+def test_files_folders_and_globs_are_counted_once(folder):
+    assert ["src/b.py", "src/deep/c.py", "src/deep/d.md"] == listed("src/b.py", "src", "src/**/*.py")
+
+
+@pytest.mark.parametrize(
+    ("glob", "files"),
+    [
+        ("*.py", ["a.py"]),
+        ("src/*.py", ["src/b.py"]),
+        ("src/**/*.py", ["src/b.py", "src/deep/c.py"]),
+        ("**/*.md", ["src/deep/d.md"]),
+        ("src/**", ["src/b.py", "src/deep/c.py", "src/deep/d.md"]),
+        ("[a-b].??", ["a.py"]),
+        ("src/[!x].py", ["src/b.py"]),
+    ],
+)
+def test_a_glob_means_files(folder, glob, files):
+    assert files == listed(glob)
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_that_file(folder):
+    write(folder, "[id].py")
+
+    assert ["[id].py"] == listed("[id].py")
+
+
+@pytest.mark.parametrize("pattern", ["[z-a]", "[", "[]", "[^", "***", "\\"])
+def test_an_odd_glob_matches_nothing_and_harms_nobody(pattern):
+    assert not is_like(["a", "b"], [pattern])
+
+
+def test_links_are_not_followed_and_loops_end(folder):
+    (folder / "src" / "loop").symlink_to(folder)
+    (folder / "src" / "away").symlink_to("/etc/hostname")
+
+    listing = list_folder(folder / "src")
+
+    assert (3, 1) == (len(listing.files), listing.links)
+
+
+def test_what_is_left_out_is_counted(folder):
+    (folder / "src" / "image.png").write_bytes(b"\x89PNG\0")
+    (folder / "src" / "latin.txt").write_bytes(b"F\xfcchse")
+    (folder / "src" / "data.json").write_bytes(b"1" * (MAX_FILE_BYTES + 1))
+    (folder / "src" / "link").symlink_to("b.py")
+    (folder / "src" / "empty.py").touch()
+
+    notice = gather(["src"], "why?", WIDE).notice
+
+    assert "3 files attached; left out: 2 not text, 1 over 1 MiB, 1 link" == notice
+
+
+def test_a_name_cannot_talk_to_the_terminal(folder):
+    for name in (b"src/\x1b[2J.py", b"src/F\xfcchse.py"):
+        Path(os.fsdecode(name)).write_text("x = 1\n")
+
+    named = [file.name for file in gather(["src"], "why?", WIDE).files]
+    assert {"src/?[2J.py", "src/F?chse.py"} < set(named)
+    assert [file.name.encode() for file in gather(["src/F\udcfcchse.py"], "why?", WIDE).files] == [b"src/F?chse.py"]
+
+
+def test_what_is_deleted_meanwhile_is_no_trouble(repository):
+    subprocess.run(["git", "add", "a.py"], cwd=repository, check=True)
+    (repository / "a.py").unlink()
+
+    assert "a.py" not in listed(".")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_cannot_be_read_is_named(folder):
+    (folder / "src" / "b.py").chmod(0)
+    (folder / "src" / "deep").chmod(0)
+
+    assert "cannot be read: src/deep, src/b.py" in gather(["."], "why?", WIDE).notice
+    with pytest.raises(InputError, match="src/deep: cannot be read: Permission denied"):
+        resolve(["src/deep"])
+    (folder / "src" / "deep").chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gone.py", "gone.py: cannot be read: No such file"),
+        ("gone/", "gone: cannot be read: No such file"),
+        ("*.rs", r"\*\.rs: no file matches"),
+        ("gone/*.rs", r"gone/\*\.rs: no file matches"),
+        ("empty", "empty: a folder without files that count"),
+        ("pictures", "pictures: no text to read; left out: 1 not text"),
+        ("@repo", "@repo: no repository here"),
+        ("x" * 300, "cannot be read: File name too long"),
+        ("~nobody-of-this-name/x", "cannot be read: No such file"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_one_line(folder, name, said):
+    (folder / "empty").mkdir()
+    (folder / "pictures").mkdir()
+    (folder / "pictures" / "p.png").write_bytes(b"\0")
+
+    with pytest.raises(InputError, match=said) as caught:
+        gather(["a.py", name], "why?", WIDE)
+    assert "\n" not in str(caught.value)
+    assert 2 == caught.value.exit_code
+
+
+def test_only_what_is_there_is_mentioned(folder):
+    named = "why @a.py, @src/? and @*.py @repo!\n@src/deep/c.py."
+    text = f"(@src/b.py) me@a.py @home @nobody @*.rs @. @{'x' * 300} @[z-a] @~nobody-of-this-name @\0 @"
+
+    assert ["a.py", "src/", "*.py", "@repo", "src/deep/c.py"] == mentioned(f"{named} {text}")
