@@ -1,95 +1,53 @@
-"""From an answer to a new text: unwrap it, distrust it, compare it. Knows no model and no file."""
+"""What differs, in the form that `patch` and `git apply` take. Knows no model and no file."""
 
 from __future__ import annotations
 
-import json
-import re
-import tomllib
-from collections.abc import Callable, Mapping
-from difflib import unified_diff
-from pathlib import PurePath
+from collections.abc import Iterator, Sequence
 
+from specchat.edit.hunks import CONTEXT_LINES, Hunk, changes, grouped, split_lines
 from specchat.edit.source import Source
-from specchat.errors import BrokenEditError, NoChangeError, NoUsableEditError
 
-FENCE = re.compile(r"\A\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<inside>.*?)\n?(?P=fence)[ \t]*\s*\Z", re.DOTALL)
-REFUSAL = re.compile(r"\A\s*(I'm sorry|I am sorry|Sorry,|I cannot|I can't|As an AI)", re.IGNORECASE)
-# "# … rest of the code", "// ... existing code ...", "<!-- remaining unchanged -->": a file that is not whole
-OMISSION = re.compile(
-    r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…|\[|\()?\s*(the )?"
-    r"(rest of|remaining|remainder of|existing|previous|other|same as|unchanged)\b.*"
-    r"(code|file|function|method|class|implementation|unchanged|before|above|remains|stays|same)\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-ELLIPSIS = re.compile(r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…)\s*(\*/|-->)?\s*$", re.MULTILINE)
-
-
-def new_text(source: Source, answer: str) -> str:
-    """The whole new text that an answer holds; an EditError when it holds none."""
-    text = unfenced(answer)
-    if not text.strip() or (REFUSAL.match(text) and not REFUSAL.match(source.text)):
-        raise NoUsableEditError(f"{source.name}: the model gave no new text: {_first_line(answer)}")
-    for pattern in (OMISSION, ELLIPSIS):
-        for found in pattern.finditer(text):
-            if found.group().strip() not in source.text:
-                raise NoUsableEditError(f"{source.name}: the model left something out: {found.group().strip()}")
-    text = _as_deep_as(source.indent, text)
-    if source.encode(text) == source.encode(source.text):
-        raise NoChangeError(f"{source.name}: the model sees nothing to change")
-    check_syntax(source, text)
-    return text
-
-
-def unfenced(answer: str) -> str:
-    """The inside of one fence around everything; otherwise the answer as it is.
-
-    "```python\\nx = 1\\n```" becomes "x = 1".
-    """
-    found = FENCE.match(answer)
-    return found["inside"] if found else answer
-
-
-def check_syntax(source: Source, text: str) -> None:
-    """BrokenEditError when the old text parses and the new one does not; languages that we cannot parse pass."""
-    parse = PARSERS.get(PurePath(source.name).suffix)
-    if parse and _fault(parse, source.text) is None and (fault := _fault(parse, text)):
-        raise BrokenEditError(f"{source.name}: the new text does not parse: {fault}")
+NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
 def diff(source: Source, text: str) -> str:
     """A unified diff that `patch -p1` and `git apply` take."""
     name = source.name.lstrip("/")
-    old, new = (_lines(each.decode("utf-8-sig")) for each in (source.raw, source.encode(text)))
-    lines = unified_diff(old, new, f"a/{name}", f"b/{name}")
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    codec = source.codec.removesuffix("-sig")
+    old, new = (split_lines(each.decode(codec)) for each in (source.raw, source.encode(text)))
+    hunks = grouped(changes(old, new))
+    if not hunks:
+        return ""
+    shown = "".join(line for each in numbered(old, hunks) for line in each)
+    return f"--- a/{name}\n+++ b/{name}\n{shown}"
 
 
-def _lines(text: str) -> list[str]:
-    """Lines as git sees them; `splitlines` would also cut at form feeds and other separators."""
-    return re.findall(r"[^\n]*\n|[^\n]+", text)
+def numbered(old: Sequence[str], hunks: Sequence[Hunk]) -> Iterator[list[str]]:
+    """Each hunk as the lines of a diff, its `@@` line first."""
+    grown = 0
+    for hunk in hunks:
+        shown = hunk_lines(old, hunk)
+        first = max(0, hunk.first - CONTEXT_LINES)
+        removed, added = (sum(line[0] in signs for line in shown) for signs in (" -", " +"))
+        yield [f"@@ -{_range(first, removed)} +{_range(first + grown, added)} @@\n", *map(_ended, shown)]
+        grown += added - removed
 
 
-def _as_deep_as(indent: str, text: str) -> str:
-    """A selection that began indented stays so, also when the model moved it to the margin."""
-    if not indent or text[:1].isspace():
-        return text
-    return "\n".join(indent + line if line.strip() else line for line in text.split("\n"))
+def hunk_lines(old: Sequence[str], hunk: Hunk) -> list[str]:
+    """The lines of a hunk with a few around it: " " stays, "-" goes, "+" comes."""
+    shown = [f" {line}" for line in old[max(0, hunk.first - CONTEXT_LINES) : hunk.first]]
+    done = hunk.first
+    for change in hunk.changes:
+        shown += [f" {line}" for line in old[done : change.first]]
+        shown += [*(f"-{line}" for line in change.old), *(f"+{line}" for line in change.new)]
+        done = change.end
+    return shown + [f" {line}" for line in old[done : done + CONTEXT_LINES]]
 
 
-def _first_line(answer: str) -> str:
-    return (answer.strip().splitlines() or ["(nothing)"])[0][:80]
+def _range(first: int, count: int) -> str:
+    """An empty range is named by the line before it."""
+    return f"{first + 1 if count else first},{count}"
 
 
-def _python(text: str) -> None:
-    compile(text, "new text", "exec", dont_inherit=True)
-
-
-PARSERS: Mapping[str, Callable[[str], object]] = {".py": _python, ".json": json.loads, ".toml": tomllib.loads}
-
-
-def _fault(parse: Callable[[str], object], text: str) -> str | None:
-    try:
-        parse(text)
-    except (ValueError, SyntaxError, RecursionError) as error:
-        return str(error)
-    return None
+def _ended(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}{NO_NEWLINE}"

@@ -1,81 +1,134 @@
-"""One edit from instruction to new text: what is asked of the model, and what its answer must be.
+"""From an instruction to a new text: what is asked of the model, what its answer must be, and what it is told when not.
 
-The whole text is written anew; it is copied from the attachment at lookup speed.
+Each file or part is one turn, written anew as a whole; it is copied from the attachment at lookup speed. A text that
+cannot be taken goes back with the reason, at most twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Event as Flag
-from typing import Protocol
 
-from specchat.chat.events import Event, Failed, Finished, Routed, Text
 from specchat.chat.request import Attachment, Request
-from specchat.edit.patch import new_text
+from specchat.edit.check import check_syntax
+from specchat.edit.plan import Plan, make_plan, part, plan_of_parts, with_part
+from specchat.edit.scope import Region, named_regions
+from specchat.edit.scratch import FailedCheckError
 from specchat.edit.source import Source
-from specchat.errors import CancelledError, ContextError, NoUsableEditError, failure
+from specchat.edit.turn import BYTES_PER_TOKEN, Talk, ask
+from specchat.edit.vet import REPEATABLE, Flags, RejectedError, flags, new_text
+from specchat.errors import BrokenEditError, ContextError, NoChangeError
 
 SPARE_TOKENS = 512
-BYTES_PER_TOKEN = 2  # few tokenizers need more tokens for a text than one for two bytes
+REPAIRS = 2
 
 
-class Conversation(Protocol):
-    """Whoever answers."""
+def nothing_more(_text: str) -> None:
+    """The check of who has none."""
 
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
-        """The events of one answer."""
-        ...
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done to which text. `check` raises BrokenEditError for a text that parses and is still wrong."""
+
+    source: Source
+    instruction: str
+    window: int
+    lines: Region | None = None
+    check: Callable[[str], None] = nothing_more
 
 
 @dataclass(frozen=True)
 class Edited:
-    """A new text, and how it came to be."""
+    """A new text, how it was planned, and what a person should look at."""
 
     text: str
-    routed: Routed | None
-    finished: Finished
+    plan: Plan
+    flags: Flags
 
 
-def edit(
-    source: Source, instruction: str, conversation: Conversation, cancelled: Flag, hear: Callable[[Event], None]
-) -> Edited:
-    """Ask for a new text and look at it closely; an EditError says why there is none."""
-    request = Request(
-        instruction,
-        files=(Attachment(source.name, source.text),),
-        max_tokens=len(source.text.encode()) // BYTES_PER_TOKEN + SPARE_TOKENS,
-        task="edit",
+def edit(job: Job, talk: Talk) -> Edited:
+    """Ask for a new text and look at it closely; an EditError says why there is none.
+
+    A file that turns out too long when the model has read it is tried again in parts, if the instruction names some.
+    """
+    plan = make_plan(job.source, job.instruction, job.window, job.lines)
+    try:
+        return _edited(job, plan, talk)
+    except ContextError:
+        regions = named_regions(job.source, job.instruction)
+        if plan.regions or not regions:
+            raise
+    return _edited(job, plan_of_parts(job.source, job.instruction, job.window, regions), talk)
+
+
+def rewrite_part(job: Job, region: Region, wish: str, talk: Talk) -> str:
+    """Other lines for a place in the old text, as somebody wishes them; nothing is checked but that they are lines."""
+    place = part(job.source, region)
+    request = _request(place, f"{job.instruction}\n\n{wish}")
+    talk.begin()
+    return new_text(place, ask(place.name, request, job.window, talk))
+
+
+def _edited(job: Job, plan: Plan, talk: Talk) -> Edited:
+    text = job.source.text
+    if not plan.regions:
+        text = _written(job, job.source, lambda new: new, talk)
+    for region in sorted(plan.regions, key=lambda each: each.first, reverse=True):
+        text = _written_part(job, text, region, talk)
+    if text == job.source.text:
+        raise NoChangeError(f"{job.source.name}: the model sees nothing to change")
+    return Edited(text, plan, flags(job.source, text))
+
+
+def _written_part(job: Job, text: str, region: Region, talk: Talk) -> str:
+    """The whole text with one more part written anew; lines above it stay where they are."""
+    try:
+        place = part(job.source, region)
+        return with_part(text, region, _written(job, place, lambda new: with_part(text, region, new), talk))
+    except NoChangeError:
+        return text
+
+
+def _written(job: Job, place: Source, whole: Callable[[str], str], talk: Talk) -> str:
+    """A new text for this place that makes a whole text which passes; one that does not goes back to the model."""
+    request, wrong = _request(place, job.instruction), None
+    talk.begin()
+    for repairs_left in reversed(range(REPAIRS + 1)):
+        try:
+            answer = ask(place.name, request, job.window, talk)
+        except ContextError as error:
+            raise wrong or error from None
+        try:
+            text = new_text(place, answer)
+            talk.candidate = whole(text)
+            check_syntax(job.source, talk.candidate)
+            job.check(talk.candidate)
+        except (RejectedError, BrokenEditError) as error:
+            if not repairs_left or not _may_be_repeated(error):
+                raise
+            request, wrong = _repair(place, job.instruction, error), error
+        else:
+            return text
+    raise AssertionError("the last try returns or raises")
+
+
+def _request(place: Source, instruction: str) -> Request:
+    return Request(
+        instruction, files=(Attachment(place.name, place.text),), max_tokens=_most_tokens(place), task="edit"
     )
-    said, routed, finished = [], None, None
-    for event in conversation.ask(request, cancelled):
-        hear(event)
-        match event:
-            case Text(text=text):
-                said.append(text)
-            case Routed():
-                routed = event
-            case Finished():
-                finished = event
-            case Failed(message=message, exit_code=code):
-                raise failure(message, code)
-            case _:
-                pass
-    if finished is None:
-        raise NoUsableEditError(f"{source.name}: the answer did not end")
-    _check_end(source, request, finished)
-    return Edited(new_text(source, "".join(said)), routed, finished)
 
 
-def _check_end(source: Source, request: Request, finished: Finished) -> None:
-    """Only an answer that came to its own end can be a whole file."""
-    tokens = finished.totals.tokens
-    if finished.reason == "cancelled":
-        raise CancelledError("stopped; nothing is written")
-    if finished.reason == "length" and tokens < (request.max_tokens or 0):
-        raise ContextError(
-            f"{source.name}: the answer did not fit; the file takes {finished.totals.prompt_tokens} tokens and as many "
-            f"again to write; raise limits.context or limits.answer, or edit a part of it"
-        )
-    if finished.reason == "length":
-        raise NoUsableEditError(f"{source.name}: the model did not come to an end within {tokens} tokens")
+def _repair(place: Source, instruction: str, error: Exception) -> Request:
+    """The same again, with what was wrong; the file and the last answer stand in the conversation already."""
+    why = error.diagnostics if isinstance(error, FailedCheckError) else str(error)
+    text = f"{instruction}\n\nYour last answer cannot be taken: {why}\nWrite the whole text again and nothing else."
+    return Request(text, max_tokens=_most_tokens(place), task="edit")
+
+
+def _most_tokens(place: Source) -> int:
+    return len(place.text.encode()) // BYTES_PER_TOKEN + SPARE_TOKENS
+
+
+def _may_be_repeated(error: Exception) -> bool:
+    return not isinstance(error, RejectedError) or error.verdict in REPEATABLE

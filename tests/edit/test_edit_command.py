@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import stat
 import subprocess
 import sys
 from functools import partial
 
-import click
 import pytest
 
-from specchat.edit import apply
-from specchat.edit.source import read_source
-from specchat.errors import FileChangedError
 from specchat.host.client import connect
 from tests.front import command
 from tests.host.conftest import FAKE_HOST
@@ -50,7 +45,7 @@ def test_yes_applies_and_keeps_mode_and_newlines(edit, file):
 
     assert (0, b"", b"new = 1\r\nprint(new)\r\n") == (ran.code, ran.out, file.read_bytes())
     assert 0o640 == stat.S_IMODE(file.stat().st_mode)
-    assert ran.err.startswith("applied · ")
+    assert ran.err.startswith("applied 1/1 hunks · 2 tokens · ")
     assert [file] == list(file.parent.iterdir())
 
 
@@ -63,11 +58,11 @@ def test_a_link_stays_a_link(edit, file):
     assert b"new = 1\r\nprint(new)\r\n" == file.read_bytes()
 
 
-@pytest.mark.parametrize(("answer", "code", "first"), [(True, 0, b"new"), (False, 8, b"old")])
-def test_on_a_terminal_the_person_decides(edit, file, monkeypatch, answer, code, first):
-    monkeypatch.setattr(click, "confirm", lambda *_question, **_options: answer)
-
-    ran = edit(str(file), "replace old new", on_terminal=True)
+@pytest.mark.parametrize(
+    ("keys", "code", "first"), [(b"y\n", 0, b"new"), (b"n\n", 8, b"old"), (b"q\n", 8, b"old"), (b"", 8, b"old")]
+)
+def test_on_a_terminal_the_person_decides(edit, file, keys, code, first):
+    ran = edit(str(file), "replace old new", on_terminal=True, stdin=keys)
 
     assert code == ran.code
     assert b"+new = 1" in ran.out
@@ -87,6 +82,22 @@ def test_every_failure_has_its_exit_code_and_one_line(edit, file, instruction, c
     assert 1 == ran.err.count("\n")
 
 
+def test_parts_of_a_long_file_are_asked_for_one_by_one(edit, tmp_path):
+    file, filler = tmp_path / "long.py", "".join(f"value_{number} = 'old_one'\n" for number in range(1500))
+    file.write_text(f"def old_one():\n    pass\n\n\n{filler}\n\ndef new_two():\n    old_one()\n")
+
+    assert 0 == edit(str(file), "replace old_one new_two", "-y").code
+
+    assert f"def new_two():\n    pass\n\n\n{filler}\n\ndef new_two():\n    new_two()\n" == file.read_text()
+
+
+def test_the_diff_of_a_text_in_latin_1_has_its_bytes(edit, tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"\xe4 old\n")
+
+    assert edit(str(file), "replace old new").out.endswith(b"-\xe4 old\n+\xe4 new\n")
+
+
 def test_a_missing_file_or_instruction_is_a_usage_error(edit, tmp_path, file):
     assert 2 == edit(str(tmp_path / "missing"), "replace a b").code
     assert 2 == edit(str(file)).code
@@ -94,29 +105,6 @@ def test_a_missing_file_or_instruction_is_a_usage_error(edit, tmp_path, file):
 
 def test_no_change_can_be_allowed(edit, file):
     assert 0 == edit(str(file), "replace absent x", "--allow-empty").code
-
-
-def test_a_file_that_changed_meanwhile_is_left_alone(file):
-    source = read_source(file)
-    file.write_text("somebody else")
-
-    with pytest.raises(FileChangedError):
-        apply.write(source, file, b"mine")
-
-    assert "somebody else" == file.read_text()
-
-
-def test_a_full_disk_leaves_the_old_file_and_no_other(file, monkeypatch):
-    def full(_descriptor):
-        raise OSError(28, "No space left on device")
-
-    source, before = read_source(file), file.read_bytes()
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        apply.write(source, file, b"mine")
-
-    assert before == file.read_bytes()
-    assert [file] == list(file.parent.iterdir())
 
 
 def test_a_filter_prints_the_new_text_and_nothing_else(edit):

@@ -1,0 +1,62 @@
+"""How the commands that edit reach a model: which conversation, how large it may grow, and an ear for Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from specchat.cli.edit_progress import Progress
+from specchat.cli.hosted import open_hosted, wish
+from specchat.cli.options import chosen_profile
+from specchat.edit.task import Job
+from specchat.edit.turn import Conversation, Talk
+from specchat.errors import CancelledError
+from specchat.host.client import Conversation as HostedConversation
+from specchat.repl.stopping import stoppable
+
+Result = TypeVar("Result")
+
+
+def opened(options: dict[str, Any]) -> AbstractContextManager[Conversation]:
+    """A conversation for one file: with the host, or with what stands in for it in tests."""
+    context = click.get_current_context()
+    if context.obj is not None:
+        return context.obj(chosen_profile(options))
+    return open_hosted(wish(_for_edits(options), kind="edit"))
+
+
+def talk_with(conversation: Conversation) -> Talk:
+    """The host can begin anew; what stands in for it in tests goes on."""
+    if not isinstance(conversation, HostedConversation):
+        return Talk(conversation)
+    return Talk(conversation, anew=lambda: conversation.switch(conversation.fresh()))
+
+
+def window(options: dict[str, Any]) -> int:
+    """How many tokens a conversation may have, as far as the profile knows; the model's own window may be less."""
+    return chosen_profile(_for_edits(options)).limits.context
+
+
+def _for_edits(options: dict[str, Any]) -> dict[str, Any]:
+    """The profile `edit`, unless another one was asked for."""
+    is_default = click.get_current_context().get_parameter_source("profile") == ParameterSource.DEFAULT
+    return {**options, "profile": "edit"} if is_default else options
+
+
+def asked(job: Job, talk: Talk, ask: Callable[[], Result]) -> Result:
+    """What comes of asking the model, with a line of progress and an ear for Ctrl-C."""
+    progress = Progress(job.source.text)
+    talk.hear = progress.hear
+    with stoppable() as stopped:
+        talk.cancelled = stopped
+        try:
+            return ask()
+        except CancelledError as cancelled:
+            cancelled.exit_code = stopped.exit_code
+            raise
+        finally:
+            progress.erase()

@@ -1,0 +1,211 @@
+"""One run of `specchat edit` over some files: asked one after the other, written in the end, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specchat.chat.summary import summary_line
+from specchat.cli.edit_asking import asked, opened, talk_with, window
+from specchat.cli.edit_review import review
+from specchat.edit.apply import Replacement, check_writable
+from specchat.edit.check import check_syntax
+from specchat.edit.commit import check_repository, commit, has_other_changes
+from specchat.edit.hunks import hunks_between
+from specchat.edit.kept import keep_candidate, kept_edits
+from specchat.edit.patch import diff
+from specchat.edit.plan import parse_lines
+from specchat.edit.report import failure_report, file_report
+from specchat.edit.scope import Region
+from specchat.edit.scratch import run_checks, split_command
+from specchat.edit.source import Source, read_source
+from specchat.edit.task import Edited, Job, edit, rewrite_part
+from specchat.edit.turn import Talk, sum_of
+from specchat.edit.undo import apply
+from specchat.edit.vet import RejectedError
+from specchat.errors import BrokenEditError, NoChangeError, NotTakenError, SpecchatError, UsageError
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What of an edit is to be written, and how many of its hunks that are."""
+
+    source: Source
+    path: Path
+    text: str
+    hunks: int
+    offered: int
+    edited: Edited
+    talk: Talk
+
+    @property
+    def replacement(self) -> Replacement:
+        """The same as bytes."""
+        return Replacement(self.path, self.source.raw, self.source.encode(self.text))
+
+
+@dataclass
+class EditFiles:
+    """What was asked, how, and what is taken so far."""
+
+    instruction: str
+    options: dict[str, Any]
+    taken: list[Taken] = field(default_factory=list)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a person decides."""
+        options = self.options
+        without = options["yes"] or options["is_diff"] or options["is_json"]
+        return not without and sys.stdout.isatty() and sys.stdin.isatty()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether files may be written in the end."""
+        return self.is_asking or (self.options["yes"] and not self.options["is_diff"])
+
+    def run(self, paths: Sequence[Path]) -> int:
+        """Edit one after the other, then write."""
+        unchanged: dict[str, NoChangeError] = {}
+        for path, source in zip(paths, self._prepared(paths), strict=True):
+            try:
+                self._edit(path, source)
+            except NoChangeError as nothing:
+                unchanged[source.name] = nothing
+            except SpecchatError as error:
+                self._report(is_written=False)
+                self._print_json(failure_report(source.name, error))
+                raise
+        for name, nothing in unchanged.items():
+            self._print_json(failure_report(name, nothing))
+        if not self.taken:
+            raise next(iter(unchanged.values()))
+        self._finish()
+        return 0
+
+    def _finish(self) -> None:
+        """Write, if that is wanted, and only then say that it was."""
+        if self.is_writing:
+            try:
+                self._write()
+            except SpecchatError as error:
+                for each in self.taken:
+                    self._print_json(failure_report(each.source.name, error))
+                raise
+        self._report(is_written=self.is_writing)
+
+    def _prepared(self, paths: Sequence[Path]) -> list[Source]:
+        """Everything that can be known before a model is asked."""
+        if self.options["lines"] and len(paths) > 1:
+            raise UsageError("-l FIRST-LAST is about one file; name one")
+        if len({path.resolve() for path in paths}) < len(paths):
+            raise UsageError("two of these names are the same file; name it once")
+        for command in self.options["checks"]:
+            split_command(command)
+        sources = [read_source(path) for path in paths]
+        if self.is_writing:
+            for path in paths:
+                check_writable(path)
+            if self.options["is_commit"]:
+                check_repository(paths)
+        return sources
+
+    def _edit(self, path: Path, source: Source) -> None:
+        """One file: ask, look, decide."""
+        target = path.resolve()
+
+        def check(text: str) -> None:
+            earlier = {each.path.resolve(): each.replacement.new for each in self.taken}
+            run_checks(self.options["checks"], target, {**earlier, target: source.encode(text)})
+
+        lines = parse_lines(self.options["lines"]) if self.options["lines"] else None
+        with opened(self.options) as conversation:
+            job = Job(source, self.instruction, window(self.options), lines, check)
+            talk = talk_with(conversation)
+            edited = _generated(job, talk)
+            if self.is_asking:
+                self.taken.append(self._reviewed(path, job, edited, talk))
+                return
+        self._offered(path, source, edited, talk)
+
+    def _reviewed(self, path: Path, job: Job, edited: Edited, talk: Talk) -> Taken:
+        def check(text: str) -> None:
+            check_syntax(job.source, text)
+            job.check(text)
+
+        def rewrite(first: int, end: int, wish: str) -> str | None:
+            return asked(job, talk, lambda: rewrite_part(job, Region(first + 1, end), wish, talk))
+
+        reviewed = review(job.source, edited, check, rewrite)
+        return Taken(job.source, path, reviewed.text, len(reviewed.taken), len(reviewed.items), edited, talk)
+
+    def _offered(self, path: Path, source: Source, edited: Edited, talk: Talk) -> None:
+        """Nobody is asked: print it, or take it all."""
+        verdict = edited.flags.verdict
+        if self.is_writing and verdict and not self.options["allow_shrink"]:
+            raise RejectedError(verdict, f"{source.name}: {edited.flags.words}; --allow-shrink takes it nevertheless")
+        if not self.is_writing and not self.options["is_json"]:
+            _print_diff(source, edited.text)
+            if edited.flags.words:
+                print(f"specchat: {source.name}: {edited.flags.words}", file=sys.stderr)
+        hunks = len(hunks_between(source.text, edited.text))
+        self.taken.append(Taken(source, path, edited.text, hunks, hunks, edited, talk))
+
+    def _report(self, *, is_written: bool) -> None:
+        """What was taken as JSON, for those who read it."""
+        checks = ["syntax", *self.options["checks"]]
+        for each in self.taken:
+            self._print_json(file_report(each.source, each.edited, each.talk, checks=checks, is_taken=is_written))
+
+    def _print_json(self, report: Mapping[str, Any]) -> None:
+        if self.options["is_json"]:
+            print(json.dumps(report, ensure_ascii=False), flush=True)
+
+    def _write(self) -> None:
+        written = [each for each in self.taken if each.text != each.source.text]
+        if not written:
+            raise NotTakenError("no hunk was taken; nothing is written")
+        paths = [each.path for each in written]
+        mixed = [path for path in paths if self.options["is_commit"] and has_other_changes(path)]
+        try:
+            kept = apply(kept_edits(), self.instruction, [each.replacement for each in written])
+        except OSError as error:
+            raise SpecchatError(f"{error.filename or paths[0]}: cannot be written: {error.strerror}") from error
+        for path in mixed:
+            print(f"specchat: {path}: had changes before, which are committed with the edit", file=sys.stderr)
+        hunks, offered = (sum(counts) for counts in zip(*((each.hunks, each.offered) for each in written), strict=True))
+        parts = [f"applied {hunks}/{offered} hunks", self._summary(), f"undo: specchat undo {kept.number}"]
+        if self.options["is_commit"]:
+            parts.append(f"commit {commit(paths, self.instruction)}")
+        print(" · ".join(part for part in parts if part), file=sys.stderr)
+
+    def _summary(self) -> str:
+        """What all turns together cost."""
+        routed = self.taken[-1].talk.routed
+        totals = sum_of([finished for each in self.taken for finished in each.talk.finished])
+        return summary_line(routed, totals) if routed else ""
+
+
+def _generated(job: Job, talk: Talk) -> Edited:
+    """The new text. One that is no good is kept where a person can look at it."""
+    try:
+        return asked(job, talk, lambda: edit(job, talk))
+    except BrokenEditError as broken:
+        if talk.candidate:
+            where = keep_candidate(job.source.name, job.source.encode(talk.candidate))
+            broken.args = (f"{broken}; it is kept in {where}",)
+        raise
+
+
+def _print_diff(source: Source, text: str) -> None:
+    """The bytes that `git apply` needs; on a terminal the letters that a person reads."""
+    patch = diff(source, text)
+    if sys.stdout.isatty():
+        sys.stdout.write(patch)
+    else:
+        sys.stdout.buffer.write(patch.encode(source.codec.removesuffix("-sig")))
+    sys.stdout.flush()

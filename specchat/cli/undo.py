@@ -1,0 +1,60 @@
+"""`specchat undo`: takes an edit back, without git. An undo is an edit too, and can be taken back by its number."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from specchat.edit.apply import Replacement
+from specchat.edit.kept import KeptEdit, kept_edits
+from specchat.edit.patch import diff
+from specchat.edit.source import make_source
+from specchat.edit.undo import chosen_edit, undo_edit, undoing
+from specchat.errors import SpecchatError
+
+
+@click.command()
+@click.argument("which", default="", metavar="[N|FILE]")
+@click.option("--list", "is_list", is_flag=True, help="Show the edits that are kept, the newest last.")
+@click.option("--diff", "is_diff", is_flag=True, help="Print what would change and write nothing.")
+@click.option("--force", is_flag=True, help="Also when a file was changed since; what it holds now is kept.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+def undo(which: str, *, is_list: bool, is_diff: bool, force: bool, is_json: bool) -> int:
+    """Take back the last edit, the edit N, or the last edit of FILE."""
+    kept = kept_edits()
+    if is_list:
+        _print_list(kept.edits(), is_json=is_json)
+        return 0
+    edit = chosen_edit(kept, which)
+    if is_diff:
+        _print_diff(undoing(kept, edit, is_forced=force))
+        return 0
+    try:
+        done = undo_edit(kept, edit, is_forced=force)
+    except OSError as error:
+        raise SpecchatError(f"{error.filename or edit.files[0].path}: cannot be written: {error.strerror}") from error
+    if is_json:
+        print(json.dumps(asdict(done), ensure_ascii=False))
+    names = ", ".join(file.path for file in done.files)
+    print(f"took back edit {edit.number} of {names} · redo: specchat undo {done.number}", file=sys.stderr)
+    return 0
+
+
+def _print_list(edits: Sequence[KeptEdit], *, is_json: bool) -> None:
+    for edit in edits:
+        if is_json:
+            print(json.dumps(asdict(edit), ensure_ascii=False))
+            continue
+        names = ", ".join(file.path for file in edit.files)
+        print(f"{edit.number:4} {edit.when} {'undone ' if edit.is_undone else ''}{names} · {edit.instruction}")
+
+
+def _print_diff(replacements: Sequence[Replacement]) -> None:
+    for each in replacements:
+        source = make_source(each.old, str(each.path))
+        new = make_source(each.new, str(each.path)).text
+        sys.stdout.write(diff(source, new))

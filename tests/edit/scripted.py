@@ -1,0 +1,41 @@
+"""The command with a model that says what a test wants it to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+import tests.front
+from specchat.chat.events import Event
+from specchat.chat.scripted import ScriptedSession, scene
+from specchat.cli.main import run
+from tests.front import Ran, command
+
+
+@dataclass
+class Said:
+    """What became of the command, and what the model was asked."""
+
+    ran: Ran
+    session: ScriptedSession
+
+    @property
+    def asked(self) -> list[str]:
+        return [request.text for request in self.session.requests]
+
+
+def answers(*texts: str, reason: str = "stop") -> list[list[Event]]:
+    """One scene for each text, in two words."""
+    return [scene([text[:5], text[5:]], reason) for text in texts]
+
+
+def say(
+    patch: pytest.MonkeyPatch, script: list[list[Event]], *arguments: str, stdin: bytes = b"", on_terminal: bool = False
+) -> Said:
+    """`specchat edit` with these arguments; the model plays the script, a scene for each question."""
+    session = ScriptedSession(script)
+    with patch.context() as inner:
+        inner.setattr(tests.front, "run", partial(run, obj=lambda _profile: session))
+        return Said(command(patch, "edit", *arguments, stdin=stdin, on_terminal=on_terminal), session)

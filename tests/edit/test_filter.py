@@ -1,0 +1,86 @@
+"""The filter as editors use it: a pipe that never loses a text, and Vim itself where it is installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.edit.scripted import answers, say
+from tests.host.test_spawn import ROOT
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+TEXT = b"\tx = 1\r\n\ty = 2"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ("I'm sorry, I cannot do that.", 3),
+        ("", 3),
+        ("x = 1\n# ... rest of the code ...\n", 3),
+        ("Here is the code:\n\n```python\nx = 1\n```\n", 3),
+        ("x = (\ny = 2", 4),
+        ("x = 1\ny = 2", 9),
+    ],
+)
+def test_whatever_the_model_does_a_failing_filter_echoes_and_is_silent(monkeypatch, answer, code):
+    said = say(monkeypatch, answers(*[answer] * 3), "-", "--lang", "py", "set x", stdin=b"x = 1\r\ny = 2")
+
+    assert (code, b"x = 1\r\ny = 2", "") == (said.ran.code, said.ran.out, said.ran.err)
+
+
+@pytest.mark.parametrize("fence", ["{}", "```python\n{}\n```", "```\n{}\n```\n"])
+def test_a_good_answer_comes_in_the_manner_of_the_text(monkeypatch, fence):
+    said = say(monkeypatch, answers(fence.format("x = 3\n\ty = 4")), "-", "--lang", "py", "set both", stdin=TEXT)
+
+    assert (0, b"\tx = 3\r\n\ty = 4", "") == (said.ran.code, said.ran.out, said.ran.err)
+
+
+def test_a_text_in_latin_1_stays_so(monkeypatch):
+    said = say(monkeypatch, answers("ä = ü\n"), "-", "umlauts", stdin=b"\xe4 = \xf6\n")
+
+    assert (0, b"\xe4 = \xfc\n") == (said.ran.code, said.ran.out)
+
+
+@pytest.fixture
+def program(tmp_path, runtime) -> Path:
+    """`specchat` as a program that talks to the fake host of the test."""
+    program = tmp_path / "specchat"
+    program.write_text(f"""#!{sys.executable}
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from specchat.host import spawn
+from specchat.cli.main import run
+spawn.HOST_COMMAND = ({sys.executable!r}, "-m", "tests.host.fake_host")
+sys.exit(run(sys.argv[1:]))
+""")
+    program.chmod(0o755)
+    return program
+
+
+def test_a_real_pipe_carries_the_new_text_or_the_old_one(program):
+    for instruction, code, out in [("replace a b", 0, b"b\n"), ("fail", 6, b"a\n"), ("crash", 1, b"a\n")]:
+        ran = subprocess.run([program, "edit", "-", instruction], input=b"a\n", capture_output=True, check=False)
+
+        assert (code, out, b"") == (ran.returncode, ran.stdout, ran.stderr)
+
+
+@pytest.mark.parametrize("editor", ["vim", "nvim"])
+@pytest.mark.parametrize(
+    ("instruction", "expected"), [("replace old new", "one\nnew\nthree\n"), ("fail", "one\nold\nthree\n")]
+)
+def test_an_editor_keeps_its_text(program, tmp_path, editor, instruction, expected):
+    if not shutil.which(editor):
+        pytest.skip(f"{editor} is not installed")
+    file = tmp_path / "text"
+    file.write_text("one\nold\nthree\n")
+    command = [editor, "-es", "-u", "NONE", "-i", "NONE", "-c", f"2!{program} edit - {instruction}", "-c", "wq", file]
+
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+
+    assert expected == file.read_text()
