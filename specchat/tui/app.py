@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
+from textual.dom import NoScreen
 from textual.screen import Screen
 from textual.theme import Theme
+from textual.widget import MountError
 
 from specchat.host.client import Wish
 from specchat.tui.chat import ChatScreen
@@ -30,6 +33,9 @@ DAY = Theme(
     name="specchat-day", primary="#2f5d87", accent="#2c6e49", secondary="#8a6116", warning="#8a5a00", error="#a12c2c",
     success="#2c6e49", foreground="#20242a", background="#fafaf7", surface="#f2f2ee", panel="#e4e4de", dark=False,
 )  # fmt: skip
+
+
+NOWHERE = (MountError, NoMatches, NoScreen, ScreenStackError)  # what drawing on a screen that is gone leads to
 
 
 @dataclass(frozen=True)
@@ -81,15 +87,21 @@ class SpecchatApp(App[None]):
         for command in EVERY.values():
             yield SystemCommand(f"/{command.name}", command.help, self._runner(command.name, bool(command.arguments)))
 
-    def _runner(self, name: str, has_arguments: bool) -> Callable[[], Awaitable[None]]:
-        async def run() -> None:
+    def _runner(self, name: str, has_arguments: bool) -> Callable[[], None]:
+        def run() -> None:
             if has_arguments and name not in LISTS:
                 self.chat.prompt.write(f"/{name} ")
                 self.chat.prompt.focus()
             else:
-                await self.chat.submit(f"/{name}")
+                self.chat.submit(f"/{name}")
 
         return run
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Whatever was being drawn when the screen was taken away is drawn nowhere, and nobody needs to hear of it."""
+        is_leaving = self._exit or not self.is_running
+        if not (is_leaving and isinstance(error, NOWHERE)):
+            super()._handle_exception(error)
 
     def _tell_arrived(self) -> None:
         """Called by other threads, perhaps after the end."""

@@ -21,8 +21,8 @@ from textual.widgets import OptionList, Static
 
 from specchat.repl.commands import COMMAND
 from specchat.tui import choosing
-from specchat.tui.commands import EVERY, action_of, help_text
-from specchat.tui.completing import completions
+from specchat.tui.approval import Approval
+from specchat.tui.commands import action_of, help_text
 from specchat.tui.completion_list import CompletionList
 from specchat.tui.copying import copy
 from specchat.tui.errands import Errands
@@ -38,10 +38,11 @@ from specchat.tui.sessions import SessionsScreen
 from specchat.tui.slot import Slot
 from specchat.tui.status import StatusBar
 from specchat.tui.transcript import Transcript
-from specchat.tui.turn import TurnView, code_blocks
+from specchat.tui.turn import Asked, TurnView, code_blocks
 
-LEAVE_SECONDS = 2.0
+TWICE_SECONDS = 2.0  # within which a key counts as pressed twice
 SHORT_LINES = 12
+BUSY = "an answer is being written; Esc stops it"
 HINT = "Enter sends, Ctrl+J new line, @ file, / command"
 
 
@@ -54,10 +55,10 @@ class ChatScreen(Screen[None]):
         Binding("ctrl+c", "interrupt", "stop, clear, leave", priority=True, id="interrupt"),
         Binding("f1", "toggle_help", "keys", id="help"),
         Binding("ctrl+r,f2", "open_sessions", "conversations", id="sessions"),
-        Binding("f4", "choose_variant", "who guesses", id="variant"),
-        Binding("f5", "choose_profile", "profile", id="profile"),
-        Binding("f8", "choose_theme", "colours", id="theme"),
-        Binding("ctrl+o", "choose_question", "earlier questions", id="history"),
+        Binding("f4", "choose('variant')", "who guesses", id="variant"),
+        Binding("f5", "choose('profile')", "profile", id="profile"),
+        Binding("f8", "choose('theme')", "colours", id="theme"),
+        Binding("ctrl+o", "choose('question')", "earlier questions", id="history"),
         Binding("pageup", "scroll(-1)", "scroll", show=False, priority=True),
         Binding("pagedown", "scroll(1)", "scroll", show=False, priority=True),
         Binding("ctrl+home", "show_older", "older", show=False, priority=True),
@@ -76,20 +77,21 @@ class ChatScreen(Screen[None]):
         self._remembered, self._past, self.hearing = remembered, list[str](), Hearing(self, glyphs)
         self._cancelled = Flag()
         self._waiting: list[str] = []
-        self._editing: TurnView | None = None
-        self._leaving = float("-inf")
+        self._editing: Asked | None = None
+        self._leaving = self._escaped = float("-inf")
         self._is_reminded = False
 
     def compose(self) -> ComposeResult:
         """Title, transcript, prompt, numbers."""
+        completion_list = CompletionList()
         with Horizontal(id="head"):
             yield Static("specchat", id="title", markup=False)
             yield Static("", id="about", markup=False)
         yield Transcript(self._glyphs)
         yield Static("", id="waiting", markup=False)
-        yield Slot(self._glyphs)
+        yield Slot(self._glyphs, completion_list)
         yield StatusBar(self._glyphs)
-        yield CompletionList()
+        yield completion_list
 
     def on_mount(self) -> None:
         """The first frame comes before the host is looked for."""
@@ -110,7 +112,7 @@ class ChatScreen(Screen[None]):
     @property
     def prompt(self) -> PromptBox:
         """Where questions are written."""
-        return self.query_one(PromptBox)
+        return self._slot.prompt
 
     @property
     def _slot(self) -> Slot:
@@ -137,8 +139,12 @@ class ChatScreen(Screen[None]):
         """Look into the mailbox with the next ticks."""
         self._timer.resume()
 
-    async def submit(self, text: str) -> None:
-        """A question or a command: carried out, asked, or asked later."""
+    def submit(self, text: str) -> None:
+        """A question or a command, as soon as nothing else is being drawn."""
+        self.call_later(self._submit, text)
+
+    async def _submit(self, text: str) -> None:
+        """Carry it out, ask it, or let it wait."""
         found = COMMAND.match(text.strip())
         action = action_of(found["name"], (found["argument"] or "").strip()) if found else None
         if found and found["name"] == "help":
@@ -160,13 +166,13 @@ class ChatScreen(Screen[None]):
         self._partner.say(text, self._cancelled)
         self._timer.resume()
 
-    async def _ask_again(self, turn: TurnView, text: str) -> None:
+    async def _ask_again(self, asked: Asked, text: str) -> None:
         """In the place of that question, or after all when it is no part of the conversation."""
         self._editing, self._cancelled = None, Flag()
-        if turn.position is None:
+        if asked.position is None:
             await self._ask(text, is_question=True)
             return
-        self._partner.ask_again(turn.position, text, self._cancelled)
+        self._partner.ask_again(asked.position, text, self._cancelled)
         self._timer.resume()
 
     @on(Over)
@@ -174,13 +180,13 @@ class ChatScreen(Screen[None]):
         """What waited is asked now."""
         self._errands.watch()
         if self._waiting and self.hearing.turn is None:
-            await self.submit(self._waiting.pop(0))
+            await self._submit(self._waiting.pop(0))
         self._show_waiting()
 
     @on(Broken)
     async def offer_again(self, event: Broken) -> None:
         """The engine broke: ask once more?"""
-        self._editing = event.turn
+        self._editing = event.turn.asked
         await self._slot.swap(choosing.again_picker(event.reason))
 
     @on(NoEngine)
@@ -201,45 +207,16 @@ class ChatScreen(Screen[None]):
         remember_question(self._remembered, event.text)
         self._past.append(event.text)
         self.prompt.remember(self._past)
-        await self.submit(event.text)
-
-    @on(PromptBox.Edited)
-    def complete(self) -> None:
-        """Offer what the word before the cursor may become."""
-        shown = self.query_one(CompletionList)
-        shown.offer(completions(self.prompt.before_cursor, EVERY, Path.cwd()))
-        shown.styles.margin = (0, 1, self._slot.outer_size.height + 1, 1)
-        self.prompt.is_completing = shown.display
-
-    @on(PromptBox.Steered)
-    def steer(self, event: PromptBox.Steered) -> None:
-        """Move in the list, take from it, close it."""
-        shown = self.query_one(CompletionList)
-        marked = shown.marked
-        match event.how:
-            case "up" | "down":
-                shown.move(-1 if event.how == "up" else 1)
-            case "close":
-                self._close_completions()
-            case how if marked is not None:
-                is_typed = self.prompt.before_cursor.endswith(marked.text.rstrip())
-                if not is_typed or how == "take":
-                    self.prompt.complete(marked.text, marked.length)
-                if how == "enter" and (is_typed or marked.is_whole):
-                    self._close_completions()
-                    self.prompt.action_send()
+        await self._submit(event.text)
 
     @on(OptionList.OptionSelected, "#completions")
     def take_clicked(self) -> None:
         """A click takes one."""
-        self.steer(PromptBox.Steered("take"))
+        self._slot.take(is_last=False)
         self.prompt.focus()
 
-    def _close_completions(self) -> None:
-        self.query_one(CompletionList).offer(())
-        self.prompt.is_completing = False
-
     @on(Picker.Left)
+    @on(Approval.Left)
     async def picked_nothing(self) -> None:
         """Back to the prompt."""
         self._editing = None
@@ -254,11 +231,13 @@ class ChatScreen(Screen[None]):
         self._show_waiting()
         match event.purpose, event.value:
             case ("variant" | "profile") as command, value:
-                await self.submit(f"/{command} {value}")
+                await self._submit(f"/{command} {value}")
             case "theme", name:
                 self.app.theme = name
             case "question", text:
                 self.prompt.write(text)
+            case "rewind", place if int(place) < len(self.transcript.asked):
+                self._edit(self.transcript.asked[int(place)])
             case "again", "again" if broken is not None:
                 await self._ask_again(broken, broken.question)
             case "lost", "connect":
@@ -280,19 +259,19 @@ class ChatScreen(Screen[None]):
             case "code":
                 self._copy((code_blocks(turn.answer) or [""])[-1])
             case _ if self.hearing.turn is not None:
-                self.notify("an answer is being written; Esc stops it", markup=False)
+                self.notify(BUSY, markup=False)
             case "edit":
-                self._edit(turn)
+                self._edit(turn.asked)
             case "again":
-                await self._ask_again(turn, turn.question)
+                await self._ask_again(turn.asked, turn.question)
             case "fork" if turn.position is not None:
                 self._partner.fork(turn.position)
             case _:
                 self.notify("this question is not part of the conversation", markup=False)
 
-    def _edit(self, turn: TurnView) -> None:
-        self._editing = turn
-        self.prompt.write(turn.question)
+    def _edit(self, asked: Asked) -> None:
+        self._editing = asked
+        self.prompt.write(asked.question)
         self.prompt.focus()
         self._show_waiting()
 
@@ -312,8 +291,15 @@ class ChatScreen(Screen[None]):
         """End the answer that is being written."""
         self._cancelled.set()
 
-    async def action_stop(self) -> None:
-        """Stop the answer; else leave an edit; else go back to the prompt."""
+    def action_stop(self) -> None:
+        """Close a list; else stop the answer; else leave an edit; else go back to the prompt; twice: to a question."""
+        self.call_later(self._stop_or_go_back)
+
+    async def _stop_or_go_back(self) -> None:
+        if self._slot.is_swapped:
+            await self.picked_nothing()
+            return
+        is_idle = self.prompt.has_focus and not self.prompt.text
         if self.hearing.turn is not None:
             self.stop()
             if self._waiting:
@@ -322,23 +308,28 @@ class ChatScreen(Screen[None]):
         elif self._editing is not None:
             self._editing = None
             self.prompt.clear_all()
+        elif is_idle and monotonic() - self._escaped < TWICE_SECONDS:
+            await self._choose("rewind")
+            return
+        elif is_idle:
+            self._escaped = monotonic()
         self._show_waiting()
         self.prompt.focus()
 
-    async def action_interrupt(self) -> None:
+    def action_interrupt(self) -> None:
         """Copy what is selected, stop the answer, clear the prompt; and twice: leave."""
         selected = self.prompt.selected_text or self.get_selected_text()
         if selected:
             self._copy(selected)
         elif self.hearing.turn is not None:
-            await self.action_stop()
+            self.action_stop()
         elif self.prompt.text:
             self.prompt.clear_all()
-        elif monotonic() - self._leaving < LEAVE_SECONDS:
+        elif monotonic() - self._leaving < TWICE_SECONDS:
             self.app.exit()
         else:
             self._leaving = monotonic()
-            self.notify("Ctrl+C once more leaves; everything is kept", timeout=LEAVE_SECONDS, markup=False)
+            self.notify("Ctrl+C once more leaves; everything is kept", timeout=TWICE_SECONDS, markup=False)
 
     def action_scroll(self, direction: int) -> None:
         """A page up or down."""
@@ -347,9 +338,10 @@ class ChatScreen(Screen[None]):
         else:
             self.transcript.scroll_page_down(animate=False)
 
-    async def action_show_older(self) -> None:
+    @on(Transcript.OlderWanted)
+    def action_show_older(self) -> None:
         """More of a long conversation."""
-        await self.transcript.show_older()
+        self.call_later(self.transcript.show_older)
 
     def action_follow(self) -> None:
         """To the newest line."""
@@ -374,24 +366,20 @@ class ChatScreen(Screen[None]):
             (self._partner.fork_of if way == "fork" else self._partner.open)(session)
             self._timer.resume()
 
-        self.app.push_screen(SessionsScreen(self._errands, self.hearing.session), go_on)
+        self.app.push_screen(SessionsScreen(self._errands, self.hearing.session, self._glyphs), go_on)
 
-    async def action_choose_variant(self) -> None:
-        """Who guesses."""
-        await self._slot.swap(choosing.variant_picker())
+    def action_choose(self, what: str) -> None:
+        """Open a list in the place of the prompt."""
+        self.call_later(self._choose, what)
 
-    async def action_choose_profile(self) -> None:
-        """Which profile."""
-        await self._slot.swap(choosing.profile_picker())
-
-    async def action_choose_theme(self) -> None:
-        """Which colours."""
-        await self._slot.swap(choosing.theme_picker(sorted(self.app.available_themes)))
-
-    async def action_choose_question(self) -> None:
-        """An earlier question."""
-        if self._past:
-            await self._slot.swap(choosing.question_picker(self._past))
+    async def _choose(self, what: str) -> None:
+        self._escaped = float("-inf")
+        if what == "rewind" and self.hearing.turn is not None:
+            self.notify(BUSY, markup=False)
+            return
+        picker = choosing.picker(what, self._past, self.transcript.asked, sorted(self.app.available_themes))
+        if picker:
+            await self._slot.swap(picker)
 
     def action_act_on_last(self, what: str) -> None:
         """Copy or edit the last turn."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specchat.repl.commands import COMMANDS
+from specchat.repl.commands import COMMANDS, MENTIONS_HELP
 from specchat.tui.completing import Described
 
 
@@ -28,13 +28,17 @@ SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
         ScreenCommand("copy", "", "copy the last answer", "act_on_last('copy')"),
         ScreenCommand("code", "", "copy the last block of code", "act_on_last('code')"),
         ScreenCommand("edit", "", "ask the last question in other words", "act_on_last('edit')"),
-        ScreenCommand("theme", "", "other colours", "choose_theme"),
+        ScreenCommand("rewind", "", "go back to an earlier question of this conversation", "choose('rewind')"),
+        ScreenCommand("theme", "", "other colours", "choose('theme')"),
         ScreenCommand("keys", "", "every key", "toggle_help"),
     )
 }
 LISTS: Mapping[str, str] = {
-    "sessions": "open_sessions", "open": "open_sessions", "variant": "choose_variant", "profile": "choose_profile",
-}  # fmt: skip
+    "sessions": "open_sessions",
+    "open": "open_sessions",
+    "variant": "choose('variant')",
+    "profile": "choose('profile')",
+}
 EVERY: Mapping[str, Described] = {**COMMANDS, **SCREEN_COMMANDS}
 
 
@@ -49,4 +53,4 @@ def help_text() -> str:
     """Every command in a line."""
     width = max(len(f"/{command.name} {command.arguments}") for command in EVERY.values())
     lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in EVERY.values()]
-    return "\n".join([*lines, f"{'@FILE':{width}}  anywhere in a question attaches the file"])
+    return "\n".join([*lines, f"{'@FILE':{width}}  {MENTIONS_HELP}"])

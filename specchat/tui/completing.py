@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from specchat.chat.names import REPOSITORY
+
 MOST = 12
 MOST_VISITED = 4000
 SKIPPED = frozenset({"__pycache__", "node_modules"})
@@ -41,7 +43,7 @@ def completions(before: str, commands: Mapping[str, Described], folder: Path) ->
     if before.startswith("/") and word == before:
         return _commands(before[1:], commands, len(before))
     if word.startswith("@"):
-        return _files(word[1:], len(word) - 1, folder)
+        return [*_repository(word), *_files(word[1:], len(word) - 1, folder)][:MOST]
     if before.startswith("/file ") and word != "/file":
         return _files(word, len(word), folder)
     return []
@@ -57,6 +59,11 @@ def _commands(typed: str, commands: Mapping[str, Described], length: int) -> lis
         )
         for command in [*begun, *inside]
     ]  # fmt: skip
+
+
+def _repository(word: str) -> Iterator[Choice]:
+    if len(word) > 1 and REPOSITORY.startswith(word):
+        yield Choice(REPOSITORY[1:], len(word) - 1, "what the repository says", is_whole=True)
 
 
 def _files(typed: str, length: int, folder: Path) -> list[Choice]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
+from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.errors import SpecchatError
 from specchat.host.client import Line, connect
 from specchat.tui.news import EngineState, Mailbox
@@ -20,6 +22,7 @@ LOOK_SECONDS = 0.4  # how often the state is looked at while models are loading
 GOODBYE_SECONDS = 0.5
 
 Json = dict[str, Any]
+Said = TypeVar("Said")
 
 
 class Errands:
@@ -30,6 +33,7 @@ class Errands:
         self._line: Line | None = None
         self._errands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._is_watching = False
+        self._newest_look = ""
         self._thread = Thread(target=self._run, name="errands", daemon=True)
 
     def begin(self) -> None:
@@ -44,10 +48,16 @@ class Errands:
         """Call the host; `then` hears the answer, or what went wrong."""
         self._errands.put(lambda: _answer(then, self._call(method, params)))
 
+    def read_last_turn(self, session: str, then: Callable[[StoredTurn | None], object]) -> None:
+        """Read what was said last in a conversation, unless another one is asked for before its turn comes."""
+        self._newest_look = session
+        self._errands.put(lambda: _answer(then, self._last_turn(session)) if session == self._newest_look else None)
+
     def close(self) -> None:
         """Hang up; a thread that still waits for the host ends with the process."""
         self._errands.put(None)
-        self._thread.join(GOODBYE_SECONDS)
+        if self._thread.is_alive():  # nobody began who leaves before the first frame
+            self._thread.join(GOODBYE_SECONDS)
 
     def _run(self) -> None:
         while True:
@@ -74,6 +84,16 @@ class Errands:
         memory = sum(int(size) for size in stats.get("memory", {}).values())
         self._mailbox.put(EngineState(str(stats.get("state", "")), memory, str(stats.get("trouble", ""))))
 
+    def _last_turn(self, session: str) -> StoredTurn | None:
+        """None also when the history cannot be read: a glance is worth no complaint."""
+        with contextlib.suppress(SpecchatError):
+            history = HistoryReader(Path(self._line.hello["history"])) if self._line else None
+            if history:
+                with contextlib.closing(history):
+                    thread = history.thread(session)
+                    return next(reversed(history.turns(thread.tip)), None) if thread else None
+        return None
+
     def _call(self, method: str, params: Mapping[str, Any]) -> Json | SpecchatError:
         for _ in range(2):
             try:
@@ -86,6 +106,6 @@ class Errands:
         return SpecchatError("the engine process cannot be reached")
 
 
-def _answer(then: Callable[[Json | SpecchatError], object], answer: Json | SpecchatError) -> None:
+def _answer(then: Callable[[Said], object], answer: Said) -> None:
     with contextlib.suppress(RuntimeError):  # the screen that wanted to know has closed
         then(answer)

@@ -41,11 +41,11 @@ class Flow:
     width: int = 80
     lines: list[Line] = field(default_factory=list[Line])
     rows: list[Content] = field(default_factory=list[Content])
+    settled: int = 0  # rows that will not change any more, unless the width does
     open: str = ""  # the last line, which may still grow
     _return: str = ""
     _fence: str = ""
     _language: str | None = None
-    _settled: int = 0  # rows of finished lines
 
     @property
     def text(self) -> str:
@@ -57,7 +57,7 @@ class Flow:
         text = self._return + text
         self._return = "\r" if text.endswith("\r") else ""  # the first half of a line end, perhaps
         *whole, self.open = (self.open + visible(text.removesuffix("\r"))).split("\n")
-        del self.rows[self._settled :]
+        del self.rows[self.settled :]
         for line in whole:
             self._settle(line, end="\n")
         while len(self.open) > LONGEST_LINE:
@@ -71,7 +71,7 @@ class Flow:
         self.width, self.rows = max(1, width), []
         for line in self.lines:
             self.rows += self._laid_out(line.text.removesuffix("\n"), line.language, is_finished=True)
-        self._settled = len(self.rows)
+        self.settled = len(self.rows)
         if self.open:
             self.rows += self._laid_out(self.open, self._language, is_finished=False)
 
@@ -83,7 +83,7 @@ class Flow:
         self.lines.append(Line(text + end, language))
         for at in range(0, max(1, len(text)), LONGEST_LINE):
             self.rows += self._laid_out(text[at : at + LONGEST_LINE], language, is_finished=True)
-        self._settled = len(self.rows)
+        self.settled = len(self.rows)
 
     def _enter_or_leave(self, text: str) -> None:
         found = FENCE.match(text)

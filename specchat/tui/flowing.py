@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from textual.content import Content
 from textual.geometry import Size
-from textual.highlight import highlight
 from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
@@ -22,6 +21,7 @@ class Flowing(Widget):
     def __init__(self) -> None:
         super().__init__()
         self.flow = Flow(paint)
+        self._drawn: dict[int, Strip] = {}  # rows that will not change any more
 
     def write(self, text: str) -> None:
         """Append; the layout is asked for only when a row is added."""
@@ -33,19 +33,32 @@ class Flowing(Widget):
         """As many lines as there are rows at this width."""
         if width and width != self.flow.width:
             self.flow.resize(width)
+            self._drawn.clear()
         return len(self.flow.rows)
+
+    def notify_style_update(self) -> None:
+        """Other colours: everything is drawn anew."""
+        self._drawn.clear()
+        super().notify_style_update()
 
     def render_line(self, y: int) -> Strip:
         """One row."""
         width = self.size.width
         if not 0 <= y < len(self.flow.rows) or not width:
             return Strip.blank(width, self.rich_style)
-        return Visual.to_strips(self, self.flow.rows[y], width, 1, self.visual_style)[0]
+        drawn = self._drawn.get(y)
+        if drawn is None or drawn.cell_length != width:
+            drawn = Visual.to_strips(self, self.flow.rows[y], width, 1, self.visual_style)[0]
+            if y < self.flow.settled:
+                self._drawn[y] = drawn
+        return drawn
 
 
 def paint(code: str, language: str) -> Content:
     """A line of code with colours; what nobody knows the language of stays plain."""
     if not language or not code.strip() or len(code) > PAINTED_LINE:
         return plainly(code, language)
+    from textual.highlight import highlight  # brings pygments, which the first frame does not need
+
     painted = highlight(code, language=language)
     return painted if painted.plain == code else plainly(code, language)

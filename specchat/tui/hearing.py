@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, thread_time
 
 from textual.message import Message
 from textual.screen import Screen
@@ -20,7 +20,7 @@ from specchat.tui.footer import footer
 from specchat.tui.gauge import Gauge, Memory, Phase
 from specchat.tui.glyphs import Glyphs, visible
 from specchat.tui.news import Asking, Ended, EngineState, Leaving, Lost, Named, News, Opened, Told
-from specchat.tui.pace import Pace
+from specchat.tui.pace import Pace, Thrift
 from specchat.tui.status import StatusBar
 from specchat.tui.transcript import Transcript
 from specchat.tui.turn import TurnView
@@ -52,8 +52,9 @@ class Hearing:
 
     def __init__(self, screen: Screen[None], glyphs: Glyphs) -> None:
         self._screen, self._glyphs = screen, glyphs
-        self.gauge, self._pace = Gauge(), Pace()
+        self.gauge, self._pace, self._thrift = Gauge(), Pace(), Thrift()
         self.turn: TurnView | None = None
+        self._later: TurnView | None = None  # shown already, but another question was on its way before it
         self.session = self.profile = self.name = ""
         self._ticks = 0
 
@@ -71,7 +72,7 @@ class Hearing:
         now = monotonic()
         for news in all_news:
             await self._hear(news, now)
-        if self.turn and (text := self._pace.take(now)):
+        if self.turn and self._thrift.may_draw(now, thread_time()) and (text := self._pace.take(now)):
             self.turn.write(text, is_seen=self._transcript.follows)
         self._ticks += 1
         if self.is_quiet or self._ticks % TICKS_PER_READING == 0:
@@ -79,7 +80,7 @@ class Hearing:
 
     async def begin(self, question: str) -> None:
         """Show a question that is on its way."""
-        self.turn = await self._transcript.begin(question, None)
+        self.turn = await self._transcript.begin(question, before=self._later)
         self.gauge.ask(monotonic())
 
     async def look(self) -> None:
@@ -131,19 +132,20 @@ class Hearing:
             self._screen.post_message(Broken(event.message, self.turn))
 
     async def _ask(self, asking: Asking) -> None:
-        if self.turn is None:
+        if self.turn is None or self.turn.question != asking.request.text:
+            self._later = self.turn
             await self.begin(asking.request.text)
         assert self.turn is not None
-        self.turn.position = self._transcript.stored_count
+        self._transcript.place(self.turn)
         self.turn.begin(tuple(file.name for file in asking.request.files))
 
     async def _end(self, *, is_stored: bool) -> None:
-        turn, self.turn = self.turn, None
+        turn, self.turn, self._later = self.turn, self._later, None
         if turn is None:
             return
         turn.is_over = True
         if not is_stored:
-            turn.position = None
+            self._transcript.displace(turn)
         if self._transcript.follows:
             await turn.finish()
         self.gauge.rest()

@@ -1,7 +1,8 @@
 """When text that arrived is shown: a little at a time while all is well, everything at once when it piles up.
 
 A pass of the target brings one token or ten; shown as it comes, text stutters. So each tick releases a share of what
-waits. When too much waits, or for too long, all of it is released until the flow is quiet again. No clock is read here.
+waits. When too much waits, or for too long, all of it is released until the flow is quiet again. And where drawing is
+dear, it is done less often. No clock is read here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ LONG_SECONDS = 0.15
 CALM_SECONDS = 0.25
 SHARE = 3  # a third of what waits is released with a tick
 LEAST_CHARACTERS = 12
+DRAWING_SHARE = 0.1  # of a core
+LONGEST_WAIT_SECONDS = 0.25
 
 
 @dataclass
@@ -59,3 +62,19 @@ class Pace:
             self.calm_since = now
         elif now - self.calm_since >= CALM_SECONDS:
             self.is_catching_up, self.calm_since = False, None
+
+
+@dataclass
+class Thrift:
+    """Lets drawing take no more than a share of a core, however slow the machine is; but never waits for long."""
+
+    drawn_at: float = float("-inf")
+    spent_then: float = 0.0
+
+    def may_draw(self, now: float, spent: float) -> bool:
+        """Is it time? `spent` are the CPU seconds of the thread that draws."""
+        waited, spent_since = now - self.drawn_at, spent - self.spent_then
+        if spent_since > DRAWING_SHARE * waited and waited < LONGEST_WAIT_SECONDS:
+            return False
+        self.drawn_at, self.spent_then = now, spent
+        return True

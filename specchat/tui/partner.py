@@ -71,7 +71,8 @@ class Partner:
     def close(self) -> None:
         """Hang up; a thread that still waits for the host ends with the process."""
         self._jobs.put(None)
-        self._thread.join(GOODBYE_SECONDS)
+        if self._thread.is_alive():  # nobody began who leaves before the first frame
+            self._thread.join(GOODBYE_SECONDS)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -147,11 +148,15 @@ class Partner:
             talk = self._known
             request = make(talk)
             self._mailbox.put(Asking(request))
+            if talk.notice:
+                self._mailbox.put(Told(talk.notice))
             is_stored = True
             for event in talk.conversation.ask(request, cancelled):
                 talk.hear(event)
                 self._mailbox.put(event)
                 is_stored = is_stored and not _was_refused(event)
+            if talk.sources:
+                self._mailbox.put(Told(f"sources: {', '.join(talk.sources)}"))
             self._name_if_new(talk)
         except SpecchatError as error:
             is_stored = False

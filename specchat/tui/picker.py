@@ -65,8 +65,8 @@ class Picker(Vertical):
         yield Input(placeholder="type to narrow", compact=True)
 
     def on_mount(self) -> None:
-        """Type right away."""
-        self.query_one(Input).focus()
+        """Type right away: what is pressed next is meant for this list."""
+        self.screen.set_focus(self.query_one(Input))
         self.query_one(OptionList).highlighted = 0 if self._rows else None
 
     def on_input_changed(self, event: Input.Changed) -> None:

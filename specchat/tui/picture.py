@@ -35,7 +35,10 @@ def draw(path: Path, wish: Wish, questions: Sequence[str], keys: Sequence[str], 
     async def play(pilot: Pilot[object]) -> None:
         await _quiet(app, pilot)
         for question in questions:
-            await app.chat.submit(question)
+            count = len(app.chat.transcript.turns)
+            app.chat.submit(question)
+            while len(app.chat.transcript.turns) == count:
+                await pilot.pause(LOOK_SECONDS)
             await _quiet(app, pilot)
         if keys:
             await pilot.press(*keys)

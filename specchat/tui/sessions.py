@@ -6,36 +6,29 @@ at while an answer is written.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.content import Content
+from textual.containers import Horizontal
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from specchat.chat.history import StoredTurn
 from specchat.errors import SpecchatError
 from specchat.tui.errands import Errands, Json
-from specchat.tui.glyphs import visible
+from specchat.tui.glyphs import Glyphs, visible
+from specchat.tui.listed import Listed, listed_from
+from specchat.tui.preview import Preview
 
 HINT = "Enter go on   Ctrl+F copy and go on   F2 rename   Ctrl+D delete   Ctrl+Z undo   Esc back"
 MOST_ROWS = 200
 SHORTEST_SEARCH = 2
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A conversation in the list."""
-
-    id: str
-    name: str
-    updated: float
-    found: str = ""
+NARROWEST_WITH_PREVIEW = 100
 
 
 class SessionsScreen(Screen[tuple[str, str] | None]):
@@ -66,9 +59,16 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         said: str
         answer: Json | SpecchatError
 
-    def __init__(self, errands: Errands, current: str) -> None:
+    @dataclass
+    class Glanced(Message):
+        """What was said last in a conversation."""
+
+        session: str
+        turn: StoredTurn | None
+
+    def __init__(self, errands: Errands, current: str, glyphs: Glyphs) -> None:
         super().__init__()
-        self._errands, self._current = errands, current
+        self._errands, self._current, self._glyphs = errands, current, glyphs
         self._all: list[Listed] = []
         self._rows: list[Listed] = []
         self._deleted: list[Listed] = []
@@ -78,7 +78,9 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         yield Static("conversations", id="sessions-title", markup=False)
         yield Input(placeholder="search names and what was said", id="search", compact=True)
         yield Input(id="new-name", compact=True)
-        yield OptionList(id="sessions", markup=False)
+        with Horizontal():
+            yield OptionList(id="sessions", markup=False)
+            yield Preview(self._glyphs)
         yield Static(HINT, id="hint", markup=False)
 
     def on_mount(self) -> None:
@@ -96,7 +98,7 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
     @on(Input.Changed, "#search")
     def search(self, event: Input.Changed) -> None:
         """Names at once, what was said as soon as the host has looked."""
-        self._show([row for row in self._all if _matches(row, event.value)])
+        self._show([row for row in self._all if row.matches(event.value)])
         if len(event.value.strip()) >= SHORTEST_SEARCH:
             typed = event.value
             self._errands.send("list", {"search": typed}, lambda answer: self._post(self.Answered(typed, answer)))
@@ -107,13 +109,13 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         if isinstance(event.answer, SpecchatError):
             self._say(str(event.answer))
             return
-        rows = [_listed(row) for row in event.answer.get("sessions", ())]
+        rows = [listed_from(row) for row in event.answer.get("sessions", ())]
         typed = self.query_one("#search", Input).value
         if not event.typed:
             self._all = rows
         if event.typed and event.typed != typed:
             return
-        named = [row for row in self._all if _matches(row, typed)]
+        named = [row for row in self._all if row.matches(typed)]
         known = {row.id for row in named}
         self._show([*named, *(row for row in (rows if typed else ()) if row.id not in known)])
 
@@ -122,6 +124,23 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         """Say what was done, and look again."""
         self._say(str(event.answer) if isinstance(event.answer, SpecchatError) else event.said)
         self._refresh()
+
+    @on(OptionList.OptionHighlighted)
+    def glance(self) -> None:
+        """Look into the marked conversation, if there is room to show it."""
+        if (row := self.marked) and not self.has_class("-narrow"):
+            self._errands.read_last_turn(row.id, lambda turn: self._post(self.Glanced(row.id, turn)))
+
+    @on(Glanced)
+    def show_glance(self, event: Glanced) -> None:
+        """Show it, if it is still what is marked."""
+        if (row := self.marked) and row.id == event.session:
+            self.query_one(Preview).show(event.turn)
+
+    def on_resize(self) -> None:
+        """A list alone where there is no room for more."""
+        self.set_class(self.size.width < NARROWEST_WITH_PREVIEW, "-narrow")
+        self.glance()
 
     @on(Input.Submitted, "#search")
     def go_on(self) -> None:
@@ -144,14 +163,19 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
     def action_choose(self, way: str) -> None:
         """Leave with the marked conversation."""
         if row := self.marked:
-            self.dismiss((way, row.id))
+            self._leave((way, row.id))
 
     def action_back(self) -> None:
         """Out of the renaming, or of the list."""
         if self.query_one("#new-name").display:
             self._end_renaming()
         else:
-            self.dismiss(None)
+            self._leave(None)
+
+    def _leave(self, chosen: tuple[str, str] | None) -> None:
+        """Once: a second key may already be on its way, and would take the screen below with it."""
+        if self.is_current:
+            self.dismiss(chosen)
 
     def action_move(self, step: int) -> None:
         """Mark another one."""
@@ -207,20 +231,5 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         listed = self.query_one("#sessions", OptionList)
         before = listed.highlighted or 0
         listed.clear_options()
-        listed.add_options([Option(_drawn(row, is_current=row.id == self._current)) for row in self._rows])
+        listed.add_options([Option(row.drawn(is_current=row.id == self._current)) for row in self._rows])
         listed.highlighted = min(before, len(self._rows) - 1) if self._rows else None
-
-
-def _listed(row: Json) -> Listed:
-    return Listed(str(row["id"]), str(row["name"]), float(row["updated"]), str(row.get("found", "")))
-
-
-def _matches(row: Listed, typed: str) -> bool:
-    return all(word in row.name.lower() for word in typed.lower().split())
-
-
-def _drawn(row: Listed, *, is_current: bool) -> Content:
-    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated))
-    name = visible(row.name or "(no name)") + ("  (open)" if is_current else "")
-    found = f"  {visible(' '.join(row.found.split()))}" if row.found else ""
-    return Content(f"{day}  ").stylize("$text-muted") + Content(name) + Content(found).stylize("$text-muted")

@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from specchat.chat.history import StoredTurn
 from specchat.tui.glyphs import Glyphs, visible
-from specchat.tui.turn import TurnView
+from specchat.tui.turn import Asked, TurnView
 
 FIRST_TURNS = 12
 MORE_TURNS = 20
@@ -23,7 +23,7 @@ MOST_BLOCKS = 60
 WELCOME = """Ask something below. The model guesses ahead to be quicker; the text is the same as without.
 
 /help    everything that can be said      F1      every key
-@file    a file goes with the question    Ctrl+R  earlier conversations
+@file    a file, @folder/, @repo go too   Ctrl+R  earlier conversations
 Esc      stops, the partial is kept       Ctrl+C  twice: leave; everything is kept"""
 
 
@@ -35,13 +35,21 @@ class Transcript(VerticalScroll, can_focus=False):
     class ReachedEnd(Message):
         """Somebody scrolled back to the end."""
 
+    class OlderWanted(Message):
+        """Somebody wants to see more of a long conversation."""
+
     class Older(Static):
-        """Says how much more there is; a click brings it."""
+        """Says how much more there is; a click asks for it."""
+
+        def on_click(self) -> None:
+            """The screen brings them when nothing else is being drawn."""
+            self.post_message(Transcript.OlderWanted())
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="transcript")
         self._glyphs = glyphs
         self._hidden: list[StoredTurn] = []
+        self._questions: list[str] = []
         self._follows = True
 
     def compose(self) -> ComposeResult:
@@ -64,14 +72,26 @@ class Transcript(VerticalScroll, can_focus=False):
         return list(self.query(TurnView))
 
     @property
-    def stored_count(self) -> int:
-        """How many questions belong to the conversation."""
-        return max((turn.position + 1 for turn in self.turns if turn.position is not None), default=0)
+    def asked(self) -> list[Asked]:
+        """Every question of the conversation, in order; also those that are not on the screen."""
+        return [Asked(question, position) for position, question in enumerate(self._questions)]
+
+    def place(self, turn: TurnView) -> None:
+        """This question becomes the last of the conversation."""
+        turn.position = len(self._questions)
+        self._questions.append(turn.question)
+
+    def displace(self, turn: TurnView) -> None:
+        """This one, the last, is no part of the conversation after all."""
+        if turn.position is not None:
+            del self._questions[turn.position :]
+            turn.position = None
 
     async def show(self, turns: Sequence[StoredTurn], waiting: TurnView | None = None) -> None:
         """Another conversation; a question that waits to be asked in it stays."""
         await self.remove_children([block for block in self.query("TurnView, .note") if block is not waiting])
         self._hidden = list(turns[:-FIRST_TURNS])
+        self._questions = [_question_of(stored) for stored in turns]
         await self._mount_stored(turns[-FIRST_TURNS:], len(self._hidden), before=waiting)
         self._say_what_is_hidden()
         self.query_one("#welcome").display = not turns and waiting is None
@@ -86,11 +106,11 @@ class Transcript(VerticalScroll, can_focus=False):
         self._follows = False
         self.scroll_home(animate=False, immediate=True)
 
-    async def begin(self, question: str, position: int | None) -> TurnView:
+    async def begin(self, question: str, before: TurnView | None = None) -> TurnView:
         """A question that is being asked."""
         self.query_one("#welcome").display = False
-        turn = TurnView(question, self._glyphs, position)
-        await self.mount(turn)
+        turn = TurnView(question, self._glyphs, None)
+        await self.mount(turn, before=before)
         await self._let_go()
         self.follow()
         return turn
@@ -119,11 +139,6 @@ class Transcript(VerticalScroll, can_focus=False):
         if self._follows:
             self.scroll_end(animate=False, immediate=True)
 
-    async def on_click(self) -> None:
-        """A click on the first line brings older turns."""
-        if self._hidden and self.query_one("#older").is_mouse_over:
-            await self.show_older()
-
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Scrolling up lets go of the end, reaching it again takes hold of it."""
         super().watch_scroll_y(old_value, new_value)
@@ -141,7 +156,7 @@ class Transcript(VerticalScroll, can_focus=False):
     async def _mount_stored(self, turns: Sequence[StoredTurn], first: int, before: TurnView | None = None) -> None:
         for number, stored in enumerate(turns, start=first):
             files = tuple(str(file.get("name", "")) for file in stored.request.get("files") or ())
-            turn = TurnView(str(stored.request.get("text", "")), self._glyphs, number, files)
+            turn = TurnView(_question_of(stored), self._glyphs, number, files)
             await self.mount(turn, before=before)
             await turn.show_stored(stored)
 
@@ -157,3 +172,7 @@ class Transcript(VerticalScroll, can_focus=False):
         older.update(
             f"{self._glyphs.more} {count:,} earlier question{'' if count == 1 else 's'} (Ctrl+Home shows more)"
         )
+
+
+def _question_of(stored: StoredTurn) -> str:
+    return str(stored.request.get("text", ""))

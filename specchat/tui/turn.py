@@ -10,12 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from markdown_it import MarkdownIt
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
 from specchat.chat.history import StoredTurn
 from specchat.tui.flowing import Flowing
@@ -27,22 +26,12 @@ LINES_OF_QUESTION = 16
 CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n`]*\n(.*?)^ {0,3}\1[`~]*[ ]*$", re.MULTILINE | re.DOTALL)
 
 
-def answer_parser() -> MarkdownIt:
-    """Markdown as chats write it; HTML is text like any other and never vanishes."""
-    return MarkdownIt("gfm-like", {"html": False})
+@dataclass(frozen=True)
+class Asked:
+    """A question and its place in the conversation; None for one that is no part of it."""
 
-
-class Settled(Markdown):
-    """A finished answer. Links are shown to the person and not opened."""
-
-    def __init__(self) -> None:
-        # Begun empty: an open code fence in the first text would lose its place with what is appended later.
-        super().__init__("", parser_factory=answer_parser, open_links=False)
-
-    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
-        """A model must not send anyone anywhere: the address is shown, the person decides."""
-        event.stop()
-        self.app.notify(event.href, title="link", markup=False)
+    question: str
+    position: int | None
 
 
 class TurnView(Vertical, can_focus=True):
@@ -80,6 +69,11 @@ class TurnView(Vertical, can_focus=True):
         yield Flowing()
         yield Static("", classes="footer", markup=False)
 
+    @property
+    def asked(self) -> Asked:
+        """The question, to be asked again or otherwise."""
+        return Asked(self.question, self.position)
+
     def begin(self, files: tuple[str, ...]) -> None:
         """The question is being asked, with these files."""
         self._files = files
@@ -106,12 +100,17 @@ class TurnView(Vertical, can_focus=True):
         line.set_class(is_error, "-error")
 
     async def finish(self) -> None:
-        """Make Markdown of the whole answer."""
+        """Make Markdown of the whole answer; in ASCII it stays as it was written, for Markdown is drawn with more."""
         self.is_over = True
-        if self._is_settling or not self.answer.strip() or len(self.answer) > LONGEST_MARKDOWN:
-            self.look()
+        if self._is_settling:
             return
         self._is_settling = True
+        if self._glyphs.ascii or not self.answer.strip() or len(self.answer) > LONGEST_MARKDOWN:
+            self.look()
+            self.is_settled = True
+            return
+        from specchat.tui.settled import Settled  # the parser can wait until there is something to parse
+
         flowing = self.query_one(Flowing)
         settled = Settled()
         settled.display = False

@@ -25,7 +25,7 @@ from specchat.tui.turn import TurnView
 from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a fixture)
 
 CHAT = Wish(profile="chat")
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 90.0  # a machine that builds other things as well
 
 
 @dataclass
@@ -62,13 +62,22 @@ class Seat:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not fact():
             assert time.monotonic() < deadline, f"it did not happen; the screen:\n{self.shown}"
-            await self.pilot.pause(0.01)
+            await asyncio.sleep(0.01)  # the pilot would wait for a screen that may just be leaving
 
     async def sees(self, text: str) -> None:
         await self.until(lambda: text in self.shown)
 
     async def press(self, *keys: str) -> None:
+        """Press, and let what follows from it pass from widget to widget."""
         await self.pilot.press(*keys)
+        for _ in range(3):
+            await self.pilot.pause(0)
+
+    async def submit(self, text: str) -> None:
+        """A question as the palette would ask it: no keys, and any characters."""
+        before = len(self.turns)
+        self.chat.submit(text)
+        await self.until(lambda: len(self.turns) > before)
 
     async def type(self, text: str) -> None:
         """Into the prompt, as a paste that is short would arrive; then the completions are closed."""

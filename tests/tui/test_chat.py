@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.tui.turn import Settled
+from specchat.tui.settled import Settled
 from tests.processes import modules_after
 
 
@@ -52,7 +52,7 @@ def test_what_a_model_writes_is_only_text(take_seat):
             "[a](javascript:b)",
         ):
             before = len(seat.turns)
-            await seat.chat.submit(f"write {text}")
+            await seat.submit(f"write {text}")
             await seat.until(lambda before=before: seat.turns[before:] and seat.turns[-1].is_settled)
             assert text == seat.turns[-1].answer
         await seat.until(lambda: seat.chat.hearing.is_quiet)
@@ -67,7 +67,7 @@ def test_what_a_model_writes_is_only_text(take_seat):
 def test_the_answer_is_the_same_text_streamed_and_settled(take_seat):
     async def scenario(seat):
         text = "# Title\n\nSome *words*:\n\n```python\nprint(1)\nprint(2)\n```\n\nand `more`."
-        await seat.chat.submit(f"write {text}")
+        await seat.submit(f"write {text}")
         await seat.settled()
 
         assert text == seat.turns[-1].answer == seat.turns[-1].query_one(Settled).source
@@ -81,7 +81,7 @@ def test_a_link_is_shown_and_never_opened(take_seat, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda *arguments, **_names: opened.append(arguments))
 
     async def scenario(seat):
-        await seat.chat.submit("write [here](file:///etc/passwd)")
+        await seat.submit("write [here](file:///etc/passwd)")
         await seat.settled()
         await seat.turns[-1].query_one(Settled).run_action("link('file:///etc/passwd')")
         settled = seat.turns[-1].query_one(Settled)

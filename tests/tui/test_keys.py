@@ -21,6 +21,12 @@ def copied(monkeypatch):
     return texts
 
 
+@pytest.fixture(autouse=True)
+def slow_fingers(monkeypatch):
+    """Twice is twice, however slow the machine is."""
+    monkeypatch.setattr("specchat.tui.chat.TWICE_SECONDS", 600.0)
+
+
 async def two_turns(seat):
     await seat.ask("count 3")
     await seat.ask("write second")
@@ -41,7 +47,7 @@ def test_the_block_cursor_walks_through_the_answers_and_escape_goes_back(take_se
 
 def test_y_copies_an_answer_and_c_its_code(take_seat, copied):
     async def scenario(seat):
-        await seat.chat.submit("write ```python\nx = 1\n```")
+        await seat.submit("write ```python\nx = 1\n```")
         await seat.until(lambda: seat.turns and seat.turns[-1].is_over)
         await seat.press("shift+tab", "y", "c")
         assert ["```python\nx = 1\n```", "x = 1\n"] == copied
@@ -98,6 +104,61 @@ def test_an_earlier_question_is_edited_in_a_copy(take_seat):
     take_seat(scenario)
 
 
+def test_escape_twice_goes_back_to_a_question_and_an_earlier_one_is_asked_in_a_copy(take_seat):
+    async def scenario(seat):
+        await two_turns(seat)
+        session = seat.chat.hearing.session
+        await seat.press("escape", "escape")
+        await seat.sees("write second  replaces it")
+        await seat.press("down")
+        await seat.sees("count 3  goes on in a copy")
+        await seat.press("enter")
+        await seat.until(lambda: seat.prompt.text == "count 3")
+        await seat.press("backspace", "4", "enter")
+        await seat.until(lambda: [turn.question for turn in seat.turns] == ["count 4"] and seat.turns[-1].is_over)
+
+        assert session != seat.chat.hearing.session
+
+    take_seat(scenario)
+
+
+def test_a_question_that_is_no_longer_on_the_screen_can_be_gone_back_to(take_seat, monkeypatch):
+    monkeypatch.setattr("specchat.tui.transcript.MOST_BLOCKS", 2)
+
+    async def scenario(seat):
+        for word in ("first", "second", "third"):
+            await seat.say(f"write {word}")
+            await seat.until(lambda word=word: seat.turns and seat.turns[-1].answer == word and seat.turns[-1].is_over)
+        assert 2 == len(seat.turns)
+        await seat.say("/rewind")
+        await seat.sees("back to a question")
+        await seat.press(*"first", "enter")
+        await seat.until(lambda: seat.prompt.text == "write first")
+        await seat.press("2", "enter")
+        await seat.until(lambda: [turn.answer for turn in seat.turns] == ["first2"] and seat.turns[-1].is_over)
+
+    take_seat(scenario)
+
+
+def test_escape_twice_does_nothing_else_where_something_is_left_or_written(take_seat):
+    async def scenario(seat):
+        await seat.press("escape", "escape")
+        assert not seat.chat.query(Picker)  # nothing was asked yet
+        await two_turns(seat)
+        await seat.press("a", "escape", "escape")
+        assert not seat.chat.query(Picker)
+        await seat.press("backspace", "shift+tab", "escape", "escape")
+        assert not seat.chat.query(Picker)  # the first one only left the block
+        await seat.say("slowly 100000")
+        await seat.sees("word1 ")
+        await seat.say("/rewind")
+        await seat.sees("an answer is being written")
+        await seat.press("escape")
+        await seat.until(lambda: seat.turns[-1].is_over)
+
+    take_seat(scenario)
+
+
 def test_r_answers_again_with_other_dice(take_seat):
     async def scenario(seat):
         before = (await seat.ask("something")).answer
@@ -129,10 +190,11 @@ def test_f_goes_on_in_a_copy_from_there(take_seat):
 
 def test_what_is_asked_while_an_answer_is_written_waits(take_seat):
     async def scenario(seat):
-        await seat.say("slowly 250")
+        await seat.say("slowly 100000")
         await seat.sees("word1 ")
         await seat.say("write waited")
         await seat.sees("next: write waited")
+        seat.chat.stop()
         await seat.until(lambda: len(seat.turns) == 2 and seat.turns[-1].is_over)
 
         assert "waited" == seat.turns[-1].answer
@@ -241,6 +303,20 @@ def test_escape_leaves_a_list_without_choosing(take_seat):
     take_seat(scenario)
 
 
+def test_escape_closes_a_list_also_when_something_else_has_the_focus(take_seat):
+    async def scenario(seat):
+        await two_turns(seat)
+        await seat.press("f4")
+        seat.turns[0].focus()
+        await seat.until(lambda: seat.turns[0].has_focus)
+        await seat.press("escape")
+        await seat.until(lambda: seat.prompt.has_focus)
+
+        assert not seat.chat.query(Picker)
+
+    take_seat(scenario)
+
+
 def test_f1_shows_the_keys_and_hides_them(take_seat):
     async def scenario(seat):
         await seat.press("f1")
@@ -274,7 +350,7 @@ def test_every_command_is_in_the_palette(take_seat):
 def test_the_page_keys_scroll_and_nothing_is_drawn_meanwhile(take_seat):
     async def scenario(seat):
         await seat.ask("count 900")
-        await seat.say("slowly 400")
+        await seat.say("slowly 100000")
         await seat.sees("word9 ")
         await seat.press("pageup")
         await seat.until(lambda: not seat.chat.transcript.follows)
@@ -284,8 +360,9 @@ def test_the_page_keys_scroll_and_nothing_is_drawn_meanwhile(take_seat):
         assert drawn == len(seat.turns[-1].query_one("Flowing").flow.text)
 
         await seat.press("ctrl+end")
+        seat.chat.stop()
         await seat.until(lambda: seat.turns[-1].is_over and not seat.turns[-1].query("Flowing"))
-        await seat.sees("stop: end")
+        await seat.sees("stopped, the partial is kept")
 
     take_seat(scenario)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.tui.pace import CALM_SECONDS, FEW_CHARACTERS, LONG_SECONDS, MANY_CHARACTERS, TICK_SECONDS, Pace
+from specchat.tui.pace import CALM_SECONDS, FEW_CHARACTERS, LONG_SECONDS, MANY_CHARACTERS, TICK_SECONDS, Pace, Thrift
 
 
 @given(st.lists(st.tuples(st.text(max_size=400), st.integers(0, 3))))
@@ -55,3 +55,25 @@ def test_it_slows_down_again_only_after_it_was_calm_for_a_while():
     assert FEW_CHARACTERS - 20 == shown[0] == shown[3]
     assert FEW_CHARACTERS - 20 > shown[-1]
     assert TICK_SECONDS * 8 > CALM_SECONDS
+
+
+def test_what_is_cheap_is_drawn_every_time():
+    thrift = Thrift()
+
+    assert all(thrift.may_draw(tick / 16, 0.005 * tick) for tick in range(32))
+
+
+def test_what_is_dear_is_drawn_less_often_and_takes_a_tenth_of_a_core():
+    thrift, spent, drawn = Thrift(), 0.0, 0
+    for tick in range(160):
+        if thrift.may_draw(tick / 16, spent):
+            spent, drawn = spent + 0.015, drawn + 1
+
+    assert 50 <= drawn <= 70  # of 160; every time would have been 2.4 s of 10
+    assert spent <= 1.05
+
+
+def test_nobody_waits_long_for_what_is_very_dear():
+    thrift = Thrift()
+
+    assert [True, False, False, False, True] == [thrift.may_draw(tick / 16, 1.0 * tick) for tick in range(5)]

@@ -147,6 +147,18 @@ def test_enter_on_a_marked_command_runs_it_and_escape_closes_the_list(take_seat)
     take_seat(scenario)
 
 
+def test_enter_runs_a_command_that_is_typed_to_its_end_while_the_list_is_open(take_seat):
+    async def scenario(seat):
+        await seat.press(*"/why")
+        await seat.until(lambda: seat.prompt.is_completing)
+        await seat.press("enter")
+        await seat.sees("nothing was answered yet")
+
+        assert "" == seat.prompt.text
+
+    take_seat(scenario)
+
+
 def test_the_list_is_walked_with_the_arrows(take_seat):
     async def scenario(seat):
         await seat.press("slash", "r", "e", "down", "tab")
@@ -169,11 +181,25 @@ def test_an_at_sign_offers_files_and_the_file_goes_with_the_question(take_seat, 
     take_seat(scenario)
 
 
+def test_what_a_folder_gives_is_said_before_the_answer_and_its_sources_after_it(take_seat, tmp_path, monkeypatch):
+    for number in range(40):
+        path = tmp_path / "docs" / f"part{number}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"About number {number}.\n\n" + "Filling words about nothing.\n" * 60)
+    monkeypatch.chdir(tmp_path)
+
+    async def scenario(seat):
+        await seat.type("say something about number 7 in @docs/")
+        await seat.press("enter")
+        await seat.sees("sources: docs/part7.txt")
+        await seat.sees("1 passage of 1 file attached, out of 40 files")
+
+    take_seat(scenario)
+
+
 def test_a_word_of_a_command_is_found_inside_too(tmp_path):
-    assert ["/retry", "/restore ", "/rename "] == sorted(
-        (choice.text for choice in completions("/re", EVERY, tmp_path) if choice.text.startswith("/re")),
-        key=["/retry", "/restore ", "/rename "].index,
-    )
+    begun = {choice.text for choice in completions("/re", EVERY, tmp_path) if choice.text.startswith("/re")}
+    assert {"/retry", "/restore ", "/rename ", "/rewind"} == begun
     assert any(choice.text == "/variant " for choice in completions("/ria", EVERY, tmp_path))
     assert [] == completions("no /help here", EVERY, tmp_path)
 
@@ -182,12 +208,14 @@ def test_files_are_found_beside_and_below(tmp_path):
     (tmp_path / "src" / "deep").mkdir(parents=True)
     (tmp_path / "src" / "deep" / "parser.py").touch()
     (tmp_path / ".hidden").touch()
+    (tmp_path / "repository.txt").touch()
 
-    assert ["src/"] == [choice.text for choice in completions("see @", EVERY, tmp_path)]
+    assert ["src/", "repository.txt"] == [choice.text for choice in completions("see @", EVERY, tmp_path)]
     assert ["src/deep/"] == [choice.text for choice in completions("see @src/", EVERY, tmp_path)]
     assert ["src/deep/parser.py"] == [choice.text for choice in completions("see @parse", EVERY, tmp_path)]
     assert [".hidden"] == [choice.text for choice in completions("/file .h", EVERY, tmp_path)]
     assert [] == completions("@/no/such/folder/x", EVERY, tmp_path)
+    assert ["repo", "repository.txt"] == [choice.text for choice in completions("@re", EVERY, tmp_path)]
 
 
 def test_questions_are_kept_as_the_line_mode_keeps_them(tmp_path):

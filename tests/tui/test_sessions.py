@@ -37,6 +37,54 @@ def test_a_conversation_is_gone_on_with(take_seat):
     take_seat(scenario)
 
 
+def test_a_wide_screen_shows_what_the_marked_conversation_was_about(take_seat):
+    said("write first")
+    said("count 2", "write ```\n[bold]second\n```")
+
+    async def scenario(seat):
+        screen = await listed(seat, 2)
+        await seat.sees("│  › write ```")
+        await seat.sees("  [bold]second")
+        assert "word0" not in seat.shown
+        await seat.press("down")
+        await seat.sees("│  › write first")
+        assert "[bold]second" not in seat.shown
+
+        await seat.pilot.resize_terminal(80, 24)
+        await seat.until(lambda: "│  ›" not in seat.shown)
+        await seat.press("up")
+        await seat.pilot.resize_terminal(120, 24)
+        await seat.sees("│  › write ```")
+        assert 0 == screen.query_one("#sessions").highlighted
+
+    take_seat(scenario, size=(120, 24))
+
+
+def test_a_conversation_without_questions_says_so(take_seat):
+    async def scenario(seat):
+        await seat.ask("count 1")
+        seat.app.errands._last_turn = lambda _session: None
+        await listed(seat, 1)
+        await seat.sees("nothing was said yet")
+
+    take_seat(scenario, size=(120, 24))
+
+
+@pytest.mark.parametrize("leave", [lambda screen: screen.action_back(), lambda screen: screen.action_choose("open")])
+def test_a_key_that_is_pressed_twice_leaves_the_list_once(take_seat, leave):
+    said("count 3")
+
+    async def scenario(seat):
+        screen = await listed(seat, 1)
+        screen.call_later(lambda: (leave(screen), leave(screen)))
+        await seat.until(lambda: seat.app.screen is not screen)
+        await seat.pilot.pause()
+
+        assert seat.app.screen is seat.chat
+
+    take_seat(scenario)
+
+
 def test_the_last_one_is_gone_on_with_from_the_command_line(take_seat):
     said("count 3")
 

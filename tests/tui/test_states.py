@@ -59,9 +59,9 @@ def test_every_state_fits_a_narrow_and_a_wide_screen(take_seat, state):
 
 async def get_there(seat, state: State) -> None:
     for question in state.asked:
-        await seat.chat.submit(question)
+        await seat.submit(question)
         await seat.settled()
     if state.begun:
-        await seat.chat.submit(state.begun)
+        await seat.submit(state.begun)
     if state.keys:
         await seat.press(*state.keys)

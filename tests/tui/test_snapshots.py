@@ -1,0 +1,170 @@
+"""A dozen states of the screen at two widths, as they look: rows and styles, compared with stored ones.
+
+No host, no clock: news is put into the mailbox by hand, so that every number on the screen is written down here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+from textual.widgets import Input, TextArea
+
+from specchat.chat.events import Committed, Finished, Loading, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.history import Answered, StoredTurn
+from specchat.chat.request import Attachment, Request
+from specchat.tui.app import Places, SpecchatApp
+from specchat.tui.glyphs import ASCII, UNICODE, Glyphs
+from specchat.tui.hearing import Broken
+from specchat.tui.news import Asking, Ended, EngineState, News, Opened, Told
+from specchat.tui.sessions import SessionsScreen
+from tests.tui.conftest import CHAT, Seat
+from tests.tui.frames import FOLDER, check, frame_of, text_of
+
+SIZES = {"narrow": (60, 18), "wide": (124, 24)}
+ANSWER = """Two steps:
+
+1. read the *file*
+2. `push` what it holds [not markup]
+
+```python
+def push(chunk: bytes) -> None:
+    print("pushed", chunk)
+```
+"""
+TOTALS = Totals(
+    prompt_tokens=300, tokens=412, steps=64, drafted=448, accepted={"lookup": 300, "draft": 67}, draft_seconds=0.4,
+    verify_seconds=2.5, prefill_seconds=0.2, first_token_seconds=0.25, plain_seconds=0.019,
+)  # fmt: skip
+STORED = StoredTurn("1", None, {"text": "rename feed to push"}, Answered(ANSWER), "stop", {"tokens": 40}, 0.0, 0.0)
+OPENED = Opened("aaaa", "refactor parser", "code", ())
+OLD = Opened("aaaa", "refactor parser", "code", (STORED,))
+
+
+def step(kept: int) -> StepDone:
+    said = (*(Committed(id, b"x", "lookup") for id in range(kept)), Committed(9, b"x", "target"))
+    return StepDone(tuple(range(8)), tuple(range(8)), said, 0.004, 0.036)
+
+
+def asked(text: str, *files: str) -> list[News]:
+    request = Request(text, tuple(Attachment(name, "x") for name in files))
+    return [OPENED, EngineState("ready", 3 * 2**30), Asking(request), Prefill(300, 300), Routed("lookup", 8, "why", 7)]
+
+
+WRITING = [*asked("rename feed to push", "src/parser.py"), Text(ANSWER[:90]), *(step(kept) for kept in (8, 2, 7, 8, 0))]
+ANSWERED = [*WRITING, Text(ANSWER[90:]), Finished("stop", TOTALS), Ended(is_stored=True)]
+
+
+@dataclass(frozen=True)
+class State:
+    """What has arrived, and what was done then."""
+
+    name: str
+    news: list[News]
+    then: Callable[[Seat], object] = lambda _seat: None
+    glyphs: Glyphs = UNICODE
+
+
+def list_sessions(seat: Seat) -> None:
+    rows = [{"id": id, "name": name, "updated": 1e9} for id, name in (("aaaa", "refactor parser"), ("bbbb", "poems"))]
+    screen = seat.app.screen
+    screen.post_message(SessionsScreen.Answered("", {"sessions": rows}))
+    screen.post_message(SessionsScreen.Glanced("aaaa", STORED))
+
+
+STATES = [
+    State("empty", [OPENED, EngineState("ready", 0)]),
+    State("loading", [OPENED, EngineState("loading", 0), Loading("target", 3, 8)]),
+    State("reading", [*asked("rename feed to push")[:3], Prefill(2100, 5400)]),
+    State("writing", WRITING),
+    State("answered", ANSWERED),
+    State("ascii", ANSWERED, glyphs=ASCII),
+    State("slow", [*WRITING, *(StepDone((), (), (Committed(1, b"x", "target"),), 0.0, 0.05) for _ in range(64))]),
+    State("stopped", [*WRITING, Finished("cancelled", TOTALS), Ended(is_stored=True)]),
+    State("told", [OLD, Told("variant: plain"), Told("the history cannot be read", is_error=True)]),
+    State("rewinding", [OLD], lambda seat: seat.press("escape", "escape")),
+    State("broken", [OLD], lambda seat: seat.chat.post_message(Broken("the engine process died", seat.turns[0]))),
+    State("editing", [OLD], lambda seat: seat.press("shift+tab", "e")),
+    State("completing", [OPENED], lambda seat: seat.press("slash", "s", "a")),
+    State("sessions", [OPENED], lambda seat: seat.press("ctrl+r")),
+]
+
+
+@pytest.fixture(autouse=True)
+def still(monkeypatch):
+    """Nothing moves by itself: no clock, no host, no profile of this machine, no colours of this terminal."""
+    for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("specchat.tui.listed.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
+    profile = SimpleNamespace(models=SimpleNamespace(target="Small-1B"), limits=SimpleNamespace(context=8192))
+    monkeypatch.setattr("specchat.tui.hearing.load_profile", lambda _name: profile)
+    for module in ("hearing", "chat"):
+        monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
+    monkeypatch.setattr("specchat.tui.hearing.thread_time", lambda: 0.0)
+    for part in ("partner.Partner", "errands.Errands"):
+        monkeypatch.setattr(f"specchat.tui.{part}.begin", lambda _self: None)
+
+
+async def frame(state: State, size: tuple[int, int], folder) -> str:
+    """What stands there when all of it was taken in."""
+    app = SpecchatApp(CHAT, Places.beside(folder / "history.db"), state.glyphs)
+    async with app.run_test(size=size) as pilot:
+        seat = Seat(app, pilot)
+        for news in state.news:
+            app.mailbox.put(news)
+        await taken_in(seat)
+        done = state.then(seat)
+        if asyncio.iscoroutine(done):
+            await done
+        if isinstance(app.screen, SessionsScreen):
+            list_sessions(seat)
+        await taken_in(seat)
+        for box in (*app.screen.query(TextArea), *app.screen.query(Input)):
+            box.cursor_blink = False
+        seat.chat.hearing.show_readings()
+        await pilot.pause()
+        return frame_of(app.screen)
+
+
+@pytest.mark.parametrize(
+    "answer", ["- a\n- b", "> quoted", "| a | b |\n|---|---|\n| 1 | 2 |", "---", "# Title", ANSWER * 3]
+)
+def test_in_ascii_nothing_is_drawn_with_other_characters(answer, tmp_path):
+    state = State("", [*asked("?"), Text(answer), Finished("stop", TOTALS), Ended(is_stored=True)], glyphs=ASCII)
+
+    assert text_of(asyncio.run(frame(state, SIZES["narrow"], tmp_path))).isascii()
+
+
+async def taken_in(seat: Seat) -> None:
+    await seat.until(lambda: seat.app.mailbox.is_empty and not seat.chat.hearing._pace.waiting)
+    await seat.until(lambda: all(turn.is_settled for turn in seat.turns if turn.is_over))
+    for _ in range(4):
+        await seat.pilot.pause(0)
+    await seat.pilot.pause()
+
+
+@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+def test_the_screen_looks_as_it_did(state, width, tmp_path):
+    drawn = asyncio.run(frame(state, SIZES[width], tmp_path))
+
+    check(f"{state.name}-{width}", drawn)
+
+
+def test_every_stored_frame_is_of_a_state():
+    assert {f"{state.name}-{width}.txt" for state in STATES for width in SIZES} == {
+        path.name for path in FOLDER.iterdir()
+    }
+
+
+def test_a_frame_that_changed_is_shown_with_what_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.tui.frames.FOLDER", tmp_path)
+    monkeypatch.delenv("REFRESH_SNAPSHOTS", raising=False)
+    (tmp_path / "x.txt").write_text("| a\n~ a\n\na #ffffff\ndrawn by textual 1.0\n")
+
+    check("x", "| a\n~ b\n\nb #000000\ndrawn by textual 2.0\n")
+    with pytest.raises(AssertionError, match=r"-\| a\n\+\| b(.|\n)*REFRESH_SNAPSHOTS=1"):
+        check("x", "| b\n~ a\n\na #ffffff\ndrawn by textual 1.0\n")
