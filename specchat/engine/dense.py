@@ -76,31 +76,50 @@ class DenseModel:
         """From now on, every output carries these hidden states."""
         self.taps = taps
 
+    @torch.inference_mode()
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Input embeddings. [n] -> [n, D]"""
+        return self.weights.embedding[tokens]
+
+    @torch.inference_mode()
+    def score(self, hidden: Tensor) -> Tensor:
+        """The output matrix alone. [n, D] -> [n, V]"""
+        return self.weights.head(hidden)
+
+    def exit(self, tokens: list[int], cache: KVCache, layers: int) -> Tensor:
+        """Read tokens with the first layers only; their rows stay uncommitted. Logits of the last [1, V]"""
+        hidden = self._through(self.shape.of_chunk(tokens, cache), cache, self.weights.layers[:layers], {})
+        return self.score(hidden[-1:])
+
     def forward(self, tree: DraftTree, cache: KVCache) -> Output:
         """Score every node of the tree in one pass. [N, V]"""
         hidden, features = self._run(self.shape.of_tree(tree, cache), cache)
         count = len(tree)
-        return Output(self._logits(hidden)[:count], features[:count] if features is not None else None)
+        return Output(self.score(hidden)[:count], features[:count] if features is not None else None)
 
     def read(self, tokens: list[int], cache: KVCache) -> Output:
         """Take in a chunk of a prompt and commit it. Logits [1, V], features [len(tokens), taps * D]"""
         hidden, features = self._run(self.shape.of_chunk(tokens, cache), cache)
         cache.commit(list(range(len(tokens))))
-        return Output(self._logits(hidden[-1:]), features)
+        return Output(self.score(hidden[-1:]), features)
 
-    @torch.inference_mode()
-    def _logits(self, hidden: Tensor) -> Tensor:
-        return self.weights.head(hidden)
-
-    @torch.inference_mode()
     def _run(self, nodes: Pass, cache: KVCache) -> tuple[Tensor, Tensor | None]:
+        """States after the final norm [N, D], and the tapped ones side by side [N, taps * D]."""
+        seen: dict[int, Tensor] = {}
+        hidden = self._through(nodes, cache, self.weights.layers, seen)
+        return hidden, torch.cat([seen[tap] for tap in self.taps], dim=-1) if self.taps else None
+
+    @torch.inference_mode()
+    def _through(self, nodes: Pass, cache: KVCache, layers: list[Layer], seen: dict[int, Tensor]) -> Tensor:
+        """A pass through the first layers and the final norm [N, D]; notes in `seen` what is tapped."""
         weights, device = self.weights, self.weights.embedding.device
         positions = nodes.positions.to(device)
         rope = weights.rope[0][positions][:, None], weights.rope[1][positions][:, None]  # [N, 1, head_size]
-        masks = {window: self._mask(nodes, window) for window in {layer.window for layer in weights.layers}}
+        masks = {window: self._mask(nodes, window) for window in {layer.window for layer in layers}}
         hidden = weights.embedding[torch.tensor(nodes.tokens, device=device)]
-        seen = {0: hidden} if 0 in self.taps else {}
-        for index, layer in enumerate(weights.layers):
+        if 0 in self.taps:
+            seen[0] = hidden
+        for index, layer in enumerate(layers):
             normed = self._norm(hidden, layer.before_attention)
             hidden = hidden + self._attention(index, normed, rope, masks[layer.window], cache, nodes.width)
             gate, up = layer.gate_up(self._norm(hidden, layer.before_mlp)).chunk(2, dim=-1)
@@ -109,7 +128,7 @@ class DenseModel:
                 seen[index + 1] = hidden
         hidden = self._norm(hidden, weights.norm)
         seen[FINAL] = hidden
-        return hidden, torch.cat([seen[tap] for tap in self.taps], dim=-1) if self.taps else None
+        return hidden
 
     def _attention(
         self, index: int, normed: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None, cache: KVCache, width: int

@@ -40,6 +40,7 @@ class Model(Protocol):
     takes_trees: bool  # else chains only
     pool: KVPool  # where its keys and values live
     bytes: int  # what its weights take
+    taps: tuple[int, ...]  # the hidden states that outputs carry now, side by side
 
     def forward(self, tree: DraftTree, cache: KVCache) -> Output:
         """Score every node. Their keys and values stay in the cache, uncommitted."""
@@ -51,6 +52,26 @@ class Model(Protocol):
 
     def tap(self, taps: tuple[int, ...]) -> None:
         """From now on, every output carries these hidden states."""
+        ...
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Input embeddings as the first layer gets them, with the family's scaling if it has one. [n] -> [n, D]"""
+        ...
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """The output matrix alone, for hidden states that have passed the final norm. [n, D] -> [n, V]"""
+        ...
+
+
+class ExitingModel(Model, Protocol):
+    """A model whose first layers can speak for all of them (LayerSkip, arXiv 2404.16710)."""
+
+    def exit(self, tokens: list[int], cache: KVCache, layers: int) -> Tensor:
+        """Read tokens with the first `layers` layers, the final norm and the output matrix. Logits of the last [1, V]
+
+        Their keys and values stay in the cache, uncommitted. Deeper layers have none, so that such rows are good for
+        further exits at the same layer and for nothing else.
+        """
         ...
 
 
@@ -88,6 +109,16 @@ class TransformersModel:
         places = {tap: decoder.norm if tap == FINAL else layers[tap] for tap in taps}
         self.taps, self._caught = taps, {}
         self._hooks = [module.register_forward_hook(self._catcher(tap)) for tap, module in places.items()]
+
+    @torch.inference_mode()
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Input embeddings as the first layer gets them. [n] -> [n, D]"""
+        return self.network.get_input_embeddings()(tokens)
+
+    @torch.inference_mode()
+    def score(self, hidden: Tensor) -> Tensor:
+        """The output matrix alone. [n, D] -> [n, V]"""
+        return self.network.get_output_embeddings()(hidden)
 
     def forward(self, tree: DraftTree, cache: KVCache) -> Output:
         """Score every node of the tree in one pass. [N, V]"""
@@ -141,6 +172,14 @@ class TransformersModel:
             self._caught[tap] = hidden[0]
 
         return catch
+
+
+def columns(features: Tensor, taps: tuple[int, ...], wanted: tuple[int, ...]) -> Tensor:
+    """Of hidden states tapped at `taps`, side by side, those at `wanted`. [n, taps * D] -> [n, wanted * D]"""
+    if taps == wanted:
+        return features
+    parts = features.chunk(len(taps), dim=-1)
+    return torch.cat([parts[taps.index(tap)] for tap in wanted], dim=-1)
 
 
 def longest_text(wanted: int | None, trained: int | None) -> int:

@@ -58,6 +58,7 @@ class Pass:
     positions: Tensor  # [N]
     sees: Tensor  # bool [N, width]
     length: int  # sure rows
+    first: int = 0  # position of row 0: above 0 in a cache that has dropped its oldest rows
 
     @property
     def width(self) -> int:
@@ -69,6 +70,6 @@ class Pass:
 
         Rows of a tree are not in the order of their positions, so the window cannot be cut by row.
         """
-        rows = torch.arange(self.width)
+        rows = torch.arange(self.width) + self.first
         rows[self.length : self.length + len(self.tokens)] = self.positions
         return self.sees & (rows[None, :] > self.positions[:, None] - window)

@@ -6,7 +6,6 @@ The one place that decides how passes are run. It knows files and devices; it kn
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from specchat.engine.passes import PassShape
 from specchat.engine.recurrent import RecurrentModel, is_recurrent
 from specchat.errors import ModelError
 from specchat.models.dense import is_dense, load_dense
+from specchat.models.hub import from_hub
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,7 +46,7 @@ def find_model(source: str, role: str = "target") -> Path:
         return _checked(folder, source)
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise ModelError(f"{source}: no such folder; give a model's folder, a hub id like org/name, or 'embedded'")
-    return _checked(_from_hub(source), source)
+    return _checked(from_hub(source, HUB_FILES), source)
 
 
 def load_model(folder: Path, loading: Loading) -> Model:
@@ -92,23 +92,6 @@ def _checked(folder: Path, source: str) -> Path:
         if not (folder / needed).is_file():
             raise ModelError(f"{source}: no model there ({needed} is missing)")
     return folder
-
-
-def _from_hub(source: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(source, allow_patterns=HUB_FILES))
-    except LocalEntryNotFoundError as error:
-        offline = os.environ.get("HF_HUB_OFFLINE") in ("1", "true", "True")
-        why = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"
-        message = f"{source}: not on this machine, and {why}; fetch it once while online, or give a folder"
-        raise ModelError(message) from error
-    except HFValidationError as error:
-        raise ModelError(f"{source}: neither a folder nor a hub id like org/name") from error
-    except HfHubHTTPError as error:
-        raise ModelError(f"{source}: the hub does not give it out: {_first_line(error)}") from error
 
 
 def _device(wanted: str) -> torch.device:

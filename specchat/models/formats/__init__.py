@@ -1,0 +1,1 @@
+"""How publishers spell their heads. One family, one file; each knows names and keys, and computes nothing."""

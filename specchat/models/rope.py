@@ -1,0 +1,104 @@
+"""How fast a rotary embedding turns: the settings of old and new configs, and the speeds that follow from them.
+
+Knows numbers of a config.json; knows no network. The whole table of a target and the few angles that a head needs at
+a time come from the same speeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KINDS = ("default", "linear", "llama3", "yarn")
+
+
+@dataclass(frozen=True)
+class Rope:
+    """The settings of a rotary embedding."""
+
+    theta: float = 10000.0
+    kind: str = "default"
+    scaling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    share: float = 1.0  # of a head's size that is turned; the rest stays as it is
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], theta: float = 10000.0) -> Rope:
+        """What a config says, in the spelling of today or of old. `theta` holds where it says no base."""
+        said = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+        kind = said.get("rope_type") or said.get("type") or "default"
+        return cls(
+            theta=float(said.get("rope_theta") or config.get("rope_theta") or theta),
+            kind="default" if kind == "mrope" else kind,  # of text, all three positions are one
+            scaling=said,
+            share=float(said.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0),
+        )
+
+    @property
+    def is_known(self) -> bool:
+        """Whether we compute this kind."""
+        return self.kind in KINDS
+
+    def speeds(self, head_size: int) -> Tensor:
+        """Radians per position of every pair of numbers. [share * head_size / 2]"""
+        turned = int(head_size * self.share)
+        pairs = torch.arange(0, turned, 2, dtype=torch.int64).float() / turned
+        speeds = 1.0 / self.theta**pairs
+        match self.kind:
+            case "linear":
+                return speeds / self.scaling["factor"]
+            case "llama3":
+                return _llama3(speeds, self.scaling)
+            case "yarn":
+                return _yarn(speeds, self.scaling, self.theta)
+            case _:
+                return speeds
+
+    @property
+    def size(self) -> float:
+        """What cosine and sine are multiplied with: YaRN makes long texts attend more sharply."""
+        if self.kind != "yarn":
+            return 1.0
+        if (said := self.scaling.get("attention_factor")) is not None:
+            return float(said)
+        factor, one, all_of = (self.scaling.get(key) for key in ("factor", "mscale", "mscale_all_dim"))
+        grown = 0.1 * math.log(factor) if factor and factor > 1 else 0.0
+        return (grown * one + 1) / (grown * all_of + 1) if one and all_of else grown + 1
+
+
+def turns(positions: Tensor, speeds: Tensor, size: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Cosine and sine, negative in its first half, at every position. [N] -> two [N, 2 * speeds]"""
+    angles = positions.float()[:, None] * speeds[None, :]
+    cosine, sine = angles.cos() * size, angles.sin() * size
+    return torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1)
+
+
+def _llama3(speeds: Tensor, scaling: Mapping[str, Any]) -> Tensor:
+    """Llama 3.1's scaling: slow waves are stretched, fast ones kept, those between blended."""
+    old, low, high = (
+        scaling[key] for key in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+    )
+    waves = 2 * math.pi / speeds
+    blend = (old / waves - low) / (high - low)
+    stretched = torch.where(waves > old / low, speeds / scaling["factor"], speeds)
+    between = (1 - blend) * stretched / scaling["factor"] + blend * stretched
+    return torch.where((waves <= old / low) & (waves >= old / high), between, stretched)
+
+
+def _yarn(speeds: Tensor, scaling: Mapping[str, Any], theta: float) -> Tensor:
+    """YaRN (arXiv 2309.00071): pairs that turn often are kept, those that turn seldom stretched, a ramp between."""
+    old, pairs = scaling["original_max_position_embeddings"], len(speeds)
+
+    def pair_that_turns(times: float) -> float:
+        return pairs * math.log(old / (times * 2 * math.pi)) / math.log(theta)
+
+    low, high = pair_that_turns(scaling.get("beta_fast") or 32), pair_that_turns(scaling.get("beta_slow") or 1)
+    if scaling.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, 2 * pairs - 1)
+    stretched = ((torch.arange(pairs).float() - low) / (max(high - low, 0) or 0.001)).clamp(0, 1)
+    return speeds / scaling["factor"] * stretched + speeds * (1 - stretched)

@@ -1,0 +1,135 @@
+"""Does a head know its target? A few of the target's own words, and how often the head's guess is the target's choice.
+
+It settles what no config says for sure: which hidden states a head was trained on, and what it is fed back. Off by one
+layer, a head still looks plausible and is seldom right; here that costs a fraction of a second instead of a bad day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.engine.cache import SCRATCH
+from specchat.engine.model import Model
+from specchat.engine.passes import Pass
+from specchat.models.heads import FeatureHead, MedusaHead, load_head
+from specchat.models.headspec import HeadSpec
+
+WORDS = 40  # tokens of each text
+DEPTH = 3  # guesses in a row
+
+Prompts = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How good the first guess of a head is, by how far ahead, the true words before it."""
+
+    by_depth: tuple[float, ...]  # share of places where it is the target's own choice: what greedy decoding accepts
+    sampled: tuple[float, ...]  # probability that the target gives it: what sampling accepts; a finer scale
+    places: int
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """What a chain of so many guesses would give a sampler, the target's own token included."""
+        kept, total = 1.0, 1.0
+        for share in self.sampled:
+            kept *= share
+            total += kept
+        return total
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text that the target wrote, and what it said and felt at every token."""
+
+    tokens: list[int]  # [L + 1]
+    said: Tensor  # [L, V]: probabilities of the token after each
+    features: Tensor  # [L, taps * D]
+
+
+def self_test(head: FeatureHead | MedusaHead, target: Model, prompts: Prompts = ()) -> Agreement:
+    """Let the target write a few words after each prompt (by itself, after three tokens far apart), and compare.
+
+    Takes the target's taps for as long as that lasts.
+    """
+    prompts = prompts or [(start,) for start in (0, 1, target.vocabulary // 3)]
+    before = target.taps
+    target.tap(head.taps)
+    try:
+        texts = [_written(target, list(prompt)) for prompt in prompts]
+    finally:
+        target.tap(before)
+    guesses = [_guessed(head, words) for words in texts]
+    depths = [_compared(depth + 1, texts, [each[depth] for each in guesses]) for depth in range(len(guesses[0]))]
+    places = sum(len(words.said) for words in texts)
+    return Agreement(tuple(hit for hit, _ in depths), tuple(share for _, share in depths), places)
+
+
+def settle(
+    spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, prompts: Prompts = ()
+) -> tuple[FeatureHead | MedusaHead, Agreement]:
+    """The head in the reading that agrees best with the target. A head with one reading is tested too."""
+    layers = len(target.pool.layout.shapes)
+    readings = [each for each in spec.readings if not layers or max(each.taps_for(layers)) <= layers]
+    heads = [load_head(reading, target, dtype, device) for reading in (spec, *readings)]
+    tried = [(head, self_test(head, target, prompts)) for head in heads]
+    return max(tried, key=lambda pair: pair[1].tokens_per_pass)
+
+
+@torch.inference_mode()
+def _written(target: Model, prompt: list[int]) -> Words:
+    """Words drawn at temperature 1 with dice of our own: greedy text repeats itself, and then anybody guesses right."""
+    dice = torch.Generator().manual_seed(7)
+    tokens, said, features = list(prompt), list[Tensor](), list[Tensor]()
+    cache = target.pool.open()
+    with target.pool.seated(cache, len(prompt) + WORDS + SCRATCH):
+        while len(said) < len(prompt) + WORDS - 1:
+            output = target.read([tokens[len(said)]], cache)
+            assert output.features is not None, "a target that was told what to tap gave nothing"
+            said.append(output.logits[0].float().softmax(-1))
+            features.append(output.features[0].clone())
+            if len(tokens) == len(said):
+                tokens.append(int(torch.multinomial(said[-1].cpu(), 1, generator=dice)))
+    target.pool.close(cache)
+    return Words(tokens, torch.stack(said), torch.stack(features))
+
+
+def _compared(depth: int, texts: Sequence[Words], guesses: Sequence[Tensor]) -> tuple[float, float]:
+    """How often a guess so far ahead is the likeliest token, and how likely it is, over all places of all texts."""
+    said = torch.cat([words.said[depth:] for words in texts])
+    best = torch.cat([guess[: len(words.said) - depth] for words, guess in zip(texts, guesses, strict=True)])
+    return float((best == said.argmax(-1)).float().mean()), float(said.gather(1, best[:, None]).mean())
+
+
+def _guessed(head: FeatureHead | MedusaHead, words: Words) -> list[Tensor]:
+    """The likeliest token of the target's vocabulary, for every place and by how far ahead. [L] each"""
+    if isinstance(head, MedusaHead):
+        return [logits.argmax(-1) for logits in head.logits(words.features)]
+    best = [logits.argmax(-1) for logits in _in_a_row(head, words)]
+    return best if head.ids is None else [head.ids[column] for column in best]
+
+
+@torch.inference_mode()
+def _in_a_row(head: FeatureHead, words: Words) -> list[Tensor]:
+    """Chains from every place at once: a place sees the true pairs up to its own, then its own guesses. [L, Vd] each
+
+    The words stand in for the guessed tokens, so that every depth is asked about what came after right guesses.
+    """
+    count, logits = len(words.said), list[Tensor]()
+    tokens = torch.tensor(words.tokens, device=words.features.device)
+    hidden, cache = head.fuse(words.features), head.pool.open()
+    own, sees = torch.eye(count, dtype=torch.bool), torch.ones(count, count, dtype=torch.bool).tril()
+    with head.pool.seated(cache, DEPTH * count + SCRATCH):
+        for depth in range(DEPTH):
+            following = torch.cat((tokens[1 + depth :], tokens[-1:].expand(depth)))
+            nodes = Pass(following.tolist(), torch.arange(count) + depth, sees, cache.length)
+            output = head.run(hidden, head.embed(following), nodes, cache)
+            cache.commit(list(range(count)))
+            logits.append(output.logits)
+            hidden, sees = output.hidden, torch.cat((sees, own), dim=-1)
+    head.pool.close(cache)
+    return logits

@@ -1,0 +1,441 @@
+"""Runs the code that publishers ship and keeps what it says: one small file of tensors for each format of a head.
+
+Not part of the tests: it needs the publishers' packages, which pin other versions of everything. In a virtual
+environment of their own (`pip install --no-deps speculators eagle-llm medusa-llm specforge angelslim`, then what their
+imports ask for), with the repository on the path:
+
+    python tests/models/golden/make.py [SOURCE OF SafeAILab/EAGLE, SOURCE OF deepseek-ai/DeepSpec]
+
+where a source is a folder with the repository's files and its commit in a file COMMIT,
+and once more beside speculators 0.1.0, the last one that computed EAGLE-1.
+
+Every file holds the checkpoint in the publisher's names (`head.*`), what it borrows from a target (`target.*`), what it
+was given (`features` [L, taps * D], `tokens` [L], the tokens after) and its logits: `first` [L, Vd], and `second`, the
+next run, fed with its own output, for all rows or for the last ones. The metadata names the oracle and its version.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import types
+from importlib.metadata import distribution, version
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+HERE = Path(__file__).parent
+LENGTH, WIDTH, VOCABULARY, DRAFTED = 6, 16, 40, 24
+LLAMA = {
+    "hidden_size": WIDTH, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+    "num_hidden_layers": 1, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
+    "hidden_act": "silu", "pad_token_id": 0, "attention_bias": False, "mlp_bias": False,
+}  # fmt: skip
+
+
+def main(sources: list[str]) -> None:
+    torch.manual_seed(11)
+    if version("speculators").startswith("0.1."):
+        speculators_first("speculators-eagle", layernorms=False, fusion_bias=True)
+        speculators_first("speculators-eagle-norms", layernorms=True, fusion_bias=False)
+        return
+    packaged = importlib.import_module("eagle.model.cnets")
+    eagle_first("eagle1-bias", packaged, f"eagle-llm {version('eagle-llm')}: eagle.model.cnets.Model", has_bias=True)
+    if sources:
+        eagle_from_source(Path(sources[0]))
+        deepspec(Path(sources[1]))
+    angelslim()
+    specforge()
+    speculators_third("plain", {"norm_before_residual": True})
+    speculators_third("gpt", {"norm_before_fc": True})
+    speculators_third("31", {"norm_output": True, "fc_norm": True}, family="qwen3", layers=2, whole=True)
+    near = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 3, "use_sliding_window": True}
+    speculators_third("window", {}, family="qwen3", layers=2, nested=near)
+    for family in ("qwen3", "qwen3_next", "qwen3_5_text"):
+        speculators_mtp(family)
+    transformers_mtp("deepseek", "llama", first=False)
+    transformers_mtp("mimo", "qwen2", first=True)
+    medusa()
+
+
+def eagle_first(name, module, oracle, has_bias, **extra) -> None:
+    """EAGLE-1, whose features are fed through the target's output matrix."""
+    config = {**LLAMA, "architectures": ["LlamaForCausalLM"], **extra}
+    head, given = shaken(module.Model(as_of_old(config), bias=has_bias)), Given(taps=1)
+    with torch.no_grad():
+        head.embed_tokens.weight.copy_(given.embedding)
+        head.reset()
+        hidden, past = head(given.features[None], given.tokens[None], use_cache=True)
+        again, _ = head(hidden[:, -1:], torch.zeros(1, 1, dtype=torch.long), past_key_values=past, use_cache=True)
+    state = without(head.state_dict(), "embed_tokens")
+    first, second = (rows[0] @ given.output.T for rows in (hidden, again))
+    given.keep(name, config, state, first, second, oracle, "pytorch_model.bin")
+
+
+def eagle_from_source(source: Path) -> None:
+    """EAGLE-1 with a base of its own, which the old package does not read, and EAGLE-3, which no package holds."""
+    sys.path.insert(0, str(source / "eagle" / "model"))
+    commit = (source / "COMMIT").read_text().strip()
+    oracle = f"SafeAILab/EAGLE {commit}: eagle/model/cnets1.py Model"
+    eagle_first("eagle1", importlib.import_module("cnets1"), oracle, has_bias=False, bias=False, rope_theta=500000.0)
+    module = importlib.import_module("cnets")
+    wide = {"target_hidden_size": 20}
+    for name, extra in (("eagle3", {}), ("eagle3-theta", {"rope_theta": 500000.0}), ("eagle3-narrow", wide)):
+        config = {**LLAMA, "architectures": ["LlamaForCausalLM"], "draft_vocab_size": DRAFTED, **extra}
+        head = shaken(module.Model(as_of_old(config)))
+        given = Given(taps=3, read=extra.get("target_hidden_size", WIDTH))
+        with torch.no_grad():
+            head.embed_tokens.weight.copy_(given.embedding)
+            given.choose_tokens(head)
+            head.reset()
+            hidden, past = head(given.features[None], given.tokens[None], use_cache=True)
+            again, _ = head(hidden[:, -1:], torch.zeros(1, 1, dtype=torch.long), past_key_values=past, use_cache=True)
+            first, second = (head.lm_head(head.norm(rows))[0] for rows in (hidden, again))
+        state = head.state_dict() if "target_hidden_size" in extra else without(head.state_dict(), "embed_tokens")
+        given.keep(name, config, state, first, second, f"SafeAILab/EAGLE {commit}: eagle/model/cnets.py Model")
+
+
+def deepspec(source: Path) -> None:
+    """DeepSpec: five taps, norms of queries and keys, the whole vocabulary; from the source, as no package holds it."""
+    from transformers import DynamicCache, Qwen3Config
+
+    sys.path.insert(0, str(source))
+    for package in ("deepspec", "deepspec.modeling", "deepspec.modeling.eagle3"):
+        module = types.ModuleType(package)
+        module.__path__ = [str(source / package.replace(".", "/"))]
+        sys.modules[package] = module
+    module = importlib.import_module("deepspec.modeling.eagle3.qwen3.modeling")
+    said = {"target_layer_ids": [1, 2, 3, 4, 5], "ttt_length": 7, "step_loss_decay": 1.0, "num_target_layers": 8}
+    config = Qwen3Config(**plain({**LLAMA, "rope_theta": 30000.0}), **said)
+    config._attn_implementation = "eager"
+    head, given, past = shaken(module.Qwen3Eagle3Model(config)), Given(taps=5), DynamicCache()
+    mask = torch.full((LENGTH, LENGTH), float("-inf")).triu(1)[None, None]
+    with torch.no_grad():
+        hidden = head(given.features[None], given.tokens[None], past_key_values=past, attention_mask=mask)
+        nothing, place = torch.zeros(1, 1, dtype=torch.long), torch.tensor([[LENGTH]])
+        again = head(hidden[:, -1:], nothing, place, past_key_values=past)
+        first, second = (head.compute_logits(rows)[0] for rows in (hidden, again))
+    content = as_json(config) | {"architectures": ["Qwen3Eagle3Model"]}
+    commit = (source / "COMMIT").read_text().strip()
+    oracle = f"deepseek-ai/DeepSpec {commit}: modeling/eagle3/qwen3/modeling.py Qwen3Eagle3Model"
+    given.keep("deepspec", content, head.state_dict(), first, second, oracle)
+
+
+def angelslim() -> None:
+    """AngelSlim: its trainer turns with base 10000 whatever the config says."""
+    for package in ("", ".compressor", ".compressor.speculative", ".compressor.speculative.train"):
+        bare_package("angelslim" + package)
+    bare_package("angelslim.compressor.speculative.train.data")
+    stub = types.ModuleType("angelslim.compressor.speculative.train.data.data_utils")
+    stub.process_token_dict_to_mappings = None
+    sys.modules[stub.__name__] = stub
+    bare_package("angelslim.compressor.speculative.train.models")
+    bare_package("angelslim.compressor.speculative.train.models.draft")
+    module = importlib.import_module("angelslim.compressor.speculative.train.models.draft.llama_eagle3")
+    config = {
+        **LLAMA,
+        "architectures": ["Eagle3LlamaForCausalLM"],
+        "draft_vocab_size": DRAFTED,
+        "rope_theta": 1000000.0,
+    }
+    head = shaken(module.Eagle3LlamaForCausalLM(module.LlamaConfig(**plain(config))))
+    given = Given(taps=3)
+    given.choose_tokens(head)
+    config["head_dim"] = 5  # as published once: the tensors know better
+    first, second = in_runs(
+        given, head.combine_hidden_states, lambda *rest: head.encode_layers(*rest, use_cache=True), head.compute_logits
+    )
+    state = without(head.state_dict(), "embed_tokens")
+    oracle = f"angelslim {version('angelslim')}: compressor.speculative.train.models.draft.llama_eagle3"
+    given.keep("angelslim", config, state, first, second, oracle)
+
+
+def specforge() -> None:
+    """SpecForge, plain and with a norm for every tap and none before the output."""
+    module = importlib.import_module("specforge.modeling.draft.llama3_eagle")
+    named = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 4], "use_aux_hidden_state": True}}
+    llama3 = {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32, "rope_theta": 500000.0,
+    }  # fmt: skip
+    variants = {
+        "specforge": named | {"rope_theta": 1000000.0},
+        "specforge-llama3": named | {"rope_scaling": llama3, "rope_theta": 500000.0},
+        "specforge-norms": named | {"fc_norm": True, "norm_output": False},
+    }
+    for name, extra in variants.items():
+        config = {**LLAMA, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": DRAFTED, **extra}
+        head = shaken(module.LlamaForCausalLMEagle3(module.LlamaConfig(**plain(config))))
+        given = Given(taps=3)
+        given.choose_tokens(head)
+
+        def layer(embedded, hidden, cache, mask, positions, head=head):
+            return head.backbone(embedded, hidden, cache, mask, positions), cache
+
+        first, second = in_runs(given, head.project_hidden_states, layer, head.compute_logits)
+        state = without(head.state_dict(), "embed_tokens")
+        oracle = f"specforge {version('specforge')}: modeling.draft.llama3_eagle.LlamaForCausalLMEagle3"
+        given.keep(name, config, state, first, second, oracle)
+
+
+def speculators_first(name, **flags) -> None:
+    """speculators' EAGLE-1 and HASS, with the norms that some trainers add."""
+    from transformers import AutoConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    module = importlib.import_module("speculators.models.eagle")
+    nested = AutoConfig.for_model("llama", **plain({**LLAMA, "rope_theta": 500000.0}))
+    nested._attn_implementation = "eager"
+    configs = importlib.import_module("speculators.config")
+    proposal = importlib.import_module("speculators.proposals.greedy").GreedyTokenProposalConfig(speculative_tokens=3)
+    speculators = configs.SpeculatorsConfig(
+        algorithm="eagle", proposal_methods=[proposal], default_proposal_method="greedy",
+        verifier=configs.VerifierConfig(name_or_path=None, architectures=["LlamaForCausalLM"]),
+    )  # fmt: skip
+    config = module.EagleSpeculatorConfig(transformer_layer_config=nested, speculators_config=speculators, **flags)
+    head, given = shaken(module.EagleSpeculator(config, verifier_attachment_mode="detached")), Given(taps=1)
+    head.embed_tokens = nn.Embedding.from_pretrained(given.embedding)
+    head.rotary_emb = LlamaRotaryEmbedding(nested)
+    head.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+    mask = torch.full((LENGTH, LENGTH), float("-inf")).triu(1)[None, None]
+    with torch.no_grad():
+        head.lm_head.weight.copy_(given.output)
+        # today's layer gives a tensor where the layer of its time gave a tuple
+        head.transformer.forward = tupled(head.transformer.forward)
+        first = head(given.tokens[None], given.features[None], attention_mask=mask).logits[0]
+    state = {key: value for key, value in head.state_dict().items() if not key.startswith(("embed_tokens", "lm_head"))}
+    content = json.loads(json.dumps(config.to_dict(), default=str))
+    content["transformer_layer_config"] = json.loads(nested.to_json_string())
+    oracle = f"speculators {version('speculators')}: models.eagle.EagleSpeculator"
+    given.keep(name, content, state, first, first[:0], oracle)
+
+
+def tupled(forward):
+    return lambda *inputs, **options: (forward(*inputs, **options),)
+
+
+def speculators_third(name, flags, family="llama", layers=1, whole=False, nested=None) -> None:
+    """speculators' EAGLE-3 in its dialects; its own forward runs twice, and its output matrix is listened to."""
+    core = importlib.import_module("speculators.models.eagle3.core")
+    configs = importlib.import_module("speculators.config")
+    from transformers import AutoConfig
+
+    is_near = bool(nested)  # its second run looks back from the row and not from the place, so it is left out
+    sizes = plain({**LLAMA, "num_hidden_layers": layers, "rope_theta": 30000.0, **(nested or {})})
+    nested = AutoConfig.for_model(family, **sizes)
+    nested._attn_implementation = "eager"
+    verifier = configs.VerifierConfig(name_or_path=None, architectures=["LlamaForCausalLM"])
+    proposal = importlib.import_module("speculators.proposals.greedy").GreedyTokenProposalConfig(speculative_tokens=3)
+    config = core.Eagle3SpeculatorConfig(
+        transformer_layer_config=nested,
+        draft_vocab_size=VOCABULARY if whole else DRAFTED,
+        speculators_config=configs.SpeculatorsConfig(
+            algorithm="eagle3", proposal_methods=[proposal], default_proposal_method="greedy", verifier=verifier
+        ),
+        **flags,
+    )
+    head = core.Eagle3DraftModel(config)
+    shaken(head)
+    given = Given(taps=3)
+    with torch.no_grad():
+        head.embed_tokens.weight.copy_(torch.randn_like(head.embed_tokens.weight))
+        if not whole:
+            given.choose_tokens(head)
+        heard = []
+        head.lm_head.register_forward_hook(lambda _module, _inputs, output: heard.append(output[0]))
+        head.eval()
+        head(given.features[None], given.tokens[None], torch.zeros(1, LENGTH, dtype=torch.long), ttt_steps=2)
+    state = {key: value for key, value in head.state_dict().items() if not key.startswith("verifier_")}
+    oracle = f"speculators {version('speculators')}: models.eagle3.core.Eagle3DraftModel"
+    first, second = heard
+    given.keep(f"speculators-{name}", as_json(config), state, first, second[:0] if is_near else second, oracle)
+
+
+def speculators_mtp(family) -> None:
+    """speculators' MTP, whose layers are those of transformers; Qwen's own names for what it converts from them."""
+    core = importlib.import_module("speculators.models.mtp.core")
+    settings = importlib.import_module("speculators.models.mtp.config")
+    configs = importlib.import_module("speculators.config")
+    from transformers import AutoConfig
+
+    sizes = plain({**LLAMA, "num_hidden_layers": 4, "rope_theta": 10000.0})
+    if family != "qwen3":
+        sizes |= {"layer_types": ["linear_attention"] * 3 + ["full_attention"], "head_dim": 16, "num_experts": 0}
+        sizes["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+        if family == "qwen3_5_text":
+            sizes["rope_parameters"] |= {"mrope_section": [2, 1, 1], "mrope_interleaved": True}
+    nested = AutoConfig.for_model(family, **sizes)
+    nested._attn_implementation = "eager"
+    verifier = configs.VerifierConfig(name_or_path=None, architectures=["X"])
+    proposal = importlib.import_module("speculators.proposals.greedy").GreedyTokenProposalConfig(speculative_tokens=2)
+    config = settings.MTPSpeculatorConfig(
+        transformer_layer_config=nested,
+        speculators_config=configs.SpeculatorsConfig(
+            algorithm="mtp", proposal_methods=[proposal], default_proposal_method="greedy", verifier=verifier
+        ),
+    )
+    head = shaken(core.MTPDraftModel(config))
+    given = Given(taps=1)
+    with torch.no_grad():
+        head.embed_tokens.weight.copy_(given.embedding)
+        head.lm_head.weight.copy_(given.output)
+        text = torch.cat((torch.zeros(1, dtype=torch.long), given.tokens, torch.zeros(2, dtype=torch.long)))[None]
+        features = torch.cat((given.features, torch.zeros(3, WIDTH)))[None]
+        (first, second), _loss, _metrics = head.eval()(text, features)
+    state = {key: value for key, value in head.state_dict().items() if key.startswith("mtp_layers.")}
+    layers = f"over transformers {version('transformers')}"
+    oracle = f"speculators {version('speculators')}: models.mtp.core.MTPDraftModel {layers}"
+    if family == "qwen3":
+        content = as_json(config)
+    else:
+        names = {"input_proj": "fc", "final_layernorm": "norm", "hidden_layernorm": "pre_fc_norm_hidden"}
+        names |= {"token_layernorm": "pre_fc_norm_embedding"}
+        state = {qwen_name(key.removeprefix("mtp_layers.0."), names): value for key, value in state.items()}
+        content = json.loads(nested.to_json_string()) | {"mtp_num_hidden_layers": 1, "model_type": family}
+    given.keep(f"mtp-{family}", content, state, first[0], second[0], oracle, alone=True)
+
+
+def transformers_mtp(name, family, first) -> None:
+    """transformers' own layer for multi-token prediction, in the names of DeepSeek-V3 and of MiMo."""
+    from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+    from transformers.modeling_layers import MtpLayer
+
+    config = {**LLAMA, "num_hidden_layers": 3, "num_nextn_predict_layers": 1, "model_type": family}
+    built = AutoConfig.for_model(family, **plain(without(config, "model_type") | {"layer_types": None}))
+    built._attn_implementation, built.mtp_hidden_states_first = "eager", first
+    model = AutoModelForCausalLM.from_config(built).get_decoder()
+    block = type(model.layers[0]), type(model.norm)
+    head, given = shaken(MtpLayer(built, *block, layer_idx=0)).eval(), Given(taps=1)
+    past = DynamicCache()
+
+    def run(hidden, tokens, start):
+        positions = torch.arange(start, start + len(tokens))[None]
+        mask = torch.full((len(tokens), start + len(tokens)), float("-inf")).triu(1 + start)[None, None]
+        turned = model.rotary_emb(hidden[None], positions)
+        embedded = given.embedding[tokens][None]
+        return head(embedded, hidden[None], turned, mask, positions, past)[0]
+
+    with torch.no_grad():
+        hidden = run(given.features, given.tokens, 0)
+        again = run(hidden[-1:], torch.zeros(1, dtype=torch.long), LENGTH)
+    spellings = {
+        "deepseek": ("model.layers.3.", {"mtp_block.": "", "post_norm": "shared_head.norm"}),
+        "mimo": (
+            "model.mtp_layers.0.",
+            {"mtp_block.": "", "post_norm": "final_layernorm", "enorm": "token_layernorm", "hnorm": "hidden_layernorm"}
+            | {"eh_proj": "input_proj"},
+        ),
+    }
+    prefix, names = spellings[name]
+    state = {prefix + respelled(key, names): value for key, value in head.state_dict().items()}
+    oracle = f"transformers {version('transformers')}: modeling_layers.MtpLayer"
+    given.keep(f"mtp-{name}", config, state, hidden @ given.output.T, again @ given.output.T, oracle)
+
+
+def medusa() -> None:
+    """Medusa's first version, with an output matrix in every head, and the one that shares the target's."""
+    block = importlib.import_module("medusa.model.medusa_model").ResBlock
+    for name, layers, own in (("medusa1", 1, True), ("medusa1-deep", 2, True), ("medusa2", 1, False)):
+        given = Given(taps=1)
+        outputs = [nn.Linear(WIDTH, VOCABULARY, bias=False)] if own else []
+        columns = [nn.Sequential(*([block(WIDTH)] * layers), *outputs) for _ in range(3)]
+        head = shaken(nn.ModuleList(columns))
+        with torch.no_grad():
+            ahead = torch.stack([column(given.features) for column in columns])
+        logits = ahead if own else ahead @ given.output.T
+        config = {"medusa_num_heads": 2, "medusa_num_layers": layers, "version": "1" if own else "2"}
+        config |= {"hidden_size": WIDTH, "vocab_size": VOCABULARY}
+        oracle = f"medusa-llm {version('medusa-llm')}: medusa.model.medusa_model.ResBlock"
+        given.keep(name, config, head.state_dict(), logits, logits[:0], oracle, "medusa_lm_head.pt")
+
+
+class Given:
+    """What a head is given: features and tokens, and a target to borrow from."""
+
+    def __init__(self, taps: int, read: int = WIDTH) -> None:
+        self.features = torch.randn(LENGTH, taps * read)
+        self.tokens = torch.randint(1, VOCABULARY, (LENGTH,))
+        self.embedding, self.output = torch.randn(VOCABULARY, WIDTH), torch.randn(VOCABULARY, WIDTH)
+
+    def choose_tokens(self, head) -> None:
+        """A draft vocabulary in which offsets and ids cannot be mistaken for each other."""
+        kept = torch.randperm(VOCABULARY)[:DRAFTED].sort().values
+        inside = torch.zeros(VOCABULARY, dtype=torch.bool)
+        inside[kept] = True
+        head.d2t.copy_(kept - torch.arange(DRAFTED))
+        head.t2d.copy_(inside)
+
+    def keep(self, name, config, state, first, second, oracle, file="model.safetensors", alone=False) -> None:
+        tensors = {
+            f"head.{key}": value for key, value in state.items() if "inv_freq" not in key and "rotary" not in key
+        }
+        tensors |= {"features": self.features, "tokens": self.tokens, "first": first, "second": second}
+        tensors |= {"target.embedding": self.embedding, "target.output": self.output}
+        said = {"oracle": oracle, "config": json.dumps(config), "file": file, "second_is_alone": str(alone)}
+        content = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
+        save_file(content, HERE / f"{name}.safetensors", metadata=said)
+        print(name, oracle, tuple(first.shape), tuple(second.shape))
+
+
+@torch.no_grad()
+def in_runs(given, fuse, layer, logits):
+    """Two runs as trainers make them: a place sees the true pairs up to its own, then its own output."""
+    mask = torch.full((LENGTH, LENGTH), torch.finfo(torch.float32).min).triu(1)[None, None]
+    positions, cache = torch.arange(LENGTH)[None], [[], []]
+    hidden, tokens, heard = fuse(given.features[None]), given.tokens, []
+    for _ in range(2):
+        hidden, cache = layer(given.embedding[tokens][None], hidden, cache, mask, positions)
+        heard.append(logits(hidden)[0])
+        tokens = torch.cat((tokens[1:], tokens.new_zeros(1)))
+    return heard
+
+
+@torch.no_grad()
+def shaken(head):
+    """Random weights that are all of some size: norms near one, and no bias at zero."""
+    for name, weight in head.named_parameters():
+        weight.copy_(1 + 0.3 * torch.randn_like(weight) if "norm" in name else 0.35 * torch.randn_like(weight))
+    return head.eval()
+
+
+def as_of_old(config):
+    """What code from before transformers 5 reads; the config classes of today would rewrite it."""
+    return types.SimpleNamespace(**plain(config), rope_scaling=None, pretraining_tp=1)
+
+
+def plain(config):
+    return without(config, "architectures")
+
+
+def without(content, start):
+    return {key: value for key, value in content.items() if not key.startswith(start)}
+
+
+def as_json(config):
+    return json.loads(config.to_json_string(use_diff=False))
+
+
+def qwen_name(key, names):
+    part = key.split(".", maxsplit=1)[0]
+    return f"mtp.{names[part]}.weight" if part in names else f"mtp.layers.0.{key}"
+
+
+def respelled(key, names):
+    for old, new in names.items():
+        if key.startswith(old):
+            return new + key.removeprefix(old)
+    return key
+
+
+def bare_package(name) -> None:
+    """A package without what its `__init__` would import."""
+    module = types.ModuleType(name)
+    module.__path__ = [str(distribution("angelslim").locate_file(name.replace(".", "/")))]
+    sys.modules[name] = module
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,105 @@
+"""The embedded heads know their target by far better than chance; read in a wrong way, they know it worse.
+
+Not every misreading shows in so few words: the states of neighbouring layers of a small network are much alike. What
+must be right to the last bit is compared with the publishers' own code, in `test_heads.py`.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+import torch
+
+from specchat.cli.main import run
+from specchat.models.checkpoints import inspect_head
+from specchat.models.heads import load_head
+from specchat.models.load import EMBEDDED, Loading, load_model
+from specchat.models.selftest import Agreement, self_test, settle
+from tests.models.test_heads import wired
+
+CPU = torch.device("cpu")
+CHANCE, PROMPTS = 1 / 8192, [(1,), (300,)]
+
+
+@lru_cache
+def target():
+    return load_model(EMBEDDED / "target", Loading(device="cpu", dtype="float32"))
+
+
+@lru_cache
+def spec(head):
+    return inspect_head(EMBEDDED / head)
+
+
+def loaded(head, misread=lambda spec: spec):
+    return load_head(misread(spec(head)), target(), None, CPU)
+
+
+@lru_cache
+def agreement(head):
+    return self_test(loaded(head), target(), PROMPTS)
+
+
+@pytest.mark.parametrize(("head", "at_least"), [("eagle3", 0.3), ("mtp", 0.4), ("medusa", 0.1)])
+def test_the_embedded_heads_beat_chance_by_far(head, at_least):
+    assert all(share > at_least > 500 * CHANCE for share in agreement(head).by_depth)
+
+
+def test_every_place_ahead_is_asked_about():
+    assert [len(agreement(head).by_depth) for head in ("eagle3", "mtp", "medusa")] == [3, 3, 4]
+
+
+def test_of_two_readings_of_the_taps_the_right_one_is_taken():
+    right = spec("eagle3").taps_for(12)
+    shifted = tuple(tap + 1 for tap in right)
+    unsure = replace(spec("eagle3"), taps=shifted).also(replace(spec("eagle3"), taps=right))
+
+    head, found = settle(unsure, target(), None, CPU, PROMPTS)
+
+    assert head.taps == right
+    assert found == agreement("eagle3")
+
+
+def test_a_reading_beyond_the_targets_depth_is_left_out():
+    unsure = spec("medusa").also(replace(spec("medusa"), taps=(13,)))
+
+    assert settle(unsure, target(), None, CPU, PROMPTS)[1] == agreement("medusa")
+
+
+@pytest.mark.parametrize(
+    ("head", "misread"),
+    [
+        ("eagle3", lambda spec: replace(spec, taps=(9, 6, 2))),
+        ("eagle3", wired(residual_is_normed=True)),
+        ("mtp", wired(feature_first=True)),
+    ],
+    ids=["the order of the taps", "norm_before_residual", "the order of a pair"],
+)
+def test_a_misreading_agrees_less(head, misread):
+    assert sum(self_test(loaded(head, misread), target(), PROMPTS).by_depth) < 0.9 * sum(agreement(head).by_depth)
+
+
+def test_offsets_taken_for_ids_agree_with_nothing():
+    head = loaded("eagle3")
+    head.ids = spec("eagle3").tensors.read("d2t")
+
+    assert max(self_test(head, target(), PROMPTS).by_depth) < 0.05
+
+
+def test_tokens_per_pass_counts_what_follows_right_guesses():
+    assert Agreement((0.1, 0.1), (0.5, 0.5), 8).tokens_per_pass == 1.75
+
+
+def test_afterwards_the_target_has_the_taps_of_before():
+    target().tap((3, 5))
+    try:
+        self_test(loaded("medusa"), target(), [(1,)])
+        assert target().taps == (3, 5)
+    finally:
+        target().tap(())
+
+
+def test_the_command_shows_how_well_they_agree(capsys):
+    assert run(["models", "inspect", "embedded/mtp", "--target", "embedded", "--test"]) == 0
+
+    assert "of 120 places, by how far ahead" in capsys.readouterr().out
