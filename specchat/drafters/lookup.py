@@ -60,6 +60,7 @@ class Lookup(Drafter):
     """Prompt lookup: the longest earlier match first, other continuations as branches."""
 
     name = "lookup"
+    is_instant = True
 
     def __init__(self, branches: int = 2) -> None:
         self.branches = branches

@@ -105,7 +105,7 @@ class Writing:
         while left > 0:
             begun = perf_counter()
             budget = min(plan.budget, left - 1, self.target.widest - 1)
-            context = Context(self.tokens, sampler, budget, prefix)
+            context = Context(self.tokens, sampler, budget, prefix, self.cache)
             tree = plan.drafter.propose(context) if budget > 0 else DraftTree(self.tokens[-1])
             if not self.target.takes_trees:
                 tree = tree.first_chain(budget)
@@ -115,7 +115,10 @@ class Writing:
             path = _until_stop(tree, accept(tree, picks), plan.stop)[:left]
             self.cache.commit(path)
             features = output.features[path] if output.features is not None else None
-            outcome = Outcome(tree, path, picks, len(self.tokens) - 1, features, output.logits)
+            outcome = Outcome(
+                tree, path, picks, len(self.tokens) - 1, features, output.logits,
+                draft_seconds=drafted - begun, verify_seconds=perf_counter() - drafted,
+            )  # fmt: skip
             for drafter in self.drafters:
                 drafter.observe(outcome)
             self.tokens += outcome.tokens
@@ -126,15 +129,18 @@ class Writing:
             if outcome.tokens[-1] in plan.stop:
                 return
 
+    def listen(self, drafter: Drafter) -> None:
+        """From now on this drafter hears of the text, too; what was said before it must do without."""
+        self.drafters = (*self.drafters, drafter)
+
     def close(self) -> None:
         """Give back the rows of the text."""
         self.target.pool.close(self.cache)
 
     def _recall(self, length: int) -> None:
-        known = max(min(self.cache.length, length), 0)
-        self.cache.rollback(known)
+        self.cache.rollback(max(length, 0))
         for drafter in self.drafters:
-            drafter.forget(known)
+            drafter.forget(self.cache.length)
 
     def _tell_of_prompt(self, chunk: list[int], start: int, features: Tensor | None) -> None:
         remaining = len(self.tokens) - 1 - start

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from specchat.engine.cache import KVCache
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Prefix, Sampler
 
@@ -21,6 +22,7 @@ class Context:
     sampler: Sampler
     budget: int  # most guesses worth verifying in one pass
     prefix: Prefix | None = None  # what the sampler's rules remember of the text
+    cache: KVCache | None = None  # the target's own, for who reads on from its rows; left as it was found
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Outcome:
     position: int  # of the root in the text
     features: Tensor | None = None  # tapped hidden states of the last nodes kept [<= len(path), taps * D]
     logits: Tensor | None = None  # at every node [N, V]; a prompt has none
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0  # the pass, the picks and what was kept of them; a prompt has none
 
     @property
     def tokens(self) -> list[int]:
@@ -48,6 +52,7 @@ class Drafter:
     """
 
     name = "plain"
+    is_instant = False  # answers in microseconds, so that it is worth asking before anything is decided
     taps: tuple[int, ...] = ()  # hidden states it wants: k is the residual stream after k layers, -1 the final norm
 
     def propose(self, context: Context) -> DraftTree:

@@ -75,6 +75,18 @@ class DraftTree:
             chain.add(self.tokens[node], len(chain) - 1, self.sources[node])
         return chain
 
+    def cut(self, nodes: list[int]) -> DraftTree:
+        """Only these nodes, ascending and closed under parents; the root stays. Fewer guesses never change the text.
+
+        Of a root with children 1 and 3, where 2 hangs from 1, `cut([1, 3])` is a root with two leaves.
+        """
+        if len(nodes) == len(self) - 1:
+            return self
+        fewer, place = DraftTree(self.tokens[ROOT]), {ROOT: ROOT}
+        for node in nodes:
+            place[node] = fewer.add(self.tokens[node], place[self.parents[node]], self.sources[node])
+        return fewer
+
     def ancestors(self) -> Tensor:
         """ancestors[i, j]: node i attends to node j, which is above it or itself. [N, N] bool"""
         count = len(self)

@@ -8,14 +8,23 @@ from functools import lru_cache
 import pytest
 import torch
 
-from specchat.drafters.combine import FirstOf
+from specchat.drafters.combine import FirstOf, Together
 from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.lookahead import Lookahead
 from specchat.drafters.lookup import Lookup
+from specchat.drafters.realign import Realign
+from specchat.drafters.recycling import Recycling
+from specchat.drafters.retokenize import RetokenizedDraft
+from specchat.drafters.suffix import Suffix
+from specchat.engine.budget import Chooser
+from specchat.engine.costs import Costs, Curve
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.verify import Sampler
 from tests.cover import matrix
+from tests.drafters.spellers import Letters
+from tests.heads import drafter_of, writing_of
 from tests.tiny import SHAPES, Chaos, answer, network, small, target, write
 
 PROMPT = [7, 3, 9, 12, 7, 3, 9, 12, 40, 41, 42] * 3
@@ -31,15 +40,31 @@ SAMPLERS = {
     "penalty": Sampler(repetition_penalty=1.3),
     "T0.8-penalty": Sampler(0.8, repetition_penalty=1.3, seed=5),
 }
+
+
+def chooser(shape: str) -> Chooser:
+    """A chooser that believes guesses to be free, and so listens to chaos too."""
+    drafters = {"lookup": Lookup(), "draft": DraftModel(small(shape)), "chaos": Chaos(5)}
+    return Chooser(drafters, Costs({1024: Curve({1: 1.0, 16: 1.0})}))
+
+
 DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "chaos": lambda _shape: Chaos(3),
     "lookup": lambda _shape: Lookup(),
     "draft": lambda shape: DraftModel(small(shape)),
     "self": lambda shape: DraftModel(target(shape)),
     "lookup-else-draft": lambda shape: FirstOf(Lookup(), DraftModel(small(shape))),
+    "auto": chooser,
     "lookup-else-chaos": lambda _shape: FirstOf(Lookup(), Chaos(4)),
+    "suffix": lambda _shape: Suffix(),
+    "realign": lambda _shape: Realign(PROMPT, len(PROMPT)),
+    "recycling": lambda _shape: Recycling(),
+    "lookahead": lambda _shape: Lookahead(),
+    "retokenized": lambda shape: RetokenizedDraft(small(shape), Letters(7), Letters()),
+    "together": lambda shape: Together(Suffix(), Recycling(), Lookahead(), DraftModel(small(shape)), Chaos(5)),
 }
 TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral"]
+HEADS = ["eagle", "eagle3", "mtp", "medusa"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,
@@ -48,7 +73,7 @@ PLANS = {
 
 def two_turns(model: Model, drafter: Drafter, sampler: Sampler, stop: frozenset[int]) -> list[list[int]]:
     """An answer, the text cut back into it, more text, and another answer."""
-    writing, texts = Writing(model, (drafter,)), list[list[int]]()
+    writing, texts = writing_of(model, drafter), list[list[int]]()
     writing.revise(PROMPT)
     write(writing, Plan(drafter, sampler, budget=8, limit=30, stop=stop))
     texts.append(list(writing.tokens))
@@ -72,6 +97,34 @@ def test_no_drafter_can_change_the_text(shape, drafter, sampler, stop):
     texts = two_turns(target(shape), DRAFTERS[drafter](shape), SAMPLERS[sampler], PLANS[stop])
 
     assert texts == plainly(shape, sampler, stop)
+
+
+@pytest.mark.parametrize(
+    ("shape", "head", "sampler", "stop"),
+    matrix(["gemma3", "dense-llama", "dense-mistral"], HEADS, list(SAMPLERS), list(PLANS)),
+)
+def test_no_head_can_change_the_text(shape, head, sampler, stop):
+    model = target(shape)
+    texts = two_turns(model, drafter_of(head, model), SAMPLERS[sampler], PLANS[stop])
+
+    assert texts == plainly(shape, sampler, stop)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_no_exit_can_change_the_text(sampler):
+    model = target("dense-qwen3")
+    texts = two_turns(model, drafter_of("exit", model), SAMPLERS[sampler], STOPS)
+
+    assert texts == plainly("dense-qwen3", sampler, "stop")
+
+
+@pytest.mark.parametrize("head", [*HEADS, "exit"])
+def test_no_head_can_change_the_text_in_exact_mode(head):
+    def turns(made: Callable[[Model], Drafter]) -> list[list[int]]:
+        model = target("dense-qwen3", exact=True)
+        return two_turns(model, made(model), SAMPLERS["T1"], STOPS)
+
+    assert turns(lambda model: drafter_of(head, model)) == turns(lambda _model: Drafter())
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.cache import KVCache
-from specchat.engine.model import FINAL, Model
-from specchat.engine.passes import PassShape
+from specchat.engine.dense import DenseModel
+from specchat.engine.model import FINAL, Model, columns
+from specchat.engine.passes import Pass, PassShape
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 from specchat.models.dense import is_dense, load_dense
@@ -92,6 +93,68 @@ def test_no_taps_cost_nothing():
     cache = model.pool.open()
     with model.pool.seated(cache, 100):
         assert model.read(TEXT[:5], cache).features is None
+
+
+@pytest.mark.parametrize("shape", TARGETS)
+def test_embeddings_are_what_the_first_layer_gets(shape):
+    with torch.inference_mode():
+        plain = network(shape.removeprefix("dense-"))
+        states = plain(input_ids=torch.tensor([TEXT[:10]]), output_hidden_states=True).hidden_states
+
+    assert torch.allclose(target(shape).embed(torch.tensor(TEXT[:10])), states[0][0], atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", TARGETS)
+def test_scores_are_those_of_the_output_matrix(shape):
+    hidden = torch.randn(5, 48, generator=torch.Generator().manual_seed(1))
+
+    with torch.inference_mode():
+        expected = network(shape.removeprefix("dense-")).get_output_embeddings()(hidden)
+
+    assert torch.allclose(target(shape).score(hidden), expected, atol=1e-4)
+
+
+def test_columns_are_found_by_their_taps():
+    features = torch.tensor([[0.0, 0.1, 2.0, 2.1, 9.0, 9.1]])
+
+    assert columns(features, (0, 2, FINAL), (FINAL, 0)).tolist() == torch.tensor([[9.0, 9.1, 0.0, 0.1]]).tolist()
+    assert columns(features, (0, 2, FINAL), (0, 2, FINAL)) is features
+
+
+@pytest.mark.parametrize("shape", ["dense-llama", "dense-qwen3", "dense-mistral"])
+def test_an_exit_says_what_a_network_of_so_many_layers_would_say(shape):
+    model = target(shape)
+    assert isinstance(model, DenseModel)
+    plain = network(shape.removeprefix("dense-"))
+    cache = model.pool.open()
+    with model.pool.seated(cache, 200), torch.inference_mode():
+        read(model, TEXT, cache)
+        states = plain(input_ids=torch.tensor([[*TEXT, 50, 60]]), output_hidden_states=True).hidden_states
+        expected = plain.get_output_embeddings()(plain.get_decoder().norm(states[2][0, -1]))
+        logits = model.exit([50, 60], cache, layers=2)
+
+    assert cache.length == len(TEXT)
+    assert torch.allclose(logits[0], expected, atol=2e-4)
+
+
+def test_what_an_exit_wrote_is_written_again_by_the_pass_that_verifies():
+    model, tree = target("dense-llama"), branching()
+    assert isinstance(model, DenseModel)
+    cache = model.pool.open()
+    with model.pool.seated(cache, 200):
+        read(model, TEXT, cache)
+        before = model.forward(tree, cache).logits.clone()
+        model.exit([50, 60, 61, 62], cache, layers=2)
+
+        assert torch.equal(model.forward(tree, cache).logits, before)
+
+
+def test_near_rows_are_counted_from_the_position_of_the_first():
+    sees = torch.ones(1, 5, dtype=torch.bool)
+
+    near = Pass([7], torch.tensor([104]), sees, length=4, first=100).near(window=3)
+
+    assert near.tolist() == [[False, False, True, True, True]]
 
 
 ROPES = {

@@ -2,7 +2,6 @@
 
 import pytest
 
-from specchat.engine.costs import PlainCost
 from specchat.engine.decode import Step
 from specchat.engine.stats import Stats
 from specchat.engine.tree import DraftTree
@@ -32,21 +31,3 @@ def test_tokens_that_were_cut_off_do_not_count():
 
     assert stats.tokens == 2
     assert stats.accepted["a"] == 2
-
-
-def test_plain_steps_teach_what_a_plain_pass_costs():
-    cost = PlainCost()
-    cost.note(100, step(0, 0, seconds=2.0))
-    cost.note(100, step(3, 1, seconds=9.0))
-
-    assert cost.at(100) == pytest.approx(2.0)
-    assert cost.at(5000) is None
-
-
-def test_a_stall_is_no_news():
-    cost = PlainCost()
-    cost.note(100, step(0, 0, seconds=1.0))
-
-    cost.note(100, step(0, 0, seconds=100.0))
-
-    assert cost.at(100) == pytest.approx(1.05)

@@ -67,3 +67,15 @@ def test_a_node_sees_itself_and_what_is_above_it(guesses):
     assert torch.equal(tree.ancestors(), expected)
     assert tree.depths == [len(tree.path_to(node)) for node in range(len(tree))]
     assert tree.is_chain == (tree.parents == list(range(-1, len(tree) - 1)))
+
+
+def test_a_tree_is_cut_to_some_of_its_guesses():
+    tree = DraftTree(7)
+    one = tree.add(1, source="a")
+    tree.add(2, one, "b")
+    tree.add(3, source="c")
+
+    cut = tree.cut([1, 3])
+
+    assert (cut.tokens, cut.parents, cut.sources) == ([7, 1, 3], [-1, 0, 0], ["text", "a", "c"])
+    assert tree.cut([1, 2, 3]) is tree

@@ -1,0 +1,59 @@
+"""The first layers of the target guess, and all of them verify: one network, one set of keys and values.
+
+LayerSkip (arXiv 2404.16710), for targets that were trained to be understood early. The exit reads on from the target's
+own rows. Rows of its guesses stand behind the sure ones as scratch paper, with keys and values in the first layers
+only; they are taken back before anybody else looks, and the pass that verifies writes the same rows in every layer.
+"""
+
+from __future__ import annotations
+
+from specchat.engine.cache import KVCache
+from specchat.engine.drafter import Context, Drafter
+from specchat.engine.model import ExitingModel
+from specchat.engine.tree import ROOT, DraftTree
+from specchat.engine.verify import Rows
+
+SHORTLIST = 8  # best tokens among which a guess has its chance
+WORTH = 0.4  # a chain whose chance to hold is smaller is not drafted further
+
+
+class EarlyExit(Drafter):
+    """A chain by the first `layers` layers; at T > 0 each link has a second-best sibling, as with a draft model.
+
+    It reads on from the target's own cache of the text: while that does not hold the whole text but the last token, it
+    is silent.
+    """
+
+    name = "exit"
+
+    def __init__(self, model: ExitingModel, layers: int, guesses: int = 4) -> None:
+        self.model, self.layers, self.guesses = model, layers, guesses
+
+    def propose(self, context: Context) -> DraftTree:
+        """A chain of at most `guesses` links; it ends early where it is likely to be wrong."""
+        tree, known, cache = DraftTree(context.tokens[-1]), len(context.tokens) - 1, context.cache
+        if cache is None or cache.slot is None or cache.length != known:
+            return tree
+        children = 1 if context.sampler.temperature == 0 or not self.model.takes_trees else 2
+        room = min(self.model.window, cache.slot.rows) - len(context.tokens)
+        try:
+            self._grow(tree, context, cache, min(self.guesses, context.budget // children, room), children)
+        finally:
+            cache.rollback(known)
+        return tree
+
+    def _grow(self, tree: DraftTree, context: Context, cache: KVCache, links: int, children: int) -> None:
+        leaf, held = ROOT, 1.0
+        for link in range(links):
+            logits = self.model.exit([tree.tokens[leaf]], cache, self.layers)
+            cache.commit([0])  # for the next link; only until the chain is done
+            paths = [tree.path_to(leaf)] if context.sampler.looks_back else None
+            rows = Rows([len(context.tokens) - 1 + link], paths)
+            best = context.sampler.rank(logits, rows, context.prefix, count=SHORTLIST)
+            held *= float(best.scores[0].softmax(-1)[0])
+            first, *others = best.ids[0, :children].tolist()
+            parent, leaf = leaf, tree.add(first, leaf, self.name)
+            for token in others:
+                tree.add(token, parent, self.name)
+            if held < WORTH:
+                return

@@ -1,0 +1,104 @@
+"""Heads that guess one token each, crossed into a tree."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.drafters.medusa import RANKS, Medusa, crossings
+from specchat.engine.cache import SCRATCH
+from specchat.engine.decode import Plan, Writing
+from specchat.engine.drafter import Context, Drafter
+from specchat.engine.tree import DraftTree
+from specchat.engine.verify import Sampler
+from tests.heads import drafter_of
+from tests.tiny import VOCABULARY, answer, target, write
+
+TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
+
+
+class Oracle:
+    """Knows the text that is coming; its favourite is wrong, its second candidate right."""
+
+    count = 3
+
+    def __init__(self, text: list[int]) -> None:
+        self.text, self.read = text, 0
+
+    def logits(self, hidden: Tensor) -> list[Tensor]:
+        rows = torch.zeros(3, 1, VOCABULARY)
+        for ahead, token in enumerate(self.text[self.read : self.read + 3]):
+            rows[ahead, 0, token] = 5.0
+            rows[ahead, 0, (token + 1) % VOCABULARY] = 9.0
+        return list(rows)
+
+
+def made(text: list[int] = TEXT) -> tuple[Writing, Medusa]:
+    """A text that was read, and the drafter that heard of it."""
+    model = target("dense-llama")
+    drafter = drafter_of("medusa", model)
+    assert isinstance(drafter, Medusa)
+    writing = Writing(model, (drafter,))
+    writing.revise(text)
+    with model.pool.seated(writing.cache, len(text) + SCRATCH):
+        list(writing.read())
+    return writing, drafter
+
+
+def guessed(writing: Writing, drafter: Drafter, budget: int = 12, sampler: Sampler | None = None) -> DraftTree:
+    return drafter.propose(Context(writing.tokens, sampler or Sampler(), budget))
+
+
+def test_the_likeliest_crossings_get_the_rows():
+    assert crossings([[0.5, 0.4], [0.6, 0.1]], 3) == [[(0, 1), (1, 2)], [(0, 3)], [], []]
+    assert crossings([[0.5, 0.001]], 9) == [[(0, 1)], []]
+    assert crossings([[0.5]], 0) == [[]]
+
+
+def test_every_depth_has_candidates_of_its_own_head():
+    writing, drafter = made()
+    tree = guessed(writing, drafter)
+    assert drafter._feature is not None
+    ahead = drafter.head.logits(drafter._feature)
+
+    assert max(tree.depths) > 1
+    for node in range(1, len(tree)):
+        assert tree.tokens[node] in ahead[tree.depths[node] - 1][0].topk(RANKS).indices.tolist()
+
+
+@pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.0, seed=4)], ids=["greedy", "T1"])
+def test_the_budget_is_kept(sampler):
+    writing, drafter = made()
+    for budget in range(12):
+        assert len(guessed(writing, drafter, budget, sampler)) <= budget + 1
+
+
+def test_the_tree_learns_which_candidates_are_right():
+    model = target("dense-llama")
+    text = TEXT + answer(target("dense-llama"), Drafter(), TEXT, Sampler(), limit=60)
+    oracle = Oracle(text)
+    drafter, writing = Medusa(oracle, model), Writing(model)
+    writing.drafters = (drafter,)
+    model.tap(drafter.taps)
+    writing.revise(TEXT)
+    prior = drafter.chances[0][:2]
+    while len(writing.tokens) < len(text):
+        oracle.read = len(writing.tokens)
+        write(writing, Plan(drafter, Sampler(), budget=4, limit=2))
+
+    assert writing.tokens == text
+    assert drafter.chances[0][0] < prior[0]
+    assert drafter.chances[0][1] > prior[1]
+
+
+def test_a_cut_text_leaves_it_silent_until_something_is_read():
+    writing, drafter = made()
+    assert len(guessed(writing, drafter)) > 1
+
+    writing.cut(10)
+    assert len(guessed(writing, drafter)) == 1
+    write(writing, Plan(drafter, Sampler(), budget=8, limit=2))
+
+    fresh_writing, fresh = made(writing.tokens)
+    assert guessed(writing, drafter).tokens[1] == guessed(fresh_writing, fresh).tokens[1]

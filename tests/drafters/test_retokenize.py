@@ -1,0 +1,155 @@
+"""A draft model with another tokenizer."""
+
+from copy import deepcopy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specchat.drafters.retokenize import RetokenizedDraft, Spelling
+from specchat.engine.decode import Plan, Writing
+from specchat.engine.drafter import Context, Drafter
+from specchat.engine.model import Model, TransformersModel
+from specchat.engine.passes import PassShape
+from specchat.engine.verify import Sampler
+from specchat.models.tokenizer import Tokenizer
+from tests.drafters.spellers import Letters
+from tests.tiny import answer, network, small, target, write
+from tests.tokenizers_at_hand import byte_level
+
+SHIFT = 7
+FOX = "the quick brown fox, the lazy dog; the hills over the fox"
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory) -> Tokenizer:
+    """A byte-level tokenizer whose tokens are words and parts of them."""
+    return Tokenizer(byte_level(tmp_path_factory.mktemp("words")))
+
+
+def respelled(shift: int) -> Model:
+    """The network of `target()` with its vocabulary in another order: it writes the same text in other tokens."""
+    other = deepcopy(network("llama"))
+    for table in (other.get_input_embeddings(), other.get_output_embeddings()):
+        table.weight.data = table.weight.data.roll(-shift, 0)
+    return TransformersModel(other, shape=PassShape(chunk=16))
+
+
+def spelled(drafter: RetokenizedDraft) -> bytes:
+    return b"".join(map(drafter.spelling.speller.bytes_of, drafter.spelling.tokens))
+
+
+def test_a_draft_that_writes_the_same_text_is_always_believed():
+    drafter = RetokenizedDraft(respelled(SHIFT), Letters(SHIFT), Letters(), guesses=5)
+    writing = Writing(target(), (drafter,))
+    writing.revise([7, 3, 9, 12] * 6)
+
+    steps = write(writing, Plan(drafter, Sampler(), budget=8, limit=40))
+
+    assert all(step.accepted == 4 for step in steps[:-1])
+
+
+def test_guesses_are_what_the_draft_writes_without_the_last_token(words):
+    drafter, letters = RetokenizedDraft(small(), Letters(), words, guesses=8), Letters()
+    text = words.encode_inside(FOX)
+
+    tree = drafter.propose(Context(text, Sampler(), 16))
+
+    written = answer(small(), Drafter(), letters.encode_inside(FOX), Sampler(), limit=8)
+    assert tree.tokens[1:] == words.encode_inside(b"".join(map(letters.bytes_of, written)).decode())[:-1]
+    assert tree.is_chain
+
+
+@pytest.mark.parametrize("budget", [0, 1, 3, 16])
+def test_the_budget_is_kept(budget):
+    drafter = RetokenizedDraft(small(), Letters(3), Letters(), guesses=9)
+
+    assert len(drafter.propose(Context([5, 6, 7], Sampler(), budget))) == min(budget, 8) + 1
+
+
+def test_nothing_is_guessed_in_the_middle_of_a_character(words):
+    drafter, text = RetokenizedDraft(small(), Letters(), words), words.encode_inside("fox €")
+
+    assert len(drafter.propose(Context(text[:-1], Sampler(), 8))) == 1
+
+
+def test_nothing_is_written_behind_the_end_of_an_answer():
+    ids = Letters(SHIFT).encode_inside("a fox")
+    first = answer(small(), Drafter(), ids, Sampler(), limit=1)
+    drafter = RetokenizedDraft(small(), Letters(SHIFT), Letters(), stop=frozenset(first))
+
+    assert len(drafter.propose(Context(Letters().encode_inside("a fox"), Sampler(), 8))) == 1
+
+
+def test_what_the_draft_has_read_is_not_read_twice():
+    drafter, reads = RetokenizedDraft(small(), Letters(SHIFT), Letters(), guesses=2), list[int]()
+    text = [5, 6, 7, 8, 9] * 8
+    drafter.propose(Context(text, Sampler(), 8))
+    read = drafter.model.read
+    drafter.model.read = lambda tokens, cache: reads.append(len(tokens)) or read(tokens, cache)
+
+    drafter.propose(Context([*text, 11, 12], Sampler(), 8))
+
+    assert reads == [2, 1]
+
+
+def test_only_sure_tokens_stay_in_its_cache():
+    drafter = RetokenizedDraft(small(), Letters(SHIFT), Letters(), guesses=4)
+
+    drafter.propose(Context([5, 6, 7], Sampler(), 8))
+
+    assert drafter.cache.length == 3
+
+
+@pytest.mark.parametrize("cut", [0, 1, 20])
+def test_a_cut_text_is_guessed_like_a_fresh_one(cut):
+    drafter, text = RetokenizedDraft(small(), Letters(SHIFT), Letters()), [5, 6, 7, 8, 9, 10] * 5
+    drafter.propose(Context(text, Sampler(), 8))
+    other = [*text[:cut], 40, 41, 42]
+
+    drafter.forget(cut)
+
+    fresh = RetokenizedDraft(small(), Letters(SHIFT), Letters()).propose(Context(other, Sampler(), 8))
+    assert drafter.propose(Context(other, Sampler(), 8)).tokens == fresh.tokens
+
+
+def test_beyond_its_window_and_without_room_it_is_silent():
+    narrow, poor = (RetokenizedDraft(small(), Letters(), Letters()) for _ in range(2))
+    narrow.model.window, poor.model.pool.budget_bytes = 4, 10
+
+    assert len(narrow.propose(Context([5, 6, 7, 8], Sampler(), 8))) == 1
+    assert len(poor.propose(Context([5, 6, 7, 8], Sampler(), 8))) == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.text("the fox\n€ä🙂", max_size=30)), max_size=6))
+def test_a_spelling_that_followed_a_text_spells_that_text(words, edits):
+    spelling, text = Spelling(words), ""
+    for cut, more in edits:
+        spelling.cut(len(text[:cut].encode()))
+        text = text[:cut] + more
+        spelling.follow(text.encode())
+
+    assert b"".join(map(words.bytes_of, spelling.tokens)) == text.encode()
+
+
+def test_a_text_that_grows_by_tokens_is_spelled_as_a_whole_one(words):
+    grown, whole, text = Spelling(words), Spelling(words), (FOX * 4).encode()
+    for size in range(0, len(text), 5):
+        grown.follow(text[:size])
+    grown.follow(text)
+    whole.follow(text)
+
+    assert grown.tokens == whole.tokens
+
+
+def test_two_real_tokenizers_agree_on_the_text(words, tmp_path):
+    short = Tokenizer(byte_level(tmp_path, size=280))
+    drafter = RetokenizedDraft(
+        TransformersModel(network("llama", layers=1, seed=2, vocabulary=400), shape=PassShape(chunk=16)), short, words
+    )
+
+    tree = drafter.propose(Context(words.encode_inside(FOX), Sampler(), 8))
+
+    assert spelled(drafter) == FOX.encode()
+    assert all(token < words.size for token in tree.tokens)

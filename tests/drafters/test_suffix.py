@@ -1,0 +1,156 @@
+"""Guesses from the longest context that was here before."""
+
+from itertools import takewhile
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.drafters.suffix import END, FEW, Answers, Suffix, SuffixTree
+from specchat.engine.drafter import Context
+from specchat.engine.tree import DraftTree
+from specchat.engine.verify import Sampler, accept
+
+
+def propose(tokens: list[int], budget: int = 16) -> DraftTree:
+    return Suffix().propose(Context(tokens, Sampler(), budget))
+
+
+def best_contexts(text: list[int], deepest: int) -> list[tuple[int, int]]:
+    """(matched, end) of every place whose last token is the last of the text, by looking at all of them."""
+    found: list[tuple[int, int]] = []
+    for end in range(1, len(text)):
+        pairs = zip(reversed(text[max(end - deepest, 0) : end]), reversed(text), strict=False)
+        matched = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        if matched:
+            found.append((matched, end))
+    return sorted(found, key=lambda place: (-place[0], -place[1]))
+
+
+def shape_of(tree: SuffixTree) -> object:
+    """Everything that a tree holds."""
+
+    def inside(node):
+        return node.places, {token: inside(below) for token, below in (node.children or {}).items()}
+
+    return tree.tokens, inside(tree._root)
+
+
+texts = st.lists(st.integers(0, 2), max_size=60)
+
+
+@given(texts)
+def test_the_longest_context_is_found_and_the_latest_of_equals(text):
+    tree = SuffixTree(deepest=6)
+    tree.grow(text)
+
+    found = [(place.matched, place.end) for place in tree.find(text, most=3)]
+
+    assert found[:1] == best_contexts(text, deepest=6)[:1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 80), st.lists(st.integers(0, 2), max_size=40)), max_size=8))
+def test_a_tree_that_grew_and_shrank_equals_a_fresh_one(edits):
+    tree, text = SuffixTree(deepest=5), list[int]()
+    for cut, more in edits:
+        text = text[:cut]
+        tree.shrink(len(text))
+        text = text + more
+        tree.grow(text)
+    fresh = SuffixTree(deepest=5)
+    fresh.grow(text)
+
+    assert shape_of(tree) == shape_of(fresh)
+
+
+def test_what_followed_most_often_is_guessed_first():
+    text = [1, 2, 3, 70, 9, 1, 2, 3, 80, 8, 1, 2, 3, 70, 7, 1, 2, 3, 70, 6, 1, 2, 3]
+
+    tree = propose(text, budget=2)
+
+    assert [tree.path_to(node) for node in (1, 2)] == [[70], [80]]
+
+
+def test_a_longer_context_outweighs_many_short_ones():
+    text = [5, 1, 2, 70] + [6, 1, 2, 80] * 3 + [5, 1, 2]
+
+    assert propose(text, budget=1).tokens[1] == 70
+
+
+def test_a_longer_match_is_trusted_further():
+    short, long = [*range(50, 450), 1, *range(50, 52)], [*range(50, 450), 1, *range(50, 58)]
+
+    assert 10 < len(propose(short, budget=400)) < len(propose(long, budget=400)) < 400
+
+
+def test_a_repeated_text_is_guessed_almost_whole():
+    text = [Random(3).randrange(200) for _ in range(120)]
+    drafter, known, drafted, accepted = Suffix(), text + text[:8], 0, 0
+    while len(known) < 2 * len(text):
+        tree = drafter.propose(Context(known, Sampler(), min(8, 2 * len(text) - len(known))))
+        path = accept(tree, [(text * 3)[len(known) + depth] for depth in tree.depths])
+        drafted, accepted = drafted + len(tree) - 1, accepted + len(path) - 1
+        known = known + (text * 2)[len(known) : len(known) + len(path)]
+
+    assert accepted >= 0.9 * drafted > 0
+
+
+@pytest.mark.parametrize("text", [[4], [4, 5], [0] * 500, [0, 1] * 300, [2**31 - 1, 0] * 40])
+@pytest.mark.parametrize("budget", [0, 1, 5, 16])
+def test_the_budget_is_kept_on_any_text(text, budget):
+    assert len(propose(text, budget)) <= budget + 1
+
+
+def test_repeats_fill_the_budget():
+    assert propose([0] * 500, budget=16).path_to(16) == [0] * 16
+
+
+def test_many_equal_places_do_not_hide_a_longer_context():
+    text = [9, 1, 70] + [8, 1, 80] * (3 * FEW) + [9, 1]
+
+    assert propose(text, budget=1).tokens[1] == 70
+
+
+def test_a_cut_text_is_forgotten():
+    drafter = Suffix()
+    drafter.propose(Context([1, 2, 3, 4, 5, 1, 2], Sampler(), 8))
+
+    drafter.forget(2)
+
+    assert drafter.propose(Context([1, 2, 9, 8, 1, 2], Sampler(), 2)).tokens[1:] == [9, 8]
+
+
+def test_earlier_answers_are_found_on_disk(tmp_path):
+    Answers(tmp_path / "answers").add([1, 2, 3, 4, 5])
+    Answers(tmp_path / "answers").add([7, 8, 9])
+
+    drafter = Suffix(Answers(tmp_path / "answers"))
+
+    assert drafter.propose(Context([60, 2, 3], Sampler(), 8)).tokens[1:] == [4, 5]
+    assert drafter.propose(Context([60, 7, 8], Sampler(), 8)).tokens[1:] == [9]
+
+
+def test_no_guess_runs_from_one_answer_into_the_next(tmp_path):
+    answers = Answers(tmp_path / "answers")
+    answers.add([1, 2, 3])
+    answers.add([4, 5, 6])
+
+    tree = Suffix(answers).propose(Context([60, 1, 2], Sampler(), 8))
+
+    assert tree.tokens[1:] == [3]
+    assert END not in tree.tokens
+
+
+def test_only_the_newest_answers_are_kept(tmp_path):
+    answers = Answers(tmp_path / "answers", most=4)
+    answers.add([1, 2, 3])
+    answers.add([4, 5, 6])
+
+    assert Answers(tmp_path / "answers", most=4).tree.tokens == [4, 5, 6, END]
+
+
+def test_a_damaged_file_of_answers_is_read_as_far_as_it_goes(tmp_path):
+    (tmp_path / "answers").write_bytes(b"\x01\x00\x00\x00\x02\x00\x00\x00\x03")
+
+    assert Answers(tmp_path / "answers").tree.tokens == [1, 2]

@@ -1,0 +1,92 @@
+"""The heads that ship, and the exits of the target that ships: lossless, and far better than chance."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+
+from specchat.drafters.early_exit import EarlyExit
+from specchat.drafters.feature import CHAIN, FeatureDrafter
+from specchat.drafters.medusa import Medusa
+from specchat.engine.decode import Plan, Step
+from specchat.engine.dense import DenseModel
+from specchat.engine.drafter import Drafter
+from specchat.engine.verify import Sampler
+from specchat.models.checkpoints import inspect_head
+from specchat.models.heads import FeatureHead, MedusaHead, load_head
+from specchat.models.load import EMBEDDED, Loading, load_model
+from specchat.models.tokenizer import Tokenizer
+from tests.cover import matrix
+from tests.heads import CPU, writing_of
+from tests.tiny import write
+
+QUESTIONS = {
+    "edit": "Rename `width` to `breadth`.\n\n```python\ndef area(width, height):\n    return width * height\n```",
+    "code": "Write a Python function that returns the largest number of a list.",
+    "chat": "What is a list in Python? Explain it.",
+}
+SAMPLERS = {"greedy": Sampler(), "T0.8": Sampler(0.8, seed=3), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=5)}
+VARIANTS = ["eagle3", "eagle3 chain", "mtp", "mtp chain", "medusa", "exit"]
+
+
+@lru_cache
+def target() -> DenseModel:
+    model = load_model(EMBEDDED / "target", Loading(dtype="float32", device="cpu"))
+    assert isinstance(model, DenseModel)
+    model.tap((2, 6, 9, -1))
+    return model
+
+
+@lru_cache
+def head(name: str) -> FeatureHead | MedusaHead:
+    return load_head(inspect_head(EMBEDDED / name), target(), None, CPU)
+
+
+def drafter_of(variant: str) -> Drafter:
+    name, _, growth = variant.partition(" ")
+    if name == "plain":
+        return Drafter()
+    if name == "exit":
+        return EarlyExit(target(), layers=3)
+    trained = head(name)
+    if isinstance(trained, MedusaHead):
+        return Medusa(trained, target())
+    return FeatureDrafter(trained, target(), CHAIN if growth else None)
+
+
+@lru_cache
+def prompt(question: str) -> list[int]:
+    tokenizer = Tokenizer(EMBEDDED / "target")
+    return tokenizer.encode(tokenizer.render([{"role": "user", "content": QUESTIONS[question]}], True), special=True)
+
+
+@lru_cache
+def written(variant: str, sampler: str, question: str) -> tuple[list[int], list[Step]]:
+    drafter = drafter_of(variant)
+    writing = writing_of(target(), drafter)
+    writing.revise(prompt(question))
+    steps = write(writing, Plan(drafter, SAMPLERS[sampler], budget=16, limit=40))
+    writing.close()
+    return writing.tokens, steps
+
+
+@pytest.mark.parametrize(("variant", "sampler", "question"), matrix(VARIANTS, list(SAMPLERS), list(QUESTIONS)))
+def test_no_trained_head_changes_a_word(variant, sampler, question):
+    assert written(variant, sampler, question)[0] == written("plain", sampler, question)[0]
+
+
+@pytest.mark.parametrize(
+    ("variant", "least"), [("eagle3", 2.5), ("mtp", 3.0), ("medusa", 1.8), ("exit", 3.0), ("mtp chain", 2.0)]
+)
+def test_trained_on_the_target_it_beats_chance_by_far(variant, least):
+    steps = [step for question in QUESTIONS for step in written(variant, "greedy", question)[1]]
+
+    assert sum(len(step.tokens) for step in steps) / len(steps) > least  # a random guess holds once in 8192
+
+
+def test_a_tree_holds_longer_than_a_chain():
+    def passes(variant: str) -> int:
+        return sum(len(written(variant, sampler, "chat")[1]) for sampler in ("greedy", "T0.8"))
+
+    assert passes("eagle3") < passes("eagle3 chain")
