@@ -6,27 +6,110 @@ A table says which drafters a profile can have; everything else is told what it 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import json
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event as Flag
 
+import torch
+
 from specchat.chat.events import Event
 from specchat.chat.events import Loading as LoadingEvent
+from specchat.chat.reference import Reference, read_reference
 from specchat.chat.session import Session, Voice
 from specchat.chat.transcript import Turn
-from specchat.drafters.combine import FirstOf
 from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.early_exit import EarlyExit
+from specchat.drafters.feature import FeatureDrafter
+from specchat.drafters.lookahead import Lookahead
 from specchat.drafters.lookup import Lookup
-from specchat.engine.costs import PlainCost
+from specchat.drafters.medusa import Medusa
+from specchat.drafters.recycling import Recycling
+from specchat.drafters.retokenize import RetokenizedDraft
+from specchat.drafters.suffix import Suffix
+from specchat.engine.budget import Chooser, Memory
+from specchat.engine.costs import load_costs
+from specchat.engine.dense import DenseModel
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
-from specchat.models.load import Loading, find_model, load_model
+from specchat.errors import ModelError
+from specchat.models.checkpoints import find_head, inspect_head
+from specchat.models.heads import FeatureHead, MedusaHead, load_head
+from specchat.models.load import EMBEDDED, Loading, find_model, load_model
+from specchat.models.selftest import settle
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
-from specchat.profile import Profile
+from specchat.profile import Models, Profile
 
 Progress = Callable[[Event], None]
+EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa")
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """A draft model that has other tokens than the target: its tokenizer and the target's."""
+
+    draft: Tokenizer
+    target: Tokenizer
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the drafters of a conversation can be made of: the loaded models, and what is known of them."""
+
+    target: Model
+    draft: Model | None = None
+    spelled: Spelled | None = None  # None: the draft has the target's tokens
+    heads: Mapping[str, FeatureHead | MedusaHead] = field(default_factory=dict[str, FeatureHead | MedusaHead])
+    exit_layers: int = 0  # after which the target can speak early; 0: it cannot
+
+
+def _draft_model(parts: Parts) -> Drafter | None:
+    if parts.draft is None:
+        return None
+    if parts.spelled is None:
+        return DraftModel(parts.draft)
+    spelled = parts.spelled
+    return RetokenizedDraft(parts.draft, spelled.draft, spelled.target, stop=spelled.draft.stop)
+
+
+def _early_exit(parts: Parts) -> Drafter | None:
+    if isinstance(parts.target, DenseModel) and parts.exit_layers:
+        return EarlyExit(parts.target, parts.exit_layers)
+    return None
+
+
+def _head(kind: str) -> Callable[[Parts], Drafter | None]:
+    def build(parts: Parts) -> Drafter | None:
+        match parts.heads.get(kind):
+            case FeatureHead() as head:
+                return FeatureDrafter(head, parts.target)
+            case MedusaHead() as head:
+                return Medusa(head, parts.target)
+            case None:
+                return None
+
+    return build
+
+
+# Who can draft, and how it is made for a conversation; None when the parts do not allow it.
+BUILDERS: Mapping[str, Callable[[Parts], Drafter | None]] = {
+    "plain": lambda _parts: Drafter(),
+    "lookup": lambda _parts: Lookup(),
+    "suffix": lambda _parts: Suffix(),
+    "recycling": lambda _parts: Recycling(),
+    "lookahead": lambda _parts: Lookahead(),
+    "draft": _draft_model,
+    "exit": _early_exit,
+    "medusa": _head("medusa"),
+    "eagle": _head("eagle"),
+    "eagle3": _head("eagle3"),
+    "mtp": _head("mtp"),
+}
+# Among whom `auto` chooses. The others do what one of these does better; who is not asked should not have to listen.
+CANDIDATES = ("plain", "suffix", "draft", "exit", "eagle", "eagle3", "mtp")
 
 
 @dataclass(frozen=True)
@@ -34,19 +117,21 @@ class Engine:
     """The loaded models of a profile. Sessions share the weights; each has its own text, cache and drafters."""
 
     voice: Voice
-    draft: Model | None
+    parts: Parts
+
+    @property
+    def draft(self) -> Model | None:
+        """The small model, if one was loaded."""
+        return self.parts.draft
 
     def session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> Session:
         """A new conversation, or one that goes on from stored turns; as another profile of these models wants it."""
         voice = replace(self.voice, profile=profile) if profile else self.voice
-        lookup = Lookup()
-        drafters: dict[str, Drafter] = {"plain": Drafter(), "lookup": lookup}
-        listeners: tuple[Drafter, ...] = (lookup,)
-        if self.draft is not None:
-            draft = DraftModel(self.draft)
-            drafters |= {"draft": draft, "auto": FirstOf(lookup, draft)}
-            listeners = (lookup, draft)
-        return Session(voice, drafters, listeners, turns)
+        made = {name: build(self.parts) for name, build in BUILDERS.items()}
+        drafters = {name: drafter for name, drafter in made.items() if drafter is not None}
+        candidates = {name: drafters[name] for name in CANDIDATES if name in drafters}
+        chooser = Chooser(candidates, voice.costs, voice.memory)
+        return Session(voice, {**drafters, chooser.name: chooser}, chooser, turns)
 
     @property
     def turns_at_once(self) -> int:
@@ -59,24 +144,90 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Bytes by what they hold."""
-        models = {"target": self.voice.target, "draft": self.draft}
-        return {name: model.bytes for name, model in models.items() if model is not None} | {
-            "keys and values": sum(model.pool.bytes for model in models.values() if model is not None)
-        }
+        models = {"target": self.parts.target, "draft": self.parts.draft}
+        loaded = {name: model for name, model in models.items() if model is not None}
+        heads = self.parts.heads
+        pools = [each.pool for each in (*loaded.values(), *heads.values()) if not isinstance(each, MedusaHead)]
+        weights = {name: each.bytes for name, each in (*loaded.items(), *heads.items())}
+        return weights | {"keys and values": sum(pool.bytes for pool in pools)}
 
 
 def load_engine(profile: Profile, progress: Progress = lambda _event: None, cancelled: Flag | None = None) -> Engine:
     """Load what a profile names. `progress` hears of it; a set `cancelled` ends it between two models."""
-    models, loading = profile.models, _loading(profile)
+    models = profile.models
     folder = find_model(models.target)
     tokenizer = Tokenizer(folder)
-    target = _load("target", folder, loading, progress)
-    draft = None
+    parts = Parts(_load("target", folder, _loading(profile), progress), exit_layers=_exit_layers(folder))
     if models.draft and not (cancelled and cancelled.is_set()):
-        draft_folder = find_model(models.draft, role="draft")
-        check_same_tokens(tokenizer, Tokenizer(draft_folder))
-        draft = _load("draft", draft_folder, _loading(profile, exact=False), progress)
-    return Engine(Voice(target, tokenizer, profile, PlainCost()), draft)
+        parts = _with_draft(parts, profile, tokenizer, progress)
+    for source in _head_sources(models) if not (cancelled and cancelled.is_set()) else ():
+        parts = replace(parts, heads={**parts.heads, **_load_head(source, parts.target, progress)})
+    parts.target.tap(tuple(dict.fromkeys(tap for head in parts.heads.values() for tap in head.taps)))
+    costs = load_costs(_identity(profile, parts))
+    return Engine(Voice(parts.target, tokenizer, profile, costs, Memory(), _reference(profile)), parts)
+
+
+def _with_draft(parts: Parts, profile: Profile, tokenizer: Tokenizer, progress: Progress) -> Parts:
+    """The small model too. One with other tokens must be named: the embedded one would be no help to strangers."""
+    source = profile.models.draft
+    folder = find_model(source, role="draft")
+    spelled = None
+    spelling = Tokenizer(folder)
+    try:
+        check_same_tokens(tokenizer, spelling)
+    except ModelError:
+        if source == "embedded":
+            raise
+        spelled = Spelled(spelling, tokenizer)
+    draft = _load("draft", folder, _loading(profile, exact=False), progress)
+    return replace(parts, draft=draft, spelled=spelled)
+
+
+def _head_sources(models: Models) -> Iterator[str]:
+    for source in models.heads:
+        if source != "embedded":
+            yield source
+        elif models.target == "embedded":
+            yield from EMBEDDED_HEADS
+
+
+def _load_head(source: str, target: Model, progress: Progress) -> dict[str, FeatureHead | MedusaHead]:
+    """A head by its kind, in the reading that agrees with the target where its folder leaves that open."""
+    found = find_head(source)
+    spec = inspect_head(found)
+    progress(LoadingEvent(f"head {spec.kind}", 0, 0))
+    device = target.pool.layout.device
+    head = settle(spec, target, None, device)[0] if spec.readings else load_head(spec, target, None, device)
+    return {spec.kind: head}
+
+
+def _exit_layers(folder: Path) -> int:
+    """The first layer after which a network was trained to speak early, as its config says; 0 when it was not."""
+    layers = json.loads((folder / "config.json").read_text()).get("early_exit_layers") or [0]
+    return int(layers[0])
+
+
+def _reference(profile: Profile) -> Reference | None:
+    chosen = profile.prompt.reference
+    if chosen == "embedded":
+        return read_reference(EMBEDDED / "reference.jsonl") if profile.models.target == "embedded" else None
+    return read_reference(Path(chosen).expanduser()) if chosen else None
+
+
+def _identity(profile: Profile, parts: Parts) -> dict[str, str]:
+    """All that a measured second depends on."""
+    target, draft, layout = parts.target, parts.draft, parts.target.pool.layout
+    is_cuda = layout.device.type == "cuda"
+    return {
+        "target": f"{profile.models.target} {target.bytes}",
+        "draft": f"{profile.models.draft} {draft.bytes}" if draft is not None else "",
+        "heads": " ".join(f"{name} {head.bytes}" for name, head in parts.heads.items()),
+        "dtype": str(layout.dtype),
+        "exact": str(profile.speculation.exact),
+        "device": torch.cuda.get_device_name(layout.device) if is_cuda else f"{platform.machine()} {platform.node()}",
+        "threads": str(torch.get_num_threads()),
+        "torch": torch.__version__,
+    }
 
 
 def _loading(profile: Profile, exact: bool | None = None) -> Loading:

@@ -33,7 +33,9 @@ SAMPLING = {
     "T1-p0.9": {"sampling.temperature": 1.0, "sampling.top_p": 0.9},
     "penalty": {"sampling.repetition_penalty": 1.3},
 }
-VARIANTS = ["lookup", "draft", "auto", "self"]
+VARIANTS = [
+    "lookup", "suffix", "recycling", "lookahead", "draft", "exit", "medusa", "eagle3", "mtp", "auto", "self",
+]  # fmt: skip
 
 
 @lru_cache

@@ -79,6 +79,7 @@ class Totals:
     prefill_seconds: float = 0.0
     first_token_seconds: float = 0.0
     plain_seconds: float = 0.0  # what one plain pass costs here, measured; 0 when unknown
+    why: str = ""  # what the choice of who guesses was made by, in words; nothing when nobody chose
 
     @property
     def decode_seconds(self) -> float:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specchat.chat.attachments import with_attachments
-from specchat.chat.request import Request
+from specchat.chat.reference import Reference, with_reference
+from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
 from specchat.models.tokenizer import Message, Tokenizer
@@ -27,9 +28,11 @@ class NextPrompt:
     rendered: str
 
 
-def extend(tokenizer: Tokenizer, system: str, turns: Sequence[Turn], request: Request) -> NextPrompt:
-    """The prompt of the next turn."""
-    rendered = _render(tokenizer, system, _said(turns, request))
+def extend(
+    tokenizer: Tokenizer, system: str, turns: Sequence[Turn], request: Request, reference: Reference | None = None
+) -> NextPrompt:
+    """The prompt of the next turn. A question without files is shown what a reference says about it."""
+    rendered = _render(tokenizer, system, _said(turns, request, reference))
     last = turns[-1] if turns else Turn("")
     ids = _continued(tokenizer, last, rendered) or tokenizer.encode(rendered, special=True)
     return NextPrompt(ids, _common(last.ids, ids), rendered)
@@ -49,12 +52,18 @@ def _continued(tokenizer: Tokenizer, last: Turn, rendered: str) -> list[int] | N
     return [*ids, *tokenizer.encode_inside(rendered[len(past) :])]
 
 
-def _said(turns: Sequence[Turn], request: Request) -> list[Message]:
+def _said(turns: Sequence[Turn], request: Request, reference: Reference | None) -> list[Message]:
     messages: list[Message] = []
     for turn in turns:
-        messages.append({"role": "user", "content": with_attachments(turn.user, turn.files)})
+        messages.append({"role": "user", "content": _shown(turn.user, turn.files, reference)})
         messages.append({"role": "assistant", "content": turn.answer})
-    return [*messages, {"role": "user", "content": with_attachments(request.text, request.files)}]
+    return [*messages, {"role": "user", "content": _shown(request.text, request.files, reference)}]
+
+
+def _shown(question: str, files: Sequence[Attachment], reference: Reference | None) -> str:
+    if reference is None or files:
+        return with_attachments(question, files)
+    return with_reference(question, reference.find(question))
 
 
 def _render(tokenizer: Tokenizer, system: str, messages: list[Message]) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from specchat.errors import InputError
 
 MOST = 2  # passages for one question
+LONGEST_QUESTION = 24  # words; more than that, or several lines, is a task and not a question
 TOPIC_WEIGHT = 3  # times that the words of a topic count
 COVERED = 0.75  # of a topic's words must stand in the question
 EVERYWHERE = frozenset(["python"])  # says nothing of what is asked, unless nothing else is
@@ -52,6 +53,8 @@ class Reference:
 
     def find(self, question: str) -> tuple[Passage, ...]:
         """The passages whose topics this question is about, best first; none for small talk."""
+        if len(question.split()) > LONGEST_QUESTION or "\n" in question.strip():
+            return ()
         asked = words(question)
         telling = set(asked) - EVERYWHERE or set(asked)
         candidates = [n for n, topic in enumerate(self._topics) if _is_asked_for(topic, asked) and topic & telling]

@@ -15,10 +15,12 @@ from typing import Self
 
 from specchat.chat.events import Committed, Event, Failed, Finished, Prefill, Routed, StepDone, Text, Totals
 from specchat.chat.prompt import extend
+from specchat.chat.reference import Reference
 from specchat.chat.request import Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
-from specchat.engine.costs import PlainCost
+from specchat.engine.budget import Chooser, Memory
+from specchat.engine.costs import Costs
 from specchat.engine.decode import Plan, Step, Writing
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
@@ -38,18 +40,20 @@ class Voice:
     target: Model
     tokenizer: Tokenizer
     profile: Profile
-    plain_cost: PlainCost
+    costs: Costs
+    memory: Memory  # of who guessed well
+    reference: Reference | None = None  # a book to quote from
 
 
 class Session(AbstractContextManager["Session"]):
-    """One conversation. `drafters` maps each variant to who drafts for it; `listeners` hear every outcome."""
+    """One conversation. `drafters` maps each variant to who drafts for it; the chooser tells all of them what held."""
 
     def __init__(
-        self, voice: Voice, drafters: Mapping[str, Drafter], listeners: tuple[Drafter, ...], turns: Sequence[Turn] = ()
+        self, voice: Voice, drafters: Mapping[str, Drafter], chooser: Chooser, turns: Sequence[Turn] = ()
     ) -> None:
-        self.voice, self.drafters = voice, drafters
+        self.voice, self.drafters, self.chooser = voice, drafters, chooser
         self.turns: list[Turn] = list(turns)
-        self.writing = Writing(voice.target, listeners)
+        self.writing = Writing(voice.target, (chooser,))
 
     def __exit__(self, *_error: object) -> None:
         self.close()
@@ -64,6 +68,12 @@ class Session(AbstractContextManager["Session"]):
             yield from _Answer(self, request, cancelled or Flag()).events()
         except SpecchatError as error:
             yield Failed(str(error), error.exit_code)
+
+    def listen_to(self, variant: str) -> None:
+        """Let who drafts hear of the text from now on; those among whom is chosen always do."""
+        drafter = self.drafters[variant]
+        if drafter not in (*self.writing.drafters, *self.chooser.drafters.values()):
+            self.writing.listen(drafter)
 
     def rewind(self, count: int = 1) -> list[Turn]:
         """Take back the last turns, to edit a question or to draw another answer; returns what was taken."""
@@ -92,7 +102,8 @@ class _Answer:
         """Read the prompt, then decode and say what happens."""
         session, voice = self.session, self.session.voice
         route = choose_route(self.request, self.profile, frozenset(session.drafters))
-        prompt = extend(voice.tokenizer, self.profile.prompt.system, session.turns, self.request)
+        session.listen_to(route.variant)
+        prompt = extend(voice.tokenizer, self.profile.prompt.system, session.turns, self.request, voice.reference)
         limit = self._limit(len(prompt.ids))
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed)
         reused = self.writing.revise(prompt.ids)
@@ -110,6 +121,7 @@ class _Answer:
         try:
             yield from self._read(reused)
             if not self.cancelled.is_set():
+                self._prepare(route)
                 reason = yield from self._decode(route, limit)
             self._price()
         finally:
@@ -138,7 +150,6 @@ class _Answer:
                 self.totals = replace(self.totals, first_token_seconds=perf_counter() - self.begun)
             piece = stream.push(step.tokens)
             self.stats.add(step, piece.kept)
-            voice.plain_cost.note(len(self.writing.tokens), step)
             yield from self._said(piece.text)
             yield _step_done(step, piece.kept, voice.tokenizer)
             if piece.stopped:
@@ -169,18 +180,27 @@ class _Answer:
             )
         return min(self.request.max_tokens or self.profile.limits.answer, room)
 
+    def _prepare(self, route: Route) -> None:
+        """Let the chooser know what is asked; who has drafters compared needs to know what passes cost here."""
+        session = self.session
+        session.chooser.begin(route.kind, route.order)
+        if session.drafters[route.variant] is session.chooser:
+            session.voice.costs.calibrate(self.writing)
+
     def _price(self) -> None:
         """Make sure that the cost of a plain pass over this much text is known; who cancels does not wait for it."""
-        cost = self.session.voice.plain_cost
-        if self.stats.steps and not self.cancelled.is_set() and cost.at(len(self.writing.tokens)) is None:
-            cost.measure(self.writing)
+        costs = self.session.voice.costs
+        if self.stats.steps and not self.cancelled.is_set() and costs.at(len(self.writing.tokens)) is None:
+            costs.measure(self.writing)
+        costs.save()
 
     def _totals(self) -> Totals:
         stats = self.stats
         return replace(
             self.totals, tokens=stats.tokens, steps=stats.steps, drafted=stats.drafted, accepted=dict(stats.accepted),
             draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
-            plain_seconds=self.session.voice.plain_cost.at(len(self.writing.tokens)) or 0.0,
+            plain_seconds=self.session.voice.costs.at(len(self.writing.tokens)) or 0.0,
+            why=self.session.chooser.why().sentence(),
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ def summary_line(routed: Routed, totals: Totals) -> str:
 
     "24 tokens · 200.0 tokens/s · 2.00x plain · 50 % accepted · 2.0 tokens a pass · auto (repeats are copied)"
     """
-    return SEPARATOR.join([*_speed(totals), *_speculation(totals), _why(routed)])
+    return SEPARATOR.join([*_speed(totals), *_speculation(totals), _why(routed, totals)])
 
 
 def _speed(totals: Totals) -> list[str]:
@@ -26,5 +26,6 @@ def _speculation(totals: Totals) -> list[str]:
     return [accepted, f"{totals.tokens_per_pass:.1f} tokens a pass"]
 
 
-def _why(routed: Routed) -> str:
-    return f"{routed.variant} ({routed.reason})"
+def _why(routed: Routed, totals: Totals) -> str:
+    measured = f"; {totals.why}" if totals.why else ""
+    return f"{routed.variant} ({routed.reason}{measured})"

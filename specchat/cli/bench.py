@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from specchat.cli.lazy import Later, LazyGroup
 from specchat.cli.options import chosen_profile, profile_options
 from specchat.errors import InputError
+
+
+class Benches(LazyGroup):
+    """What can be measured; prompts without a name before them are measured against transformers."""
+
+    later: Mapping[str, Later] = {
+        "peers": Later("specchat.cli.bench:peers", "Against transformers on the same weights."),
+        "auto": Later("specchat.cli.bench_auto:auto", "The choice of the engine against plain decoding."),
+    }
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`bench FOLDER` is `bench peers FOLDER`."""
+        if args and args[0] not in (*self.later, "-h", "--help"):
+            args = ["peers", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=Benches)
+def bench() -> None:
+    """Measure how many times faster guessing makes it, here and now. `bench FOLDER` is `bench peers FOLDER`."""
 
 
 @click.command()
@@ -18,7 +40,7 @@ from specchat.errors import InputError
 @click.option("--limit", default=200, show_default=True, help="Most tokens of an answer.")
 @click.option("--threads", default=0, help="Threads of a pass, ours and theirs alike; 0 leaves it to torch.")
 @profile_options
-def bench(prompts: Path, count: int, limit: int, threads: int, **options: Any) -> None:
+def peers(prompts: Path, count: int, limit: int, threads: int, **options: Any) -> None:
     """Measure against transformers on the same weights, side by side.
 
     PROMPTS is a file of JSON lines with `turns`, or with `instruction` and `before`, or a folder of such files. Each

@@ -35,10 +35,13 @@ COMMANDS = {
     "tui": Later("specchat.cli.tui:tui", "Talk on the whole terminal, with live numbers."),
     "chat": Later("specchat.cli.chat:chat", "Talk, line by line; everything is kept."),
     "edit": Later("specchat.cli.edit:edit", "Rewrite a file as asked; `-` is a filter."),
+    "undo": Later("specchat.cli.undo:undo", "Take an edit back; needs no git."),
     "script": Later("specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."),
     "host": Later("specchat.cli.host:host", "Look at the engine process, or end it."),
     "config": Later("specchat.cli.config:config", "See what holds here and who said so; trust a project."),
-    "bench": Later("specchat.cli.bench:bench", "Measure against transformers on the same weights."),
+    "models": Later("specchat.cli.models:models", "Look at models and heads before they are used."),
+    "stats": Later("specchat.cli.stats:stats", "What guessing has brought so far, over all conversations."),
+    "bench": Later("specchat.cli.bench:bench", "Measure against transformers, or auto against plain decoding."),
 }
 
 

@@ -27,6 +27,9 @@ class Models:
 
     target: str = key("embedded", 'Who writes: "embedded", a folder with a model, or a hub id such as "org/name".')
     draft: str = key("embedded", 'Who guesses ahead: the same choices, or "" for nobody. It has the target\'s tokens.')
+    heads: tuple[str, ...] = key(
+        ("embedded",), 'Heads on the target: folders, files or hub ids; "embedded" are those of the embedded target.'
+    )
     dtype: str = key("auto", "The numbers to compute with.", choices=DTYPES)
     device: str = key("auto", "Where to compute; auto takes a CUDA device when there is one.", choices=DEVICES)
 
@@ -83,6 +86,9 @@ class Prompt:
     """What the model is told before the first question."""
 
     system: str = key("", 'What the model is told first; "" for nothing.')
+    reference: str = key(
+        "embedded", 'A book to quote from, one {"topic", "text"} a line; "embedded" helps the embedded target alone.'
+    )
 
 
 @dataclass(frozen=True)

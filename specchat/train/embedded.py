@@ -29,7 +29,7 @@ from specchat.train.model import Network, Shape
 from specchat.train.optimise import Pace
 from specchat.train.plot import plot_curves
 from specchat.train.rows import load_rows, plan_batches, save_rows
-from specchat.train.target import EXITS, target_loss
+from specchat.train.target import target_loss
 from specchat.train.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from specchat.train.trainer import PADDING, Effort, Stage, run_stage
 
@@ -138,13 +138,9 @@ def train_target(recipe: Recipe, name: str, pace: Pace, start: str | None, part:
         export.load_weights(network, recipe.checkpoint(start))
     forward = torch.compile(network, dynamic=True) if recipe.device != "cpu" else network
     stage = stage_of(recipe, name, name, network, share(recipe.effort, part))
-    stage.loss, stage.pace = target_loss(network, forward, exits_of(recipe.shape)), pace
+    stage.loss, stage.pace = target_loss(network, forward, recipe.shape.exits), pace
     stage.is_gentle = lambda weight: is_written(weight, recipe.shape)
     run_stage(stage)
-
-
-def exits_of(shape: Shape) -> tuple[int, ...]:
-    return tuple(layer for layer in EXITS if layer < shape.layers)
 
 
 def pretrain(recipe: Recipe) -> None:

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+EXITS = (3, 4, 6)  # layers after which the network learns to speak for all of them (LayerSkip)
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -27,6 +29,11 @@ class Shape:
     context: int = 4096
     theta: float = 1e8
     epsilon: float = 1e-6
+
+    @property
+    def exits(self) -> tuple[int, ...]:
+        """Layers after which this network learns to speak."""
+        return tuple(layer for layer in EXITS if layer < self.layers)
 
     def config(self) -> dict[str, Any]:
         """What `config.json` says, read by transformers."""
@@ -49,6 +56,7 @@ class Shape:
             "mlp_bias": False,
             "tie_word_embeddings": True,
             "initializer_range": 0.02,
+            "early_exit_layers": list(self.exits),
             "bos_token_id": None,
             "eos_token_id": 0,
             "pad_token_id": 5,

@@ -29,6 +29,10 @@ def text_of(events: list[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, Text))
 
 
+def tokens_of(events: list[Event]) -> list[int]:
+    return [token.id for event in events if isinstance(event, StepDone) for token in event.committed]
+
+
 def test_the_same_text_in_process_through_the_host_and_as_json_lines(real_host, monkeypatch):
     with load_engine(load_profile("chat").override(OVERRIDES)).session() as session:
         local = text_of(list(session.ask(QUESTION)))
@@ -54,9 +58,7 @@ def test_a_conversation_goes_on_token_by_token_after_its_host_was_killed(real_ho
 
     assert text_of(untouched) == text_of(again)
     assert untouched[-1].totals.prompt_tokens == again[-1].totals.prompt_tokens
-    assert [each.committed for each in untouched if isinstance(each, StepDone)] == [
-        each.committed for each in again if isinstance(each, StepDone)
-    ]
+    assert tokens_of(untouched) == tokens_of(again)  # who guessed them may differ: a new host has yet to learn
     assert isinstance(again[-1], Finished)
 
 

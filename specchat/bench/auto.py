@@ -1,0 +1,125 @@
+"""Does `auto` cost the user anything? Plain and auto on the same prompts in turns, by kind of prompt.
+
+Every prompt is answered plain, auto, auto, plain, each in a conversation of its own: the ratio of answers that stand
+side by side does not depend on how busy the machine was a minute ago. What the chooser learnt stays with the engine, as
+it does for a user.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from io import StringIO
+from statistics import median
+
+from specchat.assemble import Engine
+from specchat.bench.variants import SEED, Answer, ask
+from specchat.chat.request import Request
+from specchat.chat.router import choose_route
+from specchat.errors import SpecchatError
+
+DRAWS = 2000  # of the bootstrap
+SHARE = 0.95
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One prompt at one temperature: seconds of decoding, prompt left out, and whether all four texts were equal."""
+
+    kind: str
+    temperature: float
+    prompt: int
+    tokens: int
+    plain_first: float
+    auto_first: float
+    auto_last: float
+    plain_last: float
+    tokens_per_pass: float
+    is_same_text: bool
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast auto was as plain."""
+        return (self.plain_first + self.plain_last) / (self.auto_first + self.auto_last)
+
+
+def by_kind(engine: Engine, requests: Iterator[Request], count: int) -> dict[str, list[Request]]:
+    """At most `count` requests of each kind that the router tells; edits are asked for as `specchat edit` does."""
+    found: dict[str, list[Request]] = {}
+    for request in requests:
+        asked = replace(request, task="edit") if request.files else request
+        kind = choose_route(asked, engine.voice.profile, frozenset({"plain", "auto"})).kind
+        if len(found.setdefault(kind, [])) < count:
+            found[kind].append(asked)
+    return found
+
+
+def pairs(
+    engine: Engine,
+    prompts: Mapping[str, Sequence[Request]],
+    temperatures: Sequence[float],
+    limit: int,
+    progress: Callable[[str], None] = lambda _what: None,
+) -> Iterator[Measured]:
+    """Plain, auto, auto, plain on every prompt; one that does not fit the window is left out."""
+    for kind, requests in prompts.items():
+        for temperature in temperatures:
+            for number, request in enumerate(requests, start=1):
+                asked = replace(request, temperature=temperature, seed=SEED, max_tokens=limit)
+                try:
+                    measured = _measure(engine, kind, number, asked)
+                except SpecchatError as error:
+                    progress(f"{kind} T={temperature:g} {number}/{len(requests)}: left out: {error}")
+                    continue
+                progress(f"{kind} T={temperature:g} {number}/{len(requests)}: {measured.ratio:.2f}")
+                yield measured
+
+
+def _measure(engine: Engine, kind: str, number: int, request: Request) -> Measured:
+    answers = [ask(engine, replace(request, variant=variant)) for variant in ("plain", "auto", "auto", "plain")]
+    seconds = [_seconds(answer) for answer in answers]
+    return Measured(
+        kind, request.temperature or 0.0, number, answers[1].totals.tokens,
+        seconds[0], seconds[1], seconds[2], seconds[3], answers[1].totals.tokens_per_pass,
+        len({answer.text for answer in answers}) == 1,
+    )  # fmt: skip
+
+
+def _seconds(answer: Answer) -> float:
+    return answer.totals.decode_seconds
+
+
+def interval(ratios: Sequence[float], dice: random.Random) -> tuple[float, float]:
+    """Where the median of such ratios lies with 95 %, by drawing them again and again."""
+    medians = sorted(median(dice.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
+    tail = int(DRAWS * (1 - SHARE) / 2)
+    return medians[tail], medians[-tail - 1]
+
+
+def as_table(rows: Sequence[Measured]) -> str:
+    """Medians with their intervals, as Markdown."""
+    lines = [
+        "| kind | T | pairs | auto / plain | 95 % of medians | tokens per pass | same text |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for kind, temperature in dict.fromkeys((row.kind, row.temperature) for row in rows):
+        group = [row for row in rows if (row.kind, row.temperature) == (kind, temperature)]
+        ratios = [row.ratio for row in group]
+        low, high = interval(ratios, random.Random(SEED))
+        lines.append(
+            f"| {kind} | {temperature:g} | {2 * len(group)} | {median(ratios):.2f} | {low:.2f} to {high:.2f} "
+            f"| {median(row.tokens_per_pass for row in group):.2f} "
+            f"| {sum(row.is_same_text for row in group)} of {len(group)} |"
+        )
+    return "\n".join(lines)
+
+
+def as_csv(rows: Sequence[Measured]) -> str:
+    """Every row as it was measured."""
+    text = StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Measured)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return text.getvalue()

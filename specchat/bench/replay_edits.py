@@ -1,0 +1,112 @@
+"""Edits of real commits, replayed: how far drafters that need no model get when the answer is the file as it became.
+
+The reference answer is forced as the text of the model, so no model runs, and every drafter sees the same text. A row
+says how many tokens a pass would have yielded, how many guesses it took, and what a proposal cost.
+
+    python -m specchat.bench.replay_edits --prompts commit_edits.jsonl --budgets 16,32
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import click
+
+from specchat.chat.attachments import with_attachments
+from specchat.chat.prompt import extend
+from specchat.chat.request import Attachment, Request
+from specchat.drafters.combine import Together
+from specchat.drafters.lookup import Lookup
+from specchat.drafters.realign import Realign
+from specchat.drafters.suffix import Suffix
+from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.engine.verify import Sampler, accept
+from specchat.models.load import find_model
+from specchat.models.tokenizer import Tokenizer
+
+COUNTED_FROM = 32  # tokens of an answer: before, a drafter cannot know that a file is being copied
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One commit to one file, as tokens."""
+
+    prompt: list[int]
+    original: list[int]  # the file as it was, in the shape of an answer
+    answer: list[int]  # the file as it became
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What one drafter made of one edit."""
+
+    tokens_per_pass: float
+    guesses_per_pass: float
+    proposal_microseconds: float  # after the first, which takes in the prompt
+
+
+CONTENDERS: dict[str, Callable[[Edit], Drafter]] = {
+    "lookup": lambda _edit: Lookup(),
+    "suffix": lambda _edit: Suffix(),
+    "realign": lambda edit: Realign(edit.original, len(edit.prompt)),
+    "realign + suffix": lambda edit: Together(Realign(edit.original, len(edit.prompt)), Suffix()),
+}
+
+
+def read_edits(path: Path, tokenizer: Tokenizer) -> Iterator[Edit]:
+    """The commits of a file of JSON lines with `instruction`, `path`, `before` and `after`."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        before, after = (Attachment(row["path"], row[side]) for side in ("before", "after"))
+        prompt = extend(tokenizer, "", (), Request(row["instruction"], files=(before,))).ids
+        original, answer = (tokenizer.encode_inside(with_attachments("", [file]).lstrip()) for file in (before, after))
+        yield Edit(prompt, original, answer)
+
+
+def replay(drafter: Drafter, edit: Edit, budget: int) -> Replay:
+    """Let a drafter guess the answer, with its tokens as the picks of the target."""
+    text, wanted = list(edit.prompt), edit.prompt + edit.answer
+    counted, guesses, seconds = list[int](), 0, list[float]()
+    while len(text) < len(wanted):
+        begun = perf_counter()
+        tree = drafter.propose(Context(text, Sampler(), min(budget, len(wanted) - len(text) - 1)))
+        seconds.append(perf_counter() - begun)
+        picks = [wanted[min(len(text) + depth, len(wanted) - 1)] for depth in tree.depths]
+        outcome = Outcome(tree, accept(tree, picks), picks, len(text) - 1)
+        drafter.observe(outcome)
+        if len(text) - len(edit.prompt) >= COUNTED_FROM:
+            counted.append(len(outcome.tokens))
+            guesses += len(tree) - 1
+        text = text + outcome.tokens
+    passes = max(len(counted), 1)
+    return Replay(sum(counted) / passes, guesses / passes, 1e6 * sum(seconds[1:]) / max(len(seconds) - 1, 1))
+
+
+@click.command(help=(__doc__ or "").partition("\n")[0])
+@click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
+@click.option("--target", default="embedded", show_default=True, help="the model whose tokenizer is used")
+@click.option("--budgets", default="16,32", show_default=True, help="guesses in a pass")
+@click.option("--most", type=int, help="edits to replay; default: all")
+def main(prompts: Path, target: str, budgets: str, most: int | None) -> None:
+    """Print a table: medians over the edits that are long enough to be counted."""
+    tokenizer = Tokenizer(find_model(target))
+    edits = [edit for edit in read_edits(prompts, tokenizer) if len(edit.answer) > COUNTED_FROM][:most]
+    click.echo(f"{len(edits)} edits\n\n| drafter | budget | tokens per pass | guesses per pass | us per proposal |")
+    click.echo("|---|---|---|---|---|")
+    for budget in map(int, budgets.split(",")):
+        for name, made in CONTENDERS.items():
+            rows = [replay(made(edit), edit, budget) for edit in edits]
+            tokens, guesses, micros = (
+                median(getattr(row, field) for row in rows)
+                for field in ("tokens_per_pass", "guesses_per_pass", "proposal_microseconds")
+            )
+            click.echo(f"| {name} | {budget} | {tokens:.2f} | {guesses:.1f} | {micros:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

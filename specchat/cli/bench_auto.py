@@ -1,0 +1,47 @@
+"""`specchat bench auto`: does leaving the choice to the engine cost anything, on this machine?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from specchat.cli.options import chosen_profile, profile_options
+from specchat.errors import InputError
+
+
+@click.command()
+@click.argument("prompts", type=click.Path(path_type=Path))
+@click.option("--count", default=20, show_default=True, help="Most prompts of each kind.")
+@click.option("--limit", default=200, show_default=True, help="Most tokens of an answer.")
+@click.option("--kind", "kinds", multiple=True, help="Only prompts of this kind; can be given again.")
+@click.option("--threads", default=0, help="Threads of a pass; 0 leaves it to torch.")
+@click.option("--rows", "raw", type=click.Path(path_type=Path), help="Write every pair to this file, as CSV.")
+@profile_options
+def auto(
+    prompts: Path, count: int, limit: int, kinds: tuple[str, ...], threads: int, raw: Path | None, **options: Any
+) -> None:
+    """Measure `auto` against plain decoding, side by side.
+
+    PROMPTS is a file or folder as for `bench`. Each prompt runs plain, auto, auto, plain, at temperatures 0 and 0.8;
+    the table shows how many times as fast auto was, by kind.
+    """
+    if not prompts.exists():
+        raise InputError(f"{prompts}: no such file or folder")
+    from specchat.assemble import load_engine
+    from specchat.bench.auto import as_csv, as_table, by_kind, pairs
+    from specchat.bench.prompts import read_prompts
+    from specchat.bench.report import threads as use_threads
+
+    use_threads(threads)
+    engine = load_engine(chosen_profile(options))
+    chosen = by_kind(engine, read_prompts(prompts), count)
+    chosen = {kind: requests for kind, requests in chosen.items() if not kinds or kind in kinds}
+    rows = list(pairs(engine, chosen, (0.0, 0.8), limit, lambda what: print(what, file=sys.stderr)))
+    if not rows:
+        raise InputError(f"{prompts}: no prompt there fits the window")
+    if raw is not None:
+        raw.write_text(as_csv(rows), encoding="utf-8")
+    print(as_table(rows))

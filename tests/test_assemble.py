@@ -1,0 +1,106 @@
+"""Which drafters a profile can have, and what each needs."""
+
+from dataclasses import replace
+
+import pytest
+
+from specchat.assemble import CANDIDATES, EMBEDDED_HEADS, load_engine
+from specchat.bench.variants import ask
+from specchat.chat.events import Failed, Routed
+from specchat.chat.request import Request
+from specchat.errors import InputError, ModelError, SpecchatError
+from specchat.models.load import EMBEDDED
+from specchat.profile import GUESSERS, Profile
+from tests import tokenizers_at_hand as at_hand
+from tests.tiny import network, speaking
+
+ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
+WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix", "recycling", "lookahead"}
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return load_engine(Profile())
+
+
+def test_the_embedded_models_can_do_everything_but_the_older_eagle(embedded):
+    with embedded.session() as session:
+        assert set(GUESSERS) - {"eagle"} == set(session.drafters)
+        assert {name for name in CANDIDATES if name in session.drafters} == {"plain", *session.chooser.drafters}
+
+
+def test_a_target_alone_has_the_drafters_that_need_nothing():
+    engine = load_engine(ALONE)
+    with engine.session() as session:
+        assert set(session.drafters) == WITHOUT_MODELS
+        [failed] = session.ask(Request("why", variant="eagle3"))
+
+    assert isinstance(failed, Failed)
+    assert "needs an EAGLE-3 head" in failed.message
+
+
+def test_heads_can_be_named_one_by_one():
+    heads = [str(EMBEDDED / "medusa"), EMBEDDED_HEADS[0]]
+    engine = load_engine(Profile().override({"models.heads": heads}))
+
+    assert ["medusa", "eagle3"] == list(engine.parts.heads)
+
+
+def test_a_head_of_another_target_is_refused():
+    with pytest.raises(ModelError, match="hidden"):
+        load_engine(ALONE.override({"models.heads": [str(EMBEDDED / "eagle3")]}))
+
+
+def test_a_named_draft_with_other_tokens_is_spelled_anew(tmp_path):
+    folder = at_hand.byte_level(tmp_path / "draft", size=300)
+    network("llama", vocabulary=300).save_pretrained(folder)
+    engine = load_engine(ALONE.override({"models.draft": str(folder)}))
+
+    assert engine.parts.spelled is not None
+    asked = Request("why why why", max_tokens=12, seed=2)
+    plain, draft = (ask(engine, replace(asked, variant=variant)) for variant in ("plain", "draft"))
+    assert plain.text == draft.text
+
+
+def test_the_embedded_draft_is_no_help_to_a_stranger():
+    with pytest.raises(ModelError, match="its tokens are not those of the target"):
+        load_engine(ALONE.override({"models.draft": "embedded"}))
+
+
+def test_who_is_not_a_candidate_hears_only_when_asked_for(embedded):
+    with embedded.session() as session:
+        assert session.drafters["recycling"] not in session.writing.drafters
+        list(session.ask(Request("hello", variant="recycling", max_tokens=4)))
+        list(session.ask(Request("hello", variant="recycling", max_tokens=4)))
+
+        assert 1 == session.writing.drafters.count(session.drafters["recycling"])
+
+
+def test_the_small_model_quotes_its_book_and_remembers_that_it_did(embedded):
+    question = Request("What is a generator in Python?", max_tokens=60)
+    with embedded.session() as session:
+        events = list(session.ask(question))
+        asked, answered = session.turns[-1], session.turns[-1].answer
+        list(session.ask(Request("Thanks!", max_tokens=8)))
+
+        assert any(isinstance(event, Routed) for event in events)
+        assert "Reference:\ngenerator:" in asked.rendered
+        assert "generator iterator" in answered
+        assert session.turns[-1].prompt_ids[: len(asked.prompt_ids)] == asked.prompt_ids
+
+
+def test_a_book_of_ones_own_is_read_and_a_missing_one_named(tmp_path):
+    (tmp_path / "book.jsonl").write_text('{"topic": "zeugma", "text": "One verb for two nouns."}\n')
+    engine = load_engine(ALONE.override({"prompt.reference": str(tmp_path / "book.jsonl")}))
+    with engine.session() as session:
+        list(session.ask(Request("what is a zeugma", max_tokens=2)))
+        assert "zeugma: One verb" in session.turns[-1].rendered
+
+    with pytest.raises(InputError, match=r"none\.jsonl"):
+        load_engine(ALONE.override({"prompt.reference": str(tmp_path / "none.jsonl")}))
+    assert load_engine(ALONE).voice.reference is None
+
+
+def test_an_answer_that_cannot_be_made_is_an_error(embedded):
+    with pytest.raises(SpecchatError, match="at hand are"):
+        ask(embedded, Request("x", variant="eagle"))
