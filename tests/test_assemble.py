@@ -6,7 +6,7 @@ import pytest
 
 from specchat.assemble import CANDIDATES, EMBEDDED_HEADS, load_engine
 from specchat.bench.variants import ask
-from specchat.chat.events import Failed, Routed
+from specchat.chat.events import Failed, Routed, StepDone
 from specchat.chat.request import Request
 from specchat.errors import InputError, ModelError, SpecchatError
 from specchat.models.load import EMBEDDED
@@ -99,6 +99,18 @@ def test_a_book_of_ones_own_is_read_and_a_missing_one_named(tmp_path):
     with pytest.raises(InputError, match=r"none\.jsonl"):
         load_engine(ALONE.override({"prompt.reference": str(tmp_path / "none.jsonl")}))
     assert load_engine(ALONE).voice.reference is None
+
+
+def test_while_others_wait_less_is_guessed(embedded):
+    question = Request("Copy the code exactly.\n\n```python\n" + "total = total + price\n" * 8 + "```", max_tokens=60)
+    widest = []
+    for waiting in (0, 7):
+        with embedded.session() as session:
+            session.make_way(waiting)
+            steps = [event for event in session.ask(question) if isinstance(event, StepDone)]
+            widest.append(max(len(step.drafted) for step in steps))
+
+    assert widest[1] <= 2 < widest[0]
 
 
 def test_an_answer_that_cannot_be_made_is_an_error(embedded):

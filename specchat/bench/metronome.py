@@ -65,6 +65,9 @@ class MetronomeSession:
         """Take turns back."""
         self.turns = self.turns[: max(0, len(self.turns) - count)]
 
+    def make_way(self, waiting: int) -> None:
+        """Time is kept, whoever waits."""
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -19,7 +19,7 @@ from specchat.chat.reference import Reference
 from specchat.chat.request import Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
-from specchat.engine.budget import Chooser, Memory
+from specchat.engine.budget import Chooser, Memory, Pressure
 from specchat.engine.costs import Costs
 from specchat.engine.decode import Plan, Step, Writing
 from specchat.engine.drafter import Drafter
@@ -74,6 +74,10 @@ class Session(AbstractContextManager["Session"]):
         drafter = self.drafters[variant]
         if drafter not in (*self.writing.drafters, *self.chooser.drafters.values()):
             self.writing.listen(drafter)
+
+    def make_way(self, waiting: int) -> None:
+        """So many other answers wait for their next step: guess less, so that they wait less."""
+        self.chooser.pressure = Pressure(waiting)
 
     def rewind(self, count: int = 1) -> list[Turn]:
         """Take back the last turns, to edit a question or to draw another answer; returns what was taken."""

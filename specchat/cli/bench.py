@@ -20,12 +20,13 @@ class Benches(LazyGroup):
     later: Mapping[str, Later] = {
         "peers": Later("specchat.cli.bench:peers", "Against transformers on the same weights."),
         "auto": Later("specchat.cli.bench_auto:auto", "The choice of the engine against plain decoding."),
+        "variants": Later("specchat.cli.bench_variants:variants", "Every way to guess, in one table."),
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """`bench FOLDER` is `bench peers FOLDER`."""
+        """`bench FOLDER` is `bench peers FOLDER`, and `bench --variants all` is `bench variants`."""
         if args and args[0] not in (*self.later, "-h", "--help"):
-            args = ["peers", *args]
+            args = ["variants" if args[0].startswith("--variants") else "peers", *args]
         return super().parse_args(ctx, args)
 
 

@@ -35,6 +35,10 @@ class EngineSession(Protocol):
         """Take back the last turns."""
         ...
 
+    def make_way(self, waiting: int) -> None:
+        """So many other answers wait for their next step."""
+        ...
+
     def close(self) -> None:
         """Give back the memory."""
         ...
@@ -184,7 +188,10 @@ class TurnQueue:
             self._wait()
             self._tidy()
             self._begin_waiting()
-            for lane in self._running():
+            running = self._running()
+            for lane in running:
+                if lane.session:
+                    lane.session.make_way(len(running) - 1)
                 self._step(lane)
         self._close_engine()
 

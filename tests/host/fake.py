@@ -47,6 +47,9 @@ class FakeSession:
     def rewind(self, count: int) -> None:
         self.turns = self.turns[: max(0, len(self.turns) - count)]
 
+    def make_way(self, waiting: int) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

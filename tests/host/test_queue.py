@@ -14,6 +14,7 @@ class Narrow:
 
     def __init__(self, room: int) -> None:
         self.turns_at_once, self.now, self.most = room, 0, 0
+        self.waiting: list[int] = []
 
     def session(self, turns, _profile):
         return Writer(self, list(turns))
@@ -40,6 +41,9 @@ class Writer:
 
     def rewind(self, _count: int) -> None:
         pass
+
+    def make_way(self, waiting: int) -> None:
+        self.engine.waiting.append(waiting)
 
     def close(self) -> None:
         pass
@@ -77,3 +81,11 @@ def test_who_finds_no_room_waits_and_is_answered():
 
     assert engine.most == 2
     assert [each.session for each in happened if isinstance(each.event, Finished)] == ["0", "1", "2", "3", "4"]
+
+
+def test_who_writes_is_told_how_many_others_wait_for_their_step():
+    alone, _happened = told(room=2, sessions=1)
+    crowded, _happened = told(room=3, sessions=3)
+
+    assert {0} == set(alone.waiting)
+    assert 2 == max(crowded.waiting)
