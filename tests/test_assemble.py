@@ -1,5 +1,6 @@
 """Which drafters a profile can have, and what each needs."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -60,6 +61,17 @@ def test_a_named_draft_with_other_tokens_is_spelled_anew(tmp_path):
     asked = Request("why why why", max_tokens=12, seed=2)
     plain, draft = (ask(engine, replace(asked, variant=variant)) for variant in ("plain", "draft"))
     assert plain.text == draft.text
+
+
+def test_swapped_tokens_are_other_tokens(tmp_path):
+    shutil.copytree(speaking(layers=1, seed=2), tmp_path, dirs_exist_ok=True)
+    tokens = (tmp_path / "tokenizer.json").read_text()
+    for old, new in (('"a":', '"swap":'), ('"b":', '"a":'), ('"swap":', '"b":')):
+        tokens = tokens.replace(old, new, 1)
+    (tmp_path / "tokenizer.json").write_text(tokens)
+
+    assert load_engine(ALONE.override({"models.draft": str(speaking(layers=1, seed=2))})).parts.spelled is None
+    assert load_engine(ALONE.override({"models.draft": str(tmp_path)})).parts.spelled is not None
 
 
 def test_the_embedded_draft_is_no_help_to_a_stranger():

@@ -5,12 +5,10 @@ import shutil
 import pytest
 import torch
 
-from specchat.assemble import load_engine
 from specchat.engine.dense import DenseModel
 from specchat.engine.model import TransformersModel
 from specchat.errors import ModelError
 from specchat.models.load import Loading, find_model, load_model
-from specchat.profile import Profile
 from tests.tiny import saved, speaking
 
 
@@ -103,15 +101,3 @@ def test_a_device_that_is_not_here_is_one_line(monkeypatch):
 
     with pytest.raises(ModelError, match="no CUDA device"):
         load_model(speaking(), Loading(device="cuda"))
-
-
-def test_a_draft_with_other_tokens_is_refused_by_name(tmp_path):
-    shutil.copytree(speaking(layers=1, seed=2), tmp_path, dirs_exist_ok=True)
-    tokens = (tmp_path / "tokenizer.json").read_text()
-    for old, new in (('"a":', '"swap":'), ('"b":', '"a":'), ('"swap":', '"b":')):
-        tokens = tokens.replace(old, new, 1)
-    (tmp_path / "tokenizer.json").write_text(tokens)
-    profile = Profile().override({"models.target": str(speaking()), "models.draft": str(tmp_path)})
-
-    with pytest.raises(ModelError, match="same family"):
-        load_engine(profile)
