@@ -113,6 +113,16 @@ def test_a_book_of_ones_own_is_read_and_a_missing_one_named(tmp_path):
     assert load_engine(ALONE).voice.reference is None
 
 
+def test_the_reason_names_only_those_among_whom_is_chosen(embedded):
+    with embedded.session() as session:
+        [routed] = [
+            each for each in session.ask(Request("Say it again: a b c", max_tokens=2)) if isinstance(each, Routed)
+        ]
+
+    assert "auto" == routed.variant
+    assert "lookup" not in routed.reason
+
+
 def test_while_others_wait_less_is_guessed(embedded):
     question = Request("Copy the code exactly.\n\n```python\n" + "total = total + price\n" * 8 + "```", max_tokens=60)
     widest = []

@@ -58,9 +58,12 @@ class Route:
     order: tuple[str, ...] = ()
 
 
-def choose_route(request: Request, profile: Profile, at_hand: frozenset[str]) -> Route:
+def choose_route(
+    request: Request, profile: Profile, at_hand: frozenset[str], candidates: frozenset[str] | None = None
+) -> Route:
     """The route of a request among the variants at hand; `auto` is one of them when somebody is there to measure.
 
+    `candidates` are those among whom `auto` chooses (None: all at hand).
     Raises ProfileError for a variant that is asked for by name and cannot run with the loaded models.
     """
     sampling = profile.sampling.temperature if request.temperature is None else request.temperature
@@ -73,7 +76,7 @@ def choose_route(request: Request, profile: Profile, at_hand: frozenset[str]) ->
     budget = min(budget, rule.budget or budget)
     first = next((each for each in rule.variants if each == "auto" or each in at_hand), rule.variants[0])
     if first == "auto":
-        return _measured(rule, budget, at_hand, sampling)
+        return _measured(rule, budget, at_hand if candidates is None else candidates | {"auto"}, sampling)
     check_at_hand(first, at_hand)
     return Route(rule.kind, first, _budget(first, budget), f"the profile wants {first} for {rule.kind}", (first,))
 

@@ -19,7 +19,7 @@ from specchat.chat.reference import Reference
 from specchat.chat.request import Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
-from specchat.engine.budget import Chooser, Memory, Pressure
+from specchat.engine.budget import PLAIN, Chooser, Memory, Pressure
 from specchat.engine.costs import Costs
 from specchat.engine.decode import Plan, Step, Writing
 from specchat.engine.drafter import Drafter
@@ -105,7 +105,8 @@ class _Answer:
     def events(self) -> Iterator[Event]:
         """Read the prompt, then decode and say what happens."""
         session, voice = self.session, self.session.voice
-        route = choose_route(self.request, self.profile, frozenset(session.drafters))
+        candidates = frozenset({PLAIN, *session.chooser.drafters})
+        route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
         session.listen_to(route.variant)
         prompt = extend(voice.tokenizer, self.profile.prompt.system, session.turns, self.request, voice.reference)
         limit = self._limit(len(prompt.ids))
