@@ -44,9 +44,12 @@ class Curve:
     points: dict[int, float] = field(default_factory=dict[int, float])
     slope: float = UNKNOWN_SLOPE
     fresh: int = 0  # observations that still may be slow for being the first: a quicker one is believed at once
+    _drawn: list[float] = field(default_factory=list[float], repr=False, compare=False)  # as far as was asked for
 
     def up_to(self, most: int) -> list[float] | None:
         """Seconds for 0, 1, ... `most`; None when nothing was measured."""
+        if most < len(self._drawn):
+            return self._drawn[: most + 1]
         known = sorted(self.points.items())
         if not known:
             return None
@@ -56,7 +59,13 @@ class Curve:
                 place += 1
             highest = max(highest, self._between(known, place, count))
             seconds.append(highest)
-        return seconds
+        self._drawn = seconds
+        return list(seconds)
+
+    def put(self, count: int, seconds: float) -> None:
+        """A point that was measured for itself."""
+        self.points[count] = seconds
+        self._drawn = []
 
     def at(self, count: int) -> float | None:
         """Seconds for so many; None when nothing was measured."""
@@ -68,6 +77,7 @@ class Curve:
     def learn(self, count: int, seconds: float) -> None:
         """One more observation. It moves its neighbours by their nearness, and all others by half as much."""
         expected = self.at(count)
+        self._drawn = []
         if expected is None or expected <= 0:
             self.points[count] = seconds
             return
@@ -86,6 +96,7 @@ class Curve:
         nearness = {below: 1.0} if below == above else _weights(below, count, above)
         for point in self.points:
             self.points[point] *= 1 + change * max(nearness.get(point, 0.0), SHARED_CHANGE)
+        self._drawn = []
 
     def _between(self, known: list[tuple[int, float]], place: int, count: int) -> float:
         if len(known) == 1:
@@ -155,7 +166,7 @@ class Costs:
             quickest = min(seconds, quickest or seconds)
             if (spent := spent + seconds) > MEASURING_SECONDS:
                 break
-        _own(self.passes, bucket_of(len(writing.tokens)), Curve()).points[width] = quickest
+        _own(self.passes, bucket_of(len(writing.tokens)), Curve()).put(width, quickest)
 
     def save(self) -> None:
         """Keep it for the next start. A disk that refuses costs a calibration, not an answer."""
