@@ -42,8 +42,10 @@ from specchat.models.selftest import settle
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.profile import Models, Profile
+from specchat.threads import threads_for
 
 Progress = Callable[[Event], None]
+USUAL_THREADS = torch.get_num_threads()
 EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa")
 
 
@@ -162,6 +164,7 @@ def load_engine(profile: Profile, progress: Progress = lambda _event: None, canc
         parts = _with_draft(parts, profile, tokenizer, progress)
     for source in _head_sources(models) if not (cancelled and cancelled.is_set()) else ():
         parts = replace(parts, heads={**parts.heads, **_load_head(source, parts.target, progress)})
+    torch.set_num_threads(threads_for(parts.target.bytes, USUAL_THREADS))
     parts.target.tap(tuple(dict.fromkeys(tap for head in parts.heads.values() for tap in head.taps)))
     costs = load_costs(_identity(profile, parts))
     return Engine(Voice(parts.target, tokenizer, profile, costs, Memory(), _reference(profile)), parts)

@@ -54,8 +54,8 @@ def peers(prompts: Path, count: int, limit: int, threads: int, **options: Any) -
     from specchat.bench.report import Bench, as_table, tokens_of
     from specchat.bench.report import threads as use_threads
 
-    use_threads(threads)
     engine = load_engine(chosen_profile(options))
+    use_threads(threads)
     chosen = tokens_of(engine, read_prompts(prompts), count, limit)
     if not chosen:
         raise InputError(f"{prompts}: no prompt there leaves room for {limit} tokens in the window")

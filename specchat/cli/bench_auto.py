@@ -35,8 +35,8 @@ def auto(
     from specchat.bench.prompts import read_prompts
     from specchat.bench.report import threads as use_threads
 
-    use_threads(threads)
     engine = load_engine(chosen_profile(options))
+    use_threads(threads)
     chosen = by_kind(engine, read_prompts(prompts), count)
     chosen = {kind: requests for kind, requests in chosen.items() if not kinds or kind in kinds}
     rows = list(pairs(engine, chosen, (0.0, 0.8), limit, lambda what: print(what, file=sys.stderr)))

@@ -44,8 +44,8 @@ def variants(
     from specchat.bench.report import threads as use_threads
     from specchat.bench.variants import as_table, sweep
 
-    use_threads(threads)
     engine = load_engine(chosen_profile(options))
+    use_threads(threads)
     asked = by_kind(engine, read_prompts(prompts), count) if prompts else QUESTIONS
     wanted = {kind: asked[kind][:count] for kind in kinds or KINDS if kind in asked}
     if not wanted:
