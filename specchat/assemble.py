@@ -128,7 +128,10 @@ class Engine:
 
     def session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> Session:
         """A new conversation, or one that goes on from stored turns; as another profile of these models wants it."""
-        voice = replace(self.voice, profile=profile, reference=_reference(profile)) if profile else self.voice
+        voice = self.voice
+        if profile is not None:
+            is_same_book = profile.prompt.reference == voice.profile.prompt.reference
+            voice = replace(voice, profile=profile, reference=voice.reference if is_same_book else _reference(profile))
         made = {name: build(self.parts) for name, build in BUILDERS.items()}
         drafters = {name: drafter for name, drafter in made.items() if drafter is not None}
         candidates = {name: drafters[name] for name in CANDIDATES if name in drafters}

@@ -57,9 +57,7 @@ class DraftModel(Drafter):
             path = tree.path_to(leaf) if context.sampler.looks_back else []
             rows = Rows([len(context.tokens) - 1 + link], [path])
             best = context.sampler.rank(logits, rows, context.prefix, count=children).ids[0].tolist()
-            parent, leaf = leaf, tree.add(best[0], leaf, self.name)
-            for token in best[1:]:
-                tree.add(token, parent, self.name)
+            leaf = tree.add_choices(best, leaf, self.name)
             unread = self._known(best[:1])
 
     def _known(self, tokens: list[int]) -> list[int]:

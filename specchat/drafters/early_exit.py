@@ -51,9 +51,6 @@ class EarlyExit(Drafter):
             rows = Rows([len(context.tokens) - 1 + link], paths)
             best = context.sampler.rank(logits, rows, context.prefix, count=SHORTLIST)
             held *= float(best.scores[0].softmax(-1)[0])
-            first, *others = best.ids[0, :children].tolist()
-            parent, leaf = leaf, tree.add(first, leaf, self.name)
-            for token in others:
-                tree.add(token, parent, self.name)
+            leaf = tree.add_choices(best.ids[0, :children].tolist(), leaf, self.name)
             if held < WORTH:
                 return

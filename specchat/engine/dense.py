@@ -133,32 +133,20 @@ class DenseModel:
     def _attention(
         self, index: int, normed: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None, cache: KVCache, width: int
     ) -> Tensor:
-        sizes, layer, count = self.sizes, self.weights.layers[index], len(normed)
-        shared = sizes.heads // sizes.kv_heads  # query heads that look at the same keys
-        states = layer.qkv(normed).view(count, -1, sizes.head_size)
+        sizes, layer = self.sizes, self.weights.layers[index]
+        states = layer.qkv(normed).view(len(normed), -1, sizes.head_size)
         queries, keys, values = states.split((sizes.heads, sizes.kv_heads, sizes.kv_heads), dim=1)
         if layer.query_norm is not None and layer.key_norm is not None:
             queries, keys = self._norm(queries, layer.query_norm), self._norm(keys, layer.key_norm)
-            turned = _turned(torch.cat((queries, keys), dim=1), *rope)
+            both = turned(torch.cat((queries, keys), dim=1), *rope)
         else:
-            turned = _turned(states[:, : sizes.heads + sizes.kv_heads], *rope)
-        queries, keys = turned.split((sizes.heads, sizes.kv_heads), dim=1)
+            both = turned(states[:, : sizes.heads + sizes.kv_heads], *rope)
+        queries, keys = both.split((sizes.heads, sizes.kv_heads), dim=1)
         keys, values = cache.write(index, keys.transpose(0, 1)[None], values.transpose(0, 1)[None], width)
-        # heads that share keys become rows of one head: [1, KV, shared * N, head_size]
-        queries = queries.view(count, sizes.kv_heads, shared, -1).permute(1, 2, 0, 3)
-        queries = queries.reshape(1, sizes.kv_heads, shared * count, -1)
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-        mixed = mixed.view(sizes.kv_heads, shared, count, -1).permute(2, 0, 1, 3).reshape(count, -1)
-        return layer.attention_out(mixed)
+        return layer.attention_out(attended(queries, keys, values, mask))
 
     def _mask(self, nodes: Pass, window: int | None) -> Tensor | None:
-        """What is added to the scores of attention; None when all is seen. [1, 1, shared * N, width]"""
-        sees = nodes.sees if window is None else nodes.near(window)
-        if bool(sees.all()):
-            return None
-        table = self.weights.embedding
-        mask = torch.zeros(sees.shape, dtype=table.dtype).masked_fill_(~sees, float("-inf")).to(table.device)
-        return mask.repeat(self.sizes.heads // self.sizes.kv_heads, 1)[None, None]
+        return mask_of(nodes, window, self.sizes.heads // self.sizes.kv_heads, self.weights.embedding)
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(hidden, weight.shape, weight, self.sizes.epsilon)
@@ -174,7 +162,35 @@ def product(weight: Tensor, bias: Tensor | None = None) -> Product:
     return lambda rows: functional.linear(rows, weight, bias)
 
 
-def _turned(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary position embedding, halves layout; the first half of the sine is negative. [N, heads, head_size]"""
+def mask_of(nodes: Pass, window: int | None, shared: int, like: Tensor) -> Tensor | None:
+    """What is added to the scores of attention; None when all is seen. [1, 1, shared * N, width]
+
+    `shared`: query heads that look at the same keys. `like` gives dtype and device.
+    """
+    sees = nodes.sees if window is None else nodes.near(window)
+    if bool(sees.all()):
+        return None
+    mask = torch.zeros(sees.shape, dtype=like.dtype).masked_fill_(~sees, float("-inf")).to(like.device)
+    return mask.repeat(shared, 1)[None, None]
+
+
+def attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """What every row mixes of the values. queries [N, H, size]; keys, values [1, KV, width, size] -> [N, H * size]"""
+    count, kv_heads = len(queries), keys.shape[1]
+    shared = queries.shape[1] // kv_heads
+    # heads that share keys become rows of one head: [1, KV, shared * N, size]
+    rows = queries.view(count, kv_heads, shared, -1).permute(1, 2, 0, 3).reshape(1, kv_heads, shared * count, -1)
+    mixed = functional.scaled_dot_product_attention(rows, keys, values, attn_mask=mask)
+    return mixed.view(kv_heads, shared, count, -1).permute(2, 0, 1, 3).reshape(count, -1)
+
+
+def turned(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotary position embedding, halves layout; the first half of the sine is negative. [N, heads, head_size]
+
+    A table that is narrower than the heads turns their first numbers only.
+    """
+    if cosine.shape[-1] < states.shape[-1]:
+        front, rest = states.split((cosine.shape[-1], states.shape[-1] - cosine.shape[-1]), dim=-1)
+        return torch.cat((turned(front, cosine, sine), rest), dim=-1)
     first, second = states.chunk(2, dim=-1)
     return torch.addcmul(states * cosine, torch.cat((second, first), dim=-1), sine)

@@ -53,6 +53,11 @@ class DraftTree:
             parent = self.add(token, parent, source)
         return parent
 
+    def add_choices(self, tokens: list[int], parent: int, source: str) -> int:
+        """Guess each of `tokens` after `parent`, the likeliest first; returns the node of that one."""
+        first, *_others = [self.add(token, parent, source) for token in tokens]
+        return first
+
     def child(self, node: int, token: int) -> int | None:
         """The guess of `token` after `node`, if anybody made it."""
         return self._children.get((node, token))

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
-from specchat.engine.dense import Product
+from specchat.engine.dense import Product, attended, mask_of, turned
 from specchat.engine.model import FINAL, Model
 from specchat.engine.passes import Pass
 from specchat.errors import ModelError
@@ -102,7 +102,8 @@ class FeatureHead:
         cosine, sine = (
             side[:, None].to(stream) for side in turns(nodes.positions.to(self.device), self._speeds, self._size)
         )
-        masks = {window: self._mask(nodes, window) for window in {layer.window for layer in self._layers}}
+        shared = self.sizes.heads // self.sizes.kv_heads
+        masks = {window: mask_of(nodes, window, shared, stream) for window in {layer.window for layer in self._layers}}
         for index, layer in enumerate(self._layers):
             rows = rows if index == 0 else self._normed(stream, layer.before_attention)
             read = self._projected(layer, rows, (cosine, sine))
@@ -122,7 +123,7 @@ class FeatureHead:
         stream = self._join(pair)
         return stream, self._normed(stream, self._layers[0].before_attention)
 
-    def _projected(self, layer: Layer, rows: Tensor, turned: tuple[Tensor, Tensor]) -> _Read:
+    def _projected(self, layer: Layer, rows: Tensor, rope: tuple[Tensor, Tensor]) -> _Read:
         sizes, count = self.sizes, len(rows)
         size, wide = sizes.head_size, 2 if sizes.gated else 1
         parts = layer.qkv(rows).split((sizes.heads * size * wide, *(sizes.kv_heads * size,) * 2), dim=-1)
@@ -131,25 +132,12 @@ class FeatureHead:
         if sizes.gated:
             queries, gate = parts[0].view(count, sizes.heads, 2 * size).chunk(2, dim=-1)
         queries, keys = self._normed(queries, layer.query_norm), self._normed(keys, layer.key_norm)
-        return _Read(_turned(queries, *turned), _turned(keys, *turned), values, gate)
+        return _Read(turned(queries, *rope), turned(keys, *rope), values, gate)
 
     def _mixed(self, read: _Read, stored: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
-        """Attention of every row over what is stored; heads that share keys become rows of one head. [N, H * size]"""
-        sizes, count = self.sizes, len(read.queries)
-        shared = sizes.heads // sizes.kv_heads
-        queries = read.queries.view(count, sizes.kv_heads, shared, -1).permute(1, 2, 0, 3)
-        queries = queries.reshape(1, sizes.kv_heads, shared * count, -1)
-        mixed = functional.scaled_dot_product_attention(queries, *stored, attn_mask=mask)
-        mixed = mixed.view(sizes.kv_heads, shared, count, -1).permute(2, 0, 1, 3).reshape(count, -1)
-        return mixed if read.gate is None else mixed * read.gate.reshape(count, -1).sigmoid()
-
-    def _mask(self, nodes: Pass, window: int | None) -> Tensor | None:
-        """What is added to the scores of attention; None when all is seen. [1, 1, shared * N, width]"""
-        sees = nodes.sees if window is None else nodes.near(window)
-        if bool(sees.all()):
-            return None
-        mask = torch.zeros(sees.shape, dtype=self.dtype).masked_fill_(~sees, float("-inf")).to(self.device)
-        return mask.repeat(self.sizes.heads // self.sizes.kv_heads, 1)[None, None]
+        """Attention of every row over what is stored. [N, H * size]"""
+        mixed = attended(read.queries, *stored, mask)
+        return mixed if read.gate is None else mixed * read.gate.reshape(len(mixed), -1).sigmoid()
 
     def _normed(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         return rows if weight is None else functional.rms_norm(rows, weight.shape, weight, self.sizes.epsilon)
@@ -233,12 +221,3 @@ class _Read:
     keys: Tensor
     values: Tensor
     gate: Tensor | None
-
-
-def _turned(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary position embedding, halves layout, of the first numbers of every head. [N, heads, head_size]"""
-    size = cosine.shape[-1]
-    turned, rest = states[..., :size], states[..., size:]
-    first, second = turned.chunk(2, dim=-1)
-    turned = torch.addcmul(turned * cosine, torch.cat((second, first), dim=-1), sine)
-    return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
