@@ -19,7 +19,8 @@ from specchat.chat.reference import Reference
 from specchat.chat.request import Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
-from specchat.engine.budget import PLAIN, Chooser, Memory, Pressure
+from specchat.engine.acceptance import PLAIN
+from specchat.engine.budget import Chooser, Memory, Pressure
 from specchat.engine.costs import Costs
 from specchat.engine.decode import Plan, Step, Writing
 from specchat.engine.drafter import Drafter

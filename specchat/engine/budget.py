@@ -1,11 +1,10 @@
 """How much to draft and with whom: the most tokens a second, nobody included, measured while the text is written.
 
 The chooser is a drafter that asks other drafters, so the loop stays blind. For each it knows what its guesses cost
-(`costs.py`) and how often they held, by depth, kept apart by kind of task and by cold or hot sampling; it takes the
-tree with the most expected tokens for its expected seconds. Three things keep its own price small:
+(`costs.py`) and how often they held (`acceptance.py`), kept apart by kind of task and by cold or hot sampling; it takes
+the tree with the most expected tokens for its expected seconds. Three things keep its own price small:
 
-- The text is the same whoever drafts. So a guess need not be verified to be judged: it is compared with the text that
-  came. Guesses that were cut off, and those of a drafter that was only tried, teach as much as verified ones.
+- While nobody pays, nothing is decided until somebody may be asked again.
 - Drafters that answer in microseconds are asked first, and judged by the very tree they return.
 - A drafter that must compute is tried only as far as an allowance of one percent of the time spent reaches, and the
   more rarely the more often it was not worth it.
@@ -20,18 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from specchat.engine.acceptance import PLAIN, Offer, Record, Watched, best_part, promised
 from specchat.engine.costs import Costs
 from specchat.engine.drafter import Context, Drafter, Outcome
-from specchat.engine.tree import ROOT, DraftTree
+from specchat.engine.tree import DraftTree
 
-PLAIN = "plain"
-FORGETTING = 0.985  # of what was seen remains, with each new observation of the same depth
-SURPRISE, SURPRISED = 8, 0.25  # first guesses in a row that fall where most had held; what is then still believed
-TRUST, TRUST_BELOW = 2.0, 8.0  # observations that a first opinion counts for; those that the depth before counts for
 LIKELY, POSSIBLE, UNLIKELY = 0.85, 0.4, 0.3  # first opinions: the first of the order, the others, those behind plain
-SIBLING = 0.15  # first opinion of a second-best guess, its elder having failed or not
-DEPTHS = 8  # deeper guesses are counted as so deep
-LENGTHS = (4, 6, 10)  # deepest guesses of a tree: what promises more is counted apart
 WORTH = 0.02  # tokens more than a plain pass that a tree must promise
 CHANGING = 0.03  # tokens more than the one in use that another must promise
 IN_DEBT = 0.15  # instead of WORTH, for those who compute, while more was lost against plain than is allowed
@@ -42,6 +35,7 @@ FAR = 0.25  # tokens; who is expected to lose less than that rests less long
 LONGEST_SILENCE = 8  # steps between two questions to somebody who answers in microseconds
 STALE = 256  # steps after which a plain pass is run, to see what it costs now
 CATCHING_UP = 32  # tokens; who has more to read first is no example of what guesses cost
+CALM = 1.02  # plain paces; above, what does not pay yet may pay as the pace falls
 HORIZON = 64.0  # tokens over which catching up must pay
 PACING = 0.03  # weight of the newest token in the pace
 LEARNING = 0.1  # weight of the newest observation in running means
@@ -57,24 +51,6 @@ class Pressure:
     def share(self, budget: int) -> int:
         """Guesses that remain: a fair share, none while somebody waits for a completion."""
         return 0 if self.is_urgent else budget // (1 + self.waiting)
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What somebody is expected to bring in one step, and what that costs."""
-
-    name: str = PLAIN
-    guesses: int = 0
-    tokens: float = 1.0
-    seconds: float = 1.0
-
-    def worth(self, pace: float) -> float:
-        """Tokens gained over a writer who makes `pace` tokens a second.
-
-        Not tokens by seconds: where a copy of twenty tokens may be found in the next step, a slow draft of four now is
-        a loss, though it beats a plain pass.
-        """
-        return self.tokens - pace * self.seconds
 
 
 @dataclass(frozen=True)
@@ -102,74 +78,24 @@ class Why:
         return f"{who}; expected now: {', '.join([*seen, f'nobody 1 in {1000 * self.plain_seconds:.1f} ms'])}"
 
 
-class Record:
-    """How often the guesses of one drafter held, for one kind of task, by what a tree promised, depth and rank."""
+class Candidate(Record):
+    """Somebody who may be asked, for one kind of task: how often he was right, and when it is his turn again."""
 
     def __init__(self, opinion: float) -> None:
-        self.opinion = opinion
-        self.tried = [[0.0] * (2 * DEPTHS) for _ in range(len(LENGTHS) + 1)]
-        self.held = [[0.0] * (2 * DEPTHS) for _ in range(len(LENGTHS) + 1)]
-        self.shape: DraftTree | None = None  # the largest tree of late
-        self.is_whole = False  # more was asked for than that
-        self.falls = 0  # first guesses that fell, one after the other
+        super().__init__(opinion)
         self.gain = 0.0  # seconds that asking brought lately, for each question
         self.question = 0.0  # seconds that a question takes
         self.silence = 1  # steps until the next question
         self.next_question = 0
         self.rest = SHORTEST_REST
         self.next_try = 0
-        self._rates: dict[int, tuple[list[float], list[float]]] = {}
-
-    def rates(self, promise: int) -> tuple[list[float], list[float]]:
-        """How often a first guess at each depth holds when the one before it held; the same of its siblings.
-
-        What was seldom seen is believed to be as the depth before it.
-        """
-        if promise not in self._rates:
-            tried, held = self.tried[promise], self.held[promise]
-            first, sibling = list[float](), list[float]()
-            believed, beside = self.opinion, SIBLING
-            for depth in range(DEPTHS):
-                trust = TRUST_BELOW if depth else TRUST
-                believed = (held[depth] + trust * believed) / (tried[depth] + trust)
-                beside = (held[DEPTHS + depth] + trust * beside) / (tried[DEPTHS + depth] + trust)
-                first.append(believed)
-                sibling.append(beside)
-            self._rates[promise] = first, sibling
-        return self._rates[promise]
-
-    def note(self, promise: int, slot: int, has_held: bool) -> None:
-        """A guess was reached, and held or fell."""
-        if slot == 0:
-            self.falls = 0 if has_held else self.falls + 1
-            if self.falls == SURPRISE and self.rates(promise)[0][0] > POSSIBLE:
-                self.tried[promise] = [SURPRISED * count for count in self.tried[promise]]
-                self.held[promise] = [SURPRISED * count for count in self.held[promise]]
-        self.tried[promise][slot] = FORGETTING * self.tried[promise][slot] + 1
-        self.held[promise][slot] = FORGETTING * self.held[promise][slot] + has_held
-        self._rates.pop(promise, None)
-
-    def chances(self, tree: DraftTree, promise: int) -> list[float]:
-        """How likely each node is to be kept, the root being sure."""
-        first, sibling = self.rates(promise)
-        chances, parents, depths = [1.0], tree.parents, tree.depths
-        if tree.is_chain:
-            for depth in depths[1:]:
-                chances.append(chances[-1] * first[min(depth, DEPTHS) - 1])
-            return chances
-        elders = set[int]()
-        for node in range(1, len(tree)):
-            parent, depth = parents[node], min(depths[node], DEPTHS) - 1
-            chances.append(chances[parent] * (sibling if parent in elders else first)[depth])
-            elders.add(parent)
-        return chances
 
 
 class Memory:
     """What was learnt of drafters, by kind of task and heat; it outlives conversations."""
 
     def __init__(self) -> None:
-        self.records: dict[tuple[str, str, bool], Record] = {}
+        self.records: dict[tuple[str, str, bool], Candidate] = {}
         self.steps = 0
         self.allowance: float | None = None  # seconds that tries may take now
         self.debt = 0.0  # seconds lost against plain and not won back
@@ -178,38 +104,12 @@ class Memory:
         self.plain_at = 0  # the step of the last plain pass
         self.reading: dict[str, float] = {}  # seconds for each token that a drafter has to catch up with
 
-    def record(self, name: str, kind: str, is_hot: bool, opinion: float) -> Record:
+    def record(self, name: str, kind: str, is_hot: bool, opinion: float) -> Candidate:
         """What is known of a drafter; the opinion is all there is of a new one."""
         key = (name, kind, is_hot)
         if key not in self.records:
-            self.records[key] = Record(opinion)
+            self.records[key] = Candidate(opinion)
         return self.records[key]
-
-
-@dataclass
-class _Watched:
-    """A tree whose guesses are compared with the text that comes."""
-
-    record: Record
-    tree: DraftTree
-    promise: int
-    node: int = ROOT  # the last one that held
-
-    def hear(self, token: int) -> bool:
-        """The next token of the text; returns whether there is more to compare."""
-        tree, node = self.tree, self.node
-        found = tree.child(node, token)
-        depth = min(tree.depths[node] + 1, DEPTHS) - 1
-        if tree.is_chain:
-            if node + 1 < len(tree):
-                self.record.note(self.promise, depth, found is not None)
-        else:
-            children = [child for child, parent in enumerate(tree.parents) if parent == node]
-            for rank, child in enumerate(children):
-                self.record.note(self.promise, depth + (DEPTHS if rank else 0), child == found)
-        if found is not None:
-            self.node = found
-        return found is not None
 
 
 @dataclass
@@ -238,8 +138,9 @@ class Chooser(Drafter):
         self.pressure = Pressure()
         self.taps = tuple(dict.fromkeys(tap for drafter in self.drafters.values() for tap in drafter.taps))
         self._known = dict.fromkeys(self.drafters, 0)  # tokens of the text that each has read
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, Watched] = {}
         self._is_hot = False
+        self._quiet_until = 0  # the step before which nobody is to be asked
         self.begin("", tuple(self.drafters))
 
     def begin(self, kind: str, order: tuple[str, ...]) -> None:
@@ -253,6 +154,7 @@ class Chooser(Drafter):
             for place, name in enumerate(self.order)
         }
         self._last, self._tally = PLAIN, _Tally()
+        self._quiet_until = 0
 
     def why(self) -> Why:
         """The reasons of the answer so far."""
@@ -265,6 +167,8 @@ class Chooser(Drafter):
         memory.steps += 1
         self._is_hot = context.sampler.temperature > 0
         root = DraftTree(context.tokens[-1])
+        if memory.steps < self._quiet_until:
+            return self._chosen(PLAIN, root)
         rows = self.costs.rows(len(context.tokens), budget + 1)
         if budget < 1 or rows is None:
             return self._chosen(PLAIN, root)
@@ -288,7 +192,16 @@ class Chooser(Drafter):
             self._record(best.name, context).rest = SHORTEST_REST
         else:
             best, best_tree = self._try_somebody(dear, best, best_tree, context, rows, pace)
+        if best.name == PLAIN and pace <= CALM / rows[1]:
+            self._rest(context)
         return self._chosen(best.name, best_tree)
+
+    def _rest(self, context: Context) -> None:
+        """Nobody pays: until somebody may be asked again there is nothing to learn, hence nothing to decide."""
+        if not self._watched:
+            records = ((self._record(name, context), self.drafters[name].is_instant) for name in self.order)
+            wakes = [record.next_question if is_instant else record.next_try for record, is_instant in records]
+            self._quiet_until = min(wakes, default=self.memory.steps)
 
     def _best_instant(
         self, plain: Offer, root: DraftTree, context: Context, rows: list[float], pace: float
@@ -324,7 +237,8 @@ class Chooser(Drafter):
         for name, watched in list(self._watched.items()):
             if not all(watched.hear(token) for token in tokens):
                 del self._watched[name]
-        self.costs.learn_pass(length, len(outcome.tree), outcome.verify_seconds)
+        if self.memory.steps >= self._quiet_until:
+            self.costs.learn_pass(length, len(outcome.tree), outcome.verify_seconds)
         self._account(outcome, length, len(tokens))
 
     def forget(self, length: int) -> None:
@@ -334,7 +248,7 @@ class Chooser(Drafter):
             drafter.forget(length)
             self._known[name] = min(self._known[name], length)
 
-    def _record(self, name: str, context: Context) -> Record:
+    def _record(self, name: str, context: Context) -> Candidate:
         return self.memory.record(name, self.kind, context.sampler.temperature > 0, self._opinions[name])
 
     def _ease(self, best: Offer, offer: Offer) -> float:
@@ -361,12 +275,10 @@ class Chooser(Drafter):
         record = self._record(name, context)
         if name not in self._watched and len(tree) > 1:
             promise = promised(tree) if drafter.is_instant else 0
-            self._watched[name] = _Watched(record, tree, promise)
+            self._watched[name] = Watched(record, tree, promise)
         if not drafter.is_instant and len(tree) > 1:
             self._learn_price(name, length, behind, max(tree.depths), seconds)
-            record.is_whole = len(tree) - 1 < guesses
-            if record.shape is None or len(tree) >= len(record.shape) or record.is_whole:
-                record.shape = tree
+            record.look(tree, guesses)
         return tree, seconds
 
     def _learn_price(self, name: str, length: int, behind: int, depth: int, seconds: float) -> None:
@@ -380,7 +292,7 @@ class Chooser(Drafter):
             self.memory.reading[name] = before + (each - before) / 2
 
     def _ask_instant(
-        self, name: str, record: Record, context: Context, budget: int, rows: list[float], pace: float
+        self, name: str, record: Candidate, context: Context, budget: int, rows: list[float], pace: float
     ) -> tuple[Offer, DraftTree]:
         """The best part of what somebody guesses at once. Who is asked in vain too often is asked less often."""
         tree, seconds = self._ask(name, context, budget)
@@ -396,7 +308,7 @@ class Chooser(Drafter):
         return offer, kept
 
     def _expected(
-        self, name: str, record: Record, context: Context, budget: int, rows: list[float], pace: float
+        self, name: str, record: Candidate, context: Context, budget: int, rows: list[float], pace: float
     ) -> Offer | None:
         """The best that somebody who has to compute is expected to bring; None when the price is not known yet."""
         length = len(context.tokens)
@@ -404,9 +316,8 @@ class Chooser(Drafter):
         prices = curve.up_to(budget) if curve is not None else None
         if prices is None:
             return None
-        chances, sizes = foreseen(record, budget)
-        behind = length - self._known[name]
-        late = behind * self.memory.reading.get(name, 0.0) / HORIZON * 2 if behind > CATCHING_UP else 0.0
+        chances, sizes = record.foreseen(budget)
+        late = self._catching_up(name, length - self._known[name]) / HORIZON * 2
         best, tokens, counted = None, 1.0, 1
         for depth, guesses in sizes:
             tokens += sum(chances[counted : guesses + 1])
@@ -434,13 +345,19 @@ class Chooser(Drafter):
             offer = next((each for each in dear if each.name == name), None)
             guesses = min((2 if self._is_hot else 1) if offer is None else offer.guesses, context.budget)
             gap = 0.0 if offer is None else max(best.worth(pace) - offer.worth(pace), 0.0)
-            if not self._may_spend(gap / pace) or not self._can_pay(name, context, rows):
+            behind = len(context.tokens) - self._known[name]
+            loss = gap / pace + self._catching_up(name, behind)
+            if not self._may_spend(loss) or not self._can_pay(name, context, rows):
+                missing = loss - (memory.allowance or 0.0)
+                record.next_try = memory.steps + min(max(int(missing / (ALLOWANCE * rows[1])), 1), SHORTEST_REST)
                 continue
             tried, seconds = self._ask(name, context, guesses)
             if len(tried) > 1 and self.costs.draft(name, len(context.tokens)) is None:
                 # once more, with nothing to catch up with: that is the price
                 tried, seconds = self._ask(name, context, guesses)
-            loss = min(seconds, FIRST_ALLOWANCE * rows[1]) if offer is None else max(gap, WORTH) / pace
+            loss = max(gap, WORTH) / pace + self._catching_up(name, behind)  # perhaps known only now
+            if offer is None:
+                loss = min(seconds, FIRST_ALLOWANCE * rows[1])
             memory.allowance = (memory.allowance or 0.0) - loss
             if offer is not None or len(tried) == 1:
                 limit = max(int(LONGEST_REST * min(gap / FAR, 1.0)), SHORTEST_REST)
@@ -449,6 +366,10 @@ class Chooser(Drafter):
             found, part = best_part(name, record, tried, rows, pace, promise=0)
             return (found, part) if found.worth(pace) > best.worth(pace) and len(part) > 1 else (best, tree)
         return best, tree
+
+    def _catching_up(self, name: str, behind: int) -> float:
+        """Seconds that somebody needs to read so many tokens first; of a few his price knows already."""
+        return behind * self.memory.reading.get(name, 0.0) if behind > CATCHING_UP else 0.0
 
     def _can_pay(self, name: str, context: Context, rows: list[float]) -> bool:
         """Whether guesses that always held would be worth their price: each saves a plain pass at most."""
@@ -470,60 +391,3 @@ class Chooser(Drafter):
         memory.pace[place] = 1 / ((1 - PACING * tokens) / pace + PACING * seconds) if tokens * PACING < 1 else pace
         memory.debt = max(memory.debt + seconds - tokens * plain, 0.0)
         memory.allowance = min(memory.allowance + ALLOWANCE * seconds, LARGEST_ALLOWANCE * plain)
-
-
-def promised(tree: DraftTree) -> int:
-    """Which class a tree belongs to, by how far its first chain reaches: a long match is trusted further."""
-    depth, node = 0, ROOT
-    while node + 1 < len(tree) and tree.parents[node + 1] == node:
-        node += 1
-        depth += 1
-    return sum(depth > length for length in LENGTHS)
-
-
-def foreseen(record: Record, budget: int) -> tuple[list[float], list[tuple[int, int]]]:
-    """How likely each node of the next tree is to be kept, and its levels: how deep, and how many guesses so far.
-
-    As the largest tree of late; where that was all that was asked for, with as many levels and two more like its last.
-    """
-    shape = record.shape
-    if shape is None:
-        shape = DraftTree(0)
-        shape.add_chain(list(range(1, min(budget, 2) + 1)))
-    chances, depths = record.chances(shape, 0)[: budget + 1], shape.depths[: budget + 1]
-    sizes = [
-        (depths[node], node)
-        for node in range(1, len(depths))
-        if node + 1 == len(depths) or depths[node + 1] > depths[node]
-    ]
-    if record.is_whole or not sizes:
-        return chances, sizes
-    first, sibling = record.rates(0)
-    breadth = min(shape.depths.count(shape.depths[-1]), 2)
-    leader = max(chances[-breadth:])
-    for level in range(shape.depths[-1] + 1, 2 * shape.depths[-1] + 3):
-        if len(chances) + breadth > budget + 1:
-            break
-        depth = min(level, DEPTHS) - 1
-        chances += [leader * first[depth], leader * sibling[depth]][:breadth]
-        leader *= first[depth]
-        sizes.append((level, len(chances) - 1))
-    return chances, sizes
-
-
-def best_part(
-    name: str, record: Record, tree: DraftTree, rows: list[float], pace: float, promise: int | None = None
-) -> tuple[Offer, DraftTree]:
-    """The guesses of a tree that are worth their rows, and what they promise; what they cost to make is spent."""
-    if len(tree) == 1:
-        return Offer(name, 0, 1.0, rows[1]), tree
-    chances = record.chances(tree, promised(tree) if promise is None else promise)
-    order = range(1, len(tree))
-    if not tree.is_chain:
-        order = sorted(order, key=lambda node: -chances[node])  # stable, so parents stay before their children
-    tokens, kept, most, at = 1.0, 0, 1.0 - pace * rows[1], 1.0
-    for count, node in enumerate(order[: len(rows) - 2], start=1):
-        tokens += chances[node]
-        if tokens - pace * rows[count + 1] > most:
-            kept, most, at = count, tokens - pace * rows[count + 1], tokens
-    return Offer(name, kept, at, rows[kept + 1]), tree if kept == len(tree) - 1 else tree.cut(sorted(order[:kept]))

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from specchat.bench.replay import Player, Shape, Table, Trace
-from specchat.engine.budget import Chooser, Pressure, Record, best_part, promised
+from specchat.bench.replay import Clock, Player, Shape, Table, Trace
+from specchat.engine.budget import Candidate, Chooser, Pressure
 from specchat.engine.costs import Costs, Curve
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler
 
 FREE = Costs({1024: Curve({1: 1.0, 64: 1.0})})
-
-
-def chain(*tokens: int) -> DraftTree:
-    tree = DraftTree(0)
-    tree.add_chain(list(tokens), source="a")
-    return tree
 
 
 class Counting(Drafter):
@@ -36,7 +30,7 @@ def context(budget: int = 8) -> Context:
 
 
 def test_guesses_that_were_not_reached_are_not_judged():
-    record = Record(0.5)
+    record = Candidate(0.5)
     player = Player(Table("free", {1: 1.0, 16: 1.0}, {"lookup": (0.0, 0.0)}))
     trace = Trace("chat", 0.0, {"lookup": (Shape((0, 1, 2), (1,)),) + (Shape(),) * 9})
     player.chooser.memory.records["lookup", "", False] = record
@@ -45,28 +39,6 @@ def test_guesses_that_were_not_reached_are_not_judged():
 
     assert [round(record.tried[0][depth]) for depth in range(3)] == [1, 1, 0]
     assert [round(record.held[0][depth]) for depth in range(3)] == [1, 0, 0]
-
-
-def test_rows_that_cost_more_than_they_promise_are_left_out():
-    record = Record(0.5)
-    steep = [0.0, 1.0, 1.3, 1.6, 1.9, 2.2]
-
-    offer, part = best_part("a", record, chain(1, 2, 3, 4), steep, pace=1.0)
-
-    assert (offer.guesses, len(part)) == (1, 2)
-
-
-def test_the_likeliest_branches_of_a_tree_are_kept():
-    record, tree = Record(0.9), chain(1, 2, 3)
-    tree.add(9, 0, "a")
-
-    _offer, part = best_part("a", record, tree, [0.0, 1.0, 1.2, 1.4, 1.6, 1.8], pace=1.0)
-
-    assert part.tokens == [0, 1, 2, 3]
-
-
-def test_a_long_match_is_counted_apart_from_a_short_one():
-    assert [promised(chain(*range(1, length + 1))) for length in (2, 4, 6, 10, 16)] == [0, 0, 1, 2, 3]
 
 
 def test_nobody_drafts_while_a_completion_waits():
@@ -119,6 +91,87 @@ def test_the_next_answer_of_a_kind_begins_with_what_the_last_has_taught():
     assert len(second.propose(context())) == 1
     second.begin("chat", ("counting", "plain"))
     assert len(second.propose(context())) > 1
+
+
+class Wrong(Drafter):
+    """Guesses what never comes, in a hundredth of a pass, and counts how often it was asked."""
+
+    is_instant = True
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.asked = clock, 0
+
+    def propose(self, context: Context) -> DraftTree:
+        self.asked += 1
+        self.clock.now += 0.01
+        tree = DraftTree(context.tokens[-1])
+        tree.add(-1, 0, "wrong")
+        return tree
+
+
+def written(chooser: Chooser, steps: int, start: int = 3) -> None:
+    """A text of other tokens than anybody guesses; a pass takes a second."""
+    for length in range(start, start + steps):
+        tree = chooser.propose(Context([1] * length, Sampler(), 4))
+        chooser.observe(Outcome(tree, [0], [2] * len(tree), length - 1, verify_seconds=1.0))
+
+
+def test_while_nobody_pays_most_steps_decide_nothing(monkeypatch):
+    clock, decided = Clock(), list[int]()
+    wrong, dear = Wrong(clock), Costs({1024: Curve({1: 1.0, 16: 9.0})})
+    chooser = Chooser({"wrong": wrong}, dear, clock=clock)
+    written(chooser, 60)
+    rows = dear.rows
+    monkeypatch.setattr(dear, "rows", lambda length, most: decided.append(length) or rows(length, most))
+    asked = wrong.asked
+
+    written(chooser, 64, start=63)
+
+    assert 64 // 8 <= len(decided) <= 64 // 4
+    assert 0 < wrong.asked - asked <= len(decided)
+
+
+def test_the_next_answer_wakes_who_was_quiet():
+    clock, dear = Clock(), Costs({1024: Curve({1: 1.0, 16: 9.0})})
+    chooser = Chooser({"wrong": Wrong(clock), "counting": Counting()}, dear, clock=clock)
+    chooser.begin("chat", ("wrong",))
+    written(chooser, 60)
+
+    chooser.costs.passes[1024] = Curve({1: 1.0, 16: 1.0})
+    chooser.begin("edit", ("counting",))
+
+    assert len(chooser.propose(context())) > 1
+
+
+class Reading(Drafter):
+    """Has to compute, and to read the whole text before it can guess; always wrong."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.known, self.read = clock, 0, 0
+
+    def propose(self, context: Context) -> DraftTree:
+        self.clock.now += 0.4 + 0.1 * (len(context.tokens) - self.known)
+        self.read += len(context.tokens) - self.known
+        self.known = len(context.tokens)
+        tree = DraftTree(context.tokens[-1])
+        tree.add(-1, 0, "reading")
+        return tree
+
+    def forget(self, length: int) -> None:
+        self.known = min(self.known, length)
+
+
+def test_who_would_have_to_read_much_first_is_tried_when_that_is_affordable():
+    """Forty short answers over long prompts: a try in a new one takes as long as 40 passes, two of an answer."""
+    clock = Clock()
+    reading = Reading(clock)
+    chooser = Chooser({"reading": reading}, Costs({1024: Curve({1: 1.0, 16: 1.5})}), clock=clock)
+    for _answer in range(40):
+        chooser.begin("chat", ("reading", "plain"))
+        chooser.forget(0)
+        written(chooser, 20, start=400)
+
+    assert reading.read < 3 * 400
 
 
 def test_the_reason_is_a_sentence():
