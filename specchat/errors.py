@@ -14,6 +14,7 @@
     ├── ContextError               6     the text does not fit the window that was allocated
     ├── ModelError                 7     a model that is missing, unreadable, or does not fit its partner
     │   └── CacheError             7     no room left for keys and values
+    ├── PluginError                1     what somebody else's package adds does not work
     └── HostError                  7     the engine process cannot be reached or refuses
 
 A message says what happened, where, and what to do, in one line: the edge prints it as it stands.
@@ -96,6 +97,10 @@ class ModelError(SpecchatError):
 
 class CacheError(ModelError):
     """No room for keys and values."""
+
+
+class PluginError(SpecchatError):
+    """Something that a plugin brought does not do what it should."""
 
 
 class HostError(SpecchatError):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from specchat.chat.attachments import read_attachment
 from specchat.chat.ignore import Listing, is_folder, is_glob, list_folder, list_glob, repository_of
+from specchat.chat.loaders import is_loaded, load
 from specchat.chat.request import Attachment
 from specchat.errors import InputError
 
@@ -22,17 +23,28 @@ ENDS_OF_SENTENCES = ",.;:!?)"
 
 
 def check_name(name: str) -> None:
-    """InputError when there is nothing to read under this name."""
-    resolve([name])
+    """InputError when there is nothing to read under this name. What plugins fetch is fetched with the question."""
+    if not is_loaded(name):
+        resolve([name])
 
 
 def mentioned(text: str) -> list[str]:
-    """What a question names after an @: files, folders and globs that there are, and the repository.
+    """What a question names after an @: files, folders and globs that there are, the repository, what plugins fetch.
 
     "why @src/a.py? @home" names "src/a.py" where there is such a file; anything else after an @ is text.
     """
-    named = [found[0].rstrip(ENDS_OF_SENTENCES) for found in MENTION.finditer(text)]
-    return [name if name == REPOSITORY else name[1:] for name in named if name == REPOSITORY or _is_there(name[1:])]
+    return [name for found in MENTION.finditer(text) if (name := _meant(found[0]))]
+
+
+def _meant(word: str) -> str:
+    """The name that `resolve` knows, "" when this is text. In "@clip:." the point ends a sentence, the colon stays."""
+    if is_loaded(word):
+        scheme, colon, rest = word.partition(":")
+        return scheme + colon + rest.rstrip(ENDS_OF_SENTENCES)
+    name = word.rstrip(ENDS_OF_SENTENCES)
+    if name == REPOSITORY:
+        return name
+    return name[1:] if _is_there(name[1:]) else ""
 
 
 def _is_there(name: str) -> bool:
@@ -51,9 +63,12 @@ def _exists(path: Path) -> bool:
 
 
 def resolve(names: Sequence[str]) -> tuple[list[Attachment], Listing]:
-    """The files that were named one by one, read; and those that folders and globs hold."""
+    """The files that were named one by one, read, and what plugins fetched; and those that folders and globs hold."""
     named, listing = dict[Path, Attachment](), Listing()
     for name in names:
+        if is_loaded(name):
+            named[Path(name).absolute()] = load(name)
+            continue
         path = _repository() if name == REPOSITORY else _path(name)
         if is_folder(path):
             listing += _not_empty(list_folder(path), f"{name}: a folder without files that count")

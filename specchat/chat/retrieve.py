@@ -16,6 +16,7 @@ from pathlib import Path
 from specchat.chat.attachments import decode_text, shown_name
 from specchat.chat.chunks import Chunk, cut, rank, terms
 from specchat.chat.ignore import MAX_FILE_BYTES, MOST_FILES, Listing
+from specchat.chat.loaders import is_loaded
 from specchat.chat.names import REPOSITORY, resolve
 from specchat.chat.repomap import draw_map
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
@@ -79,6 +80,8 @@ def gather(names: Sequence[str], question: str, room: Room) -> Context:
     """
     named, listing = resolve(names)
     pinned, long = _pinned(named, room, is_more=bool(listing.files))
+    if fetched := [str(path) for path in long if is_loaded(str(path))]:
+        raise ContextError(f"{fetched[0]} is too long to be attached whole; only files are searched for passages")
     if not long and listing == Listing():
         return Context(pinned)
     searched = replace(listing, files=(*long, *listing.files))

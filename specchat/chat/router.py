@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from specchat.chat.kinds import first_rule
 from specchat.chat.request import Request
 from specchat.errors import ProfileError
-from specchat.profile import GUESSERS, VARIANTS, Profile, Rule
+from specchat.profile import Profile, Rule, every_guesser
 
 PINNED = "pinned"  # the reason of a route that somebody asked for by name
 HOT = 1.2  # above this temperature tokens are drawn so wildly that guesses seldom hold
@@ -28,7 +28,7 @@ class Kind:
 
 
 COPIES = ("lookup", "suffix")
-HEADS = ("eagle3", "mtp", "eagle", "draft", "medusa", "exit")
+HEADS = ("eagle3", "mtp", "eagle", "dflash", "draft", "medusa", "exit")
 LEARNERS = ("recycling", "lookahead")
 COPYING_FIRST = (*COPIES, *HEADS, *LEARNERS, "plain")
 MODELS_FIRST = (*HEADS, *COPIES, *LEARNERS, "plain")
@@ -83,13 +83,14 @@ def choose_route(
 
 def check_at_hand(variant: str, at_hand: frozenset[str]) -> None:
     """ProfileError, with what to load, unless this variant is known and can run."""
-    if variant not in GUESSERS:
-        raise ProfileError(f"unknown variant {variant!r}; known are {', '.join(VARIANTS)}")
+    guessers = every_guesser()
+    if variant not in guessers:
+        raise ProfileError(f"unknown variant {variant!r}; known are {', '.join(guessers)}")
     if variant in at_hand:
         return
-    needs = GUESSERS[variant].needs
+    needs = guessers[variant].needs
     why = f"needs {needs}" if needs else "cannot run with the loaded models"
-    raise ProfileError(f"variant {variant!r} {why}; at hand are {', '.join(_known(VARIANTS, at_hand))}")
+    raise ProfileError(f"variant {variant!r} {why}; at hand are {', '.join(_known(tuple(guessers), at_hand))}")
 
 
 def _measured(rule: Rule, budget: int, at_hand: frozenset[str], temperature: float) -> Route:

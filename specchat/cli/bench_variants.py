@@ -10,7 +10,7 @@ import click
 
 from specchat.cli.options import chosen_profile, profile_options
 from specchat.errors import InputError, UsageError
-from specchat.profile import VARIANTS
+from specchat.profile import VARIANTS, every_guesser
 
 ALL = "all"
 KINDS = ("edit", "code", "chat")
@@ -33,8 +33,8 @@ def variants(
     """
     chosen = list(VARIANTS) if names == ALL else names.split(",")
     for name in chosen:
-        if name not in VARIANTS:
-            raise UsageError(f"unknown variant {name!r}; known are {', '.join(VARIANTS)}")
+        if name not in every_guesser():
+            raise UsageError(f"unknown variant {name!r}; known are {', '.join(every_guesser())}")
     if prompts is not None and not prompts.exists():
         raise InputError(f"{prompts}: no such file or folder")
     from specchat.assemble import load_engine

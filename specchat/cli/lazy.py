@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import cast
+from typing import Protocol, cast
 
 import click
 
 
+class Unloaded(Protocol):
+    """A command that is not imported yet."""
+
+    @property
+    def help(self) -> str:
+        """What the list says of it."""
+        ...
+
+    def load(self) -> click.Command:
+        """Import it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Later:
-    """A command that is not imported yet: where it is ("package.module:attribute"), and what the list says of it."""
+    """A command of ours: where it is ("package.module:attribute"), and what the list says of it."""
 
     where: str
     help: str
@@ -28,16 +41,20 @@ class LazyGroup(click.Group):
 
     later: Mapping[str, Later] = {}
 
+    def added(self) -> Mapping[str, Unloaded]:
+        """More of them, asked for only for a list, and for a name that is not in `later`."""
+        return {}
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which they were given."""
-        return list(self.later)
+        return [*self.later, *self.added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command itself: this is where it is imported."""
-        later = self.later.get(cmd_name)
-        return later.load() if later else None
+        found = self.later.get(cmd_name) or self.added().get(cmd_name)
+        return found.load() if found else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, later.help) for name, later in self.later.items()])
+            formatter.write_dl([(name, each.help) for name, each in {**self.later, **self.added()}.items()])

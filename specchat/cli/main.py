@@ -14,15 +14,17 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 
 import click
 from click.shell_completion import shell_complete
 
 from specchat import __version__
-from specchat.cli.lazy import Later, LazyGroup
+from specchat.cli.added import Added
+from specchat.cli.lazy import Later, LazyGroup, Unloaded
 from specchat.errors import SpecchatError
+from specchat.plugins.load import offers
 from specchat.threads import wait_calmly
 
 UNEXPECTED = 1
@@ -37,18 +39,25 @@ COMMANDS = {
     "edit": Later("specchat.cli.edit:edit", "Rewrite a file as asked; `-` is a filter."),
     "undo": Later("specchat.cli.undo:undo", "Take an edit back; needs no git."),
     "script": Later("specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."),
+    "acp": Later("specchat.cli.acp:acp", "Serve an editor: Agent Client Protocol over stdin and stdout."),
+    "lsp": Later("specchat.cli.lsp:lsp", "Serve an editor: completions and edits (Language Server Protocol)."),
     "host": Later("specchat.cli.host:host", "Look at the engine process, or end it."),
     "config": Later("specchat.cli.config:config", "See what holds here and who said so; trust a project."),
     "models": Later("specchat.cli.models:models", "Look at models and heads before they are used."),
+    "plugins": Later("specchat.cli.plugins:plugins", "List what other packages add."),
     "stats": Later("specchat.cli.stats:stats", "What guessing has brought so far, over all conversations."),
     "bench": Later("specchat.cli.bench:bench", "Measure against transformers, or auto against plain decoding."),
 }
 
 
 class Commands(LazyGroup):
-    """All commands of specchat."""
+    """All commands of specchat, and those of plugins: looked up for a list, and for a name that is not ours."""
 
     later = COMMANDS
+
+    def added(self) -> Mapping[str, Unloaded]:
+        """What other packages add."""
+        return {name: Added(offer) for name, offer in offers("commands", COMMANDS).items()}
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from specchat.cli.trusting import trusted_project
-from specchat.profile import DTYPES, GUESSERS, VARIANTS, Profile
+from specchat.profile import ACCEPT_RULES, DTYPES, GUESSERS, VARIANTS, Profile, every_guesser
 from specchat.profile.checking import KeyPath, Settled, Source, settle
 from specchat.profile.environment import environment_source
 from specchat.profile.files import Chain, read_chain
@@ -41,9 +42,34 @@ class Overriding:
         return self.flag.removeprefix("--").replace("-", "_")
 
 
+class Variant(click.ParamType):
+    """The name of somebody who guesses. Plugins are looked up for a list of names, and for a name that is not ours."""
+
+    name = "variant"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """All names, as click shows choices."""
+        return f"[{'|'.join(every_guesser())}]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name, if there is one of that name."""
+        return value if value in VARIANTS else click.Choice(tuple(every_guesser())).convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so."""
+        return [CompletionItem(name) for name in every_guesser() if name.startswith(incomplete)]
+
+
 GUESSES = "; ".join(f"{name}: {guesser.what}" for name, guesser in GUESSERS.items())
 OVERRIDING = (
-    Overriding("--variant", "speculation.variant", click.Choice(VARIANTS), f"Who guesses ahead. {GUESSES}."),
+    Overriding("--variant", "speculation.variant", Variant(), f"Who guesses ahead. {GUESSES}."),
+    Overriding(
+        "--rule",
+        "speculation.rule",
+        click.Choice(ACCEPT_RULES),
+        "How guesses are judged above temperature 0. dice: a seed gives the text of plain decoding; classic: "
+        "min(1, p/q), a text that is as likely but not the same.",
+    ),
     Overriding("--seed", "sampling.seed", int, "The same seed gives the same answer."),
     Overriding("--temperature", "sampling.temperature", float, "0 takes the likeliest token, always."),
     Overriding("--top-p", "sampling.top_p", float, "Only the likeliest tokens that reach this share together."),

@@ -1,4 +1,4 @@
-"""Whether a new text still parses, asked only where the old one did. Nothing is run."""
+"""Whether a new text still parses, asked only where the old one did, and what plugins say of it. Nothing is run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,34 @@ import tomllib
 import warnings
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
+from pathlib import PurePath
 
 from specchat.edit.source import Source
-from specchat.errors import BrokenEditError
+from specchat.errors import BrokenEditError, PluginError
+from specchat.plugins.load import complain, offers
+from specchat.plugins.offer import Offer
 from specchat.syntax import faults, language_of
 
 
 def check_syntax(source: Source, text: str) -> None:
-    """BrokenEditError when the new text has faults that the old one had not; what we cannot parse passes."""
+    """BrokenEditError when the new text has faults that the old one had not; what nobody can parse passes."""
     language = language_of(source.name, source.text)
     fault = _parser_fault(language, source.text, text) if language in PARSERS else _new_fault(language, source, text)
     if fault:
         raise BrokenEditError(f"{source.name}: the new text does not parse: {fault}")
+    if check := offers("checks").get(PurePath(source.name).suffix):
+        _ask_plugin(check, source, text)
+
+
+def _ask_plugin(check: Offer, source: Source, text: str) -> None:
+    """A check that does not work says nothing of the text: it is told of, and passed over."""
+    try:
+        fault = check.call(source.text, text)
+    except PluginError as error:
+        complain(str(error))
+        return
+    if fault:
+        raise BrokenEditError(f"{source.name}: the new text does not pass the check of {check.plugin}: {fault}")
 
 
 def _python(text: str) -> None:

@@ -28,6 +28,7 @@ from typing import IO
 
 from specchat.errors import HostError
 from specchat.host.peer import check_same_user
+from specchat.plugins.load import CHOSEN, declarations
 
 INHERITED = ("SPECCHAT_RUNTIME", "SPECCHAT_CONFIG", "TMPDIR")
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
@@ -95,6 +96,8 @@ def configuration_hash() -> str:
     digest = blake2b(os.fsencode(folder), digest_size=8)
     sources = sorted((str(path), path.stat().st_mtime_ns) for path in Path(__file__).parents[1].rglob("*.py"))
     digest.update(repr(sources).encode())  # a host of another checkout, or of yesterday's code, is another host
+    added = [(str(path), path.stat().st_mtime_ns) for path in declarations() if path.is_relative_to(sys.prefix)]
+    digest.update(repr((added, os.environ.get(CHOSEN))).encode())  # PYTHONPATH is not among what a host inherits
     for path in sorted(folder.rglob("*.toml")):
         digest.update(os.fsencode(path))
         with contextlib.suppress(OSError):  # what nobody may read configures nobody
@@ -185,6 +188,7 @@ def start_host(command: Sequence[str]) -> None:
 def _environment() -> dict[str, str]:
     """What the host inherits: nothing that differs between the terminals and editors that may start it."""
     kept = {name: str(Path(os.environ[name]).absolute()) for name in INHERITED if os.environ.get(name)}
+    kept |= {CHOSEN: os.environ[CHOSEN]} if CHOSEN in os.environ else {}
     path = os.environ.get("PATH") or os.defpath
     return {"HOME": str(home_folder()), "PATH": path, "LANG": "C.UTF-8", **kept}
 

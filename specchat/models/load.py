@@ -19,6 +19,8 @@ from specchat.engine.recurrent import RecurrentModel, is_recurrent
 from specchat.errors import ModelError
 from specchat.models.dense import is_dense, load_dense
 from specchat.models.hub import from_hub
+from specchat.plugins.load import offers
+from specchat.profile import OWN
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,6 +37,7 @@ class Loading:
     device: str = "auto"
     window: int | None = None  # longest text, in tokens
     exact: bool = False
+    backend: str = OWN  # who runs the passes
 
 
 def find_model(source: str, role: str = "target") -> Path:
@@ -51,6 +54,8 @@ def find_model(source: str, role: str = "target") -> Path:
 
 def load_model(folder: Path, loading: Loading) -> Model:
     """Weights of a local folder, on the device, ready for a pass: our own passes where they know the family."""
+    if loading.backend != OWN:
+        return _from_plugin(folder, loading)
     device = _device(loading.device)
     dtype = _dtype(loading.dtype, folder, device)
     shape = PassShape(chunk=512 if device.type == "cuda" else 128, exact=loading.exact)
@@ -62,6 +67,16 @@ def load_model(folder: Path, loading: Loading) -> Model:
         raise ModelError(f"{folder}: does not fit the memory of {device}; take a smaller model") from error
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
+
+
+def _from_plugin(folder: Path, loading: Loading) -> Model:
+    offer = offers("backends", (OWN,)).get(loading.backend)
+    if offer is None:
+        raise ModelError(f"backend {loading.backend!r}: no plugin offers it; 'specchat plugins' lists what there is")
+    model = offer.call(folder, loading)
+    if not (hasattr(model, "forward") and hasattr(model, "read") and hasattr(model, "pool")):
+        raise offer.failure(f"made a {type(model).__name__}, which is no Model")
+    return model
 
 
 def _adapted(network: PreTrainedModel, window: int | None, shape: PassShape) -> Model:

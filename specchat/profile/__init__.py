@@ -11,11 +11,13 @@ engine process itself. Knows no model and imports no torch.
 """
 
 from specchat.profile.files import configuration_folder, load_profile, profile_names
-from specchat.profile.guessers import GUESSERS, VARIANTS
+from specchat.profile.guessers import GUESSERS, VARIANTS, every_guesser
 from specchat.profile.values import (
+    ACCEPT_RULES,
     DEVICES,
     DTYPES,
     KINDS,
+    OWN,
     Limits,
     Models,
     Profile,
@@ -26,6 +28,7 @@ from specchat.profile.values import (
 )
 
 __all__ = [
-    "DEVICES", "DTYPES", "GUESSERS", "KINDS", "VARIANTS", "Limits", "Models", "Profile", "Prompt", "Rule", "Sampling",
-    "Speculation", "configuration_folder", "load_profile", "profile_names",
+    "ACCEPT_RULES", "DEVICES", "DTYPES", "GUESSERS", "KINDS", "OWN", "VARIANTS", "Limits", "Models", "Profile",
+    "Prompt", "Rule", "Sampling", "Speculation", "configuration_folder", "every_guesser", "load_profile",
+    "profile_names",
 ]  # fmt: skip

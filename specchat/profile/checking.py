@@ -38,6 +38,12 @@ class About:
     above: float | None = None  # as `lowest`, itself left out
     highest: float | None = None
     choices: tuple[str, ...] = ()
+    added: Callable[[], tuple[str, ...]] = tuple  # choices of plugins, looked up when none of ours is meant
+
+    @property
+    def every_choice(self) -> tuple[str, ...]:
+        """Ours, and those of plugins."""
+        return (*self.choices, *self.added())
 
 
 def key(
@@ -48,9 +54,10 @@ def key(
     above: float | None = None,
     highest: float | None = None,
     choices: tuple[str, ...] = (),
+    added: Callable[[], tuple[str, ...]] = tuple,
 ) -> Value:
     """A field of a table."""
-    return field(default=default, metadata={"about": About(what, lowest, above, highest, choices)})
+    return field(default=default, metadata={"about": About(what, lowest, above, highest, choices, added)})
 
 
 def about(kind: type) -> dict[str, About]:
@@ -69,9 +76,9 @@ def check(table: Any, name: str) -> None:
 
 def _check_value(value: Any, known: About, path: tuple[str, str]) -> None:
     place = ".".join(path)
-    if known.choices and value not in known.choices:
-        choices = ", ".join(known.choices)
-        raise BadValueError(f"{place} cannot be {value!r};{nearest(value, known.choices)} known are {choices}", path)
+    if known.choices and value not in known.choices and value not in known.every_choice:
+        hint, choices = nearest(value, known.every_choice), ", ".join(known.every_choice)
+        raise BadValueError(f"{place} cannot be {value!r};{hint} known are {choices}", path)
     if known.above is not None and known.highest is not None and not known.above < value <= known.highest:
         raise BadValueError(f"{place} must be above {known.above} and at most {known.highest}, not {value}", path)
     if known.lowest is not None and known.highest is not None and not known.lowest <= value <= known.highest:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specchat.plugins.load import offers
+
 
 @dataclass(frozen=True)
 class Guesser:
@@ -31,5 +33,16 @@ GUESSERS: Mapping[str, Guesser] = {
     "eagle": Guesser("a head that continues the model's last features", "an EAGLE head trained for this target"),
     "eagle3": Guesser("a head that reads three layers of the model", "an EAGLE-3 head trained for this target"),
     "mtp": Guesser("the model's own layers for the tokens after next", "a target whose checkpoint has MTP layers"),
+    "dflash": Guesser("a head that fills in a whole block at once", "a DFlash head trained for this target"),
 }
 VARIANTS = tuple(GUESSERS)
+
+
+def every_guesser() -> Mapping[str, Guesser]:
+    """All of them: ours, and then those of plugins."""
+    return {**GUESSERS, **{name: Guesser(offer.what) for name, offer in offers("drafters", GUESSERS).items()}}
+
+
+def added_guessers() -> tuple[str, ...]:
+    """The names of those that plugins bring."""
+    return tuple(offers("drafters", GUESSERS))

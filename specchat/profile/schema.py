@@ -39,7 +39,7 @@ def _key(hint: Any, known: About, default: Any) -> dict[str, Any]:
     bounds = {"minimum": known.lowest, "exclusiveMinimum": known.above, "maximum": known.highest}
     value: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
     if known.choices:
-        value["enum"] = list(known.choices)
+        value["enum"] = list(known.every_choice)
     described: dict[str, Any] = {"type": TYPES[hint], **value} if hint in TYPES else {
         "type": "array", "items": {"type": "string", **value},
     }  # fmt: skip

@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specchat.plugins.load import offers
 from specchat.profile.checking import BadValueError, Source, check, key, settle
-from specchat.profile.guessers import VARIANTS
+from specchat.profile.guessers import VARIANTS, added_guessers
 
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
+OWN = "own"  # the backend that is no plugin
+ACCEPT_RULES = ("dice", "classic")
 KINDS = ("edit", "files", "code", "chat", "structured", "creative", "short")
 WIDEST_BUDGET = 128  # guesses; a pass over more rows costs more than it can bring
 LARGEST_SEED = 2**63 - 1
@@ -32,6 +35,10 @@ class Models:
     )
     dtype: str = key("auto", "The numbers to compute with.", choices=DTYPES)
     device: str = key("auto", "Where to compute; auto takes a CUDA device when there is one.", choices=DEVICES)
+    backend: str = key(
+        OWN, "Who runs the passes of the target: specchat itself, or what a plugin calls so.", choices=(OWN,),
+        added=lambda: tuple(offers("backends", (OWN,))),
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if not self.target.strip():
@@ -71,10 +78,16 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Speculation:
-    """Who guesses, at most how many tokens a step, and whether the text must be bit-equal in every dtype."""
+    """Who guesses, at most how many tokens a step, how guesses are judged, and whether all must be bit-equal."""
 
-    variant: str = key("auto", "Who guesses ahead.", choices=VARIANTS)
+    variant: str = key("auto", "Who guesses ahead.", choices=VARIANTS, added=added_guessers)
     budget: int = key(16, "Most guesses in a step.", lowest=1, highest=WIDEST_BUDGET)
+    rule: str = key(
+        "dice",
+        "How guesses are judged at temperatures above 0. dice: a seed gives the text of plain decoding. classic: "
+        "min(1, p/q), where a seed gives another text, as likely as any of plain decoding; not with exact.",
+        choices=ACCEPT_RULES,
+    )
     exact: bool = key(False, "Bit-equal to plain decoding in every dtype.")
 
     def __post_init__(self) -> None:
@@ -111,8 +124,9 @@ class Rule:
     longest: int | None = key(None, "The question has at most so many words.", lowest=1, highest=MOST_TOKENS)
     hotter: float | None = key(None, "The temperature is above this.", lowest=0, highest=HOTTEST)
     variants: tuple[str, ...] = key(
-        ("auto",), "Who drafts, the first that can. After auto: whom it tries first.", choices=VARIANTS
-    )
+        ("auto",), "Who drafts, the first that can. After auto: whom it tries first.", choices=VARIANTS,
+        added=added_guessers,
+    )  # fmt: skip
     budget: int | None = key(None, "Most guesses in a step, for such requests.", lowest=1, highest=WIDEST_BUDGET)
 
     def __post_init__(self) -> None:

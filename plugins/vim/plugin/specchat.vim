@@ -1,0 +1,29 @@
+" Rewrite a range with specchat: the :! filter over `specchat edit -`, and no more.
+"
+"   :'<,'>Specchat add type hints
+"   :Specchat rename `width` to `breadth`      the whole buffer
+"
+" A filter that fails gives the text back byte for byte, so the buffer never loses it; `u` takes an edit back.
+
+if exists('g:loaded_specchat')
+  finish
+endif
+let g:loaded_specchat = 1
+
+function! s:Edit(first, last, instruction) abort
+  let l:command = [get(g:, 'specchat_command', 'specchat'), 'edit', '-']
+  let l:ending = expand('%:e')
+  if !empty(l:ending)
+    let l:command += ['--lang', l:ending]
+  endif
+  let l:command += ['--', a:instruction]
+  let l:shell = join(map(l:command, 'shellescape(v:val, 1)'))
+  silent execute a:first . ',' . a:last . '!' . l:shell
+  if v:shell_error
+    echohl WarningMsg
+    echomsg 'specchat: no edit (exit code ' . v:shell_error . '); the text is as it was'
+    echohl None
+  endif
+endfunction
+
+command! -range=% -nargs=+ Specchat call s:Edit(<line1>, <line2>, <q-args>)

@@ -1,0 +1,57 @@
+/** VS Code and specchat: a command over the filter, and the language server. No logic of its own. */
+
+import { extname } from "node:path";
+import * as vscode from "vscode";
+import { LanguageClient } from "vscode-languageclient/node";
+import { edit } from "./filter";
+
+let client: LanguageClient | undefined;
+
+export async function activate(context: vscode.ExtensionContext): Promise<void> {
+  context.subscriptions.push(vscode.commands.registerTextEditorCommand("specchat.rewrite", rewrite));
+  const settings = vscode.workspace.getConfiguration("specchat");
+  if (settings.get("languageServer")) {
+    const server = { command: program(), args: ["lsp"] };
+    client = new LanguageClient("specchat", "specchat", server, {
+      documentSelector: [{ scheme: "file" }, { scheme: "untitled" }],
+    });
+    await client.start().catch((error: unknown) => vscode.window.showWarningMessage(`specchat lsp: ${error}`));
+  }
+}
+
+export async function deactivate(): Promise<void> {
+  await client?.stop();
+}
+
+function program(): string {
+  return vscode.workspace.getConfiguration("specchat").get("command", "specchat");
+}
+
+/** Rewrite the selection, or the whole document when nothing is selected. */
+async function rewrite(editor: vscode.TextEditor): Promise<void> {
+  const instruction = await vscode.window.showInputBox({ prompt: "Rewrite: what is to change?" });
+  if (!instruction?.trim()) {
+    return;
+  }
+  const { document } = editor;
+  const { version } = document;
+  const range = editor.selection.isEmpty ? whole(document) : editor.selection;
+  const options = { location: vscode.ProgressLocation.Notification, title: "specchat", cancellable: true };
+  const edited = await vscode.window.withProgress(options, (_progress, token) => {
+    const stop = new AbortController();
+    token.onCancellationRequested(() => stop.abort());
+    const ending = extname(document.fileName).slice(1);
+    return edit(program(), document.getText(range), instruction, ending, stop.signal);
+  });
+  if ("failure" in edited) {
+    void vscode.window.showWarningMessage(edited.failure);
+  } else if (document.version !== version) {
+    void vscode.window.showWarningMessage("specchat: the text changed meanwhile; nothing is replaced");
+  } else {
+    await editor.edit((builder) => builder.replace(range, edited.text));
+  }
+}
+
+function whole(document: vscode.TextDocument): vscode.Range {
+  return document.validateRange(new vscode.Range(0, 0, document.lineCount, 0));
+}

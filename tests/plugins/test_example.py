@@ -1,0 +1,119 @@
+"""plugins/example-drafter as a user has it: installed by pip, without the network, and then talked with."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specchat.assemble import load_engine
+from specchat.bench.variants import ask
+from specchat.chat.request import Attachment, Request
+from specchat.chat.retrieve import Room, gather
+from specchat.cli.main import run
+from specchat.profile import Profile
+from specchat.repl.commands import Talk, run_line
+from tests.plugins.conftest import look_again
+
+SOURCE = Path(__file__).parents[2] / "plugins" / "example-drafter"
+PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+CODE = "ROWS = [\n    1, 2, 3, 4, 5, 6, 7, 8, 9, 10,\n]\n\n\ndef total(values):\n    return sum(values)\n"
+COUNTING = Request("Rename total to add_up.", (Attachment("a.py", CODE),), max_tokens=80, task="edit")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The folder that pip installed into."""
+    pytest.importorskip("setuptools", reason="the build backend of the example is not installed")
+    folder = tmp_path_factory.mktemp("example")
+    source = shutil.copytree(SOURCE, folder / "source")  # a build leaves files beside the source
+    made = subprocess.run([*PIP, "--target", folder / "site", source], capture_output=True, text=True, check=False)
+    assert 0 == made.returncode, made.stderr
+    return folder / "site"
+
+
+@pytest.fixture
+def example(installed, monkeypatch):
+    """Python imports from there."""
+    monkeypatch.syspath_prepend(str(installed))
+    monkeypatch.delenv("SPECCHAT_LOAD_PLUGINS", raising=False)
+    look_again()
+    yield installed
+    look_again()
+
+
+@pytest.mark.usefixtures("example")
+def test_it_is_listed_with_its_version_and_all_that_it_adds(capsys):
+    assert 0 == run(["plugins"])
+
+    assert [
+        "counting (specchat-counting 0.1.0)",
+        "  --variant counting     rows of numbers are counted on",
+        "  /count N               ask for the numbers from 1 to N",
+        "  @numbers:…             a row of numbers, as in @numbers:1-20",
+    ] == capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.usefixtures("example")
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_its_guesses_hold_and_the_text_is_that_of_plain_decoding(temperature):
+    engine = load_engine(Profile())
+    asked = replace(COUNTING, temperature=temperature, seed=5)
+
+    plain, theirs = (ask(engine, replace(asked, variant=variant)) for variant in ("plain", "counting"))
+    assert plain.text == theirs.text
+    kept = [each.source for step in theirs.steps for each in step.committed]
+    assert kept.count("counting") >= 8
+    assert len(theirs.steps) < len(plain.steps)
+
+
+@pytest.mark.usefixtures("example")
+def test_its_command_asks_and_its_loader_attaches():
+    assert "Count from 1 to 12," in run_line(Talk(None), "/count 12").ask.text
+
+    [attached] = gather(["@numbers:3-5"], "why", Room(1000, 500)).files
+    assert ("@numbers:3-5", "3\n4\n5\n") == (attached.name, attached.text)
+
+
+@pytest.mark.full
+def test_its_own_tests_pass(installed):
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(installed), str(root)])
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--doctest-modules", "--pyargs",
+         "specchat_counting.rows", SOURCE / "tests"],
+        env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}, cwd=installed,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert re.search(r"\b14 passed", ran.stdout), ran.stdout
+
+
+@pytest.mark.full
+def test_it_reaches_the_engine_process_of_an_environment(installed, tmp_path):
+    """A virtual environment beside ours: its commands find the plugin, and so does the host that they start."""
+    made = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", made], check=True)
+    [packages] = made.glob("lib/python*/site-packages")
+    shutil.copytree(installed, packages, dirs_exist_ok=True)
+    (packages / "ours.pth").write_text("\n".join(path for path in [str(Path(__file__).parents[2]), *sys.path] if path))
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
+    program = [made / "bin" / "python", "-m", "specchat"]
+    environment = {**os.environ, "SPECCHAT_RUNTIME": str(runtime)}
+    try:
+        texts = [
+            subprocess.run(
+                [*program, "ask", "--variant", variant, "Count: 1, 2, 3, 4"], stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, env=environment, check=True,
+            ).stdout
+            for variant in ("plain", "counting")
+        ]  # fmt: skip
+    finally:
+        subprocess.run([*program, "host", "stop"], env=environment, capture_output=True, check=False)
+    assert texts[0] == texts[1] != ""

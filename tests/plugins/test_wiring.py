@@ -1,0 +1,285 @@
+"""What a plugin offers, where it is used: a command, a slash command, a loader, a check, a drafter, a backend."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from specchat.assemble import load_engine
+from specchat.bench.variants import ask
+from specchat.chat.names import check_name, mentioned
+from specchat.chat.request import Request
+from specchat.chat.retrieve import Room, gather
+from specchat.cli.main import run
+from specchat.edit.check import check_syntax
+from specchat.edit.source import make_source
+from specchat.errors import BrokenEditError, ContextError, InputError, PluginError, ProfileError, UsageError
+from specchat.host import spawn
+from specchat.profile import Profile
+from specchat.profile.schema import schema
+from specchat.repl.commands import Talk, run_line
+from specchat.tui.choosing import picker
+from specchat.tui.commands import all_commands, help_text
+from tests.processes import modules_after
+from tests.tiny import speaking
+
+TINY = Profile().override({"models.target": str(speaking()), "models.draft": ""})
+ASKED = Request("why why why", max_tokens=24, seed=3, temperature=0.8)
+MANY = """
+import click
+from specchat.errors import InputError
+
+@hookimpl
+def register_commands():
+    return [Offer("hello", "say hello", "many:hello"), Offer("seven", "no command", "many:SEVEN")]
+
+@hookimpl
+def register_slash_commands():
+    return [
+        Offer("shout", "say it louder", "many:shout", "WORDS"),
+        Offer("mute", "answers nothing", "many:mute"),
+        Offer("theme", "what the screen has itself", "many:shout"),
+    ]
+
+@hookimpl
+def register_context_loaders():
+    return [Offer("twice", "a text twice", "many:twice"), Offer("bytes", "no text", "many:as_bytes")]
+
+@hookimpl
+def register_checks():
+    return [Offer(".sql", "statements end", "many:ends"), Offer(".css", "never works", "many:gone")]
+
+SEVEN = 7
+
+@click.command()
+@click.argument("name")
+def hello(name):
+    click.echo(f"hello {name}")
+
+def shout(talk, words):
+    from specchat.repl.commands import Reply
+    return Reply(words.upper())
+
+def mute(talk, words):
+    return None
+
+def twice(rest):
+    if not rest:
+        raise InputError("@twice: what?")
+    return rest * 2 if rest != "long" else "x" * 100_000
+
+def as_bytes(rest):
+    return b"bytes"
+
+def ends(old, new):
+    return "" if new.rstrip().endswith(";") else "the last statement has no end"
+"""
+DRAFTERS = """
+from specchat.errors import PluginError
+
+@hookimpl
+def register_drafters():
+    return [Offer(name, f"guesses {name}", f"guessing:{name}") for name in NAMES]
+
+@hookimpl
+def register_backends():
+    return [Offer("tiny", "our own passes again", "guessing:load"), Offer("none", "no model", "guessing:wild")]
+
+NAMES = ("wild", "raising", "outside", "elsewhere", "greedy", "stranger", "nobody", "unmade", "missing")
+
+def load(folder, loading):
+    from dataclasses import replace
+    from specchat.models.load import load_model
+    return load_model(folder, replace(loading, backend="own"))
+
+def _drafter(propose):
+    from specchat.engine.drafter import Drafter
+    drafter = Drafter()
+    drafter.propose = propose
+    return drafter
+
+def _chain(tokens, root=None):
+    def propose(context):
+        from specchat.engine.tree import DraftTree
+        tree = DraftTree(context.tokens[-1] if root is None else root)
+        tree.add_chain(tokens)
+        context.tokens.clear()
+        return tree
+    return propose
+
+def wild(*_parts): return _drafter(_chain([3, 1, 4, 1]))
+def raising(_parts): return _drafter(lambda context: 1 / 0)
+def outside(_parts): return _drafter(_chain([10**6]))
+def elsewhere(_parts): return _drafter(_chain([3], root=-5))
+def greedy(_parts): return _drafter(_chain([7] * 500))
+def stranger(_parts): return 5
+def nobody(_parts): return None
+def unmade(_parts): raise RuntimeError("no")
+"""
+
+
+@pytest.fixture
+def many(install):
+    return install("many", MANY)
+
+
+@pytest.fixture
+def guessing(install):
+    return install("guessing", DRAFTERS)
+
+
+@pytest.mark.usefixtures("many")
+def test_a_command_stands_beside_ours(capsys):
+    assert 0 == run(["hello", "you"])
+    assert "hello you\n" == capsys.readouterr().out
+
+    assert 0 == run(["--help"])
+    assert "say hello" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("many")
+def test_what_is_no_command_is_told_in_one_line(capsys):
+    assert 1 == run(["seven"])
+    assert "specchat: plugin many: 'seven' is a int, which is no click.Command\n" == capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("many")
+def test_a_slash_command_answers_in_a_talk_and_is_listed():
+    assert "LOUD AND CLEAR" == run_line(Talk(None), "/shout loud and clear").text
+    assert "/shout WORDS" in run_line(Talk(None), "/help").text
+    assert "/shout WORDS" in help_text()
+    with pytest.raises(UsageError, match="did you mean /shout"):
+        run_line(Talk(None), "/shoutt")
+    with pytest.raises(PluginError, match="plugin many: 'mute' answered with a NoneType"):
+        run_line(Talk(None), "/mute")
+
+
+@pytest.mark.usefixtures("many")
+def test_a_name_that_the_screen_has_itself_stays_its_own(capsys):
+    assert "other colours" == all_commands()["theme"].help
+    assert "slash command 'theme' is left out, the name is taken" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("many")
+def test_a_loader_answers_to_its_name_after_an_at():
+    assert ["@twice:ab", "@twice:", "@repo"] == mentioned("see @twice:ab, @twice:. @once:ab @home and @repo!")
+    check_name("@twice:")  # fetched with the question, not before
+    with pytest.raises(InputError, match="cannot be read"):
+        check_name("@once:ab")
+
+    [attached] = gather(["@twice:ab"], "why", Room(1000, 500)).files
+    assert ("@twice:ab", "abab") == (attached.name, attached.text)
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize(
+    ("name", "error", "told"),
+    [
+        ("@twice:", InputError, "@twice: what?"),
+        ("@bytes:", PluginError, "plugin many: 'bytes' gave a bytes"),
+        ("@twice:long", ContextError, "@twice:long is too long"),
+        ("@twice:\0", InputError, "NUL"),
+    ],
+)
+def test_a_loader_that_has_no_text_is_told(name, error, told):
+    with pytest.raises(error, match=told):
+        gather([name], "why", Room(1000, 500))
+
+
+@pytest.mark.usefixtures("many")
+def test_a_check_speaks_for_its_files_and_no_others(capsys):
+    check_syntax(make_source(b"select 1;\n", "a.sql"), "select 2;\n")
+    check_syntax(make_source(b"select 1;\n", "a.txt"), "select 2\n")
+    with pytest.raises(BrokenEditError, match=r"a.sql: .* the check of many: the last statement has no end"):
+        check_syntax(make_source(b"select 1;\n", "a.sql"), "select 2\n")
+
+    check_syntax(make_source(b"a {}\n", "a.css"), "b {}\n")
+    assert "plugin many: '.css' cannot be loaded from many:gone" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("guessing")
+@pytest.mark.parametrize("variant", ["wild", "raising", "outside", "elsewhere", "greedy"])
+def test_no_drafter_of_a_plugin_can_change_the_text(variant, capsys):
+    engine = load_engine(TINY)
+
+    plain = ask(engine, Request(**{**vars(ASKED), "variant": "plain"}))
+    theirs = ask(engine, Request(**{**vars(ASKED), "variant": variant}))
+    assert plain.text == theirs.text
+    is_broken = variant in ("raising", "outside", "elsewhere")
+    told = [line for line in capsys.readouterr().err.splitlines() if f"drafter {variant!r} guesses no more" in line]
+    assert is_broken == len(told)
+
+
+@pytest.mark.usefixtures("guessing")
+def test_a_drafter_that_cannot_be_made_is_told_and_the_others_are_there(capsys):
+    with load_engine(TINY).session() as session:
+        assert {"wild", "greedy", "plain"} < set(session.drafters)
+        assert not {"stranger", "nobody", "unmade", "missing"} & set(session.drafters)
+        assert "wild" not in session.chooser.drafters
+        [failed] = session.ask(Request("why", variant="nobody"))
+
+    assert "'nobody' cannot run with the loaded models" in failed.message
+    told = capsys.readouterr().err
+    assert "'stranger' made a int, which is no Drafter" in told
+    assert "'unmade' failed: RuntimeError: no" in told
+    assert "'missing' cannot be loaded" in told
+    assert "nobody" not in told
+
+
+@pytest.mark.usefixtures("guessing")
+def test_a_drafter_is_a_variant_everywhere(capsys):
+    assert "wild" == Profile().override({"speculation.variant": "wild"}).speculation.variant
+    with pytest.raises(ProfileError, match=r"did you mean 'wild'.* known are auto, .*, wild, raising"):
+        Profile().override({"speculation.variant": "wil"})
+    assert "wild" in schema()["properties"]["speculation"]["properties"]["variant"]["enum"]
+    assert "wild" in [row.value for row in picker("variant", (), (), ())._rows]
+    assert 0 == run(["config", "show", "--json", "--variant", "wild"])
+    assert "wild" == json.loads(capsys.readouterr().out)["speculation"]["variant"]
+    assert 2 == run(["config", "show", "--variant", "mild"])
+    assert "'wild'" in capsys.readouterr().err
+    assert 0 == run(["ask", "--help"])
+    assert "wild|" in capsys.readouterr().out.replace("\n", "").replace(" ", "")
+
+
+@pytest.mark.usefixtures("guessing")
+def test_a_backend_runs_the_target():
+    theirs = load_engine(TINY.override({"models.backend": "tiny"}))
+
+    assert ask(load_engine(TINY), ASKED).text == ask(theirs, ASKED).text
+    with pytest.raises(PluginError, match="which is no Model"):
+        load_engine(TINY.override({"models.backend": "none"}))
+
+
+def test_a_backend_that_nobody_offers_is_told(install):
+    with pytest.raises(ProfileError, match=r"models.backend cannot be 'tiny'"):
+        TINY.override({"models.backend": "tiny"})
+    assert "own" == TINY.models.backend
+
+
+def test_front_ends_know_drafters_of_plugins_without_torch(guessing):
+    loaded = modules_after(
+        f"import sys; sys.path.insert(0, {str(guessing)!r})\n"
+        "from specchat.profile import every_guesser; assert 'wild' in every_guesser()"
+    )
+
+    assert "pluggy" in loaded
+    assert "torch" not in loaded
+
+
+@pytest.mark.parametrize("chosen", ["", "many"])
+def test_the_engine_process_loads_the_plugins_that_its_starter_chose(monkeypatch, chosen):
+    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", chosen)
+
+    assert chosen == spawn._environment()["SPECCHAT_LOAD_PLUGINS"]
+
+
+def test_another_set_of_plugins_wants_another_engine_process(install, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(install("many", MANY)))
+    before = spawn.configuration_hash()
+    install("guessing", DRAFTERS)
+    after = spawn.configuration_hash()
+    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "")
+
+    assert 3 == len({before, after, spawn.configuration_hash()})
