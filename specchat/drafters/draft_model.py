@@ -1,8 +1,8 @@
 """A small model of the same family guesses ahead, with the dice that the target will meet.
 
 Speculative decoding as in Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318), with shared dice
-(arXiv 2408.07978). It has a cache of its own that lives through turns, and never sees a template: it is given the
-target's token ids.
+(arXiv 2408.07978); under the classic rule with dice of its own, and a report of what they were thrown over. It has a
+cache of its own that lives through turns, and never sees a template: it is given the target's token ids.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class DraftModel(Drafter):
     """A small model guesses a chain; at T > 0 each link has a second-best sibling.
 
     With shared dice the draft's second choice is often the target's first, so a sibling is worth its row; at T = 0
-    a longer chain is.
+    a longer chain is. Under the classic rule each link is one draw.
     """
 
     name = "draft"
@@ -31,7 +31,7 @@ class DraftModel(Drafter):
     def propose(self, context: Context) -> DraftTree:
         """A chain of `guesses` links, fewer when the budget is smaller or the text outgrows the draft's window."""
         tree = DraftTree(context.tokens[-1])
-        children = 1 if context.sampler.temperature == 0 else 2
+        children = 1 if context.sampler.temperature == 0 or context.sampler.wants_draws else 2
         links = min(self.guesses, context.budget // children, self.model.window - len(context.tokens))
         if links <= 0:
             return tree
@@ -56,9 +56,12 @@ class DraftModel(Drafter):
             logits = self.model.read(unread, self.cache).logits
             path = tree.path_to(leaf) if context.sampler.looks_back else []
             rows = Rows([len(context.tokens) - 1 + link], [path])
-            best = context.sampler.rank(logits, rows, context.prefix, count=children).ids[0].tolist()
-            leaf = tree.add_choices(best, leaf, self.name)
-            unread = self._known(best[:1])
+            if context.sampler.wants_draws:
+                leaf = tree.add_drawn(context.sampler.draw(logits, rows, context.prefix), leaf, self.name)
+            else:
+                best = context.sampler.rank(logits, rows, context.prefix, count=children).ids[0].tolist()
+                leaf = tree.add_choices(best, leaf, self.name)
+            unread = self._known([tree.tokens[leaf]])
 
     def _known(self, tokens: list[int]) -> list[int]:
         """A target may have control tokens that its draft has no row for; the draft reads its first token instead."""

@@ -100,10 +100,11 @@ class Writing:
 
     def steps(self, plan: Plan) -> Iterator[Step]:
         """Extend the text, a step at a time, until a stop token or the limit. The prompt must have been read."""
-        sampler, left = plan.sampler, plan.limit
-        prefix = sampler.prefix(self.tokens, self.target.vocabulary, self.target.pool.layout.device)
+        left = plan.limit
+        prefix = plan.sampler.prefix(self.tokens, self.target.vocabulary, self.target.pool.layout.device)
         while left > 0:
             begun = perf_counter()
+            sampler = plan.sampler.at_step(len(self.tokens))
             budget = min(plan.budget, left - 1, self.target.widest - 1)
             context = Context(self.tokens, sampler, budget, prefix, self.cache)
             tree = plan.drafter.propose(context) if budget > 0 else DraftTree(self.tokens[-1])

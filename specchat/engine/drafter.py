@@ -47,6 +47,9 @@ class Outcome:
 class Drafter:
     """Guesses what comes next. It can make decoding faster, never different.
 
+    Where the sampler wants draws (the classic rule), who can say how likely his guesses are lets the sampler draw them
+    and reports them with `DraftTree.add_drawn`, whatever comes out; guesses of all others are judged as ever.
+
     This base class is plain decoding. `observe` reaches every drafter of a session, also those that were not asked,
     so it only stores; catching up happens in `propose`, where it is part of the price.
     """

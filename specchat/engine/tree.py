@@ -5,11 +5,26 @@ A tree knows token ids and who guessed them. It knows no model, and no text but 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
 ROOT = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """A guess that came out of dice of the drafter's own, and what these were thrown over.
+
+    `chances` is the distribution that the token was really drawn from, after every rule and without what the drafter
+    has no column for: a token that is not among `ids` had no chance.
+    """
+
+    token: int
+    ids: Tensor  # the target's token ids [C]
+    chances: Tensor  # q, which adds up to 1 [C]
 
 
 class DraftTree:
@@ -20,7 +35,7 @@ class DraftTree:
     the attention mask of the whole tree is built in one call.
     """
 
-    __slots__ = ("_bits", "_children", "depths", "is_chain", "parents", "sources", "tokens")
+    __slots__ = ("_bits", "_children", "depths", "draws", "is_chain", "parents", "sources", "tokens")
 
     def __init__(self, root: int) -> None:
         self.tokens = [root]
@@ -28,6 +43,7 @@ class DraftTree:
         self.depths = [0]
         self.sources = ["text"]  # who guessed each node
         self.is_chain = True
+        self.draws: dict[int, Draw] = {}  # by the node after which it was drawn; for the classic rule
         self._bits = [1]
         self._children: dict[tuple[int, int], int] = {}  # (parent, token) -> node
 
@@ -46,6 +62,15 @@ class DraftTree:
             self.sources.append(source)
             self._bits.append(self._bits[parent] | 1 << node)
         return found
+
+    def add_drawn(self, draw: Draw, parent: int, source: str) -> int:
+        """Guess the token that was drawn after `parent`, and report the draw; returns the node.
+
+        The draw belongs to the parent: it is judged wherever the target speaks after that node, also when the guess
+        itself was cut off.
+        """
+        self.draws[parent] = draw
+        return self.add(draw.token, parent, source)
 
     def add_chain(self, tokens: list[int], parent: int = ROOT, source: str = "") -> int:
         """Guess `tokens` one after the other; returns the last node."""
@@ -74,22 +99,24 @@ class DraftTree:
         """The chain of first children, at most `longest` guesses: for targets that cannot take a tree."""
         if self.is_chain and len(self) <= longest + 1:
             return self
-        chain, node = DraftTree(self.tokens[ROOT]), ROOT
-        while len(chain) <= longest and (children := [n for n, p in enumerate(self.parents) if p == node]):
+        nodes, node = list[int](), ROOT
+        while len(nodes) < longest and (children := [n for n, p in enumerate(self.parents) if p == node]):
             node = children[0]
-            chain.add(self.tokens[node], len(chain) - 1, self.sources[node])
-        return chain
+            nodes.append(node)
+        return self.cut(nodes)
 
     def cut(self, nodes: list[int]) -> DraftTree:
         """Only these nodes, ascending and closed under parents; the root stays. Fewer guesses never change the text.
 
-        Of a root with children 1 and 3, where 2 hangs from 1, `cut([1, 3])` is a root with two leaves.
+        Of a root with children 1 and 3, where 2 hangs from 1, `cut([1, 3])` is a root with two leaves. What was drawn
+        after a node that stays is still reported.
         """
         if len(nodes) == len(self) - 1:
             return self
         fewer, place = DraftTree(self.tokens[ROOT]), {ROOT: ROOT}
         for node in nodes:
             place[node] = fewer.add(self.tokens[node], place[self.parents[node]], self.sources[node])
+        fewer.draws = {place[node]: draw for node, draw in self.draws.items() if node in place}
         return fewer
 
     def ancestors(self) -> Tensor:

@@ -9,22 +9,39 @@ throw that the target will see.
 
 Three things keep the argument whole. The dice are a pure integer hash, without a generator that could run out of
 step. Penalties, truncation and padding act on every node with *that node's* prefix, as they would in plain decoding.
-And no probability of a drafter is ever divided by: a guess is a point mass, accepted exactly when it is picked.
+And no probability of a drafter is divided by: a guess is a point mass, accepted exactly when it is picked.
+
+The *classic rule* (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318) is there for who chooses it. A
+drafter draws its guess x from chances q by dice of its own and reports both; the target, whose chances are p, then
+picks x with min(1, p(x) / q(x)), and else from what p has more than q, norm(max(p - q, 0)). Over all x this is
+
+    min(p, q) + (1 - sum of min(p, q)) * norm(max(p - q, 0)) = min(p, q) + max(p - q, 0) = p,
+
+so after every node the pick is a sample of p as before, and the walk is the same walk. The text is *equal in
+distribution* to plain decoding, no longer equal for a seed. Without a report a guess is a point mass, q = 1, for which
+the rule says: x with p(x), else from p without x. That is a pick from p, so those nodes are picked as ever. At T = 0
+both rules take the likeliest token.
+
+That holds as long as no draw is dropped for what came out, and no dice are thrown again that somebody has looked at.
+So a draw is judged where it was made, even if its guess was cut off the tree; a drafter's dice are not the target's;
+and each step has dice of its own. A drafter must not look at dice, the target's or its own, to decide how much to draw.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from specchat.engine.tree import ROOT, DraftTree
+from specchat.engine.tree import ROOT, DraftTree, Draw
 
 SHORTLIST = 1024  # truncation looks at so many best tokens first, and sorts in full only when they are too few
 NO_TOKEN = float("-inf")
+OF_STEPS, OF_DRAFTERS = -1, -2  # dice for other ends than picks are thrown at positions that no token has
 
 
 class Prefix:
@@ -46,6 +63,7 @@ class Rows:
     positions: list[int]  # of the token that each row follows [N]
     paths: list[list[int]] | None = None  # guesses between the text and each row; only for rules that look back
     ids: Tensor | None = None  # the target's token id of every column, for a reduced vocabulary [V]
+    draws: Mapping[int, Draw] = field(default_factory=dict[int, Draw])  # by row: what a drafter drew after it
 
 
 class Ranking(NamedTuple):
@@ -60,6 +78,8 @@ class Sampler:
     """Turns logits into tokens. One seed and one position always meet the same dice.
 
     The rules and their order are those of transformers: repetition penalty, temperature, top-k, top-p, min-p.
+    `is_classic` asks drafters to draw and to report from what; the text then hangs on who guessed what, and on the
+    seed, while its distribution stays.
     """
 
     temperature: float = 0.0
@@ -69,11 +89,21 @@ class Sampler:
     repetition_penalty: float = 1.0
     seed: int = 0
     vocabulary: int | None = None  # ids from here on are padding, and are never picked
+    is_classic: bool = False
 
     @property
     def looks_back(self) -> bool:
         """Whether a score depends on the tokens before it."""
         return self.repetition_penalty != 1.0
+
+    @property
+    def wants_draws(self) -> bool:
+        """Whether drafters that can draw their guesses are to do so; at T = 0 there is nothing to draw."""
+        return self.is_classic and self.temperature > 0
+
+    def at_step(self, length: int) -> Sampler:
+        """The sampler of the step that goes on from `length` tokens: under the classic rule it has its own dice."""
+        return replace(self, seed=_state(_state(self.seed, OF_STEPS), length)) if self.wants_draws else self
 
     def prefix(self, tokens: list[int], vocabulary: int, device: torch.device) -> Prefix | None:
         """What the rules must remember of the text; None when they do not look back."""
@@ -82,19 +112,39 @@ class Sampler:
     def rows(self, tree: DraftTree, length: int) -> Rows:
         """Where the nodes of a tree stand under a text of `length` tokens, its root included."""
         paths = [tree.path_to(node) for node in range(len(tree))] if self.looks_back else None
-        return Rows([length - 1 + depth for depth in tree.depths], paths)
+        return Rows([length - 1 + depth for depth in tree.depths], paths, draws=tree.draws)
 
     def rank(self, logits: Tensor, rows: Rows, prefix: Prefix | None = None, count: int = 1) -> Ranking:
         """The `count` best tokens of each row under the rules and the dice. [N, V] -> [N, count]"""
-        logits = self._allowed(logits.float(), rows, prefix)
         if self.temperature == 0:
-            return _best(logits, rows.ids, count)
-        logits, ids = self._truncated(logits / self.temperature, rows.ids)
+            return _best(self._allowed(logits.float(), rows, prefix), rows.ids, count)
+        logits, ids = self.weigh(logits, rows, prefix)
         return _best(logits + gumbel(self.seed, rows.positions, ids), ids, count)
 
     def pick(self, logits: Tensor, rows: Rows, prefix: Prefix | None = None) -> list[int]:
         """The token after each row. This is the one place where a step waits for the device."""
         return self.rank(logits, rows, prefix).ids[:, 0].tolist()
+
+    def draw(self, logits: Tensor, rows: Rows, prefix: Prefix | None = None) -> Draw:
+        """A guess by the drafter's own dice, under the same rules, and what it was drawn from. One row [1, V]"""
+        logits, ids = self.weigh(logits, rows, prefix)
+        noise = gumbel(_state(self.seed, OF_DRAFTERS), rows.positions, ids)
+        token = int(_best(logits + noise, ids, 1).ids)
+        return Draw(token, ids if ids.dim() == 1 else ids[0], logits[0].softmax(-1))
+
+    def weigh(self, logits: Tensor, rows: Rows, prefix: Prefix | None = None) -> tuple[Tensor, Tensor]:
+        """What dice are thrown over at T > 0: the logits that the rules leave, and the token ids of their columns.
+
+        [N, V] -> [N, C], and [C] or [N, C]. In a row after which a drafter drew, they are those of the verdict.
+        """
+        size = logits.shape[-1]
+        logits = self._allowed(logits.float(), rows, prefix)
+        logits, ids = self._truncated(logits / self.temperature, rows.ids)
+        for row, draw in rows.draws.items():
+            columns = ids if ids.dim() == 1 else ids[row]
+            chances = logits.new_zeros(size).index_copy(0, draw.ids, draw.chances)[columns]
+            logits[row] = verdict(logits[row].softmax(-1), chances, columns == draw.token).log()
+        return logits, ids
 
     def _allowed(self, logits: Tensor, rows: Rows, prefix: Prefix | None) -> Tensor:
         if prefix is not None:
@@ -126,6 +176,19 @@ class Sampler:
             floor = logits.amax(-1, keepdim=True) + torch.tensor(self.min_p).log()
             logits = logits.masked_fill(logits < floor, NO_TOKEN)
         return logits, ids
+
+
+def verdict(ours: Tensor, theirs: Tensor, guess: Tensor) -> Tensor:
+    """The classic rule: the chances of the pick, when the target's are p, and a guess was drawn from a drafter's q.
+
+    p, q [C]; guess [C] bool, True for its column at most. The guess is picked with min(1, p/q), and the rest is
+    shared out in proportion to max(p - q, 0); should rounding leave nothing there, in proportion to p.
+    """
+    accepted = torch.where(guess, ours / theirs, 0.0).sum().clamp(max=1.0)
+    more = (ours - theirs).clamp(min=0.0)
+    total = more.sum()
+    more = torch.where(total > 0, more / total, ours)
+    return torch.where(guess, accepted, 0.0) + (1 - accepted) * more
 
 
 def accept(tree: DraftTree, picks: list[int]) -> list[int]:
@@ -192,10 +255,15 @@ def _shifted(bits: Tensor, places: int) -> Tensor:
 
 @lru_cache(maxsize=4096)  # drafter and target ask for the same few positions
 def _keys(seed: int, position: int) -> tuple[int, int]:
-    """Two 32-bit keys of a position (SplitMix64), as signed integers."""
+    """Two 32-bit keys of a position, as signed integers."""
+    state = _state(seed, position)
+    low, high = state & 0xFFFFFFFF, state >> 32
+    return low - ((low >> 31) << 32), high - ((high >> 31) << 32)
+
+
+def _state(seed: int, position: int) -> int:
+    """64 bits of a position (SplitMix64)."""
     state = (seed * 0x9E3779B97F4A7C15 + (position + 1) * 0xD1B54A32D192ED03) & (2**64 - 1)
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
-    state ^= state >> 31
-    low, high = state & 0xFFFFFFFF, state >> 32
-    return low - ((low >> 31) << 32), high - ((high >> 31) << 32)
+    return state ^ state >> 31

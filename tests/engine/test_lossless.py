@@ -8,7 +8,7 @@ from functools import lru_cache
 import pytest
 import torch
 
-from specchat.drafters.combine import FirstOf, Together
+from specchat.drafters.combine import Copying, FirstOf, Together
 from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.lookahead import Lookahead
 from specchat.drafters.lookup import Lookup
@@ -48,6 +48,13 @@ def chooser(shape: str) -> Chooser:
     return Chooser(drafters, Costs({1024: Curve({1: 1.0, 16: 1.0})}))
 
 
+def copying() -> Copying:
+    """Who is told that the answer is a new version of the prompt."""
+    drafter = Copying(Suffix())
+    drafter.rewrite(PROMPT, len(PROMPT))
+    return drafter
+
+
 DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "chaos": lambda _shape: Chaos(3),
     "lookup": lambda _shape: Lookup(),
@@ -58,13 +65,14 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "lookup-else-chaos": lambda _shape: FirstOf(Lookup(), Chaos(4)),
     "suffix": lambda _shape: Suffix(),
     "realign": lambda _shape: Realign(PROMPT, len(PROMPT)),
+    "copying": lambda _shape: copying(),
     "recycling": lambda _shape: Recycling(),
     "lookahead": lambda _shape: Lookahead(),
     "retokenized": lambda shape: RetokenizedDraft(small(shape), Letters(7), Letters()),
     "together": lambda shape: Together(Suffix(), Recycling(), Lookahead(), DraftModel(small(shape)), Chaos(5)),
 }
 TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral"]
-HEADS = ["eagle", "eagle3", "mtp", "medusa"]
+HEADS = ["eagle", "eagle3", "mtp", "medusa", "dflash"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine.tree import ROOT, DraftTree
+from specchat.engine.tree import ROOT, DraftTree, Draw
 
 
 def test_an_equal_guess_is_found_and_not_repeated():
@@ -79,3 +79,15 @@ def test_a_tree_is_cut_to_some_of_its_guesses():
 
     assert (cut.tokens, cut.parents, cut.sources) == ([7, 1, 3], [-1, 0, 0], ["text", "a", "c"])
     assert tree.cut([1, 2, 3]) is tree
+
+
+def test_a_draw_is_still_reported_when_its_guess_was_cut_off():
+    tree = DraftTree(7)
+    first, second, third = (Draw(token, torch.tensor([token]), torch.ones(1)) for token in (1, 2, 3))
+    leaf = tree.add_drawn(first, tree.add(9), "a")
+    tree.add_drawn(third, tree.add_drawn(second, leaf, "a"), "a")
+    tree.add(8)
+
+    assert tree.cut([1, 2, 5]).draws == {1: first, 2: second}
+    assert tree.cut([5]).draws == {}
+    assert tree.first_chain(1).draws == {1: first}
