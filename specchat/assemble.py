@@ -10,6 +10,7 @@ import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from threading import Event as Flag
 
@@ -20,33 +21,40 @@ from specchat.chat.events import Loading as LoadingEvent
 from specchat.chat.reference import Reference, read_reference
 from specchat.chat.session import Session, Voice
 from specchat.chat.transcript import Turn
+from specchat.drafters.block import BlockDrafter
+from specchat.drafters.combine import Copying
 from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.feature import FeatureDrafter
+from specchat.drafters.guarded import Guarded
 from specchat.drafters.lookahead import Lookahead
 from specchat.drafters.lookup import Lookup
 from specchat.drafters.medusa import Medusa
 from specchat.drafters.recycling import Recycling
 from specchat.drafters.retokenize import RetokenizedDraft
-from specchat.drafters.suffix import Suffix
+from specchat.drafters.suffix import Recall, Suffix
 from specchat.engine.budget import Chooser, Memory
 from specchat.engine.costs import load_costs
 from specchat.engine.dense import DenseModel
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
-from specchat.errors import ModelError
+from specchat.errors import ModelError, PluginError
+from specchat.models.blocks import BlockHead
 from specchat.models.checkpoints import find_head, inspect_head
-from specchat.models.heads import FeatureHead, MedusaHead, load_head
+from specchat.models.heads import FeatureHead, LoadedHead, MedusaHead
 from specchat.models.load import EMBEDDED, Loading, find_model, load_model
-from specchat.models.selftest import settle
+from specchat.models.selftest import settled
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
-from specchat.profile import Models, Profile
+from specchat.plugins.load import complain, offers
+from specchat.plugins.offer import Offer, in_words
+from specchat.profile import GUESSERS, OWN, Models, Profile
 from specchat.threads import threads_for
 
 Progress = Callable[[Event], None]
 USUAL_THREADS = torch.get_num_threads()
-EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa")
+TEXTS_KEPT = 64  # of other conversations, as tokens
+EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedded/eagle")
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,10 @@ class Parts:
     target: Model
     draft: Model | None = None
     spelled: Spelled | None = None  # None: the draft has the target's tokens
-    heads: Mapping[str, FeatureHead | MedusaHead] = field(default_factory=dict[str, FeatureHead | MedusaHead])
+    heads: Mapping[str, LoadedHead] = field(default_factory=dict[str, LoadedHead])
     exit_layers: int = 0  # after which the target can speak early; 0: it cannot
+    recall: Recall | None = None  # of other conversations
+    tokenizer: Tokenizer | None = None  # the target's, for who guesses by the text
 
 
 def _draft_model(parts: Parts) -> Drafter | None:
@@ -90,6 +100,8 @@ def _head(kind: str) -> Callable[[Parts], Drafter | None]:
                 return FeatureDrafter(head, parts.target)
             case MedusaHead() as head:
                 return Medusa(head, parts.target)
+            case BlockHead() as head:
+                return BlockDrafter(head, parts.target)
             case None:
                 return None
 
@@ -100,7 +112,7 @@ def _head(kind: str) -> Callable[[Parts], Drafter | None]:
 BUILDERS: Mapping[str, Callable[[Parts], Drafter | None]] = {
     "plain": lambda _parts: Drafter(),
     "lookup": lambda _parts: Lookup(),
-    "suffix": lambda _parts: Suffix(),
+    "suffix": lambda parts: Copying(Suffix(parts.recall)),
     "recycling": lambda _parts: Recycling(),
     "lookahead": lambda _parts: Lookahead(),
     "draft": _draft_model,
@@ -109,7 +121,32 @@ BUILDERS: Mapping[str, Callable[[Parts], Drafter | None]] = {
     "eagle": _head("eagle"),
     "eagle3": _head("eagle3"),
     "mtp": _head("mtp"),
+    "dflash": _head("dflash"),
 }
+
+
+def _added(offer: Offer) -> Callable[[Parts], Drafter | None]:
+    """The builder of a plugin's drafter; what is wrong with it is told, and conversations go on without it."""
+
+    def failed(error: Exception) -> None:
+        complain(f"plugin {offer.plugin}: drafter {offer.name!r} guesses no more: {in_words(error)}")
+
+    def build(parts: Parts) -> Drafter | None:
+        try:
+            drafter = offer.call(parts)
+        except PluginError as error:
+            complain(str(error))
+            return None
+        if drafter is None:
+            return None
+        if not isinstance(drafter, Drafter):
+            complain(str(offer.failure(f"made a {type(drafter).__name__}, which is no Drafter")))
+            return None
+        return Guarded(offer.name, drafter, parts.target.vocabulary, failed)
+
+    return build
+
+
 # Among whom `auto` chooses. The others do what one of these does better; who is not asked should not have to listen.
 CANDIDATES = ("plain", "suffix", "draft", "exit", "eagle", "eagle3", "mtp")
 
@@ -132,7 +169,10 @@ class Engine:
         if profile is not None:
             is_same_book = profile.prompt.reference == voice.profile.prompt.reference
             voice = replace(voice, profile=profile, reference=voice.reference if is_same_book else _reference(profile))
-        made = {name: build(self.parts) for name, build in BUILDERS.items()}
+        if self.parts.recall is not None:
+            self.parts.recall.refresh()
+        added = {name: _added(offer) for name, offer in offers("drafters", GUESSERS).items()}
+        made = {name: build(self.parts) for name, build in {**BUILDERS, **added}.items()}
         drafters = {name: drafter for name, drafter in made.items() if drafter is not None}
         candidates = {name: drafters[name] for name in CANDIDATES if name in drafters}
         chooser = Chooser(candidates, voice.costs, voice.memory)
@@ -157,12 +197,25 @@ class Engine:
         return weights | {"keys and values": sum(pool.bytes for pool in pools)}
 
 
-def load_engine(profile: Profile, progress: Progress = lambda _event: None, cancelled: Flag | None = None) -> Engine:
-    """Load what a profile names. `progress` hears of it; a set `cancelled` ends it between two models."""
+def load_engine(
+    profile: Profile,
+    progress: Progress = lambda _event: None,
+    cancelled: Flag | None = None,
+    past: Callable[[], Sequence[str]] | None = None,
+) -> Engine:
+    """Load what a profile names. `progress` hears of it; a set `cancelled` ends it between two models.
+
+    `past` tells what was said in other conversations, from which answers may be copied; it is called from a thread.
+    """
     models = profile.models
     folder = find_model(models.target)
     tokenizer = Tokenizer(folder)
-    parts = Parts(_load("target", folder, _loading(profile), progress), exit_layers=_exit_layers(folder))
+    parts = Parts(
+        _load("target", folder, replace(_loading(profile), backend=models.backend), progress),
+        exit_layers=_exit_layers(folder),
+        recall=_recall(tokenizer, past) if past is not None else None,
+        tokenizer=tokenizer,
+    )
     if models.draft and not (cancelled and cancelled.is_set()):
         parts = _with_draft(parts, profile, tokenizer, progress)
     for source in _head_sources(models) if not (cancelled and cancelled.is_set()) else ():
@@ -197,20 +250,25 @@ def _head_sources(models: Models) -> Iterator[str]:
             yield from EMBEDDED_HEADS
 
 
-def _load_head(source: str, target: Model, progress: Progress) -> dict[str, FeatureHead | MedusaHead]:
+def _load_head(source: str, target: Model, progress: Progress) -> dict[str, LoadedHead]:
     """A head by its kind, in the reading that agrees with the target where its folder leaves that open."""
     found = find_head(source)
     spec = inspect_head(found)
     progress(LoadingEvent(f"head {spec.kind}", 0, 0))
     device = target.pool.layout.device
-    head = settle(spec, target, None, device)[0] if spec.readings else load_head(spec, target, None, device)
-    return {spec.kind: head}
+    return {spec.kind: settled(spec, target, None, device)}
 
 
 def _exit_layers(folder: Path) -> int:
     """The first layer after which a network was trained to speak early, as its config says; 0 when it was not."""
     layers = json.loads((folder / "config.json").read_text()).get("early_exit_layers") or [0]
     return int(layers[0])
+
+
+def _recall(tokenizer: Tokenizer, past: Callable[[], Sequence[str]]) -> Recall:
+    """Other conversations as tokens; most texts are the same when they are asked for again."""
+    encode = lru_cache(maxsize=TEXTS_KEPT)(tokenizer.encode)
+    return Recall(lambda: map(encode, past()))
 
 
 def _reference(profile: Profile) -> Reference | None:
@@ -222,10 +280,10 @@ def _reference(profile: Profile) -> Reference | None:
 
 def _identity(profile: Profile, parts: Parts) -> dict[str, str]:
     """All that a measured second depends on."""
-    target, draft, layout = parts.target, parts.draft, parts.target.pool.layout
+    target, draft, layout, backend = parts.target, parts.draft, parts.target.pool.layout, profile.models.backend
     is_cuda = layout.device.type == "cuda"
     return {
-        "target": f"{profile.models.target} {target.bytes}",
+        "target": f"{profile.models.target} {target.bytes}" + f" by {backend}" * (backend != OWN),
         "draft": f"{profile.models.draft} {draft.bytes}" if draft is not None else "",
         "heads": " ".join(f"{name} {head.bytes}" for name, head in parts.heads.items()),
         "dtype": str(layout.dtype),

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from specchat.drafters.block import BlockDrafter
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.feature import FeatureDrafter, Growth
 from specchat.drafters.medusa import Medusa
@@ -18,8 +19,9 @@ from specchat.engine.decode import Writing
 from specchat.engine.dense import DenseModel
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
+from specchat.models.blocks import BlockHead
 from specchat.models.checkpoints import inspect_head
-from specchat.models.heads import FeatureHead, MedusaHead, load_head
+from specchat.models.heads import FeatureHead, LoadedHead, MedusaHead, load_head
 from tests.tiny import SIZES, VOCABULARY
 
 WIDTH, INNER, CPU = int(SIZES["hidden_size"]), int(SIZES["intermediate_size"]), torch.device("cpu")
@@ -33,6 +35,10 @@ CONFIGS = {
     },
     "mtp": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64},
     "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
+    "dflash": {
+        "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
+        "num_target_layers": 3, "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
+    },
 }  # fmt: skip
 
 
@@ -43,7 +49,13 @@ def drafter_of(kind: str, target: Model, growth: Growth | None = None) -> Drafte
         return EarlyExit(target, layers=2)
     head = tiny_head(kind, target)
     target.tap(head.taps)
-    return Medusa(head, target) if isinstance(head, MedusaHead) else FeatureDrafter(head, target, growth)
+    match head:
+        case MedusaHead():
+            return Medusa(head, target)
+        case BlockHead():
+            return BlockDrafter(head, target)
+        case FeatureHead():
+            return FeatureDrafter(head, target, growth)
 
 
 def writing_of(target: Model, drafter: Drafter) -> Writing:
@@ -51,7 +63,7 @@ def writing_of(target: Model, drafter: Drafter) -> Writing:
     return Writing(target, (drafter,))
 
 
-def tiny_head(kind: str, target: Model) -> FeatureHead | MedusaHead:
+def tiny_head(kind: str, target: Model) -> LoadedHead:
     """A random head for a target of `tests.tiny`; it seldom agrees with it."""
     return load_head(inspect_head(saved_head(kind)), target, None, CPU)
 
@@ -110,4 +122,11 @@ def _medusa() -> dict[str, Tensor]:
     return weights | {f"{head}.0.linear.bias": torch.zeros(WIDTH) for head in range(3)}
 
 
-TENSORS = {"eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "medusa": _medusa}
+def _dflash() -> dict[str, Tensor]:
+    layers = ("layers.0", "layers.1")
+    names = ("hidden_norm", "norm", *(f"{layer}.input_layernorm" for layer in layers))
+    shapes = dict.fromkeys(names, (WIDTH,)) | {"fc": (WIDTH, 2 * WIDTH)}
+    return _random(shapes | _layer("layers.0") | _layer("layers.1"))
+
+
+TENSORS = {"eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "medusa": _medusa, "dflash": _dflash}

@@ -1,5 +1,6 @@
 """Which drafters a profile can have, and what each needs."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -9,11 +10,13 @@ from specchat.assemble import CANDIDATES, EMBEDDED_HEADS, load_engine
 from specchat.bench.variants import ask
 from specchat.chat.events import Failed, Routed, StepDone
 from specchat.chat.request import Request
+from specchat.drafters.block import BlockDrafter
 from specchat.errors import InputError, ModelError, SpecchatError
 from specchat.models.load import EMBEDDED
 from specchat.profile import GUESSERS, Profile
 from tests import tokenizers_at_hand as at_hand
-from tests.tiny import network, speaking
+from tests.heads import saved_head
+from tests.tiny import SPEAKING, network, speaking
 
 ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix", "recycling", "lookahead"}
@@ -26,7 +29,7 @@ def embedded():
 
 def test_the_embedded_models_can_do_everything_but_the_older_eagle(embedded):
     with embedded.session() as session:
-        assert set(GUESSERS) - {"eagle"} == set(session.drafters)
+        assert set(GUESSERS) - {"dflash"} == set(session.drafters)
         assert {name for name in CANDIDATES if name in session.drafters} == {"plain", *session.chooser.drafters}
 
 
@@ -45,6 +48,18 @@ def test_heads_can_be_named_one_by_one():
     engine = load_engine(Profile().override({"models.heads": heads}))
 
     assert ["medusa", "eagle3"] == list(engine.parts.heads)
+
+
+def test_a_head_that_fills_blocks_drafts_for_the_target_that_it_was_made_for(tmp_path):
+    shutil.copytree(saved_head("dflash"), tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"vocab_size": SPEAKING, "num_target_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    engine = load_engine(ALONE.override({"models.heads": [str(tmp_path)]}))
+
+    with engine.session() as session:
+        assert isinstance(session.drafters["dflash"], BlockDrafter)
+    assert engine.memory()["dflash"] > 0
 
 
 def test_a_head_of_another_target_is_refused():
@@ -126,15 +141,15 @@ def test_the_reason_names_only_those_among_whom_is_chosen(embedded):
 def test_while_others_wait_less_is_guessed(embedded):
     question = Request("Copy the code exactly.\n\n```python\n" + "total = total + price\n" * 8 + "```", max_tokens=60)
     widest = []
-    for waiting in (0, 7):
+    for waiting, is_urgent in ((0, False), (7, False), (0, True)):
         with embedded.session() as session:
-            session.make_way(waiting)
+            session.make_way(waiting, is_urgent=is_urgent)
             steps = [event for event in session.ask(question) if isinstance(event, StepDone)]
             widest.append(max(len(step.drafted) for step in steps))
 
-    assert widest[1] <= 2 < widest[0]
+    assert widest[2] == 0 < widest[1] <= 2 < widest[0]
 
 
 def test_an_answer_that_cannot_be_made_is_an_error(embedded):
     with pytest.raises(SpecchatError, match="at hand are"):
-        ask(embedded, Request("x", variant="eagle"))
+        ask(embedded, Request("x", variant="dflash"))

@@ -7,11 +7,12 @@ features of every token it has read; beyond the text the head is fed its own out
 
 Keys and values of the head that stay are those of true pairs. What drafting adds is taken back at the end of it.
 A head looks back no further than the length that it was trained on.
+
+Under the classic rule a head draws a chain, and its length is what was asked for, whatever comes out of the dice.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Protocol
@@ -21,9 +22,10 @@ from torch import Tensor
 
 from specchat.engine.cache import SCRATCH, KVCache, KVPool
 from specchat.engine.drafter import Context, Drafter, Outcome
-from specchat.engine.model import TAIL, Model, columns
+from specchat.engine.features import Features
+from specchat.engine.model import Model, columns
 from specchat.engine.passes import Pass
-from specchat.engine.tree import ROOT, DraftTree
+from specchat.engine.tree import ROOT, DraftTree, Draw
 from specchat.engine.verify import Rows
 from specchat.errors import CacheError
 
@@ -33,12 +35,12 @@ UNLIKELY = log(0.02)  # a guess with less chance is not worth a row of the targe
 
 
 class Said(Protocol):
-    """What a head says at every row."""
+    """What a head says at the rows that it was asked about."""
 
     @property
-    def logits(self) -> Tensor: ...  # [N, Vd]
+    def logits(self) -> Tensor: ...  # [scored, Vd]
     @property
-    def hidden(self) -> Tensor: ...  # [N, D], to be fed back
+    def hidden(self) -> Tensor: ...  # [scored, D], to be fed back
 
 
 class Head(Protocol):
@@ -58,8 +60,11 @@ class Head(Protocol):
         """[n, taps * D] -> [n, D]"""
         ...
 
-    def run(self, hidden: Tensor, embedded: Tensor, nodes: Pass, cache: KVCache) -> Said:
-        """Read pairs; their keys and values go behind `cache.length`, uncommitted."""
+    def run(self, hidden: Tensor, embedded: Tensor, nodes: Pass, cache: KVCache, scored: int | None = None) -> Said:
+        """Read pairs, and speak of the last `scored` of them, or of all.
+
+        Their keys and values go behind `cache.length`, uncommitted.
+        """
         ...
 
 
@@ -76,45 +81,6 @@ class Growth:
 CHAIN = Growth(depth=4, width=1, nodes=4)
 
 
-class Features:
-    """The target's hidden states of the last tokens of the text, without a gap."""
-
-    def __init__(self, most: int = TAIL) -> None:
-        self.most = most
-        self.start = self.end = 0  # the tokens whose features are here
-        self._runs: deque[Tensor] = deque()  # [n, taps * D] each, in the order of the text
-
-    def add(self, position: int, features: Tensor) -> None:
-        """Features of the tokens from `position` on; what was known from there on is replaced."""
-        self.cut(position)
-        if position != self.end:
-            self._runs.clear()
-            self.start = self.end = position
-        self._runs.append(features)
-        self.end += len(features)
-        while self.end - self.start - len(self._runs[0]) >= self.most:
-            self.start += len(self._runs.popleft())
-
-    def cut(self, length: int) -> None:
-        """Keep those of the first `length` tokens only."""
-        while self._runs and self.end > length:
-            last = self._runs.pop()
-            self.end -= len(last)
-            if self.end < length:
-                self._runs.append(last[: length - self.end])
-                self.end = length
-
-    def after(self, position: int) -> Tensor:
-        """Those of the tokens from `position` on. [n, taps * D]"""
-        runs, missing = list[Tensor](), self.end - position
-        for features in reversed(self._runs):
-            if missing <= 0:
-                break
-            runs.append(features[-missing:])
-            missing -= len(features)
-        return torch.cat(runs[::-1])
-
-
 @dataclass(frozen=True)
 class _Guess:
     """A token that the head may be right about."""
@@ -122,6 +88,7 @@ class _Guess:
     token: int
     parent: int  # among all guesses; ROOT for those behind the text
     score: float  # logarithm of the chance that it and all above it hold
+    draw: Draw | None = None  # how it came about, if by dice of the drafter's own
 
 
 class FeatureDrafter(Drafter):
@@ -178,9 +145,9 @@ class FeatureDrafter(Drafter):
         """Read the true pairs that are new; what the head says after the last one."""
         hidden = self.head.fuse(self.features.after(self._begin(len(tokens) - 1)))
         while len(hidden) > CHUNK:
-            self._read(tokens, hidden[:CHUNK])
+            self._read(tokens, hidden[:CHUNK], scored=0)
             hidden = hidden[CHUNK:]
-        return self._read(tokens, hidden)
+        return self._read(tokens, hidden, scored=1)
 
     def _begin(self, known: int) -> int:
         """The first pair that is to be read, after forgetting what is too old or does not connect."""
@@ -197,8 +164,8 @@ class FeatureDrafter(Drafter):
             self._first = begin - window
         return self._first + self.cache.length
 
-    def _read(self, tokens: list[int], hidden: Tensor) -> Said:
-        """Take in the next true pairs, with these features."""
+    def _read(self, tokens: list[int], hidden: Tensor, scored: int) -> Said:
+        """Take in the next true pairs, with these features; what the head says after the last `scored` of them."""
         length, count, window = self.cache.length, len(hidden), self.head.window
         position = self._first + length
         following = tokens[position + 1 : position + 1 + count]
@@ -206,7 +173,7 @@ class FeatureDrafter(Drafter):
         nodes = Pass(following, torch.arange(position, position + count), sees, length, self._first)
         if length + count > window:
             nodes = replace(nodes, sees=nodes.near(window))
-        said = self.head.run(hidden, self._embedded(following), nodes, self.cache)
+        said = self.head.run(hidden, self._embedded(following), nodes, self.cache, scored)
         self.cache.commit(list(range(count)))
         return said
 
@@ -219,13 +186,13 @@ class _Growing:
 
     def __init__(self, drafter: FeatureDrafter, context: Context, most: int) -> None:
         self.drafter, self.context, self.most = drafter, context, most
-        self.growth = drafter.growth
+        self.growth = replace(drafter.growth, width=1) if context.sampler.wants_draws else drafter.growth
         self.guesses = [_Guess(context.tokens[-1], -1, 0.0)]
 
     def grow(self, said: Said) -> DraftTree:
-        """The tree below what the head said after the text, in its last row."""
-        asked, hidden, rows = [ROOT], said.hidden[-1:], torch.zeros(1, 0, dtype=torch.bool)
-        level = self._add(said.logits[-1:], asked, depth=0)
+        """The tree below what the head said after the text."""
+        asked, hidden, rows = [ROOT], said.hidden, torch.zeros(1, 0, dtype=torch.bool)
+        level = self._add(said.logits, asked, depth=0)
         for depth in range(1, min(self.growth.depth, self.most)):
             best = self._worth_a_pass(level)
             if not best:
@@ -251,6 +218,8 @@ class _Growing:
         sampler, ids = self.context.sampler, self.drafter.head.ids
         paths = [self._path_to(parent) for parent in parents] if sampler.looks_back else None
         rows = Rows([len(self.context.tokens) - 1 + depth] * len(parents), paths, ids)
+        if sampler.wants_draws:
+            return self._draw(sampler.draw(logits, rows, self.context.prefix), parents[0])
         best = sampler.rank(logits, rows, self.context.prefix, count=SHORTLIST)
         tokens = best.ids[:, : self.growth.width].tolist()
         chances = best.scores.log_softmax(-1)[:, : self.growth.width].clamp_(max=0.0).tolist()
@@ -259,6 +228,11 @@ class _Growing:
             above = self.guesses[parent].score
             self.guesses += [_Guess(token, parent, above + chance) for token, chance in zip(ours, theirs, strict=True)]
         return list(range(first, len(self.guesses)))
+
+    def _draw(self, draw: Draw, parent: int) -> list[int]:
+        """Guess what was drawn. It counts as certain: no draw may be left out for what it is."""
+        self.guesses.append(_Guess(draw.token, parent, 0.0, draw))
+        return [len(self.guesses) - 1]
 
     def _worth_a_pass(self, level: list[int]) -> list[int]:
         """The best of a level that can still have a guess in the tree below them; none when hardly any will hold."""
@@ -278,7 +252,8 @@ class _Growing:
         tree, nodes = DraftTree(self.guesses[ROOT].token), {ROOT: ROOT}
         for guess in sorted(self._kept()):
             made = self.guesses[guess]
-            nodes[guess] = tree.add(made.token, nodes[made.parent], self.drafter.name)
+            parent, name = nodes[made.parent], self.drafter.name
+            nodes[guess] = tree.add_drawn(made.draw, parent, name) if made.draw else tree.add(made.token, parent, name)
         return tree
 
     def _path_to(self, guess: int) -> list[int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
+from specchat.models.formats.dflash import dflash
 from specchat.models.formats.eagle1 import first_kind
 from specchat.models.formats.eagle3 import third_kind
 from specchat.models.formats.found import Found
@@ -24,7 +25,9 @@ from specchat.models.weights import PICKLES, TensorFiles
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 HUB_FILES = ["*.json", "*.safetensors", "*.bin", "*.pt"]
-FORMS = (hydra, medusa, multi_token, blockwise, third_kind, first_kind, other_speculators, assistant, early_exit)
+FORMS = (
+    hydra, medusa, multi_token, blockwise, dflash, third_kind, first_kind, other_speculators, assistant, early_exit,
+)  # fmt: skip
 
 
 def find_head(source: str) -> Path:

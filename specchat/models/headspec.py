@@ -5,9 +5,11 @@ Knows nothing of spellings (`formats/` does) and computes nothing (`heads.py` do
     fc.*                    taps side by side -> D (EAGLE-3)      join.*        pair -> D (EAGLE-1, MTP)
     fc_norm.{i}, input_norm norms of the taps, one by one or all  layers.{i}.*  as in a Llama; 0 may lack its first norm
     embedding_norm          norm of the embedding of a pair       norm          before the output matrix
-    feature_norm            norm of the feature of a pair         lm_head       else the target's
+    feature_norm            norm of the feature of a pair, or     lm_head       else the target's
+                            of what fc gives (DFlash)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
     blocks.{k}.{l}.*        residual blocks of Medusa             heads.{k}     its output matrices, else the target's
+    layers.{i}.mlp.gate     router, beside experts.{e}.*, or stacks of them, and mostly shared_expert(s).*
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from specchat.errors import ModelError
 from specchat.models.rope import Rope
 from specchat.models.weights import TensorFiles
 
-EAGLE, EAGLE3, MTP, MEDUSA, EARLY_EXIT = "eagle", "eagle3", "mtp", "medusa", "early exit"
+EAGLE, EAGLE3, MTP, MEDUSA, DFLASH = "eagle", "eagle3", "mtp", "medusa", "dflash"
+EARLY_EXIT = "early exit"
+SIGMOID, SOFTMAX = "sigmoid", "softmax"
 TRAINED = 2048  # pairs that heads are trained on where nothing is said
 
 
@@ -49,6 +53,29 @@ class Wiring:
     residual_is_normed: bool = False  # the residual stream starts from the normed feature, not from the feature
     feeds_normed: bool = False  # what is fed back has passed the last norm
     norms_add_one: bool = False  # norms are stored less one
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Which experts of a mixture a row asks, and with what weight."""
+
+    rule: str  # SIGMOID of each by itself, or SOFTMAX over all
+    chosen: int  # experts that every row asks
+    groups: int = 1  # into which the experts fall, equally many each
+    open_groups: int = 1  # whose experts can be chosen
+    is_normed: bool = True  # the weights of the chosen add up to one
+    scale: float = 1.0  # of those weights
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The block that a head fills in one pass: the last sure token, and masks behind it."""
+
+    size: int  # with the sure token
+    mask: int  # the token that stands for what is not known
+    first_guesses: bool = False  # each slot guesses the token after its place, so the sure one does too
+    windows_from_start: bool = False  # in a layer with a window, all slots look as far back as the first, and one more
+    windows_look_ahead: bool = False  # in such a layer too, slots see those behind them
 
 
 @dataclass(frozen=True)
@@ -79,6 +106,8 @@ class HeadSpec:
     drafted: int = 0  # tokens that it can draft
     window: int = TRAINED  # longest text that it was trained for, in pairs
     count: int = 1  # tokens ahead that it speaks of at once
+    routing: Routing | None = None  # where its layers are mixtures of experts
+    slots: Slots | None = None  # where it fills a block
     target_layers: int | None = None  # depth of the target that it says it was trained for
     readings: tuple[HeadSpec, ...] = field(default=(), repr=False)  # others, that only a self-test can tell apart
 

@@ -2,24 +2,32 @@
 
 It settles what no config says for sure: which hidden states a head was trained on, and what it is fed back. Off by one
 layer, a head still looks plausible and is seldom right; here that costs a fraction of a second instead of a bad day.
+What was settled once for a head and a target is kept, so that later starts load one reading and test nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from specchat.engine.cache import SCRATCH
+from specchat.engine.costs import cache_folder
 from specchat.engine.model import Model
 from specchat.engine.passes import Pass
-from specchat.models.heads import FeatureHead, MedusaHead, load_head
+from specchat.models.blocks import BlockHead
+from specchat.models.heads import FeatureHead, LoadedHead, MedusaHead, load_head
 from specchat.models.headspec import HeadSpec
 
 WORDS = 40  # tokens of each text
 DEPTH = 3  # guesses in a row
+FORM = 1  # of what is kept; another one is not read
 
 Prompts = Sequence[Sequence[int]]
 
@@ -51,7 +59,7 @@ class Words:
     features: Tensor  # [L, taps * D]
 
 
-def self_test(head: FeatureHead | MedusaHead, target: Model, prompts: Prompts = ()) -> Agreement:
+def self_test(head: LoadedHead, target: Model, prompts: Prompts = ()) -> Agreement:
     """Let the target write a few words after each prompt (by itself, after three tokens far apart), and compare.
 
     Takes the target's taps for as long as that lasts.
@@ -71,13 +79,78 @@ def self_test(head: FeatureHead | MedusaHead, target: Model, prompts: Prompts = 
 
 def settle(
     spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, prompts: Prompts = ()
-) -> tuple[FeatureHead | MedusaHead, Agreement]:
+) -> tuple[LoadedHead, Agreement]:
     """The head in the reading that agrees best with the target. A head with one reading is tested too."""
+    return _best(_readings(spec, target), target, dtype, device, prompts)[1:]
+
+
+def settled(
+    spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, folder: Path | None = None
+) -> LoadedHead:
+    """The head in the reading that agrees best, tested at the first start beside this target and then looked up.
+
+    `folder`: where that is kept, instead of the user's cache. A head with one reading is not tested.
+    """
+    readings = _readings(spec, target)
+    if len(readings) == 1:
+        return load_head(spec, target, dtype, device)
+    path = (folder or cache_folder()) / "readings" / f"{_identity(readings, target)}.json"
+    known = _kept(path)
+    if known is not None and known < len(readings):
+        return load_head(readings[known], target, dtype, device)
+    index, head, _agreement = _best(readings, target, dtype, device, ())
+    _keep(path, index)
+    return head
+
+
+def _readings(spec: HeadSpec, target: Model) -> list[HeadSpec]:
+    """What a config can mean beside this target; the likeliest first, whether it can be or not."""
     layers = len(target.pool.layout.shapes)
-    readings = [each for each in spec.readings if not layers or max(each.taps_for(layers)) <= layers]
-    heads = [load_head(reading, target, dtype, device) for reading in (spec, *readings)]
-    tried = [(head, self_test(head, target, prompts)) for head in heads]
-    return max(tried, key=lambda pair: pair[1].tokens_per_pass)
+    return [spec, *(each for each in spec.readings if not layers or max(each.taps_for(layers)) <= layers)]
+
+
+def _best(
+    readings: Sequence[HeadSpec], target: Model, dtype: torch.dtype | None, device: torch.device, prompts: Prompts
+) -> tuple[int, LoadedHead, Agreement]:
+    heads = [load_head(reading, target, dtype, device) for reading in readings]
+    tried = [(index, head, self_test(head, target, prompts)) for index, head in enumerate(heads)]
+    return max(tried, key=lambda each: each[2].tokens_per_pass)
+
+
+def _identity(readings: Sequence[HeadSpec], target: Model) -> str:
+    """All that the choice depends on: the files of the head, the readings of them, and the target."""
+    layout = target.pool.layout
+    some = torch.linspace(0, target.vocabulary - 1, 64, device=layout.device).long()
+    digest = hashlib.sha256(target.embed(some).float().cpu().numpy().tobytes())
+    paths = sorted({place.path for place in readings[0].tensors.places.values()})
+    said = {
+        "form": FORM,
+        "files": [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths],
+        "readings": [(reading.kind, reading.taps, str(reading.wiring), str(reading.slots)) for reading in readings],
+        "target": (target.bytes, target.vocabulary, len(layout.shapes), str(layout.dtype)),
+    }
+    digest.update(json.dumps(said, sort_keys=True).encode())
+    return digest.hexdigest()[:24]
+
+
+def _kept(path: Path) -> int | None:
+    """Which reading was chosen; None when nobody knows, or what is kept makes no sense."""
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))["reading"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return known if isinstance(known, int) and known >= 0 else None
+
+
+def _keep(path: Path, reading: int) -> None:
+    """Keep it for the next start. A disk that refuses costs a test, not an answer."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps({"reading": reading}), encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        return
 
 
 @torch.inference_mode()
@@ -105,12 +178,24 @@ def _compared(depth: int, texts: Sequence[Words], guesses: Sequence[Tensor]) -> 
     return float((best == said.argmax(-1)).float().mean()), float(said.gather(1, best[:, None]).mean())
 
 
-def _guessed(head: FeatureHead | MedusaHead, words: Words) -> list[Tensor]:
+def _guessed(head: LoadedHead, words: Words) -> list[Tensor]:
     """The likeliest token of the target's vocabulary, for every place and by how far ahead. [L] each"""
     if isinstance(head, MedusaHead):
         return [logits.argmax(-1) for logits in head.logits(words.features)]
-    best = [logits.argmax(-1) for logits in _in_a_row(head, words)]
+    said = _in_a_row(head, words) if isinstance(head, FeatureHead) else _in_blocks(head, words)
+    best = [logits.argmax(-1) for logits in said]
     return best if head.ids is None else [head.ids[column] for column in best]
+
+
+@torch.inference_mode()
+def _in_blocks(head: BlockHead, words: Words) -> list[Tensor]:
+    """A block after every place, with the true word as its first token; as far ahead as chains go. [L, Vd] each"""
+    count, cache, ahead = len(words.said), head.pool.open(), min(DEPTH, head.count)
+    with head.pool.seated(cache, count * (1 + head.slots.size)):
+        head.read(words.features, 0, cache)
+        said = head.fill(words.tokens[1:], range(1, count + 1), cache, ahead=ahead)
+    head.pool.close(cache)
+    return list(said.unbind(1))
 
 
 @torch.inference_mode()

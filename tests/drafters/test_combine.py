@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.drafters.combine import FirstOf, Together
+from specchat.drafters.combine import Copying, FirstOf, Together
+from specchat.drafters.suffix import Suffix
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler, accept
@@ -130,3 +131,43 @@ def test_everybody_hears_the_truth_about_any_trees(seed, budget, wanted):
         assert heard.tokens == outcome.tokens
         assert [heard.tree.path_to(node) for node in range(len(heard.tree))] == [tree.path_to(row) for row in rows]
         assert heard.picks == [outcome.picks[row] for row in rows]
+
+
+def guessed(drafter: Drafter, text: list[int], budget: int = 8) -> list[int]:
+    tree = drafter.propose(Context(text, Sampler(), budget))
+    return tree.tokens[1:]
+
+
+def test_who_copies_and_rewrites_nothing_is_who_looks_for_repeats():
+    text = [5, 6, 7, 8, 9, 5, 6]
+
+    drafter = Copying(Suffix())
+
+    assert ("suffix", True) == (drafter.name, drafter.is_instant)
+    assert guessed(Suffix(), text) == guessed(drafter, text)
+
+
+def test_what_is_rewritten_goes_on_behind_a_change_and_a_new_text_begins_anew():
+    original, text = list(range(10, 30)), [1, 2]
+    drafter = Copying(Suffix())
+
+    drafter.rewrite(original, begins=len(text))
+    changed = [*text, 10, 11, 99, 13, 14]
+
+    assert original[5:13] == guessed(drafter, changed)
+    assert [] == guessed(Copying(Suffix()), changed)
+
+    drafter.forget(2)
+    drafter.rewrite([], 0)
+
+    assert [] == guessed(drafter, [1, 2, 10, 11])
+
+
+def test_an_answer_that_has_left_its_original_for_long_is_left_to_who_looks_for_repeats():
+    drafter, text = Copying(Suffix()), [1, 2]
+    drafter.rewrite(list(range(10, 40)), begins=len(text))
+    loop = [*text, *[50, 51, 52, 53] * 10]
+
+    guessed(drafter, loop)
+
+    assert ([50, 51, 52, 53] * 2)[:8] == guessed(drafter, loop)

@@ -1,11 +1,12 @@
 """A small model that guesses ahead."""
 
 import pytest
+import torch
 
 from specchat.drafters.draft_model import DraftModel
 from specchat.engine.drafter import Context, Drafter
-from specchat.engine.verify import Sampler
-from tests.tiny import VOCABULARY, answer, small
+from specchat.engine.verify import Rows, Sampler
+from tests.tiny import VOCABULARY, answer, network, small
 
 TEXT = [5, 6, 7, 8, 9, 10] * 5  # longer than a chunk
 
@@ -27,6 +28,29 @@ def test_warm_links_have_a_second_child():
     tree = DraftModel(small(), guesses=3).propose(Context(TEXT, Sampler(1.0, seed=4), budget=8))
 
     assert sorted(tree.parents) == [-1, 0, 0, 1, 1, 3, 3]
+
+
+def test_under_the_classic_rule_every_link_is_a_draw_that_is_reported():
+    sampler = Sampler(0.8, top_k=20, repetition_penalty=1.3, seed=4, is_classic=True)
+    prefix = sampler.prefix(TEXT, VOCABULARY, torch.device("cpu"))
+
+    tree = DraftModel(small(), guesses=3).propose(Context(TEXT, sampler, budget=8, prefix=prefix))
+
+    assert tree.is_chain
+    assert list(tree.draws) == [0, 1, 2]
+    for node, draw in tree.draws.items():
+        rows, text = Rows([len(TEXT) - 1 + node], [tree.path_to(node)]), TEXT + tree.path_to(node)
+        again = sampler.draw(logits_after(text), rows, prefix)
+        assert draw.token == again.token == tree.tokens[node + 1]
+        assert torch.equal(draw.ids, again.ids)
+        assert torch.allclose(draw.chances, again.chances, atol=1e-5)
+        assert len(draw.chances) == 20
+
+
+def logits_after(text: list[int]) -> torch.Tensor:
+    """What the small model says after a text, read at once."""
+    with torch.inference_mode():
+        return network("llama", layers=1, seed=2)(torch.tensor([text])).logits[0, -1:]
 
 
 def test_only_sure_tokens_stay_in_its_cache():

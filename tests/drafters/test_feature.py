@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specchat.drafters.feature import CHAIN, FeatureDrafter, Features, Growth
+from specchat.drafters.feature import CHAIN, FeatureDrafter, Growth, Said
 from specchat.engine.cache import SCRATCH
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Context
+from specchat.engine.features import Features
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler
 from tests.heads import drafter_of
-from tests.tiny import target, write
+from tests.tiny import VOCABULARY, target, write
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 KINDS = ["eagle", "eagle3", "mtp"]
@@ -98,6 +99,34 @@ def test_what_it_has_read_is_not_read_again():
 
     assert rows[0] == len(TEXT) - 1
     assert max(rows[1:]) == 3
+
+
+def test_of_a_prompt_only_the_last_pair_is_scored():
+    writing, drafter = made(text=TEXT * 10)
+    said, run = list[Said](), drafter.head.run
+    drafter.head.run = lambda *asked: said.append(run(*asked)) or said[-1]  # type: ignore[method-assign]
+    drafter.head.window = 1000
+
+    guessed(writing, drafter)
+
+    scored = [len(each.logits) for each in said]
+    assert scored[:3] == [0, 0, 1]
+    assert all(rows > 0 for rows in scored[3:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_under_the_classic_rule_it_draws_a_chain_of_the_length_that_was_asked_for(kind):
+    writing, drafter = made(kind, Growth(depth=4))  # a tree would stop at guesses as unlikely as these
+
+    for seed in range(8):
+        tree = guessed(writing, drafter, Sampler(1.0, seed=seed, repetition_penalty=1.2, is_classic=True))
+
+        assert tree.parents == [-1, 0, 1, 2, 3]
+        assert [draw.token for _node, draw in sorted(tree.draws.items())] == tree.tokens[1:]
+        for draw in tree.draws.values():
+            assert len(draw.ids) == len(draw.chances) == (VOCABULARY if kind != "eagle3" else 60)
+            assert draw.token in draw.ids
+            assert abs(float(draw.chances.sum()) - 1) < 1e-5
 
 
 def test_a_level_is_one_pass():
@@ -203,23 +232,3 @@ def test_a_target_that_takes_chains_only_gets_chains():
 
     assert isinstance(drafter, FeatureDrafter)
     assert drafter.growth == CHAIN
-
-
-def test_features_grow_at_the_end_and_are_forgotten_at_both():
-    def rows(start: int, end: int) -> torch.Tensor:
-        return torch.arange(start, end)[:, None].float()
-
-    features = Features(most=6)
-    for start in range(0, 12, 3):
-        features.add(start, rows(start, start + 3))
-    assert (features.start, features.end) == (6, 12)
-    assert features.after(8).flatten().tolist() == [8, 9, 10, 11]
-
-    features.cut(10)
-    features.add(10, rows(50, 52))
-    assert features.after(9).flatten().tolist() == [9, 50, 51]
-
-    features.add(20, rows(20, 22))  # a gap: what stands before it is of no use
-    assert (features.start, features.end) == (20, 22)
-    features.cut(3)
-    assert features.start == features.end

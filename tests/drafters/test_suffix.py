@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.drafters.suffix import END, FEW, Answers, Suffix, SuffixTree
+from specchat.drafters.suffix import END, FEW, Recall, SortedContexts, Suffix, SuffixTree
 from specchat.engine.drafter import Context
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler, accept
@@ -121,36 +121,80 @@ def test_a_cut_text_is_forgotten():
     assert drafter.propose(Context([1, 2, 9, 8, 1, 2], Sampler(), 2)).tokens[1:] == [9, 8]
 
 
-def test_earlier_answers_are_found_on_disk(tmp_path):
-    Answers(tmp_path / "answers").add([1, 2, 3, 4, 5])
-    Answers(tmp_path / "answers").add([7, 8, 9])
-
-    drafter = Suffix(Answers(tmp_path / "answers"))
-
-    assert drafter.propose(Context([60, 2, 3], Sampler(), 8)).tokens[1:] == [4, 5]
-    assert drafter.propose(Context([60, 7, 8], Sampler(), 8)).tokens[1:] == [9]
+def recalled(*texts: list[int]) -> Recall:
+    recall = Recall(lambda: texts, quiet=0.0)
+    recall.refresh()
+    recall.wait()
+    return recall
 
 
-def test_no_guess_runs_from_one_answer_into_the_next(tmp_path):
-    answers = Answers(tmp_path / "answers")
-    answers.add([1, 2, 3])
-    answers.add([4, 5, 6])
+def test_what_was_said_in_other_conversations_is_guessed_again():
+    drafter = Suffix(recalled([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11]))
 
-    tree = Suffix(answers).propose(Context([60, 1, 2], Sampler(), 8))
+    assert drafter.propose(Context([60, 1, 2, 3, 4], Sampler(), 8)).tokens[1:] == [5, 6]
+    assert drafter.propose(Context([60, 7, 8, 9, 10], Sampler(), 8)).tokens[1:] == [11]
 
-    assert tree.tokens[1:] == [3]
+
+def test_a_few_equal_tokens_of_another_conversation_are_an_accident():
+    assert len(Suffix(recalled([1, 2, 3, 4, 5, 6])).propose(Context([60, 2, 3, 4], Sampler(), 8))) == 1
+
+
+def test_no_guess_runs_from_one_text_into_the_next():
+    tree = Suffix(recalled([1, 2, 3, 4, 5], [6, 7, 8])).propose(Context([60, 1, 2, 3, 4], Sampler(), 8))
+
+    assert tree.tokens[1:] == [5]
     assert END not in tree.tokens
 
 
-def test_only_the_newest_answers_are_kept(tmp_path):
-    answers = Answers(tmp_path / "answers", most=4)
-    answers.add([1, 2, 3])
-    answers.add([4, 5, 6])
+def test_a_longer_context_of_another_conversation_outweighs_a_shorter_one_of_this():
+    recall = recalled([1, 2, 3, 4, 70])
 
-    assert Answers(tmp_path / "answers", most=4).tree.tokens == [4, 5, 6, END]
+    assert Suffix(recall).propose(Context([4, 80, 1, 2, 3, 4], Sampler(), 1)).tokens[1:] == [70]
+    assert Suffix(recall).propose(Context([1, 2, 3, 4, 80, 1, 2, 3, 4], Sampler(), 1)).tokens[1:] == [80]
 
 
-def test_a_damaged_file_of_answers_is_read_as_far_as_it_goes(tmp_path):
-    (tmp_path / "answers").write_bytes(b"\x01\x00\x00\x00\x02\x00\x00\x00\x03")
+def test_what_cannot_be_read_costs_nothing_but_guesses():
+    def broken() -> list[list[int]]:
+        raise OSError("no disk")
 
-    assert Answers(tmp_path / "answers").tree.tokens == [1, 2]
+    recall = Recall(broken, quiet=0.0)
+    recall.refresh()
+    recall.wait()
+
+    assert len(Suffix(recall).propose(Context([1, 2, 3], Sampler(), 8))) == 1
+
+
+def test_nothing_is_read_while_conversations_begin():
+    recall = Recall(lambda: [[1, 2, 3, 4, 5]], quiet=3600.0)
+    recall.refresh()
+
+    assert len(Suffix(recall).propose(Context([60, 1, 2, 3, 4], Sampler(), 8))) == 1
+
+
+def test_it_is_read_anew_when_asked():
+    said = [[1, 2, 3]]
+    recall = Recall(lambda: said, quiet=0.0)
+    recall.refresh()
+    recall.wait()
+    said.append([1, 2, 9])
+    assert [place.matched for place in recall.contexts.find([1, 2], 4)] == [2]
+
+    recall.refresh()
+    recall.wait()
+    assert [recall.contexts.tokens[place.end] for place in recall.contexts.find([1, 2], 4)] == [9, 3]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=5), st.lists(st.integers(0, 3), min_size=1, max_size=9)
+)
+def test_sorted_contexts_find_the_longest_that_there_are(texts, text):
+    contexts = SortedContexts(texts, deepest=4)
+    flat = contexts.tokens
+    every = [agreement(flat[:end], text, 4) for end in range(1, len(flat)) if flat[end] != END]
+
+    assert sorted(filter(None, every), reverse=True)[:5] == [place.matched for place in contexts.find(text, 5)]
+
+
+def agreement(one: list[int], other: list[int], most: int) -> int:
+    """How many tokens, at most so many, both end with."""
+    return max(n for n in range(min(len(one), len(other), most) + 1) if one[len(one) - n :] == other[len(other) - n :])

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from specchat.engine.cache import KVLayout, KVPool
 from specchat.engine.passes import Pass
+from specchat.models.blocks import BlockHead
 from specchat.models.checkpoints import inspect_head
 from specchat.models.heads import FeatureHead, MedusaHead, load_head
 from specchat.models.headspec import HeadSpec
@@ -26,6 +27,7 @@ from specchat.models.headspec import HeadSpec
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
 CPU = torch.device("cpu")
+EARLY = 3  # the place of the first of two blocks
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Published:
         """The target that it borrows from, as wide and deep as its config says."""
         embedding = self.given["target.embedding"]
         wider = self.config.get("target_hidden_size") or embedding.shape[1]
-        depth = 3 if self.name == "mtp-deepseek" else self.config.get("num_target_layers", 6)
+        depth = 3 if self.name in ("mtp-deepseek", "mtp-glm4_moe") else self.config.get("num_target_layers", 6)
         return Lender(functional.pad(embedding, (0, wider - embedding.shape[1])), self.given["target.output"], depth)
 
 
@@ -92,7 +94,19 @@ def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
     head = load_head(spec, golden.lender, torch.float32, CPU)
     if isinstance(head, MedusaHead):
         return [torch.stack(head.logits(golden.given["features"])), golden.given["second"]]
+    if isinstance(head, BlockHead):
+        return two_blocks(head, golden)
     return [output.logits for output in two_runs(head, golden)]
+
+
+def two_blocks(head: BlockHead, golden: Published) -> list[Tensor]:
+    """A block after the first tokens, the others read, and a block after them."""
+    tokens, features, said, cache = golden.given["tokens"], golden.given["features"], list[Tensor](), head.pool.open()
+    with head.pool.seated(cache, 64):
+        for read, start in ((0, EARLY), (EARLY, len(tokens))):
+            head.read(features[read:start], read, cache)
+            said.append(head.fill([int(tokens[start - 1])], [start], cache)[0])
+    return said
 
 
 def two_runs(head: FeatureHead, golden: Published):

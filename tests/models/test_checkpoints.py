@@ -33,12 +33,23 @@ RECOGNISED = {
     "mtp-qwen3": ("mtp", "speculators MTP"),
     "medusa1": ("medusa", "Medusa-1"),
     "medusa2": ("medusa", "Medusa-1"),
+    "mtp-glm4_moe": ("mtp", "DeepSeek-V3 MTP"),
+    "mtp-qwen3_next-experts": ("mtp", "Qwen3-Next MTP"),
+    "dflash": ("dflash", "z-lab DFlash"),
+    "speculators-dflash": ("dflash", "speculators DFlash"),
 }
 SMALL = torch.zeros(4, 4)
 FIRST = "model.layers.5."
 NOT_YET = {  # tensors, config, and what it says
-    "dflash": ({"fc.weight": torch.zeros(4, 20), "hidden_norm.weight": SMALL}, {}, "DFlash"),
+    "dflash": ({"fc.weight": torch.zeros(4, 20), "hidden_norm.weight": SMALL}, {}, "which token is its mask"),
     "dflash by name": ({"x": SMALL}, {"architectures": ["DFlashDraftModel"]}, "DFlash"),
+    "dflash 2": ({"candidate_selector.x": SMALL}, {"architectures": ["DFlash2DraftModel"]}, "candidate selector"),
+    "dflash scaled": (
+        {"x": SMALL}, {"dflash_config": {"output_multiplier": 2.0, "mask_token_id": 3}}, "output_multiplier = 2.0",
+    ),
+    "dflash behind": (
+        {"x": SMALL}, {"dflash_config": {"projector_type": "gru", "mask_token_id": 3}}, "with gru behind it",
+    ),
     "dspark": ({"markov_head.markov_w1": SMALL}, {}, "DSpark"),
     "domino": ({"domino_gru.weight": SMALL}, {"architectures": ["DominoDraftModel"]}, "Domino"),
     "peagle": ({"mask_hidden": SMALL, "fc.weight": SMALL}, {"speculators_model_type": "peagle"}, "P-EAGLE"),
@@ -47,7 +58,11 @@ NOT_YET = {  # tensors, config, and what it says
     "mlp": ({"x": SMALL}, {"speculators_model_type": "mlp"}, "speculators mlp"),
     "experts": (
         {f"{FIRST}eh_proj.weight": torch.zeros(4, 8), f"{FIRST}mlp.experts.0.up_proj.weight": SMALL}, {},
-        "mixture of experts",
+        "mixture of experts, chosen by a rule",
+    ),
+    "experts by a rule": (
+        {f"{FIRST}eh_proj.weight": torch.zeros(4, 8), f"{FIRST}mlp.gate.e_score_correction_bias": SMALL},
+        {"scoring_func": "softmax"}, "mixture of experts, chosen by a rule",
     ),
     "turns": (
         {"mtp.fc.weight": torch.zeros(4, 8), "mtp.layers.0.x.weight": SMALL, "mtp.layers.1.x.weight": SMALL}, {},
@@ -305,7 +320,84 @@ class TestTheRest:
         assert inspected(golden, tmp_path / "b", mtp_hidden_states="post_norm").readings == ()
 
 
+class TestABlock:
+    def test_zlab_names_outputs_of_layers_and_speculators_inputs(self, tmp_path):
+        ours = inspected(published("dflash"), tmp_path / "a")
+        others = inspected(published("speculators-dflash"), tmp_path / "b")
+
+        assert (ours.taps, [other.taps for other in ours.readings]) == ((2, 5), [(1, 4)])
+        assert (others.taps, [other.taps for other in others.readings]) == ((2, 5), [(3, 6)])
+
+    def test_where_nothing_is_said_taps_are_spread_over_the_target(self, tmp_path):
+        spec = inspected(published("dflash"), tmp_path, dflash_config={"mask_token_id": 39}, num_target_layers=36)
+
+        assert spec.taps == (2, 34)
+
+    def test_its_places_are_one_fewer_than_its_slots_unless_the_first_guesses_too(self, tmp_path):
+        assert inspected(published("dflash"), tmp_path / "a").count == 3
+        assert inspected(published("speculators-dflash-anchor"), tmp_path / "b").count == 4
+
+    def test_settings_stand_in_a_table_of_their_own_or_beside_the_others(self, tmp_path):
+        flat = {"mask_token_id": 38, "target_layer_ids": [0, 3], "dflash_config": None}
+
+        spec = inspected(published("dflash"), tmp_path, **flat)
+
+        assert (spec.taps, spec.slots.mask, spec.slots.size) == ((1, 4), 38, 4)
+
+    @pytest.mark.parametrize("mask", [-1, 40])
+    def test_a_mask_outside_the_vocabulary_is_refused(self, mask, tmp_path):
+        said = {"mask_token_id": mask, "target_layer_ids": [1, 4]}
+
+        with pytest.raises(ModelError, match=f"its mask is token {mask}, outside the vocabulary of 40"):
+            inspected(published("dflash"), tmp_path, dflash_config=said)
+
+    def test_a_block_without_a_place_to_guess_is_refused(self, tmp_path):
+        with pytest.raises(ModelError, match="block_size 1 leaves no place to guess"):
+            inspected(published("dflash"), tmp_path, block_size=1)
+
+    def test_their_number_is_that_of_fc(self, tmp_path):
+        said = {"mask_token_id": 39, "target_layer_ids": [1, 3, 4]}
+
+        with pytest.raises(ModelError, match=r"names 3 taps \(\[1, 3, 4\]\), but fc reads 2"):
+            inspected(published("dflash"), tmp_path, dflash_config=said)
+        with pytest.raises(ModelError, match="2 taps, and the config does not say which"):
+            inspected(published("dflash"), tmp_path, dflash_config={"mask_token_id": 39}, num_target_layers=None)
+        with pytest.raises(ModelError, match=r"fc\.weight \[16, 40\] is no whole number of states of 16"):
+            inspected(published("dflash"), tmp_path, head={"fc.weight": torch.zeros(16, 40)})
+
+    def test_a_table_of_tokens_needs_an_output_matrix_of_its_own(self, tmp_path):
+        with pytest.raises(ModelError, match=r"a part of the head is missing: lm_head\.weight"):
+            inspected(published("speculators-dflash"), tmp_path, head={"lm_head.weight": None})
+
+
+class TestExperts:
+    def test_an_expert_that_was_left_behind_is_named(self, tmp_path):
+        lost = "mlp.experts.5.up_proj.weight"
+
+        with pytest.raises(ModelError, match=rf"a part of the head is missing: layers\.0\.{lost}"):
+            inspected(published("mtp-glm4_moe"), tmp_path, head={f"model.layers.3.{lost}": None})
+
+    def test_a_router_for_other_experts_is_refused(self, tmp_path):
+        router = torch.zeros(5, 16)
+
+        with pytest.raises(ModelError, match="its router chooses among 5 experts, and there are 6"):
+            inspected(published("mtp-qwen3_5_moe_text"), tmp_path, head={"mtp.layers.0.mlp.gate.weight": router})
+
+    @pytest.mark.parametrize("said", [{"n_group": 3}, {"num_experts_per_tok": 5}, {"topk_group": 9}], ids=str)
+    def test_more_than_there_are_cannot_be_chosen(self, said, tmp_path):
+        with pytest.raises(ModelError, match="of 8 experts cannot be chosen out of"):
+            inspected(published("mtp-glm4_moe"), tmp_path, **said)
+
+
 class TestAPairing:
+    def test_a_block_head_for_another_target_is_refused_with_both(self, tmp_path):
+        spec = inspected(published("dflash"), tmp_path)
+
+        assert fits(spec, TargetFacts(16, 8, 40)) == []
+        assert any("width 16" in reason and "24 wide" in reason for reason in fits(spec, TargetFacts(24, 8, 40)))
+        (reason,) = fits(spec, TargetFacts(16, 6, 40))
+        assert reason == "it was trained for a target of 8 layers, and this one has 6"
+
     def test_the_embedded_heads_fit_the_embedded_target(self):
         facts = target_facts(EMBEDDED / "target")
 
@@ -459,7 +551,7 @@ class TestTheCommand:
         folder = stored(tmp_path, *NOT_YET["dflash"][:2])
 
         assert run(["models", "inspect", str(folder)]) == 0
-        assert "not supported yet: it drafts a whole block in one pass" in capsys.readouterr().out
+        assert "not supported yet: its config does not say which token is its mask" in capsys.readouterr().out
         assert run(["models", "inspect", str(folder), "--target", "embedded"]) == 7
 
     def test_no_head_is_exit_7_and_no_sense_is_exit_2(self, capsys):

@@ -8,6 +8,7 @@ import torch
 from specchat.engine.passes import Pass
 from specchat.errors import ModelError
 from specchat.models.heads import load_head
+from specchat.models.headspec import SOFTMAX
 from tests.models.published import CPU, NAMES, inspected, logits_of, published
 
 CLOSE, FAR = 2e-5, 1e-2
@@ -56,6 +57,18 @@ def unscaled(spec):
     return replace(spec, rope=replace(spec.rope, kind="default"))
 
 
+def slotted(**changes):
+    return lambda spec: replace(spec, slots=replace(spec.slots, **changes))
+
+
+def routed(**changes):
+    return lambda spec: replace(spec, routing=replace(spec.routing, **changes))
+
+
+def unwindowed(spec):
+    return replace(spec, block=replace(spec.block, windows=()))
+
+
 BLOCKS = [f"blocks.{column}.1.weight" for column in range(3)]
 EMBEDDING, FEATURE = "embedding_norm.weight", "feature_norm.weight"
 MISREADINGS = {
@@ -78,9 +91,7 @@ MISREADINGS = {
     "the norm of all taps is left out": ("speculators-gpt", without("input_norm.weight")),
     "norm_output is taken in SpecForge's meaning": ("speculators-31", wired(feeds_normed=False)),
     "norms of queries are left out": ("speculators-31", without("layers.0.self_attn.q_norm.weight")),
-    "the second layer sees everything": (
-        "speculators-window", lambda spec: replace(spec, block=replace(spec.block, windows=()))
-    ),
+    "the second layer sees everything": ("speculators-window", unwindowed),
     "MiMo's pairs are taken for DeepSeek's": ("mtp-mimo", wired(feature_first=False)),
     "speculators' pairs are taken for MiMo's": ("mtp-qwen3", wired(feature_first=True)),
     "norms are stored less one": ("mtp-qwen3_next", wired(norms_add_one=False)),
@@ -88,6 +99,22 @@ MISREADINGS = {
     "what DeepSeek feeds back is not normed": ("mtp-deepseek", wired(feeds_normed=False)),
     "the columns of Medusa are swapped": ("medusa1", swapped("blocks.0.0.weight", "blocks.1.0.weight")),
     "Medusa's second block is left out": ("medusa1-deep", without(*BLOCKS)),
+    "another token is the mask": ("dflash", slotted(mask=1)),
+    "the norm behind fc is left out": ("dflash", without("feature_norm.weight")),
+    "a layer with a window sees everything": ("dflash-window", unwindowed),
+    "a layer with a window sees the slots behind": ("dflash-window", slotted(windows_look_ahead=True)),
+    "speculators' windows move with the slot": ("speculators-dflash-window", slotted(windows_from_start=False)),
+    "speculators' windows do not look ahead": ("speculators-dflash-ahead", slotted(windows_look_ahead=False)),
+    "the groups of experts are forgotten": ("mtp-glm4_moe", routed(groups=1, open_groups=1)),
+    "the scale of experts is forgotten": ("mtp-glm4_moe", routed(scale=1.0)),
+    "experts that were chosen by sigmoids are chosen by a softmax": ("mtp-glm4_moe", routed(rule=SOFTMAX)),
+    "the correction of experts is left out": (
+        "mtp-glm4_moe", without("layers.0.mlp.gate.e_score_correction_bias")
+    ),
+    "the weights of experts do not add up": ("mtp-qwen3_next-experts", routed(is_normed=False)),
+    "what all rows ask is always heard": (
+        "mtp-qwen3_next-experts", without("layers.0.mlp.shared_expert_gate.weight")
+    ),
 }  # fmt: skip
 
 
@@ -131,6 +158,53 @@ def test_branches_do_not_see_each_other(tmp_path):
     assert torch.allclose(both[:2], one, atol=1e-5)
     assert torch.allclose(both[2], other[1], atol=1e-5)
     assert cache.length == 0
+
+
+@pytest.mark.parametrize("name", ["mtp-deepseek", "eagle3"], ids=["the target's matrix", "its own"])
+def test_only_the_rows_that_are_asked_for_are_scored(name, tmp_path):
+    golden = published(name)
+    head = load_head(inspected(golden, tmp_path), golden.lender, None, CPU)
+    hidden, embedded = head.fuse(golden.given["features"]), head.embed(golden.given["tokens"])
+    nodes, cache = Pass([0] * 6, torch.arange(6), torch.ones(6, 6, dtype=torch.bool).tril(), 0), head.pool.open()
+    scored, score = list[int](), head._score
+    head._score = lambda rows: scored.append(len(rows)) or score(rows)
+
+    with head.pool.seated(cache, 8):
+        everything = head.run(hidden, embedded, nodes, cache)
+        last = head.run(hidden, embedded, nodes, cache, scored=2)
+        nothing = head.run(hidden, embedded, nodes, cache, scored=0)
+
+    assert scored == [6, 2, 0]
+    assert torch.allclose(last.logits, everything.logits[-2:], atol=1e-5)
+    assert torch.allclose(last.hidden, everything.hidden[-2:], atol=1e-5)
+    assert len(nothing.logits) == len(nothing.hidden) == 0
+
+
+def test_blocks_do_not_see_each_other(tmp_path):
+    golden = published("dflash")
+    head = load_head(inspected(golden, tmp_path), golden.lender, None, CPU)
+    tokens, cache = golden.given["tokens"].tolist(), head.pool.open()
+
+    with head.pool.seated(cache, 32):
+        head.read(golden.given["features"], 0, cache)
+        both = head.fill([tokens[2], tokens[5]], [3, 6], cache)
+        first, second = head.fill([tokens[2]], [3], cache), head.fill([tokens[5]], [6], cache, ahead=2)
+
+    assert torch.allclose(both, torch.stack((golden.given["first"], golden.given["second"])), atol=1e-4)
+    assert torch.allclose(both[:1], first, atol=1e-5)
+    assert torch.allclose(both[1:, :2], second, atol=1e-5)
+    assert cache.length == 6
+
+
+def test_a_block_looks_back_no_further_than_it_was_trained(tmp_path):
+    golden = published("dflash")
+    head = load_head(replace(inspected(golden, tmp_path), window=2), golden.lender, None, CPU)
+    token, cache, other = int(golden.given["tokens"][-1]), head.pool.open(), head.pool.open()
+
+    with head.pool.seated(cache, 32), head.pool.seated(other, 32):
+        head.read(golden.given["features"], 0, cache)
+        head.read(golden.given["features"][-1:], 5, other)
+        assert torch.allclose(head.fill([token], [6], cache), head.fill([token], [6], other, first=5), atol=1e-5)
 
 
 def test_places_beyond_its_training_are_only_further_turns(tmp_path):

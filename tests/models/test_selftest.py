@@ -4,6 +4,8 @@ Not every misreading shows in so few words: the states of neighbouring layers of
 must be right to the last bit is compared with the publishers' own code, in `test_heads.py`.
 """
 
+import os
+import shutil
 from dataclasses import replace
 from functools import lru_cache
 
@@ -11,11 +13,16 @@ import pytest
 import torch
 
 from specchat.cli.main import run
+from specchat.engine.model import FINAL
+from specchat.models import selftest
 from specchat.models.checkpoints import inspect_head
 from specchat.models.heads import load_head
+from specchat.models.headspec import Slots
 from specchat.models.load import EMBEDDED, Loading, load_model
-from specchat.models.selftest import Agreement, self_test, settle
+from specchat.models.selftest import Agreement, self_test, settle, settled
+from tests.heads import saved_head, tiny_head
 from tests.models.test_heads import wired
+from tests.tiny import target as tiny
 
 CPU = torch.device("cpu")
 CHANCE, PROMPTS = 1 / 8192, [(1,), (300,)]
@@ -84,6 +91,94 @@ def test_offsets_taken_for_ids_agree_with_nothing():
     head.ids = spec("eagle3").tensors.read("d2t")
 
     assert max(self_test(head, target(), PROMPTS).by_depth) < 0.05
+
+
+class Knowing:
+    """A head that fills blocks with what the target itself says after the true words."""
+
+    taps, ids, count = (FINAL,), None, 2
+    slots = Slots(size=3, mask=0)
+
+    def __init__(self):
+        self.pool = tiny_head("dflash", tiny("dense-llama")).pool
+
+    def read(self, features, position, cache):
+        self.said = target().score(features)
+
+    def fill(self, tokens, positions, cache, first=0, ahead=None):
+        last = len(self.said) - 1
+        return torch.stack([self.said[[min(position + step, last) for step in range(ahead)]] for position in positions])
+
+
+def test_a_block_is_compared_with_what_follows_its_first_token():
+    found = self_test(Knowing(), target(), PROMPTS)
+
+    assert found.by_depth == (1.0, 1.0)
+
+
+class TestWhatWasSettled:
+    @pytest.fixture
+    def tested(self, monkeypatch):
+        """How often a head was tested."""
+        calls = list[int]()
+
+        def counted(head, model, prompts=()):
+            calls.append(1)
+            return self_test(head, model, prompts)
+
+        monkeypatch.setattr(selftest, "self_test", counted)
+        return calls
+
+    def test_is_not_tested_again(self, tested, tmp_path):
+        model, spec = tiny("dense-llama"), inspect_head(saved_head("dflash"))
+        right = settle(spec, model, None, CPU)[0].taps
+        tested.clear()
+
+        heads = [settled(spec, model, None, CPU, tmp_path) for _ in range(2)]
+
+        assert [head.taps for head in heads] == [right, right]
+        assert len(tested) == 2  # once for each reading
+
+    def test_is_tested_again_when_the_head_was_written_anew(self, tested, tmp_path):
+        model, folder = tiny("dense-llama"), tmp_path / "head"
+        shutil.copytree(saved_head("dflash"), folder)
+        settled(inspect_head(folder), model, None, CPU, tmp_path)
+        os.utime(folder / "model.safetensors", ns=(1, 1))
+
+        settled(inspect_head(folder), model, None, CPU, tmp_path)
+
+        assert len(tested) == 4
+
+    def test_is_tested_again_beside_another_target(self, tested, tmp_path):
+        spec = inspect_head(saved_head("dflash"))
+
+        for shape in ("dense-llama", "dense-qwen3"):
+            settled(spec, tiny(shape), None, CPU, tmp_path)
+
+        assert len(tested) == 4
+
+    @pytest.mark.parametrize("content", ["", "[]", '{"reading": 7}', '{"reading": "1"}'])
+    def test_is_tested_again_when_what_was_kept_makes_no_sense(self, content, tested, tmp_path):
+        model, spec = tiny("dense-llama"), inspect_head(saved_head("dflash"))
+        settled(spec, model, None, CPU, tmp_path)
+        (kept,) = (tmp_path / "readings").iterdir()
+        kept.write_text(content)
+
+        settled(spec, model, None, CPU, tmp_path)
+
+        assert len(tested) == 4
+
+    def test_is_no_question_for_a_head_with_one_reading(self, tested, tmp_path):
+        settled(inspect_head(saved_head("medusa")), tiny("dense-llama"), None, CPU, tmp_path)
+
+        assert not tested
+        assert not (tmp_path / "readings").exists()
+
+    def test_is_settled_without_a_disk_too(self, tested, tmp_path):
+        (tmp_path / "readings").write_text("no folder")
+
+        assert settled(inspect_head(saved_head("dflash")), tiny("dense-llama"), None, CPU, tmp_path).taps
+        assert len(tested) == 2
 
 
 def test_tokens_per_pass_counts_what_follows_right_guesses():

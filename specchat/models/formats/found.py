@@ -107,9 +107,10 @@ def missing(tensors: TensorFiles, names: Iterable[str]) -> None:
         raise ModelError(f"{tensors.source}: a part of the head is missing: {lost[0]}{more}")
 
 
-def layer_names(layers: int) -> list[str]:
-    """The tensors that every layer must have."""
-    parts = [*(f"self_attn.{part}_proj" for part in "qkvo"), *(f"mlp.{part}_proj" for part in ("gate", "up", "down"))]
+def layer_names(layers: int, has_experts: bool = False) -> list[str]:
+    """The tensors that every layer must have, but for those of its experts."""
+    network = [] if has_experts else [f"mlp.{part}_proj" for part in ("gate", "up", "down")]
+    parts = [*(f"self_attn.{part}_proj" for part in "qkvo"), *network]
     return [f"layers.{index}.{part}.weight" for index in range(layers) for part in [*parts, "post_attention_layernorm"]]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from specchat.engine.model import FINAL
+from specchat.models.formats.experts import is_mixture, routing_of, rule_of
 from specchat.models.formats.found import Found, block_of, layer_names, layer_trouble, missing
 from specchat.models.headspec import MTP, HeadSpec, Wiring
 from specchat.models.rope import Rope
@@ -101,13 +102,16 @@ def _spec(found: Found, spelling: _Spelling, prefix: str, number: int | None) ->
         window=int(config.get("max_position_embeddings") or 4096),
         target_layers=number or None,  # a block saved by itself is number 0
     )
-    if trouble := _trouble(spec):
+    if trouble := _trouble(found, spec):
         return replace(spec, unsupported=trouble)
     missing(tensors, ("embedding_norm.weight", "feature_norm.weight", "norm.weight", "layers.0.input_layernorm.weight"))
     rope = Rope.of(config)
     block, warnings = block_of(tensors, config, width)
-    missing(tensors, layer_names(block.layers))
-    spec = replace(spec, block=block, rope=rope, warnings=tuple(warnings), unsupported=layer_trouble(config, rope))
+    missing(tensors, layer_names(block.layers, is_mixture(tensors)))
+    rule = rule_of(found, tensors) if is_mixture(tensors) else None
+    routing = routing_of(found, tensors, rule) if rule else None
+    trouble = layer_trouble(config, rope)
+    spec = replace(spec, block=block, rope=rope, warnings=tuple(warnings), unsupported=trouble, routing=routing)
     if not spelling.is_numbered or config.get("mtp_hidden_states") == "post_norm":
         return spec
     unsure = "whether its own output is fed back before or after the last norm differs between engines"
@@ -121,12 +125,12 @@ def _wiring(found: Found, spelling: _Spelling) -> Wiring:
     return replace(spelling.wiring, norms_add_one=True) if adds_one else spelling.wiring
 
 
-def _trouble(spec: HeadSpec) -> str | None:
+def _trouble(found: Found, spec: HeadSpec) -> str | None:
     names = spec.tensors.places
-    if any(".mlp.experts." in name or name.endswith(".mlp.gate.weight") for name in names):
-        return "its layer is a mixture of experts"
     if any(".self_attn.kv_a_proj" in name for name in names):
         return "its layer has latent attention"
     if any(name.startswith("layers.1.") for name in names):
         return "several layers that take turns"
+    if is_mixture(spec.tensors) and rule_of(found, spec.tensors) is None:
+        return "its layer is a mixture of experts, chosen by a rule that we have not compared with its family's"
     return None

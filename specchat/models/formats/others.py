@@ -13,14 +13,11 @@ BLOCKWISE = {
 
 
 def blockwise(found: Found) -> HeadSpec | None:
-    """DFlash and its relatives, which draft a block of tokens in one pass."""
+    """DFlash's relatives, which draft a block of tokens in one pass and then correct it."""
     said = (found.speculators_type or "", found.architecture.lower())
     for mark, (kind, name) in BLOCKWISE.items():
         if found.first(mark.replace(".", r"\.")) or any(kind in word for word in said):
             return _recognised(found, kind, name, f"{mark} or its name in config.json")
-    has_block = "hidden_norm.weight" in found.tensors and "fc.weight" in found.tensors
-    if has_block or "dflash_config" in found.config or any("dflash" in word for word in said):
-        return _recognised(found, "dflash", "DFlash", "hidden_norm.weight over fc, outside of every layer")
     return None
 
 
@@ -59,4 +56,4 @@ def early_exit(found: Found) -> HeadSpec | None:
 
 
 def _recognised(found: Found, kind: str, name: str, evidence: str) -> HeadSpec:
-    return HeadSpec(kind, name, found.tensors, (evidence,), unsupported="it drafts a whole block in one pass")
+    return HeadSpec(kind, name, found.tensors, (evidence,), unsupported="what it does to a block it has drafted")

@@ -11,7 +11,8 @@ and once more beside speculators 0.1.0, the last one that computed EAGLE-1.
 
 Every file holds the checkpoint in the publisher's names (`head.*`), what it borrows from a target (`target.*`), what it
 was given (`features` [L, taps * D], `tokens` [L], the tokens after) and its logits: `first` [L, Vd], and `second`, the
-next run, fed with its own output, for all rows or for the last ones. The metadata names the oracle and its version.
+next run, fed with its own output, for all rows or for the last ones. Of heads that fill blocks, `first` is the block
+behind EARLY tokens and `second` that behind all of them. The metadata names the oracle and its version.
 """
 
 from __future__ import annotations
@@ -59,6 +60,28 @@ def main(sources: list[str]) -> None:
     transformers_mtp("deepseek", "llama", first=False)
     transformers_mtp("mimo", "qwen2", first=True)
     medusa()
+    blocks()
+    experts()
+
+
+def blocks() -> None:
+    """DFlash as z-lab writes it, by the library that trains it, and speculators' own."""
+    near = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4, "use_sliding_window": True}
+    specforge_dflash("dflash", {})
+    specforge_dflash("dflash-window", near)
+    speculators_dflash("speculators-dflash", {}, {})
+    speculators_dflash("speculators-dflash-window", {}, near | {"sliding_window": 2})
+    speculators_dflash("speculators-dflash-ahead", {"sliding_window_non_causal": True}, near | {"sliding_window": 2})
+    speculators_dflash("speculators-dflash-anchor", {"sample_from_anchor": True}, {}, whole=True)
+
+
+def experts() -> None:
+    """MTP over a mixture of experts, by the rules of GLM-4.5 and of Qwen3-Next."""
+    glm4_moe_mtp()
+    routed = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+    routed |= {"shared_expert_intermediate_size": 20, "decoder_sparse_step": 1}
+    speculators_mtp("qwen3_next", routed)
+    speculators_mtp("qwen3_5_moe_text", routed)
 
 
 def eagle_first(name, module, oracle, has_bias, **extra) -> None:
@@ -254,7 +277,82 @@ def speculators_third(name, flags, family="llama", layers=1, whole=False, nested
     given.keep(f"speculators-{name}", as_json(config), state, first, second[:0] if is_near else second, oracle)
 
 
-def speculators_mtp(family) -> None:
+BLOCK, MASK, EARLY = 4, 39, 3  # slots, the token of the others, and the place of the first block; the second is LENGTH
+
+
+def specforge_dflash(name, nested) -> None:
+    """z-lab's network in SpecForge's hands: a block after the first tokens, the others read, and a block after them."""
+    from transformers import DynamicCache, Qwen3Config
+
+    module = importlib.import_module("specforge.modeling.draft.dflash")
+    masks = importlib.import_module("specforge.algorithms.common.dflash_family_model")
+    config = Qwen3Config(**plain({**LLAMA, "num_hidden_layers": 2, "rope_theta": 30000.0, **nested}))
+    config._attn_implementation = "eager"
+    config.dflash_config = {"mask_token_id": MASK, "target_layer_ids": [1, 4]}
+    config.block_size, config.num_target_layers = BLOCK, 8
+    head, given, past, heard = shaken(module.DFlashDraftModel(config)), Given(taps=2), DynamicCache(), []
+    for read, start in ((0, EARLY), (EARLY, LENGTH)):
+        kept, places = torch.ones(1, 1, dtype=torch.bool), torch.tensor([[start]])
+        seen = {
+            kind: masks.create_dflash_sdpa_mask(places, kept, start, BLOCK, "cpu", sliding_window=window)
+            for kind, window in (("full_attention", None), ("sliding_attention", config.sliding_window))
+        }
+        block = torch.tensor([int(given.tokens[start - 1]), *[MASK] * (BLOCK - 1)])
+        with torch.no_grad():
+            rows = head(
+                torch.arange(read, start + BLOCK)[None], seen, given.embedding[block][None],
+                given.features[None, read:start], past, use_cache=True,
+            )  # fmt: skip
+        past.crop(-BLOCK)
+        heard.append(rows[0, 1:] @ given.output.T)
+    content = as_json(config) | {"architectures": ["DFlashDraftModel"]}
+    oracle = f"specforge {version('specforge')}: modeling.draft.dflash.DFlashDraftModel"
+    given.keep(name, content, head.state_dict(), *heard, oracle)
+
+
+def speculators_dflash(name, flags, nested, whole=False) -> None:
+    """speculators' DFlash, whose own code runs both blocks at once, as in training."""
+    core = importlib.import_module("speculators.models.dflash.core")
+    configs = importlib.import_module("speculators.config")
+    from transformers import AutoConfig
+
+    sizes = plain({**LLAMA, "num_hidden_layers": 2, "rope_theta": 30000.0, "model_type": "qwen3", **nested})
+    layer = AutoConfig.for_model(sizes.pop("model_type"), **sizes)
+    layer._attn_implementation = "eager"
+    verifier = configs.VerifierConfig(name_or_path=None, architectures=["X"])
+    proposal = importlib.import_module("speculators.proposals.greedy").GreedyTokenProposalConfig(speculative_tokens=3)
+    config = core.DFlashSpeculatorConfig(
+        transformer_layer_config=layer, draft_vocab_size=VOCABULARY if whole else DRAFTED, block_size=BLOCK,
+        aux_hidden_state_layer_ids=[2, 5], mask_token_id=MASK,
+        speculators_config=configs.SpeculatorsConfig(
+            algorithm="dflash", proposal_methods=[proposal], default_proposal_method="greedy", verifier=verifier
+        ),
+        **flags,
+    )  # fmt: skip
+    core.resolve_verifier_norm_class = lambda _config: core.Qwen3RMSNorm  # it would look the verifier up
+    head, given = shaken(core.DFlashDraftModel(config)), Given(taps=2)
+    length = LENGTH + BLOCK + 1
+    asked = torch.zeros(1, length, dtype=torch.bool)
+    asked[0, [EARLY, LENGTH]] = True
+    text, features = torch.zeros(1, length, dtype=torch.long), torch.zeros(1, length, 2 * WIDTH)
+    text[0, 1 : LENGTH + 1], features[0, :LENGTH] = given.tokens, given.features
+    one = torch.zeros(1, length, dtype=torch.long)
+    with torch.no_grad():
+        head.embed_tokens.weight.copy_(given.embedding)
+        head.lm_head.weight.copy_(given.output[: head.draft_vocab_size])
+        if not whole:
+            given.choose_tokens(head)
+        _hidden, logits, *_rest = head._backbone_forward(
+            features, text, asked, torch.zeros(1, length, WIDTH), one, max_anchors=2
+        )
+    first, second = logits[0].view(2, BLOCK, -1)[:, 0 if config.sample_from_anchor else 1 :]
+    left = ("verifier_", "embed_tokens", "lm_head") if whole else ("verifier_", "embed_tokens")
+    state = {key: value for key, value in head.state_dict().items() if not key.startswith(left)}
+    oracle = f"speculators {version('speculators')}: models.dflash.core.DFlashDraftModel"
+    given.keep(name, as_json(config), state, first, second, oracle)
+
+
+def speculators_mtp(family, routed=None) -> None:
     """speculators' MTP, whose layers are those of transformers; Qwen's own names for what it converts from them."""
     core = importlib.import_module("speculators.models.mtp.core")
     settings = importlib.import_module("speculators.models.mtp.config")
@@ -264,8 +362,9 @@ def speculators_mtp(family) -> None:
     sizes = plain({**LLAMA, "num_hidden_layers": 4, "rope_theta": 10000.0})
     if family != "qwen3":
         sizes |= {"layer_types": ["linear_attention"] * 3 + ["full_attention"], "head_dim": 16, "num_experts": 0}
+        sizes |= routed or {}
         sizes["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
-        if family == "qwen3_5_text":
+        if family.startswith("qwen3_5"):
             sizes["rope_parameters"] |= {"mrope_section": [2, 1, 1], "mrope_interleaved": True}
     nested = AutoConfig.for_model(family, **sizes)
     nested._attn_implementation = "eager"
@@ -295,20 +394,35 @@ def speculators_mtp(family) -> None:
         names |= {"token_layernorm": "pre_fc_norm_embedding"}
         state = {qwen_name(key.removeprefix("mtp_layers.0."), names): value for key, value in state.items()}
         content = json.loads(nested.to_json_string()) | {"mtp_num_hidden_layers": 1, "model_type": family}
-    given.keep(f"mtp-{family}", content, state, first[0], second[0], oracle, alone=True)
+    name = f"mtp-{family}-experts" if routed and family == "qwen3_next" else f"mtp-{family}"
+    state = state if family == "qwen3_5_moe_text" else unstacked(state)
+    given.keep(name, content, state, first[0], second[0], oracle, alone=True)
 
 
-def transformers_mtp(name, family, first) -> None:
+def glm4_moe_mtp() -> None:
+    """GLM-4.5: sigmoids, a correction that only chooses, two groups of which one is open, and a shared expert."""
+    routed = {
+        "num_local_experts": 8, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+        "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 0, "norm_topk_prob": True,
+        "routed_scaling_factor": 1.7, "use_qk_norm": True, "partial_rotary_factor": 0.5,
+    }  # fmt: skip
+    transformers_mtp("glm4_moe", "glm4_moe", first=False, routed=routed)
+
+
+def transformers_mtp(name, family, first, routed=None) -> None:
     """transformers' own layer for multi-token prediction, in the names of DeepSeek-V3 and of MiMo."""
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
     from transformers.modeling_layers import MtpLayer
 
-    config = {**LLAMA, "num_hidden_layers": 3, "num_nextn_predict_layers": 1, "model_type": family}
+    config = {**LLAMA, "num_hidden_layers": 3, "num_nextn_predict_layers": 1, "model_type": family, **(routed or {})}
     built = AutoConfig.for_model(family, **plain(without(config, "model_type") | {"layer_types": None}))
     built._attn_implementation, built.mtp_hidden_states_first = "eager", first
     model = AutoModelForCausalLM.from_config(built).get_decoder()
     block = type(model.layers[0]), type(model.norm)
     head, given = shaken(MtpLayer(built, *block, layer_idx=0)).eval(), Given(taps=1)
+    for key, value in head.named_buffers():
+        if key.endswith("e_score_correction_bias"):
+            value.copy_(0.3 * torch.randn_like(value))
     past = DynamicCache()
 
     def run(hidden, tokens, start):
@@ -321,8 +435,10 @@ def transformers_mtp(name, family, first) -> None:
     with torch.no_grad():
         hidden = run(given.features, given.tokens, 0)
         again = run(hidden[-1:], torch.zeros(1, dtype=torch.long), LENGTH)
-    spellings = {
-        "deepseek": ("model.layers.3.", {"mtp_block.": "", "post_norm": "shared_head.norm"}),
+    spellings = dict.fromkeys(
+        ("deepseek", "glm4_moe"),
+        ("model.layers.3.", {"mtp_block.": "", "post_norm": "shared_head.norm"}),
+    ) | {
         "mimo": (
             "model.mtp_layers.0.",
             {"mtp_block.": "", "post_norm": "final_layernorm", "enorm": "token_layernorm", "hnorm": "hidden_layernorm"}
@@ -330,7 +446,7 @@ def transformers_mtp(name, family, first) -> None:
         ),
     }
     prefix, names = spellings[name]
-    state = {prefix + respelled(key, names): value for key, value in head.state_dict().items()}
+    state = unstacked({prefix + respelled(key, names): value for key, value in head.state_dict().items()})
     oracle = f"transformers {version('transformers')}: modeling_layers.MtpLayer"
     given.keep(f"mtp-{name}", config, state, hidden @ given.output.T, again @ given.output.T, oracle)
 
@@ -416,6 +532,21 @@ def without(content, start):
 
 def as_json(config):
     return json.loads(config.to_json_string(use_diff=False))
+
+
+def unstacked(state):
+    """Experts with names of their own, as they are published, where transformers holds them in stacks."""
+    apart = {}
+    for key, value in state.items():
+        at, _, part = key.partition(".experts.")
+        if part not in ("gate_up_proj", "down_proj"):
+            apart[key] = value
+            continue
+        for expert, matrix in enumerate(value):
+            halves = zip(("gate_proj", "up_proj"), matrix.chunk(2), strict=True)
+            named = halves if part == "gate_up_proj" else [(part, matrix)]
+            apart |= {f"{at}.experts.{expert}.{name}.weight": rows for name, rows in named}
+    return apart
 
 
 def qwen_name(key, names):
