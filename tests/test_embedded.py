@@ -34,7 +34,7 @@ SAMPLING = {
     "penalty": {"sampling.repetition_penalty": 1.3},
 }
 VARIANTS = [
-    "lookup", "suffix", "recycling", "lookahead", "draft", "exit", "medusa", "eagle3", "mtp", "auto", "self",
+    "lookup", "suffix", "recycling", "lookahead", "draft", "exit", "medusa", "eagle", "eagle3", "mtp", "auto", "self",
 ]  # fmt: skip
 
 
@@ -89,6 +89,27 @@ def test_the_trained_draft_beats_chance():
 
     assert totals.accepted_share is not None
     assert totals.accepted_share > 0.2  # a random token would hold once in 8192
+
+
+def test_what_was_answered_elsewhere_is_copied_from_there():
+    profile = Profile().override({"models.draft": "", "models.heads": [], "prompt.reference": ""})
+    wild = Request("Tell me something.", temperature=1.5, seed=3, max_tokens=60, variant="suffix")
+    answers = list[str]()
+    engine = load_engine(profile, past=lambda: answers)
+    engine.parts.recall.quiet = 0.0
+
+    def told() -> tuple[str, Totals]:
+        with engine.session() as session:
+            engine.parts.recall.wait()
+            events = list(session.ask(wild))
+        return "".join(event.text for event in events if isinstance(event, Text)), events[-1].totals
+
+    first, alone = told()
+    answers.append(first)
+    again, recalled = told()
+
+    assert again == first
+    assert recalled.tokens_per_pass > 2 * alone.tokens_per_pass
 
 
 @pytest.mark.parametrize("sampling", SAMPLING)

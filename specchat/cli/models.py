@@ -25,7 +25,7 @@ def models() -> None:
 def inspect(head: str, target: str | None, test: bool) -> None:
     """Say what head this is, by what it was recognised, and whether it fits a target.
 
-    HEAD is a folder, a file, a hub id, or embedded/eagle3, embedded/mtp, embedded/medusa.
+    HEAD is a folder, a file, a hub id, or embedded/eagle3, embedded/eagle, embedded/mtp, embedded/medusa.
     """
     if test and not target:
         raise UsageError("--test compares a head with a target: add --target")

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.train.heads import Drafted, Eagle, Medusa, MultiToken
+from specchat.train.heads import Drafted, Eagle, FirstEagle, Medusa, MultiToken
 from specchat.train.model import Network
 
 
@@ -121,7 +121,9 @@ def guess_of_eagle(eagle: Eagle, target: Network, taps: tuple[int, ...], depth: 
     return guess
 
 
-def guess_of_mtp(block: MultiToken, target: Network, depth: int) -> Guess:
+def guess_of_final(block: MultiToken | FirstEagle, target: Network, depth: int) -> Guess:
+    """Guesses of a block that reads the state after the final norm and borrows the output matrix."""
+
     def guess(reading: Reading) -> list[Tensor]:
         runs = block.runs(reading.final, next_embeddings(reading, target), depth)
         output = target.model.embed_tokens.weight

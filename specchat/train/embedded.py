@@ -3,7 +3,7 @@
     python -m specchat.train.embedded --corpus FOLDER --out FOLDER --stage all --tokens 12000000
 
 Every stage writes a checkpoint now and then and starts again from it; a finished stage is not run twice. What is
-made on the way stays in OUT/work, what ships stands in OUT/target, OUT/draft, OUT/eagle3, OUT/medusa and OUT/mtp.
+made on the way stays in OUT/work, what ships stands in OUT/target, OUT/draft, OUT/eagle3, OUT/medusa, OUT/mtp and OUT/eagle.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from specchat.train import export, students
 from specchat.train.book import make_book, write_book
 from specchat.train.corpus import read_documents
 from specchat.train.examples import Encoder, instruction_rows, pretraining_rows
-from specchat.train.heads import Eagle, Medusa, MultiToken
-from specchat.train.induction import is_written, start_eagle, start_weights
+from specchat.train.heads import Eagle, FirstEagle, Medusa, MultiToken
+from specchat.train.induction import is_written, start_eagle, start_first_eagle, start_weights
 from specchat.train.model import Network, Shape
 from specchat.train.optimise import Pace
 from specchat.train.plot import plot_curves
@@ -37,6 +37,7 @@ TOKENIZER_LETTERS = 36_000_000
 LONGEST_ROW = 1536
 LONGEST_LESSON = 768  # the heads' runs keep whole attention matrices
 EAGLE_VOCABULARY = 4096
+SAMPLE_ROWS = 48
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,19 @@ def begin_eagle(recipe: Recipe) -> Eagle:
     return eagle.to(recipe.device)
 
 
+def begin_first_eagle(recipe: Recipe) -> FirstEagle:
+    """The first EAGLE, with a sample of what the target thinks as its first lesson."""
+    eagle, target = FirstEagle(recipe.shape), trained_target(recipe).cpu()
+    shelf = load_rows(recipe.rows("instruct"))
+    sample = shelf.batch(range(min(SAMPLE_ROWS, len(shelf))), LONGEST_ROW, PADDING)
+    with torch.no_grad():
+        states = target.model.norm(target(sample.tokens)[-1])
+    is_text = sample.tokens[:, 1:] != PADDING
+    pairs = torch.cat((target.model.embed_tokens.weight[sample.tokens[:, 1:]], states[:, :-1]), dim=-1)
+    start_first_eagle(eagle.fc.weight, eagle.layer.self_attn, pairs[is_text], states[:, 1:][is_text])
+    return eagle.to(recipe.device)
+
+
 def begin_mtp(recipe: Recipe) -> MultiToken:
     block = MultiToken(recipe.shape)
     with torch.no_grad():
@@ -216,6 +230,11 @@ APPRENTICES: dict[str, Apprentice] = {
         begin_mtp,
         lambda _recipe, block: students.mtp_loss(block),
         lambda recipe, block: export.export_mtp(block, recipe.shape, recipe.out / "mtp"),
+    ),
+    "eagle": Apprentice(
+        begin_first_eagle,
+        lambda _recipe, eagle: students.first_eagle_loss(eagle),
+        lambda recipe, eagle: export.export_first_eagle(eagle, recipe.out / "eagle"),
     ),
 }
 
@@ -255,7 +274,8 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "eagle3": apprentices("eagle3"),
     "medusa": apprentices("medusa"),
     "mtp": apprentices("mtp"),
-    "heads": apprentices("draft", "eagle3", "medusa", "mtp"),
+    "eagle": apprentices("eagle"),
+    "heads": apprentices("draft", "eagle3", "medusa", "mtp", "eagle"),
 }
 
 # A fresh network can copy, so the instruction rows alone teach it; pretraining pays when tokens are plenty.

@@ -1,68 +1,55 @@
-"""What the trained models can do, on rows that training never saw: one table on the screen, the same as JSON.
+"""What the trained models can do, on rows that training never saw: figures on the screen, the same as JSON.
 
-    python -m specchat.train.evaluate --models specchat/embedded --corpus FOLDER
+    python -m specchat.train.evaluate --models specchat/embedded --corpus FOLDER --out figures.json
 
-Edits are made from validation files only, greedy decoding, and only the exact text counts as right.
+Edits are made from validation files only, greedy decoding, and only the exact text counts as right. With `--out` an
+evaluation that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
-import json
+import hashlib
 import random
-import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from rich.console import Console
-from rich.table import Table
-from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from specchat.train import acceptance
-from specchat.train.acceptance import Acceptance, Answer
+from specchat.threads import threads_for
+from specchat.train import acceptance, drafting
+from specchat.train.acceptance import Acceptance, Answer, Guess
 from specchat.train.corpus import read_documents
-from specchat.train.dialogues import Dialogue, Turn, fenced
+from specchat.train.dialogues import fenced
+from specchat.train.drafting import Brought, Maker
 from specchat.train.edit import Edit
 from specchat.train.edits import MAKERS, make_edit
-from specchat.train.examples import Encoder
 from specchat.train.export import eagle_taps
+from specchat.train.model import Network
 from specchat.train.questions import QUESTIONS
+from specchat.train.record import Record
+from specchat.train.scores import ChatScore, KindScore, Reply, score_chat, score_edits
 from specchat.train.shipped import Shipped, read_shipped
-from specchat.train.snippets import parses, snippets_of
-from specchat.train.tokenizer import ASSISTANT, END, PAD, load_tokenizer, token_of
+from specchat.train.snippets import snippets_of
+from specchat.train.writer import Writer
 
+Item = TypeVar("Item")
+
+FIRST_PART = 0.2  # of the snippets of a file
 ROOM = 40  # tokens that an answer may be longer than the right one
+CHAT_LIMIT = 200
 DEPTH = 4  # how many guesses ahead acceptance is measured
 EXIT_LAYER = 4
 ANSWERS_MEASURED = 24
+ANSWERS_IN_ENGINE = 8  # for each drafter, kind of prompt and temperature
+CODE_LINES = 24  # of a file that the target goes on with
 SHORT_LETTERS = 900
-
-
-@dataclass(frozen=True)
-class KindScore:
-    """How a kind of edit went."""
-
-    kind: str
-    tried: int
-    exact: float
-    parses: float
-    similarity: float
-
-
-@dataclass(frozen=True)
-class ChatScore:
-    """How the fixed questions went: counts out of `asked`."""
-
-    asked: int
-    ended: int
-    looped: int
-    quoted: int
 
 
 def edit_tasks(corpus: Path | None, per_kind: int, longest_lines: int, seed: int) -> dict[str, list[Edit]]:
@@ -71,142 +58,51 @@ def edit_tasks(corpus: Path | None, per_kind: int, longest_lines: int, seed: int
     documents = [d for d in read_documents(corpus, validation=True) if d.is_python and len(d.text) < 200_000]
     dice.shuffle(documents)
     tasks: dict[str, list[Edit]] = {}
-    for document in documents:
-        for snippet in snippets_of(document.text, dice, longest_lines):
-            if dice.random() > 0.2:
-                continue
-            open_kinds = [kind for kind in MAKERS if len(tasks.get(kind, ())) < per_kind]
-            if not open_kinds:
-                return tasks
-            dice.shuffle(open_kinds)
-            for kind in open_kinds:
-                edit = make_edit(kind, snippet, dice)
+    taken = set[str]()
+    for part in (FIRST_PART, 1.0):  # many files first; all of their snippets only for kinds that few snippets allow
+        for document in documents:
+            for snippet in snippets_of(document.text, dice, longest_lines):
+                open_kinds = [kind for kind in MAKERS if len(tasks.get(kind, ())) < per_kind]
+                if not open_kinds:
+                    return tasks
+                if snippet.text in taken or dice.random() > part:
+                    continue
+                dice.shuffle(open_kinds)
+                made = ((kind, make_edit(kind, snippet, dice)) for kind in open_kinds)
+                kind, edit = next(((kind, edit) for kind, edit in made if edit is not None), ("", None))
                 if edit is not None:
                     tasks.setdefault(kind, []).append(edit)
-                    break
+                    taken.add(snippet.text)
     return tasks
 
 
-class Writer:
-    """Greedy answers for many prompts at once."""
-
-    def __init__(self, folder: Path, device: str = "cpu") -> None:
-        self.tokenizer: Tokenizer = load_tokenizer(folder)
-        self.encoder = Encoder(self.tokenizer)
-        loader: Any = AutoModelForCausalLM
-        self.model = loader.from_pretrained(folder, dtype=torch.float32).to(device).eval()
-        self.end, self.pad = (token_of(self.tokenizer, mark) for mark in (END, PAD))
-
-    def prompt(self, question: str) -> list[int]:
-        row = self.encoder.dialogue(Dialogue((Turn(question, ""),)))
-        return row.tokens[: row.tokens.index(token_of(self.tokenizer, ASSISTANT)) + 1]
-
-    @torch.no_grad()
-    def write(self, prompts: Sequence[list[int]], limit: int) -> list[list[int]]:
-        """Answers without their end mark; an answer that never ends has `limit` tokens."""
-        longest = max(map(len, prompts))
-        tokens = torch.tensor([[self.pad] * (longest - len(prompt)) + prompt for prompt in prompts])
-        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-        written = self.model.generate(
-            input_ids=tokens.to(self.model.device),
-            attention_mask=mask.to(self.model.device),
-            max_new_tokens=limit,
-            do_sample=False,
-            eos_token_id=self.end,
-            pad_token_id=self.pad,
-        )
-        answers = written[:, longest:].tolist()
-        return [answer[: answer.index(self.end)] if self.end in answer else answer[:limit] for answer in answers]
+def answer_edit(writer: Writer, edit: Edit, form: str) -> str:
+    """What the model makes of an edit."""
+    limit = len(writer.encoder.encode(fenced(edit.after))) + ROOM
+    (answer,) = writer.write([writer.prompt(asked(edit, form))], limit)
+    return writer.decode(answer)
 
 
-def answer_edits(writer: Writer, edits: Sequence[Edit], form: str, batch: int = 20) -> Iterator[tuple[Edit, str]]:
-    """Each edit with what the model wrote; edits of like length are asked together."""
-    prompts = [(writer.prompt(asked(edit, form)), edit) for edit in edits]
-    prompts.sort(key=lambda pair: len(pair[0]))
-    for start in range(0, len(prompts), batch):
-        part = prompts[start : start + batch]
-        limit = max(len(writer.encoder.encode(fenced(edit.after))) for _, edit in part) + ROOM
-        for (_, edit), answer in zip(part, writer.write([prompt for prompt, _ in part], limit), strict=True):
-            yield edit, writer.tokenizer.decode(answer, skip_special_tokens=False)
-
-
-def score_edits(pairs: Sequence[tuple[Edit, str]]) -> KindScore:
-    count = len(pairs)
-    exact = sum(written == fenced(edit.after) for edit, written in pairs)
-    valid = sum(parses(code_of(written)) for _, written in pairs)
-    likeness = sum(difflib.SequenceMatcher(None, fenced(e.after), w, autojunk=False).ratio() for e, w in pairs)
-    return KindScore(pairs[0][0].kind, count, exact / count, valid / count, likeness / count)
-
-
-def code_of(answer: str) -> str:
-    found = re.match(r"```python\n(.*)```\Z", answer, re.DOTALL)
-    return found.group(1) if found else "("
-
-
-def loops(tokens: Sequence[int], width: int = 8, times: int = 3) -> bool:
-    """Whether some run of `width` tokens stands there `times` times or more."""
-    runs = Counter(tuple(tokens[start : start + width]) for start in range(len(tokens) - width + 1))
-    return bool(runs) and max(runs.values()) >= times
-
-
-def answer_questions(writer: Writer, limit: int = 200) -> list[tuple[str, list[int]]]:
-    prompts = [writer.prompt(question.text) for question in QUESTIONS]
-    return list(zip([question.text for question in QUESTIONS], writer.write(prompts, limit), strict=True))
-
-
-def score_chat(writer: Writer, answers: Sequence[tuple[str, list[int]]], limit: int = 200) -> ChatScore:
-    texts = [writer.tokenizer.decode(tokens) for _, tokens in answers]
-    quoted = sum(
-        question.expected is not None and question.expected.lower() in text.lower()
-        for question, text in zip(QUESTIONS, texts, strict=True)
-    )
-    ended = sum(len(tokens) < limit for _, tokens in answers)
-    return ChatScore(len(answers), ended, sum(loops(tokens) for _, tokens in answers), quoted)
-
-
-def measure_drafters(shipped: Shipped, answers: Sequence[Answer]) -> dict[str, Acceptance]:
-    """Acceptance by position of everyone who drafts, on these greedy answers of the target."""
+def guesses_of(shipped: Shipped) -> dict[str, Guess]:
+    """How everybody who drafts is asked about a given text."""
     target = shipped.target
     guesses = {
         "draft": acceptance.guess_of_draft(shipped.draft, DEPTH),
         "eagle3": acceptance.guess_of_eagle(shipped.eagle, target, eagle_taps(target.shape.layers), DEPTH),
-        "mtp": acceptance.guess_of_mtp(shipped.mtp, target, DEPTH),
+        "mtp": acceptance.guess_of_final(shipped.mtp, target, DEPTH),
         "medusa": acceptance.guess_of_medusa(shipped.medusa, target),
         f"exit after {EXIT_LAYER}": acceptance.guess_of_exit(target, EXIT_LAYER, DEPTH),
     }
-    return {name: acceptance.measure(target, answers, guess, DEPTH) for name, guess in guesses.items()}
+    if shipped.first_eagle is not None:
+        guesses["eagle"] = acceptance.guess_of_final(shipped.first_eagle, target, DEPTH)
+    return guesses
 
 
-def greedy_answers(writer: Writer, questions: Sequence[str], limit: int = 200) -> list[Answer]:
-    prompts = [writer.prompt(question) for question in questions]
-    written = writer.write(prompts, limit)
-    return [Answer([*prompt, *answer], len(prompt)) for prompt, answer in zip(prompts, written, strict=True)]
-
-
-def print_acceptance(kind: str, measured: dict[str, Acceptance]) -> None:
-    table = Table(
-        "drafter", *(f"guess {k + 1}" for k in range(DEPTH)), "tokens per pass", title=f"acceptance on {kind}"
-    )
-    for name, found in measured.items():
-        table.add_row(name, *(f"{share:.0%}" for share in found.by_position), f"{found.tokens_per_pass:.2f}")
-    Console().print(table)
-
-
-def print_table(scores: Sequence[KindScore], chat: ChatScore) -> None:
-    table = Table("kind of edit", "tried", "exact", "parses", "likeness", title="validation snippets, greedy")
-    for score in scores:
-        table.add_row(
-            score.kind, str(score.tried), *(f"{v:.0%}" for v in (score.exact, score.parses, score.similarity))
-        )
-    total = sum(score.tried for score in scores)
-    table.add_row("all", str(total), f"{sum(s.exact * s.tried for s in scores) / total:.0%}", "", "")
-    console = Console()
-    console.print(table)
-    expected = sum(question.expected is not None for question in QUESTIONS)
-    console.print(
-        f"{chat.asked} fixed questions: {chat.ended} ended by themselves, {chat.looped} looped, "
-        f"{chat.quoted} of {expected} quoted the passage they were given"
-    )
+def measure_drafters(shipped: Shipped, answers: Sequence[Answer]) -> dict[str, Acceptance]:
+    """Acceptance by position of everyone who drafts, on these greedy answers of the target."""
+    return {
+        name: acceptance.measure(shipped.target, answers, guess, DEPTH) for name, guess in guesses_of(shipped).items()
+    }
 
 
 FORMS = {
@@ -220,30 +116,145 @@ def asked(edit: Edit, form: str) -> str:
     return FORMS[form].format(instruction=edit.instruction, code=fenced(edit.before))
 
 
-def evaluate_writing(writer: Writer, tasks: dict[str, list[Edit]], form: str, *, show: bool) -> dict[str, object]:
-    """Edits and fixed questions, printed as a table."""
-    scores = [score_edits(list(answer_edits(writer, edits, form))) for _, edits in sorted(tasks.items())]
-    answers = answer_questions(writer)
-    chat = score_chat(writer, answers)
-    print_table(scores, chat)
-    if show:
-        for question, tokens in answers:
-            print(f"> {question.splitlines()[0]}\n{writer.tokenizer.decode(tokens)}\n")
-    return {"edits": [asdict(score) for score in scores], "chat": asdict(chat)}
+def evaluate_edits(writer: Writer, tasks: dict[str, list[Edit]], form: str, record: Record, bar: Progress) -> None:
+    """A line for each kind of edit as soon as it is done, and one for all."""
+    print(line_of("kind of edit", "tried", "exact", "parses", "likeness"))
+    scores = list[KindScore]()
+    for kind, edits in sorted(tasks.items()):
+        score = KindScore(**record.of("edits", kind, partial(measure_edits, writer, kind, edits, form, bar)))
+        print(line_of(kind, score.tried, score.exact, score.parses, score.similarity), flush=True)
+        scores.append(score)
+    total = sum(score.tried for score in scores)
+    print(line_of("all", total, sum(score.exact * score.tried for score in scores) / total), flush=True)
 
 
-def evaluate_drafters(writer: Writer, models: Path, tasks: dict[str, list[Edit]], form: str) -> dict[str, object]:
-    """Acceptance of every drafter on edits and on the fixed questions, printed as two tables."""
+def measure_edits(writer: Writer, kind: str, edits: Sequence[Edit], form: str, bar: Progress) -> dict[str, object]:
+    """The score of one kind of edit, as JSON has it."""
+    shown = each(bar, kind, edits)
+    return asdict(score_edits(kind, [(edit, answer_edit(writer, edit, form)) for edit in shown]))
+
+
+def evaluate_chat(writer: Writer, record: Record, bar: Progress, *, show: bool) -> None:
+    """How the fixed questions went, and with `show` what was answered."""
+    answers = record.of("chat", "answers", partial(answer_questions, writer, bar))
+    replies = [Reply(writer.decode(tokens), tokens, len(tokens) < CHAT_LIMIT) for tokens in answers]
+    score = ChatScore(**record.of("chat", "score", lambda: asdict(score_chat(replies))))
+    expected = sum(question.expected is not None for question in QUESTIONS)
+    print(
+        f"{score.asked} fixed questions: {score.ended} ended by themselves, {score.looped} looped, "
+        f"{score.quoted} of {expected} quoted the passage they were given"
+    )
+    for question, reply in zip(QUESTIONS, replies, strict=True) if show else ():
+        print(f"> {question.text.splitlines()[0]}\n{reply.text}\n")
+
+
+def answer_questions(writer: Writer, bar: Progress) -> list[list[int]]:
+    """Greedy answers to the fixed questions, as tokens."""
+    prompts = [writer.prompt(question.text) for question in QUESTIONS]
+    return [writer.write([prompt], CHAT_LIMIT)[0] for prompt in each(bar, "chat", prompts)]
+
+
+def evaluate_acceptance(
+    writer: Writer, models: Path, prompts: dict[str, list[list[int]]], record: Record, bar: Progress
+) -> None:
+    """Acceptance by position on the target's greedy answers to short edits and to the fixed questions."""
     shipped = read_shipped(models)
+    for kind in ("edit", "chat"):
+        chosen = prompts[kind][:ANSWERS_MEASURED]
+        answers = lru_cache(partial(greedy_answers, writer, chosen, bar))  # written when the first figure is missing
+        print(line_of(f"acceptance: {kind}", "per pass", *(f"guess {depth + 1}" for depth in range(DEPTH))))
+        for name, guess in guesses_of(shipped).items():
+            measure = partial(measure_guess, shipped.target, answers, guess)
+            found = Acceptance(tuple(record.of(f"acceptance on {kind}", name, measure)))
+            print(line_of(name, f"{found.tokens_per_pass:.2f}", *found.by_position), flush=True)
+
+
+def measure_guess(target: Network, answers: Callable[[], list[Answer]], guess: Guess) -> list[float]:
+    """The shares of one drafter, as JSON has them."""
+    return list(acceptance.measure(target, answers(), guess, DEPTH).by_position)
+
+
+def greedy_answers(writer: Writer, prompts: Sequence[list[int]], bar: Progress) -> list[Answer]:
+    """These prompts with the target's answers."""
+    return [
+        Answer(prompt + writer.write([prompt], CHAT_LIMIT)[0], len(prompt)) for prompt in each(bar, "answers", prompts)
+    ]
+
+
+def evaluate_engine(
+    writer: Writer, models: Path, prompts: dict[str, list[list[int]]], record: Record, bar: Progress
+) -> None:
+    """Tokens per pass of everybody in the engine, by kind of prompt and temperature."""
+    made = drafting.makers(models, writer.target)
+    for kind, some in prompts.items():
+        for temperature in drafting.TEMPERATURES:
+            setting = f"engine: {kind} T={temperature:g}"
+            print(line_of(setting, "per pass", *(f"guess {depth + 1}" for depth in range(drafting.DEPTHS))))
+            for name, maker in made.items():
+                measure = partial(measure_brought, writer, (name, maker), some[:ANSWERS_IN_ENGINE], temperature, bar)
+                found = Brought(**record.of(setting, name, measure))
+                print(line_of(name, f"{found.tokens_per_pass:.2f}", *found.by_depth), flush=True)
+
+
+def measure_brought(
+    writer: Writer, drafter: tuple[str, Maker], prompts: Sequence[list[int]], temperature: float, bar: Progress
+) -> dict[str, object]:
+    """What one drafter brings, as JSON has it."""
+    name, maker = drafter
+    return asdict(drafting.measure_in_engine(writer, maker, each(bar, name, prompts), temperature))
+
+
+def drafting_prompts(
+    writer: Writer, corpus: Path | None, tasks: dict[str, list[Edit]], form: str
+) -> dict[str, list[list[int]]]:
+    """What drafters are measured on: short edits, files of validation code to go on with, and the fixed questions."""
+    dice = random.Random(0)
     edits = [asked(edit, form) for some in tasks.values() for edit in some if len(edit.before) < SHORT_LETTERS]
-    random.Random(0).shuffle(edits)
-    questions = {"edits": edits, "chat": [question.text for question in QUESTIONS]}
-    figures: dict[str, object] = {}
-    for kind, texts in questions.items():
-        measured = measure_drafters(shipped, greedy_answers(writer, texts[:ANSWERS_MEASURED]))
-        print_acceptance(kind, measured)
-        figures[f"acceptance on {kind}"] = {name: found.by_position for name, found in measured.items()}
-    return figures
+    dice.shuffle(edits)
+    files = [document.text for document in read_documents(corpus, validation=True) if document.is_python]
+    dice.shuffle(files)
+    beginnings = ["".join(text.splitlines(keepends=True)[:CODE_LINES]) for text in files[:ANSWERS_IN_ENGINE]]
+    return {
+        "edit": [writer.prompt(text) for text in edits[:ANSWERS_MEASURED]],
+        "code": [writer.encoder.encode(text) for text in beginnings],
+        "chat": [writer.prompt(question.text) for question in QUESTIONS],
+    }
+
+
+def each(bar: Progress, what: str, items: Sequence[Item]) -> Iterator[Item]:
+    """The items, and how many of them are done."""
+    task = bar.add_task(what, total=len(items))
+    for item in items:
+        yield item
+        bar.advance(task)
+    bar.remove_task(task)
+
+
+def progress_bar() -> Progress:
+    """On stderr; lines of the table stay whole when stdout is the same terminal, and stay on stdout when it is not."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        redirect_stdout=sys.stdout.isatty(),
+        transient=True,
+    )
+
+
+def line_of(name: str, *values: str | float | None) -> str:
+    """A row of a table: shares are percentages."""
+    cells = (f"{value:.0%}" if isinstance(value, float) else "" if value is None else str(value) for value in values)
+    return f"{name:<22}" + "".join(f"{cell:>10}" for cell in cells)
+
+
+def weights_digest(models: Path) -> str:
+    """Tells one set of weights from another."""
+    digest = hashlib.sha256()
+    for path in sorted(models.glob("*/*.safetensors")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -257,18 +268,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--per-kind", type=int, default=40)
     parser.add_argument("--lines", type=int, default=60, help="the longest snippet")
     parser.add_argument("--seed", type=int, default=20)
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--out", type=Path, help="keep the figures as JSON, and go on from those that are there")
     parser.add_argument("--show", action="store_true", help="print the answers to the fixed questions")
     chosen = parser.parse_args(arguments)
+    settings = {name: str(getattr(chosen, name)) for name in ("corpus", "form", "per_kind", "lines", "seed")}
+    try:
+        record = Record(chosen.out, settings | {"weights": weights_digest(chosen.models)})
+    except ValueError as error:
+        parser.error(str(error))
     writer = Writer(chosen.models / "target")
+    torch.set_num_threads(threads_for(writer.target.bytes, torch.get_num_threads()))
     tasks = edit_tasks(chosen.corpus, chosen.per_kind, chosen.lines, chosen.seed)
-    figures: dict[str, object] = {}
-    if chosen.part != "drafters":
-        figures |= evaluate_writing(writer, tasks, chosen.form, show=chosen.show)
-    if chosen.part != "writing":
-        figures |= evaluate_drafters(writer, chosen.models, tasks, chosen.form)
-    if chosen.out:
-        chosen.out.write_text(json.dumps(figures, indent=2) + "\n")
+    try:
+        with progress_bar() as bar:
+            if chosen.part != "drafters":
+                evaluate_edits(writer, tasks, chosen.form, record, bar)
+                evaluate_chat(writer, record, bar, show=chosen.show)
+            if chosen.part != "writing":
+                prompts = drafting_prompts(writer, chosen.corpus, tasks, chosen.form)
+                evaluate_acceptance(writer, chosen.models, prompts, record, bar)
+                evaluate_engine(writer, chosen.models, prompts, record, bar)
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on from here" if chosen.out else "interrupted")
 
 
 if __name__ == "__main__":

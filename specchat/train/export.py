@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from specchat.train.heads import Eagle, Medusa, MultiToken
+from specchat.train.heads import Eagle, FirstEagle, Medusa, MultiToken
 from specchat.train.model import Network, Shape
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -46,6 +46,13 @@ def export_eagle(eagle: Eagle, target: Shape, folder: Path) -> None:
     write_json(folder / "config.json", config)
     state = eagle.state_dict()
     write_weights(folder / "model.safetensors", state | {"fc.weight": state["fc.weight"] * eagle.tap_scale})
+
+
+def export_first_eagle(eagle: FirstEagle, folder: Path) -> None:
+    """The SafeAILab form of EAGLE-1 and EAGLE-2: `fc.weight` without bias, `layers.0.*`; the rest is the target's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", eagle.shape.config() | {"bias": False})
+    write_weights(folder / "model.safetensors", eagle.state_dict())
 
 
 def export_mtp(block: MultiToken, target: Shape, folder: Path) -> None:

@@ -1,6 +1,6 @@
-"""The heads that draft from the target's own hidden states: EAGLE-3, MTP and Medusa, under their published names.
+"""The heads that draft from the target's own hidden states: EAGLE, EAGLE-3, MTP and Medusa, under published names.
 
-EAGLE-3 and MTP are one block that reads pairs (feature of token t, embedding of token t+1) and is then fed its own
+EAGLE, EAGLE-3 and MTP are one block that reads pairs (feature of token t, embedding of token t+1) and is then fed its own
 output. Training runs the block several times in a row, as drafting does: in run k a place sees the true pairs up
 to k places back, and after them only what the earlier runs made.
 """
@@ -116,6 +116,46 @@ class Eagle(nn.Module):
             feature = hidden + attend_in_runs(block.self_attn, fused, turns, past)
             feature = feature + block.mlp(block.post_attention_layernorm(feature))
             yield Drafted(feature, self.norm(feature))
+            hidden = shifted(feature, 1)
+
+
+class FirstLayer(nn.Module):
+    """A Llama layer without the norm in front of its attention."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.self_attn = Attention(shape, inputs=1)
+        self.mlp = FeedForward(shape)
+        self.post_attention_layernorm = Norm(shape.width, shape.epsilon)
+
+
+class FirstEagle(nn.Module):
+    """The first EAGLE (arXiv 2401.15077; EAGLE-2 has the same weights), in the names that SafeAILab publishes.
+
+    What it makes is meant to be the target's next state after the final norm, so the target's output matrix reads it.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = replace(shape, layers=1)
+        self.fc = nn.Linear(2 * shape.width, shape.width, bias=False)
+        self.layers = nn.ModuleList([FirstLayer(self.shape)])
+        nn.init.zeros_(self.layer.mlp.down_proj.weight)
+
+    @property
+    def layer(self) -> FirstLayer:
+        return cast("FirstLayer", self.layers[0])
+
+    def runs(self, hidden: Tensor, embedded: Tensor, count: int) -> Iterator[Drafted]:
+        """hidden [B, L, D] after the target's final norm, embedded [B, L, D] of the tokens after."""
+        turns = rotation(hidden.shape[1], self.shape.head_width, self.shape.theta, hidden)
+        past = Past([], [])
+        layer = self.layer
+        for _ in range(count):
+            fused = self.fc(torch.cat((embedded, hidden), dim=-1))
+            feature = fused + attend_in_runs(layer.self_attn, fused, turns, past)
+            feature = feature + layer.mlp(layer.post_attention_layernorm(feature))
+            yield Drafted(feature, feature)
             hidden = shifted(feature, 1)
 
 

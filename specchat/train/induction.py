@@ -28,6 +28,7 @@ FIRST_SLOW_PAIR = 13  # from here on a thousand tokens turn a pair by less than 
 POSITION_STRENGTH = 8.0
 MATCH_STRENGTH = 2.5
 COPY_STRENGTH = 5.0
+RIDGE = 1e-4  # keeps the least squares of the first EAGLE solvable, as a share of the mean square
 FUSION_SCALE = 0.2  # what EAGLE's layer brings must outweigh the tap that it reads
 
 
@@ -183,6 +184,18 @@ def start_eagle(fusion: Tensor, attention: Attention, shape: Shape, seed: int) -
     for column in range(min(shape.width, value.shape[0])):
         value[column, column] = 1.0
         output[column, column] = COPY_STRENGTH
+
+
+@torch.no_grad()
+def start_first_eagle(fusion: Tensor, attention: Attention, pairs: Tensor, states: Tensor) -> None:
+    """The first EAGLE begins with the best guess that needs no attention, which is silent at first.
+
+    pairs [N, 2D], states [N, D]: `fusion` [D, 2D] becomes the linear map that comes nearest to the target's next states.
+    """
+    square = pairs.T @ pairs
+    square.diagonal().add_(RIDGE * square.diagonal().mean())
+    fusion.copy_(torch.linalg.solve(square, pairs.T @ states).T)
+    attention.o_proj.weight.zero_()
 
 
 def split_rooms(rooms: int, head: int, last: int) -> list[tuple[int, int]]:

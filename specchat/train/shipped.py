@@ -11,19 +11,20 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from specchat.train.heads import Eagle, Medusa, MultiToken
+from specchat.train.heads import Eagle, FirstEagle, Medusa, MultiToken
 from specchat.train.model import Network, Shape
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """The target with everybody who drafts for it."""
+    """The target with everybody who drafts for it; older folders have no first EAGLE."""
 
     target: Network
     draft: Network
     eagle: Eagle
     mtp: MultiToken
     medusa: Medusa
+    first_eagle: FirstEagle | None
 
 
 def read_shipped(folder: Path) -> Shipped:
@@ -34,6 +35,7 @@ def read_shipped(folder: Path) -> Shipped:
         eagle=read_eagle(folder / "eagle3", target.shape),
         mtp=read_mtp(folder / "mtp", target.shape),
         medusa=read_medusa(folder / "medusa", target.shape),
+        first_eagle=read_first_eagle(folder / "eagle", target.shape) if (folder / "eagle").is_dir() else None,
     )
 
 
@@ -66,6 +68,12 @@ def read_eagle(folder: Path, target: Shape) -> Eagle:
     state = read_state(folder / "model.safetensors")
     eagle = Eagle(target, state["d2t"] + torch.arange(len(state["d2t"])))
     eagle.load_state_dict(state)
+    return eagle.eval()
+
+
+def read_first_eagle(folder: Path, target: Shape) -> FirstEagle:
+    eagle = FirstEagle(target)
+    eagle.load_state_dict(read_state(folder / "model.safetensors"))
     return eagle.eval()
 
 

@@ -1,7 +1,7 @@
 """What the small ones learn from the target: one loss for each, all on one silent pass of the target.
 
-The draft learns the target's whole distribution, EAGLE-3 and MTP learn it through several runs fed by themselves,
-Medusa learns the tokens further ahead. Rows with weight are where the target answers; only these count.
+The draft learns the target's whole distribution, EAGLE-3 and MTP learn it through several runs fed by themselves, and
+so does the first EAGLE, which learns the target's next state too. Medusa learns the tokens further ahead. Rows with weight are where the target answers; only these count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.train.heads import Eagle, Medusa, MultiToken
+from specchat.train.heads import Eagle, FirstEagle, Medusa, MultiToken
 from specchat.train.model import Network
 from specchat.train.rows import Batch
 from specchat.train.target import supervised
@@ -21,7 +21,8 @@ from specchat.train.target import supervised
 RUNS = 4
 MTP_RUNS = 3
 FADE = 0.8
-ROW_SHARE = 2  # MTP and Medusa score the whole vocabulary, so only one row in so many is scored
+TOKEN_WEIGHT = 0.1  # of the tokens in the first EAGLE's loss, beside the states; as SafeAILab trains it
+ROW_SHARE = 2  # MTP, Medusa and the first EAGLE score the whole vocabulary, so only one row in so many is scored
 
 StudentLoss = Callable[["Lesson"], Tensor]
 
@@ -83,6 +84,27 @@ def eagle_loss(eagle: Eagle, taps: tuple[int, ...]) -> StudentLoss:
             inside = eagle.t2d[lesson.logits[wanted].argmax(-1)] & in_row(guessers, lesson, run)
             scores = eagle.lm_head(drafted.prediction.flatten(0, 1)[guessers[inside]])
             total = total + FADE**run * likeness(scores, lesson.logits[wanted[inside]][:, kept])
+        return total
+
+    return loss
+
+
+def first_eagle_loss(eagle: FirstEagle) -> StudentLoss:
+    """Smooth L1 with the target's next state, brought to size one, and a little of the likeness of tokens."""
+
+    def loss(lesson: Lesson) -> Tensor:
+        states = lesson.final.flatten(0, 1).float()
+        size = states[lesson.rows].pow(2).mean().sqrt()
+        total = torch.zeros((), device=lesson.final.device)
+        for run, drafted in enumerate(eagle.runs(lesson.final, lesson.embedded(), MTP_RUNS)):
+            guessers, wanted = lesson.ahead(1)
+            inside = in_row(guessers, lesson, run)
+            guessers, wanted = guessers[inside], wanted[inside]
+            made = drafted.feature.flatten(0, 1)[guessers]
+            nearness = F.smooth_l1_loss(made.float() / size, states[lesson.rows[wanted]] / size)
+            part = slice((lesson.step + run) % ROW_SHARE, None, ROW_SHARE)
+            tokens = likeness(F.linear(made[part], lesson.embedding), lesson.logits[wanted[part]])
+            total = total + FADE**run * (nearness + TOKEN_WEIGHT * tokens)
         return total
 
     return loss

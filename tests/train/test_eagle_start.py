@@ -1,11 +1,11 @@
-"""EAGLE's layer begins as a copying circuit over the target's taps."""
+"""What the heads begin with: EAGLE-3's layer copies what it has seen, the first EAGLE guesses linearly."""
 
 import torch
 import torch.nn.functional as F
 
 from specchat.train.export import eagle_taps
-from specchat.train.heads import Eagle
-from specchat.train.induction import start_eagle, start_weights
+from specchat.train.heads import Eagle, FirstEagle
+from specchat.train.induction import start_eagle, start_first_eagle, start_weights
 from specchat.train.model import Network, Shape
 
 
@@ -26,3 +26,16 @@ def test_a_fresh_eagle_head_copies_what_it_has_seen():
 
     right = (guesses[0, 124:-2] == tokens[0, 126:]).float().mean()
     assert right > 0.5
+
+
+def test_the_first_eagle_begins_with_the_nearest_linear_guess_at_the_next_state():
+    shape = Shape(layers=2, width=64, heads=2, head_width=32, inner=64, vocabulary=128)
+    eagle, rule = FirstEagle(shape), torch.randn(64, 128)
+    embedded, hidden = torch.randn(1, 400, 64), torch.randn(1, 400, 64)
+    following = torch.cat((embedded, hidden), dim=-1) @ rule.T
+
+    start_first_eagle(eagle.fc.weight, eagle.layer.self_attn, torch.cat((embedded, hidden), -1)[0], following[0])
+
+    with torch.no_grad():
+        guessed = next(eagle.runs(hidden, embedded, 1)).feature
+    assert torch.allclose(following, guessed, atol=0.1)

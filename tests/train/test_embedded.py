@@ -4,11 +4,17 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from specchat.engine.model import FINAL
+from specchat.engine.passes import Pass
+from specchat.models.checkpoints import inspect_head
+from specchat.models.heads import load_head
+from specchat.models.load import Loading, load_model
 from specchat.train.acceptance import Answer, guess_of_draft, guess_of_exit, measure
 from specchat.train.embedded import STAGES, Recipe
-from specchat.train.evaluate import DEPTH, loops, measure_drafters
+from specchat.train.evaluate import DEPTH, measure_drafters
 from specchat.train.model import Shape
 from specchat.train.plot import plot_curves
+from specchat.train.scores import loops
 from specchat.train.shipped import read_shipped
 from specchat.train.trainer import Effort
 
@@ -46,8 +52,26 @@ def test_what_is_shipped_reads_back_and_every_drafter_can_be_measured(recipe):
 
     measured = measure_drafters(shipped, [Answer(list(range(20, 60)), 10)])
 
-    assert {"draft", "eagle3", "mtp", "medusa", "exit after 4"} == measured.keys()
+    assert {"draft", "eagle3", "mtp", "medusa", "eagle", "exit after 4"} == measured.keys()
     assert all(DEPTH == len(found.by_position) for found in measured.values())
+
+
+def test_the_first_eagle_drafts_from_its_folder_what_it_drafted_in_training(recipe):
+    target = load_model(recipe.out / "target", Loading(dtype="float32", device="cpu"))
+    head = load_head(inspect_head(recipe.out / "eagle"), target, None, torch.device("cpu"))
+    trained = read_shipped(recipe.out).first_eagle
+    hidden, tokens = torch.randn(12, TINY.width), list(range(100, 112))
+    embedded = head.embed(torch.tensor(tokens))
+    nodes = Pass(tokens, torch.arange(12), torch.ones(12, 12, dtype=torch.bool).tril(), 0)
+
+    cache = head.pool.open()
+    with head.pool.seated(cache, 32), torch.no_grad():
+        read = head.run(hidden, embedded, nodes, cache)
+        first = next(trained.runs(hidden[None], embedded[None], 1))
+
+    assert ("eagle", (FINAL,)) == (head.kind, head.taps)
+    assert torch.allclose(first.feature[0], read.hidden, atol=1e-4)
+    assert torch.allclose(target.score(first.prediction[0]), read.logits, atol=1e-3)
 
 
 def test_a_drafter_that_is_the_target_is_always_right_on_its_own_answer(recipe):

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specchat.train.export import eagle_taps, export_network
-from specchat.train.heads import Eagle, Medusa, MultiToken, shifted
+from specchat.train.heads import Eagle, FirstEagle, Medusa, MultiToken, shifted
 from specchat.train.induction import start_weights
 from specchat.train.model import Network, Shape
 from specchat.train.students import kept_vocabulary
@@ -49,10 +49,11 @@ def test_the_shipped_target_has_at_most_sixteen_million_parameters_in_twelve_lay
     assert 16e6 >= sum(parameter.numel() for parameter in network.parameters())
 
 
-def test_a_later_run_sees_true_features_only_up_to_where_the_draft_began(tiny_shape):
+@pytest.mark.parametrize("kind", [MultiToken, FirstEagle])
+def test_a_later_run_sees_true_features_only_up_to_where_the_draft_began(kind, tiny_shape):
     """A change of the feature at place 6 reaches run 2 at place 8 and not at place 7."""
     torch.manual_seed(0)
-    block = MultiToken(tiny_shape)
+    block = kind(tiny_shape)
     with torch.no_grad():
         for parameter in block.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -84,5 +85,6 @@ def test_published_names(tiny_shape):
         eagle.state_dict()
     )
     assert (64, 3 * 64) == tuple(eagle.fc.weight.shape)
+    assert "layers.0.post_attention_layernorm.weight" in FirstEagle(tiny_shape).state_dict()
     assert {"0.0.linear.weight", "3.0.linear.bias"} <= set(Medusa(64).state_dict())
     assert (2, 6, 9) == eagle_taps(12)

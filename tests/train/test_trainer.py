@@ -5,10 +5,19 @@ import random
 import pytest
 import torch
 
+from specchat.train.heads import Drafted, Eagle, FirstEagle, Medusa, MultiToken
 from specchat.train.model import Network
 from specchat.train.optimise import Pace
 from specchat.train.rows import Row, load_rows, plan_batches, save_rows
-from specchat.train.students import draft_loss, eagle_loss, medusa_loss, mtp_loss, student_loss
+from specchat.train.students import (
+    draft_loss,
+    eagle_loss,
+    first_eagle_loss,
+    medusa_loss,
+    mtp_loss,
+    student_loss,
+    teach,
+)
 from specchat.train.target import target_loss
 from specchat.train.trainer import Effort, Stage, run_stage
 
@@ -86,18 +95,17 @@ def test_the_schedule_warms_up_and_ends_at_zero():
 
 
 def test_every_student_learns_from_the_silent_target(tiny_network, tiny_shape, rows, tmp_path):
-    from specchat.train.heads import Eagle, Medusa, MultiToken
-
     tiny_network.requires_grad_(False)
     draft, eagle = Network(tiny_shape), Eagle(tiny_shape, torch.arange(0, 512, 2))
-    block, medusa = MultiToken(tiny_shape), Medusa(64)
+    block, medusa, first_eagle = MultiToken(tiny_shape), Medusa(64), FirstEagle(tiny_shape)
     losses = {
         "draft": draft_loss(draft),
         "eagle3": eagle_loss(eagle, (2, 3, 4)),
         "mtp": mtp_loss(block),
         "medusa": medusa_loss(medusa),
+        "eagle": first_eagle_loss(first_eagle),
     }
-    together = torch.nn.ModuleList([draft, eagle, block, medusa])
+    together = torch.nn.ModuleList([draft, eagle, block, medusa, first_eagle])
 
     values = student_loss(tiny_network, losses)(rows.batch([0, 1, 2, 3], 64, 5), 0)
     values["loss"].backward()
@@ -106,3 +114,21 @@ def test_every_student_learns_from_the_silent_target(tiny_network, tiny_shape, r
     assert all(bool(torch.isfinite(value)) for value in values.values())
     assert all(any(p.grad is not None and p.grad.abs().sum() > 0 for p in student.parameters()) for student in together)
     assert all(parameter.grad is None for parameter in tiny_network.parameters())
+
+
+def test_the_first_eagle_is_praised_for_the_states_that_the_target_comes_to(tiny_network, tiny_shape, rows):
+    class Foresight(FirstEagle):
+        """Knows the target's next state."""
+
+        def runs(self, hidden, embedded, count):
+            for _ in range(count):
+                yield Drafted(hidden.roll(-1, dims=1), hidden.roll(-1, dims=1))
+
+    with torch.no_grad():
+        tiny_network.model.norm.weight.fill_(0.1)  # else its scores leave no doubt, and tokens cost nothing
+        lesson = teach(tiny_network, rows.batch([0, 1, 2, 3], 64, 5), 0)
+        least = first_eagle_loss(Foresight(tiny_shape))(lesson)
+        tokens_alone = 0.1 * torch.distributions.Categorical(logits=lesson.logits).entropy().mean() * (1 + 0.8 + 0.64)
+
+        assert least == pytest.approx(float(tokens_alone), rel=0.05)
+        assert first_eagle_loss(FirstEagle(tiny_shape))(lesson) > least + 0.5
