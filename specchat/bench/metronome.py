@@ -65,7 +65,7 @@ class MetronomeSession:
         """Take turns back."""
         self.turns = self.turns[: max(0, len(self.turns) - count)]
 
-    def make_way(self, waiting: int) -> None:
+    def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
         """Time is kept, whoever waits."""
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ says how many tokens a pass would have yielded, how many guesses it took, and wh
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,10 +17,11 @@ from time import perf_counter
 
 import click
 
-from specchat.chat.attachments import with_attachments
+from specchat.bench.moved import moved_out
 from specchat.chat.prompt import extend
 from specchat.chat.request import Attachment, Request
-from specchat.drafters.combine import Together
+from specchat.chat.rewriting import as_answered
+from specchat.drafters.combine import Copying
 from specchat.drafters.lookup import Lookup
 from specchat.drafters.realign import Realign
 from specchat.drafters.suffix import Suffix
@@ -33,8 +34,18 @@ COUNTED_FROM = 32  # tokens of an answer: before, a drafter cannot know that a f
 
 
 @dataclass(frozen=True)
+class Row:
+    """One edit as a file of prompts gives it; without `after` where nobody knows what should come of it."""
+
+    instruction: str
+    path: str
+    before: str
+    after: str | None
+
+
+@dataclass(frozen=True)
 class Edit:
-    """One commit to one file, as tokens."""
+    """One edit of one file, as tokens."""
 
     prompt: list[int]
     original: list[int]  # the file as it was, in the shape of an answer
@@ -50,21 +61,42 @@ class Replay:
     proposal_microseconds: float  # after the first, which takes in the prompt
 
 
+def _told(edit: Edit) -> Drafter:
+    """What drafts for an edit in a conversation."""
+    drafter = Copying(Suffix())
+    drafter.rewrite(edit.original, len(edit.prompt))
+    return drafter
+
+
 CONTENDERS: dict[str, Callable[[Edit], Drafter]] = {
     "lookup": lambda _edit: Lookup(),
     "suffix": lambda _edit: Suffix(),
     "realign": lambda edit: Realign(edit.original, len(edit.prompt)),
-    "realign + suffix": lambda edit: Together(Realign(edit.original, len(edit.prompt)), Suffix()),
+    "suffix and the file": _told,
 }
 
 
-def read_edits(path: Path, tokenizer: Tokenizer) -> Iterator[Edit]:
-    """The commits of a file of JSON lines with `instruction`, `path`, `before` and `after`."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        before, after = (Attachment(row["path"], row[side]) for side in ("before", "after"))
-        prompt = extend(tokenizer, "", (), Request(row["instruction"], files=(before,))).ids
-        original, answer = (tokenizer.encode_inside(with_attachments("", [file]).lstrip()) for file in (before, after))
+def read_rows(path: Path) -> list[Row]:
+    """The edits of a file of JSON lines with `instruction` and `before`, and perhaps `path` and `after`.
+
+    A method that is to be moved out of its class is moved by rule where there is no `after`.
+    """
+    return [_row(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _row(given: dict[str, str]) -> Row:
+    asked, before = given["instruction"], given["before"]
+    return Row(asked, given.get("path", "code.py"), before, given.get("after") or moved_out(asked, before))
+
+
+def edits_of(rows: Iterable[Row], tokenizer: Tokenizer) -> Iterator[Edit]:
+    """Those of which is known what should come of them, and that change something."""
+    for row in rows:
+        if row.after is None or row.after == row.before:
+            continue
+        before, after = Attachment(row.path, row.before), Attachment(row.path, row.after)
+        prompt = extend(tokenizer, "", (), Request(row.instruction, files=(before,))).ids
+        original, answer = (tokenizer.encode_inside(tokenizer.guard(as_answered(file))) for file in (before, after))
         yield Edit(prompt, original, answer)
 
 
@@ -95,7 +127,7 @@ def replay(drafter: Drafter, edit: Edit, budget: int) -> Replay:
 def main(prompts: Path, target: str, budgets: str, most: int | None) -> None:
     """Print a table: medians over the edits that are long enough to be counted."""
     tokenizer = Tokenizer(find_model(target))
-    edits = [edit for edit in read_edits(prompts, tokenizer) if len(edit.answer) > COUNTED_FROM][:most]
+    edits = [edit for edit in edits_of(read_rows(prompts), tokenizer) if len(edit.answer) > COUNTED_FROM][:most]
     click.echo(f"{len(edits)} edits\n\n| drafter | budget | tokens per pass | guesses per pass | us per proposal |")
     click.echo("|---|---|---|---|---|")
     for budget in map(int, budgets.split(",")):

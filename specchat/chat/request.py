@@ -22,7 +22,8 @@ class Request:
     """One question, and how it wants to be answered.
 
     `max_tokens`, `seed` and `variant` override what the profile says when they are given; `task` is the command that
-    asks ("edit"), "" for a person who talks.
+    asks ("edit"), "" for a person who talks. `rewrites` names the file, attached here or earlier in the conversation,
+    that the answer will be a new version of.
     """
 
     text: str
@@ -33,6 +34,7 @@ class Request:
     variant: str | None = None
     stop: tuple[str, ...] = ()
     task: str = ""
+    rewrites: str = ""
 
     def __post_init__(self) -> None:
         if not self.text.strip():

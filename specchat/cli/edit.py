@@ -33,6 +33,10 @@ USAGE = 'usage: specchat edit FILE... "INSTRUCTION", or specchat edit - "INSTRUC
 @click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print a line of JSON for each file; writes only with -y.")
 @click.option("--commit", "is_commit", is_flag=True, help="Commit the edited files to git, and only them.")
+@click.option("--together", "is_together", is_flag=True, help="All files in one conversation, each sees the others.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Give a file up after so long."
+)
 @click.option("--allow-shrink", is_flag=True, help="With -y, take a text that lost comments or many lines as well.")
 @click.option("--allow-empty", is_flag=True, help="No change is no failure.")
 @click.option("--lang", default="", help="The language of a piped text, as a file ending: py, json, toml...")
@@ -79,10 +83,10 @@ def _filter(words: Sequence[str], options: dict[str, Any]) -> int:
             raise UsageError(f"an edit needs an instruction; {USAGE}")
         source = make_source(raw, f"stdin.{options['lang']}" if options["lang"] else "stdin")
         lines = parse_lines(options["lines"]) if options["lines"] else None
-        job = Job(source, instruction, window(options), lines)
         with opened(options) as conversation:
+            job = Job(source, instruction, window(options, conversation), lines)
             talk = talk_with(conversation)
-            return source.encode(asked(job, talk, lambda: edit_source(job, talk)).text)
+            return source.encode(asked(job, talk, options["timeout"], lambda: edit_source(job, talk)).text)
 
     return run_filter(
         edited, is_loud=options["is_loud"], is_strict=options["strict"], allows_empty=options["allow_empty"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from specchat.edit.scope import Region
 from specchat.edit.scratch import run_checks, split_command
 from specchat.edit.source import Source, read_source
 from specchat.edit.task import Edited, Job, edit, rewrite_part
+from specchat.edit.together import together
 from specchat.edit.turn import Talk, sum_of
 from specchat.edit.undo import apply
 from specchat.edit.vet import RejectedError
@@ -55,6 +57,7 @@ class EditFiles:
     instruction: str
     options: dict[str, Any]
     taken: list[Taken] = field(default_factory=list)
+    unchanged: dict[str, NoChangeError] = field(default_factory=dict)
 
     @property
     def is_asking(self) -> bool:
@@ -70,22 +73,29 @@ class EditFiles:
 
     def run(self, paths: Sequence[Path]) -> int:
         """Edit one after the other, then write."""
-        unchanged: dict[str, NoChangeError] = {}
-        for path, source in zip(paths, self._prepared(paths), strict=True):
-            try:
-                self._edit(path, source)
-            except NoChangeError as nothing:
-                unchanged[source.name] = nothing
-            except SpecchatError as error:
-                self._report(is_written=False)
-                self._print_json(failure_report(source.name, error))
-                raise
-        for name, nothing in unchanged.items():
+        sources = self._prepared(paths)
+        if self.options["is_together"]:
+            self._edit_together(paths, sources)
+        else:
+            for path, source in zip(paths, sources, strict=True):
+                self._edited_or_told(source, partial(self._edit, path, source))
+        for name, nothing in self.unchanged.items():
             self._print_json(failure_report(name, nothing))
         if not self.taken:
-            raise next(iter(unchanged.values()))
+            raise next(iter(self.unchanged.values()))
         self._finish()
         return 0
+
+    def _edited_or_told(self, source: Source, edit: Callable[[], None]) -> None:
+        """Edit one file; one that needs nothing is noted, and any other failure is told and ends it all."""
+        try:
+            edit()
+        except NoChangeError as nothing:
+            self.unchanged[source.name] = nothing
+        except SpecchatError as error:
+            self._report(is_written=False)
+            self._print_json(failure_report(source.name, error))
+            raise
 
     def _finish(self) -> None:
         """Write, if that is wanted, and only then say that it was."""
@@ -124,13 +134,43 @@ class EditFiles:
 
         lines = parse_lines(self.options["lines"]) if self.options["lines"] else None
         with opened(self.options) as conversation:
-            job = Job(source, self.instruction, window(self.options), lines, check)
+            job = Job(source, self.instruction, window(self.options, conversation), lines, check)
             talk = talk_with(conversation)
-            edited = _generated(job, talk)
-            if self.is_asking:
-                self.taken.append(self._reviewed(path, job, edited, talk))
-                return
-        self._offered(path, source, edited, talk)
+            self._decide(path, job, self._generated(job, talk), talk)
+
+    def _edit_together(self, paths: Sequence[Path], sources: Sequence[Source]) -> None:
+        """All files: each is asked for in the same conversation, then all are decided on, then checked as a whole."""
+        made: list[tuple[Path, Job, Edited, Talk]] = []
+        with opened(self.options) as conversation:
+
+            def generate(path: Path, job: Job) -> None:
+                talk = Talk(conversation)
+                made.append((path, job, self._generated(job, talk), talk))
+
+            jobs = together(sources, self.instruction, window(self.options, conversation))
+            for path, job in zip(paths, jobs, strict=True):
+                self._edited_or_told(job.source, partial(generate, path, job))
+            for path, job, edited, talk in made:
+                self._edited_or_told(job.source, partial(self._decide, path, job, edited, talk))
+        new = {each.path.resolve(): each.replacement.new for each in self.taken}
+        for each in self.taken:
+            self._edited_or_told(each.source, partial(run_checks, self.options["checks"], each.path.resolve(), new))
+
+    def _decide(self, path: Path, job: Job, edited: Edited, talk: Talk) -> None:
+        if self.is_asking:
+            self.taken.append(self._reviewed(path, job, edited, talk))
+        else:
+            self._offered(path, job.source, edited, talk)
+
+    def _generated(self, job: Job, talk: Talk) -> Edited:
+        """The new text. One that is no good is kept where a person can look at it."""
+        try:
+            return asked(job, talk, self.options["timeout"], lambda: edit(job, talk))
+        except BrokenEditError as broken:
+            if talk.candidate:
+                where = keep_candidate(job.source.name, job.source.encode(talk.candidate))
+                broken.args = (f"{broken}; it is kept in {where}",)
+            raise
 
     def _reviewed(self, path: Path, job: Job, edited: Edited, talk: Talk) -> Taken:
         def check(text: str) -> None:
@@ -138,7 +178,8 @@ class EditFiles:
             job.check(text)
 
         def rewrite(first: int, end: int, wish: str) -> str | None:
-            return asked(job, talk, lambda: rewrite_part(job, Region(first + 1, end), wish, talk))
+            place = Region(first + 1, end)
+            return asked(job, talk, self.options["timeout"], lambda: rewrite_part(job, place, wish, talk))
 
         reviewed = review(job.source, edited, check, rewrite)
         return Taken(job.source, path, reviewed.text, len(reviewed.taken), len(reviewed.items), edited, talk)
@@ -188,17 +229,6 @@ class EditFiles:
         routed = self.taken[-1].talk.routed
         totals = sum_of([finished for each in self.taken for finished in each.talk.finished])
         return summary_line(routed, totals) if routed else ""
-
-
-def _generated(job: Job, talk: Talk) -> Edited:
-    """The new text. One that is no good is kept where a person can look at it."""
-    try:
-        return asked(job, talk, lambda: edit(job, talk))
-    except BrokenEditError as broken:
-        if talk.candidate:
-            where = keep_candidate(job.source.name, job.source.encode(talk.candidate))
-            broken.args = (f"{broken}; it is kept in {where}",)
-        raise
 
 
 def _print_diff(source: Source, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specchat.drafters.realign import Realign
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.tree import ROOT, DraftTree
 
@@ -65,10 +66,14 @@ class Together(_Several):
         self._merged, self._shares = merged, [_Share(drafter.propose(context)) for drafter in self.drafters]
         for share in self._shares:
             left = context.budget + 1 - len(merged)
-            share.merge_into(merged, len(merged) + (left + 1) // 2)
+            share.merge_into(merged, len(merged) + self._portion(left))
         for share in self._shares:
             share.merge_into(merged, context.budget + 1)
         return merged
+
+    def _portion(self, left: int) -> int:
+        """Rows of those that are left that go to the next of them at once."""
+        return (left + 1) // 2
 
     def observe(self, outcome: Outcome) -> None:
         """Everybody hears, in the node numbers of its own tree if this is the tree that was merged."""
@@ -78,6 +83,33 @@ class Together(_Several):
         for drafter, share in zip(self.drafters, self._shares, strict=True):
             drafter.observe(share.view(outcome))
         self._merged, self._shares = None, []
+
+
+class Copying(Together):
+    """What repeats itself is copied; and of a text that is being rewritten, the text finds its place again as well.
+
+    It goes by the name of who looks for repeats, whose place it takes: with nothing to rewrite it is no other.
+    """
+
+    def __init__(self, repeats: Drafter) -> None:
+        super().__init__(repeats)
+        self.name, self.repeats = repeats.name, repeats
+        self.rewritten: Realign | None = None
+
+    def rewrite(self, original: list[int], begins: int) -> None:
+        """From token `begins` on, the text is a new version of these tokens; of none, it is just a text."""
+        self.rewritten = Realign(original, begins) if original else None
+        self.drafters = (self.rewritten, self.repeats) if self.rewritten else (self.repeats,)
+
+    def propose(self, context: Context) -> DraftTree:
+        """What is rewritten comes first; when the answer has left it for long, it gets what the repeats leave over."""
+        if self.rewritten is not None:
+            pair = (self.rewritten, self.repeats)
+            self.drafters = pair[::-1] if self.rewritten.is_lost else pair
+        return super().propose(context)
+
+    def _portion(self, left: int) -> int:
+        return left if self.drafters[0] is self.repeats else super()._portion(left)
 
 
 class _Share:

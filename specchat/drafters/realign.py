@@ -20,6 +20,7 @@ from specchat.engine.drafter import Context, Drafter
 from specchat.engine.tree import DraftTree
 
 FOUND = 2  # equal tokens in a row after a change with which the place counts as found again
+LOST = 24  # tokens without a place, after which the answer may be anything
 NEAR = 4  # places on each side of the old one that are compared
 LONGEST_MATCH = 8  # tokens that are compared at a place
 BACKWARD = 3.0  # a step back in the original is as unlikely as so many forward
@@ -209,6 +210,11 @@ class Realign(Drafter):
     def __init__(self, original: list[int], begins: int) -> None:
         self.original, self.begins = original, begins
         self.alignment, self.known = Alignment(original), begins
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether what came of late stands nowhere near in the original."""
+        return len(self.alignment.changed) >= LOST
 
     def propose(self, context: Context) -> DraftTree:
         """One chain while the file is copied; after a change a few, with the longest for the likeliest."""

@@ -1,17 +1,21 @@
 """The longest context that was here before, and what followed it most often.
 
-Suffix decoding (arXiv 2411.04975) over the whole text: prompt, attached files and past turns are all in it; and, from
-disk, over earlier answers of a project. The contexts stand in a tree that is read backwards from each place. It is
-the suffix-link tree of a suffix automaton, which is all of the automaton that guessing needs; and unlike the automaton
-it can be cut back, by taking out the places one by one. It knows token ids and nothing else.
+Suffix decoding (arXiv 2411.04975) over the whole text: prompt, attached files and past turns are all in it; and over
+what was said in other conversations. The contexts of the text stand in a tree that is read backwards from each place.
+It is the suffix-link tree of a suffix automaton, which is all of the automaton that guessing needs; and unlike the
+automaton it can be cut back, by taking out the places one by one. Other conversations do not change while this one goes
+on, so their contexts are sorted once, which takes a sixth of the time. It knows token ids and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import heappop, heappush
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush, merge
 from itertools import count, islice
-from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
 from typing import NamedTuple
 
 import numpy as np
@@ -19,12 +23,15 @@ import numpy as np
 from specchat.engine.drafter import Context, Drafter
 from specchat.engine.tree import ROOT, DraftTree
 
+log = logging.getLogger(__name__)
+
 DEEPEST = 32  # tokens of context that are told apart
 CANDIDATES = 8  # earlier places whose continuations are counted
 FEW = 8  # places that are compared one by one, before a context is divided
 BETTER_PER_TOKEN = 10.0  # a context longer by one token weighs so many times more
 LEAST_CHANCE = 0.03  # a guess must hold so often, or it is not made
-END = -1  # between two answers of a store: no token is equal to it
+RECALLED = 4  # tokens that must agree with another conversation: less agrees by accident, and crowds out better guesses
+END = -1  # behind each of the other texts: no token is equal to it
 
 
 class _Node:
@@ -135,27 +142,87 @@ class SuffixTree:
             node = below
 
 
-class Answers:
-    """Earlier answers of a project, as token ids in one file: the newest `most` tokens of them.
+class SortedContexts:
+    """Texts that do not change: all places in them, sorted by what stands before each, read backwards.
 
-    The file belongs to one tokenizer; whoever names the path sees to that. A damaged or foreign file costs nothing
-    but guesses that do not hold.
+    Places with like contexts are neighbours, so the longest is found by halving: a suffix array of the reversed texts.
     """
 
-    def __init__(self, path: Path, most: int = 200_000) -> None:
-        self.path, self.most = path, most
-        self.tree = SuffixTree()
-        if path.is_file():
-            whole = path.stat().st_size // 4  # a write that was cut off leaves a part of a number
-            self.tree.grow(np.fromfile(path, "<i4", whole)[-most:].tolist())
+    def __init__(self, texts: Iterable[Sequence[int]], deepest: int = DEEPEST) -> None:
+        self.deepest = deepest
+        self.tokens = [token for text in texts for token in (*text, END)]
+        self._places = self._sorted() if self.tokens else []
 
-    def add(self, tokens: Sequence[int]) -> None:
-        """Keep an answer, for this conversation and for later ones."""
-        self.tree.grow([*self.tree.tokens, *tokens, END])
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.path.with_suffix(".new")
-        np.array(self.tree.tokens[-self.most :], "<i4").tofile(fresh)
-        fresh.replace(self.path)
+    def find(self, text: Sequence[int], most: int) -> list[Place]:
+        """Places whose context is the end of `text`: longest context first, then the latest of those looked at."""
+        wanted = list(text[: -self.deepest - 1 : -1])
+        middle = bisect_left(self._places, wanted, key=self._before)
+        after = (self._place(index, wanted) for index in range(middle, len(self._places)))
+        before = (self._place(index, wanted) for index in range(middle - 1, -1, -1))
+        nearest = merge(after, before, key=lambda place: -place.matched)  # the further away, the less agrees
+        found = [place for place in islice(nearest, most + FEW) if place.matched]
+        return sorted(found, key=lambda place: (-place.matched, -place.end))[:most]
+
+    def _before(self, end: int) -> list[int]:
+        return self.tokens[max(end - self.deepest, 0) : end][::-1]
+
+    def _place(self, index: int, wanted: list[int]) -> Place:
+        end, matched = self._places[index], 0
+        for ours, theirs in zip(self._before(end), wanted, strict=False):
+            if ours != theirs:
+                break
+            matched += 1
+        return Place(self.tokens, end, matched, BETTER_PER_TOKEN**matched)
+
+    def _sorted(self) -> list[int]:
+        """By doubling (Manber and Myers): ranks of contexts of length n give those of length 2n."""
+        tokens = np.array(self.tokens)
+        ranks, length = np.unique(tokens, return_inverse=True)[1].astype(np.int64) + 1, 1
+        while length < self.deepest:
+            before = np.zeros_like(ranks)
+            before[length:] = ranks[:-length]
+            ranks = np.unique(ranks * (len(ranks) + 2) + before, return_inverse=True)[1].astype(np.int64) + 1
+            length *= 2
+        ends = np.arange(1, len(tokens))[tokens[1:] != END]  # nothing follows the others
+        return ends[np.lexsort((-ends, ranks[ends - 1]))].tolist()
+
+
+class Recall:
+    """What was said in other conversations: read and sorted when nobody waits for a first token.
+
+    `read` gives the texts as tokens, the latest last. It is called from a thread of its own; whatever it raises costs
+    nothing but guesses. A thread that computes takes turns with the one that answers, so it waits for `quiet` seconds
+    in which no conversation began.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Sequence[int]]], quiet: float = 2.0) -> None:
+        self.contexts, self.quiet = SortedContexts(()), quiet
+        self._read = read
+        self._said: list[Sequence[int]] = []
+        self._due = 0.0
+        self._work: Thread | None = None
+
+    def refresh(self) -> None:
+        """Read anew, soon."""
+        self._due = monotonic() + self.quiet
+        if self._work is None or not self._work.is_alive():
+            self._work = Thread(target=self._sort, name="recall", daemon=True)
+            self._work.start()
+
+    def wait(self) -> None:
+        """Until what was begun is done."""
+        if self._work is not None:
+            self._work.join()
+
+    def _sort(self) -> None:
+        while (left := self._due - monotonic()) > 0:
+            sleep(left)
+        try:
+            said = list(self._read())
+            if said != self._said:
+                self.contexts, self._said = SortedContexts(said), said
+        except Exception:  # the edge of a thread: guesses are never worth an answer
+            log.exception("what was said before cannot be read")
 
 
 class Suffix(Drafter):
@@ -164,15 +231,16 @@ class Suffix(Drafter):
     name = "suffix"
     is_instant = True
 
-    def __init__(self, answers: Answers | None = None) -> None:
-        self.tree, self.answers = SuffixTree(), answers
+    def __init__(self, recall: Recall | None = None) -> None:
+        self.tree, self.recall = SuffixTree(), recall
 
     def propose(self, context: Context) -> DraftTree:
         """A tree of at most `budget` guesses; a long or unanimous match gives a long chain, a short one a few."""
         self.tree.grow(context.tokens)
         places = self.tree.find(context.tokens, CANDIDATES)
-        if self.answers is not None:
-            places += self.answers.tree.find(context.tokens, CANDIDATES)
+        if self.recall is not None:
+            elsewhere = self.recall.contexts.find(context.tokens, CANDIDATES)
+            places += [place for place in elsewhere if place.matched >= RECALLED]
             places.sort(key=lambda place: -place.matched)
         tree = DraftTree(context.tokens[-1])
         _grow(tree, places, context.budget, self.name)

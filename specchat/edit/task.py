@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from specchat.chat.request import Attachment, Request
 from specchat.edit.check import check_syntax
-from specchat.edit.plan import Plan, make_plan, part, plan_of_parts, with_part
+from specchat.edit.plan import Plan, make_plan, needed_tokens, part, plan_of_parts, with_part
 from specchat.edit.scope import Region, named_regions
 from specchat.edit.scratch import FailedCheckError
 from specchat.edit.source import Source
 from specchat.edit.turn import BYTES_PER_TOKEN, Talk, ask
-from specchat.edit.vet import REPEATABLE, Flags, RejectedError, flags, new_text
+from specchat.edit.vet import REPEATABLE, Flags, RejectedError, Verdict, flags, new_text
 from specchat.errors import BrokenEditError, ContextError, NoChangeError
 
 SPARE_TOKENS = 512
@@ -29,13 +29,18 @@ def nothing_more(_text: str) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be done to which text. `check` raises BrokenEditError for a text that parses and is still wrong."""
+    """What is to be done to which text.
+
+    `check` raises BrokenEditError for a text that parses and is still wrong. `opening` is asked in place of a request
+    with this file alone, for a file that is one of several; it is then written as a whole or not at all.
+    """
 
     source: Source
     instruction: str
     window: int
     lines: Region | None = None
     check: Callable[[str], None] = nothing_more
+    opening: Request | None = None
 
 
 @dataclass(frozen=True)
@@ -50,16 +55,23 @@ class Edited:
 def edit(job: Job, talk: Talk) -> Edited:
     """Ask for a new text and look at it closely; an EditError says why there is none.
 
-    A file that turns out too long when the model has read it is tried again in parts, if the instruction names some.
+    A file that turns out too long when the model has read it, or that the model cannot write anew as a whole, is tried
+    again in parts, if the instruction names some. Of two failures the first is told.
     """
+    if job.opening:
+        return _edited(job, Plan(needed_tokens(job.source.text, job.instruction), job.window), talk)
     plan = make_plan(job.source, job.instruction, job.window, job.lines)
     try:
         return _edited(job, plan, talk)
-    except ContextError:
+    except (ContextError, RejectedError, BrokenEditError) as failed:
         regions = named_regions(job.source, job.instruction)
-        if plan.regions or not regions:
+        if plan.regions or not regions or not _was_too_much(failed):
             raise
-    return _edited(job, plan_of_parts(job.source, job.instruction, job.window, regions), talk)
+        too_much = failed
+    try:
+        return _edited(job, plan_of_parts(job.source, job.instruction, job.window, regions), talk)
+    except (RejectedError, BrokenEditError):
+        raise too_much from None
 
 
 def rewrite_part(job: Job, region: Region, wish: str, talk: Talk) -> str:
@@ -92,7 +104,7 @@ def _written_part(job: Job, text: str, region: Region, talk: Talk) -> str:
 
 def _written(job: Job, place: Source, whole: Callable[[str], str], talk: Talk) -> str:
     """A new text for this place that makes a whole text which passes; one that does not goes back to the model."""
-    request, wrong = _request(place, job.instruction), None
+    request, wrong = job.opening or _request(place, job.instruction), None
     talk.begin()
     for repairs_left in reversed(range(REPAIRS + 1)):
         try:
@@ -114,20 +126,25 @@ def _written(job: Job, place: Source, whole: Callable[[str], str], talk: Talk) -
 
 
 def _request(place: Source, instruction: str) -> Request:
-    return Request(
-        instruction, files=(Attachment(place.name, place.text),), max_tokens=_most_tokens(place), task="edit"
-    )
+    file = Attachment(place.name, place.text)
+    return Request(instruction, (file,), most_tokens(place), task="edit", rewrites=place.name)
 
 
 def _repair(place: Source, instruction: str, error: Exception) -> Request:
     """The same again, with what was wrong; the file and the last answer stand in the conversation already."""
     why = error.diagnostics if isinstance(error, FailedCheckError) else str(error)
     text = f"{instruction}\n\nYour last answer cannot be taken: {why}\nWrite the whole text again and nothing else."
-    return Request(text, max_tokens=_most_tokens(place), task="edit")
+    return Request(text, max_tokens=most_tokens(place), task="edit", rewrites=place.name)
 
 
-def _most_tokens(place: Source) -> int:
+def most_tokens(place: Source) -> int:
+    """What an answer may have: no tokenizer that is known needs more for a text, and some for what is added."""
     return len(place.text.encode()) // BYTES_PER_TOKEN + SPARE_TOKENS
+
+
+def _was_too_much(failed: Exception) -> bool:
+    """Whether the model may manage a part of it; who refuses, or fails a check of the user, would do so again."""
+    return not isinstance(failed, FailedCheckError) and getattr(failed, "verdict", None) != Verdict.REFUSAL
 
 
 def _may_be_repeated(error: Exception) -> bool:

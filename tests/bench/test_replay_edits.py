@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from specchat.bench.moved import moved_out
 from specchat.bench.replay_edits import CONTENDERS, Edit, main, replay
 from specchat.engine.drafter import Drafter
 
@@ -33,3 +34,31 @@ def test_the_table_has_a_row_for_each_drafter_and_budget(tmp_path):
     assert shown.exit_code == 0, shown.output
     assert shown.output.startswith("1 edits")
     assert sum(line.startswith(tuple(f"| {name} | " for name in CONTENDERS)) for line in shown.output.splitlines()) == 8
+
+
+CLASS = """\
+class Box:
+    @property
+    def size(self):
+        return self.count() + self.count( )
+
+    def count(self, step=1):
+        return step
+
+    def again(self):
+        return self.count(2)
+"""
+
+
+def test_a_method_is_moved_out_of_its_class_and_called_as_a_function():
+    moved = moved_out("# Refactor Box.count\n\nRefactor the method", CLASS)
+
+    assert moved is not None
+    assert moved.endswith("\n\n\ndef count(self, step=1):\n    return step\n")
+    assert "return count(self) + count(self)" in moved
+    assert "return count(self, 2)" in moved
+
+
+def test_what_is_no_such_refactoring_has_no_result():
+    assert moved_out("# Refactor Box.absent", CLASS) is None
+    assert moved_out("Refactor it", CLASS) is None

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from specchat.host import spawn
 from specchat.host.client import connect
 from tests.front import command
 from tests.host.conftest import FAKE_HOST
@@ -147,6 +148,31 @@ def test_the_reason_of_a_silent_failure_is_in_the_log(edit, runtime):
     edit("-", "fail", stdin=b"x")
 
     assert "too long" in (runtime / "edit.log").read_text()
+
+
+def test_who_does_not_answer_in_time_is_given_up(edit, file):
+    before = file.read_bytes()
+
+    ran = edit(str(file), "read", "-y", "--timeout", "0.2")
+    filtered = edit("-", "read", "--timeout", "0.2", stdin=before)
+
+    assert (3, f"specchat: {file}: no new text within 0.2 s\n", before) == (ran.code, ran.err, file.read_bytes())
+    assert (3, "", before) == (filtered.code, filtered.err, filtered.out)
+
+
+def test_what_is_done_in_time_is_not_given_up(edit, file):
+    assert 0 == edit(str(file), "replace old new", "-y", "--timeout", "600").code
+    assert 2 == edit(str(file), "replace old new", "-y", "--timeout", "0").code
+
+
+def test_without_an_engine_the_file_and_the_text_stay(edit, file, monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", ("false",))
+    before = file.read_bytes()
+
+    ran, filtered = edit(str(file), "replace old new", "-y"), edit("-", "replace old new", stdin=before)
+
+    assert (7, before, 1) == (ran.code, file.read_bytes(), ran.err.count("\n"))
+    assert (7, before, "") == (filtered.code, filtered.out, filtered.err)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -64,23 +64,45 @@ sys.exit(run(sys.argv[1:]))
 
 
 def test_a_real_pipe_carries_the_new_text_or_the_old_one(program):
-    for instruction, code, out in [("replace a b", 0, b"b\n"), ("fail", 6, b"a\n"), ("crash", 1, b"a\n")]:
-        ran = subprocess.run([program, "edit", "-", instruction], input=b"a\n", capture_output=True, check=False)
+    for words, code, out in [
+        ("replace a b", 0, b"b\n"),
+        ("fail", 6, b"a\n"),
+        ("crash", 1, b"a\n"),
+        ("--no", 2, b"a\n"),
+    ]:
+        ran = subprocess.run([program, "edit", "-", words], input=b"a\n", capture_output=True, check=False)
 
         assert (code, out, b"") == (ran.returncode, ran.stdout, ran.stderr)
 
 
-@pytest.mark.parametrize("editor", ["vim", "nvim"])
+# A line for each way to end: what the filter is asked on it, and what must stand there afterwards.
+ENDINGS = [
+    ("replace old new", "new"),
+    ("write '// ... rest of the code ...'", "old"),  # 3
+    ("write x = --lang py", "old"),  # 4
+    ("fail", "old"),  # 6
+    ("replace absent x", "old"),  # 9
+    ("crash", "old"),  # 1
+    ("--nonsense", "old"),  # 2
+    ("read --timeout 0.1", "old"),  # 3
+]
+
+
 @pytest.mark.parametrize(
-    ("instruction", "expected"), [("replace old new", "one\nnew\nthree\n"), ("fail", "one\nold\nthree\n")]
+    "merging",
+    [pytest.param("", id="apart", marks=pytest.mark.full), pytest.param("set shellredir=>%s\\ 2>&1", id="merged")],
 )
-def test_an_editor_keeps_its_text(program, tmp_path, editor, instruction, expected):
+@pytest.mark.parametrize("editor", ["vim", "nvim"])
+def test_an_editor_keeps_its_text_however_the_filter_ends(program, tmp_path, editor, merging):
     if not shutil.which(editor):
         pytest.skip(f"{editor} is not installed")
     file = tmp_path / "text"
-    file.write_text("one\nold\nthree\n")
-    command = [editor, "-es", "-u", "NONE", "-i", "NONE", "-c", f"2!{program} edit - {instruction}", "-c", "wq", file]
+    file.write_text("old\n" * len(ENDINGS))
+    asked = [f"{line}!{program} edit - {words}" for line, (words, _left) in enumerate(ENDINGS, 1)]
+    script = tmp_path / "script.vim"
+    script.write_text("\n".join([merging, *asked, "wq"]))
 
+    command = [editor, "-es", "-u", "NONE", "-i", "NONE", "-S", script, file]
     subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
 
-    assert expected == file.read_text()
+    assert [left for _words, left in ENDINGS] == file.read_text().splitlines()

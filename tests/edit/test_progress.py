@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.cli.edit_progress import progress_line
+from specchat.edit.following import progress_line
 from specchat.edit.progress import Alignment
 
 OLD = "".join(f"line {number}\n" for number in range(10))

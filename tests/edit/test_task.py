@@ -78,7 +78,7 @@ def test_what_was_wrong_goes_back_and_the_next_text_counts(file, monkeypatch):
 
 
 def test_a_broken_text_is_kept_where_a_person_finds_it(file, monkeypatch):
-    said = say(monkeypatch, answers(*[NEW[:-2]] * 3), str(file), "rename count to numbers", "-y")
+    said = say(monkeypatch, answers(*[NEW[:-2]] * 3), str(file), "rename it", "-y")
 
     kept = said.ran.err.strip().rpartition(" ")[2]
     assert NEW[:-2] + "\n" == Path(kept).read_text()
@@ -233,6 +233,25 @@ def test_a_file_that_turns_out_too_long_is_tried_in_parts():
 
     assert ("region", [Region(12, 13, "total")]) == (edited.plan.format, list(edited.plan.regions))
     assert edited.text.endswith("def total(limit):\n    return 0\n")
+
+
+@pytest.mark.parametrize("whole", [answers("x = 1\n" * 400, reason="length"), answers(*[ELIDED] * 3)])
+def test_what_a_model_cannot_write_as_a_whole_is_tried_in_parts(file, monkeypatch, whole):
+    total = "def total(limit):\n    return sum(numbers(limit))\n"
+    numbers = "def numbers(limit):\n    for number in range(START, limit):\n        yield number\n"
+
+    said = say(monkeypatch, [*whole, *answers(total, numbers)], str(file), "rename count to numbers", "-y")
+
+    assert (0, NEW) == (said.ran.code, file.read_text())
+
+
+def test_when_the_parts_are_no_good_either_the_first_reason_is_told(file, monkeypatch):
+    loop = answers("x = 1\n" * 400, reason="length")
+
+    said = say(monkeypatch, [*loop, *answers(*[ELIDED] * 3)], str(file), "rename count to numbers", "-y")
+
+    assert (3, CODE) == (said.ran.code, file.read_text())
+    assert "the same again and again" in said.ran.err
 
 
 def test_a_file_that_is_too_long_and_names_nothing_tells_the_numbers():
