@@ -17,8 +17,10 @@ from specchat.chat.events import Committed, Event, Failed, Finished, Prefill, Ro
 from specchat.chat.prompt import extend
 from specchat.chat.reference import Reference
 from specchat.chat.request import Request
+from specchat.chat.rewriting import original_of
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
+from specchat.drafters.combine import Copying
 from specchat.engine.acceptance import PLAIN
 from specchat.engine.budget import Chooser, Memory, Pressure
 from specchat.engine.costs import Costs
@@ -76,9 +78,9 @@ class Session(AbstractContextManager["Session"]):
         if drafter not in (*self.writing.drafters, *self.chooser.drafters.values()):
             self.writing.listen(drafter)
 
-    def make_way(self, waiting: int) -> None:
-        """So many other answers wait for their next step: guess less, so that they wait less."""
-        self.chooser.pressure = Pressure(waiting)
+    def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
+        """So many other answers wait for their next step: guess less. While a completion is written, guess nothing."""
+        self.chooser.pressure = Pressure(waiting, is_urgent)
 
     def rewind(self, count: int = 1) -> list[Turn]:
         """Take back the last turns, to edit a question or to draw another answer; returns what was taken."""
@@ -189,6 +191,11 @@ class _Answer:
     def _prepare(self, route: Route) -> None:
         """Let the chooser know what is asked; who has drafters compared needs to know what passes cost here."""
         session = self.session
+        tokenizer, original = session.voice.tokenizer, original_of(self.request, session.turns)
+        tokens = tokenizer.encode_inside(tokenizer.guard(original)) if original else []
+        for drafter in session.drafters.values():
+            if isinstance(drafter, Copying):
+                drafter.rewrite(tokens, len(self.writing.tokens))
         session.chooser.begin(route.kind, route.order)
         if session.drafters[route.variant] is session.chooser:
             session.voice.costs.calibrate(self.writing)
@@ -212,7 +219,7 @@ class _Answer:
 
 def _sampler(request: Request, voice: Voice) -> Sampler:
     """The rules of this turn. Each turn draws a seed of its own unless one is given."""
-    sampling = voice.profile.sampling
+    sampling, speculation = voice.profile.sampling, voice.profile.speculation
     seed = request.seed if request.seed is not None else sampling.seed
     return Sampler(
         temperature=sampling.temperature if request.temperature is None else request.temperature,
@@ -220,6 +227,7 @@ def _sampler(request: Request, voice: Voice) -> Sampler:
         repetition_penalty=sampling.repetition_penalty,
         seed=secrets.randbits(SEED_BITS) if seed is None else seed,
         vocabulary=min(voice.tokenizer.size, voice.target.vocabulary),
+        is_classic=speculation.rule == "classic" and not speculation.exact,
     )  # fmt: skip
 
 

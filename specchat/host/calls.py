@@ -25,10 +25,11 @@ from specchat.host.protocol import (
     Call,
     Json,
     Refusal,
+    gap_from_json,
     new_id,
     request_from_json,
 )
-from specchat.host.sessions import LiveTurn, OpenSession, Sessions, short_name
+from specchat.host.sessions import LiveGap, LiveTurn, OpenSession, Sessions, short_name
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,8 @@ class Desk:
             client.say(reply)
 
     def _reply(self, client: Connection, call: Call) -> Answer | Refusal | None:
-        if call.method == "ask":
-            ask(self, client, call)
+        if call.method in LATER:
+            LATER[call.method](self, client, call)
             return None  # its answer comes with the end of the turn
         if call.method not in CALLS:
             return Refusal(call.id, UNKNOWN_METHOD, f"unknown method {call.method!r}")
@@ -88,6 +89,15 @@ def ask(desk: Desk, client: Connection, call: Call) -> None:
         client.listen(session.feed, session.feed.next)
     turn = _text(call.params, "turn") if "turn" in call.params else new_id()
     desk.sessions.ask(session, turn, request, LiveTurn(client, call.id))
+
+
+def complete(desk: Desk, client: Connection, call: Call) -> None:
+    """Fill a gap in a text. One that its client asked for before is ended."""
+    if desk.is_closing:
+        raise HostError("the engine process is ending; ask again")
+    session = desk.sessions.find(_text(call.params, "session"))
+    turn = _text(call.params, "turn") if "turn" in call.params else new_id()
+    desk.sessions.fill(session, turn, gap_from_json(call.params), LiveGap(client, call.id))
 
 
 def hello(desk: Desk, client: Connection, params: Json) -> Json:
@@ -234,6 +244,7 @@ def shutdown(desk: Desk, _client: Connection, _params: Json) -> Json:
     return {}
 
 
+LATER: dict[str, Callable[[Desk, Connection, Call], None]] = {"ask": ask, "complete": complete}
 DEFAULT_PROFILE = "chat"
 NAME_LIMIT = 60
 CALLS: dict[str, Callable[[Desk, Connection, Json], Json]] = {
@@ -263,6 +274,7 @@ def _described(desk: Desk, session: OpenSession) -> Json:
         "name": session.thread.name,
         "profile": session.thread.profile,
         "turns": len(session.path),
+        "window": desk.sessions.library.window(session.profile),
         "next": session.feed.next,
         "live": list(session.live),
         "state": desk.sessions.queue.state,

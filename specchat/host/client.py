@@ -12,13 +12,14 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
 
 from specchat import __version__
-from specchat.chat.events import Event, Failed, Finished
+from specchat.chat.events import Event, Failed, Finished, Totals
+from specchat.chat.gap import Gap
 from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.chat.request import Request
 from specchat.errors import HostError, InputError, UsageError
@@ -36,6 +37,7 @@ from specchat.host.protocol import (
     new_id,
     read_replies,
     request_to_json,
+    totals_from_json,
 )
 from specchat.host.spawn import configuration_hash, find_host, find_or_start_host
 from specchat.profile import configuration_folder
@@ -122,6 +124,7 @@ def connect(client: str, *, start: bool = True) -> Line | None:
             line.call("shutdown", {})
             _wait_for_end(line)
         except ConnectionError:
+            peer.close()
             continue  # it was just about to end
     raise HostError("the engine process ends as soon as it begins; 'specchat host status' may say why")
 
@@ -185,6 +188,17 @@ def _profile_for_host(name: str) -> str:
     return str(path.absolute()) if is_file or path.is_file() else name
 
 
+@dataclass(frozen=True)
+class Filled:
+    """What was written into a gap, and why it ended: `stop`, `lines`, `length`, `late`, `cancelled`,
+    `loading`, `unable`.
+    """
+
+    text: str
+    reason: str
+    totals: Totals = Totals()
+
+
 class Conversation(AbstractContextManager["Conversation"]):
     """One session of the host. The next ask continues where the last one ended, also after a host was replaced.
 
@@ -214,6 +228,20 @@ class Conversation(AbstractContextManager["Conversation"]):
         finally:
             if not hearing.is_over:
                 self._cancel(hearing)
+
+    def fill(self, gap: Gap, cancelled: Flag | None = None) -> Filled:
+        """Have a gap filled by the models of this session, beside what is said in it. Waits for no model to load.
+
+        Set `cancelled` from any thread to be answered at once. HostError when the engine fails.
+        """
+        try:
+            return self._filled(gap, cancelled or Flag())
+        except ConnectionError:
+            self._reopen()
+        try:
+            return self._filled(gap, cancelled or Flag())
+        except ConnectionError as error:
+            raise HostError(f"the engine process is gone: {error}") from None
 
     def turns(self) -> list[StoredTurn]:
         """What was said so far."""
@@ -248,6 +276,19 @@ class Conversation(AbstractContextManager["Conversation"]):
         """Hang up; the session stays in the history."""
         self._line.close()
 
+    def _filled(self, gap: Gap, cancelled: Flag) -> Filled:
+        turn = new_id()
+        call = self._line.send("complete", {"session": self.session, "turn": turn, **asdict(gap)})
+        while not cancelled.is_set():
+            reply = self._line.next(LOOK_SECONDS)
+            if isinstance(reply, Refusal) and reply.id == call:
+                raise reply.to_error()
+            if isinstance(reply, Answer) and reply.id == call:
+                result = reply.result
+                return Filled(str(result["text"]), str(result["reason"]), totals_from_json(result["totals"]))
+        self._line.send("cancel", {"turn": turn})
+        return Filled("", "cancelled")
+
     def _connected(self) -> Line:
         line = connect(self.client)
         assert line is not None
@@ -255,6 +296,7 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def _take(self, opened: Json) -> None:
         self.session, self.name, self.profile = str(opened["session"]), str(opened["name"]), str(opened["profile"])
+        self.window = int(opened.get("window", 0))  # tokens that the conversation may have; 0: not known yet
         self._next = int(opened["next"])
 
     def _reopen(self) -> None:

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, cast
 
 from specchat.chat.events import Event
 from specchat.chat.history import StoredTurn
+from specchat.chat.past import said_before
 from specchat.errors import ProfileError
 from specchat.host.process import Parts
 from specchat.host.protocol import request_from_json
 from specchat.host.queue import Loader
 from specchat.host.sessions import Library
-from specchat.host.spawn import configuration_hash
+from specchat.host.spawn import configuration_hash, history_path
+from specchat.models.window import trained_window
 from specchat.profile import Profile, load_profile
 from specchat.profile.checking import Source, settle
 
 if TYPE_CHECKING:
     from specchat import assemble
+    from specchat.chat.completion import Completer
 
 
 def shipped_parts() -> Parts:
     """The real thing."""
-    return Parts(Library(_profile, _restore, _pack, _unpack), Loader(_load, _models), configuration_hash)
+    library = Library(_profile, _restore, _pack, _unpack, _window)
+    return Parts(library, Loader(_load, _models, _completer), configuration_hash)
 
 
 def _profile(name: str, settings: Mapping[str, Any]) -> Profile:
@@ -56,6 +61,10 @@ def _without_nothing(value: Any) -> Any:
             return value
 
 
+def _window(profile: Profile) -> int:
+    return min(profile.limits.context, trained_window(profile.models.target) or profile.limits.context)
+
+
 def _models(profile: Profile) -> Any:
     return profile.models, profile.limits.context, profile.speculation.exact
 
@@ -63,7 +72,13 @@ def _models(profile: Profile) -> Any:
 def _load(profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> assemble.Engine:
     from specchat.assemble import load_engine
 
-    return load_engine(profile, progress, cancelled)
+    return load_engine(profile, progress, cancelled, past=partial(said_before, history_path()))
+
+
+def _completer(engine: assemble.Engine) -> Completer:
+    from specchat.chat.completion import Completer
+
+    return Completer(engine.voice)
 
 
 def _restore(stored: StoredTurn) -> Any:

@@ -31,6 +31,7 @@ from specchat.chat.events import (
     Text,
     Totals,
 )
+from specchat.chat.gap import Gap
 from specchat.chat.request import Attachment, Request
 
 PROTOCOL = 1
@@ -254,7 +255,8 @@ def request_from_json(params: Json) -> Request:
         attached = tuple(Attachment(str(file["name"]), str(file["text"])) for file in files)
     except KeyError as missing:
         raise errors.UsageError(f"every file of a request needs a {missing}") from None
-    known = {"files": attached, "stop": tuple(params.get("stop") or ()), "task": params.get("task") or ""}
+    known = {"files": attached, "stop": tuple(params.get("stop") or ())}
+    known |= {name: params.get(name) or "" for name in ("task", "rewrites")}
     return known_fields(Request, {**params, **known})
 
 
@@ -267,7 +269,25 @@ REQUEST_KINDS: dict[str, Any] = {
     "temperature": int | float | None,
     "variant": str | None,
     "task": str | None,
+    "rewrites": str | None,
 }
+
+
+def gap_from_json(params: Json) -> Gap:
+    """A gap, checked: UsageError when it is none."""
+    kinds: dict[str, Any] = {
+        "prefix": str,
+        "suffix": str,
+        "max_tokens": int,
+        "context": int,
+        "lines": int,
+        "seconds": int | float,
+    }
+    given = {name: params[name] for name in kinds if params.get(name) is not None}
+    wrong = [name for name, value in given.items() if not isinstance(value, kinds[name])]
+    if wrong or "prefix" not in given:
+        raise errors.UsageError(f"a gap needs a prefix; its {wrong[0] if wrong else 'prefix'} is not what it should be")
+    return Gap(**given)
 
 
 def known_fields(kind: Any, params: Json) -> Any:

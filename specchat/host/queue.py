@@ -3,6 +3,9 @@
 Requests of one session wait for each other, sessions take turns at step boundaries. Everything that touches the engine
 happens in `run`, on one thread; every other method may be called from anywhere and returns at once. A turn that has not
 begun is cancelled right here, which is why a cancel is quick while a model loads.
+
+A gap in somebody's text is urgent: the person who types has typed on a second later. It never waits for a model to be
+loaded, begins before any turn that waits, and takes several steps while others take one.
 """
 
 from __future__ import annotations
@@ -16,10 +19,14 @@ from threading import Event as Flag
 from typing import Any, Protocol
 
 from specchat.chat.events import Event, Failed, Finished, Totals
+from specchat.chat.gap import Gap
 from specchat.chat.request import Request
-from specchat.errors import SpecchatError
+from specchat.errors import SpecchatError, UsageError
 
 log = logging.getLogger(__name__)
+
+URGENT_STEPS = 4  # of a gap, while every turn takes one
+NOT_LOADED = "loading"  # the reason of a gap that could not wait for a model
 
 
 class EngineSession(Protocol):
@@ -35,7 +42,7 @@ class EngineSession(Protocol):
         """Take back the last turns."""
         ...
 
-    def make_way(self, waiting: int) -> None:
+    def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
         """So many other answers wait for their next step."""
         ...
 
@@ -65,12 +72,30 @@ class Engine(Protocol):
         ...
 
 
+class Completer(Protocol):
+    """Who fills gaps, as `chat/completion.py` makes them."""
+
+    def fill(self, gap: Gap, cancelled: Flag) -> Iterator[Event]:
+        """Write into the gap, one event at a time."""
+        ...
+
+    def close(self) -> None:
+        """Give back the memory."""
+        ...
+
+
+def nobody_completes(_engine: Any) -> Completer:
+    """The completer of who has none."""
+    raise UsageError("this engine fills no gaps")
+
+
 @dataclass(frozen=True)
 class Loader:
     """How engines come to be: `models` is the part of a profile that two profiles must share to share an engine."""
 
     load: Callable[[Any, Callable[[Event], None], Flag], Engine]
     models: Callable[[Any], Any]
+    completer: Callable[[Any], Completer] = nobody_completes
 
 
 @dataclass(frozen=True)
@@ -80,6 +105,16 @@ class QueuedTurn:
     id: str
     session: str
     request: Request
+    cancelled: Flag = field(default_factory=Flag)
+
+
+@dataclass(frozen=True)
+class QueuedGap:
+    """A gap that waits to be filled, or is being filled; the session says with which models."""
+
+    id: str
+    session: str
+    gap: Gap
     cancelled: Flag = field(default_factory=Flag)
 
 
@@ -116,6 +151,10 @@ class TurnQueue:
         self._engine: Engine | None = None
         self._models: Any = None
         self._lanes: dict[str, Lane] = {}
+        self._gaps: deque[QueuedGap] = deque()
+        self._filling: QueuedGap | None = None
+        self._filled: Iterator[Event] = iter(())
+        self._completer: Completer | None = None
         self._closing: list[EngineSession] = []
         self._warm: Any = None
         self._is_unloading = False
@@ -136,9 +175,25 @@ class TurnQueue:
             self._lanes[turn.session].waiting.append(turn)
             self._changed.notify()
 
-    def cancel(self, id: str) -> None:
-        """End a turn within one step; at once when it has not begun."""
+    def fill(self, gap: QueuedGap) -> None:
+        """Let a gap be filled next; without the models of its session it is answered at once, and they are loaded."""
         with self._changed:
+            profile = self._lanes[gap.session].profile
+            if self._engine is None or self._models != self._loader.models(profile):
+                self._warm = profile
+                self._post(Happened(gap.session, gap.id, Finished(NOT_LOADED, Totals())))
+            else:
+                self._gaps.append(gap)
+            self._changed.notify()
+
+    def cancel(self, id: str) -> None:
+        """End a turn or a gap within one step; at once when it has not begun."""
+        with self._changed:
+            if self._filling and self._filling.id == id:
+                self._filling.cancelled.set()
+            for gap in [gap for gap in self._gaps if gap.id == id]:
+                self._gaps.remove(gap)
+                self._post(Happened(gap.session, id, Finished("cancelled", Totals())))
             for lane in self._lanes.values():
                 if lane.running and lane.running.id == id:
                     lane.running.cancelled.set()
@@ -172,9 +227,9 @@ class TurnQueue:
         """End the thread within one step."""
         with self._changed:
             self._stopping.set()
-            for lane in self._lanes.values():
-                if lane.running:
-                    lane.running.cancelled.set()
+            for busy in [self._filling, *(lane.running for lane in self._lanes.values())]:
+                if busy:
+                    busy.cancelled.set()
             self._changed.notify()
 
     def memory(self) -> dict[str, int]:
@@ -187,11 +242,13 @@ class TurnQueue:
         while not self._stopping.is_set():
             self._wait()
             self._tidy()
+            self._begin_gap()
             self._begin_waiting()
+            self._step_gap()
             running = self._running()
             for lane in running:
                 if lane.session:
-                    lane.session.make_way(len(running) - 1)
+                    lane.session.make_way(len(running) - 1, is_urgent=self._filling is not None)
                 self._step(lane)
         self._close_engine()
 
@@ -203,6 +260,8 @@ class TurnQueue:
         return bool(
             self._stopping.is_set()
             or any(lane.running or lane.waiting for lane in lanes)
+            or self._gaps
+            or self._filling
             or self._closing
             or self._is_unloading
             or self._warm is not None
@@ -217,7 +276,8 @@ class TurnQueue:
         with self._changed:
             closing, self._closing = self._closing, []
             warm, self._warm = self._warm, None
-            is_unloading, self._is_unloading = self._is_unloading and not self._running(), False
+            is_busy = bool(self._running() or self._filling)
+            is_unloading, self._is_unloading = self._is_unloading and not is_busy, False
         for session in closing:
             _close(session)
         if is_unloading:
@@ -231,12 +291,45 @@ class TurnQueue:
             if lane.running or not lane.waiting or self._stopping.is_set():
                 continue
             if self._engine is None or self._models != self._loader.models(lane.profile):
-                if self._running():
+                if self._running() or self._filling:
                     continue  # another model answers; this one is loaded when it has finished
                 if not self._load(lane.profile):
                     continue
-            if self._engine is not None and len(self._running()) < self._engine.turns_at_once:
+            if self._has_room():
                 self._begin(lane)
+
+    def _has_room(self) -> bool:
+        """Whether one more can be answered next to those that are."""
+        busy = len(self._running()) + (self._filling is not None)
+        return self._engine is not None and busy < self._engine.turns_at_once
+
+    def _begin_gap(self) -> None:
+        """Start on the gap that waits longest; one whose models were given back meanwhile is not filled."""
+        with self._changed:
+            if not self._gaps or self._filling or not (self._has_room() or self._engine is None):
+                return
+            self._filling = gap = self._gaps.popleft()
+            self._filled = self._fill(gap)
+
+    def _fill(self, gap: QueuedGap) -> Iterator[Event]:
+        if self._engine is None:
+            yield Finished(NOT_LOADED, Totals())
+            return
+        if self._completer is None:
+            self._completer = self._loader.completer(self._engine)
+        yield from self._completer.fill(gap.gap, gap.cancelled)
+
+    def _step_gap(self) -> None:
+        for _ in range(URGENT_STEPS):
+            gap = self._filling
+            if gap is None:
+                return
+            step = _next_event(self._filled)
+            if isinstance(step.event, Finished | Failed):
+                self._filled, self._filling = iter(()), None
+            if step.is_broken:
+                self._close_completer()
+            self._post(Happened(gap.session, gap.id, step.event))
 
     def _begin(self, lane: Lane) -> None:
         with self._changed:
@@ -259,15 +352,9 @@ class TurnQueue:
     def _step(self, lane: Lane) -> None:
         turn = lane.running
         assert turn is not None
-        try:
-            event = next(lane.events)
-        except SpecchatError as error:
-            event = Failed(str(error), error.exit_code)
-        except StopIteration:
-            event = Failed("the engine ended an answer without saying how")
-        except Exception as error:  # the edge: whatever happens to one turn, the host lives on
-            log.exception("a turn failed")
-            event = Failed(f"the engine failed: {_one_line(error)}; see the log of the host")
+        step = _next_event(lane.events)
+        event = step.event
+        if step.is_broken:
             self._close_session(lane)
         if isinstance(event, Finished | Failed):
             self._end(lane, turn, event)
@@ -322,7 +409,14 @@ class TurnQueue:
         if session:
             _close(session)
 
+    def _close_completer(self) -> None:
+        completer, self._completer = self._completer, None
+        if completer:
+            _close(completer)
+
     def _close_engine(self) -> None:
+        self._filled = iter(())
+        self._close_completer()
         for lane in list(self._lanes.values()):
             lane.events = iter(())
             self._close_session(lane)
@@ -332,7 +426,28 @@ class TurnQueue:
         self.state = "cold"
 
 
-def _close(what: EngineSession | Engine) -> None:
+@dataclass(frozen=True)
+class _Next:
+    """What came next, and whether whoever said it can be trusted no longer."""
+
+    event: Event
+    is_broken: bool = False
+
+
+def _next_event(events: Iterator[Event]) -> _Next:
+    """One step; whatever goes wrong in it, the host lives on."""
+    try:
+        return _Next(next(events))
+    except SpecchatError as error:
+        return _Next(Failed(str(error), error.exit_code))
+    except StopIteration:
+        return _Next(Failed("the engine ended an answer without saying how"))
+    except Exception as error:  # the edge
+        log.exception("a turn failed")
+        return _Next(Failed(f"the engine failed: {_one_line(error)}; see the log of the host"), is_broken=True)
+
+
+def _close(what: EngineSession | Engine | Completer) -> None:
     try:
         what.close()
     except Exception:  # the edge: what cannot be closed must not end the host

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from specchat.chat.events import Failed, Finished, Routed
+from specchat.chat.events import Failed, Finished, Routed, Text
+from specchat.chat.gap import Gap
 from specchat.chat.history import StoredTurn, Thread
 from specchat.chat.request import Request
 from specchat.errors import UsageError
@@ -30,7 +31,7 @@ from specchat.host.protocol import (
     new_id,
     request_to_json,
 )
-from specchat.host.queue import Happened, QueuedTurn, TurnQueue
+from specchat.host.queue import Happened, QueuedGap, QueuedTurn, TurnQueue
 from specchat.host.writer import HistoryWriter
 
 GRACE_SECONDS = 30.0
@@ -43,13 +44,15 @@ class Library:
     """How a name and settings become a profile, and a stored turn what the engine goes on from (None: it cannot).
 
     A conversation keeps its profile as it was: `pack` makes a JSON object of it, `unpack` a profile again, or None when
-    that object is of a time that knew other keys.
+    that object is of a time that knew other keys. `window` is how many tokens a conversation of a profile may have, 0
+    when that cannot be known before the model is loaded.
     """
 
     profile: Callable[[str, dict[str, Any]], Any]
     restore: Callable[[StoredTurn], Any]
     pack: Callable[[Any], Json] = lambda _profile: {}
     unpack: Callable[[Json, dict[str, Any]], Any] = lambda _packed, _overrides: None
+    window: Callable[[Any], int] = lambda _profile: 0
 
 
 @dataclass(eq=False)
@@ -61,6 +64,15 @@ class LiveTurn:
     merger: Merger = field(default_factory=Merger)
     answer: AnswerSoFar = field(default_factory=AnswerSoFar)
     left: float | None = None  # when the owner was cut off
+
+
+@dataclass(eq=False)
+class LiveGap:
+    """A gap that waits or is being filled, and for whom. Nothing of it is stored."""
+
+    owner: Connection
+    call: Id
+    text: list[str] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -87,12 +99,13 @@ class Sessions:
     def __init__(self, library: Library, history: HistoryWriter, queue: TurnQueue) -> None:
         self.library, self.history, self.queue = library, history, queue
         self.open: dict[str, OpenSession] = {}
+        self.gaps: dict[str, LiveGap] = {}
         self.used = time.monotonic()
 
     @property
     def is_busy(self) -> bool:
-        """Does any turn wait or run?"""
-        return any(session.live for session in self.open.values())
+        """Does anybody wait for an answer?"""
+        return bool(self.gaps) or any(session.live for session in self.open.values())
 
     def find(self, id: str) -> OpenSession:
         """A session by its id, from memory or from the history."""
@@ -138,6 +151,15 @@ class Sessions:
         self.used = time.monotonic()
         self.queue.put(QueuedTurn(id, session.thread.id, request))
 
+    def fill(self, session: OpenSession, id: str, gap: Gap, live: LiveGap) -> None:
+        """Have a gap filled with the models of a session; a newer wish of the same client takes the place of older."""
+        for older, each in self.gaps.items():
+            if each.owner is live.owner:
+                self.queue.cancel(older)
+        self.gaps[id] = live
+        self.used = time.monotonic()
+        self.queue.fill(QueuedGap(id, session.thread.id, gap))
+
     def rewind(self, session: OpenSession, count: int) -> None:
         """Go back behind the last turns; they stay in the history as a branch."""
         if session.live:
@@ -159,12 +181,14 @@ class Sessions:
 
     def cancel_all(self) -> None:
         """End every turn."""
-        for session in self.open.values():
-            for id in session.live:
-                self.queue.cancel(id)
+        for id in [*self.gaps, *(id for session in self.open.values() for id in session.live)]:
+            self.queue.cancel(id)
 
     def abandon(self, client: Connection, *, was_slow: bool) -> None:
         """End the turns of a client that left; those of one that was only slow wait for it to come back."""
+        for id in [id for id, gap in self.gaps.items() if gap.owner is client]:
+            self.queue.cancel(id)
+            del self.gaps[id]
         for session in self.open.values():
             for id, turn in session.live.items():
                 if turn.owner is not client:
@@ -183,6 +207,9 @@ class Sessions:
 
     def tell(self, happened: Happened, now: float) -> None:
         """Pass on an event of the engine thread."""
+        if gap := self.gaps.get(happened.turn or ""):
+            self._tell_gap(gap, happened)
+            return
         session = self.open.get(happened.session)
         if session is None:
             return
@@ -204,6 +231,21 @@ class Sessions:
             del session.live[happened.turn]
             if turn.call is not None and turn.owner is not None:
                 session.feed.append(encode(_reply(turn.call, happened)), only=turn.owner)
+
+    def _tell_gap(self, gap: LiveGap, happened: Happened) -> None:
+        """Keep what is written into a gap; its client hears all of it in the end."""
+        assert happened.turn is not None
+        match happened.event:
+            case Text(text=text):
+                gap.text.append(text)
+            case Finished() | Failed():
+                del self.gaps[happened.turn]
+                reply = _reply(gap.call, happened)
+                if isinstance(reply, Answer):
+                    reply.result["text"] = "".join(gap.text)
+                gap.owner.say(reply)
+            case _:
+                pass
 
     def tick(self, now: float) -> None:
         """Do what is due."""

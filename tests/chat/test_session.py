@@ -194,6 +194,15 @@ def test_a_seed_fixes_the_text():
         assert said(one, "abc", seed=3) != said(other, "abc", seed=4)
 
 
+@pytest.mark.parametrize(("exact", "is_same"), [(True, True), (False, False)])
+def test_the_classic_rule_changes_the_text_of_a_seed_unless_it_is_to_be_exact(exact, is_same):
+    warm, classic = engine("T1", 4096), {"speculation.rule": "classic", "speculation.exact": exact}
+
+    with session("T1") as plain, warm.session(profile=warm.voice.profile.override(classic)) as other:
+        pinned(other, "draft")
+        assert (said(plain, QUESTIONS[0]) == said(other, QUESTIONS[0])) == is_same
+
+
 def test_a_prompt_that_does_not_fit_is_never_cut():
     with session(context=64) as talked:
         *_, failed = talked.ask(Request("abc " * 40))

@@ -47,7 +47,7 @@ class FakeSession:
     def rewind(self, count: int) -> None:
         self.turns = self.turns[: max(0, len(self.turns) - count)]
 
-    def make_way(self, waiting: int) -> None:
+    def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
         pass
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ def restore(stored: StoredTurn) -> FakeTurn | None:
 
 
 PATIENCE = Patience()
-LIBRARY = Library(fake_profile, restore)
+LIBRARY = Library(fake_profile, restore, window=lambda profile: 512 if profile == "narrow" else 0)
 
 
 def fake_parts(patience: Patience = PATIENCE) -> Parts:

@@ -75,7 +75,10 @@ def test_replies_survive_the_wire(message):
 
 
 def test_a_request_survives_the_wire():
-    request = Request("why?", (Attachment("a.py", "x = 1\n"),), max_tokens=5, seed=2**63, temperature=0.5, stop=("\n",))
+    request = Request(
+        "why?", (Attachment("a.py", "x = 1\n"),), max_tokens=5, seed=2**63, temperature=0.5, stop=("\n",), task="edit",
+        rewrites="a.py",
+    )  # fmt: skip
 
     assert request == request_from_json(json.loads(json.dumps(request_to_json(request))))
 
@@ -89,6 +92,7 @@ def test_a_request_survives_the_wire():
         {"text": "a", "seed": "b"},
         {"text": "a", "files": [{"name": "f"}]},
         {"text": "a", "stop": [1]},
+        {"text": "a", "rewrites": ["a.py"]},
     ],
 )
 def test_a_request_that_is_none_is_a_usage_error(params):

@@ -5,8 +5,9 @@ from threading import Event as Flag
 from threading import Thread
 
 from specchat.chat.events import Event, Finished, Routed, Text, Totals
+from specchat.chat.gap import Gap
 from specchat.chat.request import Request
-from specchat.host.queue import Happened, Loader, QueuedTurn, TurnQueue
+from specchat.host.queue import Happened, Loader, QueuedGap, QueuedTurn, TurnQueue
 
 
 class Narrow:
@@ -15,6 +16,7 @@ class Narrow:
     def __init__(self, room: int) -> None:
         self.turns_at_once, self.now, self.most = room, 0, 0
         self.waiting: list[int] = []
+        self.urgent: list[bool] = []
 
     def session(self, turns, _profile):
         return Writer(self, list(turns))
@@ -42,8 +44,9 @@ class Writer:
     def rewind(self, _count: int) -> None:
         pass
 
-    def make_way(self, waiting: int) -> None:
+    def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
         self.engine.waiting.append(waiting)
+        self.engine.urgent.append(is_urgent)
 
     def close(self) -> None:
         pass
@@ -89,3 +92,36 @@ def test_who_writes_is_told_how_many_others_wait_for_their_step():
 
     assert {0} == set(alone.waiting)
     assert 2 == max(crowded.waiting)
+
+
+class Slow:
+    """Fills a gap in more steps than it may take at once."""
+
+    def fill(self, _gap: Gap, _cancelled: Flag) -> Iterator[Event]:
+        yield from [Text("x")] * 6
+        yield Finished("stop", Totals())
+
+    def close(self) -> None:
+        pass
+
+
+def test_who_writes_is_told_while_a_completion_is_written():
+    engine, done = Narrow(2), Flag()
+
+    def hear(what: Happened) -> None:
+        if isinstance(what.event, Routed):
+            queue.fill(QueuedGap("gap", "0", Gap("a")))
+        elif what.turn == "turn" and isinstance(what.event, Finished):
+            done.set()
+
+    queue = TurnQueue(Loader(lambda *_: engine, lambda profile: profile, lambda _engine: Slow()), hear)
+    queue.open("0", "profile", [])
+    queue.put(QueuedTurn("turn", "0", Request("?")))
+    thread = Thread(target=queue.run)
+    thread.start()
+    assert done.wait(20)
+    queue.stop()
+    thread.join(20)
+
+    assert engine.urgent == [True, False, False]
+    assert set(engine.waiting) == {0}

@@ -1,0 +1,64 @@
+"""The standard streams of a process that serves an editor: its own alone, whoever else prints what."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.errors import HostError
+from specchat.host.spawn import runtime_folder
+
+MOST_LOGS = 5
+
+
+@dataclass(frozen=True)
+class Descriptors:
+    """What was 0, 1 and 2 when the process began."""
+
+    incoming: int
+    outgoing: int
+    errors: int
+
+
+def take_descriptors(server: str, *, keeps_stderr: bool = False) -> Descriptors:
+    """Move the standard streams away; from now on whatever is printed, by whomever, goes to a log.
+
+    stderr too: there are editors that show every line of it to their user as an error. `server` names the log.
+    """
+    sys.stdout.flush()
+    taken = Descriptors(os.dup(0), os.dup(1), os.dup(2))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    log = os.dup(2) if keeps_stderr else _open_log(server)
+    os.dup2(nothing, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    for each in (nothing, log):
+        os.close(each)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return taken
+
+
+def _open_log(server: str) -> int:
+    try:
+        folder = runtime_folder()
+        for old in sorted(folder.glob(f"{server}-*.log"), key=_age)[: 1 - MOST_LOGS]:
+            old.unlink(missing_ok=True)
+        return os.open(folder / f"{server}-{os.getpid()}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    except (OSError, HostError):
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def say_on_stderr(taken: Descriptors) -> None:
+    """Give stderr back, for the line of somebody who has to give up before it began."""
+    sys.stderr.flush()
+    os.dup2(taken.errors, 2)

@@ -1,0 +1,49 @@
+"""The window of a model, told before the model is loaded: a plan must not hope for more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from specchat.cli.edit_asking import window
+from specchat.host.client import Conversation, Wish
+from specchat.host.parts import shipped_parts
+from specchat.models.window import trained_window
+from specchat.profile import load_profile
+
+
+def test_a_conversation_knows_its_window_when_it_opens(runtime):
+    with Conversation(Wish(profile="narrow")) as narrow, Conversation(Wish()) as unknown:
+        assert (512, 0) == (narrow.window, unknown.window)
+        assert 512 == window({}, narrow)
+
+
+@pytest.mark.parametrize(("context", "expected"), [(1000, 1000), (100_000, 4096)])
+def test_it_is_the_smaller_of_what_is_allowed_and_what_the_model_was_made_for(context, expected):
+    profile = load_profile("edit").override({"limits.context": context, "limits.answer": 100})
+
+    assert expected == shipped_parts().library.window(profile)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"max_position_embeddings": 32768}, 32768),
+        ({"text_config": {"max_position_embeddings": 8}}, 8),
+        ({"max_position_embeddings": "many"}, None),
+        ({}, None),
+        ([], None),
+    ],
+)
+def test_the_config_of_a_folder_says_it(tmp_path, config, expected):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    assert expected == trained_window(str(tmp_path))
+
+
+@pytest.mark.parametrize("source", ["nobody/has-this-model", "./absent", "no model at all"])
+def test_a_model_that_is_not_here_has_none(source, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+
+    assert trained_window(source) is None
