@@ -26,4 +26,4 @@ def chat(is_last: bool, session: str, plain: bool, **options: Any) -> int:
     del plain  # there is no other mode yet
     chosen = continued(wish(options), session, is_last=is_last)
     with open_hosted(chosen) as conversation:
-        return run_repl(Talk(conversation), history_path().with_name("questions"))
+        return run_repl(Talk(conversation, overrides=chosen.overrides), history_path().with_name("questions"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from specchat.chat.events import Event, Failed, Loading, Text
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError
-from specchat.repl.commands import Reply, Talk, run_line
+from specchat.repl.commands import Reply, Talk, changes_files, run_line
 from specchat.repl.reading import can_draw, drawn_reader, plain_reader
 from specchat.repl.stopping import stoppable
 
@@ -39,6 +39,9 @@ def run_repl(talk: Talk, remembered: Path) -> int:
 def do(talk: Talk, line: str) -> Reply:
     """One line; what goes wrong is said, and the talk goes on."""
     try:
+        if changes_files(line):
+            change(talk, line)
+            return Reply()
         reply = run_line(talk, line)
         if reply.text:
             say(reply.text)
@@ -48,6 +51,17 @@ def do(talk: Talk, line: str) -> Reply:
         say(f"specchat: {error}")
         return Reply()
     return reply
+
+
+def change(talk: Talk, line: str) -> None:
+    """A command about files; Ctrl-C while the model writes ends it, and nothing is written."""
+    from specchat.repl.desk import line_desk
+    from specchat.repl.editing import run_file_command
+
+    with stoppable() as stopped:
+        desk = line_desk(stopped)
+        done = run_file_command(talk, line, desk)
+    desk.note(done)
 
 
 def ask(talk: Talk, request: Request) -> None:

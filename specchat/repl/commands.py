@@ -7,11 +7,11 @@ reads no keys, so the line mode, the screen and an editor can all offer it. No p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from specchat.chat.events import Event, Finished, Routed
 from specchat.chat.names import check_name, mentioned
@@ -20,6 +20,8 @@ from specchat.chat.summary import summary_line
 from specchat.errors import UsageError
 from specchat.host.client import Conversation, Wish
 from specchat.host.protocol import request_from_json
+from specchat.plugins.load import offers
+from specchat.plugins.offer import Offer
 from specchat.profile import load_profile, profile_names
 from specchat.repl.saving import save_as_markdown
 
@@ -43,6 +45,7 @@ class Talk:
 
     conversation: Conversation
     options: Options = Options()
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the profile, for sessions beside it
     names: list[str] = field(default_factory=list[str])  # files and folders for the next question
     notice: str = ""  # what of them travelled with the last question, where that needs a word
     sources: tuple[str, ...] = ()  # and where its passages are from
@@ -102,22 +105,44 @@ class Command:
     run: Callable[[Talk, str], Reply]
 
 
+def changes_files(line: str) -> bool:
+    """Is it one of the commands that `editing.py` carries out?"""
+    found = COMMAND.match(line.strip())
+    return bool(found) and found["name"] in FILE_COMMANDS
+
+
 def run_line(talk: Talk, line: str) -> Reply:
     """What a line means: a command, or a question."""
     found = COMMAND.match(line.strip())
     if not found:
         return Reply(ask=talk.request(line))
-    if (command := COMMANDS.get(found["name"])) is None:
-        near = get_close_matches(found["name"], COMMANDS, n=1)
+    if (command := COMMANDS.get(found["name"]) or every_command().get(found["name"])) is None:
+        near = get_close_matches(found["name"], line_commands(), n=1)
         hint = f"did you mean /{near[0]}?" if near else "/help lists them"
         raise UsageError(f"unknown command /{found['name']}; {hint}")
     return command.run(talk, (found["argument"] or "").strip())
 
 
+class Described(Protocol):
+    """A command of any table."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def arguments(self) -> str: ...
+    @property
+    def help(self) -> str: ...
+
+
+def help_text(commands: Collection[Described]) -> str:
+    """Every command in a line."""
+    width = max(len(f"/{command.name} {command.arguments}") for command in commands)
+    lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in commands]
+    return "\n".join([*lines, f"{'@FILE':{width}}  {MENTIONS_HELP}"])
+
+
 def _help(_talk: Talk, _argument: str) -> Reply:
-    width = max(len(f"/{command.name} {command.arguments}") for command in COMMANDS.values())
-    lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in COMMANDS.values()]
-    return Reply("\n".join([*lines, f"{'@FILE':{width}}  {MENTIONS_HELP}"]))
+    return Reply(help_text(line_commands().values()))
 
 
 def _quit(_talk: Talk, _argument: str) -> Reply:
@@ -262,7 +287,8 @@ COMMANDS: Mapping[str, Command] = {
         Command("help", "", "what can be said here", _help),
         Command("new", "", "begin a new conversation", _new),
         Command("retry", "", "answer the last question again, with other dice", _retry),
-        Command("undo", "", "take the last question and its answer back", _undo),
+        Command("back", "", "take the last question and its answer back", _undo),
+        Command("undo", "", "the same, where files are the editor's; elsewhere it is about edits of files", _undo),
         Command("file", "PATH", "attach a file, folder or glob to the next question", _file),
         Command("show", "", "this conversation from its beginning", _show),
         Command("save", "FILE", "write this conversation to a new file, as Markdown", _save),
@@ -281,3 +307,43 @@ COMMANDS: Mapping[str, Command] = {
         Command("quit", "", "leave; everything is kept", _quit),
     )
 }
+
+
+@dataclass(frozen=True)
+class FileCommand:
+    """A command that changes files, with a person who decides; `editing.py` carries it out."""
+
+    name: str
+    arguments: str
+    help: str
+
+
+FILE_COMMANDS: Mapping[str, FileCommand] = {
+    command.name: command
+    for command in (
+        FileCommand("edit", "PATH... INSTRUCTION", "rewrite files as asked; you decide hunk by hunk"),
+        FileCommand("apply", "[N] [PATH]", "write a block of code of the last answer to its file"),
+        FileCommand("undo", "[N|FILE]", "take back the last edit of files, or another one"),
+    )
+}
+
+
+def every_command(taken: Collection[str] = ()) -> Mapping[str, Command]:
+    """Ours, and then those of plugins; `taken` are names that a front end has beside them."""
+    added = offers("slash_commands", {*COMMANDS, *taken})
+    return {**COMMANDS, **{name: _added(offer) for name, offer in added.items()}}
+
+
+def line_commands() -> Mapping[str, Described]:
+    """What can be said line by line; those about files take the place of a namesake."""
+    return {**every_command(FILE_COMMANDS), **FILE_COMMANDS}
+
+
+def _added(offer: Offer) -> Command:
+    def run(talk: Talk, argument: str) -> Reply:
+        reply = offer.call(talk, argument)
+        if not isinstance(reply, Reply):
+            raise offer.failure(f"answered with a {type(reply).__name__}, which is no Reply")
+        return reply
+
+    return Command(offer.name, offer.arguments, offer.what, run)

@@ -15,8 +15,9 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from specchat.chat.names import REPOSITORY
-from specchat.repl.commands import COMMANDS
+from specchat.repl.commands import line_commands
 
+TAKES_FILE = ("/file ", "/edit ", "/apply ")
 PROMPT = "> "
 BLOCK = '"""'  # a line that begins with it opens a text of several lines, which ends with it
 
@@ -101,7 +102,7 @@ class WordCompleter(Completer):
         word = before.split()[-1] if before and not before[-1].isspace() else ""
         if before.startswith("/") and " " not in before:
             yield from _commands(before)
-        elif word.startswith("@") or before.startswith("/file "):
+        elif word.startswith("@") or before.startswith(TAKES_FILE):
             if word and REPOSITORY.startswith(word):
                 yield Completion(REPOSITORY, start_position=-len(word), display_meta="what the repository says")
             path = Document(word.removeprefix("@"))
@@ -109,6 +110,6 @@ class WordCompleter(Completer):
 
 
 def _commands(typed: str) -> Iterator[Completion]:
-    for command in COMMANDS.values():
+    for command in line_commands().values():
         if command.name.startswith(typed[1:]):
             yield Completion(command.name, start_position=1 - len(typed), display_meta=command.help)

@@ -19,7 +19,7 @@ from textual.widget import MountError
 
 from specchat.host.client import Wish
 from specchat.tui.chat import ChatScreen
-from specchat.tui.commands import EVERY, LISTS
+from specchat.tui.commands import LISTS, all_commands
 from specchat.tui.errands import Errands
 from specchat.tui.glyphs import UNICODE, Glyphs
 from specchat.tui.news import Mailbox
@@ -84,7 +84,7 @@ class SpecchatApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: what Textual offers, and every `/` command."""
         yield from super().get_system_commands(screen)
-        for command in EVERY.values():
+        for command in all_commands().values():
             yield SystemCommand(f"/{command.name}", command.help, self._runner(command.name, bool(command.arguments)))
 
     def _runner(self, name: str, has_arguments: bool) -> Callable[[], None]:

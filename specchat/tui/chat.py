@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
-from specchat.repl.commands import COMMAND
+from specchat.repl.commands import COMMAND, FILE_COMMANDS
 from specchat.tui import choosing
 from specchat.tui.approval import Approval
 from specchat.tui.commands import action_of, help_text
@@ -27,7 +27,7 @@ from specchat.tui.completion_list import CompletionList
 from specchat.tui.copying import copy
 from specchat.tui.errands import Errands
 from specchat.tui.glyphs import Glyphs, visible
-from specchat.tui.hearing import Broken, Hearing, NoEngine, Over
+from specchat.tui.hearing import Asks, Broken, Goes, Hearing, NoEngine, Over
 from specchat.tui.news import Mailbox
 from specchat.tui.pace import TICK_SECONDS
 from specchat.tui.partner import Partner
@@ -153,6 +153,8 @@ class ChatScreen(Screen[None]):
             await self.run_action(action)
         elif self.hearing.turn is not None:
             self._waiting.append(text)
+        elif found and found["name"] in FILE_COMMANDS:
+            await self._change(text)
         elif self._editing is not None and not found:
             await self._ask_again(self._editing, text)
         else:
@@ -166,9 +168,38 @@ class ChatScreen(Screen[None]):
         self._partner.say(text, self._cancelled)
         self._timer.resume()
 
+    async def _change(self, line: str) -> None:
+        """A command about files; it stands in the transcript like a question, and is no part of the conversation."""
+        self._editing, self._cancelled = None, Flag()
+        await self.hearing.begin(line)
+        self._partner.change(line, self._cancelled)
+        self._timer.resume()
+
+    @on(Asks)
+    async def show_query(self, event: Asks) -> None:
+        """An edit is to be decided on, where the prompt was; what is written there stays."""
+        if approval := self._slot.approval:
+            approval.ask(event.query)
+        else:
+            await self._slot.swap(Approval(event.query, self._glyphs, choosing.GRACE_SECONDS))
+
+    @on(Goes)
+    def show_progress(self, event: Goes) -> None:
+        """Also where a hunk is being written again."""
+        if approval := self._slot.approval:
+            approval.tell(event.line)
+
+    @on(Approval.Said)
+    def answer(self, event: Approval.Said) -> None:
+        """Whoever edits hears it."""
+        self._partner.answer(event.text)
+
     async def _ask_again(self, asked: Asked, text: str) -> None:
         """In the place of that question, or after all when it is no part of the conversation."""
         self._editing, self._cancelled = None, Flag()
+        if COMMAND.match(text.strip()):
+            await self._submit(text)
+            return
         if asked.position is None:
             await self._ask(text, is_question=True)
             return
@@ -179,6 +210,8 @@ class ChatScreen(Screen[None]):
     async def ask_next(self) -> None:
         """What waited is asked now."""
         self._errands.watch()
+        if self._slot.approval and self.hearing.turn is None:
+            await self._slot.swap_back()
         if self._waiting and self.hearing.turn is None:
             await self._submit(self._waiting.pop(0))
         self._show_waiting()
@@ -216,7 +249,6 @@ class ChatScreen(Screen[None]):
         self.prompt.focus()
 
     @on(Picker.Left)
-    @on(Approval.Left)
     async def picked_nothing(self) -> None:
         """Back to the prompt."""
         self._editing = None
@@ -287,6 +319,7 @@ class ChatScreen(Screen[None]):
         """The end is in sight again."""
         await self.hearing.look()
 
+    @on(Approval.Stopped)
     def stop(self) -> None:
         """End the answer that is being written."""
         self._cancelled.set()
@@ -296,6 +329,9 @@ class ChatScreen(Screen[None]):
         self.call_later(self._stop_or_go_back)
 
     async def _stop_or_go_back(self) -> None:
+        if approval := self._slot.approval:
+            approval.action_leave()
+            return
         if self._slot.is_swapped:
             await self.picked_nothing()
             return

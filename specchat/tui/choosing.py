@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specchat.errors import SpecchatError
-from specchat.profile import GUESSERS, load_profile, profile_names
+from specchat.profile import every_guesser, load_profile, profile_names
 from specchat.tui.picker import Picker, Row
 from specchat.tui.turn import Asked
 
@@ -19,7 +19,7 @@ def picker(what: str, past: Sequence[str], asked: Sequence[Asked], themes: Seque
     """The list of this name: `past` are questions of every conversation, `asked` those of this one."""
     match what:
         case "variant":
-            rows = [Row(name, name, guesser.what) for name, guesser in GUESSERS.items()]
+            rows = [Row(name, name, guesser.what) for name, guesser in every_guesser().items()]
             title = "who guesses, from the next question on"
         case "profile":
             rows, title = [_profile_row(name) for name in profile_names()], "profile, from the next question on"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specchat.repl.commands import COMMANDS, MENTIONS_HELP
-from specchat.tui.completing import Described
+from specchat.repl.commands import COMMANDS, FILE_COMMANDS, Described, every_command
+from specchat.repl.commands import help_text as described
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
     for command in (
         ScreenCommand("copy", "", "copy the last answer", "act_on_last('copy')"),
         ScreenCommand("code", "", "copy the last block of code", "act_on_last('code')"),
-        ScreenCommand("edit", "", "ask the last question in other words", "act_on_last('edit')"),
+        ScreenCommand("reword", "", "ask the last question in other words", "act_on_last('edit')"),
         ScreenCommand("rewind", "", "go back to an earlier question of this conversation", "choose('rewind')"),
         ScreenCommand("theme", "", "other colours", "choose('theme')"),
         ScreenCommand("keys", "", "every key", "toggle_help"),
@@ -39,7 +39,12 @@ LISTS: Mapping[str, str] = {
     "variant": "choose('variant')",
     "profile": "choose('profile')",
 }
-EVERY: Mapping[str, Described] = {**COMMANDS, **SCREEN_COMMANDS}
+EVERY: Mapping[str, Described] = {**COMMANDS, **FILE_COMMANDS, **SCREEN_COMMANDS}
+
+
+def all_commands() -> Mapping[str, Described]:
+    """Every command, those of plugins last; where a name is taken twice, that of the screen."""
+    return {**EVERY, **every_command({*FILE_COMMANDS, *SCREEN_COMMANDS}), **EVERY}
 
 
 def action_of(name: str, argument: str) -> str | None:
@@ -51,6 +56,4 @@ def action_of(name: str, argument: str) -> str | None:
 
 def help_text() -> str:
     """Every command in a line."""
-    width = max(len(f"/{command.name} {command.arguments}") for command in EVERY.values())
-    lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in EVERY.values()]
-    return "\n".join([*lines, f"{'@FILE':{width}}  {MENTIONS_HELP}"])
+    return described(all_commands().values())

@@ -7,24 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 from specchat.chat.names import REPOSITORY
+from specchat.repl.commands import Described
 
 MOST = 12
+TAKES_FILE = ("/file ", "/edit ", "/apply ")  # their first word
 MOST_VISITED = 4000
 SKIPPED = frozenset({"__pycache__", "node_modules"})
-
-
-class Described(Protocol):
-    """A command of the registry, or one that only the screen has."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def arguments(self) -> str: ...
-    @property
-    def help(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +34,7 @@ def completions(before: str, commands: Mapping[str, Described], folder: Path) ->
         return _commands(before[1:], commands, len(before))
     if word.startswith("@"):
         return [*_repository(word), *_files(word[1:], len(word) - 1, folder)][:MOST]
-    if before.startswith("/file ") and word != "/file":
+    if before.startswith(TAKES_FILE) and before.count(" ") == 1 and not before.endswith(" "):
         return _files(word, len(word), folder)
     return []
 

@@ -19,7 +19,22 @@ from specchat.profile import load_profile
 from specchat.tui.footer import footer
 from specchat.tui.gauge import Gauge, Memory, Phase
 from specchat.tui.glyphs import Glyphs, visible
-from specchat.tui.news import Asking, Ended, EngineState, Leaving, Lost, Named, News, Opened, Told
+from specchat.tui.news import (
+    Asking,
+    Changed,
+    EditNews,
+    Ended,
+    EngineState,
+    Follows,
+    Leaving,
+    Lost,
+    Named,
+    News,
+    Opened,
+    Query,
+    TalkNews,
+    Told,
+)
 from specchat.tui.pace import Pace, Thrift
 from specchat.tui.status import StatusBar
 from specchat.tui.transcript import Transcript
@@ -38,6 +53,20 @@ class Broken(Message):
 
     reason: str
     turn: TurnView
+
+
+@dataclass
+class Asks(Message):
+    """An edit waits for the person."""
+
+    query: Query
+
+
+@dataclass
+class Goes(Message):
+    """How far an edit is."""
+
+    line: str
 
 
 @dataclass
@@ -71,7 +100,10 @@ class Hearing:
         """What arrived, and what is due."""
         now = monotonic()
         for news in all_news:
-            await self._hear(news, now)
+            if isinstance(news, Query | Follows | Changed):
+                self._hear_edit(news)
+            else:
+                await self._hear(news, now)
         if self.turn and self._thrift.may_draw(now, thread_time()) and (text := self._pace.take(now)):
             self.turn.write(text, is_seen=self._transcript.follows)
         self._ticks += 1
@@ -94,7 +126,7 @@ class Hearing:
         """The line of numbers."""
         self._screen.query_one(StatusBar).readings = self.gauge.readings(monotonic())
 
-    async def _hear(self, news: News, now: float) -> None:
+    async def _hear(self, news: TalkNews, now: float) -> None:
         match news:
             case Text(text=text):
                 self._pace.add(text, now)
@@ -118,6 +150,26 @@ class Hearing:
                 self._screen.app.exit()
             case _:
                 self._hear_event(news, now)
+
+    def _hear_edit(self, news: EditNews) -> None:
+        """The line below an edit tells how far it is, and what came of it."""
+        match news:
+            case Query():
+                self.gauge.rest()
+                self._note_edit("decide below, hunk by hunk")
+                self._screen.post_message(Asks(news))
+            case Follows(line=line):
+                self._note_edit(line)
+                self._screen.post_message(Goes(line))
+            case Changed(text=text, is_error=is_error):
+                self._note_edit(" ".join(text.splitlines()), is_error=is_error)
+
+    def _note_edit(self, line: str, *, is_error: bool = False) -> None:
+        if self.turn:
+            self.turn.note(self._spelt(line), is_error=is_error)
+
+    def _spelt(self, line: str) -> str:
+        return line.replace("·", self._glyphs.dot).replace("…", self._glyphs.more)
 
     def _hear_event(self, event: Event, now: float) -> None:
         self.gauge.hear(event, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from threading import Lock
 
 from specchat.chat.events import Event
@@ -67,12 +68,47 @@ class EngineState:
     trouble: str = ""
 
 
+class Want(Enum):
+    """What a question about an edit is answered with."""
+
+    LETTER = "letter"
+    LINE = "line"
+    TEXT = "text"
+
+
+@dataclass(frozen=True)
+class Query:
+    """An edit waits for the person: a question, or a text to be changed; about which hunk, and what there is to say."""
+
+    want: Want
+    text: str
+    hunk: str = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Follows:
+    """How far an edit is."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class Changed:
+    """An edit is over: what was written, or why nothing was."""
+
+    text: str
+    is_error: bool = False
+
+
 @dataclass(frozen=True)
 class Leaving:
     """The person wants to go."""
 
 
-News = Event | Opened | Named | Asking | Ended | Told | Lost | EngineState | Leaving
+EditNews = Query | Follows | Changed
+TalkNews = Event | Opened | Named | Asking | Ended | Told | Lost | EngineState | Leaving
+News = TalkNews | EditNews
 
 
 @dataclass

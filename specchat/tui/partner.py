@@ -11,16 +11,20 @@ from dataclasses import replace
 from queue import SimpleQueue
 from threading import Event as Flag
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from specchat.chat.events import Failed
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
-from specchat.errors import HostError, SpecchatError, UsageError
+from specchat.errors import CancelledError, HostError, NotTakenError, SpecchatError, UsageError
 from specchat.host.client import Conversation, Wish
 from specchat.repl.commands import COMMAND, Talk, run_line
-from specchat.tui.news import Asking, Ended, Leaving, Lost, Mailbox, Named, Opened, Told
+from specchat.tui.news import Asking, Changed, Ended, Leaving, Lost, Mailbox, Named, Opened, Told
 
-CHANGING = frozenset({"new", "open", "fork", "undo", "delete", "retry", "rename", "profile"})
+if TYPE_CHECKING:
+    from specchat.tui.dialogue import Dialogue
+
+CHANGING = frozenset({"new", "open", "fork", "undo", "back", "delete", "retry", "rename", "profile"})
 GOODBYE_SECONDS = 0.5
 NEEDS_ENGINE = "no engine process; it must be started first"
 
@@ -33,6 +37,8 @@ class Partner:
     def __init__(self, wish: Wish, mailbox: Mailbox, client: str = "specchat") -> None:
         self._wish, self._mailbox, self._client = wish, mailbox, client
         self._talk: Talk | None = None
+        self._dialogue: Dialogue | None = None
+        self._overrides = dict(wish.overrides)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="partner", daemon=True)
 
@@ -56,6 +62,15 @@ class Partner:
         """
         self._jobs.put(lambda: self._ask_again(position, text, cancelled))
 
+    def change(self, line: str, cancelled: Flag) -> None:
+        """A command about files; what it asks is answered with `answer`."""
+        self._jobs.put(lambda: self._change(line, cancelled))
+
+    def answer(self, text: str | None) -> None:
+        """What the person says to a question about an edit."""
+        if self._dialogue:
+            self._dialogue.answer(text)
+
     def fork(self, position: int) -> None:
         """Go on in a copy of the conversation up to this question and its answer."""
         self._jobs.put(lambda: self._fork(position))
@@ -71,6 +86,7 @@ class Partner:
     def close(self) -> None:
         """Hang up; a thread that still waits for the host ends with the process."""
         self._jobs.put(None)
+        self.answer(None)
         if self._thread.is_alive():  # nobody began who leaves before the first frame
             self._thread.join(GOODBYE_SECONDS)
 
@@ -93,7 +109,7 @@ class Partner:
                 self._wish = replace(self._wish, session=self._talk.conversation.session, profile="", overrides={})
                 self._talk.conversation.close()
             options = self._talk.options if self._talk else None
-            self._talk = Talk(Conversation(self._wish, self._client))
+            self._talk = Talk(Conversation(self._wish, self._client), overrides=self._overrides)
             self._talk.options = options or self._talk.options
         except (SpecchatError, ConnectionError) as error:
             self._mailbox.put(Lost(str(error)))
@@ -134,6 +150,26 @@ class Partner:
         if reply.ask:
             request = reply.ask
             self._ask(lambda _talk: request, cancelled)
+
+    def _change(self, line: str, cancelled: Flag) -> None:
+        """Whatever comes of it is one line, and the talk goes on."""
+        from specchat.repl.editing import run_file_command
+        from specchat.tui.dialogue import Dialogue  # files can wait until somebody edits one
+
+        self._dialogue = Dialogue(self._mailbox, cancelled)
+        try:
+            self._mailbox.put(Changed(run_file_command(self._known, line, self._dialogue.desk)))
+        except (CancelledError, NotTakenError) as nothing:
+            self._mailbox.put(Changed(str(nothing)))
+        except SpecchatError as error:
+            self._mailbox.put(Changed(str(error), is_error=True))
+        except ConnectionError:
+            self._mailbox.put(Changed("the engine process hung up; nothing is written", is_error=True))
+        except Exception as error:  # noqa: BLE001 (the edge: an edit that breaks leaves the screen as it was)
+            self._mailbox.put(Changed(f"unexpected {type(error).__name__}: {error}", is_error=True))
+        finally:
+            self._dialogue = None
+            self._mailbox.put(Ended(is_stored=False))
 
     def _after_change(self, command: str, argument: str) -> None:
         if command == "rename":

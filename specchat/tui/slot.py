@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from specchat.tui.approval import Approval
-from specchat.tui.commands import EVERY
+from specchat.tui.commands import all_commands
 from specchat.tui.completing import completions
 from specchat.tui.completion_list import CompletionList
 from specchat.tui.glyphs import Glyphs
@@ -44,6 +44,12 @@ class Slot(Vertical):
         """Does something else stand there?"""
         return bool(self.query(".guest"))
 
+    @property
+    def approval(self) -> Approval | None:
+        """The dialogue about an edit, while there is one."""
+        found = self.query(Approval)
+        return found.first() if found else None
+
     async def swap(self, guest: Picker | Approval) -> None:
         """Put this in the place of the prompt; what is written there stays."""
         await self.query(".guest").remove()
@@ -59,7 +65,7 @@ class Slot(Vertical):
     @on(PromptBox.Edited)
     def complete(self) -> None:
         """Offer what the word before the cursor may become."""
-        self._shown.offer(completions(self.prompt.before_cursor, EVERY, Path.cwd()))
+        self._shown.offer(completions(self.prompt.before_cursor, all_commands(), Path.cwd()))
         self._shown.styles.margin = (0, 1, self.outer_size.height + 1, 1)
         self.prompt.is_completing = self._shown.display
 

@@ -6,7 +6,6 @@ a model never become markup, and an answer that is too long for Markdown stays a
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,13 +16,13 @@ from textual.message import Message
 from textual.widgets import Static
 
 from specchat.chat.history import StoredTurn
+from specchat.repl.blocks import blocks
 from specchat.tui.flowing import Flowing
 from specchat.tui.footer import stored_footer
 from specchat.tui.glyphs import Glyphs, visible
 
 LONGEST_MARKDOWN = 100_000  # characters; the parser would hold up the screen for longer than a person waits
 LINES_OF_QUESTION = 16
-CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n`]*\n(.*?)^ {0,3}\1[`~]*[ ]*$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -148,4 +147,4 @@ class TurnView(Vertical, can_focus=True):
 
 def code_blocks(answer: str) -> list[str]:
     """What stands between the fences of an answer, in order."""
-    return [found[2] for found in CODE.finditer(answer)]
+    return [block.text for block in blocks(answer)]

@@ -11,7 +11,7 @@ from specchat.chat.events import Text
 from specchat.errors import UsageError
 from specchat.host.client import Conversation
 from specchat.repl import app
-from specchat.repl.commands import COMMANDS, Talk, run_line
+from specchat.repl.commands import Talk, line_commands, run_line
 from specchat.repl.reading import whole_block
 from tests.front import command
 
@@ -38,7 +38,7 @@ def do(talk: Talk, line: str) -> str:
 def test_help_names_every_command(talk):
     shown = do(talk, "/help")
 
-    assert all(f"/{name} " in shown and each.help in shown for name, each in COMMANDS.items())
+    assert all(f"/{name} " in shown and each.help in shown for name, each in line_commands().items())
 
 
 def test_an_unknown_command_names_the_nearest(talk):
@@ -56,7 +56,7 @@ def test_retry_asks_the_same_with_other_dice_and_undo_takes_back(talk):
     assert first != (second := do(talk, "/retry"))
     assert "you said 'hello' with seed" in second
     assert 1 == len(talk.conversation.turns())
-    assert "taken back: hello" == do(talk, "/undo")
+    assert "taken back: hello" == do(talk, "/back")
     assert [] == talk.conversation.turns()
     with pytest.raises(UsageError, match="nothing was asked"):
         do(talk, "/retry")

@@ -1,4 +1,4 @@
-"""Looking at an edit, hunk by hunk."""
+"""The dialogue about an edit, without an edit: what is shown, and what is said when a key is pressed."""
 
 from __future__ import annotations
 
@@ -7,40 +7,38 @@ import asyncio
 import pytest
 from textual.app import App
 
-from specchat.tui.approval import Approval, Part
-from specchat.tui.glyphs import UNICODE
+from specchat.tui.approval import Approval
+from specchat.tui.glyphs import ASCII, UNICODE
+from specchat.tui.news import Query, Want
 
-PARTS = [
-    Part("class Parser", (" class Parser:", "-    def feed(self):", "+    def push(self):")),
-    Part("[bold]", ("-\x1b[31m[/x] old", "+new\r\n")),
-    Part("the end", ("+\tlast",)),
-]
+HUNK = "src/parser.py · hunk 1/3 · line 2\n class Parser:\n-\x1b[31m[/x] old\n+new\r\n+\tlast\n"
+ASKED = Query(Want.LETTER, "[y,n] ", HUNK, "look closely")
 
 
 class Reviewing(App[None]):
     """The view, and what came of it."""
 
-    def __init__(self, grace: float = 0.0) -> None:
+    def __init__(self, grace: float, glyphs) -> None:
         super().__init__()
-        self.grace, self.came = grace, []
+        self.view, self.said = Approval(ASKED, glyphs, grace), []
 
     def compose(self):
-        yield Approval("src/parser.py", PARTS, UNICODE, self.grace)
+        yield self.view
 
-    def on_approval_decided(self, event: Approval.Decided) -> None:
-        self.came.append(event.taken)
+    def on_approval_said(self, event: Approval.Said) -> None:
+        self.said.append(event.text)
 
-    def on_approval_left(self, _event: Approval.Left) -> None:
-        self.came.append(None)
+    def on_approval_stopped(self, _event: Approval.Stopped) -> None:
+        self.said.append("stopped")
 
     @property
     def shown(self) -> str:
         return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
 
 
-def review(scenario, *, size=(60, 14), grace: float = 0.0) -> None:
+def review(scenario, *, size=(60, 20), grace: float = 0.0, glyphs=UNICODE) -> None:
     async def main() -> None:
-        app = Reviewing(grace)
+        app = Reviewing(grace, glyphs)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             await scenario(app, pilot)
@@ -48,76 +46,76 @@ def review(scenario, *, size=(60, 14), grace: float = 0.0) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    ("keys", "came"),
-    [
-        ("yny", (True, False, True)),
-        ("nnn", (False, False, False)),
-        ("na", (False, True, True)),
-        ("a", (True, True, True)),
-        ("yunyy", (False, True, True)),
-        ("yq", None),
-        ("yyyyyy", (True, True, True)),
-    ],
-)
-def test_every_hunk_is_decided(keys, came):
+@pytest.mark.parametrize("key", "yneadcsuq")
+def test_every_letter_is_said_once_until_the_next_question(key):
     async def scenario(app, pilot):
-        await pilot.press(*keys)
+        await pilot.press(key, "y", "y")
         await pilot.pause()
+        assert [key] == app.said
 
-        assert [came] == app.came
+        app.view.ask(ASKED)
+        await pilot.press("n")
+        await pilot.pause()
+        assert [key, "n"] == app.said
 
     review(scenario)
 
 
-def test_escape_leaves_the_file_as_it_is():
+@pytest.mark.parametrize(("want", "left"), [(Want.LETTER, "q"), (Want.LINE, ""), (Want.TEXT, None)])
+def test_escape_goes_back_and_then_stops_what_is_being_done(want, left):
     async def scenario(app, pilot):
-        await pilot.press("escape")
+        app.view.ask(Query(want, "old", HUNK))
+        await pilot.pause()
+        await pilot.press("escape", "escape")
         await pilot.pause()
 
-        assert [None] == app.came
+        assert [left, "stopped"] == app.said
+
+    review(scenario)
+
+
+def test_a_line_and_a_text_are_said_as_they_were_written():
+    async def scenario(app, pilot):
+        app.view.ask(Query(Want.LINE, "what should be different? ", HUNK))
+        await pilot.press("x", "y", "enter")
+        app.view.ask(Query(Want.TEXT, "one\n\ttwo\n", HUNK))
+        await pilot.press("a", "ctrl+s")
+        await pilot.pause()
+
+        assert ["xy", "aone\n\ttwo\n"] == app.said
 
     review(scenario)
 
 
 def test_a_hunk_is_shown_as_it_is_and_says_where_it_is():
-    async def scenario(app, pilot):
-        assert "src/parser.py · hunk 1/3 · class Parser" in app.shown
-        assert "-    def feed(self):\n+    def push(self):" in app.shown
-        await pilot.press("y")
-        await pilot.pause()
-        assert "hunk 2/3 · [bold]" in app.shown
-        assert "-␛[31m[/x] old\n+new" in app.shown
-        await pilot.press("n")
-        await pilot.pause()
-        assert "+    last" in app.shown
+    async def scenario(app, _pilot):
+        assert "src/parser.py · hunk 1/3 · line 2" in app.shown
+        assert "-␛[31m[/x] old\n+new\n+    last" in app.shown
+        assert "look closely" in app.shown
         assert "y take" in app.shown
 
     review(scenario)
+
+
+def test_in_ascii_its_own_words_are_ascii():
+    async def scenario(app, pilot):
+        app.view.ask(Query(Want.LETTER, "[y,n] ", "a · b\n+x\n", "c · d"))
+        await pilot.pause()
+
+        assert "a - b\n+x" in app.shown
+        assert app.shown.isascii()
+
+    review(scenario, glyphs=ASCII)
 
 
 def test_what_was_just_being_typed_decides_nothing():
     async def scenario(app, pilot):
         await pilot.press("y", "a", "n")
         await pilot.pause()
-        assert [] == app.came
-        assert "hunk 1/3" in app.shown
+        assert [] == app.said
 
-        await pilot.press("q")
+        await pilot.press("escape")
         await pilot.pause()
-        assert [None] == app.came
+        assert ["q"] == app.said
 
     review(scenario, grace=600.0)
-
-
-def test_it_takes_the_place_of_the_prompt_and_gives_it_back(take_seat):
-    async def scenario(seat):
-        await seat.chat._slot.swap(Approval("src/parser.py", PARTS, UNICODE))
-        await seat.sees("hunk 1/3")
-        assert not seat.prompt.has_focus
-        await seat.press("y", "q")
-        await seat.until(lambda: seat.prompt.has_focus)
-
-        assert "hunk" not in seat.shown
-
-    take_seat(scenario)

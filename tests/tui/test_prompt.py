@@ -199,7 +199,7 @@ def test_what_a_folder_gives_is_said_before_the_answer_and_its_sources_after_it(
 
 def test_a_word_of_a_command_is_found_inside_too(tmp_path):
     begun = {choice.text for choice in completions("/re", EVERY, tmp_path) if choice.text.startswith("/re")}
-    assert {"/retry", "/restore ", "/rename ", "/rewind"} == begun
+    assert {"/retry", "/restore ", "/rename ", "/rewind", "/reword"} == begun
     assert any(choice.text == "/variant " for choice in completions("/ria", EVERY, tmp_path))
     assert [] == completions("no /help here", EVERY, tmp_path)
 

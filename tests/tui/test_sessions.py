@@ -156,7 +156,7 @@ def test_the_commands_of_the_line_mode_work_here_too(take_seat):
         await seat.ask("count 1")
         await seat.say("/rename my talk")
         await seat.until(lambda: "my talk" in seat.shown.splitlines()[0])
-        await seat.say("/undo")
+        await seat.say("/back")
         await seat.sees("taken back: count 1")
         assert [] == seat.turns
         await seat.say("/new")

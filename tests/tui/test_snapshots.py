@@ -1,4 +1,4 @@
-"""A dozen states of the screen at two widths, as they look: rows and styles, compared with stored ones.
+"""A score of states of the screen at two widths, as they look: rows and styles, compared with stored ones.
 
 No host, no clock: news is put into the mailbox by hand, so that every number on the screen is written down here.
 """
@@ -6,7 +6,7 @@ No host, no clock: news is put into the mailbox by hand, so that every number on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ from specchat.chat.request import Attachment, Request
 from specchat.tui.app import Places, SpecchatApp
 from specchat.tui.glyphs import ASCII, UNICODE, Glyphs
 from specchat.tui.hearing import Broken
-from specchat.tui.news import Asking, Ended, EngineState, News, Opened, Told
+from specchat.tui.news import Asking, Changed, Ended, EngineState, Follows, News, Opened, Query, Told, Want
 from specchat.tui.sessions import SessionsScreen
 from tests.tui.conftest import CHAT, Seat
 from tests.tui.frames import FOLDER, check, frame_of, text_of
@@ -75,6 +75,28 @@ def list_sessions(seat: Seat) -> None:
     screen.post_message(SessionsScreen.Glanced("aaaa", STORED))
 
 
+HUNK = """src/parser.py · hunk 2/3 · lines 18-22
+     def __init__(self) -> None:
+-    def feed(self, chunk):
++    def push(self, chunk: bytes) -> None:
+         self.text += chunk
+"""
+OVER = Ended(is_stored=False)
+EDIT = "/edit src/parser.py rename feed to push"
+
+
+def changing(*news: News) -> Callable[[Seat], Awaitable[None]]:
+    """An edit was begun, and this came of it."""
+
+    async def begin(seat: Seat) -> None:
+        await seat.chat.hearing.begin(EDIT)
+        for each in news:
+            seat.app.mailbox.put(each)
+        await seat.until(lambda: seat.app.mailbox.is_empty)
+
+    return begin
+
+
 STATES = [
     State("empty", [OPENED, EngineState("ready", 0)]),
     State("loading", [OPENED, EngineState("loading", 0), Loading("target", 3, 8)]),
@@ -89,6 +111,15 @@ STATES = [
     State("broken", [OLD], lambda seat: seat.chat.post_message(Broken("the engine process died", seat.turns[0]))),
     State("editing", [OLD], lambda seat: seat.press("shift+tab", "e")),
     State("completing", [OPENED], lambda seat: seat.press("slash", "s", "a")),
+    State("rewriting", [OLD], changing(Follows("74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"))),
+    State("reviewing", [OLD], changing(Query(Want.LETTER, "[y,n] ", HUNK, "look closely: comments lost: 1"))),
+    State("wishing", [OLD], changing(Query(Want.LINE, "what should be different? ", HUNK)), glyphs=ASCII),
+    State("correcting", [OLD], changing(Query(Want.TEXT, "    def push(self):\n", HUNK))),
+    State(
+        "changed",
+        [OLD],
+        changing(Changed("applied 2/3 hunks to src/parser.py · /undo 7 takes it back"), Ended(is_stored=False)),
+    ),
     State("sessions", [OPENED], lambda seat: seat.press("ctrl+r")),
 ]
 

@@ -34,6 +34,15 @@ STATES = [
     State("profiles", keys=("f5",), narrow=("profile, from the next",), wide=("type to narrow",)),
     State("commands", keys=("slash",), narrow=("/help",), wide=("begin a new conversation",)),
     State("editing", asked=("count 2",), keys=("shift+tab", "e"), narrow=("this replaces",), wide=("› count 2",)),
+    State(
+        "editing a file", begun="/edit pyproject.toml read", narrow=("reading 1 of 3",), wide=("prefill 1/3 tok 33%",)
+    ),
+    State(
+        "refused",
+        begun="/edit gone.py rename it",
+        narrow=("gone.py: cannot be read",),
+        wide=("gone.py: cannot be read: No such file",),
+    ),
     State("sessions", keys=("ctrl+r",), narrow=("conversations",), wide=("F2 rename",)),
     State("keys", keys=("f1",), narrow=("Cursor up",), wide=("Enter sends, Ctrl+J",)),
     State("code", asked=("write ```python\nx = 1\n```",), narrow=("x = 1",), wide=("x = 1",)),
