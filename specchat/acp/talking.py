@@ -1,0 +1,165 @@
+"""What a prompt means and what comes of it: a question, a command or an edit. Lives on the thread of its session."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from acp import RequestError
+from acp.schema import PromptResponse
+
+from specchat.acp.answering import Telling, answer, title
+from specchat.acp.commands import EDIT, HELP, help_text, offered, split_command
+from specchat.acp.editor import Editor, Turn
+from specchat.acp.places import Places
+from specchat.acp.prompts import Prompt, with_files
+from specchat.acp.settings import ASK, AUTO, Settings
+from specchat.acp.settings import EDIT as MAY_EDIT
+from specchat.acp.updates import ended, thought
+from specchat.acp.wanted import Wanted, wanted_by_command, wanted_by_words
+from specchat.chat.events import Event
+from specchat.chat.request import Request
+from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
+from specchat.host.client import Wish
+from specchat.profile import load_profile
+from specchat.repl.commands import Talk
+
+log = logging.getLogger(__name__)
+
+CLIENT = "acp"
+LETTERS_OF_TOKEN = 24  # no tokenizer puts more into one, on average over a long text
+
+
+class Talking:
+    """A conversation with the engine, and what its user has chosen."""
+
+    def __init__(self, talk: Talk, wish: Wish, places: Places, editor: Editor, unused_servers: Sequence[str]) -> None:
+        self.places, self.editor, self.conversation = places, editor, talk.conversation
+        self.settings = Settings(talk.conversation.profile)
+        self._talk, self._wish, self._unused_servers = talk, wish, unused_servers
+        self._is_named = bool(talk.conversation.name)
+
+    def configure(self) -> None:
+        """Tell the engine what was chosen. What it refuses shows with the next question."""
+        self._talk.options = replace(self._talk.options, variant=self.settings.variant)
+        conversation = self.conversation
+        if self.settings.profile == conversation.profile:
+            return
+        try:
+            conversation.call("set", {"profile": Wish(profile=self.settings.profile).params()["profile"]})
+            conversation.profile = self.settings.profile
+        except (SpecchatError, ConnectionError):
+            log.warning("the profile could not be changed", exc_info=True)
+
+    def outcome(self, prompt: Prompt, turn: Turn) -> PromptResponse | Exception:
+        """The answer to a prompt. Only an engine that is out of reach, and a fault of ours, are errors."""
+        telling = Telling(self.editor, turn)
+        try:
+            self._introduce(telling)
+            return self._answered(prompt, telling)
+        except CancelledError:
+            return ended("cancelled")
+        except HostError as error:
+            return RequestError.internal_error({"details": str(error)})
+        except ConnectionError:
+            return RequestError.internal_error({"details": "the engine process hung up; ask again"})
+        except (SpecchatError, OSError) as error:
+            if turn.cancelled.is_set():
+                return ended("cancelled")
+            telling.say(f"specchat: {error}")
+            return ended("end_turn")
+        except Exception as error:  # the edge: no prompt may end the process
+            log.exception("a prompt failed")
+            return RequestError.internal_error({"details": f"unexpected {type(error).__name__}; see the log"})
+
+    def _introduce(self, telling: Telling) -> None:
+        """Say once what the editor gave us in vain."""
+        if self._unused_servers:
+            names, self._unused_servers = ", ".join(self._unused_servers), ()
+            telling.tell(thought(f"MCP servers are not used yet: {names}\n"))
+
+    def _answered(self, prompt: Prompt, telling: Telling) -> PromptResponse:
+        command = split_command(prompt.text)
+        if command:
+            return self._commanded(*command, prompt, telling)
+        wanted = wanted_by_words(prompt.text, prompt.linked) if self.settings.mode != ASK else None
+        if wanted:
+            return self._edited(wanted, telling)
+        return self._asked(self._request(prompt, telling), telling)
+
+    def _commanded(self, name: str, argument: str, prompt: Prompt, telling: Telling) -> PromptResponse:
+        if name == EDIT:
+            return self._edited(wanted_by_command(argument, self.places), telling)
+        if name == HELP:
+            telling.say(help_text())
+            return ended("end_turn")
+        if name in ("profile", "variant") and argument:
+            self.settings.with_choice(name, argument)  # a mistake is told before anything changes
+        reply = offered()[name].run(self._talk, argument)
+        if reply.ask:
+            return self._asked(reply.ask, telling)
+        telling.say(reply.text)
+        self._after_command(name, argument, telling)
+        return ended("end_turn")
+
+    def _after_command(self, name: str, argument: str, telling: Telling) -> None:
+        """What a command changed that the editor shows elsewhere."""
+        if name == "rename":
+            telling.tell(title(argument))
+        if name in ("profile", "variant"):
+            variant, profile = self._talk.options.variant, self.conversation.profile
+            self.settings = replace(self.settings, variant=variant, profile=profile)
+            telling.tell(*self.settings.updates())
+
+    def _edited(self, wanted: Wanted, telling: Telling) -> PromptResponse:
+        if self.settings.mode == ASK:
+            raise UsageError(f"in mode '{ASK}' no file is touched; choose the mode '{MAY_EDIT}'")
+        from specchat.acp.editing import Editing, Terms  # grammars and all; most sessions edit nothing
+
+        wish = replace(self._wish, session="", profile="edit", kind="edit")
+        window = load_profile(wish.profile).limits.context
+        editing = Editing(wanted, Terms(self.places, wish, window, self.settings.mode != AUTO), telling)
+        try:
+            return editing.run()
+        finally:
+            if editing.says_always:
+                self.settings = replace(self.settings, mode=AUTO)
+                telling.tell(*self.settings.updates())
+
+    def _request(self, prompt: Prompt, telling: Telling) -> Request:
+        """The question with its files; what of them was left out is told."""
+        whole = with_files(prompt, self.places, self._window, lambda path: self.editor.read(telling.turn, path))
+        if whole.notes:
+            telling.tell(thought("\n".join(whole.notes) + "\n"))
+        options = self._talk.options
+        request = Request(
+            whole.text, whole.attached, variant=options.variant, temperature=options.temperature, seed=options.seed
+        )
+        _check_length(request, self._window)
+        return request
+
+    @property
+    def _window(self) -> int:
+        return load_profile(self.conversation.profile).limits.context
+
+    def _asked(self, request: Request, telling: Telling) -> PromptResponse:
+        conversation = self.conversation
+        response = answer(self._heard(conversation.ask(request, telling.turn.cancelled)), telling, self._window)
+        if not self._is_named:
+            self._is_named = True
+            telling.tell(title(str(conversation.call("subscribe")["name"])))
+        return response
+
+    def _heard(self, events: Iterator[Event]) -> Iterator[Event]:
+        for event in events:
+            self._talk.hear(event)
+            yield event
+
+
+def _check_length(request: Request, window: int) -> None:
+    """ContextError for what cannot possibly fit: not even a tokenizer needs to look at it."""
+    letters = len(request.text) + sum(len(file.text) for file in request.files)
+    if letters // LETTERS_OF_TOKEN > window:
+        least = letters // LETTERS_OF_TOKEN
+        raise ContextError(f"this prompt has at least {least} tokens and the window holds {window}; send less")

@@ -1,0 +1,99 @@
+"""An agent in this process on a thread of its own, with the fake engine; what is about processes starts real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from specchat.acp.serving import serve
+from specchat.host import client, spawn
+from specchat.host.client import Wish
+from tests.acp.driver import FULL, Editor
+from tests.host.conftest import FAKE_HOST, kill_host
+
+
+class Served:
+    """An agent and its editor."""
+
+    def __init__(self) -> None:
+        (incoming, to_agent), (from_agent, outgoing) = os.pipe(), os.pipe()
+        self.editor = Editor(to_agent, from_agent)
+        self._descriptors = incoming, outgoing
+        self.code: int | None = None
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        incoming, outgoing = self._descriptors
+        self.code = asyncio.run(serve(incoming, outgoing, lambda _folder: Wish()))
+        os.close(outgoing)
+
+    def end(self) -> None:
+        try:
+            self.editor.hang_up()
+        except OSError:
+            pass  # a test did
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        for descriptor in (self._descriptors[0], self.editor.from_agent):
+            os.close(descriptor)
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Path]:
+    """One world for the tests of a file: a session is always new, and lists can be of a test's own folder."""
+    lines: list[client.Line] = []
+
+    class NotedLine(client.Line):
+        """One whose host is killed while it says hello has nobody to close it."""
+
+        def __init__(self, peer: socket.socket, name: str) -> None:
+            self._peer = peer
+            lines.append(self)
+            super().__init__(peer, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        folder = Path(tempfile.mkdtemp(prefix="spec-"))
+        patch.setenv("SPECCHAT_RUNTIME", str(folder))
+        patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
+        patch.setattr(client, "Line", NotedLine)
+        yield folder
+        for line in lines:
+            line.close()
+        kill_host()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def stranger(runtime) -> Iterator[Editor]:
+    """An editor that has not said who it is."""
+    served = Served()
+    yield served.editor
+    served.end()
+
+
+@pytest.fixture
+def editor(stranger: Editor) -> Editor:
+    """One without files of its own."""
+    stranger.initialize()
+    return stranger
+
+
+@pytest.fixture
+def full(stranger: Editor) -> Editor:
+    """One that reads and writes files itself."""
+    stranger.initialize(FULL)
+    return stranger

@@ -1,0 +1,185 @@
+"""Conversations that outlive the process: listed, told again, gone on with, deleted; and what is chosen for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specchat.host.client import Conversation, Wish
+from tests.acp.conftest import Served
+
+
+@pytest.fixture
+def another(runtime):
+    """The editor after a restart."""
+    served = Served()
+    served.editor.initialize()
+    yield served.editor
+    served.end()
+
+
+def params(session, folder):
+    return {"sessionId": session, "cwd": str(folder), "mcpServers": []}
+
+
+def test_a_conversation_is_told_again_before_it_goes_on(editor, another, folder):
+    session = editor.new(folder)
+    editor.ask(session, "count 3")
+
+    another.request("session/load", params(session, folder))
+
+    assert "count 3" == another.said("user_message_chunk")
+    assert editor.said() == another.said()
+    assert "turn 1" in (another.ask(session, "count 2") and another.said())
+
+
+def test_a_conversation_goes_on_without_being_told_again(editor, another, folder):
+    session = editor.new(folder)
+    editor.ask(session, "count 3")
+
+    answer = another.request("session/resume", params(session, folder))
+
+    assert not another.of("user_message_chunk")
+    assert "edit" == answer["modes"]["currentModeId"]
+    assert "turn 1" in (another.ask(session, "count 2") and another.said())
+
+
+def test_a_conversation_of_another_front_end_is_listed_and_told(editor, folder):
+    with Conversation(Wish()) as conversation:
+        list(conversation.ask("count 2"))
+
+    row = editor.request("session/list", {"cwd": str(Path.cwd())})["sessions"][0]
+    editor.request("session/load", params(row["sessionId"], folder))
+
+    assert "count 2" == row["title"] == editor.said("user_message_chunk")
+
+
+def test_the_list_begins_with_the_last_used_and_can_be_of_one_folder(editor, folder):
+    (folder / "b").mkdir()
+    one, other = editor.new(folder), editor.new(folder / "b")
+    for session in (one, other):
+        editor.ask(session, "count 2")
+
+    everything = editor.request("session/list")["sessions"]
+    some = editor.request("session/list", {"cwd": f"{folder}/"})["sessions"]
+
+    assert [other, one] == [row["sessionId"] for row in everything][:2]
+    assert [(one, str(folder))] == [(row["sessionId"], row["cwd"]) for row in some]
+    assert all(row["updatedAt"].endswith("Z") for row in everything)
+
+
+def test_a_long_list_comes_in_pages(editor, folder, monkeypatch):
+    monkeypatch.setattr("specchat.acp.stored.PAGE", 2)
+    sessions = [editor.new(folder) for _ in range(3)]
+    for session in sessions:
+        editor.ask(session, "count 2")
+
+    first = editor.request("session/list", {"cwd": str(folder)})
+    second = editor.request("session/list", {"cwd": str(folder), "cursor": first["nextCursor"]})
+
+    assert sessions[::-1] == [row["sessionId"] for row in first["sessions"] + second["sessions"]]
+    assert "nextCursor" not in second
+    assert -32602 == editor.refused("session/list", {"cursor": "nonsense"})["code"]
+
+
+def test_a_deleted_conversation_is_gone(editor, folder):
+    session = editor.new(folder)
+    editor.ask(session, "count 2")
+
+    for _ in range(2):
+        assert {} == editor.request("session/delete", {"sessionId": session})
+
+    assert [] == editor.request("session/list", {"cwd": str(folder)})["sessions"]
+    assert -32002 == editor.refused("session/load", params(session, folder))["code"]
+
+
+def test_a_closed_session_is_unknown_until_it_is_loaded(editor, folder):
+    session = editor.new(folder)
+    editor.ask(session, "count 2")
+
+    for _ in range(2):
+        editor.request("session/close", {"sessionId": session})
+
+    prompt = {"sessionId": session, "prompt": [{"type": "text", "text": "count 2"}]}
+    assert {"sessionId": session} == editor.refused("session/prompt", prompt)["data"]
+    editor.request("session/load", params(session, folder))
+    assert "end_turn" == editor.ask(session, "count 2")["stopReason"]
+
+
+def test_closing_ends_what_runs(editor, folder):
+    session = editor.new(folder)
+    prompt = editor.send_prompt(session, "slowly 100000")
+    editor.until(editor.said)
+
+    editor.request("session/close", {"sessionId": session})
+
+    assert "cancelled" == editor.wait(prompt)["result"]["stopReason"]
+
+
+@pytest.mark.parametrize("session", ["nobody", "", "1"])
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+def test_a_conversation_that_nobody_knows_is_not_found(editor, folder, method, session):
+    error = editor.refused(method, params(session, folder))
+
+    assert (-32002, {"sessionId": session}) == (error["code"], error["data"])
+
+
+@pytest.mark.parametrize("cwd", ["relative", "/no/such/folder", "/dev/null", "/x\0y", "/" + 5000 * "x"])
+def test_a_session_needs_a_folder(editor, cwd):
+    assert -32602 == editor.refused("session/new", {"cwd": cwd, "mcpServers": []})["code"]
+
+
+def test_servers_may_be_left_out(editor, folder):
+    assert editor.request("session/new", {"cwd": str(folder)})["sessionId"]
+
+
+def test_choices_are_offered_as_options_and_modes(editor, folder):
+    opened = editor.request("session/new", {"cwd": str(folder), "mcpServers": []})
+
+    options = {option["id"]: option for option in opened["configOptions"]}
+    assert ["mode", "profile", "variant"] == list(options)
+    assert all("select" == option["type"] for option in options.values())
+    assert "chat" == options["profile"]["currentValue"]
+    assert "edit" == options["mode"]["currentValue"] == opened["modes"]["currentModeId"]
+
+
+def test_a_mode_is_an_option_and_an_option_a_mode(editor, folder):
+    session = editor.new(folder)
+
+    editor.request("session/set_mode", {"sessionId": session, "modeId": "ask"})
+    [option] = editor.until(lambda: editor.of("config_option_update"))
+    chosen = {"sessionId": session, "configId": "mode", "value": "auto"}
+    answer = editor.request("session/set_config_option", chosen)
+
+    assert "ask" == option["configOptions"][0]["currentValue"]
+    assert "auto" == answer["configOptions"][0]["currentValue"]
+    assert ["ask", "auto"] == [update["currentModeId"] for update in editor.of("current_mode_update")]
+
+
+def test_a_variant_holds_from_the_next_question_on(editor, folder):
+    session = editor.new(folder)
+
+    editor.request("session/set_config_option", {"sessionId": session, "configId": "variant", "value": "plain"})
+    editor.ask(session, "count 2")
+    editor.ask(session, "/why")
+
+    assert "plain, at most" in editor.said()
+
+
+def test_a_profile_can_be_chosen_in_a_menu_and_by_a_command(editor, folder):
+    session = editor.new(folder)
+
+    editor.request("session/set_config_option", {"sessionId": session, "configId": "profile", "value": "code"})
+    editor.ask(session, "/profile")
+    assert "profile code;" in editor.said()
+    editor.ask(session, "/profile creative")
+
+    assert "creative" == editor.of("config_option_update")[-1]["configOptions"][1]["currentValue"]
+
+
+@pytest.mark.parametrize(("option", "value"), [("mode", "wild"), ("profile", "none"), ("variant", "x"), ("x", "y")])
+def test_what_cannot_be_chosen_is_refused(editor, folder, option, value):
+    chosen = {"sessionId": editor.new(folder), "configId": option, "value": value}
+
+    assert -32602 == editor.refused("session/set_config_option", chosen)["code"]
