@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event as Flag
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 import click
@@ -29,7 +29,7 @@ from specchat.chat.events import Event, Failed, Finished, Text, Totals
 from specchat.chat.request import MAX_ATTACHED_BYTES, Request
 from specchat.cli.hosted import continued, open_hosted, wish
 from specchat.cli.main import INTERRUPTED
-from specchat.cli.options import profile_options
+from specchat.cli.options import chosen_profile, profile_options
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import Conversation
 from specchat.host.protocol import NAMES, event_to_json
@@ -53,24 +53,41 @@ def script(text: str, is_json: bool, json_once: bool, input_format: str, **optio
     is_lines = input_format == "jsonl"
     if not text and not is_lines:
         raise UsageError("nothing was asked; give -p TEXT, -p - for standard input, or --input jsonl")
+    if text and is_lines:
+        raise UsageError("-p and --input jsonl are two ways to ask; give one of them")
     if not (is_json or json_once or is_lines):
         raise UsageError("a question for a program needs --json or --json-once; 'specchat ask' answers people")
     session, is_last = options.pop("session"), options.pop("is_last")
     writer = Writer(is_quiet=json_once)
     try:
         with open_hosted(continued(wish(options), session, is_last=is_last)) as conversation:
-            writer.begin(conversation)
+            writer.begin(conversation, {} if session or is_last else _models(options))
             if is_lines:
                 return Dialogue(conversation, writer).run(_input_lines())
             question = (
                 decode_text(sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), "standard input") if text == "-" else text
             )
             with stoppable() as stopped:
-                code = writer.answer(conversation, Request(question), stopped)
+                code = writer.answer(conversation, Request(whole(question)), stopped)
             return stopped.exit_code if stopped.is_set() else code
     except SpecchatError as error:
         writer.fail(str(error), error.exit_code)
         return error.exit_code
+
+
+def whole(text: str) -> str:
+    """A text that can be sent. UsageError for half a character, as bytes that are no UTF-8 leave it in an argument."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the question is no text: character {error.start + 1} is not whole") from None
+    return text
+
+
+def _models(options: dict[str, Any]) -> dict[str, str]:
+    """Who answers and who guesses; a conversation of yesterday keeps its own, which only the host knows."""
+    models = chosen_profile(options).models
+    return {"model": models.target, "draft": models.draft}
 
 
 def _input_lines() -> Iterator[str]:
@@ -85,8 +102,9 @@ class Writer:
     is_quiet: bool = False
     session: str = ""
     turns: int = 0
+    lock: Lock = field(default_factory=Lock)  # complaints of the input come from another thread
 
-    def begin(self, conversation: Conversation) -> None:
+    def begin(self, conversation: Conversation, models: dict[str, str]) -> None:
         """Say who speaks."""
         self.session = conversation.session
         facts = {
@@ -95,7 +113,7 @@ class Writer:
             "cwd": str(Path.cwd()),
             "profile": conversation.profile,
         }
-        self.write({"type": "init", "v": VERSION, **facts})
+        self.write({"type": "init", "v": VERSION, **facts, **models})
 
     def answer(self, conversation: Conversation, request: Request, stopped: Flag) -> int:
         """One question to its end; returns the exit code."""
@@ -133,8 +151,9 @@ class Writer:
     def write(self, line: dict[str, Any], *, is_last: bool = False) -> None:
         """One object."""
         if is_last or not self.is_quiet:
-            sys.stdout.write(json.dumps(line) + "\n")
-            sys.stdout.flush()
+            with self.lock:
+                sys.stdout.write(json.dumps(line) + "\n")
+                sys.stdout.flush()
 
 
 def _line(event: Event) -> dict[str, Any]:
@@ -200,7 +219,7 @@ class Dialogue:
             said = json.loads(line)
             match said["type"]:
                 case "user":
-                    self.asked.append(Question(Request(said["text"])))
+                    self.asked.append(Question(Request(whole(said["text"]))))
                     self.questions.put(self.asked[-1])
                 case "cancel":
                     for question in self.asked:

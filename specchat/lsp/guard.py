@@ -1,0 +1,95 @@
+"""What pygls leaves open: every request gets an answer, whatever it holds, and no answer holds a traceback or a path.
+
+pygls 2.1 says nothing to a request whose params are wrong, puts stack traces into the data of errors, shows its own
+trouble in message boxes, and serves before `initialize`. The overridden methods are its inner ones, so its version is
+pinned in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
+from pygls.protocol import LanguageServerProtocol
+
+log = logging.getLogger(__name__)
+
+PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR, NOT_INITIALIZED = -32700, -32600, -32603, -32002
+MOST_LETTERS = 200  # of an error
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A message whose parts are not what they should be."""
+
+    id: int | str | None
+    is_request: bool
+    error: JsonRpcException
+
+
+class GuardedProtocol(LanguageServerProtocol):
+    """The protocol of pygls behind a door that lets nothing through that it could stumble over."""
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """A message as its type; one that is none stays a value to be answered."""
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            id = data.get("id")
+            return Unreadable(id if isinstance(id, int | str) else None, "method" in data and "id" in data, error)
+
+    def handle_message(self, message: Any) -> None:
+        """Pass on what may be passed on, and answer the rest."""
+        match message:
+            case Unreadable(id=id, is_request=True, error=error):
+                self.refuse(id, error.code, str(error))
+            case Unreadable():
+                log.warning("not understood: %s", message.error)
+            case object(jsonrpc="2.0"):
+                self._admit(message)
+            case _:
+                self.refuse(None, INVALID_REQUEST, "a message must be one JSON-RPC 2.0 object")
+
+    def refuse(self, id: int | str | None, code: int, text: str) -> None:
+        """Answer with an error."""
+        line = (text.strip().splitlines() or ["failed"])[0][:MOST_LETTERS]
+        self._send_data({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": line}})
+
+    def note_unreadable(self, error: Exception, _source: object) -> None:
+        """Bytes that are no message; whoever sent them is told, and the next message is read."""
+        log.warning("unreadable: %s", type(error).__name__)
+        self.refuse(None, PARSE_ERROR, "this message is not JSON")
+
+    def _admit(self, message: Any) -> None:
+        method, is_request = getattr(message, "method", None), hasattr(message, "id")
+        is_begun = self._workspace is not None
+        if is_request and not isinstance(message.id, int | str):
+            self.refuse(None, INVALID_REQUEST, "an id must be a string or a whole number")
+        elif method is None or method == types.EXIT:
+            super().handle_message(message)
+        elif self._shutdown or (method == types.INITIALIZE and is_begun):
+            if is_request:
+                self.refuse(message.id, INVALID_REQUEST, "not now: the session has begun already, or it is over")
+        elif method != types.INITIALIZE and not is_begun:
+            if is_request:
+                self.refuse(message.id, NOT_INITIALIZED, "the first request is 'initialize'")
+        else:
+            super().handle_message(message)
+
+    def _send_response(
+        self, msg_id: int | str, result: Any | None = None, error: types.ResponseError | None = None
+    ) -> None:
+        if error is None:
+            super()._send_response(msg_id, result)
+        elif error.code == INTERNAL_ERROR:
+            self.refuse(msg_id, error.code, "this failed; the log of 'specchat lsp' says more")
+        else:
+            self.refuse(msg_id, error.code, error.message)
+
+
+def bad_params(text: str) -> JsonRpcInvalidParams:
+    """The error for a request that makes no sense."""
+    return JsonRpcInvalidParams(text)

@@ -1,0 +1,61 @@
+"""The progress bar of an editor, where it has one. An editor that never answers is not waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from threading import Event as Flag
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.server import LanguageServer
+
+ANSWER_SECONDS = 1.0
+
+
+class Bar:
+    """One piece of work on the screen; without a bar everything here does nothing."""
+
+    def __init__(self, server: LanguageServer, token: str | None) -> None:
+        self._server, self._token = server, token
+
+    def report(self, share: float | None, message: str = "") -> None:
+        """How far it is, from 0 to 1."""
+        percentage = None if share is None else int(100 * share)
+        if self._token is not None:
+            self._server.work_done_progress.report(
+                self._token, types.WorkDoneProgressReport(message=message or None, percentage=percentage)
+            )
+
+    def end(self, message: str = "") -> None:
+        """It is done with, well or not."""
+        if self._token is not None:
+            self._server.work_done_progress.end(self._token, types.WorkDoneProgressEnd(message=message or None))
+            self._server.work_done_progress.tokens.pop(self._token, None)
+            self._token = None
+
+
+async def begin(server: LanguageServer, title: str, cancelled: Flag | None = None) -> Bar:
+    """A bar, if the editor has them; `cancelled` is set when its user stops it."""
+    token = await _token(server)
+    bar = Bar(server, token)
+    if token is not None:
+        value = types.WorkDoneProgressBegin(title, cancellable=cancelled is not None, percentage=0)
+        server.work_done_progress.begin(token, value)
+        if cancelled is not None:
+            stopped = server.work_done_progress.tokens[token]
+            stopped.add_done_callback(lambda _future: cancelled.set())
+    return bar
+
+
+async def _token(server: LanguageServer) -> str | None:
+    window = server.client_capabilities.window
+    if window is None or not window.work_done_progress:
+        return None
+    token = f"specchat-{secrets.token_hex(4)}"
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await server.work_done_progress.create_async(token)
+    except (TimeoutError, JsonRpcException):
+        return None
+    return token

@@ -1,0 +1,53 @@
+"""Lines of JSON for programs: what stands in each, and what odd input comes to."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.front import command
+from tests.host.conftest import runtime  # noqa: F401 (a fixture)
+
+
+def lines_of(ran) -> list[dict]:
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+@pytest.mark.usefixtures("runtime")
+def test_the_first_line_says_who_answers_and_the_last_one_what_came_of_it(monkeypatch):
+    ran = command(monkeypatch, "-p", "count 2", "--json", "--target", "mine", "--draft", "")
+    first, *_, last = lines_of(ran)
+
+    assert first.items() >= {"type": "init", "v": 1, "model": "mine", "draft": ""}.items()
+    assert first["session_id"] == last["session_id"]
+    assert last.items() >= {"type": "result", "is_error": False, "stop_reason": "end_turn", "num_turns": 1}.items()
+    assert last["usage"].keys() == {"input_tokens", "output_tokens", "cached_tokens"}
+    assert last["spec"].keys() == {"drafted", "accepted", "steps"}
+    assert {"duration_ms", "ttft_ms", "tok_per_s"} <= last.keys()
+
+
+@pytest.mark.usefixtures("runtime")
+def test_half_a_character_is_refused_and_nobody_waits_for_its_answer(monkeypatch):
+    ran = command(monkeypatch, "-p", "caf\udce9", "--json")
+
+    assert ran.code == 2
+    assert lines_of(ran)[-1]["error"]["code"] == "usage"
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_bad_line_is_named_and_the_next_one_answered(monkeypatch):
+    bad = b'{"type":"user","text":"\\ud800"}\n\xff\n[1]\n{"type":"user"}\n{"type":"who"}\n'
+    ran = command(monkeypatch, "--input", "jsonl", stdin=bad + b'{"type":"user","text":"count 1"}')
+    lines = lines_of(ran)
+
+    assert sorted(line["line"] for line in lines if line["type"] == "error") == [1, 2, 3, 4, 5]
+    assert [line["is_error"] for line in lines if line["type"] == "result"] == [False]
+    assert ran.code == 0
+
+
+def test_a_question_beside_lines_of_questions_is_one_too_many(monkeypatch):
+    ran = command(monkeypatch, "-p", "hello", "--input", "jsonl")
+
+    assert ran.code == 2
+    assert "two ways to ask" in ran.err

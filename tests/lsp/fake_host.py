@@ -1,0 +1,65 @@
+"""The fake host, with somebody who fills gaps as the line before them says.
+
+"# fill: x = 1"     that text at once; "\\n" in it ends a line
+"# slowly: abc"     a letter every few milliseconds, until it is cancelled
+"# crash"           the way to go wrong
+anything else       "filled"
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event as Flag
+from typing import Any
+
+from specchat.chat.events import Event, Finished, Text, Totals
+from specchat.chat.gap import Gap
+from specchat.host.process import Parts, run_host
+from specchat.host.queue import Loader
+from specchat.host.spawn import runtime_folder
+from tests.host.fake import LIBRARY, fake_load
+
+PAUSE_SECONDS = 0.005
+
+
+class FakeCompleter:
+    """Says what it is told to say, and writes down what it was asked and how it ended."""
+
+    def fill(self, gap: Gap, cancelled: Flag) -> Iterator[Event]:
+        told = [line for line in gap.prefix.split("\n") if line.startswith("# ")]
+        verb, _, text = (told[-1] if told else "# fill: filled").removeprefix("# ").partition(": ")
+        if verb == "crash":
+            raise RuntimeError("out of memory")
+        note(f"asked {gap.prefix[-12:]!r} {gap.suffix[:12]!r} {gap.max_tokens} {gap.lines}")
+        for letter in text.replace("\\n", "\n") if verb == "fill" else text * 1000:
+            yield Text(letter)
+            if verb == "slowly":
+                time.sleep(PAUSE_SECONDS)
+            if cancelled.is_set():
+                note("cancelled")
+                yield Finished("cancelled", Totals())
+                return
+        yield Finished("stop", Totals())
+
+    def close(self) -> None:
+        pass
+
+
+def note(text: str) -> None:
+    with Path(runtime_folder(), "asked").open("a") as file:
+        file.write(text + "\n")
+
+
+def slow_load(profile: str, progress: Any, cancelled: Flag) -> Any:
+    """A profile `late` takes a moment."""
+    if profile == "late":
+        time.sleep(0.6)
+    return fake_load(profile, progress, cancelled)
+
+
+if __name__ == "__main__":
+    loader = Loader(slow_load, lambda profile: profile, lambda _engine: FakeCompleter())
+    sys.exit(run_host(Parts(LIBRARY, loader, lambda: "fake"), sys.argv[1:]))

@@ -1,0 +1,14 @@
+"""`specchat lsp` with the fake host behind it: `python -m tests.lsp.served`."""
+
+from __future__ import annotations
+
+import sys
+
+from specchat.cli.main import main
+from specchat.host import client, spawn
+
+if __name__ == "__main__":
+    spawn.HOST_COMMAND = (sys.executable, "-m", "tests.lsp.fake_host")
+    client.configuration_hash = lambda: "fake"
+    sys.argv[1:] = ["lsp", *sys.argv[1:]]
+    main()

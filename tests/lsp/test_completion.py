@@ -1,0 +1,193 @@
+"""Grey text, seen from an editor: asked over pipes, with the fake engine behind the server."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.lsp.driver import at
+
+INLINE = "textDocument/inlineCompletion"
+
+
+def only_item(editor, place):
+    items = editor.result(INLINE, place)["items"]
+    assert len(items) == 1, items
+    return items[0]
+
+
+def test_a_suggestion_begins_at_the_word_and_ends_at_the_cursor(editor):
+    editor.open("# fill: ount = 1\nx = 2\nc\n")
+
+    item = only_item(editor, at(2, 1))
+
+    assert item["insertText"] == "count = 1"
+    assert item["range"] == {"start": {"line": 2, "character": 0}, "end": {"line": 2, "character": 1}}
+
+
+def test_what_was_typed_of_a_suggestion_is_not_asked_again(editor, asked):
+    editor.open("# fill: total = 1\n\n")
+    only_item(editor, at(1, 0))
+    before = asked()
+
+    editor.type(1, 0, "tot")
+    item = only_item(editor, at(1, 3, is_asked=False))
+
+    assert item["insertText"] == "total = 1"
+    assert asked() == before
+
+
+def test_another_letter_than_the_suggested_one_is_asked_about(editor, asked):
+    editor.open("# fill: total = 1\n\n")
+    only_item(editor, at(1, 0))
+    before = asked()
+
+    editor.type(1, 0, "x")
+    only_item(editor, at(1, 1))
+
+    assert len(asked()) == len(before) + 1
+
+
+def test_columns_count_utf16_units(editor):
+    editor.open("# fill: )\n\nprint('😀', 'é'\n")
+
+    item = only_item(editor, at(2, 15))
+
+    assert item["range"]["start"] == item["range"]["end"] == {"line": 2, "character": 15}
+    editor.type(2, 15, "é")
+    assert only_item(editor, at(2, 16))["range"]["start"] == {"line": 2, "character": 15}
+
+
+@pytest.mark.full
+def test_columns_count_bytes_where_the_editor_does(start):
+    editor = start()
+    answer = editor.begin({"debounceMs": 0}, {"general": {"positionEncodings": ["utf-8", "utf-16"]}})
+    editor.is_loaded()
+    editor.open("# fill: )\n\nprint('😀'\n")
+
+    item = only_item(editor, at(2, 12))
+
+    assert answer["capabilities"]["positionEncoding"] == "utf-8"
+    assert item["range"]["start"] == {"line": 2, "character": 12}
+    assert editor.close() == 0
+
+
+def test_a_closing_bracket_that_is_there_already_is_replaced(editor):
+    editor.open("# fill: a, b):\\n    return a\n\ndef add()\n")
+
+    item = only_item(editor, at(2, 8))
+
+    assert item["insertText"] == "a, b):\n    return a"
+    assert item["range"] == {"start": {"line": 2, "character": 8}, "end": {"line": 2, "character": 9}}
+
+
+def test_a_newer_wish_ends_the_older_one(editor, asked):
+    editor.open("# slowly: a\n\n")
+    first = editor.request(INLINE, at(1, 0))
+    while len(asked()) < 1:
+        time.sleep(0.01)
+
+    editor.type(1, 0, "# fill: b\n")
+    second = only_item(editor, at(2, 0))
+
+    assert editor.answer(first)["result"]["items"] == []
+    assert second["insertText"] == "b"
+    assert asked()[1] == "cancelled"
+
+
+def test_a_cancelled_request_stops_the_engine_and_says_so(editor, asked):
+    editor.open("# slowly: a\n\n")
+    request = editor.request(INLINE, at(1, 0))
+    while len(asked()) < 1:
+        time.sleep(0.01)
+
+    editor.notify("$/cancelRequest", id=request)
+
+    assert editor.answer(request)["error"]["code"] == -32800
+    while asked()[-1] != "cancelled":
+        time.sleep(0.01)
+
+
+def test_typing_quickly_asks_the_engine_once(start, asked):
+    editor = start()
+    editor.begin({"debounceMs": 200})
+    editor.is_loaded()
+    editor.open("# fill: zzz\n\n")
+    requests = []
+    for column, letter in enumerate("word"):
+        editor.type(1, column, letter, version=2 + column)
+        requests.append(editor.request(INLINE, at(1, column + 1, is_asked=False)))
+
+    found = [len(editor.answer(request)["result"]["items"]) for request in requests]
+
+    assert found == [0, 0, 0, 1]
+    assert len(asked()) == 1
+    assert editor.close() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [("# fill: x\nfoo(a, b)\n", 1, 4), ("# fill: x\n#\n", 1, 1)],
+    ids=["amid a line", "an empty comment"],
+)
+def test_nothing_is_offered_unasked_where_it_would_disturb(editor, text, line, column):
+    editor.open(text)
+
+    assert editor.result(INLINE, at(line, column, is_asked=False))["items"] == []
+    assert editor.result(INLINE, at(line, column))["items"]
+
+
+def test_unasked_is_at_most_three_lines(editor, asked):
+    editor.open("# fill: a\\nb\\nc\\nd\n\n")
+
+    assert only_item(editor, at(1, 0, is_asked=False))["insertText"] == "a\nb\nc"
+    assert asked()[-1].endswith(" 64 3")
+
+
+def test_an_entry_of_the_editors_own_list_is_gone_on_with(editor):
+    editor.open("# fill: _all()\n\nfo\n")
+    span = {"start": {"line": 2, "character": 0}, "end": {"line": 2, "character": 2}}
+
+    item = only_item(editor, at(2, 2, selectedCompletionInfo={"range": span, "text": "format"}))
+
+    assert item == {"insertText": "format_all()", "range": span}
+
+
+def test_a_text_that_is_not_open_gets_nothing(editor):
+    assert editor.result(INLINE, at(0, 0, uri="file:///etc/passwd"))["items"] == []
+
+
+def test_an_engine_that_fails_is_no_message_box(editor):
+    editor.open("# crash\n\n")
+
+    assert editor.result(INLINE, at(1, 0))["items"] == []
+    assert not [notice for notice in editor.notices if notice["method"] == "window/showMessage"]
+
+
+def test_while_the_model_loads_there_is_nothing_and_one_progress_bar(start, fresh_world):
+    editor = start(world=fresh_world)
+    editor.begin({"profile": "late"})
+    editor.open("# fill: x\n\n")
+
+    assert editor.result(INLINE, at(1, 0))["items"] == []
+    editor.is_loaded()
+
+    assert editor.wait_for("$/progress")["value"]["kind"] == "begin"
+    assert editor.wait_for("$/progress")["value"]["kind"] == "end"
+    assert not [notice for notice in editor.notices if notice["method"] == "window/workDoneProgress/create"][1:]
+    assert editor.close() == 0
+
+
+def test_an_editor_without_grey_text_may_have_it_in_its_list(start):
+    editor = start()
+    capabilities = editor.begin({"completion": True})["capabilities"]
+    editor.is_loaded()
+    editor.open("# fill: ount = 1\nc\n")
+
+    place = {key: value for key, value in at(1, 1).items() if key != "context"}
+    items = editor.result("textDocument/completion", place)["items"]
+
+    assert "completionProvider" in capabilities
+    assert [item["textEdit"]["newText"] for item in items] == ["count = 1"]
+    assert editor.close() == 0
