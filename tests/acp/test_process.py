@@ -79,7 +79,9 @@ def test_an_editor_that_hangs_up_in_the_middle_ends_it_quietly_and_the_next_one_
     assert "turn 1" in (second.ask(session, "count 2") and second.said())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.full) for each in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_a_signal_in_the_middle_of_a_turn_ends_it(start, tmp_path, number):
     agent = start()
     agent.editor.initialize()

@@ -100,6 +100,7 @@ def test_a_signal_ends_it_amid_a_completion(start, number):
     assert editor.process.wait(10) == 128 + number
 
 
+@pytest.mark.full
 def test_it_ends_with_its_editor_even_when_the_pipe_stays_open(start):
     gone = subprocess.Popen(["true"])
     gone.wait()

@@ -79,7 +79,7 @@ def test_an_edit_is_decided_hunk_by_hunk_and_taken_back(take_seat, file):
     take_seat(scenario)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.full) for each in range(1, 6))])
 def test_taking_all_is_the_text_of_the_model_and_taking_none_the_old_one(take_seat, file, seed):
     dice = Random(seed)
     new = "".join(

@@ -177,7 +177,9 @@ async def taken_in(seat: Seat) -> None:
     await seat.pilot.pause()
 
 
-@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize(
+    "width", [pytest.param(width, marks=pytest.mark.full if width == "wide" else ()) for width in SIZES]
+)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
 def test_the_screen_looks_as_it_did(state, width, tmp_path):
     drawn = asyncio.run(frame(state, SIZES[width], tmp_path))

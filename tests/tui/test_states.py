@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import pytest
 from rich.cells import cell_len
 
+pytestmark = pytest.mark.full  # beside the frames of test_snapshots.py, of which half are looked at every time
+
 NARROW, WIDE = (60, 20), (130, 36)
 
 

@@ -16,7 +16,7 @@ from specchat.tui.glyphs import ASCII
 from specchat.tui.picker import Picker
 from tests.host.conftest import kill_host
 
-pytestmark = pytest.mark.usefixtures("runtime")
+pytestmark = [pytest.mark.usefixtures("runtime"), pytest.mark.full]
 
 
 @pytest.fixture(autouse=True)
