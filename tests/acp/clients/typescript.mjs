@@ -87,7 +87,9 @@ class Editor {
 }
 
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
-const LONG = "Tell me a long story about a fox and a crow, with many words.";
+// the embedded model ends its stories early; what it is to repeat it repeats for a second or two
+const LINES = Array.from({ length: 160 }, (_, line) => `def step_${line}(value):\n    return value * ${line} + ${7 * line}\n`);
+const LONG = `Repeat this code.\n\n\`\`\`python\n${LINES.join("\n")}\`\`\``;
 
 async function withFolder(work) {
   const folder = await mkdtemp(join(tmpdir(), "specchat-ts-"));
