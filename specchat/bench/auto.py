@@ -21,6 +21,7 @@ from specchat.chat.router import choose_route
 from specchat.errors import SpecchatError
 
 DRAWS = 2000  # of the bootstrap
+SPARE = 6  # prompts read for each that is measured: some kinds bring files that no small window holds
 SHARE = 0.95
 
 
@@ -61,19 +62,27 @@ def pairs(
     prompts: Mapping[str, Sequence[Request]],
     temperatures: Sequence[float],
     limit: int,
+    count: int,
     progress: Callable[[str], None] = lambda _what: None,
 ) -> Iterator[Measured]:
-    """Plain, auto, auto, plain on every prompt; one that does not fit the window is left out."""
+    """Plain, auto, auto, plain on the first `count` prompts of each kind that fit the window."""
     for kind, requests in prompts.items():
         for temperature in temperatures:
+            done = 0
             for number, request in enumerate(requests, start=1):
-                asked = replace(request, temperature=temperature, seed=SEED, max_tokens=limit)
+                if done == count:
+                    break
+                asked, place = (
+                    replace(request, temperature=temperature, seed=SEED, max_tokens=limit),
+                    f"{done + 1}/{count}",
+                )
                 try:
                     measured = _measure(engine, kind, number, asked)
                 except SpecchatError as error:
-                    progress(f"{kind} T={temperature:g} {number}/{len(requests)}: left out: {error}")
+                    progress(f"{kind} T={temperature:g} {place}: left out: {error}")
                     continue
-                progress(f"{kind} T={temperature:g} {number}/{len(requests)}: {measured.ratio:.2f}")
+                done += 1
+                progress(f"{kind} T={temperature:g} {place}: {measured.ratio:.2f}")
                 yield measured
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +27,24 @@ def auto(
     """Measure `auto` against plain decoding, side by side.
 
     PROMPTS is a file or folder as for `bench`. Each prompt runs plain, auto, auto, plain, at temperatures 0 and 0.8;
-    the table shows how many times as fast auto was, by kind.
+    the table shows how many times as fast auto was, by kind. Where PROMPTS has too few of a kind, questions of our own
+    are asked as well.
     """
     if not prompts.exists():
         raise InputError(f"{prompts}: no such file or folder")
     from specchat.assemble import load_engine
-    from specchat.bench.auto import as_csv, as_table, by_kind, pairs
+    from specchat.bench.auto import SPARE, as_csv, as_table, by_kind, pairs
     from specchat.bench.prompts import read_prompts
+    from specchat.bench.questions import QUESTIONS
     from specchat.bench.report import threads as use_threads
 
     engine = load_engine(chosen_profile(options))
     use_threads(threads)
-    chosen = by_kind(engine, read_prompts(prompts), count)
+    ours = (each for kind in QUESTIONS.values() for each in kind if each.task or not each.files)
+    requests = chain(read_prompts(prompts), ours)
+    chosen = by_kind(engine, requests, count * SPARE)
     chosen = {kind: requests for kind, requests in chosen.items() if not kinds or kind in kinds}
-    rows = list(pairs(engine, chosen, (0.0, 0.8), limit, lambda what: print(what, file=sys.stderr)))
+    rows = list(pairs(engine, chosen, (0.0, 0.8), limit, count, lambda what: print(what, file=sys.stderr)))
     if not rows:
         raise InputError(f"{prompts}: no prompt there fits the window")
     if raw is not None:

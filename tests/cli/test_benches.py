@@ -36,10 +36,22 @@ def test_without_prompts_our_own_questions_are_asked(capsys):
 
 def test_auto_is_measured_against_plain_by_kind(prompts, tmp_path, capsys):
     raw = tmp_path / "rows.csv"
-    assert run(["bench", "auto", prompts, "--limit", "4", "--rows", str(raw), *ALONE]) == 0
+    assert run(["bench", "auto", prompts, "--limit", "4", "--kind", "edit", "--rows", str(raw), *ALONE]) == 0
 
-    assert "edit" in capsys.readouterr().out
-    assert 1 + 4 == len(raw.read_text().splitlines())
+    assert "| edit | 0.8 |" in capsys.readouterr().out
+    assert 1 + 2 * (1 + 3) == len(raw.read_text().splitlines())  # theirs, and ours of this kind
+
+
+def test_a_prompt_that_does_not_fit_makes_room_for_the_next(tmp_path, capsys):
+    path, raw = tmp_path / "prompts.jsonl", tmp_path / "rows.csv"
+    edits = [{"instruction": "Rename a to b.", "before": "a = 1\n" * lines, "path": "a.py"} for lines in (9000, 1)]
+    path.write_text("\n".join(map(json.dumps, edits)))
+    words = ["--count", "1", "--limit", "4", "--kind", "edit", "--rows", str(raw)]
+
+    assert run(["bench", "auto", str(path), *words, *ALONE]) == 0
+
+    assert 1 + 2 == len(raw.read_text().splitlines())
+    assert "left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
