@@ -15,6 +15,7 @@ from specchat.drafters.block import BlockDrafter
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.feature import FeatureDrafter, Growth
 from specchat.drafters.medusa import Medusa
+from specchat.engine.cache import SCRATCH
 from specchat.engine.decode import Writing
 from specchat.engine.dense import DenseModel
 from specchat.engine.drafter import Drafter
@@ -40,6 +41,13 @@ CONFIGS = {
         "num_target_layers": 3, "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
     },
 }  # fmt: skip
+
+
+def read(writing: Writing, text: list[int]) -> None:
+    """Make this the text, and let everybody who drafts hear of it."""
+    writing.revise(text)
+    with writing.target.pool.seated(writing.cache, len(text) + SCRATCH):
+        list(writing.read())
 
 
 def drafter_of(kind: str, target: Model, growth: Growth | None = None) -> Drafter:

@@ -7,15 +7,14 @@ message.
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import suppress
 from enum import Enum, auto
 from queue import SimpleQueue
 from threading import Semaphore, Thread
 
+from specchat.host.descriptors import read_some, write_all
 from specchat.host.protocol import LineReader
 
-READ_BYTES = 2**18
 LINES_AHEAD = 256  # read before they are wanted
 MOST_OWED_BYTES = 2**20  # written before the editor reads
 
@@ -77,18 +76,12 @@ class Pipe:
     def _read(self) -> None:
         lines = LineReader()
         with suppress(RuntimeError):  # the loop has ended
-            while received := self._received():
+            while received := read_some(self._incoming):
                 for line in lines.feed(received):
                     self._put(Special.TOO_LONG if line is None else line)
             for line in lines.feed(b"\n"):  # the last line may have no end
                 self._put(Special.TOO_LONG if line is None else line)
             self._put(Special.END)
-
-    def _received(self) -> bytes:
-        try:
-            return os.read(self._incoming, READ_BYTES)
-        except OSError:
-            return b""
 
     def _put(self, line: bytes | Special) -> None:
         self._room.acquire()
@@ -98,7 +91,7 @@ class Pipe:
         with suppress(RuntimeError):
             while True:
                 line = self._unwritten.get()
-                is_heard = _write_all(self._outgoing, line)
+                is_heard = write_all(self._outgoing, line)
                 self._loop.call_soon_threadsafe(self._note_written, len(line), is_heard)
 
     def _note_written(self, size: int, is_heard: bool) -> None:
@@ -106,14 +99,3 @@ class Pipe:
         self._moved.set()
         if not is_heard:
             self.stop()
-
-
-def _write_all(descriptor: int, line: bytes) -> bool:
-    """False when nobody reads any more."""
-    left = memoryview(line)
-    try:
-        while left:
-            left = left[os.write(descriptor, left) :]
-    except OSError:
-        return False
-    return True

@@ -19,7 +19,7 @@ from torch import Tensor
 from specchat.engine.cache import SCRATCH, KVCache, KVPool
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.features import Features
-from specchat.engine.model import Model, columns
+from specchat.engine.model import Model
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.engine.verify import Rows
 from specchat.errors import CacheError
@@ -80,9 +80,7 @@ class BlockDrafter(Drafter):
 
     def observe(self, outcome: Outcome) -> None:
         """Keep the hidden states of what became sure."""
-        if outcome.features is not None and all(tap in self.target.taps for tap in self.taps):
-            position = outcome.position + len(outcome.path) - len(outcome.features)
-            self.features.add(position, columns(outcome.features, self.target.taps, self.taps))
+        self.features.hear(outcome, self.target.taps, self.taps)
 
     def forget(self, length: int) -> None:
         """The text was cut back to its first `length` tokens."""
@@ -100,16 +98,7 @@ class BlockDrafter(Drafter):
 
     def _begin(self, known: int) -> int:
         """The first token whose states are to be read, after forgetting what is too old or does not connect."""
-        window = self.head.window
-        begin = self._first + self.cache.length
-        if self.cache.length == 0 or begin < self.features.start or known - begin > window:
-            self.cache.rollback(0)
-            self._first = max(self.features.start, known - window)
-        elif self.cache.length + known - begin > 2 * window:
-            kept = list(range(self.cache.length - window, self.cache.length))
-            self.cache.rollback(0)
-            self.cache.commit(kept)
-            self._first = begin - window
+        self._first = self.features.connect(self.cache, self._first, known, self.head.window)
         return self._first + self.cache.length
 
     def _choose(self, tree: DraftTree, context: Context, said: Tensor) -> None:

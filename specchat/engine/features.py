@@ -10,7 +10,9 @@ from collections import deque
 import torch
 from torch import Tensor
 
-from specchat.engine.model import TAIL
+from specchat.engine.cache import KVCache
+from specchat.engine.drafter import Outcome
+from specchat.engine.model import TAIL, columns
 
 
 class Features:
@@ -31,6 +33,28 @@ class Features:
         self.end += len(features)
         while self.end - self.start - len(self._runs[0]) >= self.most:
             self.start += len(self._runs.popleft())
+
+    def hear(self, outcome: Outcome, tapped: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+        """Keep what became sure, of the states at `wanted`; nothing where the target does not tap them all."""
+        if outcome.features is not None and all(tap in tapped for tap in wanted):
+            position = outcome.position + len(outcome.path) - len(outcome.features)
+            self.add(position, columns(outcome.features, tapped, wanted))
+
+    def connect(self, cache: KVCache, first: int, known: int, window: int) -> int:
+        """Forget the rows of a cache that are too old, or all where the states of the text do not go on from them.
+
+        `first` is the position of row 0, `known` how many tokens there are states of; returns what `first` is now.
+        """
+        begin = first + cache.length
+        if cache.length == 0 or begin < self.start or known - begin > window:
+            cache.rollback(0)
+            return max(self.start, known - window)
+        if cache.length + known - begin > 2 * window:
+            kept = list(range(cache.length - window, cache.length))
+            cache.rollback(0)
+            cache.commit(kept)
+            return begin - window
+        return first
 
     def cut(self, length: int) -> None:
         """Keep those of the first `length` tokens only."""

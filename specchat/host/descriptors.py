@@ -12,6 +12,7 @@ from specchat.errors import HostError
 from specchat.host.spawn import runtime_folder
 
 MOST_LOGS = 5
+READ_BYTES = 2**18
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,22 @@ def say_on_stderr(taken: Descriptors) -> None:
     """Give stderr back, for the line of somebody who has to give up before it began."""
     sys.stderr.flush()
     os.dup2(taken.errors, 2)
+
+
+def read_some(descriptor: int) -> bytes:
+    """What has come; nothing when no more will."""
+    try:
+        return os.read(descriptor, READ_BYTES)
+    except OSError:
+        return b""
+
+
+def write_all(descriptor: int, data: bytes) -> bool:
+    """False when nobody reads any more."""
+    left = memoryview(data)
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]
+    except OSError:
+        return False
+    return True

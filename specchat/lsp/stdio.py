@@ -6,13 +6,13 @@ Two threads read and write, so that files, pipes and an editor that stopped read
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event as Flag
 from threading import Semaphore, Thread
 
-READ_BYTES = 2**18
+from specchat.host.descriptors import read_some, write_all
+
 PIECES_AHEAD = 64  # read before they are wanted
 HEADER_BYTES = 4096  # no header is longer
 BODY_BYTES = 32 * 2**20  # no message is longer; a longer one is swallowed
@@ -72,17 +72,11 @@ class Incoming:
     def _read(self) -> None:
         with suppress(RuntimeError):  # the loop has ended
             while True:
-                piece = self._received()
+                piece = read_some(self._descriptor)
                 self._room.acquire()
                 self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
                 if not piece:
                     return
-
-    def _received(self) -> bytes:
-        try:
-            return os.read(self._descriptor, READ_BYTES)
-        except OSError:
-            return b""
 
 
 class Outgoing:
@@ -113,15 +107,4 @@ class Outgoing:
             if isinstance(data, Flag):
                 data.set()
             elif is_heard:
-                is_heard = _write_all(self._descriptor, data)
-
-
-def _write_all(descriptor: int, data: bytes) -> bool:
-    """False when nobody reads any more."""
-    left = memoryview(data)
-    try:
-        while left:
-            left = left[os.write(descriptor, left) :]
-    except OSError:
-        return False
-    return True
+                is_heard = write_all(self._descriptor, data)

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from specchat.drafters.block import BlockDrafter
-from specchat.engine.cache import SCRATCH
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Context
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Rows, Sampler
-from tests.heads import drafter_of
+from tests.heads import drafter_of, read
 from tests.tiny import VOCABULARY, target, write
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
@@ -27,12 +26,6 @@ def made(text: list[int] = TEXT) -> tuple[Writing, BlockDrafter]:
     writing = Writing(model, (drafter,))
     read(writing, text)
     return writing, drafter
-
-
-def read(writing: Writing, text: list[int]) -> None:
-    writing.revise(text)
-    with writing.target.pool.seated(writing.cache, len(text) + SCRATCH):
-        list(writing.read())
 
 
 def guessed(writing: Writing, drafter: BlockDrafter, sampler: Sampler | None = None, budget: int = 12) -> DraftTree:

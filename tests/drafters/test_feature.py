@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from specchat.drafters.feature import CHAIN, FeatureDrafter, Growth, Said
-from specchat.engine.cache import SCRATCH
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Context
 from specchat.engine.features import Features
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler
-from tests.heads import drafter_of
+from tests.heads import drafter_of, read
 from tests.tiny import VOCABULARY, target, write
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
@@ -30,12 +29,6 @@ def made(kind: str = "eagle3", growth: Growth = EAGER, text: list[int] = TEXT) -
     writing = Writing(model, (drafter,))
     read(writing, text)
     return writing, drafter
-
-
-def read(writing: Writing, text: list[int]) -> None:
-    writing.revise(text)
-    with writing.target.pool.seated(writing.cache, len(text) + SCRATCH):
-        list(writing.read())
 
 
 def context(tokens: list[int], sampler: Sampler, model: Model, budget: int = 12) -> Context:

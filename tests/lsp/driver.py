@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SERVED = (sys.executable, "-m", "tests.lsp.served")
 PATIENCE_SECONDS = 30.0
-URI = "file:///work/shop.py"
+URI = "file:///project/shop.py"
 CAPABILITIES = {
     "general": {"positionEncodings": ["utf-16"]},
     "window": {"workDoneProgress": True},

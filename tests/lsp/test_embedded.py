@@ -23,7 +23,7 @@ def test_the_embedded_model_completes_and_edits(start, fresh_world):
         items = editor.result("textDocument/inlineCompletion", at(5, 20))["items"]
     (item,) = items
     wanted = {
-        "uri": "file:///work/shop.py",
+        "uri": "file:///project/shop.py",
         "version": 1,
         "first": 4,
         "last": 6,
