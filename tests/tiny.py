@@ -19,6 +19,7 @@ from specchat.engine.passes import PassShape
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler
 from specchat.models.dense import load_dense
+from tests.recorder import recorded
 
 VOCABULARY = 96
 SIZES = {
@@ -54,11 +55,13 @@ def network(
 def target(shape: str = "llama", exact: bool = False, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Model:
     """An engine model of a random network; it reads prompts in small chunks, so that chunks matter.
 
-    `dense-llama` is the network of `llama` in our own passes.
+    `dense-llama` is the network of `llama` in our own passes, `graphs-llama` in passes laid out for recordings.
     """
     passes = PassShape(chunk=16, widest=32, exact=exact)
-    if shape.startswith("dense-"):
-        return load_dense(saved(shape.removeprefix("dense-")), dtype, torch.device(device), None, passes)
+    if shape.startswith(("dense-", "graphs-")):
+        kind, _, family = shape.partition("-")
+        record = recorded if kind == "graphs" else None
+        return load_dense(saved(family), dtype, torch.device(device), None, passes, record)
     return TransformersModel(network(shape, dtype=dtype, device=device), shape=passes)
 
 
@@ -72,7 +75,7 @@ def saved(shape: str) -> Path:
 
 def small(shape: str = "llama") -> Model:
     """A smaller network with the same vocabulary, which seldom agrees with the target."""
-    return TransformersModel(network(shape.removeprefix("dense-"), layers=1, seed=2), shape=PassShape(chunk=16))
+    return TransformersModel(network(shape.rsplit("-", maxsplit=1)[-1], layers=1, seed=2), shape=PassShape(chunk=16))
 
 
 class Chaos(Drafter):

@@ -7,6 +7,11 @@ cache of its own that lives through turns, and never sees a template: it is give
 
 from __future__ import annotations
 
+from typing import cast
+
+import torch
+from torch import Tensor
+
 from specchat.engine.cache import SCRATCH
 from specchat.engine.drafter import Context, Drafter
 from specchat.engine.model import Model
@@ -48,14 +53,33 @@ class DraftModel(Drafter):
         self.cache.rollback(length)
 
     def _grow(self, tree: DraftTree, context: Context, links: int, children: int) -> None:
-        unread, leaf = self._known(context.tokens[self.cache.length :]), ROOT
+        unread = self._known(context.tokens[self.cache.length :])
         while len(unread) > self.model.chunk:
             self.model.read(unread[: self.model.chunk], self.cache)
             unread = unread[self.model.chunk :]
+        if context.sampler.wants_draws or context.sampler.looks_back:
+            self._link_by_link(tree, context, links, children, unread)
+        else:
+            self._all_at_once(tree, context, links, children, unread)
+
+    def _all_at_once(self, tree: DraftTree, context: Context, links: int, children: int, unread: list[int]) -> None:
+        """Each link is read where it was picked, on the device; it is waited for once, when all are there."""
+        best, reading = list[Tensor](), cast("list[int] | Tensor", unread)
+        for link in range(links):
+            logits = self.model.read(reading, self.cache).logits
+            rows = Rows([len(context.tokens) - 1 + link])
+            best.append(context.sampler.rank(logits, rows, count=children).ids)
+            reading = self._known_on_device(best[-1][0, :1])
+        leaf = ROOT
+        for choices in torch.cat(best).tolist():
+            leaf = tree.add_choices(choices, leaf, self.name)
+
+    def _link_by_link(self, tree: DraftTree, context: Context, links: int, children: int, unread: list[int]) -> None:
+        """For rules that look back at the guesses themselves, and for draws, which are reported with each link."""
+        leaf = ROOT
         for link in range(links):
             logits = self.model.read(unread, self.cache).logits
-            path = tree.path_to(leaf) if context.sampler.looks_back else []
-            rows = Rows([len(context.tokens) - 1 + link], [path])
+            rows = Rows([len(context.tokens) - 1 + link], [tree.path_to(leaf)])
             if context.sampler.wants_draws:
                 leaf = tree.add_drawn(context.sampler.draw(logits, rows, context.prefix), leaf, self.name)
             else:
@@ -66,3 +90,6 @@ class DraftModel(Drafter):
     def _known(self, tokens: list[int]) -> list[int]:
         """A target may have control tokens that its draft has no row for; the draft reads its first token instead."""
         return [token if token < self.model.vocabulary else 0 for token in tokens]
+
+    def _known_on_device(self, tokens: Tensor) -> Tensor:
+        return tokens.where(tokens < self.model.vocabulary, 0)

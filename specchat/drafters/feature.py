@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cache import SCRATCH, KVCache, KVPool
+from specchat.engine.device import sent
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.features import Features
 from specchat.engine.model import Model
@@ -167,7 +168,7 @@ class FeatureDrafter(Drafter):
         return said
 
     def _embedded(self, tokens: list[int]) -> Tensor:
-        return self.head.embed(torch.tensor(tokens, device=self.head.pool.layout.device))
+        return self.head.embed(sent(tokens, self.head.pool.layout.device))
 
 
 class _Growing:
@@ -198,7 +199,7 @@ class _Growing:
         head, cache = self.drafter.head, self.drafter.cache
         tokens = [self.guesses[guess].token for guess in guesses]
         nodes = self.drafter.beyond(len(self.context.tokens) - 2 + depth, rows, tokens)
-        said = head.run(hidden, head.embed(torch.tensor(tokens, device=hidden.device)), nodes, cache)
+        said = head.run(hidden, head.embed(sent(tokens, hidden.device)), nodes, cache)
         cache.commit(list(range(len(tokens))))  # for the levels below; taken back when the tree is done
         return said
 

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from specchat.engine.device import sent
 from specchat.errors import CacheError
 
 SMALLEST_BUCKET = 1024  # rows
@@ -96,7 +97,7 @@ class KVCache:
         """
         if path != list(range(len(path))):
             slot = self.rows()
-            kept = torch.tensor(path, device=slot.layout.device) + self.length
+            kept = sent([node + self.length for node in path], slot.layout.device)
             for stack in slot.stacks.values():
                 stack[:, :, self.length : self.length + len(path)] = stack.index_select(2, kept)
         self.length += len(path)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.device import sent
+from specchat.engine.graphs import Graphs, Record
 from specchat.engine.model import FINAL, Output
-from specchat.engine.passes import Pass, PassShape
+from specchat.engine.passes import Depth, Laid, Nodes, Pass, PassShape, States, chain_of
 from specchat.engine.tree import DraftTree
 
 Product = Callable[[Tensor], Tensor]  # [N, in] -> [N, out]
@@ -62,10 +65,14 @@ class Weights:
 
 
 class DenseModel:
-    """A model of the dense Llama family over our own passes."""
+    """A model of the dense Llama family over our own passes. With `record`, passes over few nodes are replayed."""
 
-    def __init__(self, sizes: Dimensions, weights: Weights, window: int, shape: PassShape) -> None:
+    def __init__(
+        self, sizes: Dimensions, weights: Weights, window: int, shape: PassShape, record: Record | None = None
+    ) -> None:
         self.sizes, self.weights, self.shape = sizes, weights, shape
+        windows = frozenset(layer.window for layer in weights.layers)
+        self.graphs = Graphs(record, windows, self._added) if record is not None else None
         self.window, self.vocabulary, self.bytes = window, sizes.vocabulary, weights.bytes
         self.chunk, self.widest, self.takes_trees = shape.chunk, shape.widest, not shape.exact
         rows = ((sizes.kv_heads, sizes.head_size, sizes.head_size),) * len(weights.layers)
@@ -88,51 +95,57 @@ class DenseModel:
 
     def exit(self, tokens: list[int], cache: KVCache, layers: int) -> Tensor:
         """Read tokens with the first layers only; their rows stay uncommitted. Logits of the last [1, V]"""
-        hidden = self._through(self.shape.of_chunk(tokens, cache), cache, self.weights.layers[:layers], {})
-        return self.score(hidden[-1:])
+        return self.score(self._run(chain_of(tokens), cache, Depth(layers)).final[-1:])
 
     def forward(self, tree: DraftTree, cache: KVCache) -> Output:
         """Score every node of the tree in one pass. [N, V]"""
-        hidden, features = self._run(self.shape.of_tree(tree, cache), cache)
-        count = len(tree)
-        return Output(self.score(hidden)[:count], features[:count] if features is not None else None)
+        states, count = self._run(self.shape.nodes(tree), cache, self._whole), len(tree)
+        return Output(self.score(states.final)[:count], states.tapped[:count] if states.tapped is not None else None)
 
-    def read(self, tokens: list[int], cache: KVCache) -> Output:
+    def read(self, tokens: list[int] | Tensor, cache: KVCache) -> Output:
         """Take in a chunk of a prompt and commit it. Logits [1, V], features [len(tokens), taps * D]"""
-        hidden, features = self._run(self.shape.of_chunk(tokens, cache), cache)
+        states = self._run(chain_of(tokens), cache, self._whole)
         cache.commit(list(range(len(tokens))))
-        return Output(self.score(hidden[-1:]), features)
+        return Output(self.score(states.final[-1:]), states.tapped)
 
-    def _run(self, nodes: Pass, cache: KVCache) -> tuple[Tensor, Tensor | None]:
-        """States after the final norm [N, D], and the tapped ones side by side [N, taps * D]."""
-        seen: dict[int, Tensor] = {}
-        hidden = self._through(nodes, cache, self.weights.layers, seen)
-        return hidden, torch.cat([seen[tap] for tap in self.taps], dim=-1) if self.taps else None
+    @property
+    def _whole(self) -> Depth:
+        return Depth(len(self.weights.layers), self.taps)
+
+    def _run(self, nodes: Nodes, cache: KVCache, depth: Depth) -> States:
+        if self.graphs is not None:
+            states = self.graphs.run(nodes, cache, depth, self._through, self.shape.exact)
+            if states is not None:
+                return states
+        return self._through(self._laid(self.shape.behind(nodes, cache), cache), depth)
+
+    def _laid(self, nodes: Pass, cache: KVCache) -> Laid:
+        device, windows = self.weights.embedding.device, {layer.window for layer in self.weights.layers}
+        return Laid(
+            sent(nodes.tokens, device),
+            sent(nodes.positions, device),
+            {window: self._mask(nodes, window) for window in windows},
+            partial(cache.write, width=nodes.width),
+        )
 
     @torch.inference_mode()
-    def _through(self, nodes: Pass, cache: KVCache, layers: list[Layer], seen: dict[int, Tensor]) -> Tensor:
-        """A pass through the first layers and the final norm [N, D]; notes in `seen` what is tapped."""
-        weights, device = self.weights, self.weights.embedding.device
-        positions = nodes.positions.to(device)
-        rope = weights.rope[0][positions][:, None], weights.rope[1][positions][:, None]  # [N, 1, head_size]
-        masks = {window: self._mask(nodes, window) for window in {layer.window for layer in layers}}
-        hidden = weights.embedding[torch.tensor(nodes.tokens, device=device)]
-        if 0 in self.taps:
-            seen[0] = hidden
-        for index, layer in enumerate(layers):
+    def _through(self, laid: Laid, depth: Depth) -> States:
+        """A pass through the first layers and the final norm."""
+        weights, seen = self.weights, dict[int, Tensor]()
+        rope = weights.rope[0][laid.positions][:, None], weights.rope[1][laid.positions][:, None]  # [N, 1, head_size]
+        hidden = weights.embedding[laid.tokens]
+        seen[0] = hidden
+        for index, layer in enumerate(weights.layers[: depth.layers]):
             normed = self._norm(hidden, layer.before_attention)
-            hidden = hidden + self._attention(index, normed, rope, masks[layer.window], cache, nodes.width)
+            hidden = hidden + self._attention(index, normed, rope, laid)
             gate, up = layer.gate_up(self._norm(hidden, layer.before_mlp)).chunk(2, dim=-1)
             hidden = hidden + layer.down(functional.silu(gate) * up)
-            if index + 1 in self.taps:
+            if index + 1 in depth.taps:
                 seen[index + 1] = hidden
-        hidden = self._norm(hidden, weights.norm)
-        seen[FINAL] = hidden
-        return hidden
+        seen[FINAL] = hidden = self._norm(hidden, weights.norm)
+        return States(hidden, torch.cat([seen[tap] for tap in depth.taps], dim=-1) if depth.taps else None)
 
-    def _attention(
-        self, index: int, normed: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None, cache: KVCache, width: int
-    ) -> Tensor:
+    def _attention(self, index: int, normed: Tensor, rope: tuple[Tensor, Tensor], laid: Laid) -> Tensor:
         sizes, layer = self.sizes, self.weights.layers[index]
         states = layer.qkv(normed).view(len(normed), -1, sizes.head_size)
         queries, keys, values = states.split((sizes.heads, sizes.kv_heads, sizes.kv_heads), dim=1)
@@ -142,11 +155,14 @@ class DenseModel:
         else:
             both = turned(states[:, : sizes.heads + sizes.kv_heads], *rope)
         queries, keys = both.split((sizes.heads, sizes.kv_heads), dim=1)
-        keys, values = cache.write(index, keys.transpose(0, 1)[None], values.transpose(0, 1)[None], width)
-        return layer.attention_out(attended(queries, keys, values, mask))
+        keys, values = laid.write(index, keys.transpose(0, 1)[None], values.transpose(0, 1)[None])
+        return layer.attention_out(attended(queries, keys, values, laid.masks[layer.window]))
 
     def _mask(self, nodes: Pass, window: int | None) -> Tensor | None:
         return mask_of(nodes, window, self.sizes.heads // self.sizes.kv_heads, self.weights.embedding)
+
+    def _added(self, sees: Tensor) -> Tensor:
+        return added(sees, self.sizes.heads // self.sizes.kv_heads, self.weights.embedding)
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(hidden, weight.shape, weight, self.sizes.epsilon)
@@ -170,7 +186,12 @@ def mask_of(nodes: Pass, window: int | None, shared: int, like: Tensor) -> Tenso
     sees = nodes.sees if window is None else nodes.near(window)
     if bool(sees.all()):
         return None
-    mask = torch.zeros(sees.shape, dtype=like.dtype).masked_fill_(~sees, float("-inf")).to(like.device)
+    return added(sees, shared, like).to(like.device, non_blocking=True)
+
+
+def added(sees: Tensor, shared: int, like: Tensor) -> Tensor:
+    """Nothing where a row is seen, and minus infinity elsewhere. bool [N, width] -> [1, 1, shared * N, width]"""
+    mask = torch.zeros(sees.shape, dtype=like.dtype, device=sees.device).masked_fill_(~sees, float("-inf"))
     return mask.repeat(shared, 1)[None, None]
 
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
-from specchat.engine.passes import Pass, PassShape
+from specchat.engine.device import sent
+from specchat.engine.passes import Pass, PassShape, chain_of
 from specchat.engine.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ class Model(Protocol):
         """Score every node. Their keys and values stay in the cache, uncommitted."""
         ...
 
-    def read(self, tokens: list[int], cache: KVCache) -> Output:
-        """Take in at most `chunk` tokens of a prompt and commit them; logits of the last one only."""
+    def read(self, tokens: list[int] | Tensor, cache: KVCache) -> Output:
+        """Take in at most `chunk` tokens of a prompt and commit them; logits of the last one only.
+
+        Tokens that are still on the device are read there, and nobody waits for them.
+        """
         ...
 
     def tap(self, taps: tuple[int, ...]) -> None:
@@ -125,9 +129,9 @@ class TransformersModel:
         output = self._run(self.shape.of_tree(tree, cache), cache)
         return Output(output.logits[: len(tree)], output.features[: len(tree)] if output.features is not None else None)
 
-    def read(self, tokens: list[int], cache: KVCache) -> Output:
+    def read(self, tokens: list[int] | Tensor, cache: KVCache) -> Output:
         """Take in a chunk of a prompt and commit it. Logits [1, V], features [len(tokens), taps * D]"""
-        output = self._run(self.shape.of_chunk(tokens, cache), cache, last_only=True)
+        output = self._run(self.shape.behind(chain_of(tokens), cache), cache, last_only=True)
         cache.commit(list(range(len(tokens))))
         return output
 
@@ -135,7 +139,7 @@ class TransformersModel:
     def _run(self, nodes: Pass, cache: KVCache, last_only: bool = False) -> Output:
         device = self.network.device
         out = self.network(
-            input_ids=torch.tensor([nodes.tokens], device=device),
+            input_ids=sent(nodes.tokens, device)[None],
             position_ids=nodes.positions.to(device)[None],
             attention_mask=self._masks(nodes),
             past_key_values=_as_past(cache, len(self.pool.layout.shapes), nodes.width),

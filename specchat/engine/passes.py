@@ -6,10 +6,12 @@ alike in plain and in speculative decoding.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from specchat.engine.cache import KVCache
 from specchat.engine.tree import DraftTree
@@ -29,32 +31,84 @@ class PassShape:
         if self.exact:
             object.__setattr__(self, "widest", min(self.widest, EXACT_WIDTH))
 
+    def nodes(self, tree: DraftTree) -> Nodes:
+        """The nodes of a tree; padded with idle ones in exact mode."""
+        nodes = Nodes(tree.tokens, tree.depths, tree.ancestors())
+        return nodes.padded(self.widest) if self.exact else nodes
+
     def of_tree(self, tree: DraftTree, cache: KVCache) -> Pass:
         """A pass over the nodes of a tree, behind the sure rows; padded with idle nodes in exact mode."""
-        tokens, depths, sees = tree.tokens, tree.depths, tree.ancestors()
-        if idle := self.widest - len(tree) if self.exact else 0:
-            tokens, depths = tokens + tokens[:1] * idle, depths + depths[:1] * idle
-            sees = torch.block_diag(sees, torch.eye(idle, dtype=torch.bool)).bool()
-        return self._behind(cache, tokens, torch.tensor(depths), sees)
+        return self.behind(self.nodes(tree), cache)
 
-    def of_chunk(self, tokens: list[int], cache: KVCache) -> Pass:
-        """A pass over a chunk of a prompt: each token sees what stands before it."""
-        sees = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril_()
-        return self._behind(cache, tokens, torch.arange(len(tokens)), sees)
-
-    def _behind(self, cache: KVCache, tokens: list[int], depths: Tensor, sees: Tensor) -> Pass:
-        width = cache.rows().rows if self.exact else cache.length + len(tokens)
-        rows = torch.zeros(len(tokens), width, dtype=torch.bool)
+    def behind(self, nodes: Nodes, cache: KVCache) -> Pass:
+        """A pass over nodes that stand behind the sure rows and see all of them."""
+        count = len(nodes.tokens)
+        width = cache.rows().rows if self.exact else cache.length + count
+        rows = torch.zeros(count, width, dtype=torch.bool)
         rows[:, : cache.length] = True
-        rows[:, cache.length : cache.length + len(tokens)] = sees
-        return Pass(tokens, depths + cache.length, rows, cache.length)
+        rows[:, cache.length : cache.length + count] = nodes.sees
+        return Pass(nodes.tokens, torch.tensor(nodes.depths) + cache.length, rows, cache.length)
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How far a pass goes: through so many layers, past these taps."""
+
+    layers: int
+    taps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class States:
+    """What a pass leaves: states after the final norm, and the tapped ones side by side."""
+
+    final: Tensor  # [N, D]
+    tapped: Tensor | None  # [N, taps * D]
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A pass on the device: all that layers want to know of it."""
+
+    tokens: Tensor  # [N]
+    positions: Tensor  # [N]
+    masks: Mapping[int | None, Tensor | None]  # what is added to scores, by how far a layer looks back
+    write: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]  # layer, new keys, values -> all that it looks at
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What a pass is over, wherever in the text: tokens, how deep each stands, and which of them each may see.
+
+    Tokens that were picked a moment ago may still be on the device, where nobody waits for them.
+    """
+
+    tokens: list[int] | Tensor  # [N]
+    depths: list[int]  # [N]
+    sees: Tensor  # bool [N, N]
+
+    def padded(self, width: int) -> Nodes:
+        """With idle nodes behind them, which see themselves and nobody looks at."""
+        idle = width - len(self.depths)
+        if idle <= 0:
+            return self
+        sees = torch.block_diag(self.sees, torch.eye(idle, dtype=torch.bool)).bool()
+        if isinstance(self.tokens, Tensor):
+            return Nodes(functional.pad(self.tokens, (0, idle)), self.depths + self.depths[:1] * idle, sees)
+        return Nodes(self.tokens + self.tokens[:1] * idle, self.depths + self.depths[:1] * idle, sees)
+
+
+def chain_of(tokens: list[int] | Tensor) -> Nodes:
+    """Tokens one after the other, each of which sees those before it."""
+    count = len(tokens)
+    return Nodes(tokens, list(range(count)), torch.ones(count, count, dtype=torch.bool).tril_())
 
 
 @dataclass(frozen=True)
 class Pass:
     """Tokens, their positions in the text, and the rows that each may see."""
 
-    tokens: list[int]  # [N]
+    tokens: list[int] | Tensor  # [N]
     positions: Tensor  # [N]
     sees: Tensor  # bool [N, width]
     length: int  # sure rows

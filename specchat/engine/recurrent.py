@@ -51,8 +51,9 @@ class RecurrentModel(TransformersModel):
         assert tree.is_chain, "a tree for a network that takes chains only"
         return self._read_on(tree.tokens, cache, rows=len(tree))
 
-    def read(self, tokens: list[int], cache: KVCache) -> Output:
+    def read(self, tokens: list[int] | Tensor, cache: KVCache) -> Output:
         """Take in a chunk of a prompt and commit it. Logits [1, V], features [len(tokens), taps * D]"""
+        tokens = tokens.tolist() if isinstance(tokens, Tensor) else tokens
         output = self._read_on(tokens, cache, rows=1)
         cache.commit(list(range(len(tokens))))
         return output

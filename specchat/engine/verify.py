@@ -37,6 +37,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specchat.engine.device import sent
 from specchat.engine.tree import ROOT, DraftTree, Draw
 
 SHORTLIST = 1024  # truncation looks at so many best tokens first, and sorts in full only when they are too few
@@ -53,7 +54,7 @@ class Prefix:
 
     def extend(self, tokens: list[int]) -> None:
         """The text has grown by these."""
-        self.seen[torch.tensor(tokens, dtype=torch.long, device=self.seen.device)] = True
+        self.seen[sent(tokens, self.seen.device)] = True
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ def gumbel(seed: int, positions: list[int], ids: Tensor) -> Tensor:
     Position and seed give each row two keys; an integer hash of key and token id (two rounds of a 32-bit mixer)
     gives 31 uniform bits. The same on every device, and the same for a token wherever its column stands.
     """
-    keys = torch.tensor([_keys(seed, position) for position in positions], dtype=torch.int32, device=ids.device)
+    keys = sent(torch.tensor([_keys(seed, position) for position in positions], dtype=torch.int32), ids.device)
     bits = _mixed(_mixed(ids.to(torch.int32) + keys[:, :1]) ^ keys[:, 1:]) & 0x7FFFFFFF
     chance = bits.float().add_(0.5).mul_(2.0**-31).clamp_(max=1 - 2.0**-24)  # small ones stay finely spaced
     return chance.neg_().log1p_().neg_().log_().neg_()

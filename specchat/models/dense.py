@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from specchat.engine.dense import DenseModel, Dimensions, Layer, Weights, product
+from specchat.engine.graphs import Record, cuda_recorder
 from specchat.engine.model import longest_text
 from specchat.engine.passes import PassShape
 from specchat.errors import ModelError
@@ -35,9 +36,14 @@ def is_dense(config: dict[str, Any]) -> bool:
 
 
 def load_dense(
-    folder: Path, dtype: torch.dtype | None, device: torch.device, window: int | None, shape: PassShape
+    folder: Path,
+    dtype: torch.dtype | None,
+    device: torch.device,
+    window: int | None,
+    shape: PassShape,
+    record: Record | None = None,
 ) -> DenseModel:
-    """The network of a folder. `dtype` None keeps what the weights were saved in."""
+    """The network of a folder. `dtype` None keeps what the weights were saved in; a card records passes by itself."""
     config = json.loads((folder / "config.json").read_text())
     heads = config["num_attention_heads"]
     sizes = Dimensions(
@@ -49,7 +55,9 @@ def load_dense(
         longest=config.get("max_position_embeddings", 4096),
     )
     loader = Loader(TensorFiles.of(folder, sorted(folder.glob("*.safetensors"))), dtype, device)
-    return DenseModel(sizes, _weights(loader, config, sizes), longest_text(window, sizes.longest), shape)
+    if device.type == "cuda":
+        record = record or cuda_recorder(device)
+    return DenseModel(sizes, _weights(loader, config, sizes), longest_text(window, sizes.longest), shape, record)
 
 
 def _weights(loader: Loader, config: dict[str, Any], sizes: Dimensions) -> Weights:

@@ -71,7 +71,7 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "retokenized": lambda shape: RetokenizedDraft(small(shape), Letters(7), Letters()),
     "together": lambda shape: Together(Suffix(), Recycling(), Lookahead(), DraftModel(small(shape)), Chaos(5)),
 }
-TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral"]
+TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral", "graphs-qwen3", "graphs-mistral"]
 HEADS = ["eagle", "eagle3", "mtp", "medusa", "dflash"]
 PLANS = {
     "open": frozenset[int](),
@@ -109,7 +109,7 @@ def test_no_drafter_can_change_the_text(shape, drafter, sampler, stop):
 
 @pytest.mark.parametrize(
     ("shape", "head", "sampler", "stop"),
-    matrix(["gemma3", "dense-llama", "dense-mistral"], HEADS, list(SAMPLERS), list(PLANS)),
+    matrix(["gemma3", "dense-llama", "dense-mistral", "graphs-mistral"], HEADS, list(SAMPLERS), list(PLANS)),
 )
 def test_no_head_can_change_the_text(shape, head, sampler, stop):
     model = target(shape)
@@ -150,7 +150,7 @@ def test_exact_mode_keeps_the_text_in_bfloat16_too(shape, drafter, sampler):
 def test_greedy_text_is_that_of_transformers(shape, penalty):
     prompt = torch.tensor([PROMPT])
     with torch.inference_mode():
-        theirs = network(shape.removeprefix("dense-")).generate(
+        theirs = network(shape.split("-")[-1]).generate(
             prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=40,
             repetition_penalty=penalty, eos_token_id=None,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from specchat.models.dense import is_dense, load_dense
 from tests.tiny import SHAPES, network, saved, target
 
 TEXT = list(range(5, 45))  # longer than the sliding windows
-TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral"]
+TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral", "graphs-qwen3", "graphs-mistral"]
 
 
 def branching() -> DraftTree:
@@ -35,7 +35,7 @@ def read(model: Model, tokens: list[int], cache: KVCache) -> None:
 def alone(shape: str, tokens: list[int]) -> torch.Tensor:
     """Logits after `tokens`, by transformers with no cache. [V]"""
     with torch.inference_mode():
-        return network(shape.removeprefix("dense-"))(input_ids=torch.tensor([tokens])).logits[0, -1]
+        return network(shape.rsplit("-", maxsplit=1)[-1])(input_ids=torch.tensor([tokens])).logits[0, -1]
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -70,7 +70,7 @@ def test_a_committed_path_is_as_good_as_having_read_it(shape):
 def test_taps_are_the_residual_stream_and_the_final_norm(shape):
     model = target(shape)
     model.tap((0, 2, 3, FINAL))
-    plain = network(shape.removeprefix("dense-"))
+    plain = network(shape.split("-")[-1])
     with torch.inference_mode():
         states = plain(input_ids=torch.tensor([TEXT[:10]]), output_hidden_states=True).hidden_states
 
@@ -98,7 +98,7 @@ def test_no_taps_cost_nothing():
 @pytest.mark.parametrize("shape", TARGETS)
 def test_embeddings_are_what_the_first_layer_gets(shape):
     with torch.inference_mode():
-        plain = network(shape.removeprefix("dense-"))
+        plain = network(shape.split("-")[-1])
         states = plain(input_ids=torch.tensor([TEXT[:10]]), output_hidden_states=True).hidden_states
 
     assert torch.allclose(target(shape).embed(torch.tensor(TEXT[:10])), states[0][0], atol=1e-5)
@@ -109,7 +109,7 @@ def test_scores_are_those_of_the_output_matrix(shape):
     hidden = torch.randn(5, 48, generator=torch.Generator().manual_seed(1))
 
     with torch.inference_mode():
-        expected = network(shape.removeprefix("dense-")).get_output_embeddings()(hidden)
+        expected = network(shape.split("-")[-1]).get_output_embeddings()(hidden)
 
     assert torch.allclose(target(shape).score(hidden), expected, atol=1e-4)
 
@@ -121,11 +121,11 @@ def test_columns_are_found_by_their_taps():
     assert columns(features, (0, 2, FINAL), (0, 2, FINAL)) is features
 
 
-@pytest.mark.parametrize("shape", ["dense-llama", "dense-qwen3", "dense-mistral"])
+@pytest.mark.parametrize("shape", ["dense-llama", "dense-qwen3", "dense-mistral", "graphs-qwen3", "graphs-mistral"])
 def test_an_exit_says_what_a_network_of_so_many_layers_would_say(shape):
     model = target(shape)
     assert isinstance(model, DenseModel)
-    plain = network(shape.removeprefix("dense-"))
+    plain = network(shape.split("-")[-1])
     cache = model.pool.open()
     with model.pool.seated(cache, 200), torch.inference_mode():
         read(model, TEXT, cache)

@@ -1,0 +1,45 @@
+"""What a CUDA graph does, on any device: the kernels of a pass, run again on the same addresses.
+
+Python is not run again, so a number that a pass took from Python stays what it was when the pass was recorded, as it
+does on a card; and what a card refuses to record is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+REFUSED = ("_local_scalar_dense", "lift_fresh")  # a card cannot be waited for, nor be given numbers, in a recording
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert not any(name in str(func) for name in REFUSED), f"{func} cannot be recorded"
+        out = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, out))
+        return out
+
+
+def recorded(run: Callable[[], None]) -> Callable[[], None]:
+    """Run a pass, and return what runs its kernels again."""
+    recorder = _Recorder()
+    with recorder:
+        run()
+
+    @torch.inference_mode()
+    def replay() -> None:
+        for func, args, kwargs, out in recorder.calls:
+            again = func(*args, **kwargs)
+            for old, new in zip(tree_leaves(out), tree_leaves(again), strict=True):
+                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+    return replay
