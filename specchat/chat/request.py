@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specchat.chat.structure import Structure
 from specchat.errors import UsageError
 
 MAX_ATTACHED_BYTES = 32 * 2**20
@@ -23,7 +24,7 @@ class Request:
 
     `max_tokens`, `seed` and `variant` override what the profile says when they are given; `task` is the command that
     asks ("edit"), "" for a person who talks. `rewrites` names the file, attached here or earlier in the conversation,
-    that the answer will be a new version of.
+    that the answer will be a new version of; `structure` is the form that the answer must have.
     """
 
     text: str
@@ -35,6 +36,7 @@ class Request:
     stop: tuple[str, ...] = ()
     task: str = ""
     rewrites: str = ""
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         if not self.text.strip():

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from specchat.engine.cache import SCRATCH, KVCache
 from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.engine.grammar import Grammar, confined, follow
 from specchat.engine.model import TAIL, Model
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler, accept
@@ -54,6 +55,7 @@ class Plan:
     budget: int  # most guesses in one pass
     limit: int  # most tokens of the answer
     stop: frozenset[int] = frozenset()  # tokens that end it
+    grammar: Grammar | None = None  # what form it has; it has read nothing yet
 
 
 class Writing:
@@ -110,9 +112,10 @@ class Writing:
             tree = plan.drafter.propose(context) if budget > 0 else DraftTree(self.tokens[-1])
             if not self.target.takes_trees:
                 tree = tree.first_chain(budget)
+            tree, allowed = (tree, None) if plan.grammar is None else confined(tree, plan.grammar, budget)
             drafted = perf_counter()
             output = self.target.forward(tree, self.cache)
-            picks = sampler.pick(output.logits, sampler.rows(tree, len(self.tokens)), prefix)
+            picks = sampler.pick(output.logits, sampler.rows(tree, len(self.tokens), allowed), prefix)
             path = _until_stop(tree, accept(tree, picks), plan.stop)[:left]
             self.cache.commit(path)
             features = output.features[path] if output.features is not None else None
@@ -125,6 +128,8 @@ class Writing:
             self.tokens += outcome.tokens
             if prefix is not None:
                 prefix.extend(outcome.tokens)
+            if plan.grammar is not None:
+                follow(plan.grammar, outcome.tokens)
             left -= len(outcome.tokens)
             yield Step(tree, path, outcome.tokens, drafted - begun, perf_counter() - drafted)
             if outcome.tokens[-1] in plan.stop:

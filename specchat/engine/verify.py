@@ -8,7 +8,7 @@ yields. Draft and target may share the dice (arXiv 2408.07978), so a drafter tha
 throw that the target will see.
 
 Three things keep the argument whole. The dice are a pure integer hash, without a generator that could run out of
-step. Penalties, truncation and padding act on every node with *that node's* prefix, as they would in plain decoding.
+step. Penalties, grammars, truncation and padding act on every node with *that node's* prefix, as in plain decoding.
 And no probability of a drafter is divided by: a guess is a point mass, accepted exactly when it is picked.
 
 The *classic rule* (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318) is there for who chooses it. A
@@ -65,6 +65,7 @@ class Rows:
     paths: list[list[int]] | None = None  # guesses between the text and each row; only for rules that look back
     ids: Tensor | None = None  # the target's token id of every column, for a reduced vocabulary [V]
     draws: Mapping[int, Draw] = field(default_factory=dict[int, Draw])  # by row: what a drafter drew after it
+    allowed: Tensor | None = None  # by a grammar, which masks the target alone. bool [N, V]
 
 
 class Ranking(NamedTuple):
@@ -78,7 +79,8 @@ class Ranking(NamedTuple):
 class Sampler:
     """Turns logits into tokens. One seed and one position always meet the same dice.
 
-    The rules and their order are those of transformers: repetition penalty, temperature, top-k, top-p, min-p.
+    The rules and their order are those of transformers: repetition penalty, a grammar, temperature, top-k, top-p,
+    min-p.
     `is_classic` asks drafters to draw and to report from what; the text then hangs on who guessed what, and on the
     seed, while its distribution stays.
     """
@@ -110,10 +112,10 @@ class Sampler:
         """What the rules must remember of the text; None when they do not look back."""
         return Prefix(tokens, vocabulary, device) if self.looks_back else None
 
-    def rows(self, tree: DraftTree, length: int) -> Rows:
+    def rows(self, tree: DraftTree, length: int, allowed: Tensor | None = None) -> Rows:
         """Where the nodes of a tree stand under a text of `length` tokens, its root included."""
         paths = [tree.path_to(node) for node in range(len(tree))] if self.looks_back else None
-        return Rows([length - 1 + depth for depth in tree.depths], paths, draws=tree.draws)
+        return Rows([length - 1 + depth for depth in tree.depths], paths, draws=tree.draws, allowed=allowed)
 
     def rank(self, logits: Tensor, rows: Rows, prefix: Prefix | None = None, count: int = 1) -> Ranking:
         """The `count` best tokens of each row under the rules and the dice. [N, V] -> [N, count]"""
@@ -161,6 +163,8 @@ class Sampler:
             logits = torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
         if self.vocabulary is not None and rows.ids is None:
             logits = logits[:, : self.vocabulary]
+        if rows.allowed is not None:
+            logits = logits.masked_fill(~rows.allowed[:, : logits.shape[-1]], NO_TOKEN)
         return logits
 
     def _truncated(self, logits: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:

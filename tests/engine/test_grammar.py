@@ -1,0 +1,225 @@
+"""Answers of a prescribed form: masks, guesses that are cut, and the text of plain decoding."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.drafters.combine import FirstOf
+from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.lookup import Lookup
+from specchat.drafters.suffix import Suffix
+from specchat.engine.decode import Plan, Writing
+from specchat.engine.drafter import Context, Drafter
+from specchat.engine.grammar import SOURCE, confined
+from specchat.engine.tree import ROOT, DraftTree
+from specchat.engine.verify import Sampler
+from tests.cover import matrix
+from tests.heads import drafter_of
+from tests.tiny import VOCABULARY, Chaos, network, small, target, write
+
+PROMPT = [5, 9, 12, 33, 7, 5, 9, 12]
+END = 0
+SAMPLERS = {
+    "greedy": Sampler(),
+    "T1": Sampler(1.0, seed=3),
+    "rules": Sampler(0.8, top_k=30, top_p=0.9, min_p=0.01, repetition_penalty=1.3, seed=5),
+    "classic": Sampler(0.9, seed=11, is_classic=True),
+}
+
+
+class Counting:
+    """Ever larger tokens, each less than ten above the last; multiples of 7 are followed by their successor alone."""
+
+    def __init__(self) -> None:
+        self.read = [1]
+
+    def may_follow(self) -> list[int]:
+        last = self.read[-1]
+        if last == END:
+            return [END]
+        if last and last % 7 == 0:
+            return [last + 1]
+        return [token for token in range(last + 1, last + 10) if token < VOCABULARY - 5] or [END]
+
+    def allowed(self) -> Tensor:
+        mask = torch.zeros(VOCABULARY, dtype=torch.bool)
+        mask[self.may_follow()] = True
+        return mask
+
+    def advance(self, token: int) -> bool:
+        if token not in self.may_follow():
+            return False
+        self.read.append(token)
+        return True
+
+    def retreat(self, count: int) -> None:
+        del self.read[-count:]
+
+    def forced(self) -> list[int]:
+        only = self.may_follow()
+        return only if len(only) == 1 else []
+
+
+DRAFTERS = {
+    "chaos": lambda _model: Chaos(3),
+    "draft": lambda _model: DraftModel(small()),
+    "self": lambda _model: DraftModel(target("dense-llama")),
+    "lookup-else-draft": lambda _model: FirstOf(Lookup(), DraftModel(small())),
+    "suffix": lambda _model: Suffix(),
+    **{head: lambda model, head=head: drafter_of(head, model) for head in ("eagle3", "mtp", "medusa", "exit")},
+}
+
+
+def answer(drafter: str | None, sampler: str, exact: bool = False) -> list[int]:
+    model = target("dense-llama", exact=exact)
+    guesser = DRAFTERS[drafter](model) if drafter else Drafter()
+    writing = Writing(model, (guesser,))
+    writing.revise(PROMPT)
+    write(writing, Plan(guesser, SAMPLERS[sampler], budget=8, limit=40, stop=frozenset({END}), grammar=Counting()))
+    return writing.tokens[len(PROMPT) :]
+
+
+@lru_cache
+def plainly(sampler: str) -> list[int]:
+    return answer(None, sampler)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "sampler"), matrix(list(DRAFTERS), [name for name in SAMPLERS if name != "classic"])
+)
+def test_no_drafter_can_change_a_text_of_a_form(drafter, sampler):
+    assert answer(drafter, sampler) == plainly(sampler)
+
+
+@pytest.mark.parametrize("drafter", ["chaos", "draft", "eagle3"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_text_has_the_form(drafter, sampler):
+    grammar = Counting()
+
+    assert all(grammar.advance(token) for token in answer(drafter, sampler))
+    assert grammar.read[-1] == END
+
+
+@pytest.mark.parametrize("drafter", ["chaos", "suffix", "medusa"])
+def test_in_exact_mode_too(drafter):
+    assert answer(drafter, "T1", exact=True) == answer(None, "T1", exact=True)
+
+
+def test_greedy_text_is_that_of_transformers_under_the_same_masks():
+    def allowed(_batch: int, ids: Tensor) -> list[int]:
+        grammar = Counting()
+        for token in ids[len(PROMPT) :].tolist():
+            grammar.advance(token)
+        return grammar.may_follow()
+
+    theirs = network("llama").generate(
+        input_ids=torch.tensor([PROMPT]), max_new_tokens=40, do_sample=False, prefix_allowed_tokens_fn=allowed
+    )
+
+    assert plainly("greedy") == theirs[0, len(PROMPT) :].tolist()
+
+
+def test_under_the_classic_rule_the_first_token_is_a_sample_of_the_masked_chances():
+    model, draft, count = target("dense-llama"), DraftModel(small()), 1500
+    writing = Writing(model, (draft,))
+    writing.revise(PROMPT)
+    with model.pool.seated(writing.cache, 100):
+        list(writing.read())
+        logits = model.forward(DraftTree(PROMPT[-1]), writing.cache).logits[0]
+    chances = logits.masked_fill(~Counting().allowed(), float("-inf")).softmax(-1)
+    seen = torch.zeros(VOCABULARY)
+    for seed in range(count):
+        writing.revise(PROMPT)
+        plan = Plan(draft, Sampler(1.0, seed=seed, is_classic=True), budget=2, limit=2, grammar=Counting())
+        seen[write(writing, plan)[0].tokens[0]] += 1
+
+    expected = chances * count
+    common = expected >= 5
+    distance = ((seen - expected)[common] ** 2 / expected[common]).sum()
+    assert seen[~Counting().allowed()].sum() == 0
+    assert distance < 27.9  # chi-square of at most 8 degrees of freedom, one in two thousand
+
+
+def test_guesses_against_the_rules_are_cut_and_nodes_have_masks_of_their_own():
+    tree = DraftTree(12)
+    right = tree.add(3, source="a")
+    tree.add(90, source="a")  # too far
+    below = tree.add(5, right, "a")
+    tree.add(2, right, "a")  # smaller
+    tree.add(6, below, "a")
+
+    cut, masks = confined(tree, Counting(), budget=8)
+
+    assert cut.tokens == [12, 3, 5, 6]
+    assert masks.shape == (4, VOCABULARY)
+    assert [mask.nonzero()[:, 0].tolist()[0] for mask in masks] == [2, 4, 6, 7]
+
+
+def test_what_must_come_is_guessed_for_nothing_and_leads_what_others_guess():
+    grammar = Counting()
+    grammar.read = [7]
+    tree = DraftTree(7)
+    tree.add_chain([8, 10], source="a")
+    tree.add(9, source="a")
+
+    led, masks = confined(tree, grammar, budget=8)
+
+    assert led.tokens == [7, 8, 10]
+    assert led.sources == ["text", SOURCE, "a"]
+    assert masks[ROOT].nonzero().tolist() == [[8]]
+
+
+def test_no_more_guesses_than_the_budget():
+    grammar = Counting()
+    grammar.read = [7]
+    tree = DraftTree(7)
+    tree.add_chain([8, 10, 12, 13], source="a")
+
+    led, _masks = confined(tree, grammar, budget=3)
+
+    assert led.tokens == [7, 8, 10, 12]
+
+
+def test_the_grammar_is_put_back_as_it_was():
+    grammar, tree = Counting(), DraftTree(12)
+    tree.add_chain([3, 5, 6])
+
+    confined(tree, grammar, budget=8)
+
+    assert grammar.read == [1]
+
+
+def test_forced_tokens_save_passes():
+    model = target("dense-llama")
+    steps = []
+    for grammar in (Counting(), Unforced()):
+        writing = Writing(model)
+        writing.revise(PROMPT)
+        plan = Plan(Drafter(), Sampler(), budget=8, limit=40, stop=frozenset({END}), grammar=grammar)
+        steps.append(len(write(writing, plan)))
+
+    assert steps[0] < steps[1]
+
+
+class Unforced(Counting):
+    def forced(self) -> list[int]:
+        return []
+
+
+def test_a_drafter_is_not_told_of_the_grammar():
+    heard: list[Context] = []
+
+    class Curious(Drafter):
+        def propose(self, context: Context) -> DraftTree:
+            heard.append(context)
+            return super().propose(context)
+
+    writing = Writing(target("dense-llama"))
+    writing.revise(PROMPT)
+    write(writing, Plan(Curious(), Sampler(), budget=8, limit=5, grammar=Counting()))
+
+    assert heard and not any(isinstance(value, Counting) for value in vars(heard[0]).values())
