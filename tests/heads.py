@@ -35,6 +35,8 @@ CONFIGS = {
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
     },
     "mtp": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64},
+    "mtp latent": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64}
+    | {"model_type": "deepseek_v3", "mtp_hidden_states": "post_norm"},
     "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
     "dflash": {
         "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
@@ -125,6 +127,18 @@ def _mtp() -> dict[str, Tensor]:
     return _random({f"{at}.eh_proj": (WIDTH, 2 * WIDTH), **norms, **_layer(at)})
 
 
+def _mtp_latent() -> dict[str, Tensor]:
+    """Three heads that ask latents of 20 numbers, and a turned key of 8."""
+    at, weights = "model.layers.3.self_attn", _mtp()
+    sizes = {
+        "q_a_proj": (16, WIDTH), "q_a_layernorm": (16,), "q_b_proj": (3 * (12 + 8), 16),
+        "kv_a_proj_with_mqa": (20 + 8, WIDTH), "kv_a_layernorm": (20,), "kv_b_proj": (3 * (12 + 10), 20),
+        "o_proj": (WIDTH, 3 * 10),
+    }  # fmt: skip
+    kept = {name: weight for name, weight in weights.items() if ".self_attn." not in name}
+    return kept | _random({f"{at}.{name}": shape for name, shape in sizes.items()})
+
+
 def _medusa() -> dict[str, Tensor]:
     weights = _random({f"{head}.0.linear": (WIDTH, WIDTH) for head in range(3)})
     return weights | {f"{head}.0.linear.bias": torch.zeros(WIDTH) for head in range(3)}
@@ -137,4 +151,6 @@ def _dflash() -> dict[str, Tensor]:
     return _random(shapes | _layer("layers.0") | _layer("layers.1"))
 
 
-TENSORS = {"eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "medusa": _medusa, "dflash": _dflash}
+TENSORS = {
+    "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa, "dflash": _dflash,
+}  # fmt: skip

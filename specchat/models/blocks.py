@@ -47,7 +47,7 @@ class BlockHead:
         stack, rows = self._stack, self._stack.normed(self._fc(features), self._of_feature)
         turn = stack.turn(torch.arange(position, position + len(rows)), rows)
         for index, layer in enumerate(stack.layers):
-            cache.write(index, *stack.read(layer, rows, turn).offered)
+            cache.write(index, *layer.attention.read(rows, turn).offered)
         cache.commit(list(range(len(rows))))
 
     @torch.inference_mode()

@@ -9,6 +9,7 @@ Knows nothing of spellings (`formats/` does) and computes nothing (`heads.py` do
                             of what fc gives (DFlash)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
     blocks.{k}.{l}.*        residual blocks of Medusa             heads.{k}     its output matrices, else the target's
+    layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of attention over latents
     layers.{i}.mlp.gate     router, beside experts.{e}.*, or stacks of them, and mostly shared_expert(s).*
 """
 
@@ -32,6 +33,19 @@ TRAINED = 2048  # pairs that heads are trained on where nothing is said
 
 
 @dataclass(frozen=True)
+class Latent:
+    """The numbers of attention over latents: what is kept of a token, and what heads make of it."""
+
+    heads: int
+    rank: int  # of a latent
+    still: int  # numbers of a query that are not turned
+    turned: int  # and that are
+    value: int
+    query_rank: int | None  # of the vector that queries are made of; None: of the stream itself
+    interleaved: bool = True  # neighbours turn together, not the first half with the second
+
+
+@dataclass(frozen=True)
 class Block:
     """The numbers of a head's layers, as the shapes of its tensors have them."""
 
@@ -43,6 +57,12 @@ class Block:
     epsilon: float
     gated: bool = False  # every query brings a gate for what it finds
     windows: tuple[int | None, ...] = ()  # positions that each layer looks back; empty: all
+    latent: Latent | None = None  # where keys and values are made of latents
+
+    @property
+    def turned(self) -> int:
+        """Numbers of a head that its rope is made for."""
+        return self.latent.turned if self.latent else self.head_size
 
 
 @dataclass(frozen=True)

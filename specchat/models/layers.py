@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
-from specchat.engine.dense import Product, attended, turned
+from specchat.models.attention import Attention, Turn, normed
 from specchat.models.experts import Gated, Mixture
 from specchat.models.headspec import HeadSpec
+from specchat.models.latent import LatentAttention
 from specchat.models.rope import turns
 from specchat.models.weights import Loader
 
@@ -25,36 +25,10 @@ class Layer:
     """Weights of one layer of a head."""
 
     before_attention: Tensor | None  # norm [D]; the first layer of EAGLE has none
-    qkv: Product
-    query_norm: Tensor | None  # [head_size]
-    key_norm: Tensor | None
-    attention_out: Product
+    attention: Attention | LatentAttention
     before_mlp: Tensor  # norm [D]
     mlp: Callable[[Tensor], Tensor]  # [N, D] -> [N, D]
     window: int | None  # positions that it looks back; None: all
-
-
-@dataclass(frozen=True)
-class Read:
-    """Queries, keys and values of the rows of a pass, turned, and the gate of their mix. [N, heads, head_size]"""
-
-    queries: Tensor
-    keys: Tensor
-    values: Tensor
-    gate: Tensor | None
-
-    @property
-    def offered(self) -> tuple[Tensor, Tensor]:
-        """Keys and values as a cache takes them. [1, KV, N, head_size] each"""
-        return self.keys.transpose(0, 1)[None], self.values.transpose(0, 1)[None]
-
-
-@dataclass(frozen=True)
-class Turn:
-    """How far the rows of a pass are turned: cosine and sine. [N, 1, turned numbers of a head]"""
-
-    cosine: Tensor
-    sine: Tensor
 
 
 class Stack:
@@ -64,9 +38,8 @@ class Stack:
         self.sizes, self._spec, self._loader = spec.block, spec, loader
         self._adds_one = 1.0 if spec.wiring.norms_add_one else 0.0
         self.layers = [self._layer(index) for index in range(spec.block.layers)]
-        self._speeds, self._size = spec.rope.speeds(spec.block.head_size).to(loader.device), spec.rope.size
-        rows = ((spec.block.kv_heads, spec.block.head_size, spec.block.head_size),) * spec.block.layers
-        self.pool = KVPool(KVLayout(rows, dtype, loader.device))
+        self._speeds, self._size = spec.rope.speeds(spec.block.turned).to(loader.device), spec.rope.size
+        self.pool = KVPool(KVLayout(tuple(layer.attention.row for layer in self.layers), dtype, loader.device))
 
     def turn(self, positions: Tensor, like: Tensor) -> Turn:
         """The angles of these positions, in the dtype of `like`."""
@@ -81,29 +54,14 @@ class Stack:
         Keys and values of the rows go behind `cache.length`, and the first `width` rows are looked at. [N, D]
         """
         layer = self.layers[index]
-        read = self.read(layer, rows, turn)
+        read = layer.attention.read(rows, turn)
         keys, values = cache.write(index, *read.offered, width)
-        mixed = attended(read.queries, keys, values, mask)
-        if read.gate is not None:
-            mixed = mixed * read.gate.reshape(len(mixed), -1).sigmoid()
-        stream = stream + layer.attention_out(mixed)
+        stream = stream + layer.attention.answer(read, keys, values, mask)
         return stream + layer.mlp(self.normed(stream, layer.before_mlp))
-
-    def read(self, layer: Layer, rows: Tensor, turn: Turn) -> Read:
-        """What a layer's attention asks and offers for these rows."""
-        sizes, count = self.sizes, len(rows)
-        size, wide = sizes.head_size, 2 if sizes.gated else 1
-        parts = layer.qkv(rows).split((sizes.heads * size * wide, *(sizes.kv_heads * size,) * 2), dim=-1)
-        queries, keys, values = (part.view(count, -1, size) for part in parts)
-        gate = None
-        if sizes.gated:
-            queries, gate = parts[0].view(count, sizes.heads, 2 * size).chunk(2, dim=-1)
-        queries, keys = self.normed(queries, layer.query_norm), self.normed(keys, layer.key_norm)
-        return Read(turned(queries, turn.cosine, turn.sine), turned(keys, turn.cosine, turn.sine), values, gate)
 
     def normed(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         """RMS norm over the last numbers; without a weight, the rows as they are."""
-        return rows if weight is None else functional.rms_norm(rows, weight.shape, weight, self.sizes.epsilon)
+        return normed(rows, weight, self.sizes.epsilon)
 
     def weight(self, name: str) -> Tensor | None:
         """The weight of a norm; some families store it less one."""
@@ -117,11 +75,20 @@ class Stack:
         routing = self._spec.routing
         return Layer(
             before_attention=self.weight(f"{at}.input_layernorm"),
-            qkv=loader.product(*(f"{at}.self_attn.{part}_proj" for part in "qkv")),
-            query_norm=self.weight(f"{at}.self_attn.q_norm"),
-            key_norm=self.weight(f"{at}.self_attn.k_norm"),
-            attention_out=loader.product(f"{at}.self_attn.o_proj"),
+            attention=self._attention(f"{at}.self_attn"),
             before_mlp=before_mlp,
             mlp=Mixture(routing, loader, f"{at}.mlp") if routing else Gated.of(loader, f"{at}.mlp"),
             window=windows[index] if windows else None,
+        )
+
+    def _attention(self, at: str) -> Attention | LatentAttention:
+        sizes, loader = self.sizes, self._loader
+        if sizes.latent is not None:
+            return LatentAttention(sizes.latent, loader, at, self._spec.rope.sharpness)
+        return Attention(
+            sizes,
+            qkv=loader.product(*(f"{at}.{part}_proj" for part in "qkv")),
+            query_norm=self.weight(f"{at}.q_norm"),
+            key_norm=self.weight(f"{at}.k_norm"),
+            out=loader.product(f"{at}.o_proj"),
         )

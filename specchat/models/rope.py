@@ -65,9 +65,19 @@ class Rope:
             return 1.0
         if (said := self.scaling.get("attention_factor")) is not None:
             return float(said)
-        factor, one, all_of = (self.scaling.get(key) for key in ("factor", "mscale", "mscale_all_dim"))
-        grown = 0.1 * math.log(factor) if factor and factor > 1 else 0.0
-        return (grown * one + 1) / (grown * all_of + 1) if one and all_of else grown + 1
+        one, all_of = (self.scaling.get(key) for key in ("mscale", "mscale_all_dim"))
+        return (self._grown * one + 1) / (self._grown * all_of + 1) if one and all_of else self._grown + 1
+
+    @property
+    def sharpness(self) -> float:
+        """What DeepSeek's attention over latents multiplies all scores with: what `size` leaves out, of both sides."""
+        all_of = self.scaling.get("mscale_all_dim") or 0.0
+        return (self._grown * all_of + 1) ** 2 if self.kind == "yarn" else 1.0
+
+    @property
+    def _grown(self) -> float:
+        factor = self.scaling.get("factor")
+        return 0.1 * math.log(factor) if factor and factor > 1 else 0.0
 
 
 def turns(positions: Tensor, speeds: Tensor, size: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -126,7 +126,7 @@ def _identity(readings: Sequence[HeadSpec], target: Model) -> str:
     said = {
         "form": FORM,
         "files": [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths],
-        "readings": [(reading.kind, reading.taps, str(reading.wiring), str(reading.slots)) for reading in readings],
+        "readings": [(each.kind, each.taps, *map(str, (each.wiring, each.slots, each.block))) for each in readings],
         "target": (target.bytes, target.vocabulary, len(layout.shapes), str(layout.dtype)),
     }
     digest.update(json.dumps(said, sort_keys=True).encode())

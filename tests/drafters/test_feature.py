@@ -16,7 +16,7 @@ from tests.heads import drafter_of, read
 from tests.tiny import VOCABULARY, target, write
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
-KINDS = ["eagle", "eagle3", "mtp"]
+KINDS = ["eagle", "eagle3", "mtp", "mtp latent"]
 EAGER = Growth(depth=4, width=3, nodes=12, worth=0.0)
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=2)}
 
@@ -57,8 +57,9 @@ def test_after_turns_and_cuts_it_guesses_what_a_fresh_one_guesses(kind, sampler)
 
 
 @pytest.mark.parametrize("growth", [CHAIN, EAGER], ids=["chain", "tree"])
-def test_its_cache_holds_true_pairs_only_after_every_step(growth):
-    writing, drafter = made(growth=growth)
+@pytest.mark.parametrize("kind", ["eagle3", "mtp latent"])
+def test_its_cache_holds_true_pairs_only_after_every_step(kind, growth):
+    writing, drafter = made(kind, growth)
     plan, drafted = Plan(drafter, Sampler(1.0, seed=3), budget=8, limit=24, stop=frozenset({3})), 0
 
     with writing.target.pool.seated(writing.cache, writing.rows_for(24)):

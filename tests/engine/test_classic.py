@@ -300,7 +300,7 @@ def test_a_long_text_follows_the_target(sampler):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["draft", "eagle3", "mtp"])
+@pytest.mark.parametrize("kind", ["draft", "eagle3", "mtp", "mtp latent"])
 def test_texts_of_networks_are_as_likely_as_by_plain_decoding(kind):
     model, prompt, count = target("dense-llama"), [7, 3, 9, 12, 40, 41], 1500
     drafter = DraftModel(small()) if kind == "draft" else drafter_of(kind, model, CHAIN)

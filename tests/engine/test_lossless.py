@@ -72,7 +72,7 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "together": lambda shape: Together(Suffix(), Recycling(), Lookahead(), DraftModel(small(shape)), Chaos(5)),
 }
 TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral", "graphs-qwen3", "graphs-mistral"]
-HEADS = ["eagle", "eagle3", "mtp", "medusa", "dflash"]
+HEADS = ["eagle", "eagle3", "mtp", "mtp latent", "medusa", "dflash"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,

@@ -59,7 +59,7 @@ class Published:
         """The target that it borrows from, as wide and deep as its config says."""
         embedding = self.given["target.embedding"]
         wider = self.config.get("target_hidden_size") or embedding.shape[1]
-        depth = 3 if self.name in ("mtp-deepseek", "mtp-glm4_moe") else self.config.get("num_target_layers", 6)
+        depth = 3 if "num_nextn_predict_layers" in self.config else self.config.get("num_target_layers", 6)
         return Lender(functional.pad(embedding, (0, wider - embedding.shape[1])), self.given["target.output"], depth)
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from specchat.cli.main import run
 from specchat.errors import ModelError
 from specchat.models.checkpoints import find_head, inspect_head, target_facts
-from specchat.models.headspec import TargetFacts, fits
+from specchat.models.headspec import Latent, TargetFacts, fits
 from specchat.models.load import EMBEDDED
 from tests.models.published import inspected, published
 from tests.tiny import saved
@@ -34,6 +34,9 @@ RECOGNISED = {
     "medusa1": ("medusa", "Medusa-1"),
     "medusa2": ("medusa", "Medusa-1"),
     "mtp-glm4_moe": ("mtp", "DeepSeek-V3 MTP"),
+    "mtp-deepseek_v3": ("mtp", "DeepSeek-V3 MTP"),
+    "mtp-deepseek_v3-plain": ("mtp", "DeepSeek-V3 MTP"),
+    "mtp-glm4_moe_lite": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-qwen3_next-experts": ("mtp", "Qwen3-Next MTP"),
     "dflash": ("dflash", "z-lab DFlash"),
     "speculators-dflash": ("dflash", "speculators DFlash"),
@@ -68,9 +71,9 @@ NOT_YET = {  # tensors, config, and what it says
         {"mtp.fc.weight": torch.zeros(4, 8), "mtp.layers.0.x.weight": SMALL, "mtp.layers.1.x.weight": SMALL}, {},
         "several layers that take turns",
     ),
-    "latent": (
-        {f"{FIRST}eh_proj.weight": torch.zeros(4, 8), f"{FIRST}self_attn.kv_a_proj_with_mqa.weight": SMALL}, {},
-        "latent attention",
+    "an indexer": (
+        {f"{FIRST}eh_proj.weight": torch.zeros(4, 8), f"{FIRST}self_attn.indexer.wk.weight": SMALL}, {},
+        "an indexer chooses what its layer looks back at",
     ),
 }  # fmt: skip
 
@@ -97,7 +100,7 @@ def test_a_head_is_recognised_by_its_tensors(name, tmp_path):
     assert spec.unsupported is None
 
 
-@pytest.mark.parametrize("name", ["eagle3", "mtp-deepseek", "medusa1"])
+@pytest.mark.parametrize("name", ["eagle3", "mtp-deepseek", "mtp-deepseek_v3-plain", "medusa1"])
 def test_without_a_config_the_tensors_are_enough(name, tmp_path):
     golden = published(name)
     folder = golden.save(tmp_path)
@@ -106,7 +109,7 @@ def test_without_a_config_the_tensors_are_enough(name, tmp_path):
     spec = inspect_head(folder)
 
     assert spec.kind == RECOGNISED[name][0]
-    assert (spec.block.head_size, spec.reads) == ((16, 16) if name == "medusa1" else (8, 16))
+    assert (spec.block.head_size, spec.reads) == ({"medusa1": 16, "mtp-deepseek_v3-plain": 6 + 4}.get(name, 8), 16)
 
 
 @pytest.mark.parametrize("name", NOT_YET)
@@ -387,6 +390,61 @@ class TestExperts:
     def test_more_than_there_are_cannot_be_chosen(self, said, tmp_path):
         with pytest.raises(ModelError, match="of 8 experts cannot be chosen out of"):
             inspected(published("mtp-glm4_moe"), tmp_path, **said)
+
+
+class TestLatents:
+    LOST = ("q_a_layernorm", "q_b_proj", "kv_a_layernorm", "kv_b_proj", "o_proj")
+
+    def test_their_sizes_are_those_of_the_shapes(self, tmp_path):
+        golden = published("mtp-deepseek_v3")
+
+        spec = inspected(golden, tmp_path, kv_lora_rank=99, num_attention_heads=None)
+
+        assert spec.block.latent == Latent(heads=3, rank=12, still=6, turned=4, value=5, query_rank=10)
+        assert spec.warnings[0] == "config.json says kv_lora_rank = 99, the tensors say 12; the tensors are right"
+        assert "3 heads ask latents of 12 numbers and a turned key of 4" in spec.evidence[-1]
+
+    @pytest.mark.parametrize("lost", LOST)
+    def test_a_part_that_was_left_behind_is_named(self, lost, tmp_path):
+        with pytest.raises(ModelError, match=rf"a part of the head is missing: layers\.0\.self_attn\.{lost}\.weight"):
+            inspected(published("mtp-deepseek_v3"), tmp_path, head={f"model.layers.3.self_attn.{lost}.weight": None})
+
+    @pytest.mark.parametrize("name", ["q_b_proj", "kv_b_proj", "kv_a_proj_with_mqa"])
+    def test_shapes_that_no_size_of_a_head_fits_are_refused(self, name, tmp_path):
+        at = f"model.layers.3.self_attn.{name}.weight"
+        cut = published("mtp-deepseek_v3").head[at][:-1]
+
+        with pytest.raises(ModelError, match=r"no size of a head fits its projections \(q \d+, kv_a \d+, kv_b \d+"):
+            inspected(published("mtp-deepseek_v3"), tmp_path, head={at: cut})
+
+    def test_how_they_turn_is_said_by_the_config_or_by_its_family_or_by_nobody(self, tmp_path):
+        golden = published("mtp-deepseek_v3")
+
+        said, known, unsure = (
+            inspected(golden, tmp_path / str(number), mtp_hidden_states="post_norm", **changes)
+            for number, changes in enumerate(({"rope_interleave": False}, {}, {"model_type": "another"}))
+        )
+
+        assert not said.block.latent.interleaved
+        assert known.block.latent.interleaved
+        assert said.readings == known.readings == ()
+        assert [each.block.latent.interleaved for each in (unsure, *unsure.readings)] == [True, False]
+        assert "neighbours or halves" in unsure.warnings[0]
+
+    def test_two_doubts_are_four_readings(self, tmp_path):
+        spec = inspected(published("mtp-deepseek_v3"), tmp_path, model_type=None)
+
+        read = {(each.wiring.feeds_normed, each.block.latent.interleaved) for each in (spec, *spec.readings)}
+        assert len(spec.readings) == 3
+        assert len(read) == 4
+
+    def test_the_command_says_what_it_is(self, tmp_path, capsys):
+        assert run(["models", "inspect", str(published("mtp-deepseek_v3").save(tmp_path))]) == 0
+
+        said = capsys.readouterr().out
+        assert "DeepSeek-V3 MTP (mtp)" in said
+        assert "heads ask latents" in said
+        assert "not supported" not in said
 
 
 class TestAPairing:

@@ -65,6 +65,16 @@ def routed(**changes):
     return lambda spec: replace(spec, routing=replace(spec.routing, **changes))
 
 
+def seen_as(**changes):
+    return lambda spec: replace(spec, block=replace(spec.block, latent=replace(spec.block.latent, **changes)))
+
+
+def unsharpened(spec):
+    """Its cosines and sines stay what they are; only the scores are not sharpened besides."""
+    only = {key: value for key, value in spec.rope.scaling.items() if not key.startswith("mscale")}
+    return replace(spec, rope=replace(spec.rope, scaling=only | {"attention_factor": spec.rope.size}))
+
+
 def unwindowed(spec):
     return replace(spec, block=replace(spec.block, windows=()))
 
@@ -112,6 +122,20 @@ MISREADINGS = {
         "mtp-glm4_moe", without("layers.0.mlp.gate.e_score_correction_bias")
     ),
     "the weights of experts do not add up": ("mtp-qwen3_next-experts", routed(is_normed=False)),
+    "neighbours that turn together are taken for halves": ("mtp-deepseek_v3", seen_as(interleaved=False)),
+    "halves that turn together are taken for neighbours": ("mtp-deepseek_v3-plain", seen_as(interleaved=True)),
+    "scores are not sharpened": ("mtp-deepseek_v3", unsharpened),
+    "DeepSeek's stretched rope is not stretched": ("mtp-deepseek_v3", unscaled),
+    "DeepSeek's base is forgotten": ("mtp-glm4_moe_lite", turning(2.0)),
+    "latents are not normed": ("mtp-deepseek_v3", without("layers.0.self_attn.kv_a_layernorm.weight")),
+    "what queries are made of is not normed": ("mtp-deepseek_v3", without("layers.0.self_attn.q_a_layernorm.weight")),
+    "a bias of latents is left out": (
+        "mtp-deepseek_v3-plain", without("layers.0.self_attn.kv_a_proj_with_mqa.bias")
+    ),
+    "the halves of eh_proj are swapped": ("mtp-deepseek_v3", wired(feature_first=True)),
+    "what DeepSeek-V3 feeds back is not normed": ("mtp-deepseek_v3", wired(feeds_normed=False)),
+    "DeepSeek-V3's own embeddings are left out": ("mtp-deepseek_v3", without("embed_tokens.weight")),
+    "DeepSeek-V3's own output is left out": ("mtp-deepseek_v3", without("lm_head.weight")),
     "what all rows ask is always heard": (
         "mtp-qwen3_next-experts", without("layers.0.mlp.shared_expert_gate.weight")
     ),
@@ -141,8 +165,9 @@ def test_every_golden_file_names_its_oracle():
     }  # fmt: skip
 
 
-def test_branches_do_not_see_each_other(tmp_path):
-    golden = published("eagle3")
+@pytest.mark.parametrize("name", ["eagle3", "mtp-deepseek_v3"])
+def test_branches_do_not_see_each_other(name, tmp_path):
+    golden = published(name)
     head = load_head(inspected(golden, tmp_path), golden.lender, None, CPU)
     hidden, embedded = head.fuse(golden.given["features"]), head.embed(golden.given["tokens"])
     cache = head.pool.open()
@@ -207,8 +232,9 @@ def test_a_block_looks_back_no_further_than_it_was_trained(tmp_path):
         assert torch.allclose(head.fill([token], [6], cache), head.fill([token], [6], other, first=5), atol=1e-5)
 
 
-def test_places_beyond_its_training_are_only_further_turns(tmp_path):
-    golden = published("eagle3")
+@pytest.mark.parametrize("name", ["eagle3", "mtp-deepseek_v3-plain"])
+def test_places_beyond_its_training_are_only_further_turns(name, tmp_path):
+    golden = published(name)
     head = load_head(inspected(golden, tmp_path), golden.lender, None, CPU)
     hidden, embedded = head.fuse(golden.given["features"]), head.embed(golden.given["tokens"])
     cache = head.pool.open()
@@ -231,6 +257,15 @@ def test_a_head_runs_in_the_dtype_of_its_target(tmp_path):
 
     assert fused.dtype == torch.bfloat16
     assert head.pool.layout.dtype == torch.bfloat16
+
+
+def test_of_latents_little_is_kept(tmp_path):
+    golden = published("mtp-deepseek_v3")
+
+    head = load_head(inspected(golden, tmp_path), golden.lender, None, CPU)
+
+    assert head.pool.layout.shapes == ((1, 12 + 4, 0),)  # a latent and a turned key, not 3 keys of 10 and values of 5
+    assert head.pool.layout.bytes_per_row == 4 * 16
 
 
 def test_bytes_are_those_of_its_own_weights(tmp_path):

@@ -4,16 +4,21 @@ Not every misreading shows in so few words: the states of neighbouring layers of
 must be right to the last bit is compared with the publishers' own code, in `test_heads.py`.
 """
 
+import json
 import os
 import shutil
 from dataclasses import replace
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
-from specchat.engine.model import FINAL
+from specchat.engine.cache import KVPool
+from specchat.engine.model import FINAL, Output
+from specchat.engine.passes import Pass
 from specchat.models import selftest
 from specchat.models.checkpoints import inspect_head
 from specchat.models.heads import load_head
@@ -21,10 +26,13 @@ from specchat.models.headspec import Slots
 from specchat.models.load import EMBEDDED, Loading, load_model
 from specchat.models.selftest import Agreement, self_test, settle, settled
 from tests.heads import saved_head, tiny_head
-from tests.models.test_heads import wired
+from tests.models.test_heads import seen_as, unsharpened, wired, without
+from tests.tiny import VOCABULARY
 from tests.tiny import target as tiny
 
 CPU = torch.device("cpu")
+SHARP = {"type": "yarn", "factor": 40, "mscale": 2.0, "mscale_all_dim": 2.0, "original_max_position_embeddings": 4096}
+LOUD = ("q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
 CHANCE, PROMPTS = 1 / 8192, [(1,), (300,)]
 
 
@@ -116,6 +124,84 @@ def test_a_block_is_compared_with_what_follows_its_first_token():
     assert found.by_depth == (1.0, 1.0)
 
 
+class Continuing:
+    """A target whose every next state is what a head makes of the last pair: read rightly, the head is always right."""
+
+    vocabulary, taps, bytes = VOCABULARY, (), 0
+
+    def __init__(self, head, layers):
+        layout = head.pool.layout
+        self.head, self.pool = head, KVPool(replace(layout, shapes=layout.shapes * layers))
+        self.known = WeakKeyDictionary()  # the last state of every text
+        self.first = torch.randn(VOCABULARY, 48, generator=torch.Generator().manual_seed(1))
+
+    def tap(self, taps):
+        self.taps = taps
+
+    def embed(self, tokens):
+        return self.first[tokens]
+
+    def read(self, tokens, cache):
+        if cache not in self.known:
+            self.known[cache] = self.first[tokens]
+            return Output(torch.zeros(1, VOCABULARY), self.known[cache])
+        length, embedded = cache.length, self.head.embed(torch.tensor(tokens))
+        place = Pass(tokens, torch.tensor([length]), torch.ones(1, length + 1, dtype=torch.bool), length)
+        said = self.head.run(self.known[cache], embedded, place, cache)
+        cache.commit([0])
+        self.known[cache] = said.hidden
+        return Output(said.logits, said.hidden)
+
+
+LATENT_MISREADINGS = {
+    "neighbours are taken for halves": seen_as(interleaved=False),
+    "scores are not sharpened": unsharpened,
+    "latents are not normed": without("layers.0.self_attn.kv_a_layernorm.weight"),
+    "the halves of eh_proj are swapped": wired(feature_first=True),
+    "what is fed back is not normed": wired(feeds_normed=False),
+}
+
+
+class TestAHeadOverLatents:
+    @pytest.fixture
+    def spec(self, tmp_path):
+        """A head that is sure of itself, and looks back a lot: its scores are large, and sharpened besides."""
+        shutil.copytree(saved_head("mtp latent"), tmp_path, dirs_exist_ok=True)
+        weights = load_file(tmp_path / "model.safetensors")
+        at, dice = "model.layers.3", torch.Generator().manual_seed(2)
+        weights |= {f"{at}.self_attn.{name}.weight": 2 * weights[f"{at}.self_attn.{name}.weight"] for name in LOUD}
+        for norm in (f"{at}.self_attn.kv_a_layernorm.weight", f"{at}.shared_head.norm.weight"):
+            weights[norm] = 0.5 + torch.rand(weights[norm].shape, generator=dice)
+        for own in ("embed_tokens", "shared_head.head"):
+            weights[f"{at}.{own}.weight"] = 0.7 * torch.randn(VOCABULARY, 48, generator=dice)
+        save_file(weights, tmp_path / "model.safetensors")
+        config = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(config | {"rope_scaling": SHARP}))
+        return inspect_head(tmp_path)
+
+    @pytest.fixture
+    def partner(self, spec):
+        return Continuing(load_head(spec, tiny("dense-llama"), None, CPU), layers=3)
+
+    def test_is_always_right_when_it_is_read_rightly(self, spec, partner):
+        assert self_test(load_head(spec, partner, None, CPU), partner).by_depth == (1.0, 1.0, 1.0)
+
+    @pytest.mark.parametrize("misreading", LATENT_MISREADINGS)
+    def test_is_often_wrong_when_it_is_misread(self, misreading, spec, partner):
+        misread = LATENT_MISREADINGS[misreading](spec)
+
+        found = self_test(load_head(misread, partner, None, CPU), partner)
+
+        assert found.by_depth[-1] < 0.7
+
+    def test_is_read_as_it_agrees_best_where_nothing_says_how_it_turns(self, spec, partner):
+        halves = replace(spec, block=replace(spec.block, latent=replace(spec.block.latent, interleaved=False)))
+
+        _head, found = settle(halves.also(spec), partner, None, CPU)
+
+        assert found.by_depth == (1.0, 1.0, 1.0)
+
+
 class TestWhatWasSettled:
     @pytest.fixture
     def tested(self, monkeypatch):
@@ -154,6 +240,15 @@ class TestWhatWasSettled:
 
         for shape in ("dense-llama", "dense-qwen3"):
             settled(spec, tiny(shape), None, CPU, tmp_path)
+
+        assert len(tested) == 4
+
+    def test_is_tested_again_when_the_readings_are_others(self, tested, tmp_path):
+        model, spec = tiny("dense-llama"), inspect_head(saved_head("mtp latent"))
+        halves = seen_as(interleaved=False)(spec)
+
+        for readings in (spec.also(halves), halves.also(spec)):
+            settled(readings, model, None, CPU, tmp_path)
 
         assert len(tested) == 4
 

@@ -13,6 +13,8 @@ from specchat.models.headspec import Block
 from specchat.models.rope import Rope
 from specchat.models.weights import TensorFiles
 
+ATTENTION = tuple(f"{part}_proj" for part in "qkvo")
+
 
 @dataclass(frozen=True)
 class Found:
@@ -81,14 +83,18 @@ def block_of(tensors: TensorFiles, config: Mapping[str, Any], width: int) -> tup
     heads, kv_heads = seen // head_size, rows["k"] // head_size
     layers = len({name.split(".")[1] for name in tensors.places if name.startswith("layers.")})
     said = {"head_dim": head_size, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "hidden_size": width}
-    warnings = [
+    gated, windows, epsilon = rows["q"] == 2 * seen, _windows(config, layers), float(config.get("rms_norm_eps", 1e-6))
+    block = Block(width, heads, kv_heads, head_size, layers, epsilon, gated, windows)
+    return block, disagreements(config, said)
+
+
+def disagreements(config: Mapping[str, Any], tensors: Mapping[str, int | None]) -> list[str]:
+    """Warnings of numbers in which a config and the shapes of the tensors differ."""
+    return [
         f"config.json says {key} = {config[key]}, the tensors say {value}; the tensors are right"
-        for key, value in said.items()
+        for key, value in tensors.items()
         if config.get(key) not in (None, value)
     ]
-    windows = _windows(config, layers)
-    epsilon = float(config.get("rms_norm_eps", 1e-6))
-    return Block(width, heads, kv_heads, head_size, layers, epsilon, rows["q"] == 2 * seen, windows), warnings
 
 
 def layer_trouble(config: Mapping[str, Any], rope: Rope) -> str | None:
@@ -107,10 +113,10 @@ def missing(tensors: TensorFiles, names: Iterable[str]) -> None:
         raise ModelError(f"{tensors.source}: a part of the head is missing: {lost[0]}{more}")
 
 
-def layer_names(layers: int, has_experts: bool = False) -> list[str]:
+def layer_names(layers: int, has_experts: bool = False, attention: Iterable[str] = ATTENTION) -> list[str]:
     """The tensors that every layer must have, but for those of its experts."""
     network = [] if has_experts else [f"mlp.{part}_proj" for part in ("gate", "up", "down")]
-    parts = [*(f"self_attn.{part}_proj" for part in "qkvo"), *network]
+    parts = [*(f"self_attn.{part}" for part in attention), *network]
     return [f"layers.{index}.{part}.weight" for index in range(layers) for part in [*parts, "post_attention_layernorm"]]
 
 

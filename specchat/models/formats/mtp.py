@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 
 from specchat.engine.model import FINAL
 from specchat.models.formats.experts import is_mixture, routing_of, rule_of
-from specchat.models.formats.found import Found, block_of, layer_names, layer_trouble, missing
+from specchat.models.formats.found import ATTENTION, Found, block_of, layer_names, layer_trouble, missing
+from specchat.models.formats.latent import is_latent, latent_block_of, latent_parts, says_how_it_turns
 from specchat.models.headspec import MTP, HeadSpec, Wiring
 from specchat.models.rope import Rope
+from specchat.models.scaled import SCALE, ScaledFiles
+from specchat.models.weights import TensorFiles
 
 LAYER = {part: f"layers.0.{part}" for part in ("self_attn.", "mlp.", "input_layernorm.", "post_attention_layernorm.")}
 
@@ -67,6 +70,7 @@ SPELLINGS = (
         "the embedding stands first in its pairs, though the names are MiMo's",
     ),
 )
+OTHERWISE_SMALL = (".weight_scale", ".weight_packed", ".qweight", ".absmax")  # other ways to store weights in few bits
 ADDS_ONE = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
 
 
@@ -81,7 +85,7 @@ def multi_token(found: Found) -> HeadSpec | None:
 
 def _spec(found: Found, spelling: _Spelling, prefix: str, number: int | None) -> HeadSpec:
     config = found.text_config
-    tensors = found.renamed({prefix + old: new for old, new in spelling.names.items()})
+    tensors = _whole(found, found.renamed({prefix + old: new for old, new in spelling.names.items()}))
     join = tensors.shape("join.weight")
     width = join[0]
     evidence = [
@@ -106,17 +110,49 @@ def _spec(found: Found, spelling: _Spelling, prefix: str, number: int | None) ->
         return replace(spec, unsupported=trouble)
     missing(tensors, ("embedding_norm.weight", "feature_norm.weight", "norm.weight", "layers.0.input_layernorm.weight"))
     rope = Rope.of(config)
-    block, warnings = block_of(tensors, config, width)
-    missing(tensors, layer_names(block.layers, is_mixture(tensors)))
+    block, warnings = (latent_block_of if is_latent(tensors) else block_of)(tensors, config, width)
+    attention = latent_parts(tensors) if is_latent(tensors) else ATTENTION
+    missing(tensors, layer_names(block.layers, is_mixture(tensors), attention))
     rule = rule_of(found, tensors) if is_mixture(tensors) else None
     routing = routing_of(found, tensors, rule) if rule else None
     trouble = layer_trouble(config, rope)
     spec = replace(spec, block=block, rope=rope, warnings=tuple(warnings), unsupported=trouble, routing=routing)
-    if not spelling.is_numbered or config.get("mtp_hidden_states") == "post_norm":
-        return spec
-    unsure = "whether its own output is fed back before or after the last norm differs between engines"
-    other = replace(spec, wiring=replace(spec.wiring, feeds_normed=False))
-    return replace(spec, warnings=(*spec.warnings, unsure)).also(other)
+    return _unsure(_told(spec), found, spelling)
+
+
+def _told(spec: HeadSpec) -> HeadSpec:
+    """With what the layer is made of among the evidence, where it is not a Llama's."""
+    told, latent = list(spec.evidence), spec.block.latent
+    if latent:
+        sizes = f"{latent.heads} heads ask latents of {latent.rank} numbers and a turned key of {latent.turned}"
+        told.append(f"self_attn.kv_a_proj_with_mqa: {sizes}")
+    if scales := sum(name.endswith(SCALE) for name in spec.tensors.places):
+        told.append(f"{scales} of its matrices are kept in eight bits with scales; they are loaded in full size")
+    return replace(spec, evidence=tuple(told))
+
+
+def _unsure(spec: HeadSpec, found: Found, spelling: _Spelling) -> HeadSpec:
+    """With the readings that only a self-test can tell apart."""
+    readings, doubts, latent = [spec], list[str](), spec.block.latent
+    if latent and not says_how_it_turns(found.text_config):
+        doubts.append("whether neighbours or halves of a head turn together is not said")
+        other = replace(spec.block, latent=replace(latent, interleaved=not latent.interleaved))
+        readings += [replace(each, block=other) for each in readings]
+    if spelling.is_numbered and found.text_config.get("mtp_hidden_states") != "post_norm":
+        doubts.append("whether its own output is fed back before or after the last norm differs between engines")
+        readings += [replace(each, wiring=replace(each.wiring, feeds_normed=False)) for each in readings]
+    return replace(spec, warnings=(*spec.warnings, *doubts)).also(*readings[1:])
+
+
+def _whole(found: Found, tensors: TensorFiles) -> TensorFiles:
+    """The tensors as they are meant: where blocks of a matrix have scales, multiplied with them."""
+    if not any(name.endswith(SCALE) for name in tensors.places):
+        return tensors
+    said = (found.config.get("quantization_config") or {}).get("weight_block_size") or (128, 128)
+    rows, columns = (int(size) for size in said)
+    if min(rows, columns) < 1:
+        raise ValueError(f"blocks of {rows} x {columns} numbers")
+    return ScaledFiles(tensors.source, tensors.places, (rows, columns))
 
 
 def _wiring(found: Found, spelling: _Spelling) -> Wiring:
@@ -127,8 +163,10 @@ def _wiring(found: Found, spelling: _Spelling) -> Wiring:
 
 def _trouble(found: Found, spec: HeadSpec) -> str | None:
     names = spec.tensors.places
-    if any(".self_attn.kv_a_proj" in name for name in names):
-        return "its layer has latent attention"
+    if any(".self_attn.indexer." in name for name in names):
+        return "an indexer chooses what its layer looks back at"
+    if any(name.endswith(OTHERWISE_SMALL) for name in names):
+        return "its weights are quantised, and not in blocks of eight bits"
     if any(name.startswith("layers.1.") for name in names):
         return "several layers that take turns"
     if is_mixture(spec.tensors) and rule_of(found, spec.tensors) is None:

@@ -62,6 +62,7 @@ def main(sources: list[str]) -> None:
     medusa()
     blocks()
     experts()
+    latents()
 
 
 def blocks() -> None:
@@ -82,6 +83,25 @@ def experts() -> None:
     routed |= {"shared_expert_intermediate_size": 20, "decoder_sparse_step": 1}
     speculators_mtp("qwen3_next", routed)
     speculators_mtp("qwen3_5_moe_text", routed)
+
+
+def latents() -> None:
+    """MTP with attention over latents: DeepSeek-V3's own block, one without what is optional, and GLM-4.7's."""
+    sizes = {"qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "kv_lora_rank": 12, "q_lora_rank": 10}
+    sizes |= {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 4}
+    sharp = {"type": "yarn", "factor": 40, "mscale": 0.7, "mscale_all_dim": 1.0, "beta_fast": 32, "beta_slow": 1}
+    sharp = {"rope_theta": 10000.0, "rope_scaling": sharp | {"original_max_position_embeddings": 4096}}
+    routed = {
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_shared_experts": 1,
+        "n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+        "scoring_func": "sigmoid", "topk_method": "noaux_tc",
+    }  # fmt: skip
+    plain_one = sizes | {"q_lora_rank": None, "rope_interleave": False, "attention_bias": True}
+    torch.manual_seed(61)
+    ours = {"first_k_dense_replace": 0, "max_position_embeddings": 163840}
+    transformers_mtp("deepseek_v3", "deepseek_v3", False, sizes | sharp | routed | ours, has_own=True)
+    transformers_mtp("deepseek_v3-plain", "deepseek_v3", False, plain_one | {"first_k_dense_replace": 9})
+    transformers_mtp("glm4_moe_lite", "glm4_moe_lite", False, sizes | routed | {"mlp_layer_types": ["sparse"] * 3})
 
 
 def eagle_first(name, module, oracle, has_bias, **extra) -> None:
@@ -409,17 +429,23 @@ def glm4_moe_mtp() -> None:
     transformers_mtp("glm4_moe", "glm4_moe", first=False, routed=routed)
 
 
-def transformers_mtp(name, family, first, routed=None) -> None:
-    """transformers' own layer for multi-token prediction, in the names of DeepSeek-V3 and of MiMo."""
+def transformers_mtp(name, family, first, routed=None, has_own=False) -> None:
+    """transformers' own layer for multi-token prediction, in the names of DeepSeek-V3 and of MiMo.
+
+    `has_own`: with embeddings and an output matrix beside the block. DeepSeek's are copies of the target's; these are
+    others, so that it shows whose are taken.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
     from transformers.modeling_layers import MtpLayer
 
     config = {**LLAMA, "num_hidden_layers": 3, "num_nextn_predict_layers": 1, "model_type": family, **(routed or {})}
-    built = AutoConfig.for_model(family, **plain(without(config, "model_type") | {"layer_types": None}))
+    said = json.loads(json.dumps(without(config, "model_type")))  # a copy: what it is given, a config class rewrites
+    built = AutoConfig.for_model(family, **plain(said | {"layer_types": None}))
     built._attn_implementation, built.mtp_hidden_states_first = "eager", first
     model = AutoModelForCausalLM.from_config(built).get_decoder()
     block = type(model.layers[0]), type(model.norm)
     head, given = shaken(MtpLayer(built, *block, layer_idx=0)).eval(), Given(taps=1)
+    embedding, output = (torch.randn(VOCABULARY, WIDTH) for _ in "eo") if has_own else (given.embedding, given.output)
     for key, value in head.named_buffers():
         if key.endswith("e_score_correction_bias"):
             value.copy_(0.3 * torch.randn_like(value))
@@ -429,26 +455,25 @@ def transformers_mtp(name, family, first, routed=None) -> None:
         positions = torch.arange(start, start + len(tokens))[None]
         mask = torch.full((len(tokens), start + len(tokens)), float("-inf")).triu(1 + start)[None, None]
         turned = model.rotary_emb(hidden[None], positions)
-        embedded = given.embedding[tokens][None]
-        return head(embedded, hidden[None], turned, mask, positions, past)[0]
+        return head(embedding[tokens][None], hidden[None], turned, mask, positions, past)[0]
 
     with torch.no_grad():
         hidden = run(given.features, given.tokens, 0)
         again = run(hidden[-1:], torch.zeros(1, dtype=torch.long), LENGTH)
-    spellings = dict.fromkeys(
-        ("deepseek", "glm4_moe"),
-        ("model.layers.3.", {"mtp_block.": "", "post_norm": "shared_head.norm"}),
-    ) | {
+    numbered = "model.layers.3.", {"mtp_block.": "", "post_norm": "shared_head.norm"}
+    spellings = {
         "mimo": (
             "model.mtp_layers.0.",
             {"mtp_block.": "", "post_norm": "final_layernorm", "enorm": "token_layernorm", "hnorm": "hidden_layernorm"}
             | {"eh_proj": "input_proj"},
         ),
     }
-    prefix, names = spellings[name]
+    prefix, names = spellings.get(name, numbered)
     state = unstacked({prefix + respelled(key, names): value for key, value in head.state_dict().items()})
-    oracle = f"transformers {version('transformers')}: modeling_layers.MtpLayer"
-    given.keep(f"mtp-{name}", config, state, hidden @ given.output.T, again @ given.output.T, oracle)
+    if has_own:
+        state |= {f"{prefix}embed_tokens.weight": embedding, f"{prefix}shared_head.head.weight": output}
+    oracle = f"transformers {version('transformers')}: modeling_layers.MtpLayer over {block[0].__name__}"
+    given.keep(f"mtp-{name}", config, state, hidden @ output.T, again @ output.T, oracle)
 
 
 def medusa() -> None:

@@ -1,0 +1,88 @@
+"""However an answer ends, the caches of the target, of a draft and of a head hold what is sure, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from specchat.drafters.draft_model import DraftModel
+from specchat.engine.cache import SCRATCH
+from specchat.engine.decode import Plan, Writing
+from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.engine.model import Model
+from specchat.engine.tree import DraftTree
+from specchat.engine.verify import Sampler
+from tests.cover import matrix
+from tests.heads import drafter_of, read
+from tests.tiny import VOCABULARY, small, target, write
+
+TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
+KINDS = ["draft", "exit", "eagle", "eagle3", "mtp", "mtp latent", "dflash"]
+LIMIT, BUDGET = 20, 6
+SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4)}
+ENDINGS = ["all held", "none held", "cancelled", "stopped"]
+
+
+class Fated(Drafter):
+    """Lets a drafter guess, and then guesses what is coming itself, or what is not."""
+
+    name = "fated"
+
+    def __init__(self, inner: Drafter, coming: list[int], is_right: bool) -> None:
+        self.inner, self.coming, self.is_right, self.taps = inner, coming, is_right, inner.taps
+
+    def propose(self, context: Context) -> DraftTree:
+        """A chain that holds as a whole, or not at all."""
+        self.inner.propose(context)
+        tree, known = DraftTree(context.tokens[-1]), len(context.tokens)
+        guesses = self.coming[known : known + context.budget]
+        tree.add_chain([token if self.is_right else (token + 1) % VOCABULARY for token in guesses], source=self.name)
+        return tree
+
+    def observe(self, outcome: Outcome) -> None:
+        """As the drafter inside."""
+        self.inner.observe(outcome)
+
+    def forget(self, length: int) -> None:
+        """As the drafter inside."""
+        self.inner.forget(length)
+
+
+def made(kind: str, model: Model) -> Drafter:
+    return DraftModel(small()) if kind == "draft" else drafter_of(kind, model)
+
+
+def coming(sampler: Sampler) -> list[int]:
+    """The text with what plain decoding adds to it, and some more."""
+    writing = Writing(target("dense-llama"))
+    writing.revise(TEXT)
+    write(writing, Plan(Drafter(), sampler, budget=0, limit=LIMIT + BUDGET))
+    return writing.tokens
+
+
+def guessed(writing: Writing, drafter: Drafter, sampler: Sampler) -> list[int]:
+    prefix = sampler.prefix(writing.tokens, VOCABULARY, writing.target.pool.layout.device)
+    return drafter.propose(Context(writing.tokens, sampler, 8, prefix, writing.cache)).tokens
+
+
+@pytest.mark.parametrize(("kind", "ending", "sampling"), matrix(KINDS, ENDINGS, list(SAMPLERS)))
+def test_caches_hold_what_is_sure_after_every_step_and_after_any_ending(kind: str, ending: str, sampling: str) -> None:
+    model, sampler = target("dense-llama"), SAMPLERS[sampling]
+    text, drafter = coming(sampler), made(kind, model)
+    writing = Writing(model, (fated := Fated(drafter, text, is_right=ending != "none held"),))
+    stop = frozenset({text[len(TEXT) + 9]} if ending == "stopped" else ())
+    read(writing, TEXT)
+
+    with model.pool.seated(writing.cache, writing.rows_for(LIMIT)):
+        for number, step in enumerate(writing.steps(Plan(fated, sampler, BUDGET, LIMIT, stop))):
+            assert writing.cache.length == len(writing.tokens) - 1
+            assert step.accepted == 0 or ending != "none held"
+            if (own := getattr(drafter, "cache", None)) is not None:
+                assert own.length <= len(writing.tokens) - len(step.tokens)
+            if ending == "cancelled" and number == 1:
+                break
+        assert writing.tokens == text[: len(writing.tokens)]
+
+        fresh, other = Writing(model, (again := made(kind, model),)), len(writing.tokens) + SCRATCH
+        read(fresh, writing.tokens)
+        with model.pool.seated(fresh.cache, other):
+            assert guessed(writing, drafter, sampler) == guessed(fresh, again, sampler)
