@@ -79,6 +79,8 @@ class DraftModel(Drafter):
         leaf = ROOT
         for link in range(links):
             logits = self.model.read(unread, self.cache).logits
+            if context.prefix is not None:  # lies where the target computes
+                logits = logits.to(context.prefix.seen.device)
             rows = Rows([len(context.tokens) - 1 + link], [tree.path_to(leaf)])
             if context.sampler.wants_draws:
                 leaf = tree.add_drawn(context.sampler.draw(logits, rows, context.prefix), leaf, self.name)

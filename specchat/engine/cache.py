@@ -17,7 +17,7 @@ from torch import Tensor
 from specchat.engine.device import sent
 from specchat.errors import CacheError
 
-SMALLEST_BUCKET = 1024  # rows
+SMALLEST_BUCKET = 1024  # rows of text
 SCRATCH = 256  # rows past the text that a pass may write: the largest tree or chunk of a prompt
 
 
@@ -107,9 +107,14 @@ class KVCache:
         self.length = min(self.length, length) if length >= self.floor else 0
 
 
-def bucket_of(rows: int) -> int:
-    """The length bucket, a power of two, that holds `rows`."""
-    return max(SMALLEST_BUCKET, 1 << (rows - 1).bit_length())
+def bucket_of(length: int) -> int:
+    """The length bucket, a power of two, that holds a text."""
+    return max(SMALLEST_BUCKET, 1 << (length - 1).bit_length())
+
+
+def rows_for(rows: int) -> int:
+    """How large a slot is that has at least so many rows: a bucket of text, and scratch paper behind it."""
+    return bucket_of(max(rows - SCRATCH, 1)) + SCRATCH
 
 
 @dataclass
@@ -153,7 +158,7 @@ class KVPool:
         seat = self._seats[cache]
         self._clock += 1
         seat.used = self._clock
-        self._seat(cache, seat, bucket_of(rows))
+        self._seat(cache, seat, rows_for(rows))
         seat.pins += 1
         try:
             yield

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from specchat.engine.dense import DenseModel, Dimensions, Layer, Weights, product
+from specchat.engine.dense import DenseModel, Dimensions, Layer, Weights
 from specchat.engine.graphs import Record, cuda_recorder
 from specchat.engine.model import longest_text
 from specchat.engine.passes import PassShape
@@ -42,8 +42,13 @@ def load_dense(
     window: int | None,
     shape: PassShape,
     record: Record | None = None,
+    weights: str = "float",
+    embedding: torch.device | None = None,
 ) -> DenseModel:
-    """The network of a folder. `dtype` None keeps what the weights were saved in; a card records passes by itself."""
+    """The network of a folder. `dtype` None keeps what the weights were saved in; `weights` is one of products.WAYS.
+
+    A card records passes by itself, unless the embedding is to stay on another device: a recording cannot reach it.
+    """
     config = json.loads((folder / "config.json").read_text())
     heads = config["num_attention_heads"]
     sizes = Dimensions(
@@ -54,14 +59,17 @@ def load_dense(
         epsilon=config.get("rms_norm_eps", 1e-6),
         longest=config.get("max_position_embeddings", 4096),
     )
-    loader = Loader(TensorFiles.of(folder, sorted(folder.glob("*.safetensors"))), dtype, device)
-    if device.type == "cuda":
+    files = TensorFiles.of(folder, sorted(folder.glob("*.safetensors")))
+    loader = Loader(files, dtype, device, weights=weights)
+    if device.type == "cuda" and embedding in (None, device):
         record = record or cuda_recorder(device)
-    return DenseModel(sizes, _weights(loader, config, sizes), longest_text(window, sizes.longest), shape, record)
+    loaded = _weights(loader, config, sizes, embedding or device)
+    return DenseModel(sizes, loaded, longest_text(window, sizes.longest), shape, record)
 
 
-def _weights(loader: Loader, config: dict[str, Any], sizes: Dimensions) -> Weights:
-    embedding = loader.tensor("model.embed_tokens.weight")
+def _weights(loader: Loader, config: dict[str, Any], sizes: Dimensions, embedding_on: torch.device) -> Weights:
+    """The largest first: what is needed beside a weight while it is packed then finds the most room."""
+    embedding = loader.tensor("model.embed_tokens.weight", embedding_on)
     queries = loader.files.shape("model.layers.0.self_attn.q_proj.weight")
     found = {"vocab_size": embedding.shape[0], "hidden_size": embedding.shape[1]}
     found["num_attention_heads"] = queries[0] // sizes.head_size
@@ -70,20 +78,13 @@ def _weights(loader: Loader, config: dict[str, Any], sizes: Dimensions) -> Weigh
             raise ModelError(
                 f"{loader.files.source}: config.json says {key} = {config[key]}, but the weights say {value}"
             )
+    is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
+    head = loader.scoring(embedding) if is_tied else loader.product("lm_head")
     numbers = range(config["num_hidden_layers"])
     layers = [_layer(loader, f"model.layers.{number}", _window(config, number)) for number in numbers]
-    is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
-    head = product(embedding) if is_tied else loader.product("lm_head")
-    rope = Rope.of(config)
+    norm, rope = loader.tensor("model.norm.weight"), Rope.of(config)
     cosine, sine = turns(torch.arange(sizes.longest), rope.speeds(sizes.head_size), rope.size)
-    return Weights(
-        embedding,
-        layers,
-        loader.tensor("model.norm.weight"),
-        head,
-        (cosine.to(embedding), sine.to(embedding)),
-        loader.bytes,
-    )
+    return Weights(embedding, layers, norm, head, (cosine.to(norm), sine.to(norm)), loader.bytes)
 
 
 def _layer(loader: Loader, at: str, window: int | None) -> Layer:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.engine.dense import Product, product
+from specchat.engine.products import Product, product
 from specchat.models.headspec import SIGMOID, Routing
 from specchat.models.weights import Loader
 

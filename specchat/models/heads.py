@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.engine.cache import KVCache
-from specchat.engine.dense import Product, mask_of
+from specchat.engine.dense import mask_of
 from specchat.engine.model import FINAL, Model
 from specchat.engine.passes import Pass
+from specchat.engine.products import Product
 from specchat.errors import ModelError
 from specchat.models.blocks import BlockHead
 from specchat.models.headspec import DFLASH, MEDUSA, HeadSpec, TargetFacts, fits

@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from specchat.engine.dense import Product, product
+from specchat.engine.products import Product, product
 from specchat.models.attention import Read, Turn, normed
 from specchat.models.headspec import Latent
 from specchat.models.weights import Loader

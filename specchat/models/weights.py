@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from specchat.engine.dense import Product, product
+from specchat.engine.products import Product, Source, Unpacked, held
 from specchat.errors import ModelError
 
 PICKLES = (".bin", ".pt", ".pth")
@@ -67,6 +67,14 @@ class TensorFiles:
         with safe_open(place.path, framework="pt") as file:
             return file.get_tensor(place.name)
 
+    def rows(self, name: str, first: int, last: int) -> Tensor:
+        """Some rows of a matrix, in the dtype of the file. Of a safetensors file, no more than these are touched."""
+        place = self._place(name)
+        if (first, last) == (0, self.shape(name)[0]) or place.path.suffix in PICKLES:
+            return self.read(name)[first:last]
+        with safe_open(place.path, framework="pt") as file:
+            return file.get_slice(place.name)[first:last]
+
     def _place(self, name: str) -> Place:
         if name not in self.places:
             raise ModelError(f"{self.source}: cannot be loaded: no file holds the tensor {name}")
@@ -75,20 +83,21 @@ class TensorFiles:
 
 @dataclass
 class Loader:
-    """Brings tensors to a device in a dtype, one at a time, so that no second copy of the weights stands in memory."""
+    """Brings tensors to a device in a dtype, one at a time, so that no second copy of the weights stands in memory.
+
+    `weights` says how those that are multiplied with are held (`engine/products.py`); all others stay floats.
+    """
 
     files: TensorFiles
     dtype: torch.dtype | None  # None keeps what the weights were saved in
     device: torch.device
     careful: bool = False  # look at every number once: a head is small, and what it broke nobody would notice
+    weights: str = "float"
     bytes: int = field(default=0, init=False)  # brought so far
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str, device: torch.device | None = None) -> Tensor:
         """One tensor, on the device; ModelError when no file holds it. Integers and flags keep their kind."""
-        tensor = self.files.read(name)
-        if self.careful and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise ModelError(f"{self.files.source}: {name} holds numbers that are none (NaN or infinite)")
-        tensor = tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
+        tensor = self._brought(name, self.files.read(name), device or self.device)
         self.bytes += tensor.numel() * tensor.element_size()
         return tensor
 
@@ -98,9 +107,41 @@ class Loader:
 
     def product(self, *names: str) -> Product:
         """The named linear maps, on top of each other, as one product."""
-        weights = [self.tensor(f"{name}.weight") for name in names]
-        biases = [self.tensor(f"{name}.bias") for name in names if f"{name}.bias" in self.files]
-        return product(torch.cat(weights), torch.cat(biases) if biases else None)
+        shapes = [self.files.shape(f"{name}.weight") for name in names]
+        biases = [self.files.read(f"{name}.bias") for name in names if f"{name}.bias" in self.files]
+        bias = self._brought(names[0], torch.cat(biases), self.device) if biases else None
+
+        def rows(first: int, last: int) -> Tensor:
+            parts, above = list[Tensor](), 0
+            for name, (height, _inputs) in zip(names, shapes, strict=True):
+                begin, end = max(first - above, 0), min(last - above, height)
+                if begin < end:
+                    weight = f"{name}.weight"
+                    parts.append(self._brought(weight, self.files.rows(weight, begin, end), self.device))
+                above += height
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+        source = Source((sum(height for height, _inputs in shapes), shapes[0][1]), rows, self.device)
+        multiply = held(source, self.weights, bias)
+        self.bytes += multiply.bytes
+        return multiply
+
+    def scoring(self, embedding: Tensor) -> Product:
+        """The product with the embedding itself, as models have it that score with what they read with.
+
+        Rows must be looked up, so that the embedding stays as it is beside anything smaller or packed.
+        """
+        shape = embedding.shape[0], embedding.shape[1]
+        source = Source(shape, lambda first, last: embedding[first:last].to(self.device), self.device)
+        multiply = held(source, self.weights)
+        is_shared = isinstance(multiply, Unpacked) and multiply.weight.data_ptr() == embedding.data_ptr()
+        self.bytes += 0 if is_shared else multiply.bytes
+        return multiply
+
+    def _brought(self, name: str, tensor: Tensor, device: torch.device) -> Tensor:
+        if self.careful and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ModelError(f"{self.files.source}: {name} holds numbers that are none (NaN or infinite)")
+        return tensor.to(device, self.dtype if tensor.is_floating_point() else None)
 
 
 def _names(path: Path) -> list[str]:

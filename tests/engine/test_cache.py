@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specchat.engine.cache import KVCache, KVLayout, KVPool, Slot, bucket_of
+from specchat.engine.cache import KVCache, KVLayout, KVPool, Slot, bucket_of, rows_for
 from specchat.errors import CacheError
 
 LAYOUT = KVLayout(((2, 3, 3), (2, 3, 5)), torch.float32, torch.device("cpu"))
@@ -72,9 +72,14 @@ def test_a_pass_sees_sure_rows_and_its_own(cache_of_five):
     assert keys[0, 0, :, 0].tolist() == [0, 1, 2, 3, 4, 7, 8]
 
 
-@pytest.mark.parametrize(("rows", "bucket"), [(1, 1024), (1024, 1024), (1025, 2048), (5000, 8192)])
-def test_buckets_are_powers_of_two(rows, bucket):
-    assert bucket_of(rows) == bucket
+@pytest.mark.parametrize(("length", "bucket"), [(1, 1024), (1024, 1024), (1025, 2048), (5000, 8192)])
+def test_buckets_are_powers_of_two(length, bucket):
+    assert bucket_of(length) == bucket
+
+
+@pytest.mark.parametrize(("rows", "slot"), [(1, 1280), (1280, 1280), (1281, 2304), (8192 + 256, 8192 + 256)])
+def test_a_slot_has_a_bucket_of_text_and_scratch_paper_behind_it(rows, slot):
+    assert rows_for(rows) == slot
 
 
 def test_a_row_costs_what_the_layout_says():
@@ -86,7 +91,7 @@ def test_growth_keeps_the_rows(pool, cache_of_five):
     pool._seats[cache_of_five].pins = 0  # the turn is over
 
     with pool.seated(cache_of_five, 3000):
-        assert cache_of_five.rows().rows == 4096
+        assert cache_of_five.rows().rows == 4096 + 256
         assert held(cache_of_five) == [0, 1, 2, 3, 4]
 
 
@@ -133,13 +138,13 @@ def test_rows_beyond_the_budget_are_refused_with_the_numbers():
 
 
 def test_the_budget_parks_before_it_refuses():
-    pool = KVPool(LAYOUT, slots=4, budget_bytes=1024 * LAYOUT.bytes_per_row)
+    pool = KVPool(LAYOUT, slots=4, budget_bytes=1280 * LAYOUT.bytes_per_row)
     first = filled(pool, 1.0)
 
     filled(pool, 2.0)
 
     assert first.slot is None
-    assert pool.bytes <= 1024 * LAYOUT.bytes_per_row
+    assert pool.bytes <= 1280 * LAYOUT.bytes_per_row
 
 
 def test_a_closed_cache_gives_its_rows_back(pool):

@@ -7,8 +7,11 @@ from specchat.drafters.combine import FirstOf
 from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.lookup import Lookup
 from specchat.engine.drafter import Drafter
+from specchat.engine.passes import PassShape
 from specchat.engine.verify import Prefix, Rows, Sampler, gumbel
+from specchat.models.dense import load_dense
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
+from tests.held import blocky, held_target
 from tests.tiny import Chaos, target
 
 pytestmark = [
@@ -42,6 +45,35 @@ def test_exact_mode_keeps_the_text_in_bfloat16_too(shape, drafter):
     expected = two_turns(model, Drafter(), SAMPLERS["T1"], STOPS)
 
     assert two_turns(model, DRAFTERS[drafter](shape), SAMPLERS["T1"], STOPS) == expected
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("weights", ["int8", "nf4", "nf4-double"])
+def test_exact_mode_keeps_the_text_of_smaller_weights(weights, drafter):
+    model = held_target(weights, "bfloat16", device="cuda")
+
+    expected = two_turns(model, Drafter(), SAMPLERS["T1"], STOPS)
+
+    assert two_turns(model, DRAFTERS[drafter]("llama"), SAMPLERS["T1"], STOPS) == expected
+
+
+@pytest.mark.parametrize("weights", ["float", "int8", "nf4"])
+def test_the_embedding_may_stay_on_the_cpu(weights):
+    shape, cpu = PassShape(chunk=16, widest=32, exact=True), torch.device("cpu")
+    cuda = torch.device("cuda")
+    apart = load_dense(blocky(), torch.bfloat16, cuda, None, shape, weights=weights, embedding=cpu)
+
+    assert apart.weights.embedding.device == cpu
+    assert two_turns(apart, Chaos(3), SAMPLERS["T1"], STOPS) == two_turns(apart, Drafter(), SAMPLERS["T1"], STOPS)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_draft_may_compute_on_the_cpu(sampler):
+    model, drafter = target("dense-qwen3", device="cuda"), DraftModel(target("dense-qwen3"))
+
+    expected = two_turns(model, Drafter(), SAMPLERS[sampler], STOPS)
+
+    assert two_turns(model, drafter, SAMPLERS[sampler], STOPS) == expected
 
 
 def test_the_dice_are_those_of_the_cpu():

@@ -1,15 +1,24 @@
 """From a name to a model, and one clear line where there is none."""
 
+import json
 import shutil
+from importlib.util import find_spec
 
 import pytest
 import torch
 
+from specchat.engine import products
 from specchat.engine.dense import DenseModel
+from specchat.engine.drafter import Drafter
 from specchat.engine.model import TransformersModel
+from specchat.engine.passes import PassShape
+from specchat.engine.verify import Sampler
 from specchat.errors import ModelError
+from specchat.models import load
+from specchat.models.dense import load_dense
 from specchat.models.load import Loading, find_model, load_model
-from tests.tiny import saved, speaking
+from tests.held import blocky
+from tests.tiny import answer, saved, speaking
 
 
 def test_a_dense_model_runs_in_our_own_passes():
@@ -94,6 +103,83 @@ def test_pickled_weights_are_refused(tmp_path):
 
     with pytest.raises(ModelError, match="safetensors"):
         load_model(tmp_path, Loading())
+
+
+def test_weights_are_held_as_asked_for_and_the_embedding_stays():
+    whole, small = (load_model(blocky(), Loading(dtype="float32", weights=weights)) for weights in ("float", "int8"))
+
+    assert small.bytes < 0.6 * whole.bytes
+    assert torch.equal(small.weights.embedding, whole.weights.embedding)
+
+
+def test_a_head_that_is_tied_is_held_smaller_beside_the_embedding():
+    model = load_model(blocky(tied=True), Loading(dtype="bfloat16", weights="int8"))
+    tokens = torch.arange(8)
+
+    scores = model.score(model.embed(tokens)).float()
+    expected = model.embed(tokens).float() @ model.weights.embedding.float().T
+
+    assert float((scores - expected).norm() / expected.norm()) < 0.03
+    assert model.weights.embedding.dtype == torch.bfloat16
+
+
+def test_an_architecture_that_is_not_ours_has_floats_alone():
+    with pytest.raises(ModelError, match="use --weights float"):
+        load_model(saved("gemma3"), Loading(weights="int8"))
+
+
+def test_what_this_machine_lacks_is_said_and_the_model_works(monkeypatch, capsys):
+    monkeypatch.setattr(products, "int8_top", lambda: 0)
+
+    model = load_model(blocky(), Loading(dtype="float32", weights="int8"))
+
+    assert capsys.readouterr().err.count("widened for every pass") == 1
+    assert answer(model, Drafter(), [1, 2, 3], Sampler(), limit=4)
+
+
+def test_a_device_that_is_too_small_names_the_remedy(monkeypatch):
+    monkeypatch.setattr(load, "load_dense", out_of_memory)
+
+    with pytest.raises(ModelError, match="does not fit the memory of cpu; try --weights nf4"):
+        load_model(blocky(), Loading())
+    with pytest.raises(ModelError, match="take a smaller model"):
+        load_model(blocky(), Loading(weights="nf4"))
+
+
+def test_an_embedding_goes_to_the_cpu_when_the_device_is_short(monkeypatch, capsys):
+    asked = list[dict[str, object]]()
+
+    def short(*_given: object, **how: object) -> DenseModel:
+        asked.append(how)
+        if "embedding" not in how:
+            raise torch.OutOfMemoryError
+        return load_dense(blocky(), torch.float32, torch.device("cpu"), None, PassShape())
+
+    monkeypatch.setattr(load, "load_dense", short)
+    monkeypatch.setattr(load, "_device", lambda _wanted: torch.device("meta"))
+
+    assert load_model(blocky(), Loading(weights="int8"))
+    assert [how.get("embedding") for how in asked] == [None, torch.device("cpu")]
+    assert "embedding stays on the CPU" in capsys.readouterr().err
+    with pytest.raises(ModelError, match="does not fit"):
+        load_model(blocky(), Loading(embedding="device"))
+
+
+def out_of_memory(*_given: object, **_how: object) -> DenseModel:
+    raise torch.OutOfMemoryError
+
+
+def test_a_checkpoint_in_four_bits_is_left_to_transformers_which_says_what_it_misses(tmp_path):
+    shutil.copytree(speaking(), tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    if find_spec("accelerate"):
+        assert isinstance(load_model(tmp_path, Loading()), TransformersModel)
+    else:
+        with pytest.raises(ModelError, match="accelerate"):
+            load_model(tmp_path, Loading())
 
 
 def test_a_device_that_is_not_here_is_one_line(monkeypatch):

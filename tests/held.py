@@ -1,0 +1,41 @@
+"""Tiny random networks whose weights can be held in every way: their rows are whole blocks of 4-bit numbers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from specchat.engine.dense import DenseModel
+from specchat.engine.passes import PassShape
+from specchat.models.dense import load_dense
+from tests.tiny import SIZES
+
+_FOLDER = TemporaryDirectory(prefix="specchat-held-")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@lru_cache
+def blocky(layers: int = 3, tied: bool = False) -> Path:
+    """The folder of a network of 64 numbers a row, with biases before its attention."""
+    folder = Path(_FOLDER.name, f"{layers}-{tied}")
+    torch.manual_seed(layers)
+    sizes = SIZES | {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": layers, "head_dim": 16}
+    config = Qwen3Config(**sizes, tie_word_embeddings=tied, attention_bias=True)
+    network = Qwen3ForCausalLM(config)
+    for name, bias in network.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(bias, std=0.1)
+    network.save_pretrained(folder)
+    return folder
+
+
+def held_target(
+    weights: str, dtype: str = "float32", exact: bool = True, layers: int = 3, tied: bool = False, device: str = "cpu"
+) -> DenseModel:
+    """A network in our own passes; it reads prompts in small chunks, so that chunks matter."""
+    shape = PassShape(chunk=16, widest=32, exact=exact)
+    return load_dense(blocky(layers, tied), DTYPES[dtype], torch.device(device), None, shape, weights=weights)

@@ -1,0 +1,65 @@
+"""Loading needs little more memory than what is loaded: there is never a second copy of the weights."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+SIZES = {"vocab_size": 32768, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 5}
+MOST = 1.3  # times the final size
+FULL = pytest.mark.full
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+from specchat.engine.products import Source, WAYS, held
+from specchat.models.load import Loading, load_model
+
+def mebibytes(key):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(key)) / 1024
+
+torch.set_num_threads(1)
+folder, weights = sys.argv[1:]
+held(Source.of(torch.ones(64, 64, dtype=torch.bfloat16)), weights)(torch.ones(1, 64, dtype=torch.bfloat16))
+before = mebibytes("VmRSS:")
+Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+model = load_model(Path(folder), Loading(dtype="bfloat16", weights=weights))
+print(model.bytes / 2**20, mebibytes("VmHWM:") - before, mebibytes("VmRSS:") - before)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A random model of 210 MB with the shape of a Llama, that scores with its embedding."""
+    here = tmp_path_factory.mktemp("large")
+    wide, deep = SIZES["hidden_size"], SIZES["intermediate_size"]
+    shapes = {"model.embed_tokens": (SIZES["vocab_size"], wide), "model.norm": (wide,)}
+    for layer in range(SIZES["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        shapes |= {f"{at}.{name}": (wide,) for name in ("input_layernorm", "post_attention_layernorm")}
+        shapes |= {f"{at}.self_attn.{part}_proj": (wide, wide) for part in "qkvo"}
+        shapes |= {f"{at}.mlp.{part}_proj": (deep, wide) for part in ("gate", "up")}
+        shapes[f"{at}.mlp.down_proj"] = (wide, deep)
+    tensors = {f"{name}.weight": torch.empty(shape).uniform_(-0.1, 0.1).bfloat16() for name, shape in shapes.items()}
+    save_file(tensors, here / "model.safetensors")
+    config = SIZES | {"model_type": "llama", "num_attention_heads": 16, "tie_word_embeddings": True}
+    (here / "config.json").write_text(json.dumps(config))
+    return here
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel does not say what the peak was")
+@pytest.mark.parametrize("weights", ["int8", pytest.param("float", marks=FULL), pytest.param("nf4", marks=FULL)])
+def test_the_peak_is_little_above_what_stays(folder, weights):
+    told = [sys.executable, "-c", PROGRAM, str(folder), weights]
+    run = subprocess.run(told, capture_output=True, text=True, check=True)
+
+    final, peak, stays = map(float, run.stdout.split())
+    print(f"{weights}: {final:.0f} MiB of weights, {peak:.0f} at the peak, {stays:.0f} stay")
+
+    assert peak <= MOST * final
