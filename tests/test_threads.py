@@ -1,8 +1,8 @@
-"""How many threads a model is given."""
+"""How many threads a model is given, and when it is left fewer."""
 
 import pytest
 
-from specchat.threads import SMALL_BYTES, threads_for
+from specchat.threads import ENOUGH_PASSES, FIRST_WAIT, LONGEST_WAIT, SMALL_BYTES, Watchdog, threads_for
 
 
 @pytest.mark.parametrize(("weights", "threads"), [(SMALL_BYTES - 1, 1), (SMALL_BYTES, 6)])
@@ -16,3 +16,139 @@ def test_who_says_how_many_is_obeyed(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
 
     assert 4 == threads_for(1000, usual=4)
+
+
+class Machine:
+    """Passes take as long as is said for the threads that compute them; time is what was told."""
+
+    def __init__(self, most: int = 4) -> None:
+        self.seconds = dict.fromkeys(range(1, most + 1), 1.0)
+        self.now, self.threads, self.changes = 0.0, most, []
+        self.watchdog = Watchdog(most, lambda: self.threads, self.use, lambda: self.now)
+
+    def use(self, threads: int) -> None:
+        """Compute with so many."""
+        self.threads = threads
+        self.changes.append(threads)
+
+    def answer(self, passes: int = ENOUGH_PASSES, kind: str = "plain") -> int:
+        """One answer; returns how many threads computed it."""
+        with self.watchdog.answering():
+            threads = self.watchdog.threads
+            for _ in range(passes):
+                self.watchdog.heard(kind, self.seconds[threads])
+        return threads
+
+    def is_busy(self, **seconds: float) -> None:
+        """From now on passes take so long, by threads: `four=3.0`."""
+        self.seconds |= {{"one": 1, "two": 2, "four": 4}[name]: each for name, each in seconds.items()}
+
+
+@pytest.fixture
+def machine():
+    machine = Machine()
+    machine.answer()
+    return machine
+
+
+def test_a_calm_machine_keeps_all_threads(machine):
+    assert [4, 4, 4] == [machine.answer() for _ in range(3)]
+    assert not machine.changes
+
+
+def test_slow_passes_leave_half_the_threads_to_the_next_answer(machine):
+    machine.is_busy(four=3.0, two=1.4)
+
+    assert [4, 2, 2] == [machine.answer() for _ in range(3)]
+    assert [2] == machine.changes
+
+
+def test_what_is_still_slow_is_halved_again(machine):
+    machine.is_busy(four=5.0, two=3.0, one=2.0)
+
+    assert [4, 2, 1, 1] == [machine.answer() for _ in range(4)]
+
+
+def test_threads_come_back_after_a_while(machine):
+    machine.is_busy(four=3.0, two=1.4)
+    machine.answer()
+    machine.answer()
+    machine.is_busy(four=1.0)
+    machine.now += FIRST_WAIT
+
+    assert [4, 4, 4] == [machine.answer() for _ in range(3)]
+    assert [2, 4] == machine.changes
+
+
+def test_fewer_threads_that_are_no_better_are_given_up_at_once_and_not_tried_soon(machine):
+    machine.is_busy(four=3.0, two=3.0)
+
+    assert [4, 2, 4, 4, 4] == [machine.answer() for _ in range(5)]
+    machine.now += 2 * FIRST_WAIT
+    assert [2, 4] == [machine.answer() for _ in range(2)]
+
+
+def test_in_vain_the_wait_is_doubled_up_to_a_limit(machine):
+    machine.is_busy(four=3.0, two=1.4)
+    waited = []
+    for _ in range(7):
+        while machine.watchdog.threads == 4:
+            machine.answer()
+        since = machine.now
+        while machine.watchdog.threads == 2:
+            machine.now += 1
+            machine.answer()
+        waited.append(machine.now - since)
+
+    assert [FIRST_WAIT * 2**times for times in range(5)] + [LONGEST_WAIT] * 2 == waited
+
+
+def test_a_calm_while_makes_waits_short_again(machine):
+    for _ in range(2):
+        machine.is_busy(four=3.0, two=1.4)
+        machine.answer()
+        machine.answer()
+        machine.now += FIRST_WAIT  # would be too early, had the first wait been doubled and kept
+        machine.is_busy(four=1.0)
+        assert 4 == machine.answer()
+        machine.answer()
+
+
+def test_a_few_slow_passes_are_a_stall_and_no_neighbour(machine):
+    machine.is_busy(four=9.0)
+    machine.answer(passes=ENOUGH_PASSES - 1)
+    machine.is_busy(four=1.0)
+
+    assert [4, 4] == [machine.answer() for _ in range(2)]
+
+
+def test_passes_are_held_against_those_like_them(machine):
+    machine.is_busy(four=9.0)
+
+    assert [4, 4, 4] == [machine.answer(kind="over many rows") for _ in range(3)]
+
+
+def test_nothing_changes_while_anybody_is_being_answered(machine):
+    machine.is_busy(four=3.0, two=1.4)
+    with machine.watchdog.answering():
+        assert [4, 4, 4] == [machine.answer() for _ in range(3)]
+
+    assert 2 == machine.answer()
+
+
+def test_one_thread_is_the_least():
+    machine = Machine(most=1)
+    machine.answer()
+    machine.is_busy(one=9.0)
+
+    assert [1, 1, 1] == [machine.answer() for _ in range(3)]
+    assert not machine.changes
+
+
+def test_a_number_that_somebody_else_chose_is_left_alone(machine):
+    machine.threads = 1
+    machine.is_busy(four=3.0)
+    machine.answer()
+    machine.answer()
+
+    assert not machine.changes

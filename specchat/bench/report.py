@@ -1,56 +1,97 @@
-"""The bench on one engine: every variant against transformers' own way of doing the same, as rows of a table."""
+"""The bench on one engine: every variant against others' way of doing the same, as rows of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import torch
 
 from specchat.assemble import Engine
 from specchat.bench.compare import Row, compare
 from specchat.bench.contenders import Contender, Transformers, ours
+from specchat.bench.llama import Llama, find_llama
 from specchat.chat.prompt import extend
 from specchat.chat.request import Request
+from specchat.drafters.combine import Copying
 from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.lookup import Lookup
+from specchat.drafters.suffix import Suffix
 from specchat.engine.drafter import Drafter
 from specchat.models.load import find_model
 
 LOOKUP_TOKENS = 10  # what transformers' documentation proposes
+STORED = {torch.float32: "f32", torch.bfloat16: "bf16"}  # as llama.cpp calls it
+OF_LLAMA = "llama.cpp"
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What is measured: an engine, prompts as tokens, and the longest answer."""
+    """What is measured: an engine, prompts as tokens, and the longest answer. `only` keeps rows whose name has it."""
 
     engine: Engine
     prompts: tuple[list[int], ...]
     limit: int
+    only: str = ""
 
     def rows(self) -> Iterator[Row]:
-        """Plain against `generate`, lookup against its prompt lookup, draft against its assistant; and ours."""
-        voice, draft = self.engine.voice, self.engine.draft
-        dtype, stop, models = voice.target.pool.layout.dtype, voice.tokenizer.stop, voice.profile.models
-        theirs = Transformers.load(find_model(models.target), dtype, stop)
-        plain = self._ours(Drafter)
-        looking = self._ours(Lookup)
-        yield self._row("plain / generate", plain, theirs.generate())
-        peer = theirs.generate(prompt_lookup_num_tokens=LOOKUP_TOKENS)
-        yield self._row("lookup / prompt_lookup_num_tokens", looking, peer)
-        yield self._row("lookup / our plain", looking, plain)
-        if draft is not None:
-            assistant = Transformers.load(find_model(models.draft, "draft"), dtype, stop).network
+        """Plain against `generate`, copying against its prompt lookup, draft against its assistant; and ours."""
+        for name, pair in self._pairs().items():
+            if self.only in name:
+                first, second = pair()
+                yield Row(name, tuple(compare(first, second, self.prompts, self.limit)))
+
+    @property
+    def kind(self) -> str:
+        """How llama.cpp stores weights that are held as ours are; in 8 bits where ours are smaller than floats."""
+        voice = self.engine.voice
+        return "q8_0" if voice.profile.models.weights != "float" else STORED[voice.target.pool.layout.dtype]
+
+    def _pairs(self) -> dict[str, Callable[[], tuple[Contender, Contender]]]:
+        plain, looking = self._ours(Drafter), self._ours(Lookup)
+        copying = self._ours(lambda: Copying(Suffix()))
+        pairs: dict[str, Callable[[], tuple[Contender, Contender]]] = {
+            "plain / generate": lambda: (plain, self._theirs.generate()),
+            "lookup / prompt_lookup_num_tokens": lambda: (looking, self._looking_up()),
+            "suffix / prompt_lookup_num_tokens": lambda: (copying, self._looking_up()),
+            "suffix / generate": lambda: (copying, self._theirs.generate()),
+            "lookup / our plain": lambda: (looking, plain),
+        }
+        if (draft := self.engine.draft) is not None:
             drafting = self._ours(lambda: DraftModel(draft))
-            yield self._row("draft / assistant_model", drafting, theirs.generate(assistant_model=assistant))
-            yield self._row("draft / our plain", drafting, plain)
+            pairs["draft / assistant_model"] = lambda: (drafting, self._assisted())
+            pairs["draft / our plain"] = lambda: (drafting, plain)
+        if (library := find_llama()) is not None:
+            kind = self.kind
+            pairs[f"plain / {OF_LLAMA} {kind}"] = lambda: (plain, self._in_llama(library, kind))
+        return pairs
+
+    @property
+    def _folder(self) -> Path:
+        return find_model(self.engine.voice.profile.models.target)
+
+    @cached_property
+    def _theirs(self) -> Transformers:
+        voice = self.engine.voice
+        return Transformers.load(self._folder, voice.target.pool.layout.dtype, voice.tokenizer.stop)
+
+    def _looking_up(self) -> Contender:
+        return self._theirs.generate(prompt_lookup_num_tokens=LOOKUP_TOKENS)
+
+    def _assisted(self) -> Contender:
+        folder = find_model(self.engine.voice.profile.models.draft, "draft")
+        assistant = Transformers.load(folder, self.engine.voice.target.pool.layout.dtype, self._theirs.stop).network
+        return self._theirs.generate(assistant_model=assistant)
+
+    def _in_llama(self, library: Path, kind: str) -> Contender:
+        window = max(map(len, self.prompts)) + self.limit + 1
+        return Llama(library, self._folder, kind, self.engine.voice.target.vocabulary, window).answer
 
     def _ours(self, drafter: Callable[[], Drafter]) -> Contender:
         voice = self.engine.voice
         return ours(voice.target, drafter, voice.profile.speculation.budget, voice.tokenizer.stop)
-
-    def _row(self, name: str, first: Contender, second: Contender) -> Row:
-        return Row(name, tuple(compare(first, second, self.prompts, self.limit)))
 
 
 def tokens_of(engine: Engine, requests: Iterator[Request], count: int, limit: int) -> tuple[list[int], ...]:

@@ -75,8 +75,16 @@ def test_both_engines_write_the_same_text():
 
     rows = list(Bench(engine, prompts, limit=12).rows())
 
-    assert [row.equal for row in rows] == [2] * 5
+    assert [row.equal for row in rows] == [2] * 7
     assert all(row.tokens_per_pass >= 1 for row in rows)
+
+
+def test_only_the_rows_that_are_asked_for_are_measured():
+    engine = load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""}))
+
+    rows = list(Bench(engine, ([1, 68, 69, 0, 2],), limit=4, only="our plain").rows())
+
+    assert ["lookup / our plain"] == [row.name for row in rows]
 
 
 def test_a_picture_shows_what_stands_on_the_screen_in_the_end():

@@ -1,0 +1,144 @@
+"""llama.cpp as a contender, where its library is at hand: the same weights, the same tokens, its own passes.
+
+Nothing is installed or linked: `libllama` is opened by name and asked for what its header has promised for years, a
+token batch in and logits out. What may change from release to release is looked at before it is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_float, c_int, c_int32, c_uint32, c_void_p
+from ctypes.util import find_library
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import numpy
+import torch
+
+from specchat.bench.contenders import Run
+from specchat.bench.llama_gguf import write_gguf
+from specchat.errors import InputError
+
+VARIABLE = "SPECCHAT_LLAMA"
+MISSING = (
+    f"llama.cpp: no library at hand, so it is left out; {VARIABLE} names a folder with libllama and libggml, "
+    "such as node_modules/@node-llama-cpp/linux-x64/bins/linux-x64 of npm's node-llama-cpp"
+)
+BATCH = 512  # tokens of a prompt in one call
+USUAL_SIZES = [512, 2048, 512, 1]  # context, batch, micro-batch, sequences: how default parameters begin
+
+
+class _Parameters(Structure):
+    """Parameters of a model or a context, as opaque words: longer than either, which a caller may be."""
+
+    _fields_ = (("words", c_uint32 * 128),)
+
+
+class _Batch(Structure):
+    _fields_ = (
+        ("count", c_int32), ("tokens", c_void_p), ("embeddings", c_void_p), ("positions", c_void_p),
+        ("sequence_counts", c_void_p), ("sequences", c_void_p), ("wanted", c_void_p),
+    )  # fmt: skip
+
+
+_Log = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+_SILENCE = _Log(lambda _level, _text, _data: None)
+
+
+def find_llama() -> Path | None:
+    """The folder of the library, or its bare name where the system knows it; None when there is none."""
+    if chosen := os.environ.get(VARIABLE):
+        if not _libraries(Path(chosen), "llama"):
+            raise InputError(f"{VARIABLE}={chosen}: no libllama in this folder")
+        return Path(chosen)
+    found = find_library("llama")
+    return Path(found) if found else None
+
+
+class Llama:
+    """A model of a folder, in llama.cpp. Weights are stored as `kind`: f32, bf16 or q8_0."""
+
+    def __init__(self, library: Path, folder: Path, kind: str, vocabulary: int, window: int) -> None:
+        self._vocabulary = vocabulary
+        self._llama = _opened(library)
+        with TemporaryDirectory(prefix="specchat-gguf-") as place:
+            path = Path(place, "model.gguf")
+            write_gguf(folder, path, kind)
+            self._model = self._llama.llama_model_load_from_file(
+                os.fsencode(path), self._llama.llama_model_default_params()
+            )
+        parameters = self._llama.llama_context_default_params()
+        if list(parameters.words)[: len(USUAL_SIZES)] != USUAL_SIZES:
+            raise InputError(f"{library}: this release of llama.cpp lays out its parameters in a way unknown here")
+        parameters.words[0] = window
+        self._context = self._llama.llama_init_from_model(self._model, parameters) if self._model else None
+        if not self._context:
+            raise InputError(f"{folder}: llama.cpp cannot load these weights as {kind}")
+        self._memory = self._llama.llama_get_memory(self._context)
+
+    def answer(self, prompt: list[int], limit: int) -> Run:
+        """Greedy, with as many threads as torch has; nothing is kept from the answer before."""
+        threads, tokens = torch.get_num_threads(), list[int]()
+        self._llama.llama_set_n_threads(self._context, threads, threads)
+        begun = perf_counter()
+        self._llama.llama_memory_clear(self._memory, False)
+        for start in range(0, len(prompt) - 1, BATCH):
+            self.step(prompt[start : min(start + BATCH, len(prompt) - 1)])
+        while len(tokens) < limit:
+            tokens.append(self.step([tokens[-1] if tokens else prompt[-1]]))
+        return Run(tokens, limit, perf_counter() - begun)
+
+    def step(self, tokens: Sequence[int]) -> int:
+        """A pass over these tokens; the likeliest one after the last."""
+        numbers = numpy.asarray(tokens, dtype=numpy.int32)
+        if self._llama.llama_decode(self._context, _Batch(len(numbers), numbers.ctypes.data)):
+            raise InputError("llama.cpp refuses a pass: the text is longer than its window")
+        logits = self._llama.llama_get_logits_ith(self._context, -1)
+        return int(numpy.ctypeslib.as_array(logits, (self._vocabulary,)).argmax())
+
+    def close(self) -> None:
+        """Give back its memory."""
+        self._llama.llama_free(self._context)
+        self._llama.llama_model_free(self._model)
+
+
+def _opened(library: Path) -> Any:
+    """The library, with the types of what is called. In a folder it finds its kernels for this CPU by itself."""
+    names = ("ggml-base", "ggml", "llama") if library.is_dir() else ()
+    paths = [_libraries(library, name)[0] for name in names] or [library]
+    opened: list[Any] = [ctypes.CDLL(os.fspath(path), ctypes.RTLD_GLOBAL) for path in paths]
+    llama = opened[-1]
+    for name, result, arguments in _SIGNATURES:
+        function = getattr(llama, name)
+        function.restype, function.argtypes = result, arguments
+    llama.llama_log_set(_SILENCE, None)
+    if library.is_dir():
+        opened[1].ggml_backend_load_all_from_path(os.fsencode(library))
+    llama.llama_backend_init()
+    return llama
+
+
+def _libraries(folder: Path, name: str) -> list[Path]:
+    """libllama.so, libllama.so.0 and libllama.v0.5.0.so, but not libllama-common.so."""
+    return sorted(each for each in folder.glob(f"lib{name}.*") if ".so" in each.name or each.suffix == ".dylib")
+
+
+_SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
+    ("llama_log_set", None, [_Log, c_void_p]),
+    ("llama_backend_init", None, []),
+    ("llama_model_default_params", _Parameters, []),
+    ("llama_context_default_params", _Parameters, []),
+    ("llama_model_load_from_file", c_void_p, [c_char_p, _Parameters]),
+    ("llama_init_from_model", c_void_p, [c_void_p, _Parameters]),
+    ("llama_set_n_threads", None, [c_void_p, c_int32, c_int32]),
+    ("llama_get_memory", c_void_p, [c_void_p]),
+    ("llama_memory_clear", None, [c_void_p, c_bool]),
+    ("llama_decode", c_int32, [c_void_p, _Batch]),
+    ("llama_get_logits_ith", POINTER(c_float), [c_void_p, c_int32]),
+    ("llama_free", None, [c_void_p]),
+    ("llama_model_free", None, [c_void_p]),
+)
