@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from specchat.cli.hosted import continued, open_hosted, wish
+from specchat.cli.invitation import invitation
 from specchat.cli.options import profile_options
 
 
@@ -25,5 +26,7 @@ def chat(is_last: bool, session: str, plain: bool, **options: Any) -> int:
 
     del plain  # there is no other mode yet
     chosen = continued(wish(options), session, is_last=is_last)
+    if line := invitation(history_path().parent):
+        click.echo(line, err=True)
     with open_hosted(chosen) as conversation:
         return run_repl(Talk(conversation, overrides=chosen.overrides), history_path().with_name("questions"))

@@ -1,87 +1,28 @@
-"""`specchat models`: what lies in a folder, before anything is loaded from it."""
+"""`specchat models`: which models and heads there are, what fits this machine, and what lies in a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import click
 
-from specchat.errors import ModelError, UsageError
-
-if TYPE_CHECKING:
-    from specchat.models.headspec import HeadSpec
+from specchat.cli.lazy import Later, LazyGroup
 
 
-@click.group()
+class Models(LazyGroup):
+    """What can be asked of models before they are used."""
+
+    later: Mapping[str, Later] = {
+        "list": Later("specchat.cli.models_list:listing", "What the catalog knows, and what lies on this disk."),
+        "recommend": Later(
+            "specchat.cli.models_recommend:recommend_command", "The best pair for the memory that is free."
+        ),
+        "pull": Later("specchat.cli.pull:pull", "Download a model, or go on with half of one."),
+        "inspect": Later("specchat.cli.models_inspect:inspect", "What a head is, and whether it fits a target."),
+        "remove": Later("specchat.cli.remove:remove", "Delete a model from the hub's cache."),
+    }
+
+
+@click.group(cls=Models)
 def models() -> None:
-    """Look at models and heads before they are used."""
-
-
-@models.command()
-@click.argument("head")
-@click.option("--target", help="The model it is to draft for: embedded, a folder, or a hub id.")
-@click.option("--test", is_flag=True, help="Load both, and count how often the head guesses what the target says.")
-def inspect(head: str, target: str | None, test: bool) -> None:
-    """Say what head this is, by what it was recognised, and whether it fits a target.
-
-    HEAD is a folder, a file, a hub id, or embedded/eagle3, embedded/eagle, embedded/mtp, embedded/medusa.
-    """
-    if test and not target:
-        raise UsageError("--test compares a head with a target: add --target")
-    from specchat.models.checkpoints import find_head, inspect_head, target_facts
-    from specchat.models.headspec import fits
-    from specchat.models.load import find_model
-
-    spec = inspect_head(find_head(head))
-    _print(head, _lines(spec))
-    if not target:
-        return
-    facts = target_facts(find_model(target))
-    if reasons := fits(spec, facts):
-        raise ModelError(f"{head} does not fit {target}: {'; '.join(reasons)}")
-    print(f"  fits      {target}: {facts.layers} layers of width {facts.width}, {facts.vocabulary} tokens")
-    if test:
-        _test(spec, target)
-
-
-def _print(head: str, lines: Iterator[tuple[str, str]]) -> None:
-    print(head)
-    shown = ""
-    for label, line in lines:
-        print(f"  {'' if label == shown else label:<9} {line}")
-        shown = label
-
-
-def _lines(spec: HeadSpec) -> Iterator[tuple[str, str]]:
-    """What is worth knowing, one label and one line at a time."""
-    yield "is", f"{spec.format} ({spec.kind})"
-    for line in spec.evidence:
-        yield "because", line
-    if spec.reads:
-        yield "reads", f"hidden states of width {spec.reads} {_places(spec)}"
-    if spec.vocabulary:
-        yield "drafts", f"{spec.drafted} of {spec.vocabulary} tokens, in texts of up to {spec.window}"
-    for line in spec.warnings:
-        yield "beware", line
-    if spec.readings:
-        yield "unsure", f"{len(spec.readings) + 1} readings of its config; a self-test beside the target picks one"
-    if spec.unsupported:
-        yield "but", f"not supported yet: {spec.unsupported}"
-
-
-def _places(spec: HeadSpec) -> str:
-    if spec.taps is None:
-        return "after layers 2, half and all but 3"
-    names = ["after the final norm" if tap < 0 else f"after layer {tap}" for tap in spec.taps]
-    return ", ".join(names)
-
-
-def _test(spec: HeadSpec, target: str) -> None:
-    from specchat.models.load import Loading, find_model, load_model
-    from specchat.models.selftest import settle
-
-    model = load_model(find_model(target), Loading())
-    head, agreement = settle(spec, model, None, model.pool.layout.device)
-    shares = ", ".join(f"{share:.0%}" for share in agreement.by_depth)
-    print(f"  agrees    {shares} of {agreement.places} places, by how far ahead; read at {head.taps}")
+    """Choose models and heads, and look at them before they are used."""

@@ -1,0 +1,46 @@
+"""`specchat doctor`: is everything in order here, and what would be chosen? Exit code 11 when something is broken."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from dataclasses import asdict
+
+import click
+
+from specchat.cli.checkup import FAIL, OK, WARN, Finding, Patient, findings
+
+BROKEN = 11
+COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
+
+
+@click.command()
+@click.option("--profile", "-P", "profile", default="chat", show_default=True, help="The profile to look at.")
+@click.option("--quick", "is_quick", is_flag=True, help="Measure nothing, and do not start torch.")
+@click.option("--json", "is_json", is_flag=True, help="As one JSON object.")
+def doctor(profile: str, *, is_quick: bool, is_json: bool) -> int:
+    """Look at versions, devices, folders, models, plugins and the engine process; each line is ok, warn or fail.
+
+    Leaves with 0 when all is well or could only be better, with 11 when something does not work. Asks no network.
+    """
+    if not is_quick:
+        print("measuring the bandwidth of main memory (a second at most) and trying torch", file=sys.stderr)
+    seen: list[Finding] = []
+    for finding in findings(Patient(profile, is_quick)):
+        seen.append(finding)
+        if not is_json:
+            click.echo(_line(finding))
+    code = BROKEN if any(finding.verdict == FAIL for finding in seen) else 0
+    count = Counter(finding.verdict for finding in seen)
+    if is_json:
+        click.echo(
+            json.dumps({"exit_code": code, "count": count, "findings": [asdict(each) for each in seen]}, indent=1)
+        )
+    else:
+        click.echo(f"\n{count[OK]} ok, {count[WARN]} to look at, {count[FAIL]} broken")
+    return code
+
+
+def _line(finding: Finding) -> str:
+    return f"{click.style(f'{finding.verdict:<4}', fg=COLOURS[finding.verdict])}  {finding.what:<22} {finding.text}"

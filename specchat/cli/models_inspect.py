@@ -1,0 +1,131 @@
+"""`specchat models inspect`: what head or model lies in a folder, before anything is loaded from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from specchat.errors import ModelError, UsageError
+from specchat.models.catalog import find_entry
+from specchat.models.disk import Located, locate
+from specchat.models.headers import holds_model
+from specchat.models.pairing import cautions, partner
+from specchat.models.recommend import in_gib
+from specchat.models.vram import row_bytes, weight_bytes
+
+if TYPE_CHECKING:
+    from specchat.models.headspec import HeadSpec
+
+
+@click.command()
+@click.argument("head")
+@click.option("--target", help="The model it is to draft for: embedded, a folder, or a hub id.")
+@click.option("--test", is_flag=True, help="Load both, and count how often the head guesses what the target says.")
+def inspect(head: str, target: str | None, test: bool) -> None:
+    """Say what head this is, by what it was recognised, and whether it fits a target; or how a model does as its draft.
+
+    HEAD is a folder, a file, a hub id, or embedded/eagle3, embedded/eagle, embedded/mtp, embedded/medusa.
+    """
+    if test and not target:
+        raise UsageError("--test compares a head with a target: add --target")
+    if found := _model(head, target):
+        _print(found.name, _model_lines(found, target))
+        return
+    from specchat.models.checkpoints import find_head, inspect_head, target_facts
+    from specchat.models.headspec import fits
+    from specchat.models.load import find_model
+
+    spec = inspect_head(find_head(head))
+    _print(head, _lines(spec))
+    if not target:
+        return
+    facts = target_facts(find_model(target))
+    if reasons := fits(spec, facts):
+        raise ModelError(f"{head} does not fit {target}: {'; '.join(reasons)}")
+    print(f"  fits      {target}: {facts.layers} layers of width {facts.width}, {facts.vocabulary} tokens")
+    if test:
+        _test(spec, target)
+
+
+def _model(source: str, target: str | None) -> Located | None:
+    """A model of the catalog, or a whole one on this disk that is to draft for a target; None for everything else.
+
+    A checkpoint with layers that guess ahead inside is both, and is taken for the head.
+    """
+    try:
+        found = locate(source)
+    except ModelError:
+        return None
+    if found.folder is None:
+        return found
+    if target is None or not holds_model(found.folder):
+        return None
+    from specchat.models.checkpoints import inspect_head
+
+    try:
+        inspect_head(found.folder)
+    except ModelError:
+        return found
+    return None
+
+
+def _model_lines(found: Located, target: str | None) -> Iterator[tuple[str, str]]:
+    """A model in numbers, and as a draft of a target."""
+    anatomy = found.anatomy
+    yield "is", f"a {anatomy.family} model of {anatomy.layers} layers, {found.evidence}"
+    yield "has", f"{anatomy.parameters / 1e6:.4g} M parameters, {in_gib(weight_bytes(anatomy, 'bf16'))} in bf16"
+    yield "keeps", f"{row_bytes(anatomy) / 1024:.3g} KiB of each token, in texts of up to {anatomy.longest}"
+    if entry := find_entry(found.name):
+        yield "licence", entry.licence
+        yield from (("head", f"{head.id} ({head.kind})") for head in entry.heads)
+        yield from (("draft", draft) for draft in entry.drafts)
+    if target:
+        beside = locate(target)
+        said = list(cautions(partner(found), partner(beside)))
+        yield from (("beware", line) for line in said)
+        if not said:
+            yield "fits", f"{beside.name}, as its draft"
+
+
+def _print(head: str, lines: Iterator[tuple[str, str]]) -> None:
+    print(head)
+    shown = ""
+    for label, line in lines:
+        print(f"  {'' if label == shown else label:<9} {line}")
+        shown = label
+
+
+def _lines(spec: HeadSpec) -> Iterator[tuple[str, str]]:
+    """What is worth knowing, one label and one line at a time."""
+    yield "is", f"{spec.format} ({spec.kind})"
+    for line in spec.evidence:
+        yield "because", line
+    if spec.reads:
+        yield "reads", f"hidden states of width {spec.reads} {_places(spec)}"
+    if spec.vocabulary:
+        yield "drafts", f"{spec.drafted} of {spec.vocabulary} tokens, in texts of up to {spec.window}"
+    for line in spec.warnings:
+        yield "beware", line
+    if spec.readings:
+        yield "unsure", f"{len(spec.readings) + 1} readings of its config; a self-test beside the target picks one"
+    if spec.unsupported:
+        yield "but", f"not supported yet: {spec.unsupported}"
+
+
+def _places(spec: HeadSpec) -> str:
+    if spec.taps is None:
+        return "after layers 2, half and all but 3"
+    names = ["after the final norm" if tap < 0 else f"after layer {tap}" for tap in spec.taps]
+    return ", ".join(names)
+
+
+def _test(spec: HeadSpec, target: str) -> None:
+    from specchat.models.load import Loading, find_model, load_model
+    from specchat.models.selftest import settle
+
+    model = load_model(find_model(target), Loading())
+    head, agreement = settle(spec, model, None, model.pool.layout.device)
+    shares = ", ".join(f"{share:.0%}" for share in agreement.by_depth)
+    print(f"  agrees    {shares} of {agreement.places} places, by how far ahead; read at {head.taps}")

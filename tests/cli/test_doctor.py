@@ -1,0 +1,193 @@
+"""`specchat doctor`: its exit code with every fault that can be planted, and no traceback in any case."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from specchat.cli.checkup import FAIL, OK, WARN
+from specchat.cli.doctor import BROKEN
+from specchat.models import machine, probe
+from specchat.plugins import load
+from tests.front import command
+from tests.processes import modules_after
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    """A world of its own: state, configuration, measurements and the cache of the hub."""
+    state = tmp_path / "s"
+    state.mkdir(mode=0o700)
+    monkeypatch.setenv("SPECCHAT_RUNTIME", str(state))
+    monkeypatch.setenv("SPECCHAT_CACHE", str(state))
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(load, "plugins", lambda: ())
+    return tmp_path
+
+
+def looked(monkeypatch, *arguments: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+    """The exit code, and what was said of each thing."""
+    ran = command(monkeypatch, "doctor", "--json", *arguments)
+    said = json.loads(ran.out)
+    assert "Traceback" not in ran.err
+    assert ran.code == said["exit_code"]
+    found: dict[str, list[tuple[str, str]]] = {}
+    for each in said["findings"]:
+        found.setdefault(each["what"], []).append((each["verdict"], each["text"]))
+    return ran.code, found
+
+
+def profile(tmp_path, name: str, text: str) -> None:
+    folder = tmp_path / "config" / "profiles"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.toml").write_text(text, encoding="utf-8")
+
+
+def test_a_machine_in_order_leaves_with_0(monkeypatch):
+    code, found = looked(monkeypatch, "--quick")
+
+    assert 0 == code
+    assert all(verdict != FAIL for findings in found.values() for verdict, _ in findings)
+    assert found["model: target"][0][1].endswith("embedded/target")
+    assert "no process runs" in found["engine"][0][1]
+    assert found["choice"] and found["because"]
+
+
+def test_lines_for_people_end_with_a_count(monkeypatch):
+    ran = command(monkeypatch, "doctor", "--quick")
+
+    assert 0 == ran.code
+    assert ran.out.decode().splitlines()[0].startswith("ok    python")
+    assert "to look at, 0 broken" in ran.out.decode().splitlines()[-1]
+
+
+def test_a_profile_that_cannot_be_read_is_a_fault_even_if_nobody_asks_for_it(monkeypatch, own_folders):
+    profile(own_folders, "mine", "[limits]\nanwser = 3\n")
+    code, found = looked(monkeypatch, "--quick")
+
+    assert BROKEN == code
+    assert (FAIL, found["profile"][0][1]) == found["profile"][0]
+    assert "unknown key 'anwser'" in found["profile"][0][1]
+    assert found["plugin"]
+
+
+def test_a_broken_file_of_the_user_is_a_fault(monkeypatch, own_folders):
+    (own_folders / "config").mkdir()
+    (own_folders / "config" / "config.toml").write_text("[limits\n")
+    code, found = looked(monkeypatch, "--quick")
+
+    assert BROKEN == code
+    assert "config.toml:1: not valid TOML" in found["profile"][0][1]
+
+
+def test_an_unknown_profile_is_a_fault_and_the_rest_is_still_looked_at(monkeypatch):
+    code, found = looked(monkeypatch, "--quick", "-P", "gone")
+
+    assert BROKEN == code
+    assert FAIL == found["profile"][-1][0]
+    assert OK == found["plugin"][0][0]
+
+
+@pytest.mark.parametrize(("target", "said"), [
+    ("/nowhere/model", "/nowhere/model: neither a folder"),
+    ("org/name", "org/name is not on this disk; specchat models pull org/name"),
+    ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B is not on this disk; specchat models pull Qwen/Qwen3-0.6B"),
+])  # fmt: skip
+def test_a_model_that_is_not_here_is_a_fault(monkeypatch, own_folders, target, said):
+    profile(own_folders, "mine", f'extends = "chat"\n[models]\ntarget = "{target}"\ndraft = ""\n')
+    code, found = looked(monkeypatch, "--quick", "-P", "mine")
+
+    assert BROKEN == code
+    assert FAIL == found["model: target"][0][0]
+    assert said in found["model: target"][0][1]
+
+
+def test_a_model_that_does_not_fit_is_a_fault(monkeypatch, own_folders):
+    config = {
+        "model_type": "llama", "hidden_size": 65536, "vocab_size": 1000, "num_hidden_layers": 400,
+        "num_attention_heads": 64, "intermediate_size": 262144,
+    }  # fmt: skip
+    huge = own_folders / "huge"
+    huge.mkdir()
+    (huge / "config.json").write_text(json.dumps(config))
+    profile(own_folders, "mine", f'extends = "chat"\n[models]\ntarget = "{huge}"\ndraft = ""\n')
+    code, found = looked(monkeypatch, "--quick", "-P", "mine")
+
+    assert BROKEN == code
+    assert FAIL == found["memory needed"][0][0]
+
+
+def test_a_folder_that_is_a_file_is_a_fault(monkeypatch, own_folders):
+    (own_folders / "config").write_text("no folder")
+    code, found = looked(monkeypatch, "--quick")
+
+    assert BROKEN == code
+    assert FAIL == found["folder: configuration"][0][0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a folder that even root cannot write is known on Linux alone")
+def test_a_folder_that_cannot_be_written_is_a_fault(monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", "/proc/models")
+    code, found = looked(monkeypatch, "--quick")
+
+    assert BROKEN == code
+    assert "cannot be written" in found["folder: models"][0][1]
+
+
+def test_a_state_folder_that_others_can_read_is_a_fault(monkeypatch, own_folders):
+    (own_folders / "s").chmod(0o755)
+    code, found = looked(monkeypatch, "--quick")
+
+    assert BROKEN == code
+    assert "is open to others" in found["folder: runtime"][0][1]
+
+
+def test_a_broken_plugin_is_told_of_and_breaks_nothing(monkeypatch):
+    monkeypatch.setattr(load, "plugins", lambda: (load.Plugin("sums", "pkg", "1", trouble="ValueError: not today"),))
+    code, found = looked(monkeypatch, "--quick")
+
+    assert 0 == code
+    assert [(WARN, "sums is left out: ValueError: not today")] == found["plugin"]
+
+
+def test_a_check_that_faints_is_a_finding_like_others(monkeypatch):
+    def faint():
+        raise RuntimeError("no such file\nsecond line")
+
+    monkeypatch.setattr(load, "plugins", faint)
+    code, found = looked(monkeypatch, "--quick")
+
+    assert BROKEN == code
+    assert [(FAIL, "RuntimeError: no such file")] == found["plugins"]
+
+
+def test_a_broken_torch_is_a_fault_and_a_broken_bitsandbytes_is_not(monkeypatch):
+    troubles = {"torch": {"trouble": "ImportError: libc10.so"}, "bitsandbytes": {"version": "1", "computes": False}}
+    monkeypatch.setattr(probe, "probe", troubles.get)
+    monkeypatch.setattr(machine, "memory_bandwidth", lambda: 10e9)
+    code, found = looked(monkeypatch)
+
+    assert BROKEN == code
+    assert "ImportError: libc10.so" in found["torch"][0][1]
+    assert WARN == found["bitsandbytes"][0][0]
+    assert WARN == found["bandwidth"][0][0]
+
+
+def test_a_probe_that_dies_says_its_last_line(monkeypatch, tmp_path):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho 'Traceback' >&2\necho 'ImportError: no torch' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+    assert {"trouble": "ImportError: no torch"} == probe.probe("torch")
+
+
+def test_the_bandwidth_is_measured_in_bytes_a_second():
+    assert 1e8 < machine.memory_bandwidth(threads=1) < 1e13
+
+
+def test_a_quick_look_imports_no_torch():
+    assert "torch" not in modules_after("from specchat.cli.main import run; run(['doctor', '--quick'])")

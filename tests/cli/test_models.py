@@ -1,0 +1,131 @@
+"""`specchat models`: the list, the advice, and what is said of a model and of its draft."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from specchat.cli import models_recommend
+from specchat.models.catalog import catalog
+from specchat.models.machine import CPU, Device, Machine
+from specchat.models.vram import GIB
+from specchat.profile import load_profile
+from tests.front import command
+from tests.processes import modules_after
+
+SMALL_MACHINE = Machine((Device(CPU, "a CPU", 6 * GIB, 8 * GIB),), ("AVX2", "AVX512", "VNNI", "BF16"), 12e9)
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    """A configuration and a cache of the hub of their own, and a small machine without a card."""
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(models_recommend, "look_around", lambda: SMALL_MACHINE)
+
+
+def printed(monkeypatch, *arguments: str) -> str:
+    ran = command(monkeypatch, "models", *arguments)
+    assert 0 == ran.code, ran.err
+    return ran.out.decode()
+
+
+def test_the_list_names_all_there_is_and_what_lies_here(monkeypatch):
+    text = printed(monkeypatch, "list")
+
+    assert all(name in text for name in catalog())
+    assert "embedded/target" in text
+    assert "embedded/target" in printed(monkeypatch, "list", "--here")
+    assert "Qwen" not in printed(monkeypatch, "list", "--here")
+
+
+def test_programs_get_the_list_in_bytes(monkeypatch):
+    said = json.loads(printed(monkeypatch, "list", "--json"))
+
+    assert len(catalog()) == len(said["catalog"])
+    assert 15.2 < next(each for each in said["catalog"] if each["id"] == "Qwen/Qwen3-8B")["bytes"]["bf16"] / GIB < 15.4
+    assert all(each["bytes"] > 0 for each in said["here"])
+
+
+def test_the_advice_names_the_best_two_others_and_the_profile(monkeypatch):
+    text = printed(monkeypatch, "recommend", "--memory", "24")
+
+    assert "best Qwen/Qwen3-32B (nf4-double) with AngelSlim/Qwen3-32B_eagle3" in text
+    assert 2 == text.count("\nor   ")
+    assert "specchat models pull Qwen/Qwen3-32B --draft AngelSlim/Qwen3-32B_eagle3" in text
+    assert "Qwen/Qwen3-32B" == tomllib.loads(text[text.index("# Qwen") :])["models"]["target"]
+
+
+def test_the_advice_for_no_card_is_small_and_honest(monkeypatch):
+    text = printed(monkeypatch, "recommend")
+
+    assert "without a card expect small models" in text
+    assert "best Qwen/Qwen3-" in text
+    assert "tokens/s without guesses, estimated from 12 GB/s" in text
+    assert 'device = "cpu"' in text
+
+
+def test_where_nothing_fits_the_embedded_models_are_named(monkeypatch):
+    assert "the embedded models run in 1 GiB" in printed(monkeypatch, "recommend", "--memory", "1")
+
+
+def test_the_best_pair_can_be_saved_and_used(monkeypatch, tmp_path):
+    printed(monkeypatch, "recommend", "--memory", "16", "--for", "code", "--save", "mine")
+    profile = load_profile("mine")
+
+    assert ("Qwen/Qwen2.5-Coder-14B-Instruct", "nf4-double") == (profile.models.target, profile.models.weights)
+    assert 8192 == profile.limits.context
+    assert ["mine.toml"] == [path.name for path in (tmp_path / "config" / "profiles").iterdir()]
+
+
+def test_a_saved_profile_is_not_replaced_unasked(monkeypatch):
+    arguments = ("recommend", "--memory", "16", "--save", "mine")
+    printed(monkeypatch, *arguments)
+    ran = command(monkeypatch, "models", *arguments)
+
+    assert 2 == ran.code
+    assert "is there already" in ran.err
+    assert printed(monkeypatch, *arguments, "--force")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "x.toml", "-x"])
+def test_a_name_that_leaves_the_folder_is_refused(monkeypatch, name):
+    assert 2 == command(monkeypatch, "models", "recommend", "--memory", "16", "--save", name or " ").code
+
+
+def test_programs_get_the_advice_as_json(monkeypatch):
+    said = json.loads(printed(monkeypatch, "recommend", "--memory", "12", "--json"))
+
+    assert 3 == len(said["pairs"])
+    assert said["pairs"][0]["bytes"]["total"] <= said["device"]["free"]
+
+
+def test_the_docs_hold_the_table_that_the_planner_makes(monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "models.md"
+
+    assert printed(monkeypatch, "recommend", "--cards") in page.read_text(encoding="utf-8")
+
+
+def test_a_model_is_described_and_its_draft_is_warned_of(monkeypatch):
+    text = printed(monkeypatch, "inspect", "Qwen/Qwen2.5-Coder-0.5B-Instruct", "--target", "Qwen3-8B")
+
+    assert "a qwen2 model of 24 layers, from the catalog" in text
+    assert "beware    Qwen/Qwen2.5-Coder-0.5B-Instruct speaks qwen2.5 and Qwen/Qwen3-8B qwen3" in text
+
+
+def test_a_draft_on_this_disk_is_weighed(monkeypatch):
+    text = printed(monkeypatch, "inspect", "embedded/draft", "--target", "embedded")
+
+    assert "embedded/draft has 23% of the parameters of embedded" in text
+
+
+def test_nothing_heavy_is_imported_for_advice():
+    heavy = {"torch", "transformers", "huggingface_hub"}
+    program = (
+        "from specchat.cli.main import run; run(['models', 'list']); run(['models', 'recommend', '--memory', '8'])"
+    )
+
+    assert not heavy & modules_after(program)

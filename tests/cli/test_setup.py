@@ -1,0 +1,164 @@
+"""`specchat setup`: what a person is asked, what is written, and that nothing is without a yes."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from specchat.cli.invitation import INVITATION, invitation
+from specchat.cli.lazy import Later
+from specchat.cli.models import Models
+from specchat.models.disk import cache_of_hub
+from specchat.profile import load_profile
+from tests.front import command
+
+pulled: list[tuple[str, ...]] = []
+
+
+@click.command()
+@click.argument("source")
+@click.option("--draft")
+@click.option("-y", "--yes", is_flag=True)
+def pull(source: str, draft: str | None, *, yes: bool) -> None:
+    """Stands for the download: nothing comes, and it is noted who was asked for."""
+    assert yes
+    pulled.append((source, draft or ""))
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    """No profiles, no models, and a download that only takes notes."""
+    pulled.clear()
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    later = Later("tests.cli.test_setup:pull", "")
+    monkeypatch.setattr(Models, "later", {**Models.later, "pull": later})
+    return tmp_path
+
+
+def written(folder) -> list[str]:
+    profiles = folder / "config" / "profiles"
+    return sorted(path.name for path in profiles.iterdir()) if profiles.is_dir() else []
+
+
+def ran(monkeypatch, *arguments: str, answers: str = "", on_terminal: bool = False):
+    return command(monkeypatch, "setup", "--memory", "12", *arguments, stdin=answers.encode(), on_terminal=on_terminal)
+
+
+def test_without_a_person_it_says_what_it_would_do_and_does_nothing(monkeypatch, own_folders):
+    done = ran(monkeypatch)
+
+    assert 0 == done.code
+    assert b"would take Qwen/Qwen3-8B (nf4-double) with AngelSlim/Qwen3-8B_eagle3" in done.out
+    assert b"would run: specchat models pull Qwen/Qwen3-8B --draft AngelSlim/Qwen3-8B_eagle3" in done.out
+    assert [] == written(own_folders) == pulled
+
+
+def test_a_yes_fetches_the_best_pair_and_uses_it_from_now_on(monkeypatch, own_folders):
+    done = ran(monkeypatch, "--yes")
+
+    assert 0 == done.code
+    assert [("Qwen/Qwen3-8B", "AngelSlim/Qwen3-8B_eagle3")] == pulled
+    assert ["chat.toml"] == written(own_folders)
+    assert "Qwen/Qwen3-8B" == load_profile("chat").models.target
+    assert load_profile("chat").routes == load_profile("plain").routes
+    assert b"specchat chat\n" in done.out
+
+
+def test_five_enters_are_enough(monkeypatch, own_folders):
+    done = ran(monkeypatch, answers="\n" * 5, on_terminal=True)
+
+    assert 0 == done.code
+    assert 1 == len(pulled)
+    assert ["chat.toml"] == written(own_folders)
+
+
+def test_answers_are_heard(monkeypatch, own_folders):
+    done = ran(monkeypatch, answers="code\n4k\n2\ny\nno\n", on_terminal=True)
+    profile = load_profile("best")
+
+    assert 0 == done.code
+    assert 4096 == profile.limits.context
+    assert [profile.models.target] == [source for source, _ in pulled]
+    assert "Qwen/Qwen2.5-Coder-7B-Instruct" == profile.models.target
+    assert b"specchat chat --profile best" in done.out
+
+
+@pytest.mark.parametrize("answers", ["q\n", "\n\nq\n", "", "\n\n"])
+def test_who_leaves_has_changed_nothing(monkeypatch, own_folders, answers):
+    done = ran(monkeypatch, answers=answers, on_terminal=True)
+
+    assert 0 == done.code
+    assert "nothing was changed" in done.err
+    assert [] == written(own_folders) == pulled
+
+
+def test_who_wants_no_download_gets_a_profile_that_breaks_nothing(monkeypatch, own_folders):
+    done = ran(monkeypatch, answers="\n\n\nn\n", on_terminal=True)
+
+    assert ["best.toml"] == written(own_folders)
+    assert b"fetch it first:  specchat models pull Qwen/Qwen3-8B" in done.out
+    assert [] == pulled
+
+
+def test_who_is_offline_downloads_nothing(monkeypatch, own_folders):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    assert 0 == ran(monkeypatch, "--yes").code
+    assert [] == pulled
+    assert ["best.toml"] == written(own_folders)
+
+
+def test_what_lies_here_already_is_not_fetched(monkeypatch, own_folders):
+    for name in ("Qwen--Qwen3-8B", "AngelSlim--Qwen3-8B_eagle3"):
+        (cache_of_hub() / f"models--{name}" / "snapshots" / "abc").mkdir(parents=True)
+
+    assert 0 == ran(monkeypatch, "--yes").code
+    assert [] == pulled
+    assert ["chat.toml"] == written(own_folders)
+
+
+def test_an_own_profile_is_kept(monkeypatch, own_folders):
+    profiles = own_folders / "config" / "profiles"
+    profiles.mkdir(parents=True)
+    (profiles / "chat.toml").write_text('extends = "chat"\n')
+
+    assert 0 == ran(monkeypatch, "--yes").code
+    assert 'extends = "chat"\n' == (profiles / "chat.toml").read_text()
+    assert ["best.toml", "chat.toml"] == written(own_folders)
+
+
+def test_a_download_that_fails_writes_nothing(monkeypatch, own_folders):
+    def fail(*_arguments, **_options):
+        raise click.ClickException("no space")
+
+    monkeypatch.setattr(pull, "main", fail)
+
+    assert 0 != ran(monkeypatch, "--yes").code
+    assert [] == written(own_folders)
+
+
+def test_a_machine_too_small_is_told_of_the_embedded_models(monkeypatch, own_folders):
+    done = command(monkeypatch, "setup", "--memory", "1", "--yes")
+
+    assert 0 == done.code
+    assert b"the embedded models run in 1 GiB" in done.out
+    assert [] == written(own_folders)
+
+
+def test_a_new_person_is_invited_once(own_folders):
+    assert [INVITATION, ""] == [invitation(own_folders / "state") for _ in range(2)]
+
+
+def test_who_has_a_profile_is_not_invited(own_folders):
+    (own_folders / "config" / "profiles").mkdir(parents=True)
+    (own_folders / "config" / "profiles" / "mine.toml").write_text("")
+
+    assert "" == invitation(own_folders / "state")
+
+
+def test_a_disk_that_refuses_invites_nobody(own_folders):
+    (own_folders / "state").write_text("no folder")
+
+    assert "" == invitation(own_folders / "state")

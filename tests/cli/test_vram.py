@@ -1,0 +1,96 @@
+"""`specchat vram`: what it prints, for whom it refuses, and what programs get."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from specchat.models.checkpoints import EMBEDDED
+from tests.front import command
+from tests.processes import modules_after
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """An empty cache of the hub."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def needs(monkeypatch, *arguments: str) -> dict:
+    ran = command(monkeypatch, "vram", *arguments, "--json")
+    assert 0 == ran.code, ran.err
+    said = json.loads(ran.out)
+    return {(each["weights_held"], each["context"]): each for each in said["needs"]} | {"notes": said["notes"]}
+
+
+def test_the_pair_that_everybody_asks_for_takes_what_is_known(monkeypatch):
+    ran = command(monkeypatch, "vram", "Qwen3-8B", "--head", "eagle3", "--ctx", "8k", "--card", "12")
+
+    assert 0 == ran.code
+    lines = ran.out.decode().splitlines()
+    assert "Qwen/Qwen3-8B: 8.19 B parameters, from the catalog" == lines[0]
+    assert "nf4-double        5.7      0.7        1.0      7.9 fits       8.5 fits" in lines
+    assert "bf16             15.3      0.7        1.0     17.5 no        18.1 no" in lines
+
+
+def test_programs_get_bytes_that_add_up(monkeypatch):
+    for each in needs(monkeypatch, "Qwen3-8B", "--draft", "Qwen3-0.6B").values():
+        if isinstance(each, dict):
+            assert each["total"] == each["weights"] + each["drafter"] + each["text"] + each["workspace"]
+
+
+def test_a_folder_and_its_config_take_the_same(monkeypatch):
+    folder = needs(monkeypatch, str(EMBEDDED / "target"))
+
+    assert folder == needs(monkeypatch, str(EMBEDDED / "target" / "config.json"))
+    assert folder == needs(monkeypatch, "embedded")
+
+
+def test_a_draft_that_nobody_knows_is_refused(monkeypatch):
+    ran = command(monkeypatch, "vram", "embedded", "--draft", "Qwen3-9B")
+
+    assert 7 == ran.code
+    assert "did you mean 'Qwen/Qwen3-8B'?" in ran.err
+
+
+def test_a_head_of_another_target_is_refused(monkeypatch):
+    ran = command(monkeypatch, "vram", "Qwen3-8B", "--head", "AngelSlim/Qwen3-14B_eagle3")
+
+    assert 2 == ran.code
+    assert "was trained for Qwen/Qwen3-14B, not for Qwen/Qwen3-8B" in ran.err
+
+
+def test_experts_and_windows_are_told_of(monkeypatch):
+    notes = " ".join(needs(monkeypatch, "gpt-oss-20b")["notes"])
+
+    assert "bitsandbytes leaves the 19.1 B parameters of its experts in bf16" in notes
+    assert "layers with a window keep all rows here" in notes
+
+
+def test_a_head_file_alone_is_enough(monkeypatch, tmp_path):
+    copied = shutil.copytree(EMBEDDED / "eagle3", tmp_path / "head")
+    ran = needs(monkeypatch, "embedded", "--head", str(copied))
+
+    assert (copied / "model.safetensors").stat().st_size > ran["bf16", 32768]["drafter"] > 4_000_000
+
+
+@pytest.mark.parametrize("length", ["0", "k", "-3", "32m", "99999999999"])
+def test_a_length_that_is_none_is_refused(monkeypatch, length):
+    ran = command(monkeypatch, "vram", "embedded", "--ctx", length)
+
+    assert 2 == ran.code
+    assert "is no length" in ran.err
+
+
+@pytest.mark.parametrize("card", ["0", "-8", "nan", "inf", "big"])
+def test_a_card_that_is_none_is_refused(monkeypatch, card):
+    ran = command(monkeypatch, "vram", "embedded", "--card", card)
+
+    assert 2 == ran.code
+    assert "is no size of a card" in ran.err
+
+
+def test_torch_is_not_imported():
+    assert "torch" not in modules_after("from specchat.cli.main import run; run(['vram', 'embedded'])")
