@@ -1,0 +1,51 @@
+"""One tab of the browser: a process that draws for it, and that never outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable, Sequence
+
+from textual_serve.app_service import AppService
+from textual_serve.download_manager import DownloadManager
+
+LEAVE_SECONDS = 10.0  # for an answer that is being written to be put away
+
+
+class Window(AppService):
+    """Runs the command without a shell in between, and kills what does not leave when it is asked to."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        write_bytes: Callable[[bytes], Awaitable[None]],
+        write_str: Callable[[str], Awaitable[None]],
+        close: Callable[[], Awaitable[None]],
+        downloads: DownloadManager,
+    ) -> None:
+        super().__init__(
+            " ".join(command), write_bytes=write_bytes, write_str=write_str, close=close, download_manager=downloads
+        )
+        self._words = tuple(command)
+
+    async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
+        environment = self._build_environment(width=width, height=height)
+        process = await asyncio.create_subprocess_exec(
+            *self._words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment
+        )
+        self._process, self._stdin = process, process.stdin
+        return process
+
+    async def stop(self) -> None:
+        """End the process: kindly, then not."""
+        try:
+            await asyncio.wait_for(super().stop(), LEAVE_SECONDS)
+        except TimeoutError:
+            self._task = None
+        if self._process is None:
+            return
+        try:
+            await asyncio.wait_for(self._process.wait(), LEAVE_SECONDS)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()

@@ -1,0 +1,72 @@
+"""`specchat web` before it serves: what is missing, and what cannot be."""
+
+from __future__ import annotations
+
+import importlib.util
+import webbrowser
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+import pytest
+
+from specchat.cli import web as command_file
+from tests.front import command
+from tests.processes import modules_after
+
+
+def test_without_the_extra_it_is_one_line_what_to_install(monkeypatch):
+    monkeypatch.setattr(command_file, "find_spec", lambda name: None)
+
+    ran = command(monkeypatch, "web")
+
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.err == "specchat: a browser needs the package textual-serve; pip install 'specchat[web]'\n"
+
+
+needs_textual_serve = pytest.mark.skipif(importlib.util.find_spec("textual_serve") is None, reason="the extra web")
+
+
+@needs_textual_serve
+def test_a_wrong_option_of_the_screen_is_told_before_anything_is_served(monkeypatch):
+    ran = command(monkeypatch, "web", "--tmeperature", "1")
+
+    assert ran.code == 2 and "No such option" in ran.err
+
+
+@needs_textual_serve
+def test_options_of_the_screen_reach_every_tab(monkeypatch):
+    served = []
+    monkeypatch.setattr("specchat.web.server.serve", lambda line, socket, tell: (served.append(line), socket.close()))
+
+    ran = command(monkeypatch, "web", "--port", "0", "--ascii", "--profile", "plain")
+
+    assert ran.code == 0 and ran.err == "specchat web: ended\n"
+    assert served == [(*command_file.PROGRAM, "--ascii", "--profile", "plain")]
+
+
+@needs_textual_serve
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_it_says_the_address_and_whether_it_opens_a_browser(monkeypatch, is_opened):
+    shown = []
+
+    def show(page: str) -> bool:
+        with open(url2pathname(urlparse(page).path)) as file:  # noqa: PTH123 (an address, not a path)
+            shown.append(file.read())
+        return True
+
+    def serve(line, socket, tell):
+        socket.close()
+        tell("http://127.0.0.1:1/?token=t")
+
+    monkeypatch.setattr(webbrowser, "open", show)
+    monkeypatch.setattr("specchat.web.server.serve", serve)
+
+    ran = command(monkeypatch, "web", *(["--open"] if is_opened else []))
+
+    assert ran.err.startswith("specchat web: http://127.0.0.1:1/?token=t\n")
+    assert ("opening it in your browser" in ran.err) is is_opened
+    assert bool(shown) is is_opened and all("url=http://127.0.0.1:1/?token=t" in page for page in shown)
+
+
+def test_looking_for_the_command_imports_no_server():
+    assert not modules_after("import specchat.cli.web") & {"aiohttp", "textual", "textual_serve", "torch"}
