@@ -76,7 +76,9 @@ def choose_route(
     budget = min(budget, rule.budget or budget)
     first = next((each for each in rule.variants if each == "auto" or each in at_hand), rule.variants[0])
     if first == "auto":
-        return _measured(rule, budget, at_hand if candidates is None else candidates | {"auto"}, sampling)
+        likeliest = (*rule.variants, *profile.order_of(rule.kind))
+        asked = at_hand if candidates is None else candidates | {"auto"}
+        return _measured(rule.kind, likeliest, budget, asked, sampling)
     check_at_hand(first, at_hand)
     return Route(rule.kind, first, _budget(first, budget), f"the profile wants {first} for {rule.kind}", (first,))
 
@@ -93,16 +95,16 @@ def check_at_hand(variant: str, at_hand: frozenset[str]) -> None:
     raise ProfileError(f"variant {variant!r} {why}; at hand are {', '.join(_known(tuple(guessers), at_hand))}")
 
 
-def _measured(rule: Rule, budget: int, at_hand: frozenset[str], temperature: float) -> Route:
+def _measured(name: str, likeliest: tuple[str, ...], budget: int, at_hand: frozenset[str], temperature: float) -> Route:
     """A first opinion; where nobody measures, the likeliest guesser is taken by it."""
-    kind = KINDS[rule.kind]
-    order = _known(tuple(dict.fromkeys((*rule.variants, *kind.order))), at_hand - {"auto"})
+    kind = KINDS[name]
+    order = _known(tuple(dict.fromkeys((*likeliest, *kind.order))), at_hand - {"auto"})
     why = kind.why
     if temperature > HOT and "plain" in order:
         order = ("plain", *(variant for variant in order if variant != "plain"))
         why = f"at temperature {temperature:g} few guesses hold"
     variant = "auto" if "auto" in at_hand else next((each for each in order if each != "plain"), "plain")
-    return Route(rule.kind, variant, _budget(variant, budget), f"{why}, so {_in_words(order)}", order)
+    return Route(name, variant, _budget(variant, budget), f"{why}, so {_in_words(order)}", order)
 
 
 def _in_words(order: tuple[str, ...]) -> str:

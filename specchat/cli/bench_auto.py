@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
+from specchat.cli.bench_prompts import PROMPTS
 from specchat.cli.options import chosen_profile, profile_options
 from specchat.errors import InputError
 
 
 @click.command()
-@click.argument("prompts", type=click.Path(path_type=Path))
+@click.argument("prompts", type=PROMPTS)
 @click.option("--count", default=20, show_default=True, help="Most prompts of each kind.")
 @click.option("--limit", default=200, show_default=True, help="Most tokens of an answer.")
 @click.option("--kind", "kinds", multiple=True, help="Only prompts of this kind; can be given again.")
@@ -30,8 +31,6 @@ def auto(
     the table shows how many times as fast auto was, by kind. Where PROMPTS has too few of a kind, questions of our own
     are asked as well.
     """
-    if not prompts.exists():
-        raise InputError(f"{prompts}: no such file or folder")
     from specchat.assemble import load_engine
     from specchat.bench.auto import SPARE, as_csv, as_table, by_kind, pairs
     from specchat.bench.prompts import read_prompts

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from specchat.cli.bench_prompts import PROMPTS
 from specchat.cli.options import chosen_profile, profile_options
 from specchat.errors import InputError, UsageError
 from specchat.profile import VARIANTS, every_guesser
@@ -17,7 +18,7 @@ KINDS = ("edit", "code", "chat")
 
 
 @click.command()
-@click.argument("prompts", type=click.Path(path_type=Path), required=False)
+@click.argument("prompts", type=PROMPTS, required=False)
 @click.option("--variants", "names", default=ALL, show_default=True, help="Which, with commas between them.")
 @click.option("--kind", "kinds", multiple=True, help=f"Only prompts of this kind; {', '.join(KINDS)} when left out.")
 @click.option("--count", default=5, show_default=True, help="Most prompts of each kind.")
@@ -35,8 +36,6 @@ def variants(
     for name in chosen:
         if name not in every_guesser():
             raise UsageError(f"unknown variant {name!r}; known are {', '.join(every_guesser())}")
-    if prompts is not None and not prompts.exists():
-        raise InputError(f"{prompts}: no such file or folder")
     from specchat.assemble import load_engine
     from specchat.bench.auto import by_kind
     from specchat.bench.prompts import read_prompts

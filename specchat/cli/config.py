@@ -18,6 +18,7 @@ from specchat.profile.checking import Settled
 from specchat.profile.files import configuration_folder, profile_names, user_file
 from specchat.profile.project import PROJECT_FILE, find_project_file, read_project_file
 
+LISTS = ("routes", "orders")  # keys that hold tables
 VERDICTS = {True: "trusted", False: "refused", None: "not asked about yet"}
 
 
@@ -25,7 +26,8 @@ VERDICTS = {True: "trusted", False: "refused", None: "not asked about yet"}
 def config() -> None:
     """What holds here and who said so. The strongest first:
 
-    option, environment (SPECCHAT_SAMPLING_TOP_P), project file (.specchat.toml), profile, user file, default.
+    option, environment (SPECCHAT_SAMPLING_TOP_P), project file (.specchat.toml), profile, user file, tuned (`specchat
+    tune`), default.
     """
 
 
@@ -98,10 +100,11 @@ def _as_toml(settled: Settled[Profile], *, has_origin: bool) -> Iterator[str]:
         for key, value in asdict(table).items():  # type: ignore[arg-type]
             written = f"# {key} is not set" if value is None else f"{key} = {_toml(value)}"
             yield written + remark(part.name, key)
-    for number, rule in enumerate(profile.routes):
-        yield from ("", f"[[routes]]{remark('routes', number)}")
-        defaults = {each.name: each.default for each in fields(rule)}
-        yield from (f"{key} = {_toml(value)}" for key, value in asdict(rule).items() if value != defaults[key])
+    for name in LISTS:
+        for number, table in enumerate(getattr(profile, name)):
+            yield from ("", f"[[{name}]]{remark(name, number)}")
+            defaults = {each.name: each.default for each in fields(table)}
+            yield from (f"{key} = {_toml(value)}" for key, value in asdict(table).items() if value != defaults[key])
 
 
 def _toml(value: Any) -> str:
@@ -114,5 +117,5 @@ def _as_json(settled: Settled[Profile], *, has_origin: bool) -> dict[str, Any]:
     if not has_origin:
         return profile
     keys = [(name, key) for name, table in profile.items() if isinstance(table, dict) for key in table]
-    keys += [("routes", number) for number in range(len(settled.value.routes))]
+    keys += [(name, number) for name in LISTS for number in range(len(getattr(settled.value, name)))]
     return {**profile, "origins": {".".join(map(str, path)): asdict(settled.origin(*path)) for path in keys}}

@@ -87,11 +87,15 @@ def _check_value(value: Any, known: About, path: tuple[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """What somebody wants: tables as TOML has them, and where each key stands ("cpu.toml:7")."""
+    """What somebody wants: tables as TOML has them, and where each key stands ("cpu.toml:7").
+
+    With `fitting`, what it wants depends on what all others settle on, and may be nothing.
+    """
 
     kind: str
     tables: Mapping[str, Any]
     at: Callable[[KeyPath], str]
+    fitting: Callable[[Any], Source | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ def settle(base: Value, sources: Sequence[Source]) -> Settled[Value]:
 
     A key is taken from the strongest source that names it. Lists of tables add up, the strongest first.
     """
+    sources = _fitted(base, sources)
     said = [_Said(source, path, value) for source in sources for path, value in _said(source, type(base))]
     changes: dict[str, Any] = {}
     for name, hint in hints(type(base)).items():
@@ -135,6 +140,16 @@ def settle(base: Value, sources: Sequence[Source]) -> Settled[Value]:
         else:
             changes[name] = mine[-1].value
     return Settled(cast("Value", replace(cast("Any", base), **changes)), _origins(said, type(base)))
+
+
+def _fitted(base: Any, sources: Sequence[Source]) -> list[Source]:
+    """Those that wait for the others, as they are when the others are settled."""
+    sure = [source for source in sources if source.fitting is None]
+    if len(sure) == len(sources):
+        return sure
+    value = settle(base, sure).value
+    found = (source if source.fitting is None else source.fitting(value) for source in sources)
+    return [source for source in found if source is not None]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
     own profiles       profiles/ in the configuration folder of the user; SPECCHAT_CONFIG names another folder
     any file           given by its path
     user file          config.toml in the configuration folder: what every profile begins with
+    tuned              what `specchat tune` measured for the models that come of all others (`tuned.py`)
 
 An own profile hides a shipped one of the same name and may still extend it.
 """
@@ -11,7 +12,7 @@ An own profile hides a shipped one of the same name and may still extend it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -19,7 +20,8 @@ from typing import cast
 from specchat.errors import ProfileError
 from specchat.profile.checking import Source, hints, nearest, settle
 from specchat.profile.toml import TomlFile, parse_toml, read_toml
-from specchat.profile.values import Profile, Rule
+from specchat.profile.tuned import tuned_layer
+from specchat.profile.values import Order, Profile, Rule, as_tables
 
 LONGEST_CHAIN = 8  # profiles that extend one another
 OF_PROFILES_ALONE = ("name", "description", "extends")
@@ -28,7 +30,7 @@ PACKAGE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Chain:
-    """A profile with all that it extends and the user's file, the weakest first."""
+    """A profile with all that it extends, the user's file and what was tuned, the weakest first."""
 
     name: str
     description: str
@@ -40,10 +42,14 @@ class Chain:
         return Profile(name=self.name, description=self.description)
 
 
-def load_profile(name: str) -> Profile:
-    """The profile with this name, or the one in this file."""
+def load_profile(name: str, overrides: Mapping[str, object] | None = None) -> Profile:
+    """The profile with this name, or the one in this file; with `overrides` of flat keys, as `Profile.override` takes.
+
+    Overriding is done here where models may be overridden: what was tuned is tuned for some models and not for others.
+    """
     chain = read_chain(name)
-    return settle(chain.base, chain.sources).value
+    above = [Source("option", as_tables(overrides or {}), lambda _path: "options")]
+    return settle(chain.base, [*chain.sources, *above]).value
 
 
 def read_chain(name: str) -> Chain:
@@ -56,7 +62,8 @@ def read_chain(name: str) -> Chain:
     ]
     sources = [link.source(f"profile {link.path.stem}") for link in reversed(settings)]
     user = [read_settings(user_file(), user_file().read_bytes()).source("user file")] if user_file().is_file() else []
-    return Chain(own.get("name", links[0].path.stem), own.get("description", ""), (*user, *sources))
+    layers = (tuned_layer(), *user, *sources)
+    return Chain(own.get("name", links[0].path.stem), own.get("description", ""), layers)
 
 
 def read_settings(path: Path, content: bytes) -> TomlFile:
@@ -91,7 +98,7 @@ def user_file() -> Path:
 def known_words() -> tuple[str, ...]:
     """Every word that may stand before an equals sign or in a header."""
     kinds = [kind for kind in hints(Profile).values() if isinstance(kind, type) and kind is not str]
-    inner = [word for kind in (*kinds, Rule) for word in hints(cast("type", kind))]
+    inner = [word for kind in (*kinds, Rule, Order) for word in hints(cast("type", kind))]
     return (*hints(Profile), *inner, "extends")
 
 
