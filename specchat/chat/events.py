@@ -62,6 +62,8 @@ class StepDone:
     committed: tuple[Committed, ...]  # accepted guesses in order, then the target's own token
     draft_seconds: float
     verify_seconds: float
+    words: tuple[bytes, ...] = ()  # of each guess: the bytes it stands for
+    sources: tuple[str, ...] = ()  # of each guess: who made it
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
     messages   what was said, addressed by content and the message before it: equal beginnings are stored once
     turns      one question and its answer: seed, token ids, who guessed each, totals; and the turn before it
     threads    a name for the last turn of a conversation; a fork is another name, nothing is copied
+    steps      what was guessed in a turn, step by step, packed by `record.py`; for those who look into a turn
 
 Here is what it holds and how it is read; `host/writer.py` writes. Knows no model, no socket and no screen.
 """
@@ -19,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specchat.chat.events import StepDone
+from specchat.chat.record import unpack_steps
 from specchat.errors import HostError
 
 BUSY_MILLISECONDS = 250
@@ -107,6 +110,17 @@ class HistoryReader:
             [tip],
         )
         return [_to_turn(row) for row in rows]
+
+    def packed_steps(self, turn: str) -> bytes:
+        """What was guessed in a turn, as `record.py` packed it; nothing of a turn that an older specchat wrote."""
+        if not self._read("SELECT name FROM sqlite_master WHERE name = 'steps'", []):
+            return b""  # no newer specchat has written here yet
+        rows = self._read("SELECT packed FROM steps WHERE turn = ?", [turn])
+        return rows[0][0] if rows else b""
+
+    def steps(self, turn: str) -> list[StepDone]:
+        """The same, unpacked."""
+        return unpack_steps(self.packed_steps(turn))
 
     def search(self, words: str) -> list[tuple[Thread, str]]:
         """Threads in which these words were said, and where; beginnings of words count."""

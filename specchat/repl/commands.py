@@ -23,7 +23,7 @@ from specchat.host.protocol import request_from_json
 from specchat.plugins.load import offers
 from specchat.plugins.offer import Offer
 from specchat.profile import load_profile, profile_names
-from specchat.repl.saving import save_as_markdown
+from specchat.repl.saving import FORMATS, exported, format_of, write_new
 
 COMMAND = re.compile(r"/(?P<name>[a-z]+)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 LISTED = 20
@@ -200,12 +200,23 @@ def _show(talk: Talk, _argument: str) -> Reply:
 
 
 def _save(talk: Talk, name: str) -> Reply:
+    return _write(talk, "/save", name, "markdown")
+
+
+def _export(talk: Talk, argument: str) -> Reply:
+    """The format is said first, or by the end of the name."""
+    first, _, rest = argument.partition(" ")
+    form, name = (first, rest.strip()) if first in FORMATS and rest.strip() else ("", argument)
+    return _write(talk, "/export", name, form or format_of(Path(name)))
+
+
+def _write(talk: Talk, command: str, name: str, form: str) -> Reply:
     if not name:
-        raise UsageError("/save needs the name of a file")
+        raise UsageError(f"{command} needs the name of a file")
     turns, path = talk.conversation.turns(), Path(name).expanduser()
     if not turns:
         raise UsageError("nothing was said yet")
-    save_as_markdown(path, str(talk.conversation.call("subscribe")["name"]), turns)
+    write_new(path, exported(form, str(talk.conversation.call("subscribe")["name"]), turns))
     return Reply(f"{len(turns)} question{'' if len(turns) == 1 else 's'} and answers in {path}")
 
 
@@ -292,6 +303,7 @@ COMMANDS: Mapping[str, Command] = {
         Command("file", "PATH", "attach a file, folder or glob to the next question", _file),
         Command("show", "", "this conversation from its beginning", _show),
         Command("save", "FILE", "write this conversation to a new file, as Markdown", _save),
+        Command("export", "[json|markdown] FILE", "the same in a format; without one, .json says JSON", _export),
         Command("sessions", "[WORDS]", "earlier conversations, or those where words were said", _sessions),
         Command("open", "ID", "go on with an earlier conversation", _open),
         Command("fork", "", "go on in a copy of this conversation", _fork),

@@ -1,12 +1,13 @@
-"""A conversation as a Markdown file: questions are quoted, answers stand as they were written.
+"""A conversation as a file. Markdown: questions are quoted, answers stand as they were written. JSON: all that is kept.
 
 Nothing that is there is ever written over.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from specchat.chat.history import StoredTurn
@@ -15,9 +16,18 @@ from specchat.errors import InputError
 FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
 
-def save_as_markdown(path: Path, name: str, turns: Sequence[StoredTurn]) -> None:
-    """Write the conversation to a new file. InputError when there is one, or none can be made."""
-    text = "\n\n".join([f"# {' '.join(name.split()) or 'A conversation'}", *_blocks(turns)]) + "\n"
+def exported(form: str, name: str, turns: Sequence[StoredTurn]) -> str:
+    """A conversation in one of the FORMATS."""
+    return FORMATS[form](name, turns)
+
+
+def format_of(path: Path) -> str:
+    """The one that the name of a file asks for."""
+    return "json" if path.suffix.lower() == ".json" else "markdown"
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that was not there. InputError when it was, or cannot be made."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -25,6 +35,32 @@ def save_as_markdown(path: Path, name: str, turns: Sequence[StoredTurn]) -> None
         raise InputError(f"{path}: is there already; name another file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+
+
+def _as_markdown(name: str, turns: Sequence[StoredTurn]) -> str:
+    return "\n\n".join([f"# {' '.join(name.split()) or 'A conversation'}", *_blocks(turns)]) + "\n"
+
+
+def _as_json(name: str, turns: Sequence[StoredTurn]) -> str:
+    rows = [
+        {
+            "id": turn.id,
+            "question": turn.request.get("text", ""),
+            "files": turn.request.get("files") or [],
+            "answer": turn.answered.text,
+            "state": turn.state,
+            "variant": turn.answered.variant,
+            "seed": turn.answered.seed,
+            "started": turn.started,
+            "ended": turn.ended,
+            "totals": turn.totals,
+        }
+        for turn in turns
+    ]
+    return json.dumps({"name": name, "turns": rows}, ensure_ascii=False, indent=1) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[str, Sequence[StoredTurn]], str]] = {"markdown": _as_markdown, "json": _as_json}
 
 
 def _blocks(turns: Sequence[StoredTurn]) -> Iterator[str]:

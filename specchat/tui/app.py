@@ -22,20 +22,18 @@ from specchat.tui.chat import ChatScreen
 from specchat.tui.commands import LISTS, all_commands
 from specchat.tui.errands import Errands
 from specchat.tui.glyphs import UNICODE, Glyphs
+from specchat.tui.inspector import Inspector
 from specchat.tui.news import Mailbox
 from specchat.tui.partner import Partner
-
-NIGHT = Theme(
-    name="specchat-night", primary="#7aa2c9", accent="#8fc7a3", secondary="#c9a86a", warning="#d8b25c", error="#d88080",
-    success="#8fc7a3", foreground="#d6d9de", background="#15181c", surface="#1a1e23", panel="#242a31", dark=True,
-)  # fmt: skip
-DAY = Theme(
-    name="specchat-day", primary="#2f5d87", accent="#2c6e49", secondary="#8a6116", warning="#8a5a00", error="#a12c2c",
-    success="#2c6e49", foreground="#20242a", background="#fafaf7", surface="#f2f2ee", panel="#e4e4de", dark=False,
-)  # fmt: skip
-
+from specchat.tui.preferences import USUAL, Preferences
+from specchat.tui.sessions import SessionsScreen
+from specchat.tui.themes import DAY, NIGHT
+from specchat.tui.token_view import TokenView
+from specchat.tui.turn import TurnView
 
 NOWHERE = (MountError, NoMatches, NoScreen, ScreenStackError)  # what drawing on a screen that is gone leads to
+
+MOUSE_MODES = (1000, 1003, 1015, 1006)  # those that Textual asks a terminal for: clicks, moves, and how they are told
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,23 @@ class SpecchatApp(App[None]):
 
     TITLE = "specchat"
     CSS_PATH = "screen.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "quit", "leave", priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q", "quit", "leave", priority=True, id="leave"),
+        Binding("f9", "toggle_mouse", "whose the mouse is", id="mouse"),
+    ]
 
-    def __init__(self, wish: Wish, places: Places, glyphs: Glyphs = UNICODE) -> None:
+    def __init__(
+        self,
+        wish: Wish,
+        places: Places,
+        glyphs: Glyphs = UNICODE,
+        preferences: Preferences = USUAL,
+        greeting: str = "",
+    ) -> None:
         super().__init__()
-        self._places = places
+        self._greeting = greeting
+        self._places, self._preferences = places, preferences
+        self.has_mouse = preferences.has_mouse
         self.mailbox = Mailbox(self._tell_arrived)
         self.partner = Partner(wish, self.mailbox)
         self.errands = Errands(self.mailbox)
@@ -72,8 +82,11 @@ class SpecchatApp(App[None]):
             self.register_theme(theme)
         chosen = _read_theme(self._places.look)
         self.theme = chosen if chosen in self.available_themes else NIGHT.name
+        self.set_keymap(dict(self._preferences.keys))
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         self.push_screen(self.chat)
+        if self._greeting:
+            self.notify(self._greeting, markup=False)
 
     def on_unmount(self) -> None:
         """Hang up; an answer that is being written ends, and what was said of it is kept."""
@@ -86,6 +99,15 @@ class SpecchatApp(App[None]):
         yield from super().get_system_commands(screen)
         for command in all_commands().values():
             yield SystemCommand(f"/{command.name}", command.help, self._runner(command.name, bool(command.arguments)))
+
+    def action_toggle_mouse(self) -> None:
+        """Leave the mouse to the terminal, so that it selects text there; or take it back."""
+        self.has_mouse = not self.has_mouse
+        if self._driver:
+            self._driver.write("".join(f"\x1b[?{mode}{'h' if self.has_mouse else 'l'}" for mode in MOUSE_MODES))
+            self._driver.flush()
+        told = "the mouse works here again" if self.has_mouse else "the mouse is the terminal's: select text with it"
+        self.notify(told, markup=False)
 
     def _runner(self, name: str, has_arguments: bool) -> Callable[[], None]:
         def run() -> None:
@@ -113,6 +135,16 @@ class SpecchatApp(App[None]):
             self._places.look.write_text(json.dumps({"theme": theme.name}), encoding="utf-8")
         except OSError:
             return  # then it looks as before next time
+
+
+def places_of_keys() -> list[list[BindingType]]:
+    """The bindings that a key may reach together, for each place that it may be pressed in."""
+    chat = [*SpecchatApp.BINDINGS, *ChatScreen.BINDINGS]
+    return [
+        [*chat, *TurnView.BINDINGS],
+        [*chat, *TokenView.BINDINGS, *Inspector.BINDINGS],
+        [*SpecchatApp.BINDINGS, *SessionsScreen.BINDINGS],
+    ]
 
 
 def _read_theme(path: Path) -> str:

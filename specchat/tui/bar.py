@@ -19,16 +19,17 @@ LEAST_SPARK = 4
 GIGABYTE, MEGABYTE = 2**30, 2**20
 
 
-def bar(readings: Readings, columns: int, glyphs: Glyphs = UNICODE) -> str:
-    """One line, at most so many columns wide."""
+def bar(readings: Readings, columns: int, glyphs: Glyphs = UNICODE, room: int | None = None) -> str:
+    """One line for a screen so many columns wide, of which it takes at most `room`; all of them when left out."""
+    room = columns if room is None else room
     fields, separator = _fields(readings, columns, glyphs)
     line = _joined(fields, separator)
-    while len(fields) > 1 and cell_len(line) > columns:
+    while len(fields) > 1 and cell_len(line) > room:
         fields = fields[:-1]
         line = _joined(fields, separator)
-    if cell_len(line) > columns:
-        return line[:columns]
-    return line + _last_steps(readings, columns - cell_len(line), glyphs) if columns >= WIDE else line
+    if cell_len(line) > room:
+        return line[:room]
+    return line + _last_steps(readings, room - cell_len(line), glyphs) if columns >= WIDE else line
 
 
 def _last_steps(readings: Readings, room: int, glyphs: Glyphs) -> str:

@@ -28,6 +28,8 @@ from specchat.tui.copying import copy
 from specchat.tui.errands import Errands
 from specchat.tui.glyphs import Glyphs, visible
 from specchat.tui.hearing import Asks, Broken, Goes, Hearing, NoEngine, Over
+from specchat.tui.inspecting import Inspecting
+from specchat.tui.inspector import WIDEST_BESIDE, Inspector
 from specchat.tui.news import Mailbox
 from specchat.tui.pace import TICK_SECONDS
 from specchat.tui.partner import Partner
@@ -37,6 +39,7 @@ from specchat.tui.remembered import read_questions, remember_question
 from specchat.tui.sessions import SessionsScreen
 from specchat.tui.slot import Slot
 from specchat.tui.status import StatusBar
+from specchat.tui.token_view import TokenView
 from specchat.tui.transcript import Transcript
 from specchat.tui.turn import Asked, TurnView, code_blocks
 
@@ -55,6 +58,7 @@ class ChatScreen(Screen[None]):
         Binding("ctrl+c", "interrupt", "stop, clear, leave", priority=True, id="interrupt"),
         Binding("f1", "toggle_help", "keys", id="help"),
         Binding("ctrl+r,f2", "open_sessions", "conversations", id="sessions"),
+        Binding("f3", "inspect", "who guessed it", id="inspect"),
         Binding("f4", "choose('variant')", "who guesses", id="variant"),
         Binding("f5", "choose('profile')", "profile", id="profile"),
         Binding("f8", "choose('theme')", "colours", id="theme"),
@@ -75,6 +79,7 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self._partner, self._errands, self._mailbox, self._glyphs = partner, errands, mailbox, glyphs
         self._remembered, self._past, self.hearing = remembered, list[str](), Hearing(self, glyphs)
+        self._inspecting = Inspecting(self, self.hearing, errands, glyphs)
         self._cancelled = Flag()
         self._waiting: list[str] = []
         self._editing: Asked | None = None
@@ -106,8 +111,9 @@ class ChatScreen(Screen[None]):
         self._errands.begin()
 
     def on_resize(self) -> None:
-        """Title and rules give way on a small screen."""
+        """Title and rules give way on a small screen; on a wide one there is room beside the conversation."""
         self.set_class(self.size.height < SHORT_LINES, "-short")
+        self.set_class(self.size.width >= WIDEST_BESIDE, "-beside")
 
     @property
     def prompt(self) -> PromptBox:
@@ -132,6 +138,7 @@ class ChatScreen(Screen[None]):
         """Take what arrived; sleep when there is nothing to wait for."""
         self._is_reminded = False
         await self.hearing.tick(self._mailbox.take())
+        self._inspecting.follow()
         if self.hearing.is_quiet and self._mailbox.is_empty:
             self._timer.pause()
 
@@ -210,6 +217,7 @@ class ChatScreen(Screen[None]):
     async def ask_next(self) -> None:
         """What waited is asked now."""
         self._errands.watch()
+        await self._inspecting.look_again()
         if self._slot.approval and self.hearing.turn is None:
             await self._slot.swap_back()
         if self._waiting and self.hearing.turn is None:
@@ -286,11 +294,13 @@ class ChatScreen(Screen[None]):
         """Do something with a turn."""
         turn = event.turn
         match event.what:
+            case "inspect" if turn.position is not None:
+                await self._inspecting.open(turn.position)
             case "copy":
                 self._copy(turn.answer)
             case "code":
                 self._copy((code_blocks(turn.answer) or [""])[-1])
-            case _ if self.hearing.turn is not None:
+            case "edit" | "again" | "fork" if self.hearing.turn is not None:
                 self.notify(BUSY, markup=False)
             case "edit":
                 self._edit(turn.asked)
@@ -368,11 +378,12 @@ class ChatScreen(Screen[None]):
             self.notify("Ctrl+C once more leaves; everything is kept", timeout=TWICE_SECONDS, markup=False)
 
     def action_scroll(self, direction: int) -> None:
-        """A page up or down."""
+        """A page up or down, of the conversation or of what is inspected."""
+        paged = self.focused if isinstance(self.focused, TokenView) else self.transcript
         if direction < 0:
-            self.transcript.scroll_page_up(animate=False)
+            paged.scroll_page_up(animate=False)
         else:
-            self.transcript.scroll_page_down(animate=False)
+            paged.scroll_page_down(animate=False)
 
     @on(Transcript.OlderWanted)
     def action_show_older(self) -> None:
@@ -403,6 +414,20 @@ class ChatScreen(Screen[None]):
             self._timer.resume()
 
         self.app.push_screen(SessionsScreen(self._errands, self.hearing.session, self._glyphs), go_on)
+
+    def action_inspect(self) -> None:
+        """Look into the newest answer, or no longer."""
+        self.call_later(self._inspecting.toggle)
+
+    @on(Inspector.Closed)
+    async def end_inspecting(self) -> None:
+        """Back to the prompt."""
+        await self._inspecting.close()
+
+    @on(Inspecting.Fetched)
+    def show_fetched(self, event: Inspecting.Fetched) -> None:
+        """The host knows the steps of a turn."""
+        self._inspecting.show_fetched(event)
 
     def action_choose(self, what: str) -> None:
         """Open a list in the place of the prompt."""

@@ -29,6 +29,8 @@ SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
         ScreenCommand("code", "", "copy the last block of code", "act_on_last('code')"),
         ScreenCommand("reword", "", "ask the last question in other words", "act_on_last('edit')"),
         ScreenCommand("rewind", "", "go back to an earlier question of this conversation", "choose('rewind')"),
+        ScreenCommand("inspect", "", "the last answer by who guessed it, step by step", "inspect"),
+        ScreenCommand("mouse", "", "leave the mouse to the terminal, or take it back", "app.toggle_mouse"),
         ScreenCommand("theme", "", "other colours", "choose('theme')"),
         ScreenCommand("keys", "", "every key", "toggle_help"),
     )

@@ -22,6 +22,7 @@ from specchat.chat.events import Event, Failed, Finished, Loading, Prefill, Rout
 WINDOW_STEPS = 64
 SPEED_SECONDS = 2.0
 SPARK_STEPS = 24
+SERVER = "server"  # a variant without steps: it writes elsewhere, and tells what it guessed in the end
 
 
 class Phase(Enum):
@@ -145,7 +146,8 @@ class Gauge:
             case Failed():
                 self.rest()
             case Text():
-                pass
+                if self._is_served and self.phase is not Phase.WRITING:
+                    self._begin_writing(now)
 
     def readings(self, now: float) -> Readings:
         """What to show."""
@@ -172,11 +174,18 @@ class Gauge:
         self.progress = Progress("prompt", done, total, seconds, max(0.0, speed))
         self.context = self.prompt = total
 
+    @property
+    def _is_served(self) -> bool:
+        return self.routed is not None and self.routed.variant == SERVER
+
+    def _begin_writing(self, now: float) -> None:
+        self.steps.clear()
+        self.first_seconds = now - self.asked
+        self._enter(Phase.WRITING, Progress(), now)
+
     def _step(self, step: StepDone, now: float) -> None:
         if self.phase is not Phase.WRITING:
-            self.steps.clear()
-            self.first_seconds = now - self.asked
-            self._enter(Phase.WRITING, Progress(), now)
+            self._begin_writing(now)
         accepted: dict[str, int] = {}
         for token in step.committed:
             if token.source != "target":
@@ -190,7 +199,10 @@ class Gauge:
 
     def _finish(self, totals: Totals) -> None:
         self.rest()
-        self.last = totals if totals.steps else None
+        self.last = totals if totals.tokens else None
+        if self._is_served:
+            self.drafted += totals.drafted
+            self.accepted += sum(totals.accepted.values())
         self.plain_seconds = totals.plain_seconds or self.plain_seconds
         if totals.prompt_tokens:
             self.context = totals.prompt_tokens + totals.tokens
@@ -199,7 +211,7 @@ class Gauge:
 
     def _with_steps(self, readings: Readings) -> Readings:
         if not self.steps:
-            return readings
+            return self._with_totals(readings)
         steps = list(self.steps)
         drafted, tokens = sum(step.drafted for step in steps), sum(step.tokens for step in steps)
         speed = self._speed()
@@ -217,6 +229,14 @@ class Gauge:
             is_paused=not drafted and len(steps) == WINDOW_STEPS,
         )
 
+    def _with_totals(self, readings: Readings) -> Readings:
+        """What there is to show of an answer that came without steps."""
+        last = self.last
+        if last is None:
+            return readings
+        per_pass, speed = last.tokens_per_pass or None, last.tokens_per_second or None
+        return replace(readings, accepted=last.accepted_share, per_pass=per_pass, speed=speed)
+
     def _with_route(self, readings: Readings) -> Readings:
         if self.routed is None:
             return readings
@@ -224,6 +244,8 @@ class Gauge:
         for step in self.steps:
             for source, count in step.accepted.items():
                 sums[source] = sums.get(source, 0) + count
+        if self._is_served:
+            return replace(readings, variant=SERVER, reason=self.routed.reason)
         is_chosen = self.routed.reason != "pinned"
         variant, by = ("auto", max(sums, key=lambda source: sums[source]) if sums else "") if is_chosen else (
             self.routed.variant, ""

@@ -29,10 +29,11 @@ class Glyphs:
     arrow: str
     levels: str
     more: str
+    line_end: str
 
 
-UNICODE = Glyphs(False, "›", "│", "▸", "τ", "×", "·", "→", "▁▂▃▄▅▆▇█", "…")
-ASCII = Glyphs(True, ">", "|", ">", "len", "x", "-", ">", "_.-=+*#@", "...")
+UNICODE = Glyphs(False, "›", "│", "▸", "τ", "×", "·", "→", "▁▂▃▄▅▆▇█", "…", "↵")
+ASCII = Glyphs(True, ">", "|", ">", "len", "x", "-", ">", "_.-=+*#@", "...", "\\n")
 
 
 def choose_glyphs(is_ascii: bool | None = None) -> Glyphs:

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
-from specchat.chat.events import Event, Failed, Finished, Loading, Text
+from specchat.chat.events import Event, Failed, Finished, Loading, StepDone, Text
 from specchat.errors import HostError, SpecchatError
 from specchat.profile import load_profile
 from specchat.tui.footer import footer
@@ -85,6 +85,7 @@ class Hearing:
         self.turn: TurnView | None = None
         self._later: TurnView | None = None  # shown already, but another question was on its way before it
         self.session = self.profile = self.name = ""
+        self.steps: list[StepDone] = []  # of the newest answer, for who looks into it; none of one from the history
         self._ticks = 0
 
     @property
@@ -173,6 +174,8 @@ class Hearing:
 
     def _hear_event(self, event: Event, now: float) -> None:
         self.gauge.hear(event, now)
+        if isinstance(event, StepDone):
+            self.steps.append(event)
         if self.turn is None or not isinstance(event, Finished | Failed):
             return
         self.turn.write(self._pace.rest(), is_seen=self._transcript.follows)
@@ -188,6 +191,7 @@ class Hearing:
             self._later = self.turn
             await self.begin(asking.request.text)
         assert self.turn is not None
+        self.steps = []
         self._transcript.place(self.turn)
         self.turn.begin(tuple(file.name for file in asking.request.files))
 
@@ -208,7 +212,7 @@ class Hearing:
             self.gauge = Gauge(memory=self.gauge.memory)
         for stored in opened.turns if opened.session != self.session else ():
             self.gauge.remember(stored.totals)
-        self.session, self.profile = opened.session, opened.profile
+        self.session, self.profile, self.steps = opened.session, opened.profile, []
         await self._transcript.show(opened.turns, waiting=self.turn)
         self._show_title(opened.name)
         self.gauge.rest()

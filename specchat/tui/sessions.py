@@ -39,10 +39,10 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         Binding("escape", "back", "back"),
         Binding("up", "move(-1)", "up", show=False, priority=True),
         Binding("down", "move(1)", "down", show=False, priority=True),
-        Binding("ctrl+f", "choose('fork')", "copy and go on", priority=True),
-        Binding("f2", "rename", "rename", priority=True),
-        Binding("ctrl+d", "delete", "delete", priority=True),
-        Binding("ctrl+z", "undo", "undo", priority=True),
+        Binding("ctrl+f", "choose('fork')", "copy and go on", priority=True, id="list_fork"),
+        Binding("f2", "rename", "rename", priority=True, id="list_rename"),
+        Binding("ctrl+d", "delete", "delete", priority=True, id="list_delete"),
+        Binding("ctrl+z", "undo", "undo", priority=True, id="list_undo"),
     ]
 
     @dataclass

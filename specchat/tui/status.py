@@ -31,7 +31,7 @@ class StatusBar(Widget):
     @property
     def line(self) -> str:
         """What stands there."""
-        return bar(self.readings, max(1, self.size.width - 1), self._glyphs)
+        return bar(self.readings, self.size.width, self._glyphs, room=max(1, self.size.width - 1))
 
     def render(self) -> Content:
         """The line, its alarming parts in a warning colour."""

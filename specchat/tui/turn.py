@@ -38,18 +38,19 @@ class TurnView(Vertical, can_focus=True):
 
     HELP = "One question and its answer. Arrows go from block to block, Escape back to the prompt."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "act('copy')", "copy answer"),
-        Binding("c", "act('code')", "copy code"),
-        Binding("e", "act('edit')", "edit question"),
-        Binding("r", "act('again')", "answer again"),
-        Binding("f", "act('fork')", "fork from here"),
+        Binding("y", "act('copy')", "copy answer", id="copy"),
+        Binding("c", "act('code')", "copy code", id="code"),
+        Binding("e", "act('edit')", "edit question", id="edit"),
+        Binding("r", "act('again')", "answer again", id="again"),
+        Binding("f", "act('fork')", "fork from here", id="fork"),
+        Binding("i", "act('inspect')", "who guessed it", id="look_into"),
         Binding("up,k", "app.focus_previous", "earlier", show=False),
         Binding("down,j", "app.focus_next", "later", show=False),
     ]
 
     @dataclass
     class Act(Message):
-        """Something is to be done with a turn: copy, code, edit, again, fork."""
+        """Something is to be done with a turn: copy, code, edit, again, fork, inspect."""
 
         turn: TurnView
         what: str

@@ -14,7 +14,7 @@ import pytest
 from specchat.chat import history as reading
 from specchat.chat.history import Answered, Thread, pack_ids, unpack_ids
 from specchat.errors import HostError
-from specchat.host.writer import MIGRATIONS, HistoryWriter
+from specchat.host.writer import MIGRATIONS, HistoryWriter, Partial
 
 ANSWER = Answered(
     "Paris.", (4, 5, 2**31), b"\x00\x01\x00", ("target", "lookup"), "lookup", 2**64 - 1, (1, 2, 3), "<user>é"
@@ -84,8 +84,8 @@ def test_the_question_is_there_before_the_answer_begins(path):
 def test_a_partial_answer_is_written_with_the_next_flush(path):
     history = History(path)
     history.begin(THREAD, "a", None, {"text": "why?"})
-    history.progress("a", lambda: Answered("Bec"))
-    history.progress("a", lambda: Answered("Because"))
+    history.progress("a", lambda: Partial(Answered("Bec")))
+    history.progress("a", lambda: Partial(Answered("Because")))
     assert 0 <= history.flush_due() <= 1
 
     history.flush()
@@ -153,7 +153,7 @@ def test_what_a_killed_host_left_is_closed_and_can_be_mended(path):
         from specchat.host.writer import *
         history = HistoryWriter(pathlib.Path({str(path)!r}))
         history.begin(Thread("t1", "x"), "a", None, {{"text": "why?"}})
-        history.progress("a", lambda: Answered("Bec", (1,), b"\\0", ("target",)))
+        history.progress("a", lambda: Partial(Answered("Bec", (1,), b"\\0", ("target",))))
         history.flush()
         os.kill(os.getpid(), 9)
     """
@@ -258,3 +258,30 @@ def test_a_reader_without_a_file_says_so(path):
 def test_ids_of_four_bytes_survive():
     assert (0, 2**32 - 1) == unpack_ids(pack_ids((0, 2**32 - 1)))
     assert () == unpack_ids(None)
+
+
+def test_a_database_of_before_there_were_records_is_read_and_then_upgraded(path):
+    old = HistoryWriter(path, MIGRATIONS[:2])
+    old.begin(THREAD, "a", None, {"text": "why?"})
+    old.close()
+
+    assert HistoryReader(path).steps("a") == []
+
+    history = History(path)
+    history.begin(THREAD, "b", "a", {"text": "really?"})
+    history.finish("b", Answered("yes"), "stop", {}, b"\x01packed")
+
+    assert (b"", b"\x01packed") == (history.packed_steps("a"), history.packed_steps("b"))
+    assert [("why?", ""), ("really?", "yes")] == texts(history, "b")
+    assert len(MIGRATIONS) == look(path, "PRAGMA user_version")
+
+
+def test_what_was_guessed_so_far_is_written_with_the_partial_answer(path):
+    history = History(path)
+    history.begin(THREAD, "a", None, {"text": "why?"})
+    history.progress("a", lambda: Partial(Answered("Bec"), b"\x01some"))
+    history.flush()
+    history.progress("a", lambda: Partial(Answered("Because"), b"\x01more"))
+    history.flush()
+
+    assert HistoryReader(path).packed_steps("a") == b"\x01more"

@@ -9,6 +9,7 @@ import pytest
 
 from specchat.assemble import Engine, load_engine
 from specchat.chat.events import Failed, Finished, Prefill, Routed, StepDone, Text
+from specchat.chat.inspected import Inspection
 from specchat.chat.request import Attachment, Request
 from specchat.chat.session import Session
 from specchat.drafters.draft_model import DraftModel
@@ -142,6 +143,20 @@ def test_a_turn_is_told_from_prompt_to_totals():
     assert totals.first_token_seconds >= totals.prefill_seconds > 0
     accepted = [token.source for step in steps for token in step.committed if token.source != "target"]
     assert len(accepted) == sum(totals.accepted.values())
+
+
+def test_what_was_guessed_adds_up_to_what_was_counted_when_it_is_inspected():
+    with session() as talked:
+        pinned(talked, "self")
+        events = list(talked.ask(Request(QUESTIONS[0], seed=1)))
+        steps = [event for event in events if isinstance(event, StepDone)]
+        inspection, totals = Inspection(steps), events[-1].totals
+
+        assert all(len(step.drafted) == len(step.words) == len(step.sources) for step in steps)
+        assert totals.drafted == inspection.drafted > 0
+        assert sum(totals.accepted.values()) == inspection.accepted > 0
+        spelled = b"".join(talked.voice.tokenizer.bytes_of(token) for token in talked.turns[-1].answer_ids)
+        assert spelled.decode("utf-8", "replace").startswith("".join(span.text for span in inspection.spans))
 
 
 def test_what_a_stop_string_cuts_off_is_not_counted():

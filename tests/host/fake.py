@@ -1,7 +1,8 @@
 """An engine without a model: its answers follow from the words of the question.
 
 "count 5"        five words, one a step, the last with the seed
-"slowly 5"       the same with a pause after each step, as a model would
+"guess 5"        five steps: a guess of lookup that holds, one of draft that does not, and "so " in its place
+"slowly 5"       as "count" with a pause after each step, as a model would
 "big 3000000"    so many characters, quickly
 "read"           a prompt that is read until it is cancelled
 "crash" "fail"   the two ways to go wrong
@@ -93,6 +94,10 @@ class FakeSession:
     def _write(self, verb: str, rest: str, request: Request, seed: int) -> Iterator[Event]:
         file = "".join(file.text for file in request.files)
         match verb:
+            case "guess":
+                for number in range(int(rest)):
+                    yield from self._guess(f"word{number} ")
+                return
             case "count" | "slowly":
                 words = [*(f"word{number} " for number in range(int(rest) - 1)), f"seed {seed} turn {len(self.turns)}"]
             case "big":
@@ -109,6 +114,12 @@ class FakeSession:
             yield from self._step(word)
             if verb == "slowly":
                 time.sleep(PAUSE_SECONDS)
+
+    def _guess(self, text: str) -> Iterator[Event]:
+        committed = (Committed(1, text.encode(), "lookup"), Committed(3, b"so ", "target"))
+        words = (text.encode(), b"no ")
+        yield StepDone((1, 2), (0, 1), committed, 0.001, 0.002, words, ("lookup", "draft"))
+        yield Text(f"{text}so ")
 
     def _step(self, text: str) -> Iterator[Event]:
         committed = (Committed(len(text), text.encode(), "lookup"), Committed(7, b"", "target"))

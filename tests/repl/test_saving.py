@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from specchat.errors import InputError, UsageError
@@ -75,3 +77,17 @@ def test_nothing_is_saved_without_a_name_or_a_question(talk, tmp_path):
     do(talk, "hello")
     with pytest.raises(UsageError, match="needs the name of a file"):
         run_line(talk, "/save")
+
+
+def test_a_conversation_is_exported_in_the_format_that_is_said_or_that_the_name_asks_for(talk, tmp_path):
+    do(talk, "write one")
+
+    do(talk, f"/export {tmp_path / 'a.md'}")
+    do(talk, f"/export {tmp_path / 'a.json'}")
+    do(talk, f"/export json {tmp_path / 'a'}")
+
+    assert (tmp_path / "a.md").read_text().startswith("# write one\n\n> write one\n\none\n")
+    assert (tmp_path / "a").read_text() == (tmp_path / "a.json").read_text()
+    assert "one" == json.loads((tmp_path / "a").read_text())["turns"][0]["answer"]
+    with pytest.raises(UsageError, match="/export needs the name of a file"):
+        do(talk, "/export")

@@ -19,6 +19,7 @@ from specchat.host.client import Wish
 from specchat.tui.app import Places, SpecchatApp
 from specchat.tui.chat import ChatScreen
 from specchat.tui.glyphs import UNICODE, Glyphs
+from specchat.tui.preferences import USUAL, Preferences
 from specchat.tui.prompt import PromptBox
 from specchat.tui.status import StatusBar
 from specchat.tui.turn import TurnView
@@ -140,9 +141,10 @@ def take_seat(world: Path, tmp_path: Path):
         wish: Wish = CHAT,
         glyphs: Glyphs = UNICODE,
         is_ready: bool = True,
+        preferences: Preferences = USUAL,
     ) -> None:
         async def main() -> None:
-            async with seated(tmp_path, size, wish, glyphs) as seat:
+            async with seated(tmp_path, size, wish, glyphs, preferences) as seat:
                 if is_ready:
                     await seat.until(lambda: seat.chat.hearing.session and seat.chat.hearing.is_quiet)
                 await scenario(seat)
@@ -153,8 +155,8 @@ def take_seat(world: Path, tmp_path: Path):
 
 
 @asynccontextmanager
-async def seated(folder: Path, size: tuple[int, int], wish: Wish, glyphs: Glyphs):
-    app = SpecchatApp(wish, Places.beside(folder / "history.db"), glyphs)
+async def seated(folder: Path, size: tuple[int, int], wish: Wish, glyphs: Glyphs, preferences: Preferences = USUAL):
+    app = SpecchatApp(wish, Places.beside(folder / "history.db"), glyphs, preferences)
     async with app.run_test(size=size, notifications=True) as pilot:
         await pilot.pause()
         yield Seat(app, pilot)

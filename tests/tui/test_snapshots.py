@@ -58,6 +58,28 @@ WRITING = [*asked("rename feed to push", "src/parser.py"), Text(ANSWER[:90]), *(
 ANSWERED = [*WRITING, Text(ANSWER[90:]), Finished("stop", TOTALS), Ended(is_stored=True)]
 
 
+def guessed(held: str, own: str, refused: str = "", source: str = "lookup") -> StepDone:
+    """Words that were guessed and held, what the target wrote then, and what had been guessed there."""
+    words = [word.encode() for word in [*held.split("|"), refused] if word]
+    ids, kept = tuple(range(1, len(words) + 1)), len(words) - bool(refused)
+    said = [Committed(id, word, source) for id, word in zip(ids[:kept], words[:kept], strict=True)]
+    own_token = Committed(99, own.encode(), "target")
+    parents, sources = tuple(range(len(ids))), (source,) * len(ids)
+    return StepDone(ids, parents, (*said, own_token), 0.0003, 0.0098, tuple(words), sources)
+
+
+GUESSED = [
+    *asked("rename feed to push"),
+    guessed("", "class"),
+    guessed(" Parser|:|\n|    def", " push", " feed"),
+    guessed("(self|, chunk", ":", "):"),
+    guessed(" bytes|) -> None:|\n", "        ", source="draft"),
+    guessed("self|.text| +=| chunk", "\n"),
+    Finished("stop", TOTALS),
+    Ended(is_stored=True),
+]
+
+
 @dataclass(frozen=True)
 class State:
     """What has arrived, and what was done then."""
@@ -120,6 +142,8 @@ STATES = [
         [OLD],
         changing(Changed("applied 2/3 hunks to src/parser.py · /undo 7 takes it back"), Ended(is_stored=False)),
     ),
+    State("inspecting", GUESSED, lambda seat: seat.press("f3", "right", "d")),
+    State("marking", GUESSED, lambda seat: seat.press("f3", "right", "right", "s"), glyphs=ASCII),
     State("sessions", [OPENED], lambda seat: seat.press("ctrl+r")),
 ]
 

@@ -1,0 +1,58 @@
+"""`specchat sessions`: conversations of before, listed and written to files. Reads the history; starts no engine."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from specchat.cli.kept import chosen_thread, open_history
+from specchat.errors import UsageError
+from specchat.repl.saving import FORMATS, exported, write_new
+
+
+@click.group()
+def sessions() -> None:
+    """Conversations that were kept."""
+
+
+@sessions.command("list")
+@click.argument("words", nargs=-1)
+@click.option("--deleted", is_flag=True, help="Those that were deleted.")
+@click.option("--json", "is_json", is_flag=True, help="As one JSON list.")
+def list_sessions(words: tuple[str, ...], deleted: bool, is_json: bool) -> None:
+    """List conversations, the last used first; or those in which WORDS were said."""
+    with closing(open_history()) as history:
+        if words:
+            threads = [thread for thread, _found in history.search(" ".join(words))]
+        else:
+            threads = history.threads(kind="chat", deleted=deleted)
+    if is_json:
+        click.echo(json.dumps([asdict(thread) for thread in threads], indent=1))
+        return
+    for thread in threads:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
+        click.echo(f"{thread.id}  {day}  {thread.name}")
+
+
+@sessions.command()
+@click.argument("id")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="markdown", help="What to write.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file; stdout if left out.")
+def export(id: str, form: str, output: Path | None) -> None:
+    """Write a conversation as Markdown or JSON. ID is its id, or the beginning of it."""
+    with closing(open_history()) as history:
+        thread = chosen_thread(history, id)
+        turns = history.turns(thread.tip)
+    if not turns:
+        raise UsageError(f"nothing was said in conversation {thread.id}")
+    text = exported(form, thread.name, turns)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    write_new(output, text)
+    click.echo(f"{len(turns)} question{'' if len(turns) == 1 else 's'} and answers in {output}", err=True)

@@ -1,0 +1,99 @@
+"""Tokens laid out in rows: where each piece of text stands, and whose it is. Numbers and strings, nothing is drawn.
+
+Rows are wrapped between words, and what grows changes the last row only, so that an answer of thousands of tokens costs
+no more at its end than at its beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+WORDS = re.compile(r"\n|[^\S\n]+|\S+")
+NOBODY = -1
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A word, a space, or a part of one; and the number of its token."""
+
+    text: str
+    token: int
+    cells: int
+
+    @property
+    def is_space(self) -> bool:
+        """May a row end here?"""
+        return self.text.isspace()
+
+
+class TokenRows:
+    """Rows of at most `width` cells."""
+
+    def __init__(self, width: int) -> None:
+        self.width = max(1, width)
+        self.rows: list[list[Piece]] = [[]]
+        self._used = 0  # cells of the last row
+
+    def add(self, text: str, token: int) -> None:
+        """The text of a token, after all that is there."""
+        for word in WORDS.findall(text):
+            if word == "\n":
+                self._break()
+            else:
+                self._place(Piece(word, token, cell_len(word)))
+
+    def row_of(self, token: int, since: int = 0) -> int:
+        """The first row on which this token stands; the last one if it stands nowhere."""
+        for number in range(since, len(self.rows)):
+            if any(piece.token >= token for piece in self.rows[number]):
+                return number
+        return len(self.rows) - 1
+
+    def token_at(self, row: int, column: int) -> int:
+        """Whose text stands there; NOBODY where there is none."""
+        for piece in self.rows[row] if 0 <= row < len(self.rows) else ():
+            if column < piece.cells:
+                return piece.token
+            column -= piece.cells
+        return NOBODY
+
+    def _place(self, piece: Piece) -> None:
+        if self._used + piece.cells > self.width and self._used and not piece.is_space:
+            self._take_word_along()
+        for part in _parts(piece, self.width - self._used, self.width):
+            if self._used + part.cells > self.width and self._used and not part.is_space:
+                self._break()
+            self.rows[-1].append(part)
+            self._used += part.cells
+
+    def _take_word_along(self) -> None:
+        """The beginning of a word goes to the next row with its end, unless the row is nothing but that word."""
+        row = self.rows[-1]
+        start = next((place + 1 for place in range(len(row) - 1, -1, -1) if row[place].is_space), 0)
+        if not start:
+            return
+        word = row[start:]
+        del row[start:]
+        self._break()
+        self.rows[-1] += word
+        self._used = sum(piece.cells for piece in word)
+
+    def _break(self) -> None:
+        self.rows.append([])
+        self._used = 0
+
+
+def _parts(piece: Piece, room: int, width: int) -> list[Piece]:
+    """A word that is longer than a row, cut; the first part fills what is left of the row."""
+    if piece.is_space or piece.cells <= width:
+        return [piece]
+    parts, text = list[str](), ""
+    for character in piece.text:
+        if text and cell_len(text + character) > (width if parts else max(1, room)):
+            parts.append(text)
+            text = ""
+        text += character
+    return [Piece(part, piece.token, cell_len(part)) for part in [*parts, text]]

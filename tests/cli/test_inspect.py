@@ -1,0 +1,158 @@
+"""`specchat inspect` and `specchat sessions`: what stands in the history, without an engine."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import asdict
+
+import pytest
+
+from specchat.chat.events import Committed, StepDone, Totals
+from specchat.chat.history import Answered, Thread
+from specchat.chat.record import Recording
+from specchat.host.spawn import history_path
+from specchat.host.writer import HistoryWriter
+from tests.front import Ran, command
+
+TOTALS = Totals(tokens=4, steps=2, drafted=3, accepted={"suffix": 2}, verify_seconds=0.5, plain_seconds=0.25)
+STEPS = (
+    StepDone((), (), (Committed(7, b"The", "target"),), 0.0, 0.25),
+    StepDone(
+        (1, 2, 3), (0, 1, 2),
+        (Committed(1, b" cat", "suffix"), Committed(2, b"\n", "suffix"), Committed(9, b" sat", "target")),
+        0.125, 0.25, (b" cat", b"\n", b" ran"), ("suffix",) * 3,
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_runtime(tmp_path, monkeypatch):
+    folder = tmp_path / "runtime"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("SPECCHAT_RUNTIME", str(folder))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+@pytest.fixture
+def kept():
+    """A conversation of two answers, the first without a record, and a copy of it."""
+    recording = Recording()
+    for step in STEPS:
+        recording.add(step)
+    with closing(HistoryWriter(history_path())) as history:
+        thread = Thread("aaaa", "cats")
+        for number, packed in enumerate((b"", recording.packed())):
+            parent = str(number - 1) if number else None
+            history.begin(thread, str(number), parent, {"text": f"question {number}"})
+            answered = Answered("The cat\n sat", variant="auto", seed=5)
+            history.finish(str(number), answered, "stop", asdict(TOTALS), packed)
+        history.fork(Thread("bbbb", "a copy", tip="1", forked_from="aaaa"))
+
+
+def inspect(monkeypatch, *arguments: str, on_terminal: bool = False) -> Ran:
+    return command(monkeypatch, "inspect", *arguments, on_terminal=on_terminal)
+
+
+def test_without_a_history_there_is_nothing_to_look_into(monkeypatch):
+    assert (inspect(monkeypatch).code, inspect(monkeypatch).err) == (2, "specchat: nothing was answered yet\n")
+
+
+@pytest.mark.usefixtures("kept")
+def test_in_a_pipe_every_token_has_a_mark(monkeypatch):
+    out = inspect(monkeypatch, "aaaa").out.decode()
+
+    assert "[=The][+ cat][+\\n]\n[! sat]" in out
+    assert "drafted 3  accepted 2 (67%)  steps 2  len 2.0  6 t/s x1.6" in out
+    assert "by source: target 50% - suffix 50%" in out
+    assert (
+        'step 2/2  suffix  drafted 3 > accepted 2 > wrote " sat" (draft " ran") draft 125.0 ms - verify 250.0 ms' in out
+    )
+    assert out.isascii()
+
+
+@pytest.mark.usefixtures("kept")
+def test_on_a_terminal_it_is_coloured_and_without_colours_underlined(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = inspect(monkeypatch, "aaaa", on_terminal=True).out.decode()
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = inspect(monkeypatch, "aaaa", on_terminal=True).out.decode()
+
+    assert "38;" in coloured and "\x1b[" in plain
+    assert "38;" not in plain and "\x1b[4m cat" in plain
+    assert "[+ cat]" in inspect(monkeypatch, "aaaa", "--ascii", on_terminal=True).out.decode()
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_copy_has_the_record_too_and_the_last_conversation_is_taken_if_none_is_said(monkeypatch):
+    assert inspect(monkeypatch, "bbbb").out == inspect(monkeypatch, "aaaa").out == inspect(monkeypatch).out
+
+
+@pytest.mark.usefixtures("kept")
+def test_as_json_it_is_all_there(monkeypatch):
+    said = json.loads(inspect(monkeypatch, "aa", "--turn", "2", "--json").out)
+
+    assert (said["turn"], said["number"], said["variant"]) == ("1", 2, "auto")
+    assert said["tokens"][-1] == {"text": " sat", "kind": "correction", "source": "target", "step": 1}
+    assert said["steps"][1]["refused"] == " ran"
+    assert said["steps"][1]["guesses"][0] == {"text": " cat", "source": "suffix", "depth": 1, "held": True}
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_picture_is_written(monkeypatch, tmp_path):
+    ran = inspect(monkeypatch, "--svg", str(tmp_path / "a.svg"))
+
+    assert (ran.code, ran.out) == (0, b"")
+    assert "text-decoration: underline" in (tmp_path / "a.svg").read_text()
+    assert inspect(monkeypatch, "--svg", str(tmp_path / "none" / "a.svg")).code == 2
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("aaaa", "--turn", "1"), "nothing is known of the steps of answer 1; an older specchat wrote it"),
+        (("aaaa", "--turn", "3"), "conversation aaaa has 2 answers; there is no 3"),
+        (("zzzz",), "there is no conversation 'zzzz'"),
+    ],
+)
+def test_what_is_not_there_is_said(monkeypatch, arguments, said):
+    ran = inspect(monkeypatch, *arguments)
+
+    assert ran.code == 2
+    assert said in ran.err
+
+
+@pytest.mark.usefixtures("kept")
+def test_conversations_are_listed_and_searched(monkeypatch):
+    lines = command(monkeypatch, "sessions", "list").out.decode().splitlines()
+    found = json.loads(command(monkeypatch, "sessions", "list", "question", "0", "--json").out)
+
+    assert sorted((line.split()[0], line.split(maxsplit=3)[3]) for line in lines) == [
+        ("aaaa", "cats"),
+        ("bbbb", "a copy"),
+    ]
+    assert [row["id"] for row in found] == ["aaaa"]
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_conversation_is_exported_in_both_formats(monkeypatch, tmp_path):
+    as_text = command(monkeypatch, "sessions", "export", "aa").out.decode()
+    as_json = json.loads(command(monkeypatch, "sessions", "export", "aaaa", "--format", "json").out)
+
+    assert as_text.startswith("# cats\n\n> question 0\n\nThe cat\n sat\n")
+    assert [(turn["question"], turn["answer"], turn["seed"]) for turn in as_json["turns"]] == [
+        (f"question {number}", "The cat\n sat", 5) for number in (0, 1)
+    ]
+    assert as_json["turns"][1]["totals"]["tokens"] == 4
+
+    first = command(monkeypatch, "sessions", "export", "aaaa", "-o", str(tmp_path / "a.md"))
+    second = command(monkeypatch, "sessions", "export", "aaaa", "-o", str(tmp_path / "a.md"))
+    assert (first.code, (tmp_path / "a.md").read_text()) == (0, as_text)
+    assert (second.code, "is there already" in second.err) == (2, True)
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_conversation_that_nobody_knows_is_not_exported(monkeypatch):
+    assert command(monkeypatch, "sessions", "export", "zzzz").code == 2
+    assert command(monkeypatch, "sessions", "export", "aaaa", "--format", "pdf").code == 2

@@ -1,0 +1,118 @@
+"""Keys and the mouse as somebody prefers them: what the file may say, and what follows from it on the screen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from textual.binding import Binding
+
+from specchat.errors import ProfileError
+from specchat.tui.app import places_of_keys
+from specchat.tui.inspector import Inspector
+from specchat.tui.preferences import USUAL, Preferences, preferences_file, read_preferences
+from specchat.tui.token_view import TokenView
+
+
+def read(tmp_path, text: str) -> Preferences:
+    path = tmp_path / "screen.toml"
+    path.write_text(text)
+    return read_preferences(path, places_of_keys())
+
+
+def test_without_a_file_everything_is_as_usual(tmp_path):
+    assert read_preferences(tmp_path / "screen.toml", places_of_keys()) is USUAL
+
+
+def test_the_file_lies_in_the_configuration_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path))
+
+    assert preferences_file() == tmp_path / "screen.toml"
+
+
+def test_an_action_has_a_key_or_several(tmp_path):
+    said = read(tmp_path, 'mouse = false\n[keys]\ninspect = "f12"\nsessions = ["ctrl+s", "f2"]\n')
+
+    assert said == Preferences({"inspect": "f12", "sessions": "ctrl+s,f2"}, has_mouse=False)
+
+
+def test_two_actions_may_change_places(tmp_path):
+    assert read(tmp_path, '[keys]\ninspect = "f4"\nvariant = "f3"\n').keys == {"inspect": "f4", "variant": "f3"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[keys]\ninspct = "f12"\n', r":2: unknown action 'inspct'; did you mean 'inspect'"),
+        ('[keys]\nzzz = "f12"\n', r"unknown action 'zzz'; known are again, boundaries, "),
+        ('[keys]\ninspect = "f4"\n', r":2: 'f4' would mean inspect and variant"),
+        ('[keys]\ninspect = "f12"\nhistory = "f12"\n', r"'f12' would mean \w+ and \w+"),
+        ('[keys]\ncopy = "escape"\n', r"'escape' would mean copy and stop"),
+        ('[keys]\nlist_undo = "ctrl+d"\n', r"'ctrl\+d' would mean list_undo and list_delete"),
+        ('[keys]\ninspect = "ctrll+x"\n', r":2: 'ctrll\+x' is no key"),
+        ('[keys]\ninspect = "pagdown"\n', r"'pagdown' is no key; did you mean 'pagedown'"),
+        ("[keys]\ninspect = 9\n", r"inspect needs a key such as"),
+        ("[keys]\ninspect = []\n", r"inspect needs a key such as"),
+        ("keys = 3\n", r"\[keys\] is a table"),
+        ("mouse = 1\n", r":1: mouse must be true or false, not 1"),
+        ("mose = true\n", r":1: unknown key 'mose'; did you mean 'mouse'"),
+        ("[keys\n", r":1: not valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path, text, said):
+    with pytest.raises(ProfileError, match=said):
+        read(tmp_path, text)
+
+
+def test_the_page_about_keys_lists_every_action_with_its_keys():
+    bound: dict[str, list[str]] = {}
+    for binding in Binding.make_bindings([each for place in places_of_keys() for each in place]):
+        if binding.id:
+            bound.setdefault(binding.id, []).append(binding.key)
+    page = (Path(__file__).parents[2] / "docs" / "keys.md").read_text(encoding="utf-8")
+    listed = {row[1]: row[2].split(", ") for row in re.finditer(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE)}
+
+    assert listed == {action: list(dict.fromkeys(keys)) for action, keys in bound.items()}
+
+
+def test_a_chosen_key_works_and_the_usual_one_does_no_longer(take_seat):
+    async def scenario(seat):
+        await seat.press("f3")
+        assert not seat.chat.query(Inspector)
+        await seat.press("f12")
+        await seat.until(lambda: isinstance(seat.app.focused, TokenView))
+        await seat.press("b")
+        await seat.until(lambda: inspector_of(seat).tokens.has_bounds)
+
+    take_seat(scenario, preferences=Preferences({"inspect": "f12", "boundaries": "b"}))
+
+
+def inspector_of(seat) -> Inspector:
+    return seat.chat.query_one(Inspector)
+
+
+@pytest.mark.parametrize("way", ["f9", pytest.param("/mouse", marks=pytest.mark.full)])
+def test_the_mouse_is_left_to_the_terminal_and_taken_back(take_seat, way):
+    written: list[str] = []
+
+    async def scenario(seat):
+        seat.app._driver.write = written.append
+        for told in ("select text with it", "works here again"):
+            await (seat.say(way) if way.startswith("/") else seat.press(way))
+            await seat.until(lambda told=told: any(told in each.message for each in seat.app._notifications))
+
+        assert ["\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l", "\x1b[?1000h\x1b[?1003h\x1b[?1015h\x1b[?1006h"] == [
+            text for text in written if "?1000" in text
+        ]
+
+    take_seat(scenario)
+
+
+def test_who_prefers_the_mouse_of_the_terminal_takes_it_back_with_the_first_key(take_seat):
+    async def scenario(seat):
+        assert not seat.app.has_mouse
+        await seat.press("f9")
+        await seat.until(lambda: seat.app.has_mouse)
+
+    take_seat(scenario, preferences=Preferences(has_mouse=False))
