@@ -13,7 +13,7 @@ from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
 from specchat.acp.editor import Editor, Turn
 from specchat.acp.updates import StopReason, ended, message, speculation, work_begins, work_ends
 from specchat.chat.events import Event, Failed, Finished, Loading, Text, Totals
-from specchat.errors import HostError, SpecchatError
+from specchat.errors import HostError, failure
 
 STOP_REASONS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
 
@@ -74,8 +74,8 @@ def answer(events: Iterable[Event], telling: Telling, window: int) -> PromptResp
             return ended(STOP_REASONS[reason], totals)
         case Failed(message=why, exit_code=HostError.exit_code) if why.startswith("the engine process"):
             raise HostError(why)
-        case Failed(message=why):
-            raise SpecchatError(why)
+        case Failed(message=why, exit_code=code):
+            raise failure(why, code)
         case _:
             raise HostError("the answer did not end")
 

@@ -15,17 +15,22 @@ EDIT = "edit"
 EDIT_ARGUMENTS, EDIT_HELP = "FILE[:FIRST-LAST] INSTRUCTION", "rewrite a file as asked; you see the diff first"
 OURS = ("retry", "undo", "show", "rename", "profile", "variant", "temperature", "seed", "stats", "why")
 HELP = "help"
+FIX, MISTAKES = "fix", "fix the mistakes in it"
+FIX_ARGUMENTS, FIX_HELP = "FILE[:FIRST-LAST]", f"the same as /{EDIT} with '{MISTAKES}'"
+QUESTIONS: Mapping[str, str] = {"explain": "Explain {}.", "test": "Write tests for {}."}
+ATTACHED = "the attached code"  # what they are about when nothing is named
 
 
 def offered() -> Mapping[str, Command]:
     """Ours that make sense here, and those of plugins."""
-    return {name: command for name, command in every_command({EDIT}).items() if name in OURS or name not in COMMANDS}
+    taken = {EDIT, FIX, *QUESTIONS}
+    return {name: command for name, command in every_command(taken).items() if name in OURS or name not in COMMANDS}
 
 
 def split_command(text: str) -> tuple[str, str] | None:
     """The name and the argument of one of our commands; None for a question, as which an unknown word counts too."""
     found = COMMAND.match(text)
-    if found is None or found["name"] not in {HELP, EDIT, *offered()}:
+    if found is None or found["name"] not in {HELP, EDIT, FIX, *QUESTIONS, *offered()}:
         return None
     return found["name"], (found["argument"] or "").strip()
 
@@ -47,7 +52,9 @@ def available() -> AvailableCommandsUpdate:
 
 def _known() -> dict[str, tuple[str, str]]:
     others = {name: (command.arguments, command.help) for name, command in offered().items()}
-    return {HELP: ("", COMMANDS[HELP].help), EDIT: (EDIT_ARGUMENTS, EDIT_HELP), **others}
+    asking = {name: ("[WHAT]", f"ask: '{words.format('…')}'") for name, words in QUESTIONS.items()}
+    editing = {EDIT: (EDIT_ARGUMENTS, EDIT_HELP), FIX: (FIX_ARGUMENTS, FIX_HELP)}
+    return {HELP: ("", COMMANDS[HELP].help), **editing, **asking, **others}
 
 
 def _input(arguments: str) -> AvailableCommandInput | None:

@@ -40,7 +40,8 @@ class Progress:
 
 def rewrite(job: Job, conversation: Conversation, telling: Telling) -> tuple[Edited, Talk]:
     """The new text, and what was heard of it; an EditError says why there is none."""
-    work, title = f"writing-{uuid4().hex[:12]}", f"Writing {job.source.name} anew"
+    work = f"writing-{uuid4().hex[:12]}"
+    title = f"Writing {job.source.name}" if job.opening else f"Writing {job.source.name} anew"
     progress = Progress(telling, work, title, Alignment(job.source.text))
     talk = Talk(conversation, telling.turn.cancelled, progress.hear, lambda: conversation.switch(conversation.fresh()))
     telling.tell(work_begins(work, title, "think"))
@@ -50,4 +51,4 @@ def rewrite(job: Job, conversation: Conversation, telling: Telling) -> tuple[Edi
         is_done = True
         return edited, talk
     finally:
-        telling.tell(work_ends(work, is_done=is_done))
+        telling.tell(work_ends(work, is_done=is_done, title=title))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from acp import RequestError
@@ -22,7 +22,6 @@ from specchat.acp.talking import CLIENT, Talking
 from specchat.acp.updates import ended
 from specchat.chat.history import StoredTurn
 from specchat.host.client import Conversation, Wish
-from specchat.host.protocol import Json
 from specchat.repl.commands import Talk
 
 MOST_WAITING = 8
@@ -30,22 +29,11 @@ GRACE_SECONDS = 0.15  # for the engine to end a turn by itself, with what it cos
 SENT_SECONDS = 30.0
 
 
-@dataclass(frozen=True)
-class FolderWish(Wish):
-    """A wish from a folder that is not the one of this process."""
-
-    folder: str = ""
-
-    def params(self) -> Json:
-        """What `open` is told."""
-        return {**super().params(), "folder": self.folder}
-
-
 async def open_room(
     wish: Wish, places: Places, unused_servers: Sequence[str], editor_for: Callable[[str], Editor]
 ) -> Room:
     """Have the engine process open the conversation, and start it if it must be. Loads no model."""
-    wish = FolderWish(wish.session, profile=wish.profile, overrides=wish.overrides, folder=str(places.folder))
+    wish = replace(wish, folder=str(places.folder))
     pool = ThreadPoolExecutor(1, thread_name_prefix="acp-session")
     try:
         opening = asyncio.get_running_loop().run_in_executor(pool, lambda: Conversation(wish, CLIENT))

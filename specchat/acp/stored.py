@@ -10,8 +10,9 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from acp.schema import AgentMessageChunk, ListSessionsResponse, SessionInfo, UserMessageChunk
+from acp.schema import ListSessionsResponse, SessionInfo
 
+from specchat.acp.remembered import RememberedEdit, Told
 from specchat.acp.updates import message, question
 from specchat.chat.history import HistoryReader, StoredTurn, Thread
 from specchat.errors import UsageError
@@ -53,13 +54,29 @@ def delete(session: str) -> None:
         line.close()
 
 
-def replayed(turns: Sequence[StoredTurn]) -> Iterator[UserMessageChunk | AgentMessageChunk]:
-    """What was said, as it would have been heard."""
+def replayed(turns: Sequence[StoredTurn], edits: Sequence[RememberedEdit]) -> Iterator[Told]:
+    """What was said, as it would have been heard, with every edit behind the turn that it came after."""
+    known = ["", *(turn.id for turn in turns)]
+    yield from _edits_behind("", edits)
     for turn in turns:
-        files = [f"`{file.get('name', '')}`" for file in turn.request.get("files") or ()]
-        said = "\n\n".join(filter(None, [str(turn.request.get("text", "")), " ".join(files)]))
-        yield question(said, f"{turn.id}-question")
-        yield from message(turn.answered.text, turn.id)
+        yield from _told(turn)
+        yield from _edits_behind(turn.id, edits)
+    for edit in edits:
+        if edit.after not in known:  # its turn was taken back; the file was not
+            yield from edit.told()
+
+
+def _edits_behind(turn: str, edits: Sequence[RememberedEdit]) -> Iterator[Told]:
+    for edit in edits:
+        if edit.after == turn:
+            yield from edit.told()
+
+
+def _told(turn: StoredTurn) -> Iterator[Told]:
+    files = [f"`{file.get('name', '')}`" for file in turn.request.get("files") or ()]
+    said = "\n\n".join(filter(None, [str(turn.request.get("text", "")), " ".join(files)]))
+    yield question(said, f"{turn.id}-question")
+    yield from message(turn.answered.text, turn.id)
 
 
 def _history() -> Path:

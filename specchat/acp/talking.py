@@ -7,13 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from acp import RequestError
-from acp.schema import PromptResponse
+from acp.schema import PromptResponse, ToolCallStart
 
 from specchat.acp.answering import Telling, answer, title
-from specchat.acp.commands import EDIT, HELP, help_text, offered, split_command
+from specchat.acp.commands import (
+    ATTACHED,
+    EDIT,
+    FIX,
+    HELP,
+    MISTAKES,
+    QUESTIONS,
+    help_text,
+    offered,
+    split_command,
+)
 from specchat.acp.editor import Editor, Turn
 from specchat.acp.places import Places
 from specchat.acp.prompts import Prompt, with_files
+from specchat.acp.remembered import RememberedEdit, remember
 from specchat.acp.settings import ASK, AUTO, Settings
 from specchat.acp.settings import EDIT as MAY_EDIT
 from specchat.acp.updates import ended, thought
@@ -67,11 +78,23 @@ class Talking:
         except (SpecchatError, OSError) as error:
             if turn.cancelled.is_set():
                 return ended("cancelled")
-            telling.say(f"specchat: {error}")
+            telling.say(f"specchat: {error}{self._way_out(error)}")
             return ended("end_turn")
         except Exception as error:  # the edge: no prompt may end the process
             log.exception("a prompt failed")
             return RequestError.internal_error({"details": f"unexpected {type(error).__name__}; see the log"})
+
+    def _way_out(self, error: Exception) -> str:
+        """What can be done when a conversation, and not its last question alone, has filled the window."""
+        if getattr(error, "exit_code", 0) != ContextError.exit_code:
+            return ""
+        count = sum(turn.state != "failed" for turn in self.conversation.turns())
+        if not count:
+            return ""
+        return (
+            f". It comes on top of {count} earlier question{'' if count == 1 else 's'}, all of which the model reads "
+            "again: start a new session, or take back some of them with `/undo`, this one first"
+        )
 
     def _introduce(self, telling: Telling) -> None:
         """Say once what the editor gave us in vain."""
@@ -83,14 +106,19 @@ class Talking:
         command = split_command(prompt.text)
         if command:
             return self._commanded(*command, prompt, telling)
-        wanted = wanted_by_words(prompt.text, prompt.linked) if self.settings.mode != ASK else None
+        wanted = wanted_by_words(prompt.text, prompt.linked, self.places) if self.settings.mode != ASK else None
         if wanted:
-            return self._edited(wanted, telling)
+            return self._edited(wanted, prompt.text, telling)
         return self._asked(self._request(prompt, telling), telling)
 
     def _commanded(self, name: str, argument: str, prompt: Prompt, telling: Telling) -> PromptResponse:
         if name == EDIT:
-            return self._edited(wanted_by_command(argument, self.places), telling)
+            return self._edited(wanted_by_command(argument, self.places), prompt.text, telling)
+        if name == FIX:
+            return self._edited(wanted_by_command(f"{argument} {MISTAKES}", self.places), prompt.text, telling)
+        if name in QUESTIONS:
+            question = QUESTIONS[name].format(argument or ATTACHED)
+            return self._asked(self._request(replace(prompt, text=question), telling), telling)
         if name == HELP:
             telling.say(help_text())
             return ended("end_turn")
@@ -112,7 +140,7 @@ class Talking:
             self.settings = replace(self.settings, variant=variant, profile=profile)
             telling.tell(*self.settings.updates())
 
-    def _edited(self, wanted: Wanted, telling: Telling) -> PromptResponse:
+    def _edited(self, wanted: Wanted, asked: str, telling: Telling) -> PromptResponse:
         if self.settings.mode == ASK:
             raise UsageError(f"in mode '{ASK}' no file is touched; choose the mode '{MAY_EDIT}'")
         from specchat.acp.editing import Editing, Terms  # grammars and all; most sessions edit nothing
@@ -122,10 +150,20 @@ class Talking:
         editing = Editing(wanted, Terms(self.places, wish, window, self.settings.mode != AUTO), telling)
         try:
             return editing.run()
+        except SpecchatError as error:
+            editing.said = f"specchat: {error}"
+            raise
         finally:
+            self._remember(asked, editing.said, editing.offer)
             if editing.says_always:
                 self.settings = replace(self.settings, mode=AUTO)
                 telling.tell(*self.settings.updates())
+
+    def _remember(self, asked: str, said: str, offer: ToolCallStart | None) -> None:
+        """Keep an edit for when this conversation is told again."""
+        turns = self.conversation.turns()
+        shown = offer.model_dump(mode="json", by_alias=True, exclude_none=True) if offer else None
+        remember(self.conversation.session, RememberedEdit(turns[-1].id if turns else "", asked, said, shown))
 
     def _request(self, prompt: Prompt, telling: Telling) -> Request:
         """The question with its files; what of them was left out is told."""

@@ -66,10 +66,10 @@ def work_goes_on(id: str, title: str | None = None) -> ToolCallProgress:
     return ToolCallProgress(session_update="tool_call_update", tool_call_id=id, status="in_progress", title=title)
 
 
-def work_ends(id: str, *, is_done: bool, text: str = "") -> ToolCallProgress:
+def work_ends(id: str, *, is_done: bool, text: str = "", title: str | None = None) -> ToolCallProgress:
     """It is over; why, if it failed."""
     status = "completed" if is_done else "failed"
-    ending = ToolCallProgress(session_update="tool_call_update", tool_call_id=id, status=status)
+    ending = ToolCallProgress(session_update="tool_call_update", tool_call_id=id, status=status, title=title)
     if text:
         ending.content = [ContentToolCallContent(type="content", content=text_block(text))]
     return ending

@@ -1,10 +1,11 @@
-"""Which file is to be edited, and how: by the command `/edit`, or by words that can mean nothing else.
+"""Which file is to be edited or made, and how: by the command `/edit`, or by words that can mean nothing else.
 
 An order is told from a question by its first word. A wrong guess costs a question back, never a file.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,11 @@ VERBS = (
 )  # fmt: skip
 POLITE = r"(?:please|kindly|can you|could you|would you|now|then|also|and|,)"
 ORDER = re.compile(rf"\W*(?:{POLITE}\W+)*(?:in\s+\S+,?\s+)?(?:{'|'.join(VERBS)})\b", re.IGNORECASE)
+NEW = re.compile(
+    rf"\W*(?:{POLITE}\W+)*(?:create|write|make|add)\s+(?:(?:a|an|the|new|empty|file|called|named)\s+)*"
+    r"(?P<quote>[`\"']?)(?P<file>[\w./-]+\.\w+)(?P=quote)(?=[\s,:]|\Z)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,13 @@ def wanted_by_command(argument: str, places: Places) -> Wanted:
     return Wanted(places.path(found["file"]), found["wish"].strip(), found["lines"] or "")
 
 
-def wanted_by_words(text: str, linked: Sequence[Path]) -> Wanted | None:
-    """An order about the one file that comes with it: "rename total to amount in `a.py`"; anything else is talk."""
-    return Wanted(linked[0], text) if len(linked) == 1 and ORDER.match(text) else None
+def wanted_by_words(text: str, linked: Sequence[Path], places: Places) -> Wanted | None:
+    """An order about the one file that comes with it ("rename total to amount in `a.py`"), or about one that is not
+    there yet ("create `b.py` with a class Point"); None for anything else, which is talk.
+    """
+    if len(linked) == 1 and ORDER.match(text):
+        return Wanted(linked[0], text)
+    new = NEW.match(text)
+    if new and not linked and not os.path.lexists(path := places.path(new["file"])):
+        return Wanted(path, text)
+    return None

@@ -10,14 +10,16 @@ import asyncio
 import gc
 import os
 import sys
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from specchat.cli.hosted import wish
-from specchat.cli.options import profile_options
+from specchat.cli.options import choice, profile_options
 from specchat.errors import SpecchatError, UsageError
+from specchat.host.client import Wish
 from specchat.host.descriptors import Descriptors, say_on_stderr, take_descriptors
 
 SETTINGS = 'in Zed: "agent_servers": {"specchat": {"type": "custom", "command": "specchat", "args": ["acp"]}}'
@@ -37,11 +39,16 @@ def acp(keeps_stderr: bool, **options: Any) -> int:
         raise UsageError(f"this is started by an editor, not by hand; {SETTINGS}")
     taken = take_descriptors("acp", keeps_stderr=keeps_stderr)
     try:
-        wish(options)
+        choice(options).settled()
     except SpecchatError:
         say_on_stderr(taken)
         raise
     _serve(taken, options)
+
+
+def _wish(options: dict[str, Any], folder: Path) -> Wish:
+    """A new conversation in a folder; its project has a say, where somebody trusts it."""
+    return Wish(profile=options["profile"], overrides=choice(options, folder).overrides())
 
 
 def _serve(taken: Descriptors, options: dict[str, Any]) -> NoReturn:
@@ -50,6 +57,6 @@ def _serve(taken: Descriptors, options: dict[str, Any]) -> NoReturn:
 
     gc.freeze()
     gc.enable()
-    code = asyncio.run(serve(taken.incoming, taken.outgoing, lambda _folder: wish(options), hears_signals=True))
+    code = asyncio.run(serve(taken.incoming, taken.outgoing, partial(_wish, options), hears_signals=True))
     sys.stderr.flush()
     os._exit(code)  # threads that wait for a model must not keep the process

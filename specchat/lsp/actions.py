@@ -15,7 +15,7 @@ from specchat.lsp.guard import bad_params
 from specchat.lsp.settings import Settings
 from specchat.syntax import definitions, enclosing, language_of
 
-COMMAND = "specchat.edit"
+COMMAND, EXPLAIN = "specchat.edit", "specchat.explain"
 REWRITE, FIX = types.CodeActionKind.RefactorRewrite, types.CodeActionKind.QuickFix
 # "# specchat: make it a generator": an instruction for editors that cannot ask for one
 ASKING = re.compile(r"^\s*(?:#|//|--|;|%|/\*|<!--)\s*specchat:\s*(.+?)\s*(?:\*/|-->)?\s*$", re.MULTILINE)
@@ -57,7 +57,13 @@ class Wanted:
 
 
 def offered(
-    document: Document, selection: types.Range, only: list[str], settings: Settings, *, can_resolve: bool
+    document: Document,
+    selection: types.Range,
+    only: list[str],
+    settings: Settings,
+    *,
+    can_resolve: bool,
+    can_show: bool,
 ) -> list[types.CodeAction]:
     """The entries for a selection; for a mere cursor they are about the definition it is in."""
     region = selected_lines(document, selection)
@@ -72,6 +78,8 @@ def offered(
         if rewrite.sign.search(text):
             wanted = _wanted(document, region, rewrite.instruction.format(name=region.name or "it"))
             actions.append(_action(f"specchat: {rewrite.title}", rewrite.kind, wanted, can_resolve=can_resolve))
+    if text.strip() and can_show:
+        actions.append(_explanation(document, region))
     if settings.edit_command:
         actions.append(_question(settings.edit_command, document, region))
     return [action for action in actions if _is_wanted(str(getattr(action.kind, "value", "")), only)]
@@ -110,6 +118,15 @@ def _action(title: str, kind: types.CodeActionKind, wanted: Wanted, *, can_resol
     if can_resolve:
         return types.CodeAction(title, kind, data=asdict(wanted))
     return types.CodeAction(title, kind, command=types.Command(title, COMMAND, arguments=[asdict(wanted)]))
+
+
+def _explanation(document: Document, region: Region) -> types.CodeAction:
+    """An entry that changes nothing, and so has no kind: an editor that asks for edits only does not list it."""
+    title = "specchat: explain"
+    arguments = [asdict(_wanted(document, region, "explain"))]
+    return types.CodeAction(
+        title, types.CodeActionKind.Empty, command=types.Command(title, EXPLAIN, arguments=arguments)
+    )
 
 
 def _question(command: str, document: Document, region: Region) -> types.CodeAction:

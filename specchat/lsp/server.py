@@ -20,9 +20,10 @@ from specchat.chat.events import Event, Prefill, Text
 from specchat.edit.progress import Alignment
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
 from specchat.host.client import Wish
-from specchat.lsp.actions import COMMAND, FIX, REWRITE, Wanted, offered, read_wanted
+from specchat.lsp.actions import COMMAND, EXPLAIN, FIX, REWRITE, Wanted, offered, read_wanted
 from specchat.lsp.documents import Document, Documents
 from specchat.lsp.door import READY, Door
+from specchat.lsp.explaining import explained, page
 from specchat.lsp.guard import GuardedProtocol
 from specchat.lsp.place import place_of
 from specchat.lsp.progress import Bar, begin
@@ -77,6 +78,7 @@ class Serving:
         self._serve(types.TEXT_DOCUMENT_CODE_ACTION, self.code_actions, options)
         self._serve(types.CODE_ACTION_RESOLVE, self.resolve)
         self.server.command(COMMAND)(partial(self.edit))
+        self.server.command(EXPLAIN)(partial(self.explain))
 
     def _serve(self, method: str, handler: Callable[..., Any], options: Any = None) -> None:
         """Have pygls call a method of ours; it wants to write on what it calls, which methods do not allow."""
@@ -119,7 +121,8 @@ class Serving:
         found = await self._suggested(params, context.selected_completion_info, is_asked=is_asked)
         if found is None:
             return types.InlineCompletionList([])
-        return types.InlineCompletionList([types.InlineCompletionItem(found.whole, range=found.range)])
+        texts = [found.whole, *([found.first_line] if is_asked and found.first_line else [])]
+        return types.InlineCompletionList([types.InlineCompletionItem(text, range=found.range) for text in texts])
 
     async def completion(self, params: types.CompletionParams) -> types.CompletionList:
         """The same as an entry of a list."""
@@ -173,7 +176,9 @@ class Serving:
         if document is None:
             return []
         only = [str(getattr(each, "value", each)) for each in params.context.only or ()]
-        return offered(document, params.range, only, self.settings, can_resolve=self._can_resolve)
+        return offered(
+            document, params.range, only, self.settings, can_resolve=self._can_resolve, can_show=self._can_show
+        )
 
     async def resolve(self, action: types.CodeAction) -> types.CodeAction:
         """The edit of an entry that was chosen; without one, a message says why."""
@@ -190,6 +195,39 @@ class Serving:
         result = await _within(ANSWER_SECONDS, answer)
         if result is not None and not result.applied:
             self._say(types.MessageType.Warning, f"the edit was not applied: {result.failure_reason or 'no reason'}")
+
+    async def explain(self, *arguments: Any) -> None:
+        """The command: say in words what lines do, as a page beside the text."""
+        wanted = read_wanted(arguments[0] if arguments else None)
+        document = self.documents.find(wanted.uri)
+        if document is None:
+            self._say(types.MessageType.Warning, "the text is not open")
+            return
+        cancelled = Flag()
+        bar = await begin(self.server, f"specchat: explaining {document.name}", cancelled)
+        try:
+            text = await self._explained(document, wanted, cancelled, bar)
+        except CancelledError:
+            return
+        except SpecchatError as error:
+            self._say(types.MessageType.Error, str(error))
+            return
+        finally:
+            cancelled.set()  # whoever gave up leaves nobody working for it
+            bar.end()
+        shown = types.ShowDocumentParams(page(document, wanted.region, text).as_uri(), take_focus=False)
+        await _within(ANSWER_SECONDS, self.server.window_show_document_async(shown))
+
+    async def _explained(self, document: Document, wanted: Wanted, cancelled: Flag, bar: Bar) -> str:
+        loop = asyncio.get_running_loop()
+
+        def hear(event: Event) -> None:
+            if isinstance(event, Prefill):
+                loop.call_soon_threadsafe(bar.report, 0.0, "reading")
+            if self.is_gone.is_set():
+                cancelled.set()
+
+        return await loop.run_in_executor(self._edits, explained, document, wanted.region, cancelled, hear)
 
     async def _rewritten(self, wanted: Wanted) -> types.WorkspaceEdit | None:
         """The edit that makes it so, None after a message."""
@@ -240,6 +278,12 @@ class Serving:
         actions = text.code_action if text else None
         resolves = actions.resolve_support if actions else None
         return bool(actions and actions.data_support and resolves and "edit" in resolves.properties)
+
+    @property
+    def _can_show(self) -> bool:
+        """Whether the editor opens a page that we name."""
+        window = self.server.client_capabilities.window
+        return bool(window and window.show_document and window.show_document.support)
 
     @property
     def _knows_versions(self) -> bool:

@@ -58,6 +58,14 @@ class Suggestion:
         """What stands in that range afterwards."""
         return self.place.typed + self.text
 
+    @property
+    def first_line(self) -> str:
+        """The same up to the end of its first line that says anything; "" when that is all of it."""
+        lines = self.text.splitlines(keepends=True)
+        number = next((number for number, line in enumerate(lines) if line.strip()), 0)
+        first = "".join(lines[: number + 1]).rstrip("\r\n")
+        return self.place.typed + first if first != self.text else ""
+
 
 class Suggester:
     """Who makes suggestions, and remembers the last one."""

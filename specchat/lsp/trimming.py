@@ -11,6 +11,7 @@ FOREIGN = re.compile(
     r"```|<\|\w+\|>|<｜[^｜\n]{1,40}｜>|<fim[_-]\w+>|<(file_sep|repo_name)>|<(PRE|SUF|MID|EOT)>|\[(PRE|SUF)FIX\]"
 )
 LOOP = re.compile(r"(.{1,40}?)\1{4,}", re.DOTALL)  # the same, five times
+LONGEST_DRAWING = 100  # letters; more than that is a model that does not stop
 TELLING_LETTERS = 3  # a line with fewer, a bracket, stands everywhere
 UNFINISHED = ("length", "late")
 TAB = 4
@@ -30,10 +31,15 @@ def trimmed(text: str, reason: str, place: Place, most_lines: int = 0) -> str:
 
 def _without_loop(text: str) -> str:
     """Nothing of a line that says the same again and again, unless it is drawn: "------" and spaces may repeat."""
-    found = next((found for found in LOOP.finditer(text) if any(letter.isalnum() for letter in found[1])), None)
+    found = next((found for found in LOOP.finditer(text) if not _is_drawn(found)), None)
     if found is None:
         return text
     return text[: found.start()].rpartition("\n")[0]
+
+
+def _is_drawn(found: re.Match[str]) -> bool:
+    is_said = any(letter.isalnum() for letter in found[1])
+    return not is_said and (found[0].isspace() or len(found[0]) <= LONGEST_DRAWING)
 
 
 def _block(lines: Sequence[str], place: Place) -> list[str]:

@@ -80,6 +80,54 @@ def test_an_editor_writes_by_itself_and_we_do_not(full, folder, file):
     assert (str(file), "amount = 2\n") == (written["path"], written["content"])
 
 
+def test_a_file_that_is_not_there_is_created_after_the_same_question(editor, folder):
+    end = deciding(editor, ALLOW).ask(editor.new(folder), "/edit new.txt write x = 2")
+
+    assert "end_turn" == end["stopReason"]
+    assert (folder / "new.txt").read_text().startswith("x = 2\n")
+    assert ["pending", "in_progress", "completed"] == editor.tools()["Create new.txt"]
+    [question] = asked_of(editor, QUESTION)
+    assert "oldText" not in question["toolCall"]["content"][0]
+    assert ["new.txt"] == [path.name for path in folder.iterdir()]
+
+
+def test_an_editor_creates_a_file_by_itself(full, folder):
+    full.answers["fs/read_text_file"] = lambda _params: {"content": ""}
+    full.answers["fs/write_text_file"] = lambda _params: None
+
+    deciding(full, ALLOW).ask(full.new(folder), "write new.txt and so on")
+
+    [written] = asked_of(full, "fs/write_text_file")
+    assert str(folder / "new.txt") == written["path"]
+    assert not (folder / "new.txt").exists()
+
+
+def test_a_no_creates_nothing(editor, folder):
+    deciding(editor, REJECT).ask(editor.new(folder), "/edit new.txt write x = 2")
+
+    assert "not created" in editor.said()
+    assert [] == list(folder.iterdir())
+
+
+def test_a_block_of_code_that_does_not_end_is_no_file(editor, folder):
+    deciding(editor, ALLOW).ask(editor.new(folder), "/edit new.txt write ```python\nx = 1")
+
+    assert "block of code within other text" in editor.said()
+    assert [] == list(folder.iterdir())
+
+
+def test_a_file_that_somebody_made_meanwhile_is_not_replaced(editor, folder):
+    def make(_params):
+        (folder / "new.txt").write_text("theirs")
+        return ALLOW
+
+    editor.answers[QUESTION] = make
+    editor.ask(editor.new(folder), "/edit new.txt write x = 2")
+
+    assert "changed meanwhile" in editor.said()
+    assert "theirs" == (folder / "new.txt").read_text()
+
+
 def test_some_lines_can_be_edited_alone(editor, folder):
     file = folder / "b.py"
     file.write_text("x = 1\nx = 1\nx = 1\n")
@@ -168,7 +216,13 @@ def test_a_question_that_the_editor_takes_away_cancels_the_turn(editor, folder, 
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("../outside.py", "outside"), (".git/config", "git"), ("none.py", "cannot be read"), ("leaving.py", "outside")],
+    [
+        ("../outside.py", "outside"),
+        (".git/config", "git"),
+        ("gone/none.py", "no folder"),
+        ("none.py:1-2", "no such file"),
+        ("leaving.py", "outside"),
+    ],
 )
 def test_some_files_are_not_ours(editor, folder, name, why):
     project = folder / "project"
@@ -226,16 +280,32 @@ def test_the_command_needs_both(argument):
     ],
 )
 def test_an_order_with_one_file_is_an_edit(text):
-    assert wanted_by_words(text, [Path("/p/a.py")])
+    assert wanted_by_words(text, [Path("/p/a.py")], Places(Path("/p")))
 
 
 @pytest.mark.parametrize(
     "text", ["what does `a.py` do?", "explain the fix in `a.py`", "why add this?", "is it used?", "write a test for it"]
 )
 def test_a_question_with_a_file_is_none(text):
-    assert wanted_by_words(text, [Path("/p/a.py")]) is None
+    assert wanted_by_words(text, [Path("/p/a.py")], Places(Path("/p"))) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["create new.py with a class", "Please write a new file `docs/new.md` about it", "make 'new.py', empty"]
+)
+def test_an_order_about_a_file_that_is_not_there_creates_it(tmp_path, text):
+    assert wanted_by_words(text, [], Places(tmp_path)).path.is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["write old.py again", "write a poem", "what would new.py do?", "create a class, e.g. B"]
+)
+def test_other_words_create_nothing(tmp_path, text):
+    (tmp_path / "old.py").touch()
+
+    assert wanted_by_words(text, [], Places(tmp_path)) is None
 
 
 def test_an_order_about_several_files_or_none_is_talk():
-    assert wanted_by_words("rename x", []) is None
-    assert wanted_by_words("rename x", [Path("/p/a.py"), Path("/p/b.py")]) is None
+    assert wanted_by_words("rename x", [], Places(Path("/p"))) is None
+    assert wanted_by_words("rename x", [Path("/p/a.py"), Path("/p/b.py")], Places(Path("/p"))) is None

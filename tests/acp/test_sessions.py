@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from specchat.acp.remembered import RememberedEdit, _path, remember
+from specchat.cli.acp import _wish as wish_in
+from specchat.cli.options import OVERRIDING
+from specchat.cli.trusting import trust
 from specchat.host.client import Conversation, Wish
+from specchat.profile.project import find_project_file
 from tests.acp.conftest import Served
 
 
@@ -32,6 +37,39 @@ def test_a_conversation_is_told_again_before_it_goes_on(editor, another, folder)
     assert "count 3" == another.said("user_message_chunk")
     assert editor.said() == another.said()
     assert "turn 1" in (another.ask(session, "count 2") and another.said())
+
+
+def test_edits_are_told_again_where_they_were_made(editor, another, folder):
+    (folder / "a.py").write_text("total = 1\n")
+    (folder / "b.py").write_text("total = 1\n")
+    answers = iter(["allow", "reject"])
+    editor.answers["session/request_permission"] = lambda _params: {
+        "outcome": {"outcome": "selected", "optionId": next(answers)}
+    }
+    session = editor.new(folder)
+    for prompt in ("count 2", "/edit a.py replace total amount", "/edit b.py replace total sum", "count 3"):
+        editor.ask(session, prompt)
+
+    another.request("session/load", params(session, folder))
+
+    questions = [update["content"]["text"] for update in another.of("user_message_chunk")]
+    assert ["count 2", "/edit a.py replace total amount", "/edit b.py replace total sum", "count 3"] == questions
+    assert {"Edit a.py": ["completed"], "Edit b.py": ["failed"]} == another.tools()
+    assert "amount = 1\n" == another.of("tool_call")[0]["content"][0]["newText"]
+    assert "a.py: 1 change written" in another.said()
+    assert "left as it was" in another.said()
+
+
+def test_a_memory_of_edits_that_is_broken_costs_only_itself(editor, another, folder):
+    session = editor.new(folder)
+    editor.ask(session, "count 2")
+    remember(session, RememberedEdit("", "an edit", "done"))
+    with _path(session).open("a") as file:
+        file.write('{"after": 3}\n[]\nno json\n')
+
+    another.request("session/load", params(session, folder))
+
+    assert "an editcount 2" == another.said("user_message_chunk")
 
 
 def test_a_conversation_goes_on_without_being_told_again(editor, another, folder):
@@ -183,3 +221,14 @@ def test_what_cannot_be_chosen_is_refused(editor, folder, option, value):
     chosen = {"sessionId": editor.new(folder), "configId": option, "value": value}
 
     assert -32602 == editor.refused("session/set_config_option", chosen)["code"]
+
+
+def test_the_project_of_a_session_has_a_say_where_it_is_trusted(runtime, folder):
+    (folder / ".specchat.toml").write_text("limits.answer = 77\n")
+    options = {"profile": "chat", "exact": None} | {option.parameter: None for option in OVERRIDING}
+    before = wish_in(options, folder)
+    trust().remember(find_project_file(folder), is_trusted=True)
+
+    assert "limits.answer" not in before.overrides
+    assert 77 == wish_in(options, folder).overrides["limits.answer"]
+    assert "limits.answer" not in wish_in(options, folder.parent).overrides

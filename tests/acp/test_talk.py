@@ -310,3 +310,36 @@ def test_an_engine_that_dies_is_an_error_once_and_started_again(editor, folder):
     assert -32603 == error["code"]
     assert "killed" in error["data"]["details"]
     assert "end_turn" == editor.ask(session, "count 2")["stopReason"]
+
+
+def test_a_conversation_that_is_full_says_what_can_be_done(editor, folder):
+    session = editor.new(folder)
+    editor.ask(session, "fail")
+    alone = editor.said()
+    editor.ask(session, "count 2")
+    end = editor.ask(session, "fail")
+
+    assert "end_turn" == end["stopReason"]
+    assert "/undo" not in alone
+    assert "on top of 1 earlier question" in editor.said()
+    assert "start a new session, or take back some of them with `/undo`" in editor.said()
+
+
+def test_code_is_explained_and_tests_are_written_by_a_word(editor, folder):
+    (folder / "a.py").write_text("x = 1\n")
+    session = editor.new(folder)
+    editor.ask(session, "/explain `f`")
+    editor.ask(session, "/test", link(folder / "a.py"))
+
+    assert "you said 'Explain `f`.'" in editor.said()
+    assert "you said 'Write tests for `a.py`.'" in editor.said()
+
+
+def test_a_file_is_fixed_by_a_word(editor, folder):
+    (folder / "a.py").write_text("x = 1\n")
+    editor.answers["session/request_permission"] = lambda _params: {
+        "outcome": {"outcome": "selected", "optionId": "reject"}
+    }
+    editor.ask(editor.new(folder), "/fix a.py")
+
+    assert "Writing a.py anew" in editor.tools()

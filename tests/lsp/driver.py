@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 SERVED = (sys.executable, "-m", "tests.lsp.served")
 PATIENCE_SECONDS = 30.0
 URI = "file:///project/shop.py"
+DONE = {"workspace/applyEdit": {"applied": True}, "window/showDocument": {"success": True}}
 CAPABILITIES = {
     "general": {"positionEncodings": ["utf-16"]},
     "window": {"workDoneProgress": True},
@@ -93,8 +94,7 @@ class Editor:
         if "method" in message:
             self.notices.append(message)
             if "id" in message:
-                result = {"applied": True} if message["method"] == "workspace/applyEdit" else None
-                self.send(id=message["id"], result=result)
+                self.send(id=message["id"], result=DONE.get(message["method"]))
         else:
             self.answers[message["id"]] = message
         return message

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
 import pytest
 
-from tests.lsp.driver import URI
+from tests.lsp.driver import SERVED, URI
 
 TEXT = "def add(a, b):\n    print(a)\n    return a < b\n\n\nlast = 1"
 
@@ -58,6 +62,27 @@ def test_a_selection_is_offered_what_makes_sense_in_it(editor):
     assert titles(offers(editor, span(1, 2))) == ["remove prints"]
     assert titles(offers(editor, span(0, 3), only=["quickfix"])) == ["fix comparison"]
     assert titles(offers(editor, span(0, 3), only=["source"])) == []
+
+
+def test_lines_are_explained_on_a_page_beside_the_text(start, fresh_world):
+    editor = start(*SERVED, world=fresh_world)
+    editor.begin(capabilities={"window": {"showDocument": {"support": True}}})
+    editor.open(TEXT)
+
+    [action] = [action for action in offers(editor, span(0, 3)) if "explain" in action["title"]]
+    editor.result("workspace/executeCommand", action["command"])
+
+    shown = editor.wait_for("window/showDocument")
+    text = Path(url2pathname(urlsplit(shown["uri"]).path)).read_text()
+    assert text.startswith("# shop.py, lines 1 to 3\n")
+    assert "Explain what this code does." in text
+    assert "explain" not in titles(offers(editor, span(0, 3), only=["refactor"]))
+
+
+def test_who_cannot_show_a_page_is_offered_no_explanation(editor):
+    editor.open(TEXT)
+
+    assert "explain" not in titles(offers(editor, span(0, 3)))
 
 
 def test_a_cursor_in_a_function_is_about_the_function(editor):

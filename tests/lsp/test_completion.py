@@ -12,7 +12,10 @@ INLINE = "textDocument/inlineCompletion"
 
 
 def only_item(editor, place):
+    """What is suggested; who asks also gets the first of its lines alone."""
     items = editor.result(INLINE, place)["items"]
+    if "\n" in items[0]["insertText"].strip() and place["context"]["triggerKind"] == 1:
+        assert items.pop()["insertText"] == items[0]["insertText"].rstrip().partition("\n")[0]
     assert len(items) == 1, items
     return items[0]
 
@@ -80,6 +83,18 @@ def test_a_closing_bracket_that_is_there_already_is_replaced(editor):
 
     assert item["insertText"] == "a, b):\n    return a"
     assert item["range"] == {"start": {"line": 2, "character": 8}, "end": {"line": 2, "character": 9}}
+
+
+def test_who_asks_may_take_the_first_line_alone_and_who_types_is_offered_the_whole(editor):
+    editor.open("# fill: (a):\\n    return a\ndef f\n")
+
+    asked = editor.result(INLINE, at(1, 5))["items"]
+    editor.type(1, 5, "")
+    typed = editor.result(INLINE, at(1, 5, is_asked=False))["items"]
+
+    assert [item["insertText"] for item in asked] == ["f(a):\n    return a", "f(a):"]
+    assert asked[0]["range"] == asked[1]["range"]
+    assert [item["insertText"] for item in typed] == ["f(a):\n    return a"]
 
 
 def test_a_newer_wish_ends_the_older_one(editor, asked):

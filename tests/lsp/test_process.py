@@ -33,7 +33,7 @@ def test_it_answers_before_there_is_an_engine_and_without_a_home(start, fresh_wo
     assert capabilities["inlineCompletionProvider"] == {}
     assert capabilities["textDocumentSync"] == {"openClose": True, "change": 2, "save": False}
     assert capabilities["codeActionProvider"]["resolveProvider"] is True
-    assert capabilities["executeCommandProvider"]["commands"] == ["specchat.edit"]
+    assert capabilities["executeCommandProvider"]["commands"] == ["specchat.edit", "specchat.explain"]
     assert "completionProvider" not in capabilities
     assert not (fresh_world / "host.sock").exists()
     assert editor.close() == 0

@@ -25,6 +25,7 @@ def place(text: str):
         ("x = |\n", "1<fim_suffix>y", "1"),
         ("x = |\n", "the the the the the the", ""),
         ("x = |\n", "1\ny = the the the the the the", "1"),
+        ("x = |\n", "wid(" + "_" * 200, ""),
         ("x = |  # ------\n", '"--------------"', '"--------------"'),
         ("def f():\n    |\n", "return 1\n\ndef g():\n    pass", "return 1"),
         ("a()\n|\nb()\n", "c()\nb()\nd()", "c()"),

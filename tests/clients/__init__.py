@@ -1,0 +1,7 @@
+"""Clients that nobody here wrote, driven without a person: `python -m tests.clients.run`. See docs/clients.md.
+
+snippets.py   settings as the documentation has them
+world.py      a home, a project and an engine process of their own, and programs that run there
+agents.py     clients of `specchat acp`          servers.py   clients of `specchat lsp`
+filters.py    editors that pipe a text           run.py       all of them, as a page
+"""

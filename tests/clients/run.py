@@ -1,0 +1,95 @@
+"""`python -m tests.clients.run [--packages FOLDER] [NAME...]`: all clients that are here, as a page.
+
+A client that is not here is said to be so. The exit code is 1 when one that is here did not work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.clients import agents, filters, servers
+from tests.clients.world import NotAvailable, Step, World, new_world
+
+Client = Callable[[World], Iterator[Step]]
+ACP, LSP, FILTER = "`specchat acp`", "`specchat lsp`", "`specchat edit -`"
+CLIENTS: Mapping[str, tuple[str, Client]] = {
+    "acpx": (ACP, agents.acpx),
+    "CodeCompanion": (ACP, agents.code_companion),
+    "acp.el": (ACP, agents.acp_el),
+    "agent-shell": (ACP, agents.agent_shell),
+    "Toad": (ACP, agents.toad),
+    "Zed": (ACP, agents.zed),
+    "JetBrains": (ACP, agents.jetbrains),
+    "Neovim": (LSP, servers.neovim),
+    "eglot": (LSP, servers.eglot),
+    "Helix": (LSP, servers.helix),
+    "VS Code": (LSP, servers.vs_code),
+    "Vim, as a filter": (FILTER, filters.vim),
+    "Neovim, as a filter": (FILTER, filters.neovim),
+    "Helix, as a filter": (FILTER, filters.helix),
+    "Kakoune, as a filter": (FILTER, filters.kakoune),
+    "Emacs, as a filter": (FILTER, filters.emacs),
+}
+INTRODUCTION = """# Clients that nobody here wrote
+
+What `python -m tests.clients.run` printed on {date}: clients with the settings that stand in [editors.md](editors.md),
+[editors-lsp.md](editors-lsp.md) and [plugins/](../plugins/README.md), from where the script takes them, against the
+embedded model on a CPU. Clients are looked for on the `PATH`, packages of Neovim and Emacs in the folder that
+`--packages` names, each as its repository has it; what is not there is said to be not run. The official TypeScript
+SDK, a raw LSP client, a pipe and Vim with its plugin are part of the test suite (`pytest -m full`) and not repeated.
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A section of the page, and whether its client did what it should."""
+
+    text: str
+    is_well: bool = True
+
+
+def main() -> int:
+    """Print the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--packages", type=Path, default=Path("clients"), help="sources of packages for editors")
+    parser.add_argument("names", nargs="*", help=", ".join(CLIENTS))
+    given = parser.parse_args()
+    names = given.names or list(CLIENTS)
+    print(INTRODUCTION.format(date=time.strftime("%Y-%m-%d")))
+    is_well = True
+    with new_world(given.packages.absolute()) as world:
+        for name in names:
+            told = tell(name, world)
+            is_well &= told.is_well
+            print(told.text, flush=True)
+    return 0 if is_well else 1
+
+
+def tell(name: str, world: World) -> Told:
+    """What one client did."""
+    program, client = CLIENTS[name]
+    lines, is_well = list[str](), True
+    try:
+        for step in client(world):
+            lines.append(f"| {_cell(step.done)} | {_cell(step.seen)} |")  # also those before one that fails
+    except NotAvailable as missing:
+        lines.append(f"| not run | {_cell(str(missing))} |")
+    except (AssertionError, LookupError, subprocess.TimeoutExpired) as fault:
+        lines.append(f"| **failed** | {_cell(str(fault))} |")
+        is_well = False
+    table = "\n".join(["| done | seen |", "|---|---|", *lines])
+    return Told(f"## {name}\n\n{program}\n\n{table}\n", is_well)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
