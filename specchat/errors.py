@@ -14,6 +14,7 @@
     ├── ContextError               6     the text does not fit the window that was allocated
     ├── ModelError                 7     a model that is missing, unreadable, or does not fit its partner
     │   └── CacheError             7     no room left for keys and values
+    ├── DistrustError             10     guesses changed a text
     ├── PluginError                1     what somebody else's package adds does not work
     └── HostError                  7     the engine process cannot be reached or refuses
 
@@ -97,6 +98,12 @@ class ModelError(SpecchatError):
 
 class CacheError(ModelError):
     """No room for keys and values."""
+
+
+class DistrustError(SpecchatError):
+    """The engine broke its law on this machine."""
+
+    exit_code = 10
 
 
 class PluginError(SpecchatError):

@@ -19,6 +19,7 @@ from specchat.chat.reference import Reference
 from specchat.chat.request import Request
 from specchat.chat.rewriting import original_of
 from specchat.chat.router import Route, choose_route
+from specchat.chat.structure import SCHEMA, Structure
 from specchat.chat.transcript import Turn
 from specchat.drafters.combine import Copying
 from specchat.engine.acceptance import PLAIN
@@ -26,10 +27,12 @@ from specchat.engine.budget import Chooser, Memory, Pressure
 from specchat.engine.costs import Costs
 from specchat.engine.decode import Plan, Step, Writing
 from specchat.engine.drafter import Drafter
+from specchat.engine.grammar import Grammar
 from specchat.engine.model import Model
 from specchat.engine.stats import Stats
 from specchat.engine.verify import Sampler
 from specchat.errors import ContextError, SpecchatError
+from specchat.models.grammar import grammar_of_pattern, grammar_of_schema
 from specchat.models.tokenizer import TextStream, Tokenizer
 from specchat.profile import Profile
 
@@ -102,6 +105,7 @@ class _Answer:
         self.profile = session.voice.profile
         self.writing = session.writing
         self.sampler = _sampler(request, session.voice)
+        self.grammar = _grammar(request.structure, session.voice)
         self.stats, self.totals = Stats(), Totals()
         self.text: list[str] = []
 
@@ -152,7 +156,7 @@ class _Answer:
         voice, start = self.session.voice, len(self.writing.tokens)
         stream = voice.tokenizer.stream(self.request.stop)
         drafter = self.session.drafters[route.variant]
-        plan = Plan(drafter, self.sampler, route.budget, limit, voice.tokenizer.stop)
+        plan = Plan(drafter, self.sampler, route.budget, limit, voice.tokenizer.stop, self.grammar)
         for step in self.writing.steps(plan):
             if not self.stats.steps:
                 self.totals = replace(self.totals, first_token_seconds=perf_counter() - self.begun)
@@ -231,12 +235,25 @@ def _sampler(request: Request, voice: Voice) -> Sampler:
     )  # fmt: skip
 
 
+def _grammar(structure: Structure | None, voice: Voice) -> Grammar | None:
+    """The form of an answer, for the tokens of this model."""
+    if structure is None:
+        return None
+    tokenizer = voice.tokenizer
+    columns = max(tokenizer.size, voice.target.vocabulary)
+    if structure.kind == SCHEMA:
+        return grammar_of_schema(structure.text, tokenizer.folder, columns, tokenizer.stop)
+    return grammar_of_pattern(structure.pattern, tokenizer.folder, columns, tokenizer.stop)
+
+
 def _step_done(step: Step, kept: int, tokenizer: Tokenizer) -> StepDone:
     sources = [*step.sources, "target"]
     committed = tuple(
         Committed(token, tokenizer.bytes_of(token), source)
         for token, source in zip(step.tokens[:kept], sources[:kept], strict=True)
     )
+    guesses = tuple(step.tree.tokens[1:])
     return StepDone(
-        tuple(step.tree.tokens[1:]), tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds
-    )
+        guesses, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,
+        words=tuple(tokenizer.bytes_of(token) for token in guesses), sources=tuple(step.tree.sources[1:]),
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
 from specchat.cli.conversation import answer
 from specchat.cli.hosted import open_chosen
 from specchat.cli.options import chosen_profile, profile_options
+from specchat.cli.structured import chosen_structure, structure_options
 from specchat.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ STDIN = "-"
 @click.command()
 @click.argument("words", nargs=-1, metavar="[QUESTION|-]...")
 @click.option("-f", "--file", "files", multiple=True, help="Attach a file, folder, glob or @repo; may be given again.")
+@structure_options
 @profile_options
 @click.pass_context
 def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], **options: Any) -> int:
@@ -36,7 +38,7 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     With a question, what is piped in is attached to it. Of files that are too long, and of folders, the passages
     that the question is about are attached. Only the answer goes to stdout.
     """
-    asked = _request(words, STDIN in files)
+    asked = replace(_request(words, STDIN in files), structure=chosen_structure(options))
     found = _gathered([name for name in files if name != STDIN], asked.text, options)
     with open_chosen(context.obj, options) as session:
         code = answer(session, replace(asked, files=(*found.files, *asked.files)))

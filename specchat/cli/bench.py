@@ -9,18 +9,22 @@ from typing import Any
 
 import click
 
+from specchat.cli.bench_prompts import PROMPTS
 from specchat.cli.lazy import Later, LazyGroup
 from specchat.cli.options import chosen_profile, profile_options
-from specchat.errors import InputError
+from specchat.errors import InputError, UsageError
 
 
 class Benches(LazyGroup):
     """What can be measured; prompts without a name before them are measured against transformers."""
 
     later: Mapping[str, Later] = {
-        "peers": Later("specchat.cli.bench:peers", "Against transformers on the same weights."),
+        "peers": Later("specchat.cli.bench:peers", "Against transformers and llama.cpp on the same weights."),
         "auto": Later("specchat.cli.bench_auto:auto", "The choice of the engine against plain decoding."),
         "variants": Later("specchat.cli.bench_variants:variants", "Every way to guess, in one table."),
+        "structured": Later("specchat.cli.bench_structured:structured", "JSON by a schema against free answers."),
+        "sweep": Later("specchat.cli.bench_sweep:sweep", "Drafter x budget x width x temperature, with a picture."),
+        "passes": Later("specchat.cli.bench_passes:passes", "What a pass costs, against the memory's bandwidth."),
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -36,32 +40,51 @@ def bench() -> None:
 
 
 @click.command()
-@click.argument("prompts", type=click.Path(path_type=Path))
+@click.argument("prompts", type=PROMPTS, required=False)
 @click.option("--count", default=20, show_default=True, help="How many prompts.")
 @click.option("--limit", default=200, show_default=True, help="Most tokens of an answer.")
 @click.option("--threads", default=0, help="Threads of a pass, ours and theirs alike; 0 leaves it to torch.")
+@click.option("--shape", default="", help="Random weights and edits of numbers instead: 0.5b, 8b, or a config.json.")
+@click.option("--every", default=20, show_default=True, help="Numbers between two that such an edit replaces.")
+@click.option("--only", default="", help="Only rows whose name has this, as 'generate'.")
 @profile_options
-def peers(prompts: Path, count: int, limit: int, threads: int, **options: Any) -> None:
-    """Measure against transformers on the same weights, side by side.
+def peers(
+    prompts: Path | None, count: int, limit: int, threads: int, shape: str, every: int, only: str, **options: Any
+) -> None:  # fmt: skip
+    """Measure against transformers and llama.cpp on the same weights, side by side.
 
     PROMPTS is a file of JSON lines with `turns`, or with `instruction` and `before`, or a folder of such files. Each
-    prompt runs ours, theirs, theirs, ours; the table shows ratios of seconds per token, prompt included.
+    prompt runs ours, theirs, theirs, ours; the table shows ratios of seconds per token, prompt included. llama.cpp
+    takes part where its library is at hand; SPECCHAT_LLAMA names the folder.
     """
-    if not prompts.exists():
-        raise InputError(f"{prompts}: no such file or folder")
+    if (prompts is None) == (not shape):
+        raise UsageError("give a file or folder of prompts, or --shape")
+    if every < 2:
+        raise UsageError("--every must be at least 2")
     from specchat.assemble import load_engine
+    from specchat.bench.llama import MISSING, find_llama
     from specchat.bench.prompts import read_prompts
     from specchat.bench.report import Bench, as_table, tokens_of
     from specchat.bench.report import threads as use_threads
+    from specchat.bench.shapes import MEANINGLESS, edits, shaped
 
-    engine = load_engine(chosen_profile(options))
+    profile = chosen_profile(options)
+    if shape:
+        print(MEANINGLESS, file=sys.stderr)
+        profile = profile.override({"models.target": str(shaped(shape)), "models.draft": "", "models.heads": ()})
+    engine = load_engine(profile)
     use_threads(threads)
-    chosen = tokens_of(engine, read_prompts(prompts), count, limit)
+    if prompts is not None:
+        chosen = tokens_of(engine, read_prompts(prompts), count, limit)
+    else:
+        chosen = tuple(edits(count, limit, every, engine.voice.target.vocabulary))
     if not chosen:
         raise InputError(f"{prompts}: no prompt there leaves room for {limit} tokens in the window")
     print(f"{len(chosen)} prompts, answers of at most {limit} tokens", file=sys.stderr)
+    if find_llama() is None:
+        print(MISSING, file=sys.stderr)
     rows = []
-    for row in Bench(engine, chosen, limit).rows():
-        print(f"{row.name}: {row.ratio:.2f}", file=sys.stderr)
+    for row in Bench(engine, chosen, limit, only).rows():
+        print(f"{row.name}: {row.ratio:.2f}", file=sys.stderr, flush=True)
         rows.append(row)
     print(as_table(rows))

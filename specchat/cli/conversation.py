@@ -12,7 +12,7 @@ from typing import Protocol
 from specchat.chat.events import Event, Failed, Finished, Loading, Prefill, Routed, Text
 from specchat.chat.request import Request
 from specchat.chat.summary import summary_line
-from specchat.errors import failure
+from specchat.errors import ContextError, failure
 from specchat.profile import Profile
 from specchat.repl.stopping import stoppable
 
@@ -105,4 +105,6 @@ def answer(session: Conversation, request: Request) -> int:
             turn.close()
     if turn.routed and turn.finished:
         print(summary_line(turn.routed, turn.finished.totals), file=sys.stderr)
+        if request.structure and turn.finished.reason == "length":
+            raise ContextError(request.structure.when_cut)
     return stopped.exit_code if stopped.is_set() else 0

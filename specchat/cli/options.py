@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from specchat.cli.trusting import trusted_project
-from specchat.profile import ACCEPT_RULES, DTYPES, GUESSERS, VARIANTS, Profile, every_guesser
+from specchat.profile import ACCEPT_RULES, DTYPES, GUESSERS, VARIANTS, WEIGHTS, Profile, every_guesser
 from specchat.profile.checking import KeyPath, Settled, Source, settle
 from specchat.profile.environment import environment_source
 from specchat.profile.files import Chain, read_chain
@@ -77,6 +77,13 @@ OVERRIDING = (
     Overriding("--min-p", "sampling.min_p", float, "Only tokens with this share of the likeliest one's probability."),
     Overriding("--max-tokens", "limits.answer", int, "Longest answer, in tokens."),
     Overriding("--dtype", "models.dtype", click.Choice(DTYPES), "The numbers to compute with."),
+    Overriding(
+        "--weights",
+        "models.weights",
+        click.Choice(WEIGHTS),
+        "How the target's weights are held: float as saved; the others take a half, a quarter and a little less.",
+    ),
+    Overriding("--draft-weights", "models.draft_weights", click.Choice(WEIGHTS), "How the draft's weights are held."),
     Overriding("--target", "models.target", str, "The model that writes: embedded, a folder, or a hub id."),
     Overriding("--draft", "models.draft", str, "The model that guesses; '' for none."),
 )
@@ -109,11 +116,11 @@ class Choice:
         return reduce(_put_over, (source.tables for source in self.above), {})
 
 
-def choice(options: Mapping[str, Any]) -> Choice:
-    """What the options, the environment, the project and the profile want together."""
+def choice(options: Mapping[str, Any], folder: Path | None = None) -> Choice:
+    """What the options, the environment, the project of a folder (or of this one) and the profile want together."""
     flat = {option.key: options[option.parameter] for option in OVERRIDING} | {"speculation.exact": options["exact"]}
     named = Source("option", as_tables(_with_whole_paths(flat)), _flag)
-    project = trusted_project(Path.cwd())
+    project = trusted_project(folder or Path.cwd())
     between = (project.source(),) if project else ()
     return Choice(read_chain(options["profile"]), (*between, environment_source(os.environ), named))
 

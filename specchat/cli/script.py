@@ -3,6 +3,8 @@
     {"type":"init", ...}               first
     {"type":"update","update":{...}}   a piece of the answer, as in the Agent Client Protocol
     {"type":"event","event":"steps", ...}   everything else that happens
+    {"type":"permission", ...}         a file is to be written, with `--edit ask`; waits for {"type":"permission",
+                                       "id":..., "option":"allow"} on standard input
     {"type":"result", ...}             last, once for each question
 
 Consumers ignore types and fields that they do not know; `v` changes only for breaks.
@@ -15,11 +17,12 @@ import queue
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,17 +30,24 @@ from specchat import __version__
 from specchat.chat.attachments import decode_text
 from specchat.chat.events import Event, Failed, Finished, Text, Totals
 from specchat.chat.request import MAX_ATTACHED_BYTES, Request
+from specchat.chat.structure import Structure
 from specchat.cli.hosted import continued, open_hosted, wish
 from specchat.cli.main import INTERRUPTED
 from specchat.cli.options import chosen_profile, profile_options
-from specchat.errors import SpecchatError, UsageError
+from specchat.cli.structured import chosen_structure, structure_options
+from specchat.errors import ContextError, SpecchatError, UsageError
 from specchat.host.client import Conversation
-from specchat.host.protocol import NAMES, event_to_json
+from specchat.host.protocol import NAMES, Json, event_to_json
 from specchat.repl.stopping import stoppable
 
+if TYPE_CHECKING:
+    from specchat.cli.script_edits import Edits
+
 VERSION = 1
+LOOK_SECONDS = 0.05  # how often a waiting question looks whether anybody is still there
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
-ERROR_CODES = {2: "usage", 6: "too_long", 7: "engine", INTERRUPTED: "cancelled"}
+ERROR_CODES = {2: "usage", 6: "too_long", 7: "model_missing", INTERRUPTED: "cancelled"}
+ENGINE = "the engine"  # how its own failures begin; models that cannot be used have the same exit code
 
 
 @click.command()
@@ -47,8 +57,11 @@ ERROR_CODES = {2: "usage", 6: "too_long", 7: "engine", INTERRUPTED: "cancelled"}
 @click.option("--input", "input_format", type=click.Choice(["text", "jsonl"]), default="text", help="How stdin speaks.")
 @click.option("-c", "--continue", "is_last", is_flag=True, help="Go on with the last conversation of this folder.")
 @click.option("-r", "--resume", "session", default="", help="Go on with this conversation.")
+@click.option("--edit", "edits", type=click.Choice(["none", "ask", "auto"]), default="none", show_default=True,
+              help="May files be edited, by '/edit FILE INSTRUCTION'? 'ask' needs --input jsonl.")  # fmt: skip
+@structure_options
 @profile_options
-def script(text: str, is_json: bool, json_once: bool, input_format: str, **options: Any) -> int:
+def script(text: str, is_json: bool, json_once: bool, input_format: str, edits: str, **options: Any) -> int:
     """Answer one question for a program, or many, one JSON line each."""
     is_lines = input_format == "jsonl"
     if not text and not is_lines:
@@ -57,18 +70,22 @@ def script(text: str, is_json: bool, json_once: bool, input_format: str, **optio
         raise UsageError("-p and --input jsonl are two ways to ask; give one of them")
     if not (is_json or json_once or is_lines):
         raise UsageError("a question for a program needs --json or --json-once; 'specchat ask' answers people")
+    if edits == "ask" and not is_lines:
+        raise UsageError("--edit ask needs --input jsonl, on which the answers come; --edit auto asks nobody")
     session, is_last = options.pop("session"), options.pop("is_last")
+    structure = chosen_structure(options)
     writer = Writer(is_quiet=json_once)
     try:
         with open_hosted(continued(wish(options), session, is_last=is_last)) as conversation:
             writer.begin(conversation, {} if session or is_last else _models(options))
+            writer.edits = _edits(edits, options)
             if is_lines:
                 return Dialogue(conversation, writer).run(_input_lines())
             question = (
                 decode_text(sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), "standard input") if text == "-" else text
             )
             with stoppable() as stopped:
-                code = writer.answer(conversation, Request(whole(question)), stopped)
+                code = writer.answer(conversation, Request(whole(question), structure=structure), stopped)
             return stopped.exit_code if stopped.is_set() else code
     except SpecchatError as error:
         writer.fail(str(error), error.exit_code)
@@ -82,6 +99,15 @@ def whole(text: str) -> str:
     except UnicodeEncodeError as error:
         raise UsageError(f"the question is no text: character {error.start + 1} is not whole") from None
     return text
+
+
+def _edits(edits: str, options: dict[str, Any]) -> Edits | None:
+    """Who edits, if somebody may."""
+    if edits == "none":
+        return None
+    from specchat.cli.script_edits import Edits  # grammars and all; most programs edit nothing
+
+    return Edits(replace(wish(options, kind="edit"), profile="edit"), is_asking=edits == "ask")
 
 
 def _models(options: dict[str, Any]) -> dict[str, str]:
@@ -102,6 +128,7 @@ class Writer:
     is_quiet: bool = False
     session: str = ""
     turns: int = 0
+    edits: Edits | None = None
     lock: Lock = field(default_factory=Lock)  # complaints of the input come from another thread
 
     def begin(self, conversation: Conversation, models: dict[str, str]) -> None:
@@ -116,7 +143,9 @@ class Writer:
         self.write({"type": "init", "v": VERSION, **facts, **models})
 
     def answer(self, conversation: Conversation, request: Request, stopped: Flag) -> int:
-        """One question to its end; returns the exit code."""
+        """One question, or one edit, to its end; returns the exit code."""
+        if self.edits and self.edits.are_wanted(request.text):
+            return self._edit(self.edits, request.text, stopped)
         begun, said, end = time.monotonic(), [], None
         for event in conversation.ask(request, stopped):
             self.write(_line(event))
@@ -125,7 +154,20 @@ class Writer:
             elif isinstance(event, Finished | Failed):
                 end = event
         self.turns += 1
+        if request.structure and isinstance(end, Finished) and end.reason == "length":
+            end = Failed(request.structure.when_cut, ContextError.exit_code)
         return self._end(end, "".join(said), int(1000 * (time.monotonic() - begun)))
+
+    def _edit(self, edits: Edits, text: str, stopped: Flag) -> int:
+        begun = time.monotonic()
+        self.turns += 1
+        try:
+            done = edits.run(text, self.update, lambda event: self.write(_line(event)), stopped)
+        except (SpecchatError, OSError) as error:
+            code = error.exit_code if isinstance(error, SpecchatError) else 1
+            self.fail(str(error), code, milliseconds=int(1000 * (time.monotonic() - begun)))
+            return code
+        return self._end(Finished("stop", done.totals), done.text, int(1000 * (time.monotonic() - begun)))
 
     def _end(self, end: Event | None, text: str, milliseconds: int) -> int:
         if not isinstance(end, Finished):
@@ -141,12 +183,17 @@ class Writer:
 
     def fail(self, message: str, code: int, text: str = "", milliseconds: int = 0) -> None:
         """A result that is none."""
-        error = {"code": ERROR_CODES.get(code, "engine"), "message": message}
+        is_engine = message.startswith(ENGINE)
+        error = {"code": "engine" if is_engine else ERROR_CODES.get(code, "engine"), "message": message}
         self._result({"is_error": True, "result": text, "duration_ms": milliseconds, "error": error})
 
     def _result(self, facts: dict[str, Any]) -> None:
         result = {"type": "result", "session_id": self.session, "num_turns": self.turns, **facts}
         self.write(result, is_last=True)
+
+    def update(self, update: Json) -> None:
+        """An update of the Agent Client Protocol."""
+        self.write({"type": "update", "update": update})
 
     def write(self, line: dict[str, Any], *, is_last: bool = False) -> None:
         """One object."""
@@ -194,9 +241,13 @@ class Dialogue:
     writer: Writer
     questions: queue.SimpleQueue[Question | None] = field(default_factory=queue.SimpleQueue)
     asked: list[Question] = field(default_factory=list)
+    permissions: dict[str, queue.SimpleQueue[str]] = field(default_factory=dict)  # that were asked for
+    has_ended: Flag = field(default_factory=Flag)  # nobody answers any more
 
     def run(self, lines: Iterable[str]) -> int:
         """Answer in order until the input ends; what was asked before is still answered. Returns the last exit code."""
+        if self.writer.edits:
+            self.writer.edits.permission = self.ask
         Thread(target=self._listen, args=(lines,), daemon=True).start()
         code = 0
         while (question := self.questions.get()) is not None:
@@ -206,11 +257,26 @@ class Dialogue:
                 return stopped.exit_code
         return code
 
+    def ask(self, id: str, call: Json, stopped: Flag) -> str:
+        """May this be written? Nobody says yes once the input has ended or the turn is stopped."""
+        from specchat.cli.script_edits import OPTIONS, REJECT
+
+        answers = self.permissions[id] = queue.SimpleQueue()
+        self.writer.write({"type": "permission", "id": id, "toolCall": call, "options": OPTIONS}, is_last=True)
+        try:
+            while not (stopped.is_set() or self.has_ended.is_set()):
+                with suppress(queue.Empty):
+                    return answers.get(timeout=LOOK_SECONDS)
+            return answers.get_nowait() if not answers.empty() else REJECT
+        finally:
+            del self.permissions[id]
+
     def _listen(self, lines: Iterable[str]) -> None:
         for number, line in enumerate(lines, start=1):
             if line.strip() and (problem := self._take(line)):
                 fault = {"type": "error", "code": "bad_input", "line": number, "message": problem}
                 self.writer.write(fault, is_last=True)
+        self.has_ended.set()
         self.questions.put(None)
 
     def _take(self, line: str) -> str:
@@ -219,11 +285,13 @@ class Dialogue:
             said = json.loads(line)
             match said["type"]:
                 case "user":
-                    self.asked.append(Question(Request(whole(said["text"]))))
+                    self.asked.append(Question(Request(whole(said["text"]), structure=Structure.among(said))))
                     self.questions.put(self.asked[-1])
                 case "cancel":
                     for question in self.asked:
                         question.cancelled.set()
+                case "permission":
+                    self.permissions[said["id"]].put(_option(said["option"]))
                 case unknown:
                     return f"unknown type {unknown!r}"
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -231,6 +299,16 @@ class Dialogue:
         except UsageError as error:
             return str(error)
         return ""
+
+
+def _option(given: str) -> str:
+    """UsageError for what was not offered."""
+    from specchat.cli.script_edits import OPTIONS
+
+    known = [str(each["optionId"]) for each in OPTIONS]
+    if given not in known:
+        raise UsageError(f"there is no option {given!r}; known are {', '.join(known)}")
+    return given
 
 
 def _either(first: Flag, second: Flag) -> Flag:

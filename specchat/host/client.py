@@ -168,10 +168,12 @@ class Wish:
     profile: str = ""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "chat"
+    folder: str = ""  # "" for the one of this process
 
     def params(self) -> Json:
         """What `open` is told."""
-        params: Json = {"kind": self.kind, "folder": str(Path.cwd()), "continue": self.is_last}
+        folder = self.folder or str(Path.cwd())
+        params: Json = {"kind": self.kind, "folder": folder, "continue": self.is_last}
         if self.session:
             params["session"] = self.session
         if self.profile:

@@ -15,7 +15,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from specchat import errors
@@ -33,6 +33,7 @@ from specchat.chat.events import (
 )
 from specchat.chat.gap import Gap
 from specchat.chat.request import Attachment, Request
+from specchat.chat.structure import Structure
 
 PROTOCOL = 1
 LINE_BYTES = 32 * 2**20
@@ -220,6 +221,8 @@ def _step_to_json(step: StepDone) -> Json:
         "committed": [[token.id, token.bytes.decode("latin-1"), token.source] for token in step.committed],
         "draft_seconds": step.draft_seconds,
         "verify_seconds": step.verify_seconds,
+        "words": [word.decode("latin-1") for word in step.words],
+        "sources": step.sources,
     }
 
 
@@ -230,6 +233,8 @@ def _step_from_json(step: Json) -> StepDone:
         committed=tuple(Committed(id, text.encode("latin-1"), source) for id, text, source in step["committed"]),
         draft_seconds=step["draft_seconds"],
         verify_seconds=step["verify_seconds"],
+        words=tuple(word.encode("latin-1") for word in step.get("words", ())),
+        sources=tuple(step.get("sources", ())),
     )
 
 
@@ -239,8 +244,9 @@ def totals_from_json(params: Json) -> Totals:
 
 
 def request_to_json(request: Request) -> Json:
-    """A request as params."""
-    return asdict(request)
+    """A request as params; the form of its answer by the name of its kind."""
+    form = request.structure
+    return asdict(replace(request, structure=None)) | ({form.kind: form.value} if form else {})
 
 
 def request_from_json(params: Json) -> Request:
@@ -257,6 +263,7 @@ def request_from_json(params: Json) -> Request:
         raise errors.UsageError(f"every file of a request needs a {missing}") from None
     known = {"files": attached, "stop": tuple(params.get("stop") or ())}
     known |= {name: params.get(name) or "" for name in ("task", "rewrites")}
+    known["structure"] = Structure.among(params)
     return known_fields(Request, {**params, **known})
 
 

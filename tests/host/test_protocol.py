@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from specchat.chat.events import Committed, Failed, Finished, Loading, Prefill, Routed, StepDone, Text, Totals
 from specchat.chat.request import Attachment, Request
+from specchat.chat.structure import Structure
 from specchat.errors import ModelError, UsageError
 from specchat.host.protocol import (
     INVALID_PARAMS,
@@ -36,7 +37,7 @@ EVENTS = [
     Prefill(128, 256, reused=7),
     Routed("lookup", 8, "the files repeat", seed=2**40),
     Text("é\u2028\n\x00"),
-    StepDone((1, 2), (0, 1), (Committed(5, b"\xff\xc3", "lookup"),), 0.25, 0.5),
+    StepDone((1, 2), (0, 1), (Committed(5, b"\xff\xc3", "lookup"),), 0.25, 0.5, (b"\xff", b"a"), ("lookup", "draft")),
     Finished("stop", Totals(tokens=3, accepted={"lookup": 2}, plain_seconds=0.5)),
     Failed("no room", 7),
 ]
@@ -77,7 +78,7 @@ def test_replies_survive_the_wire(message):
 def test_a_request_survives_the_wire():
     request = Request(
         "why?", (Attachment("a.py", "x = 1\n"),), max_tokens=5, seed=2**63, temperature=0.5, stop=("\n",), task="edit",
-        rewrites="a.py",
+        rewrites="a.py", structure=Structure.of("choices", ["yes", "no"]),
     )  # fmt: skip
 
     assert request == request_from_json(json.loads(json.dumps(request_to_json(request))))
@@ -93,6 +94,10 @@ def test_a_request_survives_the_wire():
         {"text": "a", "files": [{"name": "f"}]},
         {"text": "a", "stop": [1]},
         {"text": "a", "rewrites": ["a.py"]},
+        {"text": "a", "schema": 3},
+        {"text": "a", "schema": "[]"},
+        {"text": "a", "choices": ["yes", ""]},
+        {"text": "a", "choices": ["yes"], "regex": "[a-z]+"},
     ],
 )
 def test_a_request_that_is_none_is_a_usage_error(params):

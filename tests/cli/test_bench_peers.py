@@ -1,0 +1,37 @@
+"""`specchat bench peers`, as it is asked for."""
+
+import pytest
+
+from specchat.bench.llama import VARIABLE
+from specchat.cli.main import run
+from tests.bench.counting import config_file
+
+
+def test_a_shape_is_edited_beside_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr("specchat.bench.llama.find_library", lambda _name: None)
+    shape = ["--shape", str(config_file(tmp_path)), "--count", "1", "--limit", "60", "--only", "suffix /"]
+
+    assert run(["bench", "peers", *shape]) == 0
+
+    out, err = capsys.readouterr()
+    assert "| suffix / generate |" in out
+    assert "1 of 1" in out
+    assert "plain / generate" not in out
+    assert "llama.cpp: no library at hand" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "prompts, or --shape"),
+        (["--shape", "0.5b", "--every", "1"], "--every"),
+        (["--shape", "3b"], "0.5b, 8b"),
+        (["nowhere.jsonl"], "nowhere.jsonl"),
+    ],
+)
+def test_what_cannot_be_measured_is_told(words, said, capsys):
+    assert run(["bench", "peers", *words]) != 0
+
+    assert said in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""`--schema`, `--regex` and `--choices` on the command line."""
+
+import json
+import sys
+
+import pytest
+
+from specchat.chat.scripted import ScriptedSession, scene
+from specchat.cli.main import run
+from specchat.errors import ContextError, InputError, UsageError
+from specchat.host import spawn
+from tests.front import command
+from tests.host.conftest import runtime  # noqa: F401 (a fixture)
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}},
+    "required": ["ok"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """No profiles but the shipped ones."""
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
+
+
+def asked(*options: str, reason: str = "stop"):
+    """The form that was asked for, and the exit code."""
+    session = ScriptedSession([scene(["yes"], reason)])
+    code = run(["ask", "Well?", *options], lambda _profile: session)
+    return (session.requests[-1].structure if session.requests else None), code
+
+
+def test_a_schema_is_given_as_it_is_or_as_a_file(tmp_path):
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(SCHEMA))
+
+    for given in (json.dumps(SCHEMA), str(file)):
+        structure, code = asked("--schema", given)
+        assert (structure.kind, structure.value, code) == ("schema", SCHEMA, 0)
+
+
+def test_an_expression_and_choices():
+    assert asked("--regex", "[a-z]+")[0].value == "[a-z]+"
+    assert asked("--choices", "yes|no|yes")[0].value == ["yes", "no"]
+    assert asked()[0] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (("--schema", "nowhere.json"), InputError.exit_code, "nowhere.json: the schema cannot be read"),
+        (("--schema", "{"), UsageError.exit_code, "not JSON"),
+        (("--choices", "yes|"), UsageError.exit_code, "none of them empty"),
+        (("--choices", "yes|no", "--regex", "a"), UsageError.exit_code, "regex and choices"),
+    ],
+)
+def test_what_is_no_form_is_one_line_and_a_code(options, code, said, capsys):
+    assert asked(*options) == (None, code)
+
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_an_answer_that_was_cut_is_printed_and_not_taken_for_whole(capsys):
+    assert asked("--choices", "yes, of course|no", reason="length")[1] == ContextError.exit_code
+
+    printed = capsys.readouterr()
+    assert printed.out == "yes\n"
+    assert "not what the choices asks for" in printed.err
+
+
+@pytest.mark.usefixtures("runtime")
+def test_programs_ask_for_a_form_with_each_line(monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "specchat.host"))
+    lines = [
+        {"type": "user", "text": "Well?", "schema": SCHEMA},
+        {"type": "user", "text": "Well?", "choices": ["one", "two"]},
+        {"type": "user", "text": "Well?", "schema": "["},
+        {"type": "user", "text": "Well?", "regex": "[0-9"},
+    ]
+    stdin = "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+    said = [
+        json.loads(line) for line in command(monkeypatch, "script", "--input", "jsonl", stdin=stdin).out.splitlines()
+    ]
+
+    results = [line for line in said if line["type"] == "result"]
+    assert set(json.loads(results[0]["result"])) == {"ok"}
+    assert results[1]["result"] in {"one", "two"}
+    assert results[2]["error"]["code"] == "usage"
+    assert [line["line"] for line in said if line["type"] == "error"] == [3]
