@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specchat.assemble import Engine
-from specchat.bench.variants import Answer, ask
+from specchat.bench.variants import Answer, ask, markdown, refusals, seconds_per_token, total_of
 from specchat.chat.request import Request
 from specchat.chat.structure import SCHEMA, Structure
 from specchat.engine.grammar import SOURCE
@@ -80,18 +80,18 @@ class Row:
     @property
     def tokens_per_pass(self) -> float:
         """Tokens by passes, over all answers."""
-        return _sum(self.answers, "tokens") / max(_sum(self.answers, "steps"), 1)
+        return total_of(self.answers, "tokens") / max(total_of(self.answers, "steps"), 1)
 
     @property
     def times_plain(self) -> float:
         """Speed of decoding against plain decoding of the same kind."""
-        return _seconds_a_token(self.plain) / _seconds_a_token(self.answers)
+        return seconds_per_token(self.plain) / seconds_per_token(self.answers)
 
     @property
     def forced(self) -> float:
         """The share of tokens that were guessed because they could not be otherwise."""
         given = sum(answer.totals.accepted.get(SOURCE, 0) for answer in self.answers)
-        return given / max(_sum(self.answers, "tokens"), 1)
+        return given / max(total_of(self.answers, "tokens"), 1)
 
     @property
     def same_text(self) -> int:
@@ -150,9 +150,7 @@ def as_table(rows: Sequence[Row]) -> str:
         "documents",
         "same text",
     ]
-    lines = [head, ["---"] * len(head), *(_cells(row) for row in rows if not row.refused)]
-    refused = dict.fromkeys(f"{row.variant}: {row.refused}" for row in rows if row.refused)
-    return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + (["", *refused] if refused else []))
+    return markdown(head, [_cells(row) for row in rows if not row.refused], refusals(rows))
 
 
 def _cells(row: Row) -> list[str]:
@@ -166,11 +164,3 @@ def _cells(row: Row) -> list[str]:
         f"{row.documents} of {count}",
         f"{row.same_text} of {count}",
     ]
-
-
-def _sum(answers: Sequence[Answer], name: str) -> int:
-    return sum(getattr(answer.totals, name) for answer in answers)
-
-
-def _seconds_a_token(answers: Sequence[Answer]) -> float:
-    return sum(answer.totals.decode_seconds for answer in answers) / max(_sum(answers, "tokens"), 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from specchat.assemble import Engine
 from specchat.chat.events import Failed, Finished, StepDone, Text, Totals
@@ -28,6 +29,13 @@ class Answer:
     totals: Totals
 
 
+class Refusing(Protocol):
+    """A row whose variant may not be able to run."""
+
+    variant: str
+    refused: str
+
+
 @dataclass
 class Row:
     """One variant on prompts of one kind at one temperature."""
@@ -42,18 +50,18 @@ class Row:
     @property
     def tokens_per_pass(self) -> float:
         """Tokens by passes of the target, over all answers."""
-        return _sum(self.answers, "tokens") / max(_sum(self.answers, "steps"), 1)
+        return total_of(self.answers, "tokens") / max(total_of(self.answers, "steps"), 1)
 
     @property
     def times_plain(self) -> float:
         """Speed of decoding against plain decoding of the same prompts; above 1 is faster."""
-        return _seconds_per_token(self.plain) / _seconds_per_token(self.answers)
+        return seconds_per_token(self.plain) / seconds_per_token(self.answers)
 
     @property
     def draft_cost(self) -> float:
         """Seconds of drafting in a step by seconds of a plain pass."""
-        drafting = sum(answer.totals.draft_seconds for answer in self.answers) / max(_sum(self.answers, "steps"), 1)
-        return drafting / _seconds_per_token(self.plain)
+        drafting = sum(answer.totals.draft_seconds for answer in self.answers) / max(total_of(self.answers, "steps"), 1)
+        return drafting / seconds_per_token(self.plain)
 
     @property
     def same_text(self) -> int:
@@ -132,10 +140,18 @@ def as_table(rows: Sequence[Row]) -> str:
     """Rows as Markdown."""
     head = ["variant", "kind", "T", "tokens per pass", "x plain", "draft / pass"]
     head += [f"guess {depth}" for depth in range(1, DEPTHS_SHOWN + 1)] + ["same text"]
-    lines = [head, ["---"] * len(head), *(_cells(row) for row in rows if not row.refused)]
-    refused = dict.fromkeys(f"{row.variant}: {row.refused}" for row in rows if row.refused)
-    below = ["", *refused] if refused else []
-    return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + below)
+    return markdown(head, [_cells(row) for row in rows if not row.refused], refusals(rows))
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[str] = ()) -> str:
+    """A table, and lines below it."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + (["", *below] if below else []))
+
+
+def refusals(rows: Sequence[Refusing]) -> list[str]:
+    """Who could not run, and why; each once."""
+    return list(dict.fromkeys(f"{row.variant}: {row.refused}" for row in rows if row.refused))
 
 
 def _cells(row: Row) -> list[str]:
@@ -152,9 +168,11 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _sum(answers: Sequence[Answer], name: str) -> int:
+def total_of(answers: Sequence[Answer], name: str) -> int:
+    """One of the totals, summed over answers."""
     return sum(getattr(answer.totals, name) for answer in answers)
 
 
-def _seconds_per_token(answers: Sequence[Answer]) -> float:
-    return sum(answer.totals.decode_seconds for answer in answers) / max(_sum(answers, "tokens"), 1)
+def seconds_per_token(answers: Sequence[Answer]) -> float:
+    """Of decoding, over all answers."""
+    return sum(answer.totals.decode_seconds for answer in answers) / max(total_of(answers, "tokens"), 1)
