@@ -21,6 +21,7 @@ from specchat.chat.events import Loading as LoadingEvent
 from specchat.chat.reference import Reference, read_reference
 from specchat.chat.session import Session, Voice
 from specchat.chat.transcript import Turn
+from specchat.chat.watched import WatchedSession
 from specchat.drafters.block import BlockDrafter
 from specchat.drafters.combine import Copying
 from specchat.drafters.draft_model import DraftModel
@@ -48,8 +49,8 @@ from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.plugins.load import complain, offers
 from specchat.plugins.offer import Offer, in_words
-from specchat.profile import GUESSERS, OWN, Models, Profile
-from specchat.threads import threads_for
+from specchat.profile import GUESSERS, OWN, SERVERS, Models, Profile
+from specchat.threads import Watchdog, is_said, threads_for
 
 Progress = Callable[[Event], None]
 USUAL_THREADS = torch.get_num_threads()
@@ -157,6 +158,7 @@ class Engine:
 
     voice: Voice
     parts: Parts
+    watchdog: Watchdog
 
     @property
     def draft(self) -> Model | None:
@@ -176,7 +178,7 @@ class Engine:
         drafters = {name: drafter for name, drafter in made.items() if drafter is not None}
         candidates = {name: drafters[name] for name in CANDIDATES if name in drafters}
         chooser = Chooser(candidates, voice.costs, voice.memory)
-        return Session(voice, {**drafters, chooser.name: chooser}, chooser, turns)
+        return WatchedSession(self.watchdog, voice, {**drafters, chooser.name: chooser}, chooser, turns)
 
     @property
     def turns_at_once(self) -> int:
@@ -208,10 +210,12 @@ def load_engine(
     `past` tells what was said in other conversations, from which answers may be copied; it is called from a thread.
     """
     models = profile.models
+    if models.backend in SERVERS:
+        raise ModelError(f"profile {profile.name!r} is a server's; this needs the weights here: take another --profile")
     folder = find_model(models.target)
     tokenizer = Tokenizer(folder)
     parts = Parts(
-        _load("target", folder, replace(_loading(profile), backend=models.backend), progress),
+        _load("target", folder, _loading(profile), progress),
         exit_layers=_exit_layers(folder),
         recall=_recall(tokenizer, past) if past is not None else None,
         tokenizer=tokenizer,
@@ -223,7 +227,14 @@ def load_engine(
     torch.set_num_threads(threads_for(parts.target.bytes, USUAL_THREADS))
     parts.target.tap(tuple(dict.fromkeys(tap for head in parts.heads.values() for tap in head.taps)))
     costs = load_costs(_identity(profile, parts))
-    return Engine(Voice(parts.target, tokenizer, profile, costs, Memory(), _reference(profile)), parts)
+    voice = Voice(parts.target, tokenizer, profile, costs, Memory(), _reference(profile))
+    return Engine(voice, parts, _watchdog(parts.target))
+
+
+def _watchdog(target: Model) -> Watchdog:
+    """Who may take threads away from a CPU that computes with several, unless its user has said how many."""
+    is_free = target.pool.layout.device.type == "cpu" and not is_said()
+    return Watchdog(torch.get_num_threads() if is_free else 1, torch.get_num_threads, torch.set_num_threads)
 
 
 def _with_draft(parts: Parts, profile: Profile, tokenizer: Tokenizer, progress: Progress) -> Parts:
@@ -238,7 +249,7 @@ def _with_draft(parts: Parts, profile: Profile, tokenizer: Tokenizer, progress: 
         if source == "embedded":
             raise
         spelled = Spelled(spelling, tokenizer)
-    draft = _load("draft", folder, _loading(profile, exact=False), progress)
+    draft = _load("draft", folder, _draft_loading(profile), progress)
     return replace(parts, draft=draft, spelled=spelled)
 
 
@@ -280,25 +291,37 @@ def _reference(profile: Profile) -> Reference | None:
 
 def _identity(profile: Profile, parts: Parts) -> dict[str, str]:
     """All that a measured second depends on."""
-    target, draft, layout, backend = parts.target, parts.draft, parts.target.pool.layout, profile.models.backend
-    is_cuda = layout.device.type == "cuda"
+    models, target, draft, layout = profile.models, parts.target, parts.draft, parts.target.pool.layout
     return {
-        "target": f"{profile.models.target} {target.bytes}" + f" by {backend}" * (backend != OWN),
-        "draft": f"{profile.models.draft} {draft.bytes}" if draft is not None else "",
+        "target": f"{models.target} {models.weights} {target.bytes}"
+        + f" by {models.backend}" * (models.backend != OWN),
+        "draft": f"{models.draft} {models.draft_weights} {draft.bytes} {_place(draft)}" if draft is not None else "",
         "heads": " ".join(f"{name} {head.bytes}" for name, head in parts.heads.items()),
         "dtype": str(layout.dtype),
         "exact": str(profile.speculation.exact),
-        "device": torch.cuda.get_device_name(layout.device) if is_cuda else f"{platform.machine()} {platform.node()}",
+        "device": _place(target),
         "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,
     }
 
 
-def _loading(profile: Profile, exact: bool | None = None) -> Loading:
-    models = profile.models
+def _place(model: Model) -> str:
+    """What computes with a model's weights."""
+    device = model.pool.layout.device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} {platform.node()}"
+
+
+def _loading(profile: Profile) -> Loading:
+    models, window, exact = profile.models, profile.limits.context, profile.speculation.exact
     return Loading(
-        models.dtype, models.device, profile.limits.context, profile.speculation.exact if exact is None else exact
+        models.dtype, models.device, window, exact, models.backend, weights=models.weights, embedding=models.embedding
     )
+
+
+def _draft_loading(profile: Profile) -> Loading:
+    models, window = profile.models, profile.limits.context
+    device = models.device if models.draft_device == "auto" else models.draft_device
+    return Loading(models.dtype, device, window, weights=models.draft_weights)
 
 
 def _load(role: str, folder: Path, loading: Loading, progress: Progress) -> Model:

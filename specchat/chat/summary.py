@@ -21,6 +21,8 @@ def _speed(totals: Totals) -> list[str]:
 
 
 def _speculation(totals: Totals) -> list[str]:
+    if totals.tokens and not totals.steps:
+        return []  # a server wrote, and does not tell how
     share = totals.accepted_share
     accepted = "nothing guessed" if share is None else f"{share:.0%} accepted".replace("%", " %")
     return [accepted, f"{totals.tokens_per_pass:.1f} tokens a pass"]

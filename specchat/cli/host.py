@@ -13,14 +13,23 @@ import click
 from specchat.chat.history import HistoryReader
 from specchat.errors import HostError
 from specchat.host.client import Line, connect
-from specchat.host.spawn import history_path, host_lock, lock_now, runtime_folder
+from specchat.host.spawn import history_path, host_lock, lock_now, meters_path, runtime_folder
 
 STOP_SECONDS = 10.0
 
 
-@click.group()
-def host() -> None:
+@click.group(invoke_without_command=True)
+@click.option(
+    "--metrics", "port", type=click.IntRange(0, 65535), metavar="PORT",
+    help="Serve its meters for Prometheus on this port of this machine; 0: no longer.",
+)  # fmt: skip
+@click.pass_context
+def host(context: click.Context, port: int | None) -> None:
     """The engine process: one for all front ends, started by the first of them."""
+    if port is not None:
+        _serve_meters(port)
+    elif context.invoked_subcommand is None:
+        raise click.exceptions.NoArgsIsHelpError(context)
 
 
 @host.command()
@@ -90,6 +99,19 @@ def sessions(words: tuple[str, ...], deleted: bool) -> None:
         print(f"{thread.id}  {day}  {thread.name}" + (f"  ({where})" if where else ""))
 
 
+def _serve_meters(port: int) -> None:
+    """Tell the engine process where its meters are to be read; it is started for a port, not to close one."""
+    if line := connect("specchat host", start=port > 0):
+        line.call("metrics", {"port": port})
+    else:
+        meters_path().unlink(missing_ok=True)
+    print(f"meters: {_address(port)}" if port else "meters are served no longer")
+
+
+def _address(port: int) -> str:
+    return f"http://127.0.0.1:{port}/metrics"
+
+
 def _describe(line: Line) -> None:
     stats = line.call("stats", {})
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory"].items())
@@ -97,5 +119,7 @@ def _describe(line: Line) -> None:
         f"process {line.hello['pid']}, version {line.hello['version']}, {stats['state']}, {memory or 'no model loaded'}"
     )
     print(f"{stats['sessions']} sessions, {stats['turns']} answers on their way, history {line.hello['history']}")
+    if port := stats.get("meters"):
+        print(f"meters: {_address(port)}")
     if stats["trouble"]:
         print(stats["trouble"])

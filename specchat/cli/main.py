@@ -4,8 +4,9 @@
 1    unexpected                         7    model or engine unavailable
 2    usage: a wrong option or file      8    the user took nothing of an edit
 3    no usable edit                     9    nothing to change
-4    an edit that does not parse      130    interrupted, 143 terminated
-5    the file changed meanwhile       141    nobody reads stdout any more
+4    an edit that does not parse       10    guesses changed a text ('verify')
+5    the file changed meanwhile       130    interrupted, 143 terminated
+11   the doctor found a fault         141    nobody reads stdout any more
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ COMMANDS = {
     "ask": Later("specchat.cli.ask:ask", "Answer one question."),
     "demo": Later("specchat.cli.demo:demo", "See speculation at work: the same answer, ever faster."),
     "tui": Later("specchat.cli.tui:tui", "Talk on the whole terminal, with live numbers."),
+    "web": Later("specchat.cli.web:web", "The same screen in a browser on this machine."),
     "chat": Later("specchat.cli.chat:chat", "Talk, line by line; everything is kept."),
     "edit": Later("specchat.cli.edit:edit", "Rewrite a file as asked; `-` is a filter."),
     "undo": Later("specchat.cli.undo:undo", "Take an edit back; needs no git."),
@@ -42,10 +44,18 @@ COMMANDS = {
     "acp": Later("specchat.cli.acp:acp", "Serve an editor: Agent Client Protocol over stdin and stdout."),
     "lsp": Later("specchat.cli.lsp:lsp", "Serve an editor: completions and edits (Language Server Protocol)."),
     "host": Later("specchat.cli.host:host", "Look at the engine process, or end it."),
+    "fleet": Later("specchat.cli.fleet:fleet", "Have vLLM, SGLang or another server answer; launch lines for them."),
     "config": Later("specchat.cli.config:config", "See what holds here and who said so; trust a project."),
     "models": Later("specchat.cli.models:models", "Look at models and heads before they are used."),
+    "vram": Later("specchat.cli.vram:vram", "What a model takes in memory, before it is loaded."),
+    "doctor": Later("specchat.cli.doctor:doctor", "Is everything in order here, and what would be chosen?"),
+    "setup": Later("specchat.cli.setup:setup", "Find the best models for this machine, in at most five answers."),
     "plugins": Later("specchat.cli.plugins:plugins", "List what other packages add."),
+    "inspect": Later("specchat.cli.inspect:inspect", "See who guessed each token of an answer."),
+    "sessions": Later("specchat.cli.sessions:sessions", "List conversations, and write them to files."),
     "stats": Later("specchat.cli.stats:stats", "What guessing has brought so far, over all conversations."),
+    "verify": Later("specchat.cli.verify:verify", "See whether the text is the same here, with and without guesses."),
+    "tune": Later("specchat.cli.tune:tune", "Measure these models on this machine, and begin there from now on."),
     "bench": Later("specchat.cli.bench:bench", "Measure against transformers, or auto against plain decoding."),
 }
 

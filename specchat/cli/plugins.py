@@ -42,10 +42,10 @@ def plugins(is_json: bool) -> None:
 def _taken() -> Mapping[str, Collection[str]]:
     """The names that we have ourselves."""
     from specchat.cli.main import COMMANDS
-    from specchat.profile import GUESSERS, OWN
+    from specchat.profile import GUESSERS, OWN, SERVERS
     from specchat.tui.commands import EVERY
 
-    return {"drafters": GUESSERS, "backends": (OWN,), "commands": COMMANDS, "slash_commands": EVERY}
+    return {"drafters": GUESSERS, "backends": (OWN, *SERVERS), "commands": COMMANDS, "slash_commands": EVERY}
 
 
 def _lines(plugin: Plugin, taken: Mapping[str, Collection[str]]) -> Iterator[str]:

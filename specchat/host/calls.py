@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 import os
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from specchat.chat.history import Answered, Thread
-from specchat.errors import HostError, SpecchatError
+from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.host.connection import Connection
+from specchat.host.meters_door import MetersDoor
 from specchat.host.protocol import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -49,6 +51,7 @@ class Desk:
 
     identity: Identity
     sessions: Sessions
+    meters: MetersDoor
     clients: set[Connection] = field(default_factory=set)
     begun: float = field(default_factory=time.monotonic)
     is_closing: bool = False
@@ -228,7 +231,35 @@ def stats(desk: Desk, _client: Connection, _params: Json) -> Json:
         "clients": sorted(client.name for client in desk.clients),
         "seconds": time.monotonic() - desk.begun,
         "trouble": sessions.history.trouble,
+        "meters": desk.meters.port,
     }
+
+
+def inspect(desk: Desk, _client: Connection, params: Json) -> Json:
+    """What was guessed in a turn: `turn` is its id, `number` its place from 0 on; the last one if neither is said.
+
+    `steps` is the record of `chat/record.py` in base64, empty for a turn without one; of a turn that is being
+    written, what there is of it by now.
+    """
+    session = desk.sessions.find(_text(params, "session"))
+    ids = list(session.path)
+    if "turn" in params:
+        wanted = _text(params, "turn")
+        place = ids.index(wanted) if wanted in ids else len(ids)
+    else:
+        place = int(params.get("number", len(ids) - 1))
+    if not 0 <= place < len(ids):
+        raise UsageError("there is no such turn in this conversation")
+    live = session.live.get(ids[place])
+    packed = live.steps.packed() if live else desk.sessions.history.packed_steps(ids[place])
+    return {"turn": ids[place], "number": place, "steps": b64encode(packed).decode("ascii")}
+
+
+def metrics(desk: Desk, _client: Connection, params: Json) -> Json:
+    """Serve the page of meters on this port of the machine, on none when it is 0; answers where it is."""
+    if "port" in params:
+        desk.meters.move(int(params["port"]))
+    return {"port": desk.meters.port}
 
 
 def unload(desk: Desk, _client: Connection, _params: Json) -> Json:
@@ -250,7 +281,8 @@ NAME_LIMIT = 60
 CALLS: dict[str, Callable[[Desk, Connection, Json], Json]] = {
     "hello": hello, "open": open_session, "close": close, "fork": fork, "list": list_sessions, "rename": rename,
     "delete": delete, "restore": restore, "subscribe": subscribe, "cancel": cancel, "rewind": rewind, "mend": mend,
-    "set": set_profile, "why": why, "stats": stats, "unload": unload, "shutdown": shutdown,
+    "set": set_profile, "why": why, "stats": stats, "metrics": metrics, "inspect": inspect, "unload": unload,
+    "shutdown": shutdown,
 }  # fmt: skip
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
+from importlib.util import find_spec
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, cast
 
 from specchat.chat.events import Event
 from specchat.chat.history import StoredTurn
 from specchat.chat.past import said_before
-from specchat.errors import ProfileError
+from specchat.errors import ModelError, ProfileError, UsageError
 from specchat.host.process import Parts
 from specchat.host.protocol import request_from_json
-from specchat.host.queue import Loader
+from specchat.host.queue import Engine, Loader
 from specchat.host.sessions import Library
 from specchat.host.spawn import configuration_hash, history_path
 from specchat.models.window import trained_window
-from specchat.profile import Profile, load_profile
+from specchat.profile import SERVERS, Profile, load_profile
 from specchat.profile.checking import Source, settle
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def shipped_parts() -> Parts:
 
 
 def _profile(name: str, settings: Mapping[str, Any]) -> Profile:
-    return load_profile(name).override(settings)
+    return load_profile(name, settings)
 
 
 def _pack(profile: Profile) -> dict[str, Any]:
@@ -69,15 +70,27 @@ def _models(profile: Profile) -> Any:
     return profile.models, profile.limits.context, profile.speculation.exact
 
 
-def _load(profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> assemble.Engine:
+def _load(profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> Engine:
+    if profile.models.backend in SERVERS:
+        return _line_to_server(profile, progress)
     from specchat.assemble import load_engine
 
     return load_engine(profile, progress, cancelled, past=partial(said_before, history_path()))
 
 
+def _line_to_server(profile: Profile, progress: Callable[[Event], None]) -> Engine:
+    if find_spec("openai") is None:
+        raise ModelError("a server is spoken to by the package openai: pip install 'specchat[fleet]'")
+    from specchat.fleet.session import load_server
+
+    return load_server(profile, progress)
+
+
 def _completer(engine: assemble.Engine) -> Completer:
     from specchat.chat.completion import Completer
 
+    if not hasattr(engine, "voice"):
+        raise UsageError("a server answers, but fills no gaps; completions need a profile with a model of its own")
     return Completer(engine.voice)
 
 

@@ -22,7 +22,15 @@ from specchat.host.calls import Identity
 from specchat.host.queue import Loader
 from specchat.host.server import Patience, Server, serve, serve_stdio
 from specchat.host.sessions import Library
-from specchat.host.spawn import find_host, history_path, host_lock, lock_now, runtime_folder, spare_history_path
+from specchat.host.spawn import (
+    find_host,
+    history_path,
+    host_lock,
+    lock_now,
+    meters_path,
+    runtime_folder,
+    spare_history_path,
+)
 from specchat.host.writer import HistoryWriter
 from specchat.threads import wait_calmly
 
@@ -66,7 +74,8 @@ def _run_on_socket(parts: Parts, ready: int | None) -> int:
         if not _lock_soon(lock):
             _tell(ready)  # another host was quicker
             return 0
-        server = _server(parts)
+        server = _server(parts, meters_path())
+        server.desk.meters.reopen()
         serve(server, folder / "host.sock", lambda: _tell(ready))
         return _leave()
 
@@ -82,11 +91,10 @@ def _run_on_stdio(parts: Parts) -> int:
     return _leave()
 
 
-def _server(parts: Parts) -> Server:
+def _server(parts: Parts, remembered: Path | None = None) -> Server:
     identity = Identity(__version__, parts.configuration())
-    return Server(
-        identity, parts.library, parts.loader, HistoryWriter(history_path(), spare=spare_history_path()), parts.patience
-    )
+    history = HistoryWriter(history_path(), spare=spare_history_path())
+    return Server(identity, parts.library, parts.loader, history, parts.patience, remembered)
 
 
 def _leave() -> NoReturn:

@@ -18,7 +18,7 @@ from threading import Condition
 from threading import Event as Flag
 from typing import Any, Protocol
 
-from specchat.chat.events import Event, Failed, Finished, Totals
+from specchat.chat.events import Event, Failed, Finished, Text, Totals
 from specchat.chat.gap import Gap
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError, UsageError
@@ -26,6 +26,7 @@ from specchat.errors import SpecchatError, UsageError
 log = logging.getLogger(__name__)
 
 URGENT_STEPS = 4  # of a gap, while every turn takes one
+NOTHING_YET = Text("")  # from an answer that is waited for, so that the others have their turn
 NOT_LOADED = "loading"  # the reason of a gap that could not wait for a model
 
 
@@ -232,6 +233,11 @@ class TurnQueue:
                     busy.cancelled.set()
             self._changed.notify()
 
+    @property
+    def waiting(self) -> int:
+        """Questions that nobody has begun to answer."""
+        return sum(len(lane.waiting) for lane in list(self._lanes.values()))
+
     def memory(self) -> dict[str, int]:
         """Bytes by what they hold; nothing when no model is loaded."""
         engine = self._engine
@@ -358,7 +364,7 @@ class TurnQueue:
             self._close_session(lane)
         if isinstance(event, Finished | Failed):
             self._end(lane, turn, event)
-        else:
+        elif event != NOTHING_YET:
             self._post(Happened(turn.session, turn.id, event))
 
     def _end(self, lane: Lane, turn: QueuedTurn, event: Event) -> None:

@@ -20,6 +20,8 @@ from types import FrameType
 
 from specchat.host.calls import Desk, Identity
 from specchat.host.connection import Connection
+from specchat.host.meters import Family, Meters, family, page
+from specchat.host.meters_door import MetersDoor
 from specchat.host.peer import check_same_user
 from specchat.host.protocol import Call, read_calls
 from specchat.host.queue import Happened, Loader, TurnQueue
@@ -72,13 +74,15 @@ class Server:
     """Serves connections until it is told to end, or nobody needs it."""
 
     def __init__(
-        self, identity: Identity, library: Library, loader: Loader, history: HistoryWriter, patience: Patience
-    ) -> None:
+        self, identity: Identity, library: Library, loader: Loader, history: HistoryWriter, patience: Patience,
+        remembered: Path | None = None,
+    ) -> None:  # fmt: skip
         self.patience = patience
+        self.meters = Meters()
         self.inbox = Inbox()
         self.queue = TurnQueue(loader, self.inbox.put)
         self.sessions = Sessions(library, history, self.queue)
-        self.desk = Desk(identity, self.sessions)
+        self.desk = Desk(identity, self.sessions, MetersDoor(self.metrics, remembered))
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.inbox.receiver, selectors.EVENT_READ)
         self._listener: socket.socket | None = None
@@ -95,6 +99,24 @@ class Server:
         client = Connection(peer)
         self.desk.clients.add(client)
         self._selector.register(peer, selectors.EVENT_READ, client)
+
+    def metrics(self) -> str:
+        """The page of meters as it is now; from any thread."""
+        return page([*self.meters.families(), *self._levels()])
+
+    def _levels(self) -> list[Family]:
+        """What is so now, where `meters` has what happened so far."""
+        queue, sessions = self.queue, list(self.sessions.open.values())
+        live, waiting = sum(len(session.live) for session in sessions), queue.waiting
+        return [
+            family("vllm:num_requests_running", "gauge", "Answers that are being written.", max(0, live - waiting)),
+            family("vllm:num_requests_waiting", "gauge", "Questions that wait for their turn.", waiting),
+            family("specchat:sessions", "gauge", "Conversations in memory.", len(sessions)),
+            family("specchat:clients", "gauge", "Front ends that are connected.", len(self.desk.clients)),
+            family("specchat:memory_bytes", "gauge", "Memory, by what it holds.", queue.memory(), "holds"),
+            family("specchat:ready", "gauge", "Whether models are loaded.", int(queue.state == "ready")),
+            family("specchat:host", "info", "Which host this is.", {self.desk.identity.version: 1}, "version"),
+        ]
 
     def run(self) -> None:
         """Serve. Returns when all is stored and every client has what it was owed, or did not want it."""
@@ -121,6 +143,7 @@ class Server:
                 self._hear(key.data)
         now = time.monotonic()
         for happened in self.inbox.take():
+            self.meters.hear(happened.event)
             self.sessions.tell(happened, now)
         self.sessions.tick(now)
         for client in list(self.desk.clients):

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from specchat.chat.events import Failed, Finished, Routed, Text
+from specchat.chat.events import Failed, Finished, Routed, StepDone, Text
 from specchat.chat.gap import Gap
 from specchat.chat.history import StoredTurn, Thread
+from specchat.chat.record import Recording
 from specchat.chat.request import Request
 from specchat.errors import UsageError
 from specchat.host.connection import Connection
@@ -32,7 +33,7 @@ from specchat.host.protocol import (
     request_to_json,
 )
 from specchat.host.queue import Happened, QueuedGap, QueuedTurn, TurnQueue
-from specchat.host.writer import HistoryWriter
+from specchat.host.writer import HistoryWriter, Partial
 
 GRACE_SECONDS = 30.0
 IDLE_SESSIONS = 16
@@ -63,7 +64,12 @@ class LiveTurn:
     call: Id
     merger: Merger = field(default_factory=Merger)
     answer: AnswerSoFar = field(default_factory=AnswerSoFar)
+    steps: Recording = field(default_factory=Recording)
     left: float | None = None  # when the owner was cut off
+
+    def partial(self) -> Partial:
+        """What there is of it now, to be stored."""
+        return Partial(self.answer.answered(), self.steps.packed())
 
 
 @dataclass(eq=False)
@@ -116,7 +122,7 @@ class Sessions:
         """The thread of a session, also when nobody has it open."""
         thread = self.open[id].thread if id in self.open else self.history.thread(id)
         if thread is None:
-            raise UsageError(f"there is no session {id!r}; 'specchat host sessions' lists them")
+            raise UsageError(f"there is no session {id!r}; 'specchat sessions list' lists them")
         return thread
 
     def configure(self, session: OpenSession, profile: str | None, overrides: dict[str, Any]) -> None:
@@ -219,12 +225,14 @@ class Sessions:
             session.feed.tell(None, Notice(NAMES[type(happened.event)], event_to_json(happened.event)))
             return
         turn.answer.note(happened.event)
+        if isinstance(happened.event, StepDone):
+            turn.steps.add(happened.event)
         if isinstance(happened.event, Routed):
             session.routed = happened.event
         if is_last := isinstance(happened.event, Finished | Failed):
             self._store_end(session, turn, happened)
         else:
-            self.history.progress(happened.turn, turn.answer.answered)
+            self.history.progress(happened.turn, turn.partial)
         for notice in turn.merger.add(happened.event, now):
             session.feed.tell(happened.turn, notice)
         if is_last:
@@ -269,14 +277,14 @@ class Sessions:
 
     def _store_end(self, session: OpenSession, turn: LiveTurn, happened: Happened) -> None:
         assert happened.turn is not None
-        answered, kept = turn.answer.answered(), happened.kept
+        answered, kept, steps = turn.answer.answered(), happened.kept, turn.steps.packed()
         if kept is not None:
             answered = replace(answered, ids=kept.answer_ids, prompt_ids=kept.prompt_ids, rendered=kept.rendered)
         match happened.event:
             case Finished(reason=reason, totals=totals):
-                self.history.finish(happened.turn, answered, reason, asdict(totals))
+                self.history.finish(happened.turn, answered, reason, asdict(totals), steps)
             case Failed(message=message):
-                self.history.finish(happened.turn, answered, "failed", {"message": message})
+                self.history.finish(happened.turn, answered, "failed", {"message": message}, steps)
             case _:
                 raise AssertionError("only an end is stored as one")
         session.path[happened.turn] = kept is not None

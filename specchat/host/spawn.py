@@ -30,7 +30,7 @@ from specchat.errors import HostError
 from specchat.host.peer import check_same_user
 from specchat.plugins.load import CHOSEN, declarations
 
-INHERITED = ("SPECCHAT_RUNTIME", "SPECCHAT_CONFIG", "TMPDIR")
+INHERITED = ("SPECCHAT_RUNTIME", "SPECCHAT_CONFIG", "SPECCHAT_CACHE", "TMPDIR")
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
 START_SECONDS = 60.0
 SOCKET_NAME_BYTES = 100  # the shortest limit among our platforms is 104
@@ -86,6 +86,11 @@ def history_path() -> Path:
 def spare_history_path() -> Path:
     """Where conversations are kept when their place is taken: by a disk that is read-only, or by a newer specchat."""
     return runtime_folder() / "history.db"
+
+
+def meters_path() -> Path:
+    """Which port the meters were last served on, for the next host; lasts as long as the runtime folder."""
+    return runtime_folder() / "meters.port"
 
 
 def configuration_hash() -> str:

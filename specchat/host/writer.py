@@ -13,7 +13,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,18 @@ MIGRATIONS = (
     CREATE VIRTUAL TABLE search USING fts5 (question, answer, turn UNINDEXED);
     """,
     "CREATE TABLE profiles (thread TEXT PRIMARY KEY, packed TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE steps (turn TEXT PRIMARY KEY, packed BLOB NOT NULL)",
 )
 
 FLUSH_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Partial:
+    """An answer that grows, and what was guessed in its steps so far."""
+
+    answered: Answered
+    steps: bytes = b""
 
 
 class HistoryWriter(HistoryReader):
@@ -53,7 +62,7 @@ class HistoryWriter(HistoryReader):
         self.trouble = ""
         self._migrations = migrations
         self._pending: list[tuple[str, Sequence[Any]]] = []
-        self._partials: dict[str, Callable[[], Answered]] = {}
+        self._partials: dict[str, Callable[[], Partial]] = {}
         self._answers: dict[str, str] = {}  # by turn: the address of its answer
         self._questions: dict[str, tuple[str, str]] = {}  # by running turn: the address and the text of its question
         self._flushed = 0.0
@@ -74,13 +83,15 @@ class HistoryWriter(HistoryReader):
         )  # fmt: skip
         self.flush()
 
-    def progress(self, turn: str, partial: Callable[[], Answered]) -> None:
+    def progress(self, turn: str, partial: Callable[[], Partial]) -> None:
         """Note that a partial answer grew; it is asked for when the next flush writes it."""
         self._partials[turn] = partial
 
-    def finish(self, turn: str, answered: Answered, state: str, totals: dict[str, Any]) -> None:
-        """Store a whole answer with all that is known of it."""
+    def finish(self, turn: str, answered: Answered, state: str, totals: dict[str, Any], steps: bytes = b"") -> None:
+        """Store a whole answer with all that is known of it; `steps` as `record.py` packs them."""
         self._partials.pop(turn, None)
+        if steps:
+            self._add(SET_STEPS, turn, steps)
         self._store_answer(turn, *self._questions.pop(turn), answered.text)
         self._add(
             f"UPDATE turns SET partial = NULL, state = ?, totals = ?, ended = ?, {SET_ANSWER} WHERE id = ?",
@@ -157,9 +168,11 @@ class HistoryWriter(HistoryReader):
             for sql, values in self._pending:
                 self._database.execute(sql, values)
             for turn, partial in self._partials.items():
-                answered = partial()
-                values = [answered.text, *pack_answer(answered), turn]
+                grown = partial()
+                values = [grown.answered.text, *pack_answer(grown.answered), turn]
                 self._database.execute(f"UPDATE turns SET partial = ?, {SET_ANSWER} WHERE id = ?", values)
+                if grown.steps:
+                    self._database.execute(SET_STEPS, [turn, grown.steps])
             self._database.execute("COMMIT")
         finally:
             if self._database.in_transaction:
@@ -250,6 +263,7 @@ class HistoryWriter(HistoryReader):
 
 MEMORY = Path(":memory:")
 LEFT_RUNNING = "SELECT id, question, partial, writer FROM turns WHERE state = 'running'"
+SET_STEPS = "INSERT OR REPLACE INTO steps VALUES (?, ?)"
 SET_ANSWER = ", ".join(f"{column} = ?" for column in ANSWER_COLUMNS)
 
 

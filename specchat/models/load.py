@@ -6,7 +6,9 @@ The one place that decides how passes are run. It knows files and devices; it kn
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +17,19 @@ from safetensors import SafetensorError
 
 from specchat.engine.model import Model, TransformersModel
 from specchat.engine.passes import PassShape
+from specchat.engine.products import shortfall
 from specchat.engine.recurrent import RecurrentModel, is_recurrent
 from specchat.errors import ModelError
 from specchat.models.dense import is_dense, load_dense
 from specchat.models.hub import from_hub
-from specchat.plugins.load import offers
-from specchat.profile import OWN
+from specchat.plugins.load import complain, offers
+from specchat.profile import OWN, SERVERS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
+FLOAT, SMALLEST = "float", "nf4"  # ways to hold weights: as they are, and what a card that is too small is told of
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model"]
 
 
@@ -38,6 +42,8 @@ class Loading:
     window: int | None = None  # longest text, in tokens
     exact: bool = False
     backend: str = OWN  # who runs the passes
+    weights: str = FLOAT  # how those that are multiplied with are held
+    embedding: str = "auto"  # where the table of input embeddings lies: beside the rest, or on the CPU
 
 
 def find_model(source: str, role: str = "target") -> Path:
@@ -61,16 +67,34 @@ def load_model(folder: Path, loading: Loading) -> Model:
     shape = PassShape(chunk=512 if device.type == "cuda" else 128, exact=loading.exact)
     try:
         if is_dense(json.loads((folder / "config.json").read_text())):
-            return load_dense(folder, dtype, device, loading.window, shape)
+            return _dense(folder, loading, partial(load_dense, folder, dtype, device, loading.window, shape), device)
+        if loading.weights != FLOAT:
+            raise ValueError(f"{loading.weights} is for Llama, Mistral, Qwen2 and Qwen3; use --weights {FLOAT}")
         return _adapted(_load_network(folder, device, dtype), loading.window, shape)
     except torch.OutOfMemoryError as error:
-        raise ModelError(f"{folder}: does not fit the memory of {device}; take a smaller model") from error
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        remedy = "take a smaller model" if loading.weights == SMALLEST else f"try --weights {SMALLEST}"
+        raise ModelError(f"{folder}: does not fit the memory of {device}; {remedy}") from error
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
 
 
+def _dense(folder: Path, loading: Loading, load: Callable[..., Model], device: torch.device) -> Model:
+    """Our own passes. What this machine lacks for them is said once, and they work without it."""
+    if lack := shortfall(loading.weights, device):
+        complain(f"{folder.name}: {lack}")
+    cpu, wanted = torch.device("cpu"), loading.embedding
+    if wanted != "cpu":
+        try:
+            return load(weights=loading.weights)
+        except torch.OutOfMemoryError:
+            if wanted == "device" or device == cpu:
+                raise
+        complain(f"{folder.name}: {device} is short of memory: the embedding stays on the CPU, and passes are slower")
+    return load(weights=loading.weights, embedding=cpu)
+
+
 def _from_plugin(folder: Path, loading: Loading) -> Model:
-    offer = offers("backends", (OWN,)).get(loading.backend)
+    offer = offers("backends", (OWN, *SERVERS)).get(loading.backend)
     if offer is None:
         raise ModelError(f"backend {loading.backend!r}: no plugin offers it; 'specchat plugins' lists what there is")
     model = offer.call(folder, loading)

@@ -4,10 +4,11 @@
     guessers.py      who can guess ahead           files.py        profiles by name, the user's file
     checking.py      tables against dataclasses    environment.py  SPECCHAT_<TABLE>_<KEY>
     schema.py        the same for editors          project.py      .specchat.toml, where it is trusted
+    tuned.py         what was measured for these models on this machine
 
-What counts, the strongest first: option, environment, project file, profile, user file, default. Options, environment
-and project file are the business of the commands that a person starts; profiles and the user's file are read by the
-engine process itself. Knows no model and imports no torch.
+What counts, the strongest first: option, environment, project file, profile, user file, tuned, default. Options,
+environment and project file are the business of the commands that a person starts; the others are read by the engine
+process itself. Knows no model and imports no torch.
 """
 
 from specchat.profile.files import configuration_folder, load_profile, profile_names
@@ -18,6 +19,8 @@ from specchat.profile.values import (
     DTYPES,
     KINDS,
     OWN,
+    SERVERS,
+    WEIGHTS,
     Limits,
     Models,
     Profile,
@@ -28,7 +31,7 @@ from specchat.profile.values import (
 )
 
 __all__ = [
-    "ACCEPT_RULES", "DEVICES", "DTYPES", "GUESSERS", "KINDS", "OWN", "VARIANTS", "Limits", "Models", "Profile",
-    "Prompt", "Rule", "Sampling", "Speculation", "configuration_folder", "every_guesser", "load_profile",
-    "profile_names",
+    "ACCEPT_RULES", "DEVICES", "DTYPES", "GUESSERS", "KINDS", "OWN", "SERVERS", "VARIANTS", "WEIGHTS", "Limits",
+    "Models", "Profile", "Prompt", "Rule", "Sampling", "Speculation", "configuration_folder", "every_guesser",
+    "load_profile", "profile_names",
 ]  # fmt: skip

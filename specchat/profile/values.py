@@ -15,7 +15,10 @@ from specchat.profile.guessers import VARIANTS, added_guessers
 
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
+WEIGHTS = ("float", "int8", "nf4", "nf4-double")
+EMBEDDINGS = ("auto", "device", "cpu")
 OWN = "own"  # the backend that is no plugin
+SERVERS = ("vllm", "sglang", "openai")  # backends that run elsewhere and are spoken to
 ACCEPT_RULES = ("dice", "classic")
 KINDS = ("edit", "files", "code", "chat", "structured", "creative", "short")
 WIDEST_BUDGET = 128  # guesses; a pass over more rows costs more than it can bring
@@ -34,17 +37,39 @@ class Models:
         ("embedded",), 'Heads on the target: folders, files or hub ids; "embedded" are those of the embedded target.'
     )
     dtype: str = key("auto", "The numbers to compute with.", choices=DTYPES)
+    weights: str = key(
+        "float",
+        "How the target's weights are held: float, as they were saved or as dtype says; int8, nf4 and nf4-double take "
+        "a half, a quarter and a little less of bfloat16, and change what it says.",
+        choices=WEIGHTS,
+    )
+    draft_weights: str = key("float", "How the draft's weights are held: the same choices.", choices=WEIGHTS)
     device: str = key("auto", "Where to compute; auto takes a CUDA device when there is one.", choices=DEVICES)
+    draft_device: str = key("auto", "Where the draft computes; auto: where the target does.", choices=DEVICES)
+    embedding: str = key(
+        "auto",
+        "Where the table of input embeddings lies; auto: on the device, and on the CPU when the device is too small.",
+        choices=EMBEDDINGS,
+    )
     backend: str = key(
-        OWN, "Who runs the passes of the target: specchat itself, or what a plugin calls so.", choices=(OWN,),
-        added=lambda: tuple(offers("backends", (OWN,))),
+        OWN,
+        "Who runs the passes of the target: specchat itself, what a plugin calls so, or a server: vllm, sglang, or "
+        "openai for any other that speaks as OpenAI's does.",
+        choices=(OWN, *SERVERS), added=lambda: tuple(offers("backends", (OWN, *SERVERS))),
     )  # fmt: skip
+    url: str = key("", 'Where the server of the backend is, such as "http://127.0.0.1:8000/v1".')
+    key_file: str = key("", 'A file with the key that the server wants; "" when it wants none.')
 
     def __post_init__(self) -> None:
         if not self.target.strip():
             wanted = "give 'embedded', a folder, or a hub id like org/name"
             raise BadValueError(f"models.target must not be empty; {wanted}", ("models", "target"))
         check(self, "models")
+        if self.url and not self.url.startswith(("http://", "https://")):
+            raise BadValueError(f"models.url must begin with http:// or https://, not {self.url!r}", ("models", "url"))
+        if self.backend in SERVERS and not self.url:
+            message = f"backend {self.backend!r} is a server: give models.url, or 'specchat fleet join URL --save NAME'"
+            raise BadValueError(message, ("models", "backend"))
 
 
 @dataclass(frozen=True)
@@ -140,6 +165,21 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Order:
+    """Whom auto tries first on requests of a kind; `specchat tune` measures it."""
+
+    kind: str = key("", "What such a request is.", choices=KINDS)
+    variants: tuple[str, ...] = key(
+        (), "The likeliest first; those behind plain are seldom asked.", choices=VARIANTS, added=added_guessers
+    )
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            raise BadValueError(f"an order of [[orders]] needs a kind: {', '.join(KINDS)}")
+        check(self, "orders")
+
+
+@dataclass(frozen=True)
 class Profile:
     """One way to use specchat. Equal profiles mean equal models, limits, sampling and routes."""
 
@@ -151,6 +191,11 @@ class Profile:
     speculation: Speculation = field(default_factory=Speculation)
     prompt: Prompt = field(default_factory=Prompt)
     routes: tuple[Rule, ...] = key((), "What a request is, by its words: the first rule that fits decides.")
+    orders: tuple[Order, ...] = key((), "Whom auto tries first, by kind: the first order of a kind counts.")
+
+    def order_of(self, kind: str) -> tuple[str, ...]:
+        """Whom auto tries first on requests of this kind, as far as somebody said."""
+        return next((order.variants for order in self.orders if order.kind == kind), ())
 
     def override(self, values: Mapping[str, object]) -> Profile:
         """A profile with some keys changed, checked as a file would be; a None leaves its key alone.

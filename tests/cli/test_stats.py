@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from dataclasses import asdict
 
@@ -9,6 +10,7 @@ import pytest
 
 from specchat.chat.events import Totals
 from specchat.chat.history import Answered, Thread
+from specchat.cli.stats import WAYS
 from specchat.host.spawn import history_path
 from specchat.host.writer import HistoryWriter
 from tests.front import command
@@ -27,19 +29,20 @@ def own_runtime(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_RUNTIME", str(folder))
 
 
-def kept(*answers: tuple[str, Totals]) -> None:
+def kept(*answers: tuple[str, Totals], questions: tuple[dict, ...] = ()) -> None:
     """A conversation with these answers, and a copy of it that shares them."""
     thread = Thread("t", "a talk")
     with closing(HistoryWriter(history_path())) as history:
         for number, (variant, totals) in enumerate(answers):
             parent = str(number - 1) if number else None
-            history.begin(thread, str(number), parent, {"text": f"question {number}"})
+            question = questions[number] if questions else {"text": f"question {number}"}
+            history.begin(thread, str(number), parent, question)
             history.finish(str(number), Answered("yes", variant=variant), "stop", asdict(totals))
         history.fork(Thread("copy", "a copy", tip=str(len(answers) - 1), forked_from="t"))
 
 
-def rows(monkeypatch) -> list[list[str]]:
-    ran = command(monkeypatch, "stats")
+def rows(monkeypatch, *options: str) -> list[list[str]]:
+    ran = command(monkeypatch, "stats", *options)
     assert ran.code == 0
     return [line.split() for line in ran.out.decode().splitlines()]
 
@@ -58,6 +61,15 @@ def test_answers_are_summed_by_variant_and_counted_once(monkeypatch):
     assert everything[:5] == ["all", "3", "90", "18", "3.00"]
 
 
+def test_an_answer_whose_steps_nobody_knows_has_no_tokens_a_pass(monkeypatch):
+    kept(("auto", GUESSED), ("server", Totals(tokens=60, verify_seconds=1.0)))
+
+    _head, server, auto, everything = rows(monkeypatch)
+
+    assert server == ["server", "1", "60", "60"]
+    assert auto[4] == everything[4] == "4.00"
+
+
 def test_those_who_guessed_most_come_first(monkeypatch):
     kept(("auto", GUESSED))
 
@@ -68,3 +80,47 @@ def test_an_answer_without_a_token_counts_for_nothing(monkeypatch):
     kept(("auto", Totals()))
 
     assert command(monkeypatch, "stats").out == b"nothing was answered yet\n"
+
+
+def test_answers_are_summed_by_what_was_asked(monkeypatch):
+    asked = ({"text": "fix it", "task": "edit"}, {"text": "Write a poem about rain."}, {"text": "count to three"})
+    kept(("auto", GUESSED), ("auto", GUESSED), ("plain", PLAIN), questions=asked)
+
+    tasks = {row[0]: row[1:3] for row in rows(monkeypatch, "--by", "task")}
+
+    assert tasks["edit"] == ["1", "40"] and tasks["creative"] == ["1", "40"]
+    assert tasks["all"] == ["3", "90"]
+
+
+def test_days_stand_in_their_order(monkeypatch):
+    days = iter(("2026-03-02", "2026-03-01", "2026-03-01"))
+    kept(("auto", GUESSED), ("plain", PLAIN), ("auto", GUESSED))
+    monkeypatch.setitem(WAYS, "day", lambda _turn: next(days))
+
+    _head, first, second, _all = rows(monkeypatch, "--by", "day")
+
+    assert first[:3] == ["2026-03-01", "2", "50"] and second[:3] == ["2026-03-02", "1", "40"]
+
+
+def test_a_day_is_that_of_the_question(monkeypatch):
+    kept(("auto", GUESSED))
+
+    assert rows(monkeypatch, "--by", "day")[1][0] == time.strftime("%Y-%m-%d")
+
+
+@pytest.mark.parametrize("way", ["variant", "task", "day"])
+def test_the_table_is_drawn_as_well(monkeypatch, tmp_path, way):
+    kept(("auto", GUESSED), ("plain", PLAIN))
+    picture = tmp_path / f"{way}.svg"
+
+    ran = command(monkeypatch, "stats", "--by", way, "--picture", str(picture))
+
+    assert ran.out.decode().splitlines()[-1] == f"drawn: {picture}"
+    drawn = picture.read_text()
+    assert "times plain" in drawn and ("auto" in drawn or way != "variant")
+
+
+def test_a_picture_of_another_kind_is_refused_first(monkeypatch, tmp_path):
+    ran = command(monkeypatch, "stats", "--picture", str(tmp_path / "stats.gif"))
+
+    assert ran.code == 2 and ".png or .svg" in ran.err

@@ -1,0 +1,52 @@
+"""The table of `specchat stats` as a picture, PNG or SVG: speed against plain decoding, and guesses that held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specchat.bench.sweep_picture import DOTS_PER_INCH
+
+if TYPE_CHECKING:
+    from specchat.cli.stats import Sum
+
+INCHES = (9.0, 1.4, 0.28)  # width, height, and height of each row
+NAN = float("nan")  # a place without a mark
+
+
+def draw(sums: Sequence[Sum], way: str, path: Path) -> None:
+    """Two panels that share their rows: bars by variant or task, a line over the days."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    width, height, row = INCHES
+    with mpl.rc_context({"svg.hashsalt": "specchat", "svg.fonttype": "none"}):  # the same history, the same file
+        figure = Figure(figsize=(width, height + row * max(len(sums), 4)), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        _panel(left, sums, [each.times_plain for each in sums], way, "times plain")
+        _panel(right, sums, [_percent(each.accepted_share) for each in sums], way, "% of guesses that held")
+        if way == "day":
+            left.axhline(1.0, color="gray", linewidth=0.8)
+        else:
+            left.axvline(1.0, color="gray", linewidth=0.8)
+        dated = {"Date": None} if path.suffix == ".svg" else {}
+        figure.savefig(path, dpi=DOTS_PER_INCH, metadata=dated)
+
+
+def _panel(axes: Any, sums: Sequence[Sum], values: Sequence[float | None], way: str, title: str) -> None:
+    names = [each.name for each in sums]
+    known = [NAN if value is None else value for value in values]
+    if way == "day":
+        axes.plot(names, known, marker="o", markersize=3, linewidth=1.2)
+        axes.tick_params(axis="x", rotation=45)
+        axes.set_ylim(bottom=0)
+    else:
+        axes.barh(names, known)
+        axes.set_ylim(len(names) - 0.5, -0.5)  # the first on top, and room for those without a bar
+    axes.set_title(title, fontsize=9)
+    axes.grid(alpha=0.3)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share

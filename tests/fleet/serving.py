@@ -1,0 +1,169 @@
+"""A server on loopback that speaks as OpenAI's does, without a model: answers follow from the words of the question.
+
+"count 5"     five words, a chunk each, and the tokens that were used
+"bare 5"      as "count", and nothing is told of tokens
+"slowly 5"    as "count", each word when the one before was heard or after a pause
+"silent"      nothing, until the client hangs up
+"cut 3"       three words, then the connection is closed
+"late cut"    the connection is closed before the first word, once; then the answer comes
+"broken"      a chunk that is no JSON
+"nothing"     a stream that ends before it begins
+"refuse 500"  an answer of that status, and words with it
+"echo"        what was asked, as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+MODEL = "org/served"
+PAUSE_SECONDS = 0.01
+
+
+@dataclass
+class Served:
+    """What a test says of its server, and what the server saw."""
+
+    url: str = ""
+    owner: str = "vllm"
+    pages: dict[str, Callable[[], str]] = field(default_factory=dict)
+    metrics: dict[str, Any] | None = None  # told with the tokens of an answer
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    left: threading.Event = field(default_factory=threading.Event)  # the client hung up
+    cuts: int = 0
+    open: list[socket.socket] = field(default_factory=list)
+
+    @property
+    def models(self) -> str:
+        return json.dumps({"object": "list", "data": [{"id": MODEL, "owned_by": self.owner, "max_model_len": 4096}]})
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    served: Served
+
+    def setup(self) -> None:
+        super().setup()
+        self.served.open.append(self.connection)
+
+    def do_GET(self) -> None:
+        if self.path == "/v1/models":
+            self.answer(200, self.served.models)
+        elif self.path in self.served.pages:
+            self.answer(200, self.served.pages[self.path]())
+        else:
+            self.answer(404, "{}")
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.served.asked.append(body)
+        verb, _, rest = body["messages"][-1]["content"].partition(" ")
+        if body["model"] != MODEL:
+            self.answer(404, json.dumps({"error": {"message": f"The model `{body['model']}` does not exist."}}))
+        elif verb == "refuse":
+            self.answer(int(rest), json.dumps({"error": {"message": "something is\nwrong", "type": "Error"}}))
+        elif verb == "late" and not self.served.cuts:
+            self.served.cuts += 1
+            self.close_connection = True  # without a word
+        else:
+            self.stream(verb, rest, body)
+
+    def stream(self, verb: str, rest: str, body: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            self.write(verb, rest, body)
+        except OSError:
+            self.served.left.set()
+
+    def write(self, verb: str, rest: str, body: dict[str, Any]) -> None:
+        match verb:
+            case "silent":
+                self.wait_until_left()
+                return
+            case "broken":
+                self.send("data: {not json\n\n")
+            case "echo":
+                self.words([json.dumps(body)], "stop")
+            case "nothing":
+                pass
+            case "cut":
+                self.words([f"word{number} " for number in range(int(rest))], None)
+                self.close_connection = True
+                self.connection.close()
+                return
+            case _:
+                count = int(rest) if rest.isdigit() else 1
+                self.words([f"word{number} " for number in range(count)], "stop", pause=verb == "slowly")
+                if verb != "bare":
+                    self.usage(count)
+        self.send("data: [DONE]\n\n")
+        self.send("")
+
+    def words(self, words: list[str], reason: str | None, *, pause: bool = False) -> None:
+        for word in words:
+            self.chunk({"choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]})
+            if pause:
+                time.sleep(PAUSE_SECONDS)
+        if reason:
+            self.chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+
+    def usage(self, tokens: int) -> None:
+        cached = {"prompt_tokens_details": {"cached_tokens": 4}}
+        used = {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens, **cached}
+        self.chunk({"choices": [], "usage": used} | ({"metrics": self.served.metrics} if self.served.metrics else {}))
+
+    def wait_until_left(self) -> None:
+        self.connection.settimeout(10)
+        if self.connection.recv(1) == b"":
+            self.served.left.set()
+
+    def chunk(self, body: dict[str, Any]) -> None:
+        whole = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": MODEL, **body}
+        self.send(f"data: {json.dumps(whole)}\n\n")
+
+    def send(self, text: str) -> None:
+        data = text.encode()
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+    def answer(self, status: int, text: str) -> None:
+        data = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json" if text.startswith("{") else "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving(**said: Any) -> Iterator[Served]:
+    served = Served(**said)
+
+    class Here(Handler):
+        pass
+
+    Here.served = served
+    with ThreadingHTTPServer(("127.0.0.1", 0), Here) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        served.url = f"http://127.0.0.1:{server.server_port}/v1"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield served
+        server.shutdown()
+        for connection in served.open:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,69 @@
+"""A host whose answers come from a server: the same conversation, history and commands as with a model of its own."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from specchat.chat.events import Failed, Finished, Text
+from specchat.chat.gap import Gap
+from specchat.chat.history import HistoryReader
+from specchat.errors import ModelError, ProfileError, SpecchatError
+from specchat.host import spawn
+from specchat.host.client import Conversation, Wish
+from specchat.host.spawn import HOST_COMMAND, history_path
+from specchat.profile import Profile
+from tests.fleet.pages import VLLM
+from tests.fleet.serving import MODEL, serving
+from tests.host.conftest import runtime  # noqa: F401 - a fixture
+
+REAL_HOST = HOST_COMMAND
+
+
+def wish(url: str) -> Wish:
+    return Wish(overrides={"models.backend": "vllm", "models.url": url, "models.target": MODEL})
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_conversation_with_a_server_is_kept_as_any_other(monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", REAL_HOST)
+    numbers = iter([(100, 300, 50), (104, 312, 56), (104, 312, 56), (108, 324, 62)])
+
+    def page() -> str:
+        drafts, drafted, accepted = next(numbers)
+        return VLLM.format(drafts=drafts, drafted=drafted, accepted=accepted)
+
+    with serving(pages={"/metrics": page}) as served, closing(Conversation(wish(served.url))) as conversation:
+        events = list(conversation.ask("count 10"))
+        list(conversation.ask("count 10"))
+
+        assert "".join(event.text for event in events if isinstance(event, Text)).startswith("word0 word1 ")
+        assert all(event.text for event in events if isinstance(event, Text))  # no beats on the wire
+        assert isinstance(events[-1], Finished) and events[-1].totals.accepted == {"server": 6}
+        assert [message["role"] for message in served.asked[-1]["messages"]] == ["user", "assistant", "user"]
+        with pytest.raises(SpecchatError, match="fills no gaps"):
+            conversation.fill(Gap("def f("))
+        with closing(HistoryReader(history_path())) as history:
+            turns = history.turns(history.threads()[0].tip)
+    assert [turn.answered.variant for turn in turns] == ["server", "server"]
+    assert turns[0].totals["drafted"] == 12
+
+    with closing(Conversation(Wish(session=conversation.session))) as again:
+        *_, failed = again.ask("count 1")
+
+    assert isinstance(failed, Failed) and "no server answers" in failed.message and "\n" not in failed.message
+
+
+def test_what_needs_weights_here_says_so_with_a_profile_of_a_server():
+    from specchat.assemble import load_engine
+
+    with pytest.raises(ModelError, match="is a server's; this needs the weights here"):
+        load_engine(Profile().override({"models.backend": "vllm", "models.url": "http://127.0.0.1:9/v1"}))
+
+
+def test_a_profile_of_a_server_says_where_it_is():
+    with pytest.raises(ProfileError, match=r"give models\.url"):
+        Profile().override({"models.backend": "sglang"})
+    with pytest.raises(ProfileError, match="must begin with http"):
+        Profile().override({"models.backend": "sglang", "models.url": "127.0.0.1:8000"})

@@ -1,0 +1,92 @@
+"""A real server: `transformers serve` with the embedded model writes what our own engine writes.
+
+It needs fastapi, uvicorn and accelerate, which nothing else here does; where they are missing this is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event as Flag
+
+import pytest
+
+from specchat.chat.events import Finished, Text
+from specchat.fleet.session import ServerEngine, load_server
+from specchat.profile import Profile, load_profile
+
+for package in ("fastapi", "uvicorn", "accelerate"):
+    pytest.importorskip(package)
+pytestmark = pytest.mark.full
+TARGET = Path(__file__).parents[2] / "specchat" / "embedded" / "target"
+QUESTION = "Name three colours."
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory) -> Iterator[str]:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path_factory.mktemp("hub"))}
+    words = ["serve", str(TARGET), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
+    command = [sys.executable, "-m", "transformers.cli.transformers", *words]
+    server = subprocess.Popen(command, env=os.environ | home, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(f"{address}/health", server)
+        yield f"{address}/v1"
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
+    while server.poll() is None:
+        try:
+            urllib.request.urlopen(address, timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail("the server ended")
+
+
+@pytest.fixture
+def engine(url) -> Iterator[ServerEngine]:
+    values = {"models.backend": "openai", "models.url": url, "models.target": str(TARGET), "limits.answer": 24}
+    with closing(load_server(Profile().override(values))) as opened:
+        yield opened
+
+
+def test_it_writes_what_our_own_engine_writes(engine):
+    from specchat.assemble import load_engine
+
+    events = list(engine.session().ask(QUESTION))
+    values = {"limits.answer": 24, "prompt.reference": "", "prompt.system": "", "speculation.variant": "plain"}
+    own = load_engine(load_profile("plain").override(values)).session()
+
+    assert isinstance(events[-1], Finished)
+    assert said(events) == said(own.ask(QUESTION)) != ""
+    assert events[-1].totals.prompt_tokens > 0 and events[-1].totals.tokens > 0
+
+
+def test_it_can_be_left_in_the_middle_and_asked_again(engine):
+    session, cancelled = engine.session(), Flag()
+    for event in session.ask(QUESTION, cancelled):
+        if isinstance(event, Text) and event.text:
+            cancelled.set()
+
+    *_, finished = session.ask("And now?")
+
+    assert isinstance(finished, Finished) and finished.reason in ("stop", "length")
+    assert len(session.turns) == 2
+
+
+def said(events) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text))
