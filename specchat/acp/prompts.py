@@ -17,8 +17,10 @@ from specchat.acp.places import Places, path_of_uri
 from specchat.chat.attachments import decode_text, shown_name
 from specchat.chat.request import Attachment
 from specchat.chat.retrieve import Room, gather
+from specchat.chat.structure import Structure
 from specchat.errors import InputError, SpecchatError, UsageError
 
+OURS = "specchat"  # what stands under this name in the `_meta` of a text is for us
 MOST_LINKED_BYTES = 256 * 2**10
 
 ReadBuffer = Callable[[Path], str | None]
@@ -32,6 +34,7 @@ class Prompt:
     attached: tuple[Attachment, ...] = ()
     linked: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
+    structure: Structure | None = None  # what form the answer must have
 
 
 @dataclass
@@ -43,12 +46,16 @@ class Reading:
     attached: list[Attachment] = field(default_factory=list[Attachment])
     linked: list[Path] = field(default_factory=list[Path])
     notes: list[str] = field(default_factory=list[str])
+    structure: Structure | None = None
 
     def take(self, block: Any) -> None:
         """One block; UsageError for what was never offered to be understood."""
         match block:
-            case TextContentBlock(text=text):
+            case TextContentBlock(text=text, field_meta=meta):
                 self.text += text
+                wanted = (meta or {}).get(OURS)
+                if isinstance(wanted, dict):
+                    self.structure = Structure.among(wanted) or self.structure
             case ResourceContentBlock(uri=uri, name=name):
                 self._take_link(uri, name)
             case EmbeddedResourceContentBlock(resource=resource):
@@ -84,7 +91,13 @@ def read_blocks(blocks: Sequence[Any], places: Places) -> Prompt:
     reading = Reading(places)
     for block in blocks:
         reading.take(block)
-    return Prompt(reading.text.strip(), tuple(reading.attached), tuple(reading.linked), tuple(reading.notes))
+    return Prompt(
+        reading.text.strip(),
+        tuple(reading.attached),
+        tuple(reading.linked),
+        tuple(reading.notes),
+        reading.structure,
+    )
 
 
 def with_files(prompt: Prompt, places: Places, window: int, read: ReadBuffer) -> Prompt:

@@ -172,8 +172,9 @@ class Talking:
             telling.tell(thought("\n".join(whole.notes) + "\n"))
         options = self._talk.options
         request = Request(
-            whole.text, whole.attached, variant=options.variant, temperature=options.temperature, seed=options.seed
-        )
+            whole.text, whole.attached, variant=options.variant, temperature=options.temperature, seed=options.seed,
+            structure=whole.structure,
+        )  # fmt: skip
         _check_length(request, self._window)
         return request
 

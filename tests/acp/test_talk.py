@@ -246,6 +246,25 @@ def test_a_file_outside_the_folder_is_named_and_not_read(editor, folder):
     assert "the open" not in editor.said()
 
 
+def test_a_text_may_say_what_form_its_answer_must_have(editor, folder):
+    session = editor.new(folder)
+    block = {"type": "text", "text": "count 3", "_meta": {"specchat": {"choices": ["yes", "no"]}}}
+
+    editor.request("session/prompt", {"sessionId": session, "prompt": [block]})
+
+    with closing(HistoryReader(history_path())) as history:
+        assert ["yes", "no"] == history.turns(history.thread(session).tip)[-1].request["choices"]
+
+
+def test_a_form_that_is_none_is_refused(editor, folder):
+    block = {"type": "text", "text": "count 3", "_meta": {"specchat": {"schema": "["}}}
+
+    refused = editor.refused("session/prompt", {"sessionId": editor.new(folder), "prompt": [block]})
+
+    assert -32602 == refused["code"]
+    assert "not JSON" in str(refused["data"])
+
+
 def test_a_picture_is_refused(editor, folder):
     session = editor.new(folder)
     picture = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
