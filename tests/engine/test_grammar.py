@@ -123,6 +123,7 @@ def test_greedy_text_is_that_of_transformers_under_the_same_masks():
     assert plainly("greedy") == theirs[0, len(PROMPT) :].tolist()
 
 
+@pytest.mark.full
 def test_under_the_classic_rule_the_first_token_is_a_sample_of_the_masked_chances():
     model, draft, count = target("dense-llama"), DraftModel(small()), 1500
     writing = Writing(model, (draft,))

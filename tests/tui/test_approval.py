@@ -11,6 +11,8 @@ from specchat.tui.approval import Approval
 from specchat.tui.glyphs import ASCII, UNICODE
 from specchat.tui.news import Query, Want
 
+pytestmark = pytest.mark.full
+
 HUNK = "src/parser.py · hunk 1/3 · line 2\n class Parser:\n-\x1b[31m[/x] old\n+new\r\n+\tlast\n"
 ASKED = Query(Want.LETTER, "[y,n] ", HUNK, "look closely")
 

@@ -12,6 +12,8 @@ import pytest
 
 from specchat.tui import choosing
 
+pytestmark = pytest.mark.full
+
 OLD = "".join(f"name_{number} = total\n" if number % 10 == 2 else f"line_{number} = 1\n" for number in range(30))
 NEW = OLD.replace("total", "amount")
 UNDO = re.compile(r"/undo \d+")

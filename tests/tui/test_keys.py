@@ -7,6 +7,8 @@ import pytest
 from specchat.tui.picker import Picker
 from specchat.tui.turn import code_blocks
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def copied(monkeypatch):

@@ -17,6 +17,8 @@ from specchat.tui.settled import Settled
 from specchat.tui.transcript import Transcript
 from specchat.tui.turn import TurnView
 
+pytestmark = pytest.mark.full
+
 STEPS = [
     (Transcript, "show"),
     (Transcript, "_mount_stored"),
