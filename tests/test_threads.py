@@ -1,8 +1,18 @@
 """How many threads a model is given, and when it is left fewer."""
 
+import os
+
 import pytest
 
-from specchat.threads import ENOUGH_PASSES, FIRST_WAIT, LONGEST_WAIT, SMALL_BYTES, Watchdog, threads_for
+from specchat.threads import (
+    ENOUGH_PASSES,
+    FIRST_WAIT,
+    LONGEST_WAIT,
+    SMALL_BYTES,
+    Watchdog,
+    threads_for,
+    wait_calmly,
+)
 
 
 @pytest.mark.parametrize(("weights", "threads"), [(SMALL_BYTES - 1, 1), (SMALL_BYTES, 6)])
@@ -49,6 +59,16 @@ def machine():
     machine = Machine()
     machine.answer()
     return machine
+
+
+def test_threads_wait_as_we_say_unless_the_user_has_said(monkeypatch):
+    said = {"OMP_WAIT_POLICY": "ACTIVE"}
+    monkeypatch.setattr(os, "environ", said)
+
+    wait_calmly()
+
+    assert "ACTIVE" == said["OMP_WAIT_POLICY"]
+    assert 0 < int(said["GOMP_SPINCOUNT"]) < 100_000
 
 
 def test_a_calm_machine_keeps_all_threads(machine):

@@ -28,11 +28,11 @@ class Run:
 Contender = Callable[[list[int], int], Run]  # prompt, most tokens of the answer
 
 
-def ours(target: Model, drafter: Callable[[], Drafter], budget: int, stop: frozenset[int]) -> Contender:
-    """Our engine, greedy, with a fresh cache and a fresh drafter for every prompt."""
+def ours(target: Model, drafter: Callable[[list[int]], Drafter], budget: int, stop: frozenset[int]) -> Contender:
+    """Our engine, greedy, with a fresh cache and a fresh drafter for every prompt, which it is told."""
 
     def answer(prompt: list[int], limit: int) -> Run:
-        begun, guesser = perf_counter(), drafter()
+        begun, guesser = perf_counter(), drafter(prompt)
         writing = Writing(target, (guesser,))
         writing.revise(prompt)
         with target.pool.seated(writing.cache, writing.rows_for(limit)):

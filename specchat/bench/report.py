@@ -29,12 +29,16 @@ OF_LLAMA = "llama.cpp"
 
 @dataclass(frozen=True)
 class Bench:
-    """What is measured: an engine, prompts as tokens, and the longest answer. `only` keeps rows whose name has it."""
+    """What is measured: an engine, prompts as tokens, and the longest answer. `only` keeps rows whose name has it.
+
+    Where `file_in` says which tokens of a prompt are a file that its answer rewrites, an edit is measured too.
+    """
 
     engine: Engine
     prompts: tuple[list[int], ...]
     limit: int
     only: str = ""
+    file_in: Callable[[list[int]], list[int]] | None = None
 
     def rows(self) -> Iterator[Row]:
         """Plain against `generate`, copying against its prompt lookup, draft against its assistant; and ours."""
@@ -50,8 +54,8 @@ class Bench:
         return "q8_0" if voice.profile.models.weights != "float" else STORED[voice.target.pool.layout.dtype]
 
     def _pairs(self) -> dict[str, Callable[[], tuple[Contender, Contender]]]:
-        plain, looking = self._ours(Drafter), self._ours(Lookup)
-        copying = self._ours(lambda: Copying(Suffix()))
+        plain, looking = self._ours(lambda _: Drafter()), self._ours(lambda _: Lookup())
+        copying = self._ours(lambda _: Copying(Suffix()))
         pairs: dict[str, Callable[[], tuple[Contender, Contender]]] = {
             "plain / generate": lambda: (plain, self._theirs.generate()),
             "lookup / prompt_lookup_num_tokens": lambda: (looking, self._looking_up()),
@@ -59,8 +63,12 @@ class Bench:
             "suffix / generate": lambda: (copying, self._theirs.generate()),
             "lookup / our plain": lambda: (looking, plain),
         }
+        if self.file_in is not None:
+            editing = self._ours(self._editing)
+            pairs["edit / prompt_lookup_num_tokens"] = lambda: (editing, self._looking_up())
+            pairs["edit / generate"] = lambda: (editing, self._theirs.generate())
         if (draft := self.engine.draft) is not None:
-            drafting = self._ours(lambda: DraftModel(draft))
+            drafting = self._ours(lambda _: DraftModel(draft))
             pairs["draft / assistant_model"] = lambda: (drafting, self._assisted())
             pairs["draft / our plain"] = lambda: (drafting, plain)
         if (library := find_llama()) is not None:
@@ -89,7 +97,13 @@ class Bench:
         window = max(map(len, self.prompts)) + self.limit + 1
         return Llama(library, self._folder, kind, self.engine.voice.target.vocabulary, window).answer
 
-    def _ours(self, drafter: Callable[[], Drafter]) -> Contender:
+    def _editing(self, prompt: list[int]) -> Drafter:
+        """Who guesses when a file is edited: the file is known, and where the answer begins."""
+        drafter = Copying(Suffix())
+        drafter.rewrite(self.file_in(prompt) if self.file_in else [], len(prompt))
+        return drafter
+
+    def _ours(self, drafter: Callable[[list[int]], Drafter]) -> Contender:
         voice = self.engine.voice
         return ours(voice.target, drafter, voice.profile.speculation.budget, voice.tokenizer.stop)
 

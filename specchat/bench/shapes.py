@@ -79,6 +79,11 @@ def edits(count: int, length: int, every: int, vocabulary: int) -> Iterator[list
         yield [*shown, start - 1]
 
 
+def file_in(prompt: list[int]) -> list[int]:
+    """The file of such a prompt: all but the token that asks."""
+    return prompt[:-1]
+
+
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))

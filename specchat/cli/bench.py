@@ -66,7 +66,7 @@ def peers(
     from specchat.bench.prompts import read_prompts
     from specchat.bench.report import Bench, as_table, tokens_of
     from specchat.bench.report import threads as use_threads
-    from specchat.bench.shapes import MEANINGLESS, edits, shaped
+    from specchat.bench.shapes import MEANINGLESS, edits, file_in, shaped
 
     profile = chosen_profile(options)
     if shape:
@@ -84,7 +84,7 @@ def peers(
     if find_llama() is None:
         print(MISSING, file=sys.stderr)
     rows = []
-    for row in Bench(engine, chosen, limit, only).rows():
+    for row in Bench(engine, chosen, limit, only, file_in if shape else None).rows():
         print(f"{row.name}: {row.ratio:.2f}", file=sys.stderr, flush=True)
         rows.append(row)
     print(as_table(rows))

@@ -56,6 +56,7 @@ COMMANDS = {
     "stats": Later("specchat.cli.stats:stats", "What guessing has brought so far, over all conversations."),
     "verify": Later("specchat.cli.verify:verify", "See whether the text is the same here, with and without guesses."),
     "tune": Later("specchat.cli.tune:tune", "Measure these models on this machine, and begin there from now on."),
+    "train": Later("specchat.cli.train:train", "Train a head for your model from what you ask it; all stays here."),
     "bench": Later("specchat.cli.bench:bench", "Measure against transformers, or auto against plain decoding."),
 }
 

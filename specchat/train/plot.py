@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 SMOOTHING = 0.95
@@ -35,3 +36,17 @@ def smoothed(values: list[float]) -> list[float]:
         kept = SMOOTHING * kept + (1.0 - SMOOTHING) * value
         lines.append(kept)
     return lines
+
+
+def plot_trial(before: Sequence[float], after: Sequence[float], path: Path) -> None:
+    """Guesses that held for each pass, turn by turn: what there was against the new head; above the line it is better."""
+    from matplotlib.figure import Figure  # heavy, and only this function needs it
+
+    figure = Figure(figsize=(5, 5), layout="constrained")
+    axes = figure.subplots()
+    most = max([1.0, *before, *after])
+    axes.plot((0, most), (0, most), linewidth=1, color="grey")
+    axes.scatter(before, after, s=14, alpha=0.7)
+    axes.set(title="held-out turns", xlabel="guesses held for each pass, before", ylabel="now")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)

@@ -6,7 +6,7 @@ so does the first EAGLE, which learns the target's next state too. Medusa learns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -32,11 +32,12 @@ class Lesson:
     """One pass of the target over a batch, and which of its rows count."""
 
     batch: Batch
-    stream: list[Tensor]
+    stream: list[Tensor] | Mapping[int, Tensor]  # the residual stream after so many layers; all, or those that are read
     final: Tensor
     rows: Tensor
     logits: Tensor
     embedding: Tensor
+    output: Tensor  # the matrix that reads `final`; often the embedding itself
     step: int
 
     def embedded(self) -> Tensor:
@@ -58,7 +59,8 @@ def teach(network: Network, batch: Batch, step: int) -> Lesson:
         final = network.model.norm(stream[-1])
         rows, _, _ = supervised(batch)
         logits = F.linear(final.flatten(0, 1)[rows], network.model.embed_tokens.weight).float()
-    return Lesson(batch, stream, final, rows, logits, network.model.embed_tokens.weight.detach(), step)
+    table = network.model.embed_tokens.weight.detach()
+    return Lesson(batch, stream, final, rows, logits, table, table, step)
 
 
 def likeness(scores: Tensor, wanted: Tensor) -> Tensor:
@@ -103,7 +105,7 @@ def first_eagle_loss(eagle: FirstEagle) -> StudentLoss:
             made = drafted.feature.flatten(0, 1)[guessers]
             nearness = F.smooth_l1_loss(made.float() / size, states[lesson.rows[wanted]] / size)
             part = slice((lesson.step + run) % ROW_SHARE, None, ROW_SHARE)
-            tokens = likeness(F.linear(made[part], lesson.embedding), lesson.logits[wanted[part]])
+            tokens = likeness(F.linear(made[part], lesson.output), lesson.logits[wanted[part]])
             total = total + FADE**run * (nearness + TOKEN_WEIGHT * tokens)
         return total
 
@@ -123,7 +125,7 @@ def mtp_loss(block: MultiToken) -> StudentLoss:
             part = slice((lesson.step + run) % ROW_SHARE, None, ROW_SHARE)
             guessers, wanted = guessers[part], wanted[part]
             inside = in_row(guessers, lesson, run)
-            scores = F.linear(drafted.prediction.flatten(0, 1)[guessers[inside]], lesson.embedding)
+            scores = F.linear(drafted.prediction.flatten(0, 1)[guessers[inside]], lesson.output)
             total = total + FADE**run * likeness(scores, lesson.logits[wanted[inside]])
         return total
 
@@ -137,7 +139,7 @@ def medusa_loss(medusa: Medusa) -> StudentLoss:
             guessers, wanted = lesson.ahead(index + 1)
             part = slice((lesson.step + index) % (2 * ROW_SHARE), None, 2 * ROW_SHARE)
             hidden = block(lesson.final.flatten(0, 1)[guessers[part]])
-            scores = F.linear(hidden, lesson.embedding)
+            scores = F.linear(hidden, lesson.output)
             total = total + FADE**index * likeness(scores, lesson.logits[wanted[part]])
         return total
 

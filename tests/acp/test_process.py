@@ -79,6 +79,7 @@ def test_an_editor_that_hangs_up_in_the_middle_ends_it_quietly_and_the_next_one_
     assert "turn 1" in (second.ask(session, "count 2") and second.said())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.full) for each in (signal.SIGINT, signal.SIGHUP))]
 )
@@ -94,6 +95,7 @@ def test_a_signal_in_the_middle_of_a_turn_ends_it(start, tmp_path, number):
     assert (128 + number, b"") == agent.ended()
 
 
+@pytest.mark.full
 def test_an_editor_that_stops_reading_ends_it_quietly(start, tmp_path):
     agent = start()
     agent.editor.initialize()
@@ -105,6 +107,7 @@ def test_an_editor_that_stops_reading_ends_it_quietly(start, tmp_path):
     assert (0, b"") == agent.ended()
 
 
+@pytest.mark.full
 def test_long_lines_are_read_and_longer_ones_refused(start, tmp_path):
     editor = start().editor
     editor.initialize()

@@ -66,6 +66,7 @@ def test_a_walk_that_takes_one_guess_too_many_is_found(monkeypatch):
     assert not tried(engine()).is_trusted
 
 
+@pytest.mark.full
 def test_a_guess_that_is_always_taken_is_found(monkeypatch):
     monkeypatch.setattr(verify, "verdict", lambda ours, _theirs, guess: guess.float() if guess.any() else ours)
 
@@ -87,6 +88,7 @@ def test_a_biased_residual_is_found(monkeypatch):
     assert {fit.rule for fit in report.fits if fit.is_fault} == {"classic"}
 
 
+@pytest.mark.full
 def test_dice_that_are_thrown_twice_the_same_are_found(monkeypatch):
     monkeypatch.setattr(verify, "_keys", lambda seed, position: (seed % 3, 5))
 
@@ -107,6 +109,7 @@ def test_near_ties_are_counted_and_are_no_faults(monkeypatch):
     assert report.is_trusted
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("exact", [False, True])
 def test_in_bfloat16(exact):
     report = tried(engine(**{"models.dtype": "bfloat16", "speculation.exact": exact}))

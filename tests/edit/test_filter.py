@@ -88,6 +88,7 @@ ENDINGS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "merging",
     [pytest.param("", id="apart", marks=pytest.mark.full), pytest.param("set shellredir=>%s\\ 2>&1", id="merged")],

@@ -91,7 +91,9 @@ def test_a_host_that_is_killed_before_the_first_question_is_not_missed(runtime):
     assert len(talk.turns()) == 1
 
 
-@pytest.mark.parametrize("victims", ["host", "client", "both"])
+@pytest.mark.parametrize(
+    "victims", ["host", *(pytest.param(each, marks=pytest.mark.full) for each in ("client", "both"))]
+)
 def test_a_kill_in_the_middle_loses_nothing_that_was_shown(runtime, victims):
     kill_at(1.0, victims)
 

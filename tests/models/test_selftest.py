@@ -64,6 +64,7 @@ def test_every_place_ahead_is_asked_about():
     assert [len(agreement(head).by_depth) for head in ("eagle3", "mtp", "medusa")] == [3, 3, 4]
 
 
+@pytest.mark.full
 def test_of_two_readings_of_the_taps_the_right_one_is_taken():
     right = spec("eagle3").taps_for(12)
     shifted = tuple(tap + 1 for tap in right)

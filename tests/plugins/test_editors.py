@@ -104,6 +104,7 @@ def lisp(text: str) -> str:
 BOTH = pytest.mark.parametrize("inside", [in_vim, pytest.param(in_neovim, marks=pytest.mark.full)])
 
 
+@pytest.mark.full
 @BOTH
 def test_a_range_is_rewritten_and_the_rest_stays(environment, file, after, inside):
     inside(environment, file, f"1,5Specchat {INSTRUCTION}")
@@ -111,6 +112,7 @@ def test_a_range_is_rewritten_and_the_rest_stays(environment, file, after, insid
     assert after + TAIL == file.read_text()
 
 
+@pytest.mark.full
 @BOTH
 def test_one_undo_takes_it_back(environment, file, inside):
     inside(environment, file, f"1,5Specchat {INSTRUCTION}", "undo")
@@ -124,6 +126,7 @@ def broken(environment):
     return {**environment, "SPECCHAT_MODELS_TARGET": "/gone"}
 
 
+@pytest.mark.full
 @BOTH
 def test_a_failure_leaves_the_text_and_says_so(broken, file, inside):
     said = inside(broken, file, f"%Specchat {AWKWARD}")
@@ -132,6 +135,7 @@ def test_a_failure_leaves_the_text_and_says_so(broken, file, inside):
     assert BEFORE + TAIL == file.read_text()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "inside", [in_vim, *(pytest.param(each, marks=pytest.mark.full) for each in (in_neovim, in_emacs))]
 )

@@ -18,6 +18,8 @@ from specchat.train.scores import loops
 from specchat.train.shipped import read_shipped
 from specchat.train.trainer import Effort
 
+pytestmark = pytest.mark.full
+
 TINY = Shape(layers=7, width=64, heads=2, head_width=32, inner=64, vocabulary=8192, context=2048)
 TINY_DRAFT = Shape(layers=2, width=32, heads=1, head_width=32, inner=48, vocabulary=8192, context=2048)
 

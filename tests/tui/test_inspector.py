@@ -55,6 +55,7 @@ def test_f3_shows_who_guessed_each_token_and_f3_closes_it(take_seat):
     take_seat(scenario, size=WIDE)
 
 
+@pytest.mark.full
 def test_the_arrows_go_from_step_to_step(take_seat):
     async def scenario(seat):
         await inspected(seat)
@@ -84,6 +85,7 @@ def test_a_click_goes_to_the_step_of_a_token(take_seat):
     take_seat(scenario, size=WIDE)
 
 
+@pytest.mark.full
 def test_s_shows_where_steps_begin_and_d_every_guess(take_seat):
     async def scenario(seat):
         await inspected(seat)
@@ -110,6 +112,7 @@ def test_x_writes_a_picture_and_never_over_another(take_seat, tmp_path, monkeypa
     take_seat(scenario, size=WIDE)
 
 
+@pytest.mark.full
 def test_an_answer_can_be_watched_while_it_is_written(take_seat):
     async def scenario(seat):
         await seat.say("slowly 100000")
@@ -127,6 +130,7 @@ def test_an_answer_can_be_watched_while_it_is_written(take_seat):
     take_seat(scenario, size=WIDE)
 
 
+@pytest.mark.full
 def test_i_looks_into_an_earlier_answer_also_one_that_was_stopped(take_seat):
     async def scenario(seat):
         await seat.say("slowly 100000")
@@ -175,6 +179,7 @@ def test_a_conversation_of_before_is_looked_into_after_it_is_opened_again(take_s
     take_seat(second, size=WIDE)
 
 
+@pytest.mark.full
 def test_an_answer_without_a_record_says_so(runtime, take_seat):
     async def first(seat):
         await seat.ask("guess 3")
@@ -196,6 +201,7 @@ def test_an_answer_without_a_record_says_so(runtime, take_seat):
     take_seat(second, size=WIDE)
 
 
+@pytest.mark.full
 def test_on_a_small_screen_it_lies_over_the_conversation(take_seat):
     async def scenario(seat):
         await inspected(seat)
@@ -209,6 +215,7 @@ def test_on_a_small_screen_it_lies_over_the_conversation(take_seat):
     take_seat(scenario, size=SMALL)
 
 
+@pytest.mark.full
 def test_on_a_low_screen_the_tokens_keep_most_of_it(take_seat):
     async def scenario(seat):
         panel = await inspected(seat)
@@ -219,6 +226,7 @@ def test_on_a_low_screen_the_tokens_keep_most_of_it(take_seat):
     take_seat(scenario, size=(60, 10))
 
 
+@pytest.mark.full
 def test_in_ascii_every_token_has_its_mark(take_seat):
     async def scenario(seat):
         await inspected(seat)
@@ -229,6 +237,7 @@ def test_in_ascii_every_token_has_its_mark(take_seat):
     take_seat(scenario, size=WIDE, glyphs=ASCII)
 
 
+@pytest.mark.full
 def test_without_colours_the_kinds_can_still_be_told_apart(take_seat, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -256,6 +265,7 @@ def test_other_colours_are_those_of_the_theme(take_seat):
     take_seat(scenario, size=WIDE)
 
 
+@pytest.mark.full
 def test_of_a_very_long_answer_only_what_is_in_sight_is_drawn(take_seat, monkeypatch):
     drawn, draw = list[int](), TokenView._draw
 
@@ -324,6 +334,7 @@ def test_tokens_of_a_split_character_are_drawn_once():
     assert ["é"] == [span.text for span in Inspection(steps).spans]
 
 
+@pytest.mark.full
 def test_f1_lists_the_keys_of_the_inspector(take_seat):
     async def scenario(seat):
         await inspected(seat)

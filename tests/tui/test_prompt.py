@@ -25,6 +25,7 @@ def test_a_new_line_is_no_sending(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_a_backslash_before_enter_is_a_new_line(take_seat):
     async def scenario(seat):
         await seat.press("a", "backslash", "enter", "b")
@@ -44,6 +45,7 @@ def test_a_paste_never_sends(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_a_long_paste_stands_as_a_word_until_it_is_sent(take_seat):
     async def scenario(seat):
         lines = "\n".join(f"line {number}" for number in range(143))
@@ -59,6 +61,7 @@ def test_a_long_paste_stands_as_a_word_until_it_is_sent(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_a_paste_of_100_kilobytes_is_one_word(take_seat):
     async def scenario(seat):
         await paste(seat, "x" * 100_000)
@@ -81,6 +84,7 @@ def test_escapes_in_a_paste_reach_no_terminal(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_up_and_down_go_through_what_was_asked(take_seat):
     async def scenario(seat):
         for question in ("count 1", "count 2", "other"):
@@ -100,6 +104,7 @@ def test_up_and_down_go_through_what_was_asked(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_the_arrows_move_inside_a_question_of_several_lines(take_seat):
     async def scenario(seat):
         await seat.ask("count 1")
@@ -110,6 +115,7 @@ def test_the_arrows_move_inside_a_question_of_several_lines(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_earlier_questions_can_be_searched(take_seat):
     async def scenario(seat):
         for question in ("count 1", "write hello"):
@@ -136,6 +142,7 @@ def test_a_slash_offers_commands_and_tab_takes_one(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_enter_on_a_marked_command_runs_it_and_escape_closes_the_list(take_seat):
     async def scenario(seat):
         await seat.press("slash", "w", "h", "escape")
@@ -147,6 +154,7 @@ def test_enter_on_a_marked_command_runs_it_and_escape_closes_the_list(take_seat)
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_enter_runs_a_command_that_is_typed_to_its_end_while_the_list_is_open(take_seat):
     async def scenario(seat):
         await seat.press(*"/why")
@@ -159,6 +167,7 @@ def test_enter_runs_a_command_that_is_typed_to_its_end_while_the_list_is_open(ta
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_the_list_is_walked_with_the_arrows(take_seat):
     async def scenario(seat):
         await seat.press("slash", "r", "e", "down", "tab")
@@ -181,6 +190,7 @@ def test_an_at_sign_offers_files_and_the_file_goes_with_the_question(take_seat, 
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_what_a_folder_gives_is_said_before_the_answer_and_its_sources_after_it(take_seat, tmp_path, monkeypatch):
     for number in range(40):
         path = tmp_path / "docs" / f"part{number}.txt"

@@ -37,6 +37,7 @@ def test_a_conversation_is_gone_on_with(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_a_wide_screen_shows_what_the_marked_conversation_was_about(take_seat):
     said("write first")
     said("count 2", "write ```\n[bold]second\n```")
@@ -60,6 +61,7 @@ def test_a_wide_screen_shows_what_the_marked_conversation_was_about(take_seat):
     take_seat(scenario, size=(120, 24))
 
 
+@pytest.mark.full
 def test_a_conversation_without_questions_says_so(take_seat):
     async def scenario(seat):
         await seat.ask("count 1")
@@ -70,6 +72,7 @@ def test_a_conversation_without_questions_says_so(take_seat):
     take_seat(scenario, size=(120, 24))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("leave", [lambda screen: screen.action_back(), lambda screen: screen.action_choose("open")])
 def test_a_key_that_is_pressed_twice_leaves_the_list_once(take_seat, leave):
     said("count 3")
@@ -95,6 +98,7 @@ def test_the_last_one_is_gone_on_with_from_the_command_line(take_seat):
     take_seat(scenario, wish=Wish(is_last=True))
 
 
+@pytest.mark.full
 def test_words_that_were_said_are_found(take_seat):
     said("count 3")
     said("write needle")
@@ -128,6 +132,7 @@ def test_a_conversation_is_renamed_deleted_and_brought_back(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_the_conversation_on_the_screen_is_not_deleted_behind_it(take_seat):
     async def scenario(seat):
         await seat.ask("count 1")
@@ -138,6 +143,7 @@ def test_the_conversation_on_the_screen_is_not_deleted_behind_it(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_the_list_can_be_looked_at_while_an_answer_is_written(take_seat):
     async def scenario(seat):
         await seat.say("slowly 100000")
@@ -151,6 +157,7 @@ def test_the_list_can_be_looked_at_while_an_answer_is_written(take_seat):
     take_seat(scenario)
 
 
+@pytest.mark.full
 def test_the_commands_of_the_line_mode_work_here_too(take_seat):
     async def scenario(seat):
         await seat.ask("count 1")
