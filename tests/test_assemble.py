@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from specchat.assemble import CANDIDATES, EMBEDDED_HEADS, load_engine
-from specchat.bench.variants import ask
+from specchat.bench.beside import ask
 from specchat.chat.events import Failed, Routed, StepDone
 from specchat.chat.request import Request
 from specchat.drafters.block import BlockDrafter

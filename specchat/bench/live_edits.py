@@ -18,8 +18,8 @@ from statistics import median
 import click
 
 from specchat.assemble import Engine, load_engine
+from specchat.bench.beside import Answer, ask
 from specchat.bench.replay_edits import Row, read_rows
-from specchat.bench.variants import Answer, ask
 from specchat.chat.request import Attachment, Request
 from specchat.edit.source import make_source
 from specchat.edit.vet import unfenced

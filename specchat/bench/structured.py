@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from specchat.assemble import Engine
-from specchat.bench.variants import Answer, ask, markdown, refusals, seconds_per_token, total_of
+from specchat.bench.beside import SEED, Beside, markdown, total_of
 from specchat.chat.request import Request
 from specchat.chat.structure import SCHEMA, Structure
 from specchat.engine.grammar import SOURCE
-from specchat.errors import SpecchatError
-
-SEED = 7
 
 
 def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,36 +64,17 @@ TASKS: Sequence[tuple[str, Mapping[str, Any]]] = (
 
 
 @dataclass
-class Row:
-    """One variant, freely or under schemas."""
+class Row(Beside):
+    """One variant, freely or under schemas; plain decoding beside it is of the same kind."""
 
-    variant: str
     is_free: bool
-    answers: list[Answer] = field(default_factory=list[Answer])
-    plain: list[Answer] = field(default_factory=list[Answer])
     documents: int = 0  # that are JSON with the keys that were asked for
-    refused: str = ""
-
-    @property
-    def tokens_per_pass(self) -> float:
-        """Tokens by passes, over all answers."""
-        return total_of(self.answers, "tokens") / max(total_of(self.answers, "steps"), 1)
-
-    @property
-    def times_plain(self) -> float:
-        """Speed of decoding against plain decoding of the same kind."""
-        return seconds_per_token(self.plain) / seconds_per_token(self.answers)
 
     @property
     def forced(self) -> float:
         """The share of tokens that were guessed because they could not be otherwise."""
         given = sum(answer.totals.accepted.get(SOURCE, 0) for answer in self.answers)
         return given / max(total_of(self.answers, "tokens"), 1)
-
-    @property
-    def same_text(self) -> int:
-        """Answers that are equal to those of plain decoding of the same kind."""
-        return sum(ours.text == theirs.text for ours, theirs in zip(self.answers, self.plain, strict=True))
 
 
 def measure(
@@ -110,22 +88,9 @@ def measure(
             request = Request(question, max_tokens=limit, seed=SEED, temperature=0.0, structure=form)
             for row in rows:
                 progress(f"{'free' if is_free else 'under a schema'} {number}/{len(TASKS)} {row.variant}")
-                _measure(engine, row, request, schema)
+                answer = row.take(engine, request)
+                row.documents += answer is not None and _is_document(answer.text, schema)
         yield from rows
-
-
-def _measure(engine: Engine, row: Row, request: Request, schema: Mapping[str, Any]) -> None:
-    if row.refused:
-        return
-    plain = ask(engine, replace(request, variant="plain"))
-    try:
-        answer = ask(engine, replace(request, variant=row.variant))
-    except SpecchatError as error:
-        row.refused = str(error)
-        return
-    row.plain.append(plain)
-    row.answers.append(answer)
-    row.documents += _is_document(answer.text, schema)
 
 
 def _is_document(text: str, schema: Mapping[str, Any]) -> bool:
@@ -150,7 +115,7 @@ def as_table(rows: Sequence[Row]) -> str:
         "documents",
         "same text",
     ]
-    return markdown(head, [_cells(row) for row in rows if not row.refused], refusals(rows))
+    return markdown(head, [_cells(row) for row in rows if not row.refused], rows)
 
 
 def _cells(row: Row) -> list[str]:

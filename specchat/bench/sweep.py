@@ -17,12 +17,13 @@ from itertools import product
 from pathlib import Path
 
 from specchat.assemble import Engine
+from specchat.bench.beside import SEED
 from specchat.bench.latency import Heard, hear
 from specchat.bench.prompts import read_prompts
 from specchat.bench.questions import QUESTIONS
 from specchat.bench.sweep_cells import PLAIN, Cell, Grid, Sample
 from specchat.bench.sweep_store import Store
-from specchat.bench.variants import SEED, depth_of
+from specchat.bench.variants import depth_of
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.chat.session import Session

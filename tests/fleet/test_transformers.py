@@ -1,6 +1,6 @@
 """A real server: `transformers serve` with the embedded model writes what our own engine writes.
 
-It needs fastapi, uvicorn and accelerate, which nothing else here does; where they are missing this is left out.
+It needs fastapi, uvicorn and accelerate, which only the extra `dev` brings; where they are missing this is left out.
 """
 
 from __future__ import annotations

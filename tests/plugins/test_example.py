@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.variants import ask
+from specchat.bench.beside import ask
 from specchat.chat.request import Attachment, Request
 from specchat.chat.retrieve import Room, gather
 from specchat.cli.main import run

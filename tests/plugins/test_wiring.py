@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.variants import ask
+from specchat.bench.beside import ask
 from specchat.chat.names import check_name, mentioned
 from specchat.chat.request import Request
 from specchat.chat.retrieve import Room, gather
