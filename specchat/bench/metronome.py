@@ -16,8 +16,8 @@ from typing import Any
 from specchat.chat.events import Committed, Event, Finished, Prefill, Routed, StepDone, Text, Totals
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
+from specchat.host.engine import Loader
 from specchat.host.process import Parts, run_host
-from specchat.host.queue import Loader
 from specchat.host.sessions import Library
 from specchat.host.spawn import configuration_hash
 
@@ -60,10 +60,6 @@ class MetronomeSession:
                 yield _step((GUESSED + 1) / rate)
             yield Text(f"w{number:06d} ")
         yield Finished("cancelled" if cancelled.is_set() else "stop", Totals(tokens=count, steps=steps))
-
-    def rewind(self, count: int) -> None:
-        """Take turns back."""
-        self.turns = self.turns[: max(0, len(self.turns) - count)]
 
     def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
         """Time is kept, whoever waits."""

@@ -8,6 +8,14 @@ from specchat.chat.request import Attachment
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """A question and its answer as somebody else tells of them: text alone."""
+
+    user: str
+    answer: str
+
+
+@dataclass(frozen=True)
 class Turn:
     """A question and its answer. The tokens are those the model read and wrote, never made anew from the text."""
 

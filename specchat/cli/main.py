@@ -43,6 +43,7 @@ COMMANDS = {
     "script": Later("specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."),
     "acp": Later("specchat.cli.acp:acp", "Serve an editor: Agent Client Protocol over stdin and stdout."),
     "lsp": Later("specchat.cli.lsp:lsp", "Serve an editor: completions and edits (Language Server Protocol)."),
+    "serve": Later("specchat.cli.serve:serve", "Serve programs that speak the HTTP API of OpenAI."),
     "host": Later("specchat.cli.host:host", "Look at the engine process, or end it."),
     "fleet": Later("specchat.cli.fleet:fleet", "Have vLLM, SGLang or another server answer; launch lines for them."),
     "config": Later("specchat.cli.config:config", "See what holds here and who said so; trust a project."),

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from specchat.chat.history import Answered, Thread
+from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.host.connection import Connection
 from specchat.host.meters_door import MetersDoor
@@ -119,7 +120,7 @@ def hello(desk: Desk, client: Connection, params: Json) -> Json:
 
 
 def open_session(desk: Desk, client: Connection, params: Json) -> Json:
-    """A session, new or old. Answers at once, the models load behind it."""
+    """A session, new or old. Answers at once, the models load behind it. `kept: false` leaves it out of the history."""
     sessions = desk.sessions
     folder, kind = str(params.get("folder", "")), str(params.get("kind", "chat"))
     if "session" in params:
@@ -128,7 +129,8 @@ def open_session(desk: Desk, client: Connection, params: Json) -> Json:
         session = sessions.find(threads[0].id)
     else:
         profile = str(params.get("profile", DEFAULT_PROFILE))
-        session = sessions.enter(Thread(new_id(), "", kind, folder, profile, _settings(params)))
+        thread = Thread(new_id(), "", kind, folder, profile, _settings(params))
+        session = sessions.enter(thread, is_kept=bool(params.get("kept", True)))
     client.listen(session.feed, session.feed.next)
     return set_profile(desk, client, {**params, "session": session.thread.id})
 
@@ -164,9 +166,17 @@ def cancel(desk: Desk, _client: Connection, params: Json) -> Json:
 
 
 def rewind(desk: Desk, _client: Connection, params: Json) -> Json:
-    """Take back the last turns, to ask again or otherwise."""
+    """Take back the last turns, to ask again or otherwise. `turns` are texts `{user, answer}` to go on from instead."""
     session = desk.sessions.find(_text(params, "session"))
-    desk.sessions.rewind(session, max(0, int(params.get("count", 1))))
+    told = [Exchange(_text(each, "user"), str(each["answer"])) for each in params.get("turns") or ()]
+    desk.sessions.rewind(session, max(0, int(params.get("count", 1))), told)
+    return _described(desk, session)
+
+
+def keep(desk: Desk, _client: Connection, params: Json) -> Json:
+    """Store a session in which nothing was asked, for a client that did something else there."""
+    session = desk.sessions.find(_text(params, "session"))
+    desk.sessions.keep(session, _text(params, "name"))
     return _described(desk, session)
 
 
@@ -279,7 +289,8 @@ LATER: dict[str, Callable[[Desk, Connection, Call], None]] = {"ask": ask, "compl
 DEFAULT_PROFILE = "chat"
 NAME_LIMIT = 60
 CALLS: dict[str, Callable[[Desk, Connection, Json], Json]] = {
-    "hello": hello, "open": open_session, "close": close, "fork": fork, "list": list_sessions, "rename": rename,
+    "hello": hello, "open": open_session, "close": close, "keep": keep, "fork": fork,
+    "list": list_sessions, "rename": rename,
     "delete": delete, "restore": restore, "subscribe": subscribe, "cancel": cancel, "rewind": rewind, "mend": mend,
     "set": set_profile, "why": why, "stats": stats, "metrics": metrics, "inspect": inspect, "unload": unload,
     "shutdown": shutdown,

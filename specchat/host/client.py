@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from specchat.chat.events import Event, Failed, Finished, Totals
 from specchat.chat.gap import Gap
 from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.chat.request import Request
+from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, InputError, UsageError
 from specchat.host.feed import AnswerSoFar
 from specchat.host.protocol import (
@@ -169,11 +170,12 @@ class Wish:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "chat"
     folder: str = ""  # "" for the one of this process
+    is_kept: bool = True  # in the history; one that is not ends with its host
 
     def params(self) -> Json:
         """What `open` is told."""
         folder = self.folder or str(Path.cwd())
-        params: Json = {"kind": self.kind, "folder": folder, "continue": self.is_last}
+        params: Json = {"kind": self.kind, "folder": folder, "continue": self.is_last, "kept": self.is_kept}
         if self.session:
             params["session"] = self.session
         if self.profile:
@@ -262,9 +264,9 @@ class Conversation(AbstractContextManager["Conversation"]):
             self._reopen()
             return self._line.call(method, {"session": self.session, **(params or {})})
 
-    def rewind(self, count: int = 1) -> None:
-        """Take back the last turns, to ask again or otherwise."""
-        self.call("rewind", {"count": count})
+    def rewind(self, count: int = 1, told: Sequence[Exchange] = ()) -> None:
+        """Take back the last turns, to ask again or otherwise. One that is not kept may go on from others instead."""
+        self.call("rewind", {"count": count, "turns": [asdict(each) for each in told]})
 
     def fresh(self) -> Json:
         """A new session like this one, for `switch`."""
@@ -307,10 +309,15 @@ class Conversation(AbstractContextManager["Conversation"]):
         self._take(self._opened_again())
 
     def _opened_again(self) -> Json:
-        """The same session; one that nothing was asked in was never stored, and is begun anew."""
+        """The same session; one that nothing was asked in was never stored, and is begun anew.
+
+        HostError for one that is not kept: what was said in it is gone.
+        """
         try:
             return self._line.call("open", {"session": self.session})
         except UsageError:
+            if not self._wish.is_kept:
+                raise HostError("the engine process has ended, and this conversation with it; ask again") from None
             return self.fresh()
 
     def _put(self, hearing: _Hearing) -> None:

@@ -13,9 +13,9 @@ from specchat.chat.events import Event
 from specchat.chat.history import StoredTurn
 from specchat.chat.past import said_before
 from specchat.errors import ModelError, ProfileError, UsageError
+from specchat.host.engine import Engine, Loader
 from specchat.host.process import Parts
 from specchat.host.protocol import request_from_json
-from specchat.host.queue import Engine, Loader
 from specchat.host.sessions import Library
 from specchat.host.spawn import configuration_hash, history_path
 from specchat.models.window import trained_window

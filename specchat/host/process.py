@@ -19,7 +19,7 @@ from typing import IO, NoReturn
 from specchat import __version__
 from specchat.errors import HostError, SpecchatError
 from specchat.host.calls import Identity
-from specchat.host.queue import Loader
+from specchat.host.engine import Loader
 from specchat.host.server import Patience, Server, serve, serve_stdio
 from specchat.host.sessions import Library
 from specchat.host.spawn import (

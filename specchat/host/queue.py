@@ -16,87 +16,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Condition
 from threading import Event as Flag
-from typing import Any, Protocol
+from typing import Any
 
 from specchat.chat.events import Event, Failed, Finished, Text, Totals
 from specchat.chat.gap import Gap
 from specchat.chat.request import Request
-from specchat.errors import SpecchatError, UsageError
+from specchat.errors import SpecchatError
+from specchat.host.engine import Completer, Engine, EngineSession, Loader
 
 log = logging.getLogger(__name__)
 
 URGENT_STEPS = 4  # of a gap, while every turn takes one
 NOTHING_YET = Text("")  # from an answer that is waited for, so that the others have their turn
 NOT_LOADED = "loading"  # the reason of a gap that could not wait for a model
-
-
-class EngineSession(Protocol):
-    """A conversation of the engine, as `chat/session.py` makes them."""
-
-    turns: list[Any]
-
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
-        """Answer, one event at a time."""
-        ...
-
-    def rewind(self, count: int) -> Any:
-        """Take back the last turns."""
-        ...
-
-    def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
-        """So many other answers wait for their next step."""
-        ...
-
-    def close(self) -> None:
-        """Give back the memory."""
-        ...
-
-
-class Engine(Protocol):
-    """The loaded models of a profile, as `assemble.py` makes them."""
-
-    def session(self, turns: Sequence[Any], profile: Any) -> EngineSession:
-        """A conversation that goes on from these turns, as this profile wants it."""
-        ...
-
-    @property
-    def turns_at_once(self) -> int:
-        """How many answers it can write in turns."""
-        ...
-
-    def memory(self) -> dict[str, int]:
-        """Bytes by what they hold."""
-        ...
-
-    def close(self) -> None:
-        """Give back the memory."""
-        ...
-
-
-class Completer(Protocol):
-    """Who fills gaps, as `chat/completion.py` makes them."""
-
-    def fill(self, gap: Gap, cancelled: Flag) -> Iterator[Event]:
-        """Write into the gap, one event at a time."""
-        ...
-
-    def close(self) -> None:
-        """Give back the memory."""
-        ...
-
-
-def nobody_completes(_engine: Any) -> Completer:
-    """The completer of who has none."""
-    raise UsageError("this engine fills no gaps")
-
-
-@dataclass(frozen=True)
-class Loader:
-    """How engines come to be: `models` is the part of a profile that two profiles must share to share an engine."""
-
-    load: Callable[[Any, Callable[[Event], None], Flag], Engine]
-    models: Callable[[Any], Any]
-    completer: Callable[[Any], Completer] = nobody_completes
 
 
 @dataclass(frozen=True)
@@ -137,7 +69,7 @@ class Lane:
     turns: list[Any]
     session: EngineSession | None = None
     spoken_for: Any = None  # the profile that the engine's session was made with
-    rewinds: int = 0
+    is_rewritten: bool = False  # since the engine's session was last asked
     waiting: deque[QueuedTurn] = field(default_factory=deque)
     running: QueuedTurn | None = None
     events: Iterator[Event] = iter(())
@@ -202,13 +134,13 @@ class TurnQueue:
                     lane.waiting.remove(turn)
                     self._post(Happened(turn.session, id, Finished("cancelled", Totals())))
 
-    def rewind(self, session: str, count: int) -> None:
-        """Forget the last turns of a session that is not answering."""
+    def rewind(self, session: str, count: int, told: Sequence[Any] = ()) -> None:
+        """Forget the last turns of a session that is not answering, and put these in their place."""
         with self._changed:
             lane = self._lanes[session]
             assert lane.running is None and not lane.waiting
-            lane.turns = lane.turns[: max(0, len(lane.turns) - count)]
-            lane.rewinds += count
+            lane.turns = [*lane.turns[: max(0, len(lane.turns) - count)], *told]
+            lane.is_rewritten = True
 
     def forget(self, session: str) -> None:
         """Give back what a session that is not answering holds."""
@@ -346,13 +278,13 @@ class TurnQueue:
     def _answer(self, lane: Lane, turn: QueuedTurn) -> Iterator[Event]:
         """The events of a turn, from the session that the engine has of it, or a new one."""
         assert self._engine is not None
-        rewinds, lane.rewinds = lane.rewinds, 0
+        is_rewritten, lane.is_rewritten = lane.is_rewritten, False
         if lane.session is None or lane.spoken_for != lane.profile:
             self._close_session(lane)
             lane.session = self._engine.session(tuple(lane.turns), lane.profile)
             lane.spoken_for = lane.profile
-        elif rewinds:
-            lane.session.rewind(rewinds)
+        elif is_rewritten:
+            lane.session.turns = list(lane.turns)
         yield from lane.session.ask(turn.request, turn.cancelled)
 
     def _step(self, lane: Lane) -> None:

@@ -20,11 +20,12 @@ from types import FrameType
 
 from specchat.host.calls import Desk, Identity
 from specchat.host.connection import Connection
+from specchat.host.engine import Loader
 from specchat.host.meters import Family, Meters, family, page
 from specchat.host.meters_door import MetersDoor
 from specchat.host.peer import check_same_user
 from specchat.host.protocol import Call, read_calls
-from specchat.host.queue import Happened, Loader, TurnQueue
+from specchat.host.queue import Happened, TurnQueue
 from specchat.host.sessions import Library, Sessions
 from specchat.host.writer import HistoryWriter
 

@@ -7,15 +7,16 @@ whoever listens is a `Connection` to hang feeds on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from specchat.chat.events import Failed, Finished, Routed, StepDone, Text
 from specchat.chat.gap import Gap
-from specchat.chat.history import StoredTurn, Thread
+from specchat.chat.history import Answered, StoredTurn, Thread
 from specchat.chat.record import Recording
 from specchat.chat.request import Request
+from specchat.chat.transcript import Exchange
 from specchat.errors import UsageError
 from specchat.host.connection import Connection
 from specchat.host.feed import AnswerSoFar, Feed, Merger
@@ -83,12 +84,16 @@ class LiveGap:
 
 @dataclass(eq=False)
 class OpenSession:
-    """A session in memory. `path` holds its turns in order: their ids, and whether the engine keeps them."""
+    """A session in memory. `path` holds its turns in order: their ids, and whether the engine keeps them.
+
+    One that is not kept is never written to the history, and is gone when nobody hears it.
+    """
 
     thread: Thread
     feed: Feed
     path: dict[str, bool]
     profile: Any
+    is_kept: bool = True
     is_profile_kept: bool = False
     live: dict[str, LiveTurn] = field(default_factory=dict)
     routed: Routed | None = None
@@ -147,10 +152,8 @@ class Sessions:
             raise UsageError(f"there is a turn {id} already")
         if not session.thread.name:
             session.thread = replace(session.thread, name=short_name(request.text))
-        if not session.is_profile_kept:
-            self.history.keep_profile(session.thread.id, self.library.pack(session.profile))
-            session.is_profile_kept = True
-        self.history.begin(session.thread, id, session.tip, request_to_json(request))
+        if session.is_kept:
+            self._store_question(session, id, request)
         session.path[id] = False
         session.thread = replace(session.thread, tip=id)
         session.live[id] = live
@@ -166,23 +169,38 @@ class Sessions:
         self.used = time.monotonic()
         self.queue.fill(QueuedGap(id, session.thread.id, gap))
 
-    def rewind(self, session: OpenSession, count: int) -> None:
-        """Go back behind the last turns; they stay in the history as a branch."""
+    def rewind(self, session: OpenSession, count: int, told: Sequence[Exchange] = ()) -> None:
+        """Go back behind the last turns; they stay in the history as a branch.
+
+        A session that is not kept goes on from what was said elsewhere, if it is told of it.
+        """
         if session.live:
             raise UsageError("an answer is being written; stop it first")
+        if told and session.is_kept:
+            raise UsageError("what was said elsewhere can be told only to a conversation that is not kept")
+        turns = [self.library.restore(_as_stored(each)) for each in told]
         dropped = [session.path.popitem() for _ in range(min(count, len(session.path)))]
-        self.queue.rewind(session.thread.id, sum(is_kept for _, is_kept in dropped))
+        session.path |= {new_id(): True for _ in turns}
+        self.queue.rewind(session.thread.id, sum(is_kept for _, is_kept in dropped), turns)
         self.change(replace(session.thread, tip=session.tip))
+
+    def keep(self, session: OpenSession, name: str) -> None:
+        """Store a session in which nothing was asked yet, under this name if it has none."""
+        if not session.thread.name:
+            session.thread = replace(session.thread, name=short_name(name))
+        self.history.add(session.thread)
 
     def fork(self, source: Thread, turn: str | None) -> OpenSession:
         """A session of its own that begins with the turns up to this one."""
+        if source.id in self.open and not self.open[source.id].is_kept:
+            raise UsageError("this conversation is not kept, so it cannot be gone on with elsewhere")
         turns = [stored.id for stored in self.history.turns(source.tip)]
         if turn is not None and turn not in turns:
             raise UsageError(f"there is no turn {turn} in session {source.id}")
         tip = turn or source.tip
         forked = replace(source, id=new_id(), tip=tip, forked_from=source.id, created=0.0, deleted=None)
         self.history.keep_profile(forked.id, self.history.kept_profile(source.id))
-        self.history.fork(forked)
+        self.history.add(forked)
         return self.enter(forked)
 
     def cancel_all(self) -> None:
@@ -229,13 +247,12 @@ class Sessions:
             turn.steps.add(happened.event)
         if isinstance(happened.event, Routed):
             session.routed = happened.event
-        if is_last := isinstance(happened.event, Finished | Failed):
-            self._store_end(session, turn, happened)
-        else:
-            self.history.progress(happened.turn, turn.partial)
+        if session.is_kept:
+            self._store(turn, happened)
         for notice in turn.merger.add(happened.event, now):
             session.feed.tell(happened.turn, notice)
-        if is_last:
+        if isinstance(happened.event, Finished | Failed):
+            session.path[happened.turn] = happened.kept is not None
             del session.live[happened.turn]
             if turn.call is not None and turn.owner is not None:
                 session.feed.append(encode(_reply(turn.call, happened)), only=turn.owner)
@@ -275,8 +292,18 @@ class Sessions:
             times.append(now + flush)
         return min(times, default=None)
 
-    def _store_end(self, session: OpenSession, turn: LiveTurn, happened: Happened) -> None:
+    def _store_question(self, session: OpenSession, id: str, request: Request) -> None:
+        if not session.is_profile_kept:
+            self.history.keep_profile(session.thread.id, self.library.pack(session.profile))
+            session.is_profile_kept = True
+        self.history.begin(session.thread, id, session.tip, request_to_json(request))
+
+    def _store(self, turn: LiveTurn, happened: Happened) -> None:
+        """What there is of an answer now."""
         assert happened.turn is not None
+        if not isinstance(happened.event, Finished | Failed):
+            self.history.progress(happened.turn, turn.partial)
+            return
         answered, kept, steps = turn.answer.answered(), happened.kept, turn.steps.packed()
         if kept is not None:
             answered = replace(answered, ids=kept.answer_ids, prompt_ids=kept.prompt_ids, rendered=kept.rendered)
@@ -285,21 +312,18 @@ class Sessions:
                 self.history.finish(happened.turn, answered, reason, asdict(totals), steps)
             case Failed(message=message):
                 self.history.finish(happened.turn, answered, "failed", {"message": message}, steps)
-            case _:
-                raise AssertionError("only an end is stored as one")
-        session.path[happened.turn] = kept is not None
 
-    def enter(self, thread: Thread) -> OpenSession:
+    def enter(self, thread: Thread, *, is_kept: bool = True) -> OpenSession:
         """Take a thread into memory, and let go of those that nobody hears. A new one is stored with its question."""
         profile = self._as_kept(thread, {})
         turns = [(stored.id, self.library.restore(stored)) for stored in self.history.turns(thread.tip)]
         self.queue.open(thread.id, profile, [turn for _, turn in turns if turn is not None])
-        session = OpenSession(thread, Feed(thread.id), {id: turn is not None for id, turn in turns}, profile)
+        session = OpenSession(thread, Feed(thread.id), {id: turn is not None for id, turn in turns}, profile, is_kept)
         self.open[thread.id] = session
         idle = [
             id for id, each in self.open.items() if not each.feed.listeners and not each.live and each is not session
         ]
-        for id in idle[:-IDLE_SESSIONS]:
+        for id in {*idle[:-IDLE_SESSIONS], *(id for id in idle if not self.open[id].is_kept)}:
             del self.open[id]
             self.queue.forget(id)
         return session
@@ -309,6 +333,11 @@ class Sessions:
         packed = self.history.kept_profile(thread.id)
         kept = self.library.unpack(packed, overrides) if packed else None
         return self.library.profile(thread.profile, thread.settings) if kept is None else kept
+
+
+def _as_stored(told: Exchange) -> StoredTurn:
+    """A turn that was made elsewhere, as if it came from the history."""
+    return StoredTurn("", None, {"text": told.user}, Answered(told.answer), "stop", {}, 0.0, None)
 
 
 def short_name(text: str) -> str:

@@ -109,8 +109,8 @@ class HistoryWriter(HistoryReader):
         self._add(f"UPDATE turns SET {SET_ANSWER} WHERE id = ?", *pack_answer(answered), turn)
         return self.flush()
 
-    def fork(self, thread: Thread) -> None:
-        """Store a thread that begins where another one stands."""
+    def add(self, thread: Thread) -> None:
+        """Store a thread before anything is asked in it."""
         self._add_thread(thread, time.time())
         self.flush()
 

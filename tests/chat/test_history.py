@@ -99,7 +99,7 @@ def test_a_fork_shares_what_came_before(path):
     say(history, "a", None, "one", "1")
     say(history, "b", "a", "two", "2")
 
-    history.fork(Thread("t2", "Fork", tip="a", forked_from="t1"))
+    history.add(Thread("t2", "Fork", tip="a", forked_from="t1"))
     say(history, "c", "a", "three", "3", Thread("t2", "Fork"))
 
     assert [("one", "1"), ("two", "2")] == texts(history, history.thread("t1").tip)

@@ -3,6 +3,7 @@
 "count 5"        five words, one a step, the last with the seed
 "guess 5"        five steps: a guess of lookup that holds, one of draft that does not, and "so " in its place
 "slowly 5"       as "count" with a pause after each step, as a model would
+"recall"         what was said before, each question and its answer
 "big 3000000"    so many characters, quickly
 "read"           a prompt that is read until it is cancelled
 "crash" "fail"   the two ways to go wrong
@@ -22,8 +23,8 @@ from specchat.chat.events import Committed, Event, Finished, Loading, Prefill, R
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
 from specchat.errors import ContextError, ModelError, ProfileError
+from specchat.host.engine import Loader
 from specchat.host.process import Parts
-from specchat.host.queue import Loader
 from specchat.host.server import Patience
 from specchat.host.sessions import Library
 from specchat.host.spawn import configuration_hash
@@ -44,9 +45,6 @@ class FakeTurn:
 class FakeSession:
     def __init__(self, turns: Sequence[FakeTurn] = ()) -> None:
         self.turns = list(turns)
-
-    def rewind(self, count: int) -> None:
-        self.turns = self.turns[: max(0, len(self.turns) - count)]
 
     def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
         pass
@@ -80,6 +78,8 @@ class FakeSession:
         yield Prefill(3, 3)
         if verb in ("read", "crash", "fail"):
             yield from self._go_wrong(verb, cancelled)
+        elif verb == "recall":
+            yield from self._step("".join(f"{turn.user}={turn.answer};" for turn in self.turns))
         else:
             yield from self._write(verb, rest, request, seed)
 

@@ -7,7 +7,8 @@ from threading import Thread
 from specchat.chat.events import Event, Finished, Routed, Text, Totals
 from specchat.chat.gap import Gap
 from specchat.chat.request import Request
-from specchat.host.queue import Happened, Loader, QueuedGap, QueuedTurn, TurnQueue
+from specchat.host.engine import Loader
+from specchat.host.queue import Happened, QueuedGap, QueuedTurn, TurnQueue
 
 
 class Narrow:
@@ -40,9 +41,6 @@ class Writer:
         yield Text("b")
         self.engine.now -= 1
         yield Finished("stop", Totals())
-
-    def rewind(self, _count: int) -> None:
-        pass
 
     def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
         self.engine.waiting.append(waiting)

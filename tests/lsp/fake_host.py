@@ -17,8 +17,8 @@ from typing import Any
 
 from specchat.chat.events import Event, Finished, Text, Totals
 from specchat.chat.gap import Gap
+from specchat.host.engine import Loader
 from specchat.host.process import Parts, run_host
-from specchat.host.queue import Loader
 from specchat.host.spawn import runtime_folder
 from tests.host.fake import LIBRARY, fake_load
 

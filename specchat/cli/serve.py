@@ -1,0 +1,73 @@
+"""`specchat serve`: programs that speak the HTTP API of OpenAI."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from specchat.cli.hosted import wish
+from specchat.cli.options import chosen_profile, profile_options
+from specchat.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+PORT = 11535
+TOKEN = "SPECCHAT_SERVE_TOKEN"  # noqa: S105 (the name of a variable)
+
+
+@click.command()
+@click.option(
+    "--host", default=LOOPBACK, show_default=True, help="Where to listen; others than this machine need --token."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
+@click.option("--token", envvar=TOKEN, show_envvar=True, default="", help="What clients must bring as their API key.")
+@profile_options
+def serve(host: str, port: int, token: str, **options: Any) -> None:
+    """Serve programs that speak the HTTP API of OpenAI: chat completions, and the list of models.
+
+    Listens on this machine alone unless --host says otherwise. docs/serve.md has settings for several programs, and
+    what of the API is not honoured. Needs the extra `serve`.
+    """
+    if find_spec("aiohttp") is None:
+        raise UsageError("serving needs the package aiohttp; pip install 'specchat[serve]'")
+    from specchat.serve.guard import Guard
+    from specchat.serve.server import Offer, is_for_this_machine_alone, listen
+    from specchat.serve.server import serve as serve_on
+
+    model, chosen = model_name(chosen_profile(options).models.target), wish(options)
+    listening = listen(host, port)
+    is_local = is_for_this_machine_alone(listening)
+    if not (is_local or token):
+        listening.close()
+        raise UsageError(f"--host {host} lets other machines in: give a --token, or ${TOKEN}")
+
+    def ready() -> None:
+        address = _address(*listening.getsockname()[:2])
+        click.echo(
+            f"specchat serve: {address}, model {model!r} (Ctrl-C ends it)\n{_example(address, model, token)}", err=True
+        )
+
+    def say(text: str) -> None:
+        click.echo(f"specchat serve: {text}", err=True)
+
+    serve_on(Offer(model, chosen, Guard(token, is_local)), listening, say, ready)
+    say("ended")
+
+
+def model_name(target: str) -> str:
+    """How clients call a model: as the profile does; a folder by its own name, for its path is nobody's business."""
+    return Path(target).name if Path(target).is_absolute() else target
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+
+
+def _example(address: str, model: str, token: str) -> str:
+    """A line to try it with; the token stays out of it, as out of every list of processes."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}]})
+    header = f'-H "Authorization: Bearer ${TOKEN}" ' if token else ""
+    return f"example: curl {address}/chat/completions {header}-d '{body}'"

@@ -1,0 +1,109 @@
+"""Conversations that are not kept: not in the history, told of what was said elsewhere, gone with their host."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from specchat.chat.events import Event, Text
+from specchat.chat.history import HistoryReader
+from specchat.chat.request import Request
+from specchat.chat.transcript import Exchange
+from specchat.errors import HostError, UsageError
+from specchat.host.client import Conversation, Wish
+from tests.host.conftest import kill_host
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+UNKEPT = Wish(is_kept=False)
+PAST = (Exchange("one?", "1"), Exchange("two?", "2"))
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text))
+
+
+def recalled(talk: Conversation) -> str:
+    return text_of(list(talk.ask(Request("recall"))))
+
+
+def test_it_answers_like_any_other_and_is_in_no_list():
+    talk = Conversation(UNKEPT)
+
+    answers = [text_of(list(talk.ask(Request("count 1", seed=1)))) for _ in range(2)]
+
+    assert ["seed 1 turn 0", "seed 1 turn 1"] == answers
+    assert [] == talk.call("list")["sessions"] == talk.turns()
+    with closing(HistoryReader(Path(talk.call("hello")["history"]))) as history:
+        assert [] == history.search("count")
+
+
+def test_it_goes_on_from_a_past_that_it_is_told():
+    talk = Conversation(UNKEPT)
+    talk.rewind(0, PAST)
+
+    assert "one?=1;two?=2;" == recalled(talk)
+
+
+def test_another_past_takes_the_place_of_turns_that_were_asked():
+    talk = Conversation(UNKEPT)
+    list(talk.ask(Request("write first")))
+    list(talk.ask(Request("write second")))
+
+    talk.rewind(1, PAST[:1])
+
+    assert "write first=first;one?=1;" == recalled(talk)
+
+
+def test_what_was_told_can_be_taken_back():
+    talk = Conversation(UNKEPT)
+    talk.rewind(0, PAST)
+    talk.rewind(1)
+    talk.rewind(1, PAST)
+
+    assert "one?=1;two?=2;" == recalled(talk)
+
+
+def test_a_past_without_a_question_is_refused_and_changes_nothing():
+    talk = Conversation(UNKEPT)
+    talk.rewind(0, PAST[:1])
+
+    with pytest.raises(HostError, match="user must be a text"):
+        talk.rewind(1, [Exchange("", "2")])
+
+    assert "one?=1;" == recalled(talk)
+
+
+def test_a_conversation_that_is_kept_is_told_nothing_and_forks():
+    kept, unkept = Conversation(), Conversation(UNKEPT)
+    for talk in (kept, unkept):
+        list(talk.ask(Request("hello")))
+
+    with pytest.raises(UsageError, match="not kept"):
+        kept.rewind(0, PAST)
+    with pytest.raises(UsageError, match="not kept"):
+        unkept.call("fork")
+    assert kept.call("fork")["turns"] == 1
+
+
+def test_it_is_gone_when_nobody_hears_it():
+    talk = Conversation(UNKEPT)
+    list(talk.ask(Request("hello")))
+    session = talk.session
+    talk.close()
+
+    Conversation(UNKEPT)  # whoever opens one has the others looked at
+
+    with pytest.raises(UsageError, match="there is no session"):
+        Conversation(Wish(session=session))
+
+
+def test_its_host_takes_it_along():
+    talk = Conversation(UNKEPT)
+    list(talk.ask(Request("hello")))
+    kill_host()
+
+    with pytest.raises(HostError, match="and this conversation with it"):
+        talk.rewind(0)

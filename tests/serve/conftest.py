@@ -1,0 +1,103 @@
+"""One server and one fake host for the tests of a file, real sockets, and the official client."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Self
+
+import pytest
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("openai")
+import openai
+from aiohttp import web
+
+from specchat.host import client, spawn
+from specchat.host.client import Conversation, Wish
+from specchat.serve.guard import Guard
+from specchat.serve.server import RUNNING, Offer, Service, listen
+from tests.host.conftest import FAKE_HOST, kill_host
+
+MODEL = "org/ours"
+
+
+@dataclass
+class Served:
+    """A server on a thread, and what it said to the person who started it."""
+
+    offer: Offer
+    address: str = ""
+    said: list[str] = field(default_factory=list)
+
+    @cached_property
+    def client(self) -> Any:
+        return openai.OpenAI(base_url=f"{self.address}/v1", api_key=self.offer.guard.token or "none", max_retries=0)
+
+    def __enter__(self) -> Self:
+        self._loop, begun = asyncio.new_event_loop(), Event()
+        self._thread = Thread(target=self._run, args=(begun,))
+        self._thread.start()
+        assert begun.wait(20)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.client.close()
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(20)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(20)
+        self._loop.close()
+
+    def _run(self, begun: Event) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._runner = web.AppRunner(Service(self.offer, self.said.append).application(), **RUNNING)
+        self._loop.run_until_complete(self._runner.setup())
+        listening = listen("127.0.0.1", 0)
+        self.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        self._loop.run_until_complete(web.SockSite(self._runner, listening).start())
+        begun.set()
+        self._loop.run_forever()
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Path]:
+    """One world for the tests of a file; its host is killed in the end."""
+    lines: list[client.Line] = []
+
+    class NotedLine(client.Line):
+        def __init__(self, peer: socket.socket, name: str) -> None:
+            self._peer = peer
+            lines.append(self)
+            super().__init__(peer, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        folder = Path(tempfile.mkdtemp(prefix="spec-"))
+        patch.setenv("SPECCHAT_RUNTIME", str(folder))
+        patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
+        patch.setattr(client, "Line", NotedLine)
+        yield folder
+        for line in lines:
+            line.close()
+        kill_host()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def served(runtime) -> Iterator[Served]:
+    """Everybody on this machine is answered."""
+    with Served(Offer(MODEL, Wish(), Guard())) as server:
+        yield server
+
+
+@pytest.fixture
+def host(runtime) -> Iterator[Conversation]:
+    """Somebody else who can ask the host what it does."""
+    with Conversation(Wish(is_kept=False)) as looking:
+        yield looking

@@ -1,0 +1,100 @@
+"""`specchat serve` as a person starts it, and ends it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from urllib.request import Request, urlopen
+
+import pytest
+
+from specchat.cli import serve as command_file
+from specchat.cli.serve import model_name
+from tests.front import command
+from tests.processes import modules_after
+
+SPECCHAT = (sys.executable, "-m", "tests.acp.agent_process")  # with the fake host
+PATIENCE_SECONDS = 20
+
+needs_aiohttp = pytest.mark.skipif(importlib.util.find_spec("aiohttp") is None, reason="the extra serve")
+
+
+def test_without_the_extra_it_is_one_line_what_to_install(monkeypatch):
+    monkeypatch.setattr(command_file, "find_spec", lambda name: None)
+
+    ran = command(monkeypatch, "serve")
+
+    assert (ran.code, ran.err) == (
+        2, "specchat: serving needs the package aiohttp; pip install 'specchat[serve]'\n"
+    )  # fmt: skip
+
+
+@needs_aiohttp
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_others_than_this_machine_need_a_token(monkeypatch, host):
+    ran = command(monkeypatch, "serve", "--host", host, "--port", "0")
+
+    assert ran.code == 2 and "give a --token" in ran.err and ran.err.count("\n") == 1
+
+
+@needs_aiohttp
+def test_a_port_that_is_taken_is_one_line(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = command(monkeypatch, "serve", "--port", str(port))
+
+    assert ran.code == 2 and ran.out == b""
+    assert ran.err == f"specchat: 127.0.0.1, port {port}: Address already in use; take another --port\n"
+
+
+@needs_aiohttp
+def test_a_place_that_is_not_here_is_one_line(monkeypatch):
+    ran = command(monkeypatch, "serve", "--host", "192.0.2.1", "--token", "right")
+
+    assert ran.code == 2 and ran.err.count("\n") == 1 and "192.0.2.1" in ran.err
+
+
+def test_a_model_is_called_as_its_profile_does_but_a_folder_by_its_name():
+    assert ["embedded", "org/name", "weights"] == [
+        model_name(each) for each in ("embedded", "org/name", "/home/weights")
+    ]
+
+
+def test_looking_for_the_command_imports_no_server():
+    assert not modules_after("import specchat.cli.serve") & {"aiohttp", "torch", "specchat.serve.server"}
+
+
+@needs_aiohttp
+def test_the_server_imports_no_model():
+    assert not modules_after("import specchat.serve.server") & {"torch", "transformers", "textual", "textual_serve"}
+
+
+@pytest.fixture
+def serving(runtime) -> Iterator[subprocess.Popen[str]]:
+    line = (*SPECCHAT, "serve", "--port", "0", "--token", "right")
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+@needs_aiohttp
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
+def test_a_signal_ends_it_and_the_answers_that_are_written(serving, number):
+    says, example = serving.stderr.readline(), serving.stderr.readline()
+    address = says.split()[2].rstrip(",")
+    body = json.dumps({"messages": [{"role": "user", "content": "slowly 100000"}], "stream": True}).encode()
+    with urlopen(Request(f"{address}/chat/completions", body, {"Authorization": "Bearer right"})) as answer:
+        answer.readline()
+
+        serving.send_signal(number)
+
+        assert b"the answer was stopped here" in answer.read()
+    out, rest = serving.communicate(timeout=PATIENCE_SECONDS)
+    assert (serving.returncode, out) == (0, "")
+    assert rest.endswith("specchat serve: ended\n") and "Traceback" not in rest
+    assert "model 'embedded'" in says and address in example and "right" not in example

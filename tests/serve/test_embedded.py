@@ -1,0 +1,130 @@
+"""The real thing: `specchat serve` as a process, the embedded model, and OpenAI's client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
+import openai
+
+from specchat.host import spawn
+from tests.front import command
+from tests.host.conftest import kill_host
+
+pytestmark = pytest.mark.full
+
+QUESTION = {"role": "user", "content": "Name three colours."}
+SCHEMA = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}},
+    "required": ["ok"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def client(runtime) -> Iterator[Any]:
+    """Of a server with a host of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "specchat.host"))
+        line = [sys.executable, "-m", "specchat", "serve", "--port", "0", "--draft", "", "--max-tokens", "24"]
+        with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as serving:
+            assert serving.stderr is not None
+            address = serving.stderr.readline().split()[2].rstrip(",")
+            with openai.OpenAI(base_url=address, api_key="none", max_retries=0) as ours:
+                yield ours
+            serving.terminate()
+            serving.stderr.read()
+        assert serving.returncode == 0
+        kill_host()
+
+
+def ask(client: Any, *messages: dict[str, str], **more: Any) -> Any:
+    return client.chat.completions.create(model="embedded", messages=list(messages), **more)
+
+
+def text_of(completion: Any) -> str:
+    return completion.choices[0].message.content
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1, "top_p": 0.9, "seed": 7}])
+def test_the_text_is_that_of_specchat_ask(client, monkeypatch, sampling):
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in sampling.items()]
+    asked = command(monkeypatch, "ask", QUESTION["content"], "--draft", "", "--max-tokens", "24", *options)
+
+    whole = text_of(ask(client, QUESTION, **sampling))
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in ask(client, QUESTION, stream=True, **sampling))
+
+    assert whole and whole == streamed == asked.out.decode().removesuffix("\n")
+
+
+def test_the_past_is_not_read_again(client):
+    first = ask(client, QUESTION)
+    past = [QUESTION, {"role": "assistant", "content": text_of(first)}]
+
+    second = ask(client, *past, {"role": "user", "content": "And now?"})
+    changed = ask(client, *past[:1], {"role": "assistant", "content": "Red."}, {"role": "user", "content": "And now?"})
+
+    known = first.usage.prompt_tokens + first.usage.completion_tokens
+    assert second.usage.prompt_tokens_details.cached_tokens >= known - 1
+    assert second.usage.prompt_tokens != changed.usage.prompt_tokens
+
+
+def test_a_conversation_that_is_told_is_answered_like_one_that_was_had(client):
+    first = text_of(ask(client, QUESTION))
+    past = [QUESTION, {"role": "assistant", "content": first}, {"role": "user", "content": "And now?"}]
+    other = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}, *past]
+
+    had = text_of(ask(client, *past))
+    ask(client, *other)
+
+    assert had == text_of(ask(client, *past))
+
+
+def test_the_system_is_heard(client):
+    system = {"role": "system", "content": "You are a pirate. " * 20}
+
+    plain, told = ask(client, QUESTION), ask(client, system, QUESTION)
+
+    assert told.usage.prompt_tokens > plain.usage.prompt_tokens + 20
+
+
+def test_a_schema_forms_the_answer(client):
+    pytest.importorskip("llguidance")
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+
+    answer = text_of(ask(client, QUESTION, response_format=form))
+
+    assert set(json.loads(answer)) == {"ok"}
+
+
+def test_a_stop_and_a_limit_end_it(client):
+    whole = text_of(ask(client, QUESTION))
+    word = whole.split()[2]
+
+    stopped, cut = ask(client, QUESTION, stop=word), ask(client, QUESTION, max_tokens=3)
+
+    assert (text_of(stopped), stopped.choices[0].finish_reason) == (whole[: whole.index(word)], "stop")
+    assert (cut.usage.completion_tokens, cut.choices[0].finish_reason) == (3, "length")
+
+
+def test_a_prompt_that_is_too_long_has_a_code_for_it(client):
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, {"role": "user", "content": "word " * 9000}, stream=True)
+
+    assert refused.value.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("nonsense", [{"top_p": 3}, {"extra_body": {"top_k": -1}}])
+def test_numbers_that_make_no_sense_are_refused_by_name(client, nonsense):
+    name = next(iter(nonsense.get("extra_body", nonsense)))
+
+    with pytest.raises(openai.BadRequestError, match=name):
+        ask(client, QUESTION, **nonsense)

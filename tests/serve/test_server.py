@@ -1,0 +1,263 @@
+"""Programs that speak the HTTP API of OpenAI, here its official client, are answered by the host."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import openai
+import pytest
+
+from specchat.chat.history import HistoryReader
+from specchat.fleet.found import find_server
+from specchat.fleet.line import Line
+from specchat.host.client import Wish
+from specchat.host.protocol import LINE_BYTES
+from specchat.serve.guard import Guard
+from specchat.serve.server import Offer
+from tests.host.conftest import kill_host
+from tests.serve.conftest import MODEL, Served
+
+PATIENCE_SECONDS = 20
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def ask(served: Served, *messages: dict[str, Any], **more: Any) -> Any:
+    return served.client.chat.completions.create(model=MODEL, messages=list(messages), **more)
+
+
+def text_of(served: Served, *messages: dict[str, Any], **more: Any) -> str:
+    return ask(served, *messages, **more).choices[0].message.content
+
+
+def stream(served: Served, *messages: dict[str, Any], **more: Any) -> list[Any]:
+    return list(ask(served, *messages, stream=True, **more))
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def raw(served: Served, method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, Any]]:
+    """What no client would send."""
+    place = urlparse(served.address)
+    with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
+        connection.request(method, path, body, {"Host": place.netloc, **headers})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+@contextmanager
+def asking(served: Served, **body: Any) -> Iterator[None]:
+    """A client that waits for its answer, and in the end hangs up."""
+    place = urlparse(served.address)
+    with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        yield
+
+
+def test_the_official_client_is_answered(served):
+    completion = ask(served, user("count 3"), seed=5)
+
+    assert completion.choices[0].message.content == "word0 word1 seed 5 turn 0"
+    assert (completion.model, completion.object) == (MODEL, "chat.completion")
+    assert (completion.choices[0].message.role, completion.choices[0].finish_reason) == ("assistant", "stop")
+    assert [MODEL] == [model.id for model in served.client.models.list()]
+    assert served.client.models.retrieve(MODEL).owned_by == "specchat"
+
+
+def test_a_stream_says_what_a_whole_answer_says(served):
+    chunks = stream(served, user("slowly 12"), seed=5)
+
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == text_of(
+        served, user("slowly 12"), seed=5
+    )
+    assert len(chunks) > 3 and chunks[0].choices[0].delta.role == "assistant"
+    assert ["stop"] == [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices[0].finish_reason]
+    assert len({chunk.id for chunk in chunks}) == 1 and all(chunk.usage is None for chunk in chunks)
+
+
+def test_the_usage_says_what_guessing_brought(served):
+    whole = ask(served, user("guess 5"), seed=5).usage
+    *_, last = stream(served, user("guess 5"), seed=5, stream_options={"include_usage": True})
+
+    assert (whole.prompt_tokens, whole.completion_tokens, whole.total_tokens) == (3, 10, 13)
+    assert (whole.specchat["tokens_per_pass"], whole.specchat["steps"], whole.specchat["seed"]) == (2.0, 5, 5)
+    assert last.choices == [] and last.usage == whole
+
+
+def test_a_conversation_goes_on_in_the_session_that_knows_it(served, host):
+    first = text_of(served, user("count 02"), seed=1)
+    before = host.call("stats")["sessions"]
+
+    second = text_of(served, user("count 02"), assistant(first), user("count 1"), seed=1)
+    third = text_of(
+        served, user("count 02"), assistant(first), user("count 1"), assistant(second), user("count 1"), seed=1
+    )
+
+    assert [second, third] == ["seed 1 turn 1", "seed 1 turn 2"]
+    assert before == host.call("stats")["sessions"]
+
+
+def test_a_past_that_we_never_saw_is_told_to_the_engine(served):
+    said = [user("what?"), assistant("this"), user("and?"), assistant("that")]
+
+    assert text_of(served, *said, user("recall")) == "what?=this;and?=that;"
+    assert text_of(served, *said[:3], assistant("no, that"), user("recall")) == "what?=this;and?=no, that;"
+    assert text_of(served, *said[:2], user("recall")) == "what?=this;"
+    assert text_of(served, *said, user("recall")) == "what?=this;and?=that;"
+
+
+def test_what_failed_or_was_stopped_is_not_remembered(served):
+    said = [user("the same beginning of both"), assistant("yes")]
+    with pytest.raises(openai.InternalServerError):
+        ask(served, *said, user("crash"))
+    with ask(served, *said, user("slowly 100000"), stream=True) as chunks:
+        next(iter(chunks))
+
+    assert text_of(served, *said, user("recall")) == "the same beginning of both=yes;"
+
+
+def test_nothing_is_kept_in_the_history(served, host):
+    ask(served, user("write a secret"))
+    with closing(HistoryReader(Path(host.call("hello")["history"]))) as history:
+        assert [] == history.threads()
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_who_hangs_up_ends_the_answer(served, host, is_streamed):
+    with asking(served, stream=is_streamed, messages=[user("slowly 1000000")]):
+        until(lambda: host.call("stats")["turns"] == 1)
+
+    until(lambda: host.call("stats")["turns"] == 0)
+
+
+def test_more_questions_than_sessions_wait_for_their_turn(served, host):
+    with ThreadPoolExecutor(11) as clients:
+        answers = list(clients.map(lambda number: text_of(served, user("slowly 5"), seed=number), range(11)))
+
+    assert [f"seed {number} turn 0" for number in range(11)] == [answer[answer.index("seed") :] for answer in answers]
+    assert host.call("stats")["sessions"] <= 9
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"model": "gpt-5"}, 404, "no model 'gpt-5' here; there is 'org/ours'"),
+        ({"messages": []}, 400, "the user's at its end"),
+        ({"n": 2}, 400, "n: one answer"),
+        ({"tools": [{"type": "function"}]}, 400, "tools: no tools are called here"),
+        ({"messages": [user(" ")]}, 400, "empty"),
+        ({"temperature": 9}, 400, "between 0 and 5"),
+        ({"messages": [user("fail")]}, 400, "too long"),
+        ({"messages": [user("crash")]}, 500, "the engine failed"),
+        ({"messages": [user("crash")], "stream": True}, 500, "the engine failed"),
+    ],
+)
+def test_what_cannot_be_done_is_told_as_openai_would(served, body, status, words):
+    told = raw(served, "POST", "/v1/chat/completions", json.dumps({"messages": [user("hello")], **body}))
+
+    assert told[0] == status and words in told[1]["error"]["message"]
+    assert {"message", "type", "param", "code"} == set(told[1]["error"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/v1/completions", "{}", 404),
+        ("GET", "/", "", 404),
+        ("GET", "/v1/models/other", "", 404),
+        ("GET", "/v1/chat/completions", "", 405),
+        ("POST", "/v1/chat/completions", "{", 400),
+        ("POST", "/v1/chat/completions", "[]", 400),
+        ("POST", "/v1/chat/completions", r'{"messages": [{"role": "user", "content": "\ud800"}]}', 400),
+    ],
+)
+def test_what_is_no_request_of_ours_has_an_answer_in_json(served, method, path, body, status):
+    told = raw(served, method, path, body)
+
+    assert told[0] == status and told[1]["error"]["message"]
+
+
+def test_a_request_that_is_larger_than_the_host_takes_is_refused(served):
+    told = raw(served, "POST", "/v1/chat/completions", " " * (LINE_BYTES + 1))
+
+    assert told[0] == 413 and told[1]["error"]["message"]
+
+
+def test_the_openai_client_knows_our_faults(served):
+    with pytest.raises(openai.NotFoundError, match="there is 'org/ours'"):
+        served.client.chat.completions.create(model="other", messages=[user("hello")])
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(served, user("fail"))
+    assert refused.value.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
+def test_websites_are_not_answered(served, headers):
+    assert raw(served, "GET", "/v1/models", **headers)[0] == 403
+
+
+def test_with_a_token_only_who_brings_it_is_answered(runtime):
+    with Served(Offer(MODEL, Wish(), Guard("right"))) as served:
+        assert text_of(served, user("write hello")) == "hello"
+        assert raw(served, "GET", "/v1/models")[0] == 401
+        assert raw(served, "GET", "/v1/models", Authorization="Bearer wrong")[0] == 401
+
+
+def test_our_own_client_of_servers_finds_it(served):
+    line = Line(f"{served.address}/v1")
+
+    found = find_server(line)
+    line.close()
+
+    assert ("openai", [MODEL]) == (found.backend, [model.name for model in found.models])
+
+
+@pytest.mark.parametrize(
+    ("profile", "error", "words"),
+    [("broken", openai.InternalServerError, "no such model"), ("unknown", openai.BadRequestError, "unknown profile")],
+)
+def test_a_model_that_cannot_be_had_is_told_to_everybody_who_asks(runtime, profile, error, words):
+    with Served(Offer(MODEL, Wish(profile=profile), Guard())) as served:
+        for _ in range(2):
+            with pytest.raises(error, match=words):
+                ask(served, user("hello"))
+
+
+def test_who_hangs_up_while_a_model_loads_waits_no_longer(runtime, host):
+    with Served(Offer(MODEL, Wish(profile="endless"), Guard())) as served:
+        with asking(served, messages=[user("hello")]):
+            until(lambda: "loading the target model" in served.said)
+
+        until(lambda: host.call("stats")["turns"] == 0)
+    kill_host()  # it would load for ever
+
+
+def test_a_host_that_was_killed_is_missed_once(served):
+    first = text_of(served, user("count 2"), seed=1)
+    with ask(served, user("slowly 100000"), stream=True) as chunks:
+        next(iter(chunks))
+        kill_host()
+
+        with pytest.raises(openai.APIError, match="the engine process"):
+            list(chunks)
+
+    assert text_of(served, user("count 2"), assistant(first), user("recall")) == f"count 2={first};"
