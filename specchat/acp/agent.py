@@ -40,7 +40,6 @@ from specchat.acp.commands import available
 from specchat.acp.editor import Editor, Turn
 from specchat.acp.guard import Guard, Id
 from specchat.acp.places import checked_places
-from specchat.acp.remembered import remembered
 from specchat.acp.room import Room, open_room
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import Wish
@@ -120,9 +119,7 @@ class Agent:
         """A conversation of yesterday, told again before it goes on."""
         room = await self._resumed(session_id, cwd, additional_directories, mcp_servers or ())
         self._begin(room, request_id)
-        turns = await room.history()
-        edits = await asyncio.to_thread(remembered, room.id)
-        await room.editor.announce(*stored.replayed(turns, edits))
+        await room.editor.announce(*await room.told())
         return LoadSessionResponse(modes=room.settings.modes(), config_options=[*room.settings.options()])
 
     async def resume_session(

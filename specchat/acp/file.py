@@ -6,7 +6,6 @@ For editors and for programs (`specchat script --edit`), so nothing here knows t
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,29 +103,6 @@ class File:
 
     def write(self, source: Source, new: bytes) -> str:
         """Put it on the disk. Returns how it can be taken back."""
-        if self.is_new:
-            _create(self.path, new)
-            return ""
-        kept = apply(kept_edits(), self.wanted.instruction, [Replacement(self.path, source.raw, new)])
+        old = None if self.is_new else source.raw
+        kept = apply(kept_edits(), self.wanted.instruction, [Replacement(self.path, old, new)])
         return f"`specchat undo {kept.number}` takes it back"
-
-
-def _create(path: Path, content: bytes) -> None:
-    """A file that was not there, whole or not at all. FileChangedError when somebody else made it meanwhile."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor has no path)
-            file.write(content)
-        Path(temporary).chmod(0o666 & ~_umask())
-        os.link(temporary, path)  # unlike a rename it does not replace
-    except FileExistsError:
-        raise FileChangedError(f"{path.name} was made meanwhile by somebody else; nothing is written") from None
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """Which rights new files do not get; there is no way to ask without setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -17,10 +17,10 @@ from acp.schema import PromptResponse
 from specchat.acp.editor import Editor, Turn
 from specchat.acp.places import Places
 from specchat.acp.prompts import Prompt, read_blocks
+from specchat.acp.remembered import Told
 from specchat.acp.settings import Settings
 from specchat.acp.talking import CLIENT, Talking
 from specchat.acp.updates import ended
-from specchat.chat.history import StoredTurn
 from specchat.host.client import Conversation, Wish
 from specchat.repl.commands import Talk
 
@@ -57,9 +57,9 @@ class Room:
         """What is chosen for the next question."""
         return self._talking.settings
 
-    async def history(self) -> list[StoredTurn]:
-        """What was said so far, once everything that waits is done."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._talking.conversation.turns)
+    async def told(self) -> Sequence[Told]:
+        """What was said and edited so far, once everything that waits is done."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._talking.told)
 
     async def prompt(self, blocks: Sequence[Any], turn: Turn) -> PromptResponse:
         """One prompt, when its turn comes."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from acp import RequestError
-from acp.schema import PromptResponse, ToolCallStart
+from acp.schema import PromptResponse
 
+from specchat.acp import stored
 from specchat.acp.answering import Telling, answer, title
 from specchat.acp.commands import (
     ATTACHED,
@@ -24,7 +26,7 @@ from specchat.acp.commands import (
 from specchat.acp.editor import Editor, Turn
 from specchat.acp.places import Places
 from specchat.acp.prompts import Prompt, with_files
-from specchat.acp.remembered import RememberedEdit, remember
+from specchat.acp.remembered import RememberedEdit, Told, remember, remembered
 from specchat.acp.settings import ASK, AUTO, Settings
 from specchat.acp.settings import EDIT as MAY_EDIT
 from specchat.acp.updates import ended, thought
@@ -35,6 +37,9 @@ from specchat.errors import CancelledError, ContextError, HostError, SpecchatErr
 from specchat.host.client import Wish
 from specchat.profile import load_profile
 from specchat.repl.commands import Talk
+
+if TYPE_CHECKING:
+    from specchat.acp.editing import Editing
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +67,10 @@ class Talking:
             conversation.profile = self.settings.profile
         except (SpecchatError, ConnectionError):
             log.warning("the profile could not be changed", exc_info=True)
+
+    def told(self) -> Sequence[Told]:
+        """What was said and edited so far, as it would have been heard."""
+        return [*stored.replayed(self.conversation.turns(), remembered(self.conversation.session))]
 
     def outcome(self, prompt: Prompt, turn: Turn) -> PromptResponse | Exception:
         """The answer to a prompt. Only an engine that is out of reach, and a fault of ours, are errors."""
@@ -154,16 +163,24 @@ class Talking:
             editing.said = f"specchat: {error}"
             raise
         finally:
-            self._remember(asked, editing.said, editing.offer)
+            self._remember(asked, editing, telling)
             if editing.says_always:
                 self.settings = replace(self.settings, mode=AUTO)
                 telling.tell(*self.settings.updates())
 
-    def _remember(self, asked: str, said: str, offer: ToolCallStart | None) -> None:
-        """Keep an edit for when this conversation is told again."""
-        turns = self.conversation.turns()
+    def _remember(self, asked: str, editing: Editing, telling: Telling) -> None:
+        """Keep an edit for when this conversation is told again. If that fails, it was made all the same."""
+        offer = editing.offer
         shown = offer.model_dump(mode="json", by_alias=True, exclude_none=True) if offer else None
-        remember(self.conversation.session, RememberedEdit(turns[-1].id if turns else "", asked, said, shown))
+        try:
+            turns = self.conversation.turns()
+            if not turns:
+                self.conversation.call("keep", {"name": asked})
+            last = turns[-1].id if turns else ""
+            remember(self.conversation.session, RememberedEdit(last, asked, editing.said, shown))
+            self._tell_name(telling)
+        except (SpecchatError, ConnectionError):
+            log.warning("an edit will not be told again", exc_info=True)
 
     def _request(self, prompt: Prompt, telling: Telling) -> Request:
         """The question with its files; what of them was left out is told."""
@@ -185,10 +202,14 @@ class Talking:
     def _asked(self, request: Request, telling: Telling) -> PromptResponse:
         conversation = self.conversation
         response = answer(self._heard(conversation.ask(request, telling.turn.cancelled)), telling, self._window)
+        self._tell_name(telling)
+        return response
+
+    def _tell_name(self, telling: Telling) -> None:
+        """What the conversation is called since its first question."""
         if not self._is_named:
             self._is_named = True
-            telling.tell(title(str(conversation.call("subscribe")["name"])))
-        return response
+            telling.tell(title(str(self.conversation.call("subscribe")["name"])))
 
     def _heard(self, events: Iterator[Event]) -> Iterator[Event]:
         for event in events:

@@ -10,9 +10,9 @@ from dataclasses import asdict
 import click
 
 from specchat.edit.apply import Replacement
+from specchat.edit.encoding import decode
 from specchat.edit.kept import KeptEdit, kept_edits
-from specchat.edit.patch import diff
-from specchat.edit.source import make_source
+from specchat.edit.patch import unified
 from specchat.edit.undo import chosen_edit, undo_edit, undoing
 from specchat.errors import SpecchatError
 
@@ -55,6 +55,10 @@ def _print_list(edits: Sequence[KeptEdit], *, is_json: bool) -> None:
 
 def _print_diff(replacements: Sequence[Replacement]) -> None:
     for each in replacements:
-        source = make_source(each.old, str(each.path))
-        new = make_source(each.new, str(each.path)).text
-        sys.stdout.write(diff(source, new))
+        name = str(each.path)
+        sys.stdout.write(unified(name, _text(each.old, name), _text(each.new, name)))
+
+
+def _text(raw: bytes | None, name: str) -> str | None:
+    """Every letter of it, a byte order mark too."""
+    return None if raw is None else raw.decode(decode(raw, name).codec.removesuffix("-sig"))

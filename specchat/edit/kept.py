@@ -30,11 +30,11 @@ MOST_CANDIDATES = 20
 
 @dataclass(frozen=True)
 class KeptFile:
-    """A file of an edit: its real path, and the hashes of what it held before and after."""
+    """A file of an edit: its real path, and the hashes of what it held before and after; None where there was none."""
 
     path: str
-    before: str
-    after: str
+    before: str | None
+    after: str | None
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,7 @@ class Kept:
     def add(self, instruction: str, replacements: Sequence[Replacement], undoes: int = 0) -> KeptEdit:
         """Note an edit that is about to be applied; call it `alone`."""
         edits = self.edits()
-        files = tuple(
-            KeptFile(str(each.path.resolve()), self._keep(each.old), digest(each.new)) for each in replacements
-        )
+        files = tuple(KeptFile(str(each.target), self._keep(each.old), state_of(each.new)) for each in replacements)
         number = 1 + max((edit.number for edit in edits), default=0)
         edit = KeptEdit(number, time.strftime("%Y-%m-%d %H:%M:%S"), instruction, files, undoes=undoes)
         self._note(edit)
@@ -79,8 +77,10 @@ class Kept:
         notes = (_read(path) for path in self._notes.glob("*.json"))
         return sorted((edit for edit in notes if edit), key=lambda edit: edit.number)
 
-    def before(self, file: KeptFile) -> bytes:
-        """What a file held before an edit."""
+    def before(self, file: KeptFile) -> bytes | None:
+        """What a file held before an edit, None when there was no file."""
+        if file.before is None:
+            return None
         try:
             return (self._images / file.before).read_bytes()
         except OSError:
@@ -94,7 +94,9 @@ class Kept:
         """It was not applied after all."""
         (self._notes / f"{edit.number}.json").unlink(missing_ok=True)
 
-    def _keep(self, content: bytes) -> str:
+    def _keep(self, content: bytes | None) -> str | None:
+        if content is None:
+            return None
         name = digest(content)
         if not (self._images / name).exists():
             _put(self._images / name, content)
@@ -108,7 +110,7 @@ class Kept:
         needed: set[str] = set()
         room = MOST_BYTES
         for age, edit in enumerate(reversed(edits)):
-            images = {file.before for file in edit.files} - needed
+            images = {file.before for file in edit.files if file.before is not None} - needed
             room -= sum(self._size(name) for name in images)
             if age and (age >= MOST_EDITS or room < 0):
                 self.drop(edit)
@@ -142,6 +144,11 @@ def keep_candidate(name: str, content: bytes) -> Path:
 def digest(content: bytes) -> str:
     """The name of a content."""
     return sha256(content).hexdigest()
+
+
+def state_of(content: bytes | None) -> str | None:
+    """The same as a `KeptFile` has it: None for no file."""
+    return None if content is None else digest(content)
 
 
 def _read(path: Path) -> KeptEdit | None:

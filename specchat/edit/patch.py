@@ -7,19 +7,26 @@ from collections.abc import Iterator, Sequence
 from specchat.edit.hunks import CONTEXT_LINES, Hunk, changes, grouped, split_lines
 from specchat.edit.source import Source
 
+NO_FILE = "/dev/null"
 NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
 def diff(source: Source, text: str) -> str:
     """A unified diff that `patch -p1` and `git apply` take."""
-    name = source.name.lstrip("/")
     codec = source.codec.removesuffix("-sig")
-    old, new = (split_lines(each.decode(codec)) for each in (source.raw, source.encode(text)))
-    hunks = grouped(changes(old, new))
+    return unified(source.name, source.raw.decode(codec), source.encode(text).decode(codec))
+
+
+def unified(name: str, old: str | None, new: str | None) -> str:
+    """The same of two texts with the newlines that they have; None where there is no file."""
+    lines, new_lines = split_lines(old or ""), split_lines(new or "")
+    hunks = grouped(changes(lines, new_lines))
     if not hunks:
         return ""
-    shown = "".join(line for each in numbered(old, hunks) for line in each)
-    return f"--- a/{name}\n+++ b/{name}\n{shown}"
+    shown = "".join(line for each in numbered(lines, hunks) for line in each)
+    name = name.lstrip("/")
+    before, after = NO_FILE if old is None else f"a/{name}", NO_FILE if new is None else f"b/{name}"
+    return f"--- {before}\n+++ {after}\n{shown}"
 
 
 def numbered(old: Sequence[str], hunks: Sequence[Hunk]) -> Iterator[list[str]]:

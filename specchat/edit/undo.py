@@ -1,6 +1,7 @@
 """Applying an edit so that it can be taken back, and taking it back. Needs no git.
 
-An undo is an edit like any other: it can be taken back by its number, and what it overwrites is kept.
+An undo is an edit like any other: it can be taken back by its number, and what it overwrites is kept. A file that an
+edit made is removed by it, and made again when that is taken back.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from specchat.edit.apply import Replacement, write_all
-from specchat.edit.kept import Kept, KeptEdit, KeptFile, digest
+from specchat.edit.apply import Replacement, content_of, write_all
+from specchat.edit.kept import Kept, KeptEdit, KeptFile, state_of
 from specchat.errors import FileChangedError, NoChangeError, UsageError
 
 
@@ -66,12 +67,20 @@ def undo_edit(kept: Kept, edit: KeptEdit, *, is_forced: bool) -> KeptEdit:
 def _undoing(kept: Kept, file: KeptFile, *, is_forced: bool) -> Replacement:
     path = Path(file.path)
     try:
-        now = path.read_bytes()
+        now = content_of(path)
     except OSError as error:
         raise FileChangedError(f"{path}: cannot be read: {error.strerror}") from None
-    if digest(now) not in (file.after, file.before) and not is_forced:
+    if not is_forced and _was_changed(file, now):
+        if now is None:
+            raise FileChangedError(f"{path}: is no longer there; --force brings it back as it was before the edit")
         raise FileChangedError(f"{path}: was changed since the edit; --force takes the edit back nevertheless")
     return Replacement(path, now, kept.before(file))
+
+
+def _was_changed(file: KeptFile, now: bytes | None) -> bool:
+    """Is it neither as the edit left it nor as it was before? A link is never a file that the edit made."""
+    is_link = file.before is None and Path(file.path).is_symlink()
+    return is_link or state_of(now) not in (file.after, file.before)
 
 
 def _only(edit: KeptEdit, path: str) -> KeptEdit:

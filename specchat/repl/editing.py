@@ -32,7 +32,6 @@ from specchat.edit.undo import apply, chosen_edit, undo_edit
 from specchat.edit.vet import flags, left_out
 from specchat.errors import (
     BrokenEditError,
-    FileChangedError,
     InputError,
     NoChangeError,
     NotTakenError,
@@ -86,6 +85,7 @@ class Taken:
     source: Source
     path: Path
     review: Review
+    is_new: bool = False
 
     @property
     def is_something(self) -> bool:
@@ -95,7 +95,8 @@ class Taken:
     @property
     def replacement(self) -> Replacement:
         """The same as bytes."""
-        return Replacement(self.path, self.source.raw, self.source.encode(self.review.text))
+        old = None if self.is_new else self.source.raw
+        return Replacement(self.path, old, self.source.encode(self.review.text))
 
 
 class Asker:
@@ -198,7 +199,7 @@ def apply_block(talk: Talk, argument: str, desk: Desk) -> str:
     with Asker(talk, desk) as asker:
         means = desk.means(source, asker.rewriting(source, instruction))
         review = decide(source, text, flags(source, text), lambda new: check_syntax(source, new), means)
-        return _write(instruction, [Taken(source, path, review)], asker.summary)
+        return _write(instruction, [Taken(source, path, review, is_new)], asker.summary)
 
 
 def undo(_talk: Talk, argument: str, _desk: Desk) -> str:
@@ -262,33 +263,15 @@ def _write(instruction: str, taken: Sequence[Taken], summary: str) -> str:
     written = [each for each in taken if each.is_something]
     if not written:
         raise NotTakenError("no hunk was taken; nothing is written")
-    made = list[Path]()
     try:
-        for each in written:
-            if not each.source.raw and not each.path.exists():
-                _make(each.path)
-                made.append(each.path)
         kept = apply(kept_edits(), instruction, [each.replacement for each in written])
-    except BaseException as error:
-        for path in made:
-            with suppress(OSError):
-                path.unlink()
-        if isinstance(error, OSError):
-            raise SpecchatError(f"{error.filename or written[0].path}: cannot be written: {error.strerror}") from error
-        raise
+    except OSError as error:
+        raise SpecchatError(f"{error.filename or written[0].path}: cannot be written: {error.strerror}") from error
     hunks = sum(len(each.review.taken) for each in written)
     offered = sum(len(each.review.items) for each in written)
     names = ", ".join(_shown(each.path) for each in written)
-    did = f"made {names}" if made else f"applied {hunks}/{offered} hunks to {names}"
+    did = f"made {names}" if written[0].is_new else f"applied {hunks}/{offered} hunks to {names}"
     return " · ".join(filter(None, [did, summary, f"/undo {kept.number} takes it back"]))
-
-
-def _make(path: Path) -> None:
-    """An empty file to be replaced: what is not there cannot be put back. An undo leaves it empty."""
-    try:
-        path.open("xb").close()
-    except FileExistsError:
-        raise FileChangedError(f"{path}: somebody made it meanwhile; nothing is written") from None
 
 
 def _block_and_path(talk: Talk, argument: str) -> tuple[Block, Path]:

@@ -9,6 +9,7 @@ import pytest
 from specchat.acp.places import Places
 from specchat.acp.wanted import wanted_by_command, wanted_by_words
 from specchat.edit.kept import kept_edits
+from specchat.edit.undo import undo_edit
 from specchat.errors import UsageError
 from tests.acp.test_talk import link, stop
 
@@ -89,6 +90,16 @@ def test_a_file_that_is_not_there_is_created_after_the_same_question(editor, fol
     [question] = asked_of(editor, QUESTION)
     assert "oldText" not in question["toolCall"]["content"][0]
     assert ["new.txt"] == [path.name for path in folder.iterdir()]
+
+
+def test_a_file_that_we_created_is_removed_by_an_undo(editor, folder):
+    deciding(editor, ALLOW).ask(editor.new(folder), "/edit new.txt write x = 2")
+    edit = kept_edits().edits()[-1]
+    assert f"new.txt: created; `specchat undo {edit.number}` takes it back." in editor.said()
+
+    undo_edit(kept_edits(), edit, is_forced=False)
+
+    assert [] == list(folder.iterdir())
 
 
 def test_an_editor_creates_a_file_by_itself(full, folder):

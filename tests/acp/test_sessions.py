@@ -60,6 +60,103 @@ def test_edits_are_told_again_where_they_were_made(editor, another, folder):
     assert "left as it was" in another.said()
 
 
+@pytest.fixture
+def edited(editor, folder):
+    """A session in which nothing but an edit was asked."""
+    (folder / "a.py").write_text("total = 1\n")
+    allow(editor)
+    session = editor.new(folder)
+    editor.ask(session, "/edit a.py replace total amount")
+    return session
+
+
+def allow(editor):
+    outcome = {"outcome": {"outcome": "selected", "optionId": "allow"}}
+    editor.answers["session/request_permission"] = lambda _params: outcome
+    return editor
+
+
+def test_a_session_of_edits_alone_is_listed_under_its_id_and_by_what_was_asked(edited, editor, another, folder):
+    [row] = another.request("session/list", {"cwd": str(folder)})["sessions"]
+
+    assert (edited, "/edit a.py replace total amount") == (row["sessionId"], row["title"])
+    assert row["title"] == editor.of("session_info_update")[-1]["title"]
+
+
+def test_a_session_of_edits_alone_is_told_again_and_goes_on(edited, editor, another, folder):
+    another.request("session/load", params(edited, folder))
+
+    assert "/edit a.py replace total amount" == another.said("user_message_chunk")
+    assert {"Edit a.py": ["completed"]} == another.tools()
+    assert editor.said() == another.said()
+    allow(another).ask(edited, "/edit a.py replace amount sum")
+    assert "turn 0" in (another.ask(edited, "count 2") and another.said())
+    assert "sum = 1\n" == (folder / "a.py").read_text()
+
+
+def test_a_session_that_began_with_edits_stays_one_when_it_goes_on(edited, editor, another, folder):
+    editor.ask(edited, "/edit a.py replace amount sum")
+    editor.ask(edited, "count 2")
+
+    [row] = another.request("session/list", {"cwd": str(folder)})["sessions"]
+    another.request("session/load", params(edited, folder))
+
+    assert edited == row["sessionId"]
+    questions = [update["content"]["text"] for update in another.of("user_message_chunk")]
+    assert ["/edit a.py replace total amount", "/edit a.py replace amount sum", "count 2"] == questions
+
+
+def test_a_session_of_edits_alone_goes_on_without_being_told_again(edited, another, folder):
+    another.request("session/resume", params(edited, folder))
+
+    assert not another.of("user_message_chunk")
+    assert "turn 0" in (another.ask(edited, "count 2") and another.said())
+
+
+def test_a_session_of_edits_alone_is_told_again_where_it_is_open(edited, editor, folder):
+    del editor.updates[:]
+
+    editor.request("session/load", params(edited, folder))
+
+    assert "/edit a.py replace total amount" == editor.said("user_message_chunk")
+    assert "turn 0" in (editor.ask(edited, "count 2") and editor.said())
+
+
+def test_a_session_that_was_renamed_before_its_first_edit_keeps_its_name(editor, another, folder):
+    session = editor.new(folder)
+    editor.ask(session, "/rename my notes")
+    editor.ask(session, "/edit gone.py:3 replace x y")
+
+    [row] = another.request("session/list", {"cwd": str(folder)})["sessions"]
+
+    assert (session, "my notes") == (row["sessionId"], row["title"])
+
+
+def test_a_session_whose_edit_came_to_nothing_is_told_again_too(editor, another, folder):
+    session = editor.new(folder)
+    editor.ask(session, "/edit gone.py:3 replace x y")
+
+    another.request("session/load", params(session, folder))
+
+    assert "/edit gone.py:3 replace x y" == another.said("user_message_chunk")
+    assert "no such file" in another.said()
+
+
+def test_a_deleted_session_of_edits_alone_is_gone(edited, another, folder):
+    for _ in range(2):
+        assert {} == another.request("session/delete", {"sessionId": edited})
+
+    assert [] == another.request("session/list", {"cwd": str(folder)})["sessions"]
+    assert -32002 == another.refused("session/load", params(edited, folder))["code"]
+
+
+def test_a_session_in_which_nothing_was_asked_is_not_listed(editor, another, folder):
+    session = editor.new(folder)
+
+    assert [] == another.request("session/list", {"cwd": str(folder)})["sessions"]
+    assert -32002 == another.refused("session/load", params(session, folder))["code"]
+
+
 def test_a_memory_of_edits_that_is_broken_costs_only_itself(editor, another, folder):
     session = editor.new(folder)
     editor.ask(session, "count 2")

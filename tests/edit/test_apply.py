@@ -150,3 +150,80 @@ def test_one_file_under_two_names_is_written_by_nobody(file):
         write_all(replacements([file, link]))
 
     assert OLD == file.read_bytes()
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_a_new_file_has_the_mode_that_new_files_have(file, mask):
+    new = file.with_name("new")
+    before = os.umask(mask)
+    try:
+        write_all([Replacement(new, None, NEW)])
+    finally:
+        os.umask(before)
+
+    assert (NEW, 0o666 & ~mask) == (new.read_bytes(), stat.S_IMODE(new.stat().st_mode))
+    assert {file, new} == set(file.parent.iterdir())
+
+
+def test_a_file_that_somebody_made_meanwhile_is_left_alone(file):
+    with pytest.raises(FileChangedError):
+        write_all([Replacement(file, None, NEW)])
+
+    assert OLD == file.read_bytes()
+
+
+def test_a_link_that_leads_nowhere_is_no_free_name(file):
+    link = file.with_name("link")
+    link.symlink_to("nowhere")
+
+    with pytest.raises(FileChangedError):
+        write_all([Replacement(link, None, NEW)])
+
+    assert link.is_symlink()
+
+
+def test_a_new_file_is_made_where_there_are_no_hard_links(file, monkeypatch):
+    def refuse(_old, _new):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    new = file.with_name("new")
+
+    write_all([Replacement(new, None, NEW)])
+
+    assert NEW == new.read_bytes()
+    assert {file, new} == set(file.parent.iterdir())
+
+
+def test_a_file_is_removed_and_nothing_of_it_stays_in_the_folder(file):
+    write_all([Replacement(file, OLD, None)])
+
+    assert [] == list(file.parent.iterdir())
+
+
+def test_a_link_is_removed_and_not_what_it_leads_to(file):
+    link = file.with_name("link")
+    link.symlink_to(file.name)
+
+    write_all([Replacement(link, OLD, None)])
+
+    assert ([file], OLD) == (list(file.parent.iterdir()), file.read_bytes())
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_when_one_file_cannot_be_put_in_place_new_and_removed_ones_are_as_before(files, monkeypatch, failing):
+    new, inode = files[0].with_name("new"), files[0].stat().st_ino
+    sync, calls = apply._sync_folder, []
+
+    def sometimes(folder):
+        calls.append(folder)
+        if len(calls) == failing + 1:
+            raise OSError(28, "No space left on device")
+        sync(folder)
+
+    monkeypatch.setattr(apply, "_sync_folder", sometimes)
+    with pytest.raises(OSError, match="No space"):
+        write_all([Replacement(files[0], OLD, None), Replacement(new, None, NEW), Replacement(files[1], OLD, NEW)])
+
+    assert [OLD] * 3 == [file.read_bytes() for file in files]
+    assert (inode, set(files)) == (files[0].stat().st_ino, set(new.parent.iterdir()))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.edit.patch import diff
+from specchat.edit.patch import diff, unified
 from specchat.edit.source import make_source
 
 LINES = st.text(alphabet="ab \t\x0c\u2028é", max_size=4)
@@ -28,6 +29,18 @@ def test_git_apply_makes_the_new_file_from_the_diff(tmp_path_factory, old, new, 
     subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=patch, cwd=folder, check=True, timeout=20)
 
     assert wanted == (folder / "f").read_bytes()
+
+
+@pytest.mark.parametrize("text", ["a\n\nb\n", "a\r\nb", "\n"])
+def test_git_apply_makes_and_removes_a_file(tmp_path, text):
+    def apply(old, new):
+        patch = unified("f", old, new).encode()
+        subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=patch, cwd=tmp_path, check=True, timeout=20)
+
+    apply(None, text)
+    assert text.encode() == (tmp_path / "f").read_bytes()
+    apply(text, None)
+    assert not (tmp_path / "f").exists()
 
 
 def test_equal_texts_have_no_diff():

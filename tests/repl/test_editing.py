@@ -46,3 +46,27 @@ def test_a_block_of_an_answer_becomes_a_file_and_the_talk_goes_on(file, monkeypa
     assert "specchat: gone.py: cannot be read" in ran.err
     assert all(f"/{name} {each.arguments}" in ran.err for name, each in FILE_COMMANDS.items())
     assert b"word0 seed" in ran.out
+
+
+def test_a_file_that_a_block_became_is_removed_by_an_undo_and_made_again_by_the_next(file, monkeypatch):
+    made = file.with_name("made.py")
+    command(monkeypatch, "chat", stdin=b'"""write ```python made.py\nx = 1\n```"""\n/apply\ny\n')
+    assert made.exists()
+
+    taken_back = command(monkeypatch, "chat", stdin=b"/undo\n").err
+    assert not made.exists()
+    command(monkeypatch, "chat", stdin=b"/undo 2\n")
+
+    assert "took back edit 1 of made.py \xb7 /undo 2 makes it again" in taken_back
+    assert "x = 1\n" == made.read_text()
+
+
+def test_an_undo_leaves_a_new_file_that_was_changed_since(file, monkeypatch):
+    made = file.with_name("made.py")
+    command(monkeypatch, "chat", stdin=b'"""write ```python made.py\nx = 1\n```"""\n/apply\ny\n')
+    made.write_text("mine")
+
+    refused = command(monkeypatch, "chat", stdin=b"/undo\n").err
+
+    assert f"{made}: was changed since the edit" in refused
+    assert "mine" == made.read_text()
