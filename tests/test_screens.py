@@ -17,14 +17,8 @@ SECTIONS = {
 }  # fmt: skip
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 NOT_BUILT = {
-    "A change of who guesses is noted in the conversation",
-    "Above each block of code stands its language and what can be done with it",
-    "Before a change loads another model, it asks",
     "Braces with a name hold one, too; the keys of vi",
     "Probabilities of a token and of its guess",
-    "Programs that speak the HTTP API of OpenAI are served",
-    "The inspector says what each process takes",
-    "When the context is all but full, the screen offers to sum the conversation up",
 }
 
 

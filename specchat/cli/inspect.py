@@ -5,36 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from specchat.chat.history import HistoryReader, StoredTurn
-from specchat.chat.inspected import Inspection
+from specchat.chat.history import HistoryReader
 from specchat.cli.kept import chosen_thread, open_history
-from specchat.errors import InputError, UsageError
-from specchat.host.protocol import totals_from_json
-
-
-@dataclass(frozen=True)
-class Looked:
-    """A turn and its steps. `number` is its place in the conversation, from 1 on."""
-
-    number: int
-    turn: StoredTurn
-    inspection: Inspection
-
-    @property
-    def title(self) -> str:
-        """Which turn it is."""
-        return f"turn {self.number}  {' '.join(str(self.turn.request.get('text', '')).split())[:60]}"
-
-    @property
-    def plain_seconds(self) -> float:
-        """What a plain pass cost then, 0 when nobody knows."""
-        return totals_from_json(self.turn.totals).plain_seconds
+from specchat.errors import InputError
+from specchat.repl.inspecting import Looked, drawn, look
 
 
 @click.command()
@@ -56,7 +36,7 @@ def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool, is
     elif svg:
         _write_picture(svg, looked)
     else:
-        _show(looked, is_ascii=is_ascii or not sys.stdout.isatty())
+        sys.stdout.write(drawn(looked, is_ascii=is_ascii or not sys.stdout.isatty()))
 
 
 def as_json(looked: Looked) -> dict[str, Any]:
@@ -86,35 +66,7 @@ def as_json(looked: Looked) -> dict[str, Any]:
 
 def _look(history: HistoryReader, session: str, number: int | None) -> Looked:
     thread = chosen_thread(history, session)
-    turns = history.turns(thread.tip)
-    number = number or len(turns)
-    if not 1 <= number <= len(turns):
-        raise UsageError(f"conversation {thread.id} has {len(turns)} answers; there is no {number}")
-    turn = turns[number - 1]
-    inspection = Inspection(history.steps(turn.id))
-    if not inspection.steps:
-        raise UsageError(
-            f"nothing is known of the steps of answer {number}; an older specchat wrote it, or it is empty"
-        )
-    return Looked(number, turn, inspection)
-
-
-def _show(looked: Looked, *, is_ascii: bool) -> None:
-    from rich.console import Console
-
-    from specchat.tui.glyphs import ASCII, UNICODE
-    from specchat.tui.inspector_lines import step_lines
-    from specchat.tui.inspector_picture import lines
-    from specchat.tui.themes import variables
-    from specchat.tui.token_colours import TokenColours
-
-    glyphs = ASCII if is_ascii else UNICODE
-    console = Console(no_color=True if is_ascii else None, highlight=False, soft_wrap=True)
-    console.print(looked.title, markup=False)
-    for line in lines(looked.inspection, TokenColours.of_theme(variables()), glyphs, looked.plain_seconds):
-        console.print(line.plain if is_ascii else line, markup=False)
-    for number in range(len(looked.inspection.steps)):
-        console.print(" ".join(filter(None, step_lines(looked.inspection, number, glyphs))), markup=False)
+    return look(f"conversation {thread.id}", history.turns(thread.tip), number, history.steps)
 
 
 def _write_picture(path: Path, looked: Looked) -> None:

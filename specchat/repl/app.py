@@ -14,9 +14,11 @@ from pathlib import Path
 from specchat.chat.events import Event, Failed, Loading, Text
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError
-from specchat.repl.commands import Reply, Talk, changes_files, run_line
+from specchat.profile import Models
+from specchat.repl.commands import changes_files, run_line
 from specchat.repl.reading import can_draw, drawn_reader, plain_reader
 from specchat.repl.stopping import stoppable
+from specchat.repl.talk import Reply, Talk
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -24,6 +26,8 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def run_repl(talk: Talk, remembered: Path) -> int:
     """Talk until the person leaves. Returns the exit code."""
     read = drawn_reader(lambda: talk.status, remembered) if can_draw() else plain_reader()
+    if sys.stdin.isatty():
+        talk.may_load = may_load
     say("/help lists the commands; Ctrl-D leaves")
     while True:
         try:
@@ -43,14 +47,34 @@ def do(talk: Talk, line: str) -> Reply:
             change(talk, line)
             return Reply()
         reply = run_line(talk, line)
-        if reply.text:
-            say(reply.text)
-        if reply.ask:
-            ask(talk, reply.ask)
+        follow(talk, reply)
     except SpecchatError as error:
         say(f"specchat: {error}")
         return Reply()
     return reply
+
+
+def follow(talk: Talk, reply: Reply) -> None:
+    """Show what there is to show, ask what is to be asked, and go on with what follows from the answer."""
+    while True:
+        if reply.text:
+            say(reply.text)
+        if reply.ask:
+            ask(talk, reply.ask)
+        if reply.then is None:
+            return
+        reply = reply.then(talk)
+
+
+def may_load(models: Models) -> bool:
+    """Ask the person at this terminal, before other models take minutes and memory; Ctrl-C is a no."""
+    from specchat.edit.terminal import answer_to
+    from specchat.repl.loading import agrees
+
+    try:
+        return agrees(models, answer_to)
+    except KeyboardInterrupt:
+        return False
 
 
 def change(talk: Talk, line: str) -> None:
@@ -78,8 +102,8 @@ def ask(talk: Talk, request: Request) -> None:
             printer.end()
     if talk.finished:
         say(("(stopped) " if talk.finished.reason == "cancelled" else "") + talk.status)
-    if talk.sources:
-        say(f"sources: {', '.join(talk.sources)}")
+    for remark in talk.remarks:
+        say(remark)
 
 
 class Printer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^ {0,3}\1[`~]*[ ]*$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"""(?:file|filename|path|title)\s*=\s*["']?([^\s"'}]+)""")
@@ -16,6 +16,13 @@ class Block:
 
     info: str
     text: str
+    line: int = field(default=0, compare=False)  # of the answer, in which the first fence stands
+
+    @property
+    def language(self) -> str:
+        """What it says that it is written in, "" if it does not."""
+        word = self.info.partition(" ")[0].partition(":")[0].strip("{.}")
+        return "" if word == self.file or "=" in word else word
 
     @property
     def file(self) -> str:
@@ -31,4 +38,8 @@ class Block:
 
 def blocks(answer: str) -> list[Block]:
     """Every block that was closed, in order."""
-    return [Block(found["info"].strip(), found["text"]) for found in CODE.finditer(answer)]
+    found, lines, at = list[Block](), 0, 0
+    for each in CODE.finditer(answer):
+        lines, at = lines + answer.count("\n", at, each.start()), each.start()
+        found.append(Block(each["info"].strip(), each["text"], lines))
+    return found

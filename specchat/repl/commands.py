@@ -8,91 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
-from specchat.chat.events import Event, Finished, Routed
-from specchat.chat.names import check_name, mentioned
-from specchat.chat.request import Attachment, Request
-from specchat.chat.summary import summary_line
-from specchat.errors import UsageError
-from specchat.host.client import Conversation, Wish
+from specchat.chat.names import check_name
+from specchat.chat.request import Request
+from specchat.errors import SpecchatError, UsageError
+from specchat.host.client import Wish
 from specchat.host.protocol import request_from_json
 from specchat.plugins.load import offers
 from specchat.plugins.offer import Offer
-from specchat.profile import load_profile, profile_names
+from specchat.profile import SERVERS, Models, load_profile, profile_names
+from specchat.repl.compacting import compact
 from specchat.repl.saving import FORMATS, exported, format_of, write_new
+from specchat.repl.talk import Reply, Talk
 
 COMMAND = re.compile(r"/(?P<name>[a-z]+)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 LISTED = 20
 MENTIONS_HELP = "anywhere in a question attaches the file; so do @FOLDER/, @*.GLOB and @repo, this repository"
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the next questions are asked with."""
-
-    variant: str | None = None
-    temperature: float | None = None
-    seed: int | None = None
-
-
-@dataclass
-class Talk:
-    """A conversation and what a person has chosen for it."""
-
-    conversation: Conversation
-    options: Options = Options()
-    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the profile, for sessions beside it
-    names: list[str] = field(default_factory=list[str])  # files and folders for the next question
-    notice: str = ""  # what of them travelled with the last question, where that needs a word
-    sources: tuple[str, ...] = ()  # and where its passages are from
-    routed: Routed | None = None
-    finished: Finished | None = None
-
-    def hear(self, event: Event) -> None:
-        """Keep what `/stats` and the status line tell."""
-        if isinstance(event, Routed):
-            self.routed, self.finished = event, None
-        elif isinstance(event, Finished):
-            self.finished = event
-
-    def request(self, text: str) -> Request:
-        """A question with the chosen options, the attached files, and every `@file` that it names."""
-        options = self.options
-        return Request(
-            text, self._gathered(text), variant=options.variant, temperature=options.temperature, seed=options.seed
-        )
-
-    def _gathered(self, text: str) -> tuple[Attachment, ...]:
-        """What the names say about a question; they go with this one only, also when it cannot be asked."""
-        names, self.names, self.notice, self.sources = self.names, [], "", ()
-        if not (names := [*names, *mentioned(text)]):
-            return ()
-        from specchat.chat.retrieve import Room, gather
-
-        window = load_profile(self.conversation.profile).limits.context
-        found = gather(names, text, Room.of_window(window))
-        self.notice, self.sources = found.notice, found.sources
-        return found.files
-
-    @property
-    def status(self) -> str:
-        """One line about the last answer."""
-        if self.routed and self.finished:
-            return summary_line(self.routed, self.finished.totals)
-        return f"profile {self.conversation.profile}"
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a command wants: something shown, a question asked, or the end."""
-
-    text: str = ""
-    ask: Request | None = None
-    leaves: bool = False
 
 
 @dataclass(frozen=True)
@@ -269,11 +204,21 @@ def _profile(talk: Talk, name: str) -> Reply:
     conversation = talk.conversation
     if not name:
         return Reply(f"profile {conversation.profile}; known are {', '.join(profile_names())}")
-    chosen = load_profile(name)
+    models = load_profile(name, talk.overrides).models
+    is_other = models.backend not in SERVERS and models != _models_of(conversation.profile, talk.overrides)
+    if is_other and not talk.may_load(models):
+        return Reply(f"nothing is loaded; the profile stays {Path(conversation.profile).stem}")
     conversation.call("set", {"profile": Wish(profile=name).params()["profile"]})
-    before, conversation.profile = conversation.profile, name
-    loads = chosen.models != load_profile(before).models
-    return Reply(f"profile {name}" + ("; other models are loaded with the next question" if loads else ""))
+    conversation.profile = name
+    return Reply(f"profile {name}" + ("; other models are loaded with the next question" if is_other else ""))
+
+
+def _models_of(profile: str, overrides: Mapping[str, Any]) -> Models | None:
+    """None of one that is gone: nobody knows what was loaded for it."""
+    try:
+        return load_profile(profile, overrides).models
+    except SpecchatError:
+        return None
 
 
 def _stats(talk: Talk, _argument: str) -> Reply:
@@ -292,6 +237,12 @@ def _why(talk: Talk, _argument: str) -> Reply:
     return Reply(f"{said}\n{measured}".rstrip())
 
 
+def _inspect(talk: Talk, number: str) -> Reply:
+    from specchat.repl.inspecting import inspect_answer  # the colours of the screen take a while
+
+    return Reply(inspect_answer(talk.conversation, number))
+
+
 COMMANDS: Mapping[str, Command] = {
     command.name: command
     for command in (
@@ -307,6 +258,7 @@ COMMANDS: Mapping[str, Command] = {
         Command("sessions", "[WORDS]", "earlier conversations, or those where words were said", _sessions),
         Command("open", "ID", "go on with an earlier conversation", _open),
         Command("fork", "", "go on in a copy of this conversation", _fork),
+        Command("compact", "", "have this conversation summed up, and go on in a copy that begins so", compact),
         Command("rename", "NAME", "give this conversation a name", _rename),
         Command("delete", "[ID]", "take this or another conversation from the list", _delete),
         Command("restore", "[ID]", "bring a deleted conversation back, or list them", _restore),
@@ -316,6 +268,7 @@ COMMANDS: Mapping[str, Command] = {
         Command("seed", "[NUMBER]", "the same seed gives the same answer", _choose("seed", int)),
         Command("stats", "", "speed, memory and sessions", _stats),
         Command("why", "", "who guessed in the last answer, and for what reason", _why),
+        Command("inspect", "[N]", "the last answer, or answer N, by who guessed it, step by step", _inspect),
         Command("quit", "", "leave; everything is kept", _quit),
     )
 }

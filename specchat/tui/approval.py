@@ -1,4 +1,4 @@
-"""A dialogue about an edit, where the prompt was: a hunk and a letter for it, a line to write, or lines to change.
+"""A dialogue where the prompt was: a hunk and a letter for it, a line to write, lines to change, or yes and no.
 
 It shows what it is told and says what was pressed; what that means is known to `edit/asking.py`, for every front end.
 """
@@ -20,8 +20,10 @@ from specchat.tui.glyphs import Glyphs, visible
 from specchat.tui.news import Query, Want
 
 STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-muted"}
+YES_OR_NO = "yn"
 LETTERS = "y take  n skip  e edit  s split  a all  d done  c retry  u back  q quit"
 KEYS = {
+    Want.YES: "y yes  n no  Escape no",
     Want.LETTER: LETTERS,
     Want.LINE: "Enter has it written again  Escape goes back",
     Want.TEXT: "Ctrl+S takes these lines  Escape goes back",
@@ -32,7 +34,7 @@ BUSY = "Escape stops"
 class Approval(Vertical):
     """One question at a time; a hunk scrolls where it is longer than its place."""
 
-    HELP = "What an edit would change. The signs - and + stand before what goes and what comes."
+    HELP = "Something waits for you. Of an edit, the signs - and + stand before what goes and what comes."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "back", priority=True),  # a text area that indents would take it
         Binding("ctrl+s", "take_lines", "take these lines"),
@@ -104,7 +106,7 @@ class Approval(Vertical):
             query.want is not Want.TEXT, query.want is Want.LINE, query.want is Want.TEXT
         )  # fmt: skip
         match query.want:
-            case Want.LETTER:
+            case Want.LETTER | Want.YES:
                 self.screen.set_focus(hunk)
                 hunk.scroll_home(animate=False)
             case Want.LINE:
@@ -123,7 +125,8 @@ class Approval(Vertical):
     def on_hunk_pressed(self, event: Approval.Hunk.Pressed) -> None:
         """A letter; one that comes before the hunk was seen is none."""
         event.stop()
-        if monotonic() >= self._deaf_until:
+        is_known = self._query.want is not Want.YES or event.letter in YES_OR_NO
+        if is_known and monotonic() >= self._deaf_until:
             self._say(event.letter)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -141,7 +144,7 @@ class Approval(Vertical):
         if self.is_busy:
             self.post_message(self.Stopped())
         else:
-            self._say({Want.LETTER: "q", Want.LINE: "", Want.TEXT: None}[self._query.want])
+            self._say({Want.LETTER: "q", Want.YES: "n", Want.LINE: "", Want.TEXT: None}[self._query.want])
 
     def _say(self, text: str | None) -> None:
         if not self.is_busy:

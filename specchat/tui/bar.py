@@ -190,10 +190,14 @@ def _memory(memory: Memory | None, *, is_wide: bool) -> str:
     if memory is None or not memory.used:
         return ""
     if not memory.total:
-        used = f"{memory.used / GIGABYTE:.1f}G" if memory.used >= GIGABYTE else f"{memory.used / MEGABYTE:.0f}M"
-        return f"{memory.label} {used}"
+        return f"{memory.label} {sized(memory.used)}"
     digits = 1 if is_wide else 0
     return f"{memory.label} {memory.used / GIGABYTE:.{digits}f}/{memory.total / GIGABYTE:.{digits}f}G"
+
+
+def sized(count: int) -> str:
+    """Bytes: 1.2G, 92M."""
+    return f"{count / GIGABYTE:.1f}G" if count >= GIGABYTE else f"{count / MEGABYTE:.0f}M"
 
 
 def spark(committed: Sequence[int], glyphs: Glyphs = UNICODE) -> str:

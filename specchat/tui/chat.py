@@ -22,6 +22,7 @@ from textual.widgets import OptionList, Static
 from specchat.repl.commands import COMMAND, FILE_COMMANDS
 from specchat.tui import choosing
 from specchat.tui.approval import Approval
+from specchat.tui.code_head import CodeHead
 from specchat.tui.commands import action_of, help_text
 from specchat.tui.completion_list import CompletionList
 from specchat.tui.copying import copy
@@ -46,6 +47,7 @@ from specchat.tui.turn import Asked, TurnView, code_blocks
 TWICE_SECONDS = 2.0  # within which a key counts as pressed twice
 SHORT_LINES = 12
 BUSY = "an answer is being written; Esc stops it"
+DECIDE = "something is to be decided on first"
 HINT = "Enter sends, Ctrl+J new line, @ file, / command"
 
 
@@ -184,7 +186,7 @@ class ChatScreen(Screen[None]):
 
     @on(Asks)
     async def show_query(self, event: Asks) -> None:
-        """An edit is to be decided on, where the prompt was; what is written there stays."""
+        """Something is to be decided on, where the prompt was; what is written there stays."""
         if approval := self._slot.approval:
             approval.ask(event.query)
         else:
@@ -310,6 +312,11 @@ class ChatScreen(Screen[None]):
                 self._partner.fork(turn.position)
             case _:
                 self.notify("this question is not part of the conversation", markup=False)
+
+    @on(CodeHead.Clicked)
+    def copy_block(self, event: CodeHead.Clicked) -> None:
+        """One block of code among others."""
+        self._copy(event.code)
 
     def _edit(self, asked: Asked) -> None:
         self._editing = asked
@@ -437,6 +444,9 @@ class ChatScreen(Screen[None]):
         self._escaped = float("-inf")
         if what == "rewind" and self.hearing.turn is not None:
             self.notify(BUSY, markup=False)
+            return
+        if self._slot.approval:
+            self.notify(DECIDE, markup=False)
             return
         picker = choosing.picker(what, self._past, self.transcript.asked, sorted(self.app.available_themes))
         if picker:

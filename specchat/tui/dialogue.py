@@ -27,6 +27,11 @@ class Dialogue:
         """What the person said."""
         self._answers.put(text)
 
+    def agrees(self, question: str) -> bool:
+        """Is a question answered with yes? Its first line says what it is about."""
+        self._hunk = question
+        return self._asked(Want.YES, question) == "y"
+
     def _show(self, hunk: str) -> None:
         self._hunk = hunk
 

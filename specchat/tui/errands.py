@@ -82,7 +82,8 @@ class Errands:
             return
         self._is_watching = stats.get("state") == "loading"
         memory = sum(int(size) for size in stats.get("memory", {}).values())
-        self._mailbox.put(EngineState(str(stats.get("state", "")), memory, str(stats.get("trouble", ""))))
+        process = int(self._line.hello.get("pid", 0)) if self._line else 0
+        self._mailbox.put(EngineState(str(stats.get("state", "")), memory, str(stats.get("trouble", "")), process))
 
     def _last_turn(self, session: str) -> StoredTurn | None:
         """None also when the history cannot be read: a glance is worth no complaint."""

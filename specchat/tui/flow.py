@@ -7,7 +7,7 @@ makes of the text in the end, here it stands as it came. No widget and no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from textual.content import Content
@@ -15,6 +15,7 @@ from textual.content import Content
 from specchat.tui.glyphs import visible
 
 FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ ]*(?P<language>[\w+#.-]*)[^`]*\Z")
+Heads = Mapping[int, Callable[[int], str]]  # lines of an answer, and what stands in their place at a width
 LONGEST_LINE = 2048  # characters; more of them are laid out as several lines
 
 Paint = Callable[[str, str], Content]
@@ -41,8 +42,10 @@ class Flow:
     width: int = 80
     lines: list[Line] = field(default_factory=list[Line])
     rows: list[Content] = field(default_factory=list[Content])
+    heads: Heads = field(default_factory=dict[int, Callable[[int], str]])
     settled: int = 0  # rows that will not change any more, unless the width does
     open: str = ""  # the last line, which may still grow
+    _begins: list[int] = field(default_factory=list[int])  # the first row of every line
     _return: str = ""
     _fence: str = ""
     _language: str | None = None
@@ -68,12 +71,32 @@ class Flow:
 
     def resize(self, width: int) -> None:
         """Lay everything out for another width."""
-        self.width, self.rows = max(1, width), []
+        self.width, self.rows, self._begins = max(1, width), [], []
         for line in self.lines:
+            self._begins.append(len(self.rows))
             self.rows += self._laid_out(line.text.removesuffix("\n"), line.language, is_finished=True)
         self.settled = len(self.rows)
         if self.open:
             self.rows += self._laid_out(self.open, self._language, is_finished=False)
+        self._show_heads()
+
+    def head(self, heads: Heads) -> None:
+        """Let something stand in the place of these lines; how many rows there are stays as it is."""
+        self.heads = heads
+        self._show_heads()
+
+    def _show_heads(self) -> None:
+        for number, row in self._whole_lines() if self.heads else ():
+            if number in self.heads:
+                self.rows[row] = Content(self.heads[number](self.width))
+
+    def _whole_lines(self) -> Iterator[tuple[int, int]]:
+        """Every line that takes one row: its number in the answer, and the row."""
+        number = 0
+        for line, row, following in zip(self.lines, self._begins, [*self._begins[1:], self.settled], strict=True):
+            if following == row + 1:
+                yield number, row
+            number += line.text.endswith("\n")
 
     def _settle(self, text: str, end: str) -> None:
         language = self._language
@@ -81,6 +104,7 @@ class Flow:
         if self._language is None:
             language = None  # the fence itself is no code
         self.lines.append(Line(text + end, language))
+        self._begins.append(self.settled)
         for at in range(0, max(1, len(text)), LONGEST_LINE):
             self.rows += self._laid_out(text[at : at + LONGEST_LINE], language, is_finished=True)
         self.settled = len(self.rows)

@@ -8,7 +8,7 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
 
-from specchat.tui.flow import Flow, plainly
+from specchat.tui.flow import Flow, Heads, plainly
 
 PAINTED_LINE = 400  # characters; a longer line of code stays without colours
 
@@ -28,6 +28,12 @@ class Flowing(Widget):
         before = len(self.flow.rows)
         self.flow.add(text)
         self.refresh(layout=len(self.flow.rows) != before)
+
+    def head(self, heads: Heads) -> None:
+        """Let something stand in the place of these lines."""
+        self.flow.head(heads)
+        self._drawn.clear()
+        self.refresh()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """As many lines as there are rows at this width."""

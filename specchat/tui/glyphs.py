@@ -22,6 +22,7 @@ class Glyphs:
     ascii: bool
     question: str
     bar: str
+    rule: str
     by: str
     per_pass: str
     times: str
@@ -32,8 +33,8 @@ class Glyphs:
     line_end: str
 
 
-UNICODE = Glyphs(False, "›", "│", "▸", "τ", "×", "·", "→", "▁▂▃▄▅▆▇█", "…", "↵")
-ASCII = Glyphs(True, ">", "|", ">", "len", "x", "-", ">", "_.-=+*#@", "...", "\\n")
+UNICODE = Glyphs(False, "›", "│", "─", "▸", "τ", "×", "·", "→", "▁▂▃▄▅▆▇█", "…", "↵")
+ASCII = Glyphs(True, ">", "|", "-", ">", "len", "x", "-", ">", "_.-=+*#@", "...", "\\n")
 
 
 def choose_glyphs(is_ascii: bool | None = None) -> Glyphs:

@@ -57,7 +57,7 @@ class Broken(Message):
 
 @dataclass
 class Asks(Message):
-    """An edit waits for the person."""
+    """The person is waited for."""
 
     query: Query
 
@@ -85,6 +85,7 @@ class Hearing:
         self.turn: TurnView | None = None
         self._later: TurnView | None = None  # shown already, but another question was on its way before it
         self.session = self.profile = self.name = ""
+        self.engine_process = 0
         self.steps: list[StepDone] = []  # of the newest answer, for who looks into it; none of one from the history
         self._ticks = 0
 
@@ -235,6 +236,7 @@ class Hearing:
         self._screen.query_one("#about", Static).update(visible(f"{about}   F1 keys  ^P menu"))
 
     def _note_engine(self, state: EngineState, now: float) -> None:
+        self.engine_process = state.process
         self.gauge.memory = Memory("RAM", state.memory) if state.memory else None
         if self.turn is None and state.state == "loading":
             self.gauge.hear(Loading("the models", 0, 0), now)

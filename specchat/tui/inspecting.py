@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from dataclasses import dataclass
+from time import monotonic
 
 from textual.css.query import NoMatches
 from textual.message import Message
@@ -15,10 +16,12 @@ from specchat.tui.errands import Errands, Json
 from specchat.tui.glyphs import Glyphs
 from specchat.tui.hearing import Hearing
 from specchat.tui.inspector import Inspector
+from specchat.tui.processes import memory_line
 from specchat.tui.prompt import PromptBox
 from specchat.tui.transcript import Transcript
 
 LONGEST_TITLE = 40
+WEIGHED_SECONDS = 1.0  # how often it is looked how much memory is taken
 
 
 class Inspecting:
@@ -35,6 +38,7 @@ class Inspecting:
         self._screen, self._hearing, self._errands, self._glyphs = screen, hearing, errands, glyphs
         self._session = ""
         self._is_newest = False
+        self._weighed, self._engine_process = float("-inf"), 0
 
     @property
     def _inspector(self) -> Inspector | None:
@@ -83,6 +87,8 @@ class Inspecting:
     def follow(self) -> None:
         """Show what was written since."""
         inspector = self._inspector
+        if inspector:
+            self._weigh(inspector)
         if inspector and self._is_newest and self._hearing.steps:
             hearing = self._hearing
             plain_seconds, is_over = hearing.gauge.plain_seconds, hearing.turn is None
@@ -105,6 +111,15 @@ class Inspecting:
             await self._screen.mount(Inspector(self._glyphs))
         if inspector := self._inspector:
             inspector.tokens.focus()
+            self._weighed = float("-inf")
+            self._weigh(inspector)
+
+    def _weigh(self, inspector: Inspector) -> None:
+        """Once a second while something happens, and when it becomes known which process the engine is."""
+        process = self._hearing.engine_process
+        if process != self._engine_process or monotonic() - self._weighed >= WEIGHED_SECONDS:
+            self._weighed, self._engine_process = monotonic(), process
+            inspector.show_memory(memory_line(process, self._glyphs))
 
     def _show_newest(self) -> None:
         if self._hearing.steps:

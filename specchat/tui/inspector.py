@@ -55,7 +55,7 @@ class Inspector(Vertical):
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="inspector")
         self._glyphs = glyphs
-        self._title, self._plain_seconds = "", 0.0
+        self._title, self._plain_seconds, self._memory = "", 0.0, ""
         self._steps: Sequence[StepDone] = ()
         self.inspection = Inspection()
         self._at = 0
@@ -96,6 +96,12 @@ class Inspector(Vertical):
         if was_last:
             self._mark(len(known) - 1, goes_there=False)
         self._say()
+
+    def show_memory(self, line: str) -> None:
+        """What the processes take."""
+        if line != self._memory:
+            self._memory = line
+            self._say()
 
     def action_step(self, by: int) -> None:
         """To another step."""
@@ -158,7 +164,8 @@ class Inspector(Vertical):
 
     def _head(self, colours: TokenColours) -> Text:
         name = Text(f"inspect  {visible(self._title)}\n").append(legend(self.inspection, colours, self._glyphs))
-        return name.append(f"\n{sums(self.inspection, self._plain_seconds, self._glyphs) or NO_RECORD}")
+        name.append(f"\n{sums(self.inspection, self._plain_seconds, self._glyphs) or NO_RECORD}")
+        return name.append(f"\n{self._memory}" if self._memory else "", "dim")
 
     def _foot(self, colours: TokenColours) -> Text:
         if not self.inspection.steps:

@@ -61,24 +61,29 @@ class Lost:
 
 @dataclass(frozen=True)
 class EngineState:
-    """What the engine process is doing: cold, loading or ready; and the bytes it holds."""
+    """What the engine process is doing: cold, loading or ready; the bytes its models hold, and which process it is."""
 
     state: str
     memory: int
     trouble: str = ""
+    process: int = 0
 
 
 class Want(Enum):
-    """What a question about an edit is answered with."""
+    """What a question is answered with."""
 
     LETTER = "letter"
+    YES = "yes"
     LINE = "line"
     TEXT = "text"
 
 
 @dataclass(frozen=True)
 class Query:
-    """An edit waits for the person: a question, or a text to be changed; about which hunk, and what there is to say."""
+    """The person is waited for: a question, or a text to be changed; about which hunk, and what there is to say.
+
+    A question for a yes has its words where an edit has a hunk.
+    """
 
     want: Want
     text: str

@@ -18,14 +18,17 @@ from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
 from specchat.errors import CancelledError, HostError, NotTakenError, SpecchatError, UsageError
 from specchat.host.client import Conversation, Wish
-from specchat.repl.commands import COMMAND, Talk, run_line
+from specchat.profile import Models
+from specchat.repl.commands import COMMAND, run_line
+from specchat.repl.talk import Reply, Talk
 from specchat.tui.news import Asking, Changed, Ended, Leaving, Lost, Mailbox, Named, Opened, Told
 
 if TYPE_CHECKING:
     from specchat.tui.dialogue import Dialogue
 
-CHANGING = frozenset({"new", "open", "fork", "undo", "back", "delete", "retry", "rename", "profile"})
+CHANGING = frozenset({"new", "open", "fork", "undo", "back", "delete", "retry", "rename", "profile", "compact"})
 GOODBYE_SECONDS = 0.5
+LOADS = "this loads other models; go on?"
 NEEDS_ENGINE = "no engine process; it must be started first"
 
 Job = Callable[[], None]
@@ -110,7 +113,7 @@ class Partner:
                 self._talk.conversation.close()
             options = self._talk.options if self._talk else None
             self._talk = Talk(Conversation(self._wish, self._client), overrides=self._overrides)
-            self._talk.options = options or self._talk.options
+            self._talk.options, self._talk.may_load = options or self._talk.options, self._may_load
         except (SpecchatError, ConnectionError) as error:
             self._mailbox.put(Lost(str(error)))
             return
@@ -143,13 +146,21 @@ class Partner:
         reply = run_line(talk, line)
         if command["name"] in CHANGING:
             self._after_change(command["name"], (command["argument"] or "").strip())
-        if reply.text:
-            self._mailbox.put(Told(reply.text))
-        if reply.leaves:
-            self._mailbox.put(Leaving())
-        if reply.ask:
-            request = reply.ask
-            self._ask(lambda _talk: request, cancelled)
+        self._follow(talk, reply, cancelled)
+
+    def _follow(self, talk: Talk, reply: Reply, cancelled: Flag) -> None:
+        """Tell, leave, ask; and then what follows from the answer, perhaps in another conversation."""
+        while True:
+            if reply.text:
+                self._mailbox.put(Told(reply.text))
+            if reply.leaves:
+                self._mailbox.put(Leaving())
+            if request := reply.ask:
+                self._ask(lambda _talk, request=request: request, cancelled)
+            if reply.then is None:
+                return
+            reply = reply.then(talk)
+            self._tell_opened()
 
     def _change(self, line: str, cancelled: Flag) -> None:
         """Whatever comes of it is one line, and the talk goes on."""
@@ -171,6 +182,17 @@ class Partner:
             self._dialogue = None
             self._mailbox.put(Ended(is_stored=False))
 
+    def _may_load(self, models: Models) -> bool:
+        """Ask, where edits are decided; whoever leaves has not agreed."""
+        from specchat.repl.loading import loads
+        from specchat.tui.dialogue import Dialogue
+
+        self._dialogue = Dialogue(self._mailbox, Flag())
+        try:
+            return self._dialogue.agrees("\n".join([LOADS, *(f"  {load.words}" for load in loads(models))]))
+        finally:
+            self._dialogue = None
+
     def _after_change(self, command: str, argument: str) -> None:
         if command == "rename":
             self._known.conversation.name = argument
@@ -191,8 +213,8 @@ class Partner:
                 talk.hear(event)
                 self._mailbox.put(event)
                 is_stored = is_stored and not _was_refused(event)
-            if talk.sources:
-                self._mailbox.put(Told(f"sources: {', '.join(talk.sources)}"))
+            for remark in talk.remarks:
+                self._mailbox.put(Told(remark))
             self._name_if_new(talk)
         except SpecchatError as error:
             is_stored = False

@@ -80,12 +80,18 @@ class Transcript(VerticalScroll, can_focus=False):
         """This question becomes the last of the conversation."""
         turn.position = len(self._questions)
         self._questions.append(turn.question)
+        self._mark_newest()
 
     def displace(self, turn: TurnView) -> None:
         """This one, the last, is no part of the conversation after all."""
         if turn.position is not None:
             del self._questions[turn.position :]
             turn.position = None
+            self._mark_newest()
+
+    def _mark_newest(self) -> None:
+        for turn in self.turns:
+            turn.mark(is_newest=turn.position is not None and turn.position == len(self._questions) - 1)
 
     async def show(self, turns: Sequence[StoredTurn], waiting: TurnView | None = None) -> None:
         """Another conversation; a question that waits to be asked in it stays."""
@@ -93,6 +99,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._hidden = list(turns[:-FIRST_TURNS])
         self._questions = [_question_of(stored) for stored in turns]
         await self._mount_stored(turns[-FIRST_TURNS:], len(self._hidden), before=waiting)
+        self._mark_newest()
         self._say_what_is_hidden()
         self.query_one("#welcome").display = not turns and waiting is None
         self.follow()

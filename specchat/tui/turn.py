@@ -7,6 +7,7 @@ a model never become markup, and an answer that is too long for Markdown stays a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -17,6 +18,7 @@ from textual.widgets import Static
 
 from specchat.chat.history import StoredTurn
 from specchat.repl.blocks import blocks
+from specchat.tui.code_head import CodeHead, headings
 from specchat.tui.flowing import Flowing
 from specchat.tui.footer import stored_footer
 from specchat.tui.glyphs import Glyphs, visible
@@ -62,6 +64,7 @@ class TurnView(Vertical, can_focus=True):
         self.is_over = self._is_settling = self.is_settled = False
         self._glyphs, self._files = glyphs, files
         self._unseen = ""
+        self._is_newest = False
 
     def compose(self) -> ComposeResult:
         """Question, answer, footer."""
@@ -107,20 +110,41 @@ class TurnView(Vertical, can_focus=True):
         self._is_settling = True
         if self._glyphs.ascii or not self.answer.strip() or len(self.answer) > LONGEST_MARKDOWN:
             self.look()
+            self._show_heads()
             self.is_settled = True
             return
         from specchat.tui.settled import Settled  # the parser can wait until there is something to parse
 
         flowing = self.query_one(Flowing)
-        settled = Settled()
+        settled = Settled(visible(self.answer), self._glyphs, is_newest=self._is_newest)
         settled.display = False
         await self.mount(settled, after=flowing)
-        await settled.update(visible(self.answer))
+        await settled.show()
         with self.app.batch_update():
             settled.display = True
             await flowing.remove()
         self._unseen = ""
         self.is_settled = True
+        self._show_heads()
+
+    def mark(self, *, is_newest: bool) -> None:
+        """Is its answer the last one of the conversation, which commands are about?"""
+        if is_newest != self._is_newest:
+            self._is_newest = is_newest
+            if self.is_settled:
+                self._show_heads()
+
+    def _show_heads(self) -> None:
+        """What can be done with the blocks of code."""
+        for flowing in self.query(Flowing):
+            flowing.head(
+                {
+                    line: partial(heading.line, glyphs=self._glyphs, is_newest=self._is_newest, is_fence=True)
+                    for line, heading in headings(visible(self.answer)).items()
+                }
+            )
+        for head in self.query(CodeHead):
+            head.mark(is_newest=self._is_newest)
 
     async def show_stored(self, stored: StoredTurn) -> None:
         """A turn from the history."""

@@ -98,6 +98,13 @@ def test_as_json_it_is_all_there(monkeypatch):
     assert said["steps"][1]["guesses"][0] == {"text": " cat", "source": "suffix", "depth": 1, "held": True}
 
 
+def test_a_conversation_without_an_answer_has_nothing_to_look_into(monkeypatch):
+    with closing(HistoryWriter(history_path())) as history:
+        history.fork(Thread("cccc", "edits alone"))
+
+    assert "specchat: conversation cccc has no answers yet\n" == inspect(monkeypatch).err
+
+
 @pytest.mark.usefixtures("kept")
 def test_a_picture_is_written(monkeypatch, tmp_path):
     ran = inspect(monkeypatch, "--svg", str(tmp_path / "a.svg"))

@@ -89,6 +89,24 @@ def test_control_c_keeps_the_partial_and_the_talk_goes_on(runtime):
     assert 0 == terminal.close()
 
 
+@pytest.mark.full
+def test_a_person_is_asked_before_other_models_are_loaded(runtime):
+    terminal = Terminal(TERM="dumb")
+    terminal.expect("> ")
+    terminal.type("/profile plain\n")
+    terminal.expect("this loads embedded (")
+    terminal.expect("go on? [y/n] ")
+    terminal.type("n\n")
+    terminal.expect("the profile stays chat")
+    terminal.type("/profile plain\n")
+    terminal.expect("[y/n] ")
+    terminal.type("y\n")
+    terminal.expect("profile plain; other models")
+    terminal.type("\x04")
+
+    assert 0 == terminal.close()
+
+
 def test_a_terminal_that_can_draw_completes_and_shows_the_status(runtime):
     terminal = Terminal(TERM="xterm", NO_COLOR="")
     terminal.expect("profile chat")

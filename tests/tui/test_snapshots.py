@@ -119,6 +119,17 @@ def changing(*news: News) -> Callable[[Seat], Awaitable[None]]:
     return begin
 
 
+def asking(question: str) -> Callable[[Seat], Awaitable[None]]:
+    """Something is to be agreed to."""
+
+    async def ask(seat: Seat) -> None:
+        seat.app.mailbox.put(Query(Want.YES, "", question))
+        await seat.until(lambda: seat.app.mailbox.is_empty)
+
+    return ask
+
+
+LOADS = "this loads other models; go on?\n  org/name (15.3 GiB, on this disk)\n  org/small (1.1 GiB, not on this disk)"
 STATES = [
     State("empty", [OPENED, EngineState("ready", 0)]),
     State("loading", [OPENED, EngineState("loading", 0), Loading("target", 3, 8)]),
@@ -144,6 +155,7 @@ STATES = [
     ),
     State("inspecting", GUESSED, lambda seat: seat.press("f3", "right", "d")),
     State("marking", GUESSED, lambda seat: seat.press("f3", "right", "right", "s"), glyphs=ASCII),
+    State("consenting", [OLD], asking(LOADS)),
     State("sessions", [OPENED], lambda seat: seat.press("ctrl+r")),
 ]
 
@@ -158,6 +170,7 @@ def still(monkeypatch):
     monkeypatch.setattr("specchat.tui.hearing.load_profile", lambda _name: profile)
     for module in ("hearing", "chat"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
+    monkeypatch.setattr("specchat.tui.processes.resident_bytes", lambda _process: 96 * 2**20)
     monkeypatch.setattr("specchat.tui.hearing.thread_time", lambda: 0.0)
     for part in ("partner.Partner", "errands.Errands"):
         monkeypatch.setattr(f"specchat.tui.{part}.begin", lambda _self: None)

@@ -1,0 +1,76 @@
+"""`specchat bench --variants all`: a target that has everything there is to guess with, and every row of the table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from specchat.cli.main import run
+from specchat.profile import VARIANTS
+from tests.heads import saved_head
+from tests.tiny import SPEAKING, speaking
+
+HEADS = ("eagle", "eagle3", "mtp", "medusa", "dflash")
+TEMPERATURES = ("0", "0.8")
+SHORT = ["--kind", "chat", "--count", "1", "--limit", "3"]
+
+
+def changed(source, folder, **config):
+    """A copy of the folder of a model that says other things of itself."""
+    shutil.copytree(source, folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    return str(folder)
+
+
+def head_of(kind, folder):
+    """A tiny head that knows as many tokens as a target that speaks."""
+    head = changed(saved_head(kind), folder, vocab_size=SPEAKING)
+    if kind == "eagle3":
+        weights = load_file(folder / "model.safetensors")
+        inside = torch.zeros(SPEAKING, dtype=torch.bool)
+        inside[: len(weights["t2d"])] = weights["t2d"]
+        save_file(weights | {"t2d": inside}, folder / "model.safetensors")
+    return head
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """With a draft model, a head of each kind, and a target that may exit early."""
+    target = changed(speaking(3), tmp_path / "target", early_exit_layers=[2])
+    heads = [head_of(kind, tmp_path / kind) for kind in HEADS]
+    path = tmp_path / "all.toml"
+    path.write_text(f'[models]\ntarget = "{target}"\ndraft = "{speaking(1)}"\nheads = {json.dumps(heads)}\n')
+    return str(path)
+
+
+def rows_of(table):
+    """The cells of every row below the head of the table, and what stands below it."""
+    head, _, *lines = [line for line in table.splitlines() if line]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert all(len(row) == head.count("|") - 1 for row in rows)
+    return rows, [line for line in lines if not line.startswith("|")]
+
+
+def test_every_variant_there_is_runs_and_has_a_row_at_each_temperature(profile, capsys):
+    assert run(["bench", "--variants", "all", *SHORT, "-P", profile]) == 0
+
+    rows, refused = rows_of(capsys.readouterr().out)
+    assert [(variant, "chat", at) for at in TEMPERATURES for variant in VARIANTS] == [tuple(row[:3]) for row in rows]
+    assert {"1 of 1"} == {row[-1] for row in rows}
+    assert [] == refused
+
+
+@pytest.mark.full
+def test_of_the_embedded_models_every_variant_runs_or_says_what_it_lacks(capsys):
+    assert run(["bench", "--variants", "all", *SHORT]) == 0
+
+    rows, refused = rows_of(capsys.readouterr().out)
+    assert [name for name in VARIANTS if name != "dflash"] * len(TEMPERATURES) == [row[0] for row in rows]
+    assert {"1 of 1"} == {row[-1] for row in rows}
+    [lacking] = refused
+    assert lacking.startswith("dflash: variant 'dflash' needs a DFlash head")
