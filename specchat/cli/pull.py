@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ def pull(source: str, draft: str | None, *, is_agreed: bool, is_offline: bool) -
     from huggingface_hub import constants
 
     if is_offline or constants.is_offline_mode():
-        _say_what_is_here(list(sources))
+        _say_what_is_here(sources)
         return
     from specchat.models.listing import list_files
     from specchat.models.pull import check_room
@@ -102,19 +102,19 @@ def _bar(listing: Listing) -> Generator[Hear]:
         yield hear
 
 
-def _say_what_is_here(sources: list[str]) -> None:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+def _say_what_is_here(sources: Mapping[str, bool]) -> None:
+    from huggingface_hub.errors import HFValidationError
 
-    from specchat.models.listing import WANTED
+    from specchat.models.hub import in_cache
 
-    for source in sources:
+    for source, is_draft in sources.items():
         try:
-            print(snapshot_download(source, allow_patterns=list(WANTED), local_files_only=True))
-        except (LocalEntryNotFoundError, HFValidationError) as error:
-            raise ModelError(
-                f"{source}: not on this machine, and --offline or HF_HUB_OFFLINE asks nobody for it"
-            ) from error
+            folder = in_cache(source, is_draft=is_draft)
+        except HFValidationError as error:
+            raise ModelError(f"{source}: no hub id like org/name") from error
+        if folder is None:
+            raise ModelError(f"{source}: not on this machine, and --offline or HF_HUB_OFFLINE asks nobody for it")
+        print(folder)
 
 
 def _tell(line: str) -> None:

@@ -109,9 +109,10 @@ def draft(start: str | None, **options: Any) -> None:
 def _make(kind: str, start: Path | None, against: str, options: dict[str, Any]) -> None:
     """What both commands do."""
     from specchat.models.load import EMBEDDED, Loading
-    from specchat.train.own.making import Order, make_head
+    from specchat.train.own.making import Order, help_to_make, make_head
     from specchat.train.own.questions import part, read_questions
     from specchat.train.own.target import Target
+    from specchat.train.ranks import ranks_here
     from specchat.train.trainer import Effort
 
     out = options["out"].absolute()
@@ -122,15 +123,18 @@ def _make(kind: str, start: Path | None, against: str, options: dict[str, Any]) 
     profile = _profile(options["profile"])
     questions = read_questions(options["data"], history_path())
     questions = part(questions, options["held_out"], options["most"])
-    models = profile.models
-    loading = Loading(models.dtype, models.device, profile.limits.context)
+    models, ranks = profile.models, ranks_here()
+    loading = Loading(models.dtype, ranks.device(models.device), profile.limits.context)
     target = Target(options["target"] or models.target, loading, profile.prompt.system)
     effort = Effort(tokens=options["tokens"]) if options["tokens"] else Effort(minutes=options["minutes"])
     order = Order(
         kind, out, start, _against(against, kind, target, profile), effort, options["limit"],
-        seed=options["seed"], is_forced=options["is_forced"],
+        seed=options["seed"], is_forced=options["is_forced"], ranks=ranks,
     )  # fmt: skip
-    make_head(order, target, questions, _say)
+    if ranks.is_first:
+        make_head(order, target, questions, _say)
+    else:
+        help_to_make(order, target, questions)
 
 
 def _profile(name: str) -> Profile:

@@ -24,7 +24,6 @@ from specchat.models.hub import from_hub
 from specchat.models.weights import PICKLES, TensorFiles
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
-HUB_FILES = ["*.json", "*.safetensors", "*.bin", "*.pt"]
 FORMS = (
     hydra, medusa, multi_token, blockwise, dflash, third_kind, first_kind, other_speculators, assistant, early_exit,
 )  # fmt: skip
@@ -40,7 +39,7 @@ def find_head(source: str) -> Path:
         return path
     if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
         raise ModelError(f"{source}: no such folder or file; give a head's folder, a hub id, or 'embedded/eagle3'")
-    return from_hub(source, HUB_FILES)
+    return from_hub(source, is_draft=True)
 
 
 def inspect_head(source: Path) -> HeadSpec:

@@ -17,6 +17,7 @@ from typing import Any
 from specchat.errors import ModelError
 from specchat.models.anatomy import EMBEDDING, EXPERT, FLOATS, LINEAR, OUTPUT, SMALL, Anatomy, Kept, Matrix
 from specchat.models.arithmetic import Config, anatomy_of, head_of, kept_of
+from specchat.models.hub import without_copies
 
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
 ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}  # one byte where not named
@@ -57,7 +58,7 @@ def weight_files(source: Path) -> list[Path]:
     if index.is_file():
         named = sorted({source / name for name in _index(index).values()})
         return named if all(path.is_file() for path in named) else []
-    return sorted(source.glob("*.safetensors"))
+    return [source / name for name in sorted(without_copies([path.name for path in source.glob("*.safetensors")]))]
 
 
 def read_header(path: Path) -> Tensors:

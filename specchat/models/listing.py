@@ -13,13 +13,11 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
-from huggingface_hub.utils import filter_repo_objects
 
 from specchat.errors import ModelError
+from specchat.models.hub import needed
 from specchat.models.refusals import in_one_line
 
-WANTED = ("*.json", "*.safetensors", "*.jinja", "*.model")  # what is read when a model is loaded
-PICKLES = ("*.bin", "*.pt")  # they can hold code: taken only where a head has nothing else
 SHA256_DIGITS = 64
 HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -97,21 +95,6 @@ def list_files(source: str, *, is_draft: bool = False) -> Listing:
 def cache_folder(source: str) -> Path:
     """Where the cache keeps everything of a model."""
     return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
-
-
-def needed(source: str, names: list[str], *, is_draft: bool = False) -> list[str]:
-    """Those of the files that are read when it is loaded; pickles only of a head that has no safetensors.
-
-    A head is known by having no tokenizer; what was called a draft may be one that has.
-    """
-    wanted = sorted(filter_repo_objects(names, allow_patterns=list(WANTED)))
-    if any(name.endswith(".safetensors") for name in wanted):
-        return wanted
-    pickles = sorted(filter_repo_objects(names, allow_patterns=list(PICKLES)))
-    if pickles and (is_draft or "tokenizer.json" not in names):
-        return wanted + pickles
-    only = "weights are pickles, which can hold code" if pickles else "files hold no *.safetensors"
-    raise ModelError(f"{source}: its {only}; look for a copy with *.safetensors")
 
 
 def hub_file(source: str, sibling: RepoSibling) -> HubFile:

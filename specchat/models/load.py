@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 FLOAT, SMALLEST = "float", "nf4"  # ways to hold weights: as they are, and what a card that is too small is told of
-HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def find_model(source: str, role: str = "target") -> Path:
         return _checked(folder, source)
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise ModelError(f"{source}: no such folder; give a model's folder, a hub id like org/name, or 'embedded'")
-    return _checked(from_hub(source, HUB_FILES), source)
+    return _checked(from_hub(source), source)
 
 
 def load_model(folder: Path, loading: Loading) -> Model:

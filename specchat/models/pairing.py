@@ -1,7 +1,8 @@
 """What is to be said of a draft beside its target before anybody waits for a download: tokens, training, sizes.
 
-The three mistakes that cost people their speed, each with its number: another family's tokens, a base model beside an
-instructed one, and a draft that is too large or too small. Reads tokenizer files as JSON; loads nothing.
+The mistakes that cost people their speed, each with its number: another family's tokens, a base model beside an
+instructed one, and a draft that is too large, too small or, where a card launches its layers singly, too deep. Reads
+tokenizer files as JSON; loads nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 
 from specchat.models.catalog import find_entry
 from specchat.models.disk import Located
+from specchat.models.vram import DENSE
 
 SMALLEST, LARGEST = 0.05, 0.20  # of the target's parameters
-MANY_LAYERS = 0.5  # of the target's: a card that runs them one by one spends as much of a pass on every guess
+MANY_LAYERS = 0.5  # of the target's: launched one by one, they take as much of a pass that is launched so
 INSTRUCTED = ("instruct", "-it", "chat", "thinking", "distill")
 
 
@@ -30,6 +32,7 @@ class Partner:
     tokens: str = ""  # the word of the catalog for its ids; "" when it is not there
     pieces: Mapping[str, int] | None = None  # the ids of its tokenizer, where that lies on this disk
     is_instructed: bool | None = None  # None: nobody can say
+    is_recorded: bool = False  # a card replays its passes as CUDA graphs: those of our own passes
 
 
 def partner(found: Located) -> Partner:
@@ -38,7 +41,7 @@ def partner(found: Located) -> Partner:
     pieces = _pieces(found.folder) if found.folder else None
     return Partner(
         found.name, found.anatomy.parameters, found.anatomy.layers, entry.tokens if entry else "", pieces,
-        _is_instructed(found),
+        _is_instructed(found), found.anatomy.family in DENSE,
     )  # fmt: skip
 
 
@@ -61,10 +64,11 @@ def cautions(draft: Partner, target: Partner, *, on_card: bool = True) -> Iterat
             f"{draft.name} has {share:.1%} of the parameters of {target.name}; below {SMALLEST:.0%} guesses are cheap "
             "and fall often; a larger one of the family may bring more"
         )
-    if on_card and target.layers and draft.layers / target.layers > MANY_LAYERS:
+    if on_card and not draft.is_recorded and target.layers and draft.layers / target.layers > MANY_LAYERS:
         yield (
-            f"{draft.layers} layers beside {target.layers}: on a card that launches them one by one a guess costs "
-            f"about {draft.layers / target.layers:.0%} of a pass, however small it is; measure with 'specchat bench'"
+            f"{draft.name} has {draft.layers} layers beside {target.layers}, and passes of its family are not recorded "
+            f"as CUDA graphs: launched one by one, they cost {draft.layers / target.layers:.0%} of a pass that is "
+            "launched so, however small they are, and more of one that is recorded; measure with 'specchat bench'"
         )
 
 

@@ -127,8 +127,10 @@ def reasons(pair: Pair) -> Iterator[str]:
             yield "nobody else drafts: repeats of the text are copied (lookup, suffix), which costs no memory"
         case "draft":
             yield f"{pair.drafting.id} drafts: {in_gib(sizes.drafter)}, {_share(pair):.0%} of its target"
-            beside = Partner(pair.entry.id, anatomy.parameters, anatomy.layers, pair.entry.tokens)
-            draft = Partner(pair.drafting.id, _drafted(pair).parameters, _drafted(pair).layers, pair.entry.tokens)
+            beside, draft = (
+                Partner(name, each.parameters, each.layers, pair.entry.tokens, is_recorded=each.family in DENSE)
+                for name, each in ((pair.entry.id, anatomy), (pair.drafting.id, _drafted(pair)))
+            )
             yield from (f"beware: {line}" for line in cautions(draft, beside, on_card=pair.device.is_card))
         case kind:
             layers = _drafted(pair).layers

@@ -112,9 +112,14 @@ def _readings(spec: HeadSpec, target: Model) -> list[HeadSpec]:
 def _best(
     readings: Sequence[HeadSpec], target: Model, dtype: torch.dtype | None, device: torch.device, prompts: Prompts
 ) -> tuple[int, LoadedHead, Agreement]:
-    heads = [load_head(reading, target, dtype, device) for reading in readings]
-    tried = [(index, head, self_test(head, target, prompts)) for index, head in enumerate(heads)]
-    return max(tried, key=lambda each: each[2].tokens_per_pass)
+    """Which reading it is, the head in it, and how well it agrees.
+
+    Each is loaded, tested and let go before the next one, and the best is loaded again: some heads are as large as a
+    model, and a card that has room for one may have none for two.
+    """
+    tried = [self_test(load_head(reading, target, dtype, device), target, prompts) for reading in readings]
+    best = max(range(len(tried)), key=lambda index: tried[index].tokens_per_pass)
+    return best, load_head(readings[best], target, dtype, device), tried[best]
 
 
 def _identity(readings: Sequence[HeadSpec], target: Model) -> str:

@@ -1,7 +1,8 @@
 """The loop that all stages share: batches in, weights moved, a checkpoint now and then, resume at any moment.
 
 A stage says what a loss is; the loop knows nothing about targets, drafts or heads. With a budget in tokens the
-result is the same with and without an interruption; with one in minutes the clock decides.
+result is the same with and without an interruption; with one in minutes the clock decides. Of several processes
+(`ranks.py`) each takes its own batches, the first one's clock decides, and the first alone writes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
 from specchat.train.optimise import Optimiser, Pace
+from specchat.train.ranks import ALONE, Ranks
 from specchat.train.rows import Batch, Plan, Shelf
 
 PADDING = 5
@@ -64,6 +66,7 @@ class Stage:
     is_gentle: Callable[[str], bool] = lambda _name: False
     save_every_seconds: float = 120.0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    ranks: Ranks = ALONE
 
     @property
     def checkpoint(self) -> Path:
@@ -71,28 +74,37 @@ class Stage:
 
 
 def run_stage(stage: Stage, stop_after_steps: int | None = None) -> Position:
-    """Train until the effort is spent, from the last checkpoint if there is one."""
+    """Train until the effort is spent, from the last checkpoint if there is one.
+
+    Processes that train together must have joined each other.
+    """
+    ranks = stage.ranks
     optimiser = Optimiser(stage.student, stage.pace, stage.is_gentle)
     position = resume(stage, optimiser)
+    ranks.check_alike(position.step, stage.folder)
+    ranks.make_alike(stage.student)
     if position.finished:
         return position
     stage.folder.mkdir(parents=True, exist_ok=True)
     saved_at = begun = time.monotonic()
     before, first_step, smooth = position.seconds, position.step, None
-    with progress_bar() as bar:
+    with progress_bar(is_shown=ranks.is_first) as bar:
         task = bar.add_task(stage.name, total=1.0, loss="")
         while True:
             progress = stage.effort.progress(position.tokens, position.seconds)
-            if progress >= 1.0 or (stage.effort.progress(1, 60.0) == 0.0 and position.step >= len(stage.plan)):
+            has_no_effort = stage.effort.progress(1, 60.0) == 0.0
+            if progress >= 1.0 or (has_no_effort and position.step * ranks.count >= len(stage.plan)):
                 break
-            batch = next_batch(stage, position.step)
-            parts = stage.loss(batch, position.step)
+            place = ranks.place(position.step)
+            batch = next_batch(stage, place)
+            parts = stage.loss(batch, place)
             parts["loss"].backward()
+            ranks.average_gradients(optimiser.parameters)
             norm = optimiser.step(progress)
             position.step += 1
-            position.tokens += batch.size
-            position.seconds = before + time.monotonic() - begun
-            values = {name: float(value.detach()) for name, value in parts.items()}
+            position.tokens += ranks.total(batch.size)
+            position.seconds = ranks.of_first(before + time.monotonic() - begun)
+            values = ranks.means({name: float(value.detach()) for name, value in parts.items()})
             smooth = values["loss"] if smooth is None else 0.95 * smooth + 0.05 * values["loss"]
             write_curve(stage, position, values, norm)
             bar.update(task, completed=progress, loss=f"{smooth:.3f}")
@@ -107,14 +119,16 @@ def run_stage(stage: Stage, stop_after_steps: int | None = None) -> Position:
     return position
 
 
-def next_batch(stage: Stage, step: int) -> Batch:
-    index = step % len(stage.plan)
+def next_batch(stage: Stage, place: int) -> Batch:
+    index = place % len(stage.plan)
     batch = stage.shelf.batch(stage.plan.members[index], stage.plan.lengths[index], PADDING)
     return Batch(batch.tokens.to(stage.device), batch.weights.to(stage.device))
 
 
 def save(stage: Stage, optimiser: Optimiser, position: Position) -> None:
     """Write a checkpoint beside the old one, then swap: a kill in between loses nothing."""
+    if not stage.ranks.is_first:
+        return
     partial = stage.checkpoint.with_suffix(".part")
     content = {
         "student": stage.student.state_dict(),
@@ -139,12 +153,14 @@ def resume(stage: Stage, optimiser: Optimiser) -> Position:
 def cut_curve(stage: Stage, last_step: int) -> None:
     """Forget the lines of steps that are done again."""
     path = stage.folder / "curves" / f"{stage.name}.csv"
-    if path.exists():
+    if path.exists() and stage.ranks.is_first:
         head, *lines = path.read_text().splitlines(keepends=True)
         path.write_text(head + "".join(line for line in lines if int(line.split(",")[0]) <= last_step))
 
 
 def write_curve(stage: Stage, position: Position, values: dict[str, float], norm: float) -> None:
+    if not stage.ranks.is_first:
+        return
     path = stage.folder / "curves" / f"{stage.name}.csv"
     is_new = not path.exists()
     path.parent.mkdir(exist_ok=True)
@@ -156,11 +172,12 @@ def write_curve(stage: Stage, position: Position, values: dict[str, float], norm
         writer.writerow([position.step, position.tokens, f"{position.seconds:.1f}", f"{norm:.3f}", *numbers])
 
 
-def progress_bar() -> Progress:
+def progress_bar(*, is_shown: bool) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:>5.1f} %  loss {task.fields[loss]}"),
         TimeRemainingColumn(),
         refresh_per_second=1,
+        disable=not is_shown,
     )

@@ -91,8 +91,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.served.refused:
             status, code = self.served.refused
             self._send(status, b"", {"X-Error-Code": code} if code else {}, with_body=with_body)
-        elif listed := re.fullmatch(r"/api/models/([^/]+/[^/?]+)(\?.*)?", self.path):
+        elif listed := re.fullmatch(r"/api/models/([^/]+/[^/?]+)(/revision/[^?]+)?(\?.*)?", self.path):
             self._list(listed[1])
+        elif listed := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/.+", self.path):
+            tree = [_entry(name, content) for name, content in self.served.models[listed[1]].items()]
+            self._send(200, json.dumps(tree).encode(), {"Content-Type": "application/json"}, with_body=True)
         elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", self.path):
             self._give(found[1], unquote(found[2]), with_body=with_body)
         else:
@@ -141,6 +144,15 @@ class _Handler(BaseHTTPRequestHandler):
             return
         with suppress(ConnectionError):  # who asked went away, as some tests want
             self.wfile.write(body)
+
+
+def _entry(name: str, content: bytes) -> dict[str, Any]:
+    """The same, as it stands in the list of a folder."""
+    sibling = _sibling(name, content)
+    entry: dict[str, Any] = {"type": "file", "path": name, "size": len(content), "oid": sibling["blobId"]}
+    if lfs := sibling.get("lfs"):
+        entry["lfs"] = {"size": lfs["size"], "oid": lfs["sha256"], "pointerSize": lfs["pointerSize"]}
+    return entry
 
 
 def _sibling(name: str, content: bytes) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -240,13 +241,32 @@ def test_a_draft_of_the_right_family_and_size_is_not_warned_of():
 @pytest.mark.parametrize(("draft", "said"), [
     (Partner("d", 330, 2, is_instructed=True), "d has 33% of the parameters of t; 5% to 20% pay"),
     (Partner("d", 10, 2, is_instructed=True), "d has 1.0% of the parameters of t"),
-    (Partner("d", 100, 7, is_instructed=True), "7 layers beside 8"),
+    (Partner("d", 100, 7, is_instructed=True), "d has 7 layers beside 8"),
     (Partner("d", 100, 2, is_instructed=False), "d has no chat template and t has one"),
 ])  # fmt: skip
 def test_the_usual_mistakes_are_named_with_their_numbers(draft, said):
     (line,) = cautions(draft, Partner("t", 1000, 8, is_instructed=True))
 
     assert said in line
+
+
+def test_many_layers_cost_nothing_where_they_are_not_launched_one_by_one():
+    target, deep = Partner("t", 1000, 8), Partner("d", 100, 7)
+
+    assert [] == list(cautions(deep, target, on_card=False))
+    assert [] == list(cautions(replace(deep, is_recorded=True), target))
+
+
+@pytest.mark.parametrize(("name", "is_recorded"), [("Qwen2.5-Coder-0.5B-Instruct", True), ("gemma-3-1b-it", False)])
+def test_passes_of_our_own_are_recorded_on_a_card(name, is_recorded):
+    assert is_recorded == partner(locate(name)).is_recorded
+
+
+def test_a_recommended_draft_is_not_warned_of_for_its_layers_when_they_are_recorded():
+    pair = next(pair for pair in recommend(simulated(16), Wish("code")) if pair.drafting.kind == "draft")
+
+    assert "Qwen/Qwen2.5-Coder-1.5B-Instruct" == pair.drafting.id
+    assert not [line for line in reasons(pair) if "beware" in line]
 
 
 def test_the_embedded_pair_shares_its_tokens():

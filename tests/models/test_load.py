@@ -169,17 +169,42 @@ def out_of_memory(*_given: object, **_how: object) -> DenseModel:
     raise torch.OutOfMemoryError
 
 
-def test_a_checkpoint_in_four_bits_is_left_to_transformers_which_says_what_it_misses(tmp_path):
+def in_four_bits(folder):
+    """A checkpoint as bitsandbytes saves one; its rows are whole blocks."""
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2}
+    LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=2, vocab_size=128)).save_pretrained(folder / "float")
+    held = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    network = AutoModelForCausalLM.from_pretrained(folder / "float", quantization_config=held)
+    network.save_pretrained(folder)
+    for path in speaking().glob("tokenizer*.json"):
+        shutil.copy(path, folder)
+    return network
+
+
+@pytest.mark.skipif(not find_spec("accelerate"), reason="transformers reads such checkpoints with accelerate alone")
+def test_a_checkpoint_in_four_bits_runs_in_transformers_and_says_the_same(tmp_path):
+    network = in_four_bits(tmp_path)
+    prompt = [5, 6, 7, 8, 5, 6, 7]
+
+    model = load_model(tmp_path, Loading())
+
+    assert isinstance(model, TransformersModel)
+    theirs = network.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)[0, len(prompt) :]
+    assert theirs.tolist() == answer(model, Drafter(), prompt, Sampler(), limit=12)
+
+
+def test_without_accelerate_a_checkpoint_in_four_bits_says_what_it_misses(tmp_path, monkeypatch):
     shutil.copytree(speaking(), tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr("transformers.quantizers.quantizer_bnb_4bit.is_accelerate_available", lambda *_: False)
 
-    if find_spec("accelerate"):
-        assert isinstance(load_model(tmp_path, Loading()), TransformersModel)
-    else:
-        with pytest.raises(ModelError, match="accelerate"):
-            load_model(tmp_path, Loading())
+    with pytest.raises(ModelError, match="accelerate"):
+        load_model(tmp_path, Loading())
 
 
 def test_a_device_that_is_not_here_is_one_line(monkeypatch):

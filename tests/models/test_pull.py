@@ -12,8 +12,11 @@ from huggingface_hub.hf_api import RepoSibling
 
 from specchat.errors import ModelError
 from specchat.models import pull as pulling
-from specchat.models.listing import WANTED, Listing, hub_file, list_files, needed
-from specchat.models.load import HUB_FILES
+from specchat.models.checkpoints import find_head
+from specchat.models.headers import weight_files
+from specchat.models.hub import in_cache, needed
+from specchat.models.listing import Listing, hub_file, list_files
+from specchat.models.load import find_model
 from specchat.models.pull import check_room, pull
 from tests.models.fake_hub import COMMIT, WEIGHTS, FakeHub, reach, serving
 
@@ -54,8 +57,48 @@ def test_a_model_lands_where_the_hubs_own_library_finds_it(hub):
     assert Path(snapshot_download(MODEL, local_files_only=True, cache_dir=constants.HF_HUB_CACHE)) == folder
 
 
-def test_what_is_wanted_is_what_is_loaded():
-    assert list(WANTED) == HUB_FILES
+def test_a_model_that_is_loaded_from_the_hub_has_the_files_that_are_pulled(hub):
+    hub.models[MODEL]["consolidated.safetensors"] = WEIGHTS + b"once more"
+    pulled = sorted(file.name for file in list_files(MODEL).files)
+
+    folder = find_model(MODEL)
+
+    assert pulled == sorted(path.name for path in folder.iterdir())
+    assert sorted({name for name, _ in hub.asked}) == pulled == ["config.json", "model.safetensors", "tokenizer.json"]
+
+
+def test_a_head_that_is_loaded_from_the_hub_brings_pickles_only_where_it_has_nothing_else(hub):
+    hub.models[MODEL].pop("tokenizer.json")
+    hub.models["some/head"] = {"config.json": b"{}", "medusa_lm_head.pt": b"a pickle"}
+
+    assert ["config.json", "model.safetensors"] == sorted(path.name for path in find_head(MODEL).iterdir())
+    assert ["config.json", "medusa_lm_head.pt"] == sorted(path.name for path in find_head("some/head").iterdir())
+
+
+@pytest.mark.parametrize("find", [find_model, find_head])
+def test_what_was_left_out_is_not_missed_without_a_network(hub, monkeypatch, find):
+    hub.models[MODEL]["consolidated.safetensors"] = WEIGHTS + b"once more"
+    folder = find(MODEL)
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    assert folder == find(MODEL) == in_cache(MODEL, is_draft=find is find_head)
+
+
+def test_half_of_a_model_is_none_without_a_network(hub, monkeypatch):
+    (find_model(MODEL) / "model.safetensors").unlink()
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    with pytest.raises(ModelError, match="not on this machine"):
+        find_model(MODEL)
+
+
+def test_a_second_copy_of_the_weights_is_not_counted(tmp_path):
+    for name in ("model.safetensors", "consolidated.safetensors"):
+        (tmp_path / name).touch()
+
+    assert [tmp_path / "model.safetensors"] == weight_files(tmp_path)
 
 
 def test_size_and_licence_are_known_before_a_byte_comes(hub):
@@ -236,9 +279,11 @@ def test_a_hash_that_is_none_becomes_no_path(hash_of_hub):
         (["config.json", "pytorch_model.bin"], ["config.json", "pytorch_model.bin"]),
         (["config.json", "medusa_lm_head.pt", "README.md"], ["config.json", "medusa_lm_head.pt"]),
         (["chat_template.jinja", "m.safetensors", "x.gguf"], ["chat_template.jinja", "m.safetensors"]),
+        (["consolidated.safetensors", "model-1.safetensors"], ["model-1.safetensors"]),
+        (["consolidated.safetensors", "params.json"], ["consolidated.safetensors", "params.json"]),
     ],
 )
-def test_pickles_are_taken_only_of_a_head_that_has_nothing_else(names, taken):
+def test_weights_are_taken_once_and_pickles_only_of_a_head_that_has_nothing_else(names, taken):
     assert needed(MODEL, names) == taken
 
 

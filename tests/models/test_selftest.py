@@ -9,7 +9,7 @@ import os
 import shutil
 from dataclasses import replace
 from functools import lru_cache
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import pytest
 import torch
@@ -263,6 +263,26 @@ class TestWhatWasSettled:
         settled(spec, model, None, CPU, tmp_path)
 
         assert len(tested) == 4
+
+    @pytest.mark.parametrize("kind", ["dflash", "mtp latent"])
+    def test_had_one_head_in_memory_at_a_time(self, kind, monkeypatch, tmp_path):
+        alive, most, loads = WeakSet(), [], []
+
+        def counted(reading, *rest):
+            head = load_head(reading, *rest)
+            alive.add(head)
+            most.append(len(alive))
+            loads.append(reading)
+            return head
+
+        monkeypatch.setattr(selftest, "load_head", counted)
+        spec = inspect_head(saved_head(kind))
+        unsure = spec if spec.readings else spec.also(seen_as(interleaved=False)(spec))
+
+        settled(unsure, tiny("dense-llama"), None, CPU, tmp_path)
+
+        assert 1 == max(most)
+        assert len(unsure.readings) + 2 == len(loads)  # each once, and the best again
 
     def test_is_no_question_for_a_head_with_one_reading(self, tested, tmp_path):
         settled(inspect_head(saved_head("medusa")), tiny("dense-llama"), None, CPU, tmp_path)

@@ -1,6 +1,10 @@
 """`specchat train` on a command line: exit codes, and one line for what goes wrong."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -76,3 +80,21 @@ def test_one_question_asked_often_is_too_little(tmp_path, capfd):
 
     assert 2 == train("head", "--kind", "medusa", "--target", speaking(1), "--data", rows, "--out", tmp_path / "out")
     assert "too little to learn from" in capfd.readouterr().err
+
+
+@pytest.mark.full
+def test_torchrun_starts_several_processes_that_install_one_head(rows, tmp_path):
+    target, out = shutil.copytree(speaking(1), tmp_path / "target"), tmp_path / "head"
+
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "specchat"),
+            *("train", "head", "--kind", "medusa", "--target", target, "--data", rows(24), "--out", out),
+            *("--tokens", "5000", "--limit", "8", "--against", "none", "--force"),
+        ],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+
+    assert 1 == done.stderr.count(f'heads = ["{out}"]')
+    assert (out / "config.json").is_file()

@@ -4,6 +4,7 @@ import json
 import random
 import resource
 import shutil
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 
@@ -22,12 +23,13 @@ from specchat.train.own.features import FeatureCache, check_room, taps_with_fina
 from specchat.train.own.fingerprint import fingerprint, trained_for
 from specchat.train.own.kinds import KINDS, kind_named, read_head, shape_beside, taps_of
 from specchat.train.own.lessons import Lessons
-from specchat.train.own.making import Order, make_head, warn_of_changes
+from specchat.train.own.making import Order, help_to_make, make_head, warn_of_changes
 from specchat.train.own.questions import Question, part
 from specchat.train.own.target import Target, shape_of
 from specchat.train.own.trial import Tried, judge, try_out
 from specchat.train.trainer import Effort
 from tests.tiny import SPEAKING, network, speaking
+from tests.train.forked import together
 
 LIMIT = 12
 SOME = Effort(tokens=2_000)
@@ -134,9 +136,9 @@ def test_training_teaches_what_the_target_says_and_shuffled_text_does_not(make, 
     assert "eagle3" == inspect_head(tmp_path / "worse" / "refused").kind
 
 
-def shuffled_answers(target, prompts, limit, kept):
+def shuffled_answers(target, prompts, limit, kept, ranks):
     dice = random.Random(0)
-    answers = write_answers(target, prompts, limit, kept)
+    answers = write_answers(target, prompts, limit, kept, ranks)
     mixed = [dice.sample(answer.tokens[answer.start :], len(answer.tokens) - answer.start) for answer in answers]
     return [Answer([*each.tokens[: each.start], *rest], each.start) for each, rest in zip(answers, mixed, strict=True)]
 
@@ -185,6 +187,60 @@ def test_answers_go_on_after_a_line_that_was_cut_off(target, tmp_path):
 
     assert whole == write_answers(target, prompts, LIMIT, kept)
     assert 2 == len(kept.read_text().splitlines())
+
+
+def test_answers_that_several_processes_had_begun_are_taken(target, tmp_path):
+    kept, prompts = tmp_path / "answers.jsonl", [[5, 6, 7], [8, 9], [10, 11]]
+    whole = write_answers(target, prompts, LIMIT, kept)
+    first, second, third = kept.read_text().splitlines(keepends=True)
+    kept.write_text(first)
+    (tmp_path / "answers.0.jsonl").write_text(second)
+    (tmp_path / "answers.1.jsonl").write_text(third[:-10])
+
+    assert whole == write_answers(target, prompts, LIMIT, kept)
+    assert [kept] == list(tmp_path.iterdir())
+    assert {first, second, third} == set(kept.read_text().splitlines(keepends=True))
+
+
+def test_two_processes_divide_answers_and_states(target, parted, answers, tmp_path):
+    prompts = [target.prompt(question) for question in parted.lessons]
+    alone = write_answers(target, prompts, LIMIT, answers)
+
+    def made(ranks):
+        """The answers, the states, and how many of each this process made."""
+        written, read = target.write, target.states
+        own = []
+        target.write = lambda *arguments: own.append("answer") or written(*arguments)
+        target.states = lambda *arguments: own.append("states") or read(*arguments)
+        with ranks.joined(target.device):
+            found = write_answers(target, prompts, LIMIT, tmp_path / "answers.jsonl", ranks)
+            cache = cache_of(target, tmp_path / "states")
+            cache.fill(target, ranks)
+        return found, [cache.states(index).tolist() for index in (0, 35)], Counter(own)
+
+    one, other = together(made)
+
+    assert one[:2] == other[:2]
+    assert alone == one[0]
+    assert Counter(answer=9, states=32) == one[2]
+    assert Counter(answer=9, states=8) == other[2]
+    assert {"answers.jsonl", "states"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_two_processes_make_one_head_and_the_first_installs_it(target, parted, tmp_path):
+    def made(ranks):
+        wish, said = order("medusa", tmp_path, ranks=ranks), []
+        if ranks.is_first:
+            make_head(wish, target, parted, said.append)
+        else:
+            help_to_make(wish, target, parted)
+        return "\n".join(said)
+
+    one, other = together(made)
+
+    assert f'heads = ["{tmp_path}"]' in one
+    assert "" == other
+    assert "medusa" == inspect_head(tmp_path).kind
 
 
 def test_answers_are_the_greedy_ones_of_plain_decoding(target):

@@ -22,6 +22,7 @@ from specchat.errors import SpecchatError
 from specchat.train.own.answers import Answer
 from specchat.train.own.progress import each
 from specchat.train.own.target import Target
+from specchat.train.ranks import ALONE, Ranks, unseen
 
 LONGEST = 768  # last tokens of an answer and its prompt; the runs of a head keep whole attention matrices
 ANSWERS_IN_SHARD = 32
@@ -49,14 +50,22 @@ class FeatureCache:
         missing = [answer for shard in self._missing() for answer in self._members(shard)]
         return sum(len(window(answer)) for answer in missing) * len(self.taps) * self.width * BYTES
 
-    def fill(self, target: Target) -> None:
-        """Make the shards that are missing. SpecchatError before the disk is full, or when it is; whole ones stay."""
+    def fill(self, target: Target, ranks: Ranks = ALONE) -> None:
+        """Make the shards that are missing, this process its share of them.
+
+        SpecchatError before the disk is full, or when it is; whole ones stay.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
+        missing = self._missing()
         check_room(self.missing_bytes, self.folder)
-        for shard in each("hidden states", self._missing()):
+        ranks.wait()  # all divide the same list: nobody has made a shard yet
+        for shard in each("hidden states", ranks.share(missing), is_shown=ranks.is_first):
             members = enumerate(self._members(shard), start=shard * ANSWERS_IN_SHARD)
             content = {str(index): self._states(target, answer) for index, answer in members}
             self._write(shard, content)
+        ranks.wait()
+        if self._missing():
+            raise unseen(self.folder)
 
     def states(self, index: int) -> Tensor:
         """Those of one answer, its last LONGEST tokens. [L, taps * D]"""

@@ -33,6 +33,7 @@ from specchat.train.own.questions import Parted, Question, check_enough
 from specchat.train.own.target import Target
 from specchat.train.own.trial import Tried, Verdict, judge, try_out
 from specchat.train.plot import plot_curves, plot_trial
+from specchat.train.ranks import ALONE, Ranks
 from specchat.train.trainer import Effort, Position, Stage, run_stage
 
 LEAST_ANSWER = 4  # tokens; shorter ones teach nothing
@@ -56,13 +57,24 @@ class Order:
     batch_tokens: int = 2048
     seed: int = 0
     is_forced: bool = False  # install it whatever the trial says
+    ranks: Ranks = ALONE
 
 
 @dataclass(frozen=True)
 class _Trained:
     head: nn.Module
     position: Position
-    curve: Path  # a picture, unless it took a single step
+    stage: str
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """A head that is not tried yet, what it learned from, and what it is tried on; the folder is for what comes of it."""
+
+    trained: _Trained
+    answers: Sequence[Answer]
+    trials: Sequence[list[int]]
+    folder: Path
 
 
 def make_head(order: Order, target: Target, questions: Parted, say: Say) -> Verdict:
@@ -70,7 +82,31 @@ def make_head(order: Order, target: Target, questions: Parted, say: Say) -> Verd
 
     SpecchatError with the verdict for a head that is not; it lies in `order.out`/refused then.
     """
-    kind, taps = kind_named(order.kind), taps_of(order.kind, target.shape.layers)
+    learned = _learn(order, target, questions, say)
+    trained, trials, fresh = learned.trained, learned.trials, learned.folder / "head"
+    plot_curves(learned.folder / "curves")
+    before = try_out(target, order.against, trials, order.limit)
+    shutil.rmtree(fresh, ignore_errors=True)
+    kind_named(order.kind).publish(trained.head, target, fresh)
+    after = try_out(target, fresh, trials, order.limit)
+    verdict = judge(before, after)
+    _describe(order, target, learned.answers, trained.position, fresh, verdict)
+    curve = learned.folder / "curves" / f"{trained.stage}.png"
+    if curve.is_file():  # it took more than a single step
+        shutil.copy(curve, fresh / "loss.png")
+    plot_trial([_share(turn) for turn in before], [_share(turn) for turn in after], fresh / "trial.png")
+    _install(order, fresh, verdict, say)
+    return verdict
+
+
+def help_to_make(order: Order, target: Target, questions: Parted) -> None:
+    """What a process does that is not the first of `order.ranks`: its share of answers, states and batches."""
+    _learn(order, target, questions, lambda _line: None)
+
+
+def _learn(order: Order, target: Target, questions: Parted, say: Say) -> _Learned:
+    """Everything up to a trained head, together with the other processes."""
+    taps = taps_of(order.kind, target.shape.layers)
     work = order.out / "work" / target.fingerprint
     check_heads(order, target)
     warn_of_changes(order, target, work, say)
@@ -78,26 +114,15 @@ def make_head(order: Order, target: Target, questions: Parted, say: Say) -> Verd
     lessons = [prompt for prompt in _prompts(target, questions.lessons, order.limit, say) if prompt not in trials]
     check_enough(len(lessons), len(trials), "the different questions that fit the window")
     say(f"{len(lessons)} questions to learn from, {len(trials)} held out; everything stays in {order.out}")
-    answers = write_answers(target, lessons, order.limit, work / "answers.jsonl")
-    answers = [answer for answer in answers if len(answer.tokens) - answer.start >= LEAST_ANSWER]
-    check_enough(len(answers), len(trials), f"answers of {LEAST_ANSWER} tokens and more")
-    folder = work / _digest(order.kind, [answer.key for answer in answers])
-    cache = FeatureCache(folder / "states", answers, taps_with_final(taps), target.shape.width)
-    say(f"hidden states: {megabytes(cache.bytes)} in {cache.folder}, {megabytes(cache.missing_bytes)} to be made")
-    cache.fill(target)
-    trained = _train(order, target, cache, folder)
-    before = try_out(target, order.against, trials, order.limit)
-    fresh = folder / "head"
-    shutil.rmtree(fresh, ignore_errors=True)
-    kind.publish(trained.head, target, fresh)
-    after = try_out(target, fresh, trials, order.limit)
-    verdict = judge(before, after)
-    _describe(order, target, answers, trained.position, fresh, verdict)
-    if trained.curve.is_file():
-        shutil.copy(trained.curve, fresh / "loss.png")
-    plot_trial([_share(turn) for turn in before], [_share(turn) for turn in after], fresh / "trial.png")
-    _install(order, fresh, verdict, say)
-    return verdict
+    with order.ranks.joined(target.device):
+        answers = write_answers(target, lessons, order.limit, work / "answers.jsonl", order.ranks)
+        answers = [answer for answer in answers if len(answer.tokens) - answer.start >= LEAST_ANSWER]
+        check_enough(len(answers), len(trials), f"answers of {LEAST_ANSWER} tokens and more")
+        folder = work / _digest(order.kind, [answer.key for answer in answers])
+        cache = FeatureCache(folder / "states", answers, taps_with_final(taps), target.shape.width)
+        say(f"hidden states: {megabytes(cache.bytes)} in {cache.folder}, {megabytes(cache.missing_bytes)} to be made")
+        cache.fill(target, order.ranks)
+        return _Learned(_train(order, target, cache, folder), answers, trials, folder)
 
 
 def _prompts(target: Target, questions: Sequence[Question], limit: int, say: Say) -> list[list[int]]:
@@ -125,14 +150,14 @@ def _train(order: Order, target: Target, cache: FeatureCache, folder: Path) -> _
     stage.loss, stage.device = lessons.loss(kind.loss(head, target.shape)), target.device
     with redirect_stdout(sys.stderr):
         position = run_stage(stage)
-    plot_curves(folder / "curves")
-    return _Trained(head.eval(), position, folder / "curves" / f"{stage.name}.png")
+    return _Trained(head.eval(), position, stage.name)
 
 
 def _stage(order: Order, head: nn.Module, lessons: Lessons, folder: Path) -> Stage:
     """Its name holds all that decides the result, so that another wish is not taken for the same one."""
     began = str(order.start.resolve()) if order.start else ""
-    wish = _digest(began, order.effort.tokens, order.effort.minutes, order.batch_tokens)[:6]
+    together = [] if order.ranks.is_alone else [order.ranks.count]
+    wish = _digest(began, order.effort.tokens, order.effort.minutes, order.batch_tokens, *together)[:6]
     return Stage(
         name=f"{order.kind}-{wish}-{order.seed}",
         folder=folder,
@@ -143,6 +168,7 @@ def _stage(order: Order, head: nn.Module, lessons: Lessons, folder: Path) -> Sta
         effort=order.effort,
         pace=NEW if order.start is None else GOING_ON,
         save_every_seconds=SAVE_SECONDS,
+        ranks=order.ranks,
     )
 
 
