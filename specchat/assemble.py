@@ -148,7 +148,8 @@ def _added(offer: Offer) -> Callable[[Parts], Drafter | None]:
     return build
 
 
-# Among whom `auto` chooses. The others do what one of these does better; who is not asked should not have to listen.
+# Among whom `auto` chooses, and after them those of plugins. The others do what one of these does better; who is not
+# asked should not have to listen.
 CANDIDATES = ("plain", "suffix", "draft", "exit", "eagle", "eagle3", "mtp")
 
 
@@ -176,7 +177,7 @@ class Engine:
         added = {name: _added(offer) for name, offer in offers("drafters", GUESSERS).items()}
         made = {name: build(self.parts) for name, build in {**BUILDERS, **added}.items()}
         drafters = {name: drafter for name, drafter in made.items() if drafter is not None}
-        candidates = {name: drafters[name] for name in CANDIDATES if name in drafters}
+        candidates = {name: drafters[name] for name in (*CANDIDATES, *added) if name in drafters}
         chooser = Chooser(candidates, voice.costs, voice.memory)
         return WatchedSession(self.watchdog, voice, {**drafters, chooser.name: chooser}, chooser, turns)
 

@@ -7,13 +7,15 @@ drafts, so it holds for every choice. Loads no model.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specchat.engine.budget import Chooser
-from specchat.engine.costs import Costs, Curve
+from specchat.engine.costs import Costs
+from specchat.engine.curve import Curve
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler, accept
@@ -164,13 +166,17 @@ class Played:
 
 
 class Player:
-    """Replays traces with one drafter, or with the chooser over all of them."""
+    """Replays traces with one drafter, or with the chooser over all of them.
 
-    def __init__(self, table: Table, budget: int = BUDGET) -> None:
+    The chooser knows what passes cost, or begins with what `believed` says of them and of the drafters.
+    """
+
+    def __init__(self, table: Table, budget: int = BUDGET, believed: Costs | None = None) -> None:
         self.table, self.budget, self.clock = table, budget, Clock()
         self.tapes = {name: Tape(name, price, self.clock) for name, price in table.drafters.items()}
         self.passes = table.passes()
-        self.chooser = Chooser(self.tapes, Costs({1024: Curve(dict(table.rows))}), clock=self.clock)
+        costs = believed or Costs({1024: Curve(dict(table.rows))})
+        self.chooser = Chooser(self.tapes, costs, clock=self.clock)
 
     def play(self, trace: Trace, drafter: Drafter | None = None, guesses: int = 0) -> Iterator[Played]:
         """One answer. Without a drafter the chooser writes it; a `guesses` of 0 is the whole budget."""
@@ -201,16 +207,37 @@ def seconds_per_token(steps: Sequence[Played]) -> float:
     return sum(step.seconds for step in steps) / sum(step.tokens for step in steps)
 
 
+@dataclass(frozen=True)
+class Course:
+    """How one drafter of a fixed size goes through answers. That does not hang on what things cost."""
+
+    steps: Mapping[tuple[int, int], int]  # how often so many guesses came, so deep
+    asked: int
+    tokens: int
+
+    def seconds_per_token(self, passes: Sequence[float], price: tuple[float, float]) -> float:
+        """Mean time of a token, where passes and this drafter cost so much."""
+        once, each = price
+        spent = sum(times * (passes[guesses + 1] + each * depth) for (guesses, depth), times in self.steps.items())
+        return (spent + once * self.asked) / self.tokens
+
+
+def course(traces: Sequence[Trace], name: str, guesses: int) -> Course:
+    """Answers by one drafter alone; passes are free, so that what a step takes is its depth."""
+    player = Player(Table("free", {1: 0.0}, {name: (0.0, 1.0)}))
+    steps = [step for trace in traces for step in player.play(trace, player.tapes[name], guesses)]
+    found = Counter((step.guesses, round(step.seconds)) for step in steps)
+    return Course(found, player.tapes[name].asked, sum(step.tokens for step in steps))
+
+
 def best_single(
     traces: Sequence[Trace], table: Table, sizes: Sequence[int] = range(1, BUDGET + 1)
 ) -> tuple[str, float]:
     """The best of all drafters and fixed sizes in hindsight, nobody included: who, and seconds for each token."""
-    player = Player(table)
-    found = {"plain": table.rows[1]}
-    for name, tape in player.tapes.items():
+    passes, found = table.passes(), {"plain": table.rows[1]}
+    for name, price in table.drafters.items():
         for guesses in sizes:
-            steps = [step for trace in traces for step in player.play(trace, tape, guesses)]
-            found[f"{name} {guesses}"] = seconds_per_token(steps)
+            found[f"{name} {guesses}"] = course(traces, name, guesses).seconds_per_token(passes, price)
     best = min(found, key=lambda each: found[each])
     return best, found[best]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from specchat.engine.acceptance import PLAIN, Offer, Record, Watched, best_part, promised
@@ -169,9 +169,11 @@ class Chooser(Drafter):
         root = DraftTree(context.tokens[-1])
         if memory.steps < self._quiet_until:
             return self._chosen(PLAIN, root)
-        rows = self.costs.rows(len(context.tokens), budget + 1)
-        if budget < 1 or rows is None:
+        rows = self.costs.believed(len(context.tokens), budget + 1)
+        if rows is None or len(rows) < 3:
             return self._chosen(PLAIN, root)
+        budget = len(rows) - 2
+        context = replace(context, budget=budget)
         plain = Offer(seconds=rows[1])
         self._tally.plain_seconds = rows[1]
         if memory.allowance is None:
@@ -300,8 +302,9 @@ class Chooser(Drafter):
         offer, kept = best_part(name, record, tree, rows, pace)
         gain = max(offer.tokens * rows[1] - offer.seconds, 0.0) if len(kept) > 1 else 0.0
         record.gain += LEARNING * (gain - record.gain)
-        pays = record.gain > record.question or record.question < ALLOWANCE / 4 * rows[1]
-        record.silence = 1 if pays or gain > 0 else min(record.silence + 1, LONGEST_SILENCE)
+        pays = max(gain, record.gain) > record.question or record.question < ALLOWANCE / 4 * rows[1]
+        too_dear = min(int(record.question / (ALLOWANCE * rows[1])), LONGEST_REST)  # it only says that it is instant
+        record.silence = 1 if pays else max(min(record.silence + 1, LONGEST_SILENCE), too_dear)
         record.next_question = self.memory.steps + record.silence
         if len(tree) > 1:
             self._tally.offers[name] = offer
@@ -342,12 +345,13 @@ class Chooser(Drafter):
             record = self._record(name, context)
             if self.drafters[name].is_instant or memory.steps < record.next_try:
                 continue
-            offer = next((each for each in dear if each.name == name), None)
+            is_hearsay = self.costs.is_hearsay(name, len(context.tokens))
+            offer = None if is_hearsay else next((each for each in dear if each.name == name), None)
             guesses = min((2 if self._is_hot else 1) if offer is None else offer.guesses, context.budget)
             gap = 0.0 if offer is None else max(best.worth(pace) - offer.worth(pace), 0.0)
             behind = len(context.tokens) - self._known[name]
             loss = gap / pace + self._catching_up(name, behind)
-            if not self._may_spend(loss) or not self._can_pay(name, context, rows):
+            if not self._may_spend(loss) or not (is_hearsay or self._can_pay(name, context, rows)):
                 missing = loss - (memory.allowance or 0.0)
                 record.next_try = memory.steps + min(max(int(missing / (ALLOWANCE * rows[1])), 1), SHORTEST_REST)
                 continue

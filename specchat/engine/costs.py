@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,98 +16,17 @@ from time import perf_counter
 from typing import Any, cast
 
 from specchat.engine.cache import bucket_of
+from specchat.engine.curve import Curve, Kept, proportional
 from specchat.engine.decode import Writing
+from specchat.engine.doubt import Doubt
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler
 
 WIDTHS = (1, 4, 16)  # rows that are measured before the first answer
-ANCHORS = (1, 2, 4, 8, 16, 32, 64, 128)  # counts at which a curve may bend
 MEASURED_PASSES = 3
 MEASURING_SECONDS = 0.3  # a slow model is asked only once for each width
 CALIBRATING_SECONDS = 2.0
-LEARNING_RATE = 0.2
-LARGEST_CHANGE = 0.25  # of one observation: a stall is no news
-SHARED_CHANGE = 0.5  # of a change holds for other widths too: a machine that slows down slows all
-UNKNOWN_SLOPE = 0.1  # of a plain pass, for each more row, while only plain passes were seen
-FIRST_OBSERVATIONS = 8
 CACHE_VARIABLE = "SPECCHAT_CACHE"
-
-
-@dataclass
-class Curve:
-    """Seconds by a count: straight between the points that were measured, and never falling.
-
-    Where only one point is known, `slope` of it is added for each more; a slope of 1 from one is a proportion.
-    """
-
-    points: dict[int, float] = field(default_factory=dict[int, float])
-    slope: float = UNKNOWN_SLOPE
-    fresh: int = 0  # observations that still may be slow for being the first: a quicker one is believed at once
-    _drawn: list[float] = field(default_factory=list[float], repr=False, compare=False)  # as far as was asked for
-
-    def up_to(self, most: int) -> list[float] | None:
-        """Seconds for 0, 1, ... `most`; None when nothing was measured."""
-        if most < len(self._drawn):
-            return self._drawn[: most + 1]
-        known = sorted(self.points.items())
-        if not known:
-            return None
-        seconds, place, highest = list[float](), 0, 0.0
-        for count in range(most + 1):
-            while place + 1 < len(known) and known[place + 1][0] <= count:
-                place += 1
-            highest = max(highest, self._between(known, place, count))
-            seconds.append(highest)
-        self._drawn = seconds
-        return list(seconds)
-
-    def put(self, count: int, seconds: float) -> None:
-        """A point that was measured for itself."""
-        self.points[count] = seconds
-        self._drawn = []
-
-    def at(self, count: int) -> float | None:
-        """Seconds for so many; None when nothing was measured."""
-        if (exact := self.points.get(count)) is not None:
-            return exact
-        seconds = self.up_to(count)
-        return None if seconds is None else seconds[count]
-
-    def learn(self, count: int, seconds: float) -> None:
-        """One more observation. It moves its neighbours by their nearness, and all others by half as much."""
-        expected = self.at(count)
-        self._drawn = []
-        if expected is None or expected <= 0:
-            self.points[count] = seconds
-            return
-        if self.fresh:
-            self.fresh -= 1
-            if seconds < expected:
-                self.points = {point: known * seconds / expected for point, known in self.points.items()}
-                return
-        change = LEARNING_RATE * max(-LARGEST_CHANGE, min(seconds / expected - 1, LARGEST_CHANGE))
-        if abs(change) < 1e-9:
-            return
-        below, above = _around(count)
-        for anchor in (below, above):
-            if anchor not in self.points:
-                self.points[anchor] = self.at(anchor) or expected
-        nearness = {below: 1.0} if below == above else _weights(below, count, above)
-        for point in self.points:
-            self.points[point] *= 1 + change * max(nearness.get(point, 0.0), SHARED_CHANGE)
-        self._drawn = []
-
-    def _between(self, known: list[tuple[int, float]], place: int, count: int) -> float:
-        if len(known) == 1:
-            at, seconds = known[0]
-            return max(seconds * (1 + self.slope * (count - at) / (at if self.slope == 1 else 1)), 0.0)
-        (low, less), (high, more) = known[place : place + 2] if place + 1 < len(known) else known[-2:]
-        return max(less + max(more - less, 0.0) * (count - low) / (high - low), 0.0)
-
-
-def proportional() -> Curve:
-    """The curve of a drafter: a tree twice as deep costs twice as much, until something else was measured."""
-    return Curve(slope=1, fresh=FIRST_OBSERVATIONS)
 
 
 @dataclass
@@ -129,9 +47,19 @@ class Costs:
         curve = nearest(self.passes, bucket_of(length))
         return None if curve is None else curve.up_to(most)
 
+    def believed(self, length: int, most: int) -> list[float] | None:
+        """As `rows`, but no further than may be tried now: what a file says is believed step by step."""
+        curve = nearest(self.passes, bucket_of(length))
+        return None if curve is None else curve.believed(most)
+
     def draft(self, name: str, length: int) -> Curve | None:
         """Seconds of this drafter by depth of the tree, by the nearest length that is known; None when none is."""
         return nearest(self.drafts.get(name, {}), bucket_of(length))
+
+    def is_hearsay(self, name: str, length: int) -> bool:
+        """Whether only a file tells what this drafter costs; nothing of today has confirmed it."""
+        curve = self.draft(name, length)
+        return curve is not None and curve.doubt.is_open
 
     def learn_pass(self, length: int, rows: int, seconds: float) -> None:
         """A pass over so many rows took so long."""
@@ -194,11 +122,11 @@ def load_costs(identity: Mapping[str, str], folder: Path | None = None) -> Costs
     costs = Costs(path=path)
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        passes, drafts = _curves(kept["passes"]), {name: _curves(each) for name, each in kept["drafts"].items()}
+        passes, drafts = _points(kept["passes"]), {name: _points(each) for name, each in kept["drafts"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return costs
-    costs.passes = passes
-    costs.drafts = {name: {at: Curve(each.points, 1) for at, each in by.items()} for name, by in drafts.items()}
+    costs.passes = {at: Kept(points) for at, points in passes.items()}
+    costs.drafts = {name: {at: Curve(points, 1, Doubt()) for at, points in by.items()} for name, by in drafts.items()}
     return costs
 
 
@@ -222,29 +150,16 @@ def _own(curves: dict[int, Curve], bucket: int, empty: Curve) -> Curve:
     """The curve of this bucket; a new one begins as its nearest neighbour."""
     if bucket not in curves:
         near = nearest(curves, bucket)
-        curves[bucket] = empty if near is None else Curve(dict(near.points), near.slope)
+        curves[bucket] = empty if near is None else near.twin()
     return curves[bucket]
 
 
-def _curves(kept: Mapping[str, Any]) -> dict[int, Curve]:
-    """Curves from a file; ValueError for what is no time."""
-    curves = dict[int, Curve]()
+def _points(kept: Mapping[str, Any]) -> dict[int, dict[int, float]]:
+    """The points of curves from a file, by bucket; ValueError for what is no time."""
+    curves = dict[int, dict[int, float]]()
     for bucket, points in kept.items():
         seconds = {int(count): float(value) for count, value in cast("dict[str, Any]", points).items()}
         if not seconds or not all(0 < value < 3600 and count > 0 for count, value in seconds.items()):
             raise ValueError(f"no seconds: {points}")
-        curves[int(bucket)] = Curve(seconds)
+        curves[int(bucket)] = seconds
     return curves
-
-
-def _around(count: int) -> tuple[int, int]:
-    """The anchors below and above a count."""
-    place = bisect_left(ANCHORS, count)
-    if place == len(ANCHORS):
-        return ANCHORS[-1], ANCHORS[-1]
-    return (count, count) if ANCHORS[place] == count else (ANCHORS[max(place - 1, 0)], ANCHORS[place])
-
-
-def _weights(below: int, count: int, above: int) -> dict[int, float]:
-    share = (count - below) / (above - below)
-    return {below: 1 - share, above: share}

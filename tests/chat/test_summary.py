@@ -23,5 +23,11 @@ def test_what_is_not_known_is_not_claimed():
     assert line == "1 token · 2.0 tokens/s · nothing guessed · 1.0 tokens a pass · plain (pinned)"
 
 
+def test_who_only_copies_may_find_nothing_to_copy():
+    line = summary_line(ROUTED, Totals(tokens=8, steps=8, verify_seconds=0.5))
+
+    assert line == "8 tokens · 16.0 tokens/s · lookup found nothing to copy · 1.0 tokens a pass · lookup (pinned)"
+
+
 def test_a_turn_without_tokens_has_a_line_too():
     assert summary_line(ROUTED, Totals()).startswith("0 tokens · 0.0 tokens/s · nothing guessed")

@@ -24,7 +24,8 @@ from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.cli.main import run
 from specchat.engine.cache import bucket_of
-from specchat.engine.costs import Costs, Curve
+from specchat.engine.costs import Costs
+from specchat.engine.curve import Curve
 from specchat.errors import ProfileError
 from specchat.profile import Profile, load_profile, tuned
 from specchat.profile.checking import settle

@@ -6,7 +6,8 @@ from time import perf_counter
 
 from specchat.bench.replay import Clock, Player, Shape, Table, Trace
 from specchat.engine.budget import Candidate, Chooser, Pressure
-from specchat.engine.costs import Costs, Curve
+from specchat.engine.costs import Costs
+from specchat.engine.curve import Curve, Kept
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler
@@ -62,6 +63,16 @@ def test_without_costs_nobody_is_asked():
     assert len(Chooser({"counting": Counting()}, Costs()).propose(context())) == 1
 
 
+def test_a_kept_curve_is_confirmed_by_a_plain_pass_and_a_few_guesses_before_many():
+    chooser, widths = Chooser({"counting": Counting()}, Costs({1024: Kept({1: 1.0, 64: 1.0})})), list[int]()
+    for length in range(3, 7):
+        tree = chooser.propose(context())
+        chooser.observe(Outcome(tree, [0], [0] * len(tree), length - 1, verify_seconds=1.0))
+        widths.append(len(tree))
+
+    assert widths == [1, 4, 9, 9]
+
+
 def test_everybody_hears_and_forgets():
     heard: list[object] = []
 
@@ -98,12 +109,12 @@ class Wrong(Drafter):
 
     is_instant = True
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock, self.asked = clock, 0
+    def __init__(self, clock: Clock, seconds: float = 0.01) -> None:
+        self.clock, self.seconds, self.asked = clock, seconds, 0
 
     def propose(self, context: Context) -> DraftTree:
         self.asked += 1
-        self.clock.now += 0.01
+        self.clock.now += self.seconds
         tree = DraftTree(context.tokens[-1])
         tree.add(-1, 0, "wrong")
         return tree
@@ -121,14 +132,26 @@ def test_while_nobody_pays_most_steps_decide_nothing(monkeypatch):
     wrong, dear = Wrong(clock), Costs({1024: Curve({1: 1.0, 16: 9.0})})
     chooser = Chooser({"wrong": wrong}, dear, clock=clock)
     written(chooser, 60)
-    rows = dear.rows
-    monkeypatch.setattr(dear, "rows", lambda length, most: decided.append(length) or rows(length, most))
+    believed = dear.believed
+    monkeypatch.setattr(dear, "believed", lambda length, most: decided.append(length) or believed(length, most))
     asked = wrong.asked
 
     written(chooser, 64, start=63)
 
     assert 64 // 8 <= len(decided) <= 64 // 4
     assert 0 < wrong.asked - asked <= len(decided)
+
+
+def test_who_only_claims_to_be_instant_is_asked_the_more_rarely_the_longer_it_takes():
+    asked = list[int]()
+    for seconds in (0.01, 0.1, 1.0):
+        clock = Clock()
+        wrong = Wrong(clock, seconds)
+        written(Chooser({"wrong": wrong}, Costs({1024: Curve({1: 1.0, 16: 1.5})}), clock=clock), 500)
+        asked.append(wrong.asked)
+
+    assert asked[0] > asked[1] > asked[2]
+    assert asked[2] <= 10
 
 
 def test_the_next_answer_wakes_who_was_quiet():

@@ -17,7 +17,8 @@ from specchat.drafters.recycling import Recycling
 from specchat.drafters.retokenize import RetokenizedDraft
 from specchat.drafters.suffix import Suffix
 from specchat.engine.budget import Chooser
-from specchat.engine.costs import Costs, Curve
+from specchat.engine.costs import Costs
+from specchat.engine.curve import Curve
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model

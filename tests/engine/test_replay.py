@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from specchat.bench.replay import (
+    BUDGET,
+    Course,
     Played,
     Player,
     Shape,
     Table,
     Trace,
     best_single,
+    course,
     flat,
     read_tables,
     read_traces,
@@ -23,11 +27,15 @@ from specchat.bench.replay import (
     steep,
     write_traces,
 )
+from specchat.engine.costs import Costs
+from specchat.engine.curve import Curve, Kept
+from specchat.engine.doubt import Doubt
+from tests.cover import matrix
 
 FOLDER = Path(__file__).parent / "traces"
 STEPS = 500
 TURNS = 40
-SHIPPED_DRAFT = 4  # links of the draft model
+AS_SHIPPED = (4, 16)  # links of the draft model, and of a copy
 TABLES = {
     table.name: table
     for table in (
@@ -56,7 +64,7 @@ def imagined(kind: str, holds: float, copied: float = 0.0, tokens: int = 120, se
     return Trace(kind, 0.0, {"lookup": copies, "draft": tuple(chain(8, holds) for _ in range(tokens))})
 
 
-@lru_cache
+@cache
 def traces() -> dict[str, list[Trace]]:
     grouped: dict[str, list[Trace]] = {}
     for trace in read_traces(FOLDER):
@@ -66,9 +74,21 @@ def traces() -> dict[str, list[Trace]]:
     return grouped
 
 
-@lru_cache
-def best(table: str, group: str) -> tuple[str, float]:
-    return best_single(traces()[group], TABLES[table])
+def best(table: str, group: str, sizes: Iterable[int] = range(1, BUDGET + 1)) -> float:
+    """Seconds per token of the best single drafter of one of these sizes, or of nobody."""
+    costs = TABLES[table]
+    passes = costs.passes()
+    singles = (
+        alone(group, name, size).seconds_per_token(passes, price)
+        for name, price in costs.drafters.items()
+        for size in sizes
+    )
+    return min(costs.rows[1], *singles)
+
+
+@cache
+def alone(group: str, name: str, guesses: int) -> Course:
+    return course(traces()[group], name, guesses)
 
 
 def order_of(trace: Trace) -> tuple[str, ...]:
@@ -86,7 +106,7 @@ def played(player: Player, answers: list[Trace], steps: int = STEPS) -> list[Pla
     raise AssertionError("nothing to write")
 
 
-@lru_cache
+@cache
 def of_auto(table: str, group: str) -> float:
     """Seconds per token of whoever is chosen, what was learnt and tried included."""
     return seconds_per_token(played(Player(TABLES[table]), traces()[group]))
@@ -102,21 +122,55 @@ def test_it_is_never_two_percent_slower_than_plain(table, group):
 @pytest.mark.parametrize("table", TABLES)
 def test_its_regret_against_the_best_single_drafter_is_small(table, group):
     """The best of all drafters at their full size, or nobody: the loss, what was learnt and tried included."""
-    _who, seconds = best_as_shipped(table, group)
-
-    assert seconds / of_auto(table, group) >= 0.98
-
-
-@lru_cache
-def best_as_shipped(table: str, group: str) -> tuple[str, float]:
-    return best_single(traces()[group], TABLES[table], sizes=(SHIPPED_DRAFT, 16))
+    assert best(table, group, AS_SHIPPED) / of_auto(table, group) >= 0.98
 
 
 @pytest.mark.parametrize("group", traces())
 @pytest.mark.parametrize("table", TABLES)
 def test_it_comes_near_the_best_size_in_hindsight(table, group):
     """Nobody knows beforehand which of sixteen fixed sizes is the best; with 500 steps to find out, 4 % are lost."""
-    assert best(table, group)[1] / of_auto(table, group) >= 0.96
+    assert best(table, group) / of_auto(table, group) >= 0.96
+
+
+def kept(table: Table, draft: float = 1.0, passes: float = 1.0, rows: dict[int, float] | None = None) -> Costs:
+    """What a file says that was written when a draft and a pass took so many times as long, or rows cost otherwise."""
+    once, each = table.drafters["draft"]
+    prices = {depth: (once + each * depth) * draft for depth in (1, 4, 8)}
+    points = {count: passes * seconds for count, seconds in (rows or table.rows).items()}
+    return Costs({1024: Kept(points)}, {"draft": {1024: Curve(prices, 1, Doubt())}})
+
+
+def turned(table: Table, factor: float) -> dict[int, float]:
+    """Rows beyond the first that cost so many times as much."""
+    plain = table.rows[1]
+    return {count: plain + (seconds - plain) * factor for count, seconds in table.rows.items()}
+
+
+STALE: dict[str, Callable[[Table], Costs]] = {
+    "as it is": kept,
+    "draft too cheap": lambda table: kept(table, draft=1 / 3),
+    "draft too dear": lambda table: kept(table, draft=3),
+    "all too cheap": lambda table: kept(table, draft=1 / 3, passes=1 / 3),
+    "all too dear": lambda table: kept(table, draft=3, passes=3),
+    "too flat": lambda table: kept(table, rows=turned(table, 0.2)),
+    "too steep": lambda table: kept(table, rows=turned(table, 5)),
+    "of a steep machine": lambda table: kept(table, rows=dict(steep("steep", table.rows[1], 1).rows)),
+    "of a flat machine": lambda table: kept(table, rows=dict(flat("flat", table.rows[1], 1).rows)),
+}
+MET = [group for group in traces() if group not in ("half", "mostly")]  # the recorded ones, and two that never pay
+# Little is left to lose where a chooser that begins with the truth loses 1.9 %; and where a draft of one guess is
+# nearly as good as one of four, it may stay with the first that it has seen.
+HARD = {"edit-T0.8": 0.97, "chat-T0": 0.95}
+
+
+@pytest.mark.parametrize(("stale", "table", "group"), matrix(list(STALE), list(TABLES), MET))
+def test_a_kept_price_that_holds_no_more_is_soon_forgotten(stale, table, group):
+    """Wrong by a factor of three to five when the first of 500 steps is made; all that is lost before it is right."""
+    player = Player(TABLES[table], believed=STALE[stale](TABLES[table]))
+    seconds = seconds_per_token(played(player, traces()[group]))
+
+    assert TABLES[table].rows[1] / seconds >= 0.98
+    assert best(table, group, AS_SHIPPED) / seconds >= HARD.get(group, 0.98)
 
 
 @pytest.mark.parametrize("table", ["cpu", "flat", "steep"])
