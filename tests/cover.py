@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import combinations, product
 from typing import Any
 
@@ -21,9 +22,9 @@ def pairwise(*axes: list[Any]) -> list[tuple[Any, ...]]:
     return [tuple(axis[index] for axis, index in zip(axes, row, strict=True)) for row in rows]
 
 
-def matrix(*axes: list[Any]) -> list[Any]:
-    """Test parameters: the pairwise cover always, all other combinations marked `full`."""
-    cover = set(pairwise(*axes))
+def matrix(*axes: list[Any], seldom: Collection[Any] = ()) -> list[Any]:
+    """Test parameters: the pairwise cover of all but `seldom` values always, all other combinations marked `full`."""
+    cover = set(pairwise(*([value for value in axis if value not in seldom] for axis in axes)))
     return [
         pytest.param(*row, marks=() if row in cover else pytest.mark.full, id="-".join(map(str, row)))
         for row in product(*axes)

@@ -45,9 +45,14 @@ class Taken:
     talk: Talk
 
     @property
+    def new(self) -> bytes:
+        """What the file shall hold."""
+        return self.source.encode(self.text)
+
+    @property
     def replacement(self) -> Replacement:
-        """The same as bytes."""
-        return Replacement(self.path, self.source.raw, self.source.encode(self.text))
+        """The same beside what it holds."""
+        return Replacement(self.path, self.source.raw, self.new)
 
 
 @dataclass
@@ -129,7 +134,7 @@ class EditFiles:
         target = path.resolve()
 
         def check(text: str) -> None:
-            earlier = {each.path.resolve(): each.replacement.new for each in self.taken}
+            earlier = {each.path.resolve(): each.new for each in self.taken}
             run_checks(self.options["checks"], target, {**earlier, target: source.encode(text)})
 
         lines = parse_lines(self.options["lines"]) if self.options["lines"] else None
@@ -152,7 +157,7 @@ class EditFiles:
                 self._edited_or_told(job.source, partial(generate, path, job))
             for path, job, edited, talk in made:
                 self._edited_or_told(job.source, partial(self._decide, path, job, edited, talk))
-        new = {each.path.resolve(): each.replacement.new for each in self.taken}
+        new = {each.path.resolve(): each.new for each in self.taken}
         for each in self.taken:
             self._edited_or_told(each.source, partial(run_checks, self.options["checks"], each.path.resolve(), new))
 

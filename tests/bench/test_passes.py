@@ -30,6 +30,7 @@ def subject(profile):
     return subject
 
 
+@pytest.mark.full
 def test_every_width_is_measured_in_every_dtype(profile):
     said = []
 

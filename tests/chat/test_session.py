@@ -88,7 +88,10 @@ def plainly(sampling: str, stop: tuple[str, ...]) -> list[str]:
         return conversation(plain, stop)
 
 
-@pytest.mark.parametrize(("sampling", "variant", "stopping"), matrix(list(SAMPLING), VARIANTS, [False, True]))
+@pytest.mark.parametrize(
+    ("sampling", "variant", "stopping"),
+    matrix(list(SAMPLING), VARIANTS, [False, True], seldom=("T0.7-p0.9", "k20", "min-p")),
+)
 def test_no_drafter_changes_a_word(sampling, variant, stopping):
     stop = (stop_string(sampling),) if stopping else ()
     with session(sampling) as speculative:

@@ -47,7 +47,7 @@ def kept():
             history.begin(thread, str(number), parent, {"text": f"question {number}"})
             answered = Answered("The cat\n sat", variant="auto", seed=5)
             history.finish(str(number), answered, "stop", asdict(TOTALS), packed)
-        history.fork(Thread("bbbb", "a copy", tip="1", forked_from="aaaa"))
+        history.add(Thread("bbbb", "a copy", tip="1", forked_from="aaaa"))
 
 
 def inspect(monkeypatch, *arguments: str, on_terminal: bool = False) -> Ran:
@@ -100,7 +100,7 @@ def test_as_json_it_is_all_there(monkeypatch):
 
 def test_a_conversation_without_an_answer_has_nothing_to_look_into(monkeypatch):
     with closing(HistoryWriter(history_path())) as history:
-        history.fork(Thread("cccc", "edits alone"))
+        history.add(Thread("cccc", "edits alone"))
 
     assert "specchat: conversation cccc has no answers yet\n" == inspect(monkeypatch).err
 

@@ -38,7 +38,7 @@ def kept(*answers: tuple[str, Totals], questions: tuple[dict, ...] = ()) -> None
             question = questions[number] if questions else {"text": f"question {number}"}
             history.begin(thread, str(number), parent, question)
             history.finish(str(number), Answered("yes", variant=variant), "stop", asdict(totals))
-        history.fork(Thread("copy", "a copy", tip=str(len(answers) - 1), forked_from="t"))
+        history.add(Thread("copy", "a copy", tip=str(len(answers) - 1), forked_from="t"))
 
 
 def rows(monkeypatch, *options: str) -> list[list[str]]:

@@ -168,6 +168,7 @@ def test_only_the_tokens_of_its_vocabulary_are_guessed():
     assert set(tokens) <= set(drafter.head.ids.tolist())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_beyond_its_trained_length_it_looks_back_no_further(kind):
     writing, drafter = made(kind, text=TEXT * 9)

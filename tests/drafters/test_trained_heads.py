@@ -71,7 +71,9 @@ def written(variant: str, sampler: str, question: str) -> tuple[list[int], list[
     return writing.tokens, steps
 
 
-@pytest.mark.parametrize(("variant", "sampler", "question"), matrix(VARIANTS, list(SAMPLERS), list(QUESTIONS)))
+@pytest.mark.parametrize(
+    ("variant", "sampler", "question"), matrix(VARIANTS, list(SAMPLERS), list(QUESTIONS), seldom=("T0.8",))
+)
 def test_no_trained_head_changes_a_word(variant, sampler, question):
     assert written(variant, sampler, question)[0] == written("plain", sampler, question)[0]
 

@@ -285,6 +285,7 @@ def surprise(tokens: list[int], chances: Tensor) -> tuple[float, int]:
     return total, freedom
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "sampler", [Sampler(1.0, seed=1, is_classic=True), Sampler(0.7, top_k=4, seed=2, is_classic=True)], ids=["T1", "k4"]
 )

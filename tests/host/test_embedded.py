@@ -47,6 +47,7 @@ def test_the_same_text_in_process_through_the_host_and_as_json_lines(real_host, 
     assert b'"loading"' not in ran.out
 
 
+@pytest.mark.full
 def test_a_conversation_goes_on_token_by_token_after_its_host_was_killed(real_host):
     talk = Conversation(Wish(overrides={**OVERRIDES, "sampling.seed": 3}))
     list(talk.ask(QUESTION))

@@ -82,6 +82,7 @@ def test_a_reading_beyond_the_targets_depth_is_left_out():
     assert settle(unsure, target(), None, CPU, PROMPTS)[1] == agreement("medusa")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("head", "misread"),
     [

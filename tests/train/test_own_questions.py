@@ -24,7 +24,7 @@ def test_kept_conversations_are_asked_again_with_what_was_said_before(tmp_path):
             writer.begin(Thread("t", "talk"), turn, parent, {"text": text, "files": []})
             writer.finish(turn, Answered(f"{text} indeed"), "stop", {})
             parent = turn
-        writer.fork(Thread("u", "fork", tip="b"))
+        writer.add(Thread("u", "fork", tip="b"))
 
     asked = read_questions("sessions", path)
 

@@ -107,6 +107,7 @@ def test_the_gradient_is_the_mean_and_one_that_nobody_has_stays_none():
     assert [[[2.0, 4.0], [2.0, 4.0], None]] * 2 == together(averaged)
 
 
+@pytest.mark.full
 def test_the_first_process_alone_writes(rows, tmp_path):
     def apart(ranks):
         """Each in a folder of its own, so that it can be seen who wrote what."""
@@ -117,6 +118,7 @@ def test_the_first_process_alone_writes(rows, tmp_path):
     assert [] == list((tmp_path / "1").iterdir())
 
 
+@pytest.mark.full
 def test_the_clock_of_the_first_ends_it_for_both(rows, tmp_path, monkeypatch):
     def by_clock(ranks):
         ticks = iter(range(10_000))
@@ -130,6 +132,7 @@ def test_the_clock_of_the_first_ends_it_for_both(rows, tmp_path, monkeypatch):
     assert 1 < one["step"] < 8
 
 
+@pytest.mark.full
 def test_training_of_two_that_was_interrupted_goes_on_as_if_it_had_not_been(rows, tmp_path):
     whole, _ = together(lambda ranks: train(stage_of(rows, tmp_path / "whole", ranks)))
     together(lambda ranks: train(stage_of(rows, tmp_path / "broken", ranks), stop_after_steps=2))

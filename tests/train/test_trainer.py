@@ -66,6 +66,7 @@ def test_a_finished_stage_is_not_run_again(tiny_network, rows, tmp_path):
     assert all(torch.equal(one, other) for one, other in zip(before, tiny_network.parameters(), strict=True))
 
 
+@pytest.mark.full
 def test_training_lowers_the_loss(tiny_network, rows, tmp_path):
     stage = stage_of(tiny_network, rows, tmp_path, tokens=64 * 4 * 40)
     run_stage(stage)
@@ -94,6 +95,7 @@ def test_the_schedule_warms_up_and_ends_at_zero():
     assert 0.0 == pace.at(1.0)
 
 
+@pytest.mark.full
 def test_every_student_learns_from_the_silent_target(tiny_network, tiny_shape, rows, tmp_path):
     tiny_network.requires_grad_(False)
     draft, eagle = Network(tiny_shape), Eagle(tiny_shape, torch.arange(0, 512, 2))

@@ -28,6 +28,7 @@ def writer():
     return Writer(EMBEDDED / "target")
 
 
+@pytest.mark.full
 def test_answers_are_those_of_transformers(writer):
     theirs = AutoModelForCausalLM.from_pretrained(EMBEDDED / "target", dtype=torch.float32)
 
@@ -44,6 +45,7 @@ def test_an_answer_that_never_ends_has_as_many_tokens_as_it_may(writer):
     assert 5 == len(writer.write([writer.prompt(QUESTIONS[0])], 5)[0])
 
 
+@pytest.mark.full
 def test_everybody_drafts_and_nobody_changes_a_word(writer):
     prompt, sampler = writer.prompt(f"Repeat this code.\n\n{fenced(CODE)}"), Sampler(0.8, seed=4)
     plain = writer.write_with(Drafter(), prompt, 30, sampler)
@@ -56,6 +58,7 @@ def test_everybody_drafts_and_nobody_changes_a_word(writer):
         assert len(plain.steps) > len(guessed.steps), name
 
 
+@pytest.mark.full
 def test_a_drafter_in_the_engine_is_measured_over_all_answers(writer):
     prompts = [writer.prompt(question) for question in QUESTIONS]
     brought = measure_in_engine(writer, makers(EMBEDDED, writer.target)["draft"], prompts, 0.0)

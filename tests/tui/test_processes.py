@@ -51,7 +51,7 @@ def test_the_inspector_says_what_each_process_takes(take_seat):
         await seat.press("f3")
         await seat.sees("memory of the screen ")
 
-        assert re.search(r"memory of the screen \d+M · of the engine process \d+M", seat.shown)
+        assert re.search(r"memory of the screen [\d.]+[MG] · of the engine process [\d.]+[MG]", seat.shown)
         assert os.getpid() != seat.chat.hearing.engine_process
 
     take_seat(scenario)

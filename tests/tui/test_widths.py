@@ -16,7 +16,12 @@ STYLES = {
 
 @pytest.mark.parametrize(
     ("columns", "style"),
-    [(40, "narrow"), (79, "narrow"), (80, "normal"), (119, "normal"), (120, "wide"), (160, "wide")],
+    [
+        (40, "narrow"),
+        (80, "normal"),
+        (120, "wide"),
+        *(pytest.param(*edge, marks=pytest.mark.full) for edge in ((79, "narrow"), (119, "normal"), (160, "wide"))),
+    ],
 )
 def test_the_screen_has_three_widths_and_nothing_leaves_it(take_seat, columns, style):
     async def scenario(seat):
