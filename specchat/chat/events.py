@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from specchat.errors import SpecchatError
+
 
 @dataclass(frozen=True)
 class Loading:
@@ -125,6 +127,11 @@ class Failed:
 
     message: str
     exit_code: int = 1
+
+    @classmethod
+    def of(cls, error: SpecchatError) -> Failed:
+        """One of our errors, as it is told to whoever listens."""
+        return cls(str(error), error.exit_code)
 
 
 Event = Loading | Prefill | Routed | Text | StepDone | Finished | Failed

@@ -73,7 +73,7 @@ class Session(AbstractContextManager["Session"]):
             request = Request(request) if isinstance(request, str) else request
             yield from _Answer(self, request, cancelled or Flag()).events()
         except SpecchatError as error:
-            yield Failed(str(error), error.exit_code)
+            yield Failed.of(error)
 
     def listen_to(self, variant: str) -> None:
         """Let who drafts hear of the text from now on; those among whom is chosen always do."""

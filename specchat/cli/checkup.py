@@ -10,7 +10,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,7 +94,7 @@ def _torch(patient: Patient) -> Iterator[Finding]:
     if patient.is_quick:
         return
     found = patient.packages["torch"]
-    if trouble := found.get("trouble") or ("" if found.get("computes") else "it multiplies wrongly"):
+    if trouble := _trouble(found, "it multiplies wrongly"):
         yield Finding(FAIL, "torch", f"does not work: {trouble}; install it again")
         return
     yield Finding(OK, "torch", f"{found['version']}, CUDA {found['cuda'] or 'left out'}, {found['threads']} threads")
@@ -108,10 +108,15 @@ def _bitsandbytes(patient: Patient) -> Iterator[Finding]:
     if patient.is_quick:
         return
     found = patient.packages["bitsandbytes"]
-    if trouble := found.get("trouble") or ("" if found.get("computes") else "it holds weights wrongly"):
+    if trouble := _trouble(found, "it holds weights wrongly"):
         yield Finding(WARN, "bitsandbytes", f"does not work, so no weights in 4 bits: {trouble}")
         return
     yield Finding(OK, "bitsandbytes", f"{found['version']}, weights in 4 bits on {found['device']}")
+
+
+def _trouble(found: Mapping[str, Any], wrong: str) -> str:
+    """What is the matter with a package that was tried; `wrong` is said of one that computes something else."""
+    return str(found.get("trouble") or ("" if found.get("computes") else wrong))
 
 
 def _machine(patient: Patient) -> Iterator[Finding]:

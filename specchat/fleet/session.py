@@ -100,13 +100,7 @@ class ServerSession:
             request = Request(request) if isinstance(request, str) else request
             yield from _Answer(self, request, cancelled or Flag()).events()
         except SpecchatError as error:
-            yield Failed(str(error), error.exit_code)
-
-    def rewind(self, count: int = 1) -> list[Turn]:
-        """Take back the last turns; returns what was taken."""
-        kept = max(len(self.turns) - count, 0)
-        taken, self.turns = self.turns[kept:], self.turns[:kept]
-        return taken
+            yield Failed.of(error)
 
     def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
         """The server knows how busy it is."""

@@ -343,7 +343,7 @@ class Conversation(AbstractContextManager["Conversation"]):
             return
         if isinstance(reply, Refusal) and reply.id == hearing.call:
             error = reply.to_error()
-            yield hearing.heard(Failed(str(error), error.exit_code))
+            yield hearing.heard(Failed.of(error))
         elif isinstance(reply, Notice):
             self._next = int(reply.params.get("number", self._next)) + 1
             if reply.params.get("turn") == hearing.turn:

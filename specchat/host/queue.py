@@ -315,7 +315,7 @@ class TurnQueue:
         try:
             self._engine = self._loader.load(profile, self._tell_loading, self._stopping)
         except SpecchatError as error:
-            self._fail_waiting(profile, Failed(str(error), error.exit_code))
+            self._fail_waiting(profile, Failed.of(error))
         except Exception as error:  # the edge: a model that cannot be loaded must not end the host
             log.exception("loading failed")
             self._fail_waiting(profile, Failed(f"the model could not be loaded: {_one_line(error)}", 7))
@@ -377,7 +377,7 @@ def _next_event(events: Iterator[Event]) -> _Next:
     try:
         return _Next(next(events))
     except SpecchatError as error:
-        return _Next(Failed(str(error), error.exit_code))
+        return _Next(Failed.of(error))
     except StopIteration:
         return _Next(Failed("the engine ended an answer without saying how"))
     except Exception as error:  # the edge

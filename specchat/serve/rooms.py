@@ -216,7 +216,7 @@ class Rooms:
                     is_loading = True
                 hearing.tell(event)
         except SpecchatError as error:
-            hearing.tell(Failed(str(error), error.exit_code))
+            hearing.tell(Failed.of(error))
         except ConnectionError as error:
             hearing.tell(Failed(f"the engine process is gone: {error}", HostError.exit_code))
         except Exception as error:  # the edge: a thread has nobody above it

@@ -218,7 +218,7 @@ class Partner:
             self._name_if_new(talk)
         except SpecchatError as error:
             is_stored = False
-            self._mailbox.put(Failed(str(error), error.exit_code))
+            self._mailbox.put(Failed.of(error))
         except ConnectionError:
             self._mailbox.put(Failed("the engine process hung up", HostError.exit_code))
         except Exception as error:  # noqa: BLE001 (the edge: a turn that breaks leaves the screen as it was)

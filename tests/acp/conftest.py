@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -14,10 +11,9 @@ from threading import Thread
 import pytest
 
 from specchat.acp.serving import serve
-from specchat.host import client, spawn
 from specchat.host.client import Wish
 from tests.acp.driver import FULL, Editor
-from tests.host.conftest import FAKE_HOST, kill_host
+from tests.host.conftest import world
 
 
 class Served:
@@ -50,26 +46,8 @@ class Served:
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Path]:
     """One world for the tests of a file: a session is always new, and lists can be of a test's own folder."""
-    lines: list[client.Line] = []
-
-    class NotedLine(client.Line):
-        """One whose host is killed while it says hello has nobody to close it."""
-
-        def __init__(self, peer: socket.socket, name: str) -> None:
-            self._peer = peer
-            lines.append(self)
-            super().__init__(peer, name)
-
     with pytest.MonkeyPatch.context() as patch:
-        folder = Path(tempfile.mkdtemp(prefix="spec-"))
-        patch.setenv("SPECCHAT_RUNTIME", str(folder))
-        patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
-        patch.setattr(client, "Line", NotedLine)
-        yield folder
-        for line in lines:
-            line.close()
-        kill_host()
-        shutil.rmtree(folder, ignore_errors=True)
+        yield from world(patch)
 
 
 @pytest.fixture

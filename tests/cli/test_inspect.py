@@ -26,16 +26,16 @@ STEPS = (
 )  # fmt: skip
 
 
+pytestmark = pytest.mark.usefixtures("own_runtime")
+
+
 @pytest.fixture(autouse=True)
-def own_runtime(tmp_path, monkeypatch):
-    folder = tmp_path / "runtime"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("SPECCHAT_RUNTIME", str(folder))
+def colours(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
 @pytest.fixture
-def kept():
+def kept(own_runtime):
     """A conversation of two answers, the first without a record, and a copy of it."""
     recording = Recording()
     for step in STEPS:

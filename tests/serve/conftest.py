@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import socket
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,11 +17,10 @@ pytest.importorskip("openai")
 import openai
 from aiohttp import web
 
-from specchat.host import client, spawn
 from specchat.host.client import Conversation, Wish
 from specchat.serve.guard import Guard
 from specchat.serve.server import RUNNING, Offer, Service, listen
-from tests.host.conftest import FAKE_HOST, kill_host
+from tests.host.conftest import world
 
 MODEL = "org/ours"
 
@@ -69,24 +65,8 @@ class Served:
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Path]:
     """One world for the tests of a file; its host is killed in the end."""
-    lines: list[client.Line] = []
-
-    class NotedLine(client.Line):
-        def __init__(self, peer: socket.socket, name: str) -> None:
-            self._peer = peer
-            lines.append(self)
-            super().__init__(peer, name)
-
     with pytest.MonkeyPatch.context() as patch:
-        folder = Path(tempfile.mkdtemp(prefix="spec-"))
-        patch.setenv("SPECCHAT_RUNTIME", str(folder))
-        patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
-        patch.setattr(client, "Line", NotedLine)
-        yield folder
-        for line in lines:
-            line.close()
-        kill_host()
-        shutil.rmtree(folder, ignore_errors=True)
+        yield from world(patch)
 
 
 @pytest.fixture(scope="module")
