@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from specchat.assemble import Engine
-from specchat.chat.events import Failed, Finished, StepDone, Text, Totals
+from specchat.bench.latency import hear
+from specchat.bench.table import table
+from specchat.chat.events import StepDone, Totals
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError
 
@@ -67,19 +69,9 @@ class Beside:
 
 def ask(engine: Engine, request: Request) -> Answer:
     """One answer in a conversation of its own; SpecchatError when it cannot be made."""
-    text, steps = list[str](), list[StepDone]()
     with engine.session() as session:
-        for event in session.ask(request):
-            match event:
-                case Text(text=piece):
-                    text.append(piece)
-                case StepDone():
-                    steps.append(event)
-                case Failed(message=message):
-                    raise SpecchatError(message)
-                case Finished(totals=totals):
-                    return Answer("".join(text), tuple(steps), totals)
-    raise AssertionError("an answer that neither finished nor failed")
+        heard = hear(session.ask(request))
+    return Answer(heard.text, heard.steps, heard.totals)
 
 
 def total_of(answers: Sequence[Answer], name: str) -> int:
@@ -94,6 +86,5 @@ def seconds_per_token(answers: Sequence[Answer]) -> float:
 
 def markdown(head: Sequence[str], cells: Sequence[Sequence[str]], rows: Sequence[Beside]) -> str:
     """A table, and below it who could not run, and why; each once."""
-    lines = [head, ["---"] * len(head), *cells]
     refused = list(dict.fromkeys(f"{row.variant}: {row.refused}" for row in rows if row.refused))
-    return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + (["", *refused] if refused else []))
+    return "\n".join([table(head, cells), *(["", *refused] if refused else [])])

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from specchat.assemble import load_engine
 from specchat.bench.spread import Spread
+from specchat.bench.table import table
 from specchat.engine.cache import KVCache
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Drafter
@@ -260,8 +261,7 @@ def as_table(rows: Sequence[PassRow]) -> str:
     """Rows as Markdown: c(M) is a pass over M rows by a pass over one."""
     wide = [width for width in (rows[0].growth if rows else ()) if width > 1]
     head = ["dtype", "context", "t(1) ms", *(f"c({width})" for width in wide), "of bandwidth", "host ms", "waits"]
-    lines = [head, ["---"] * len(head), *(_cells(row, wide) for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return table(head, (_cells(row, wide) for row in rows))
 
 
 def _cells(row: PassRow, wide: Sequence[int]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 OWN_WIDTH = 0  # as wide as the drafter likes
@@ -78,13 +78,12 @@ class Grid:
 
     def cells(self, kind: str, temperature: float) -> list[Cell]:
         """Every combination on prompts of this kind; plain decoding first."""
-        found = [
-            Cell(kind, temperature, drafter, budget, width)
-            for drafter, budget, width in product(self.drafters, self.budgets, self.widths)
-            if drafter not in (PLAIN, CHOOSER) or (drafter == CHOOSER and width == self.widths[0])
-        ]
-        own = [replace(cell, width=OWN_WIDTH) if cell.drafter == CHOOSER else cell for cell in found]
-        return [Cell(kind, temperature, PLAIN), *own]
+        found = [Cell(kind, temperature, PLAIN)]
+        for drafter in self.drafters:
+            if drafter != PLAIN:
+                widths = (OWN_WIDTH,) if drafter == CHOOSER else self.widths
+                found += [Cell(kind, temperature, drafter, *size) for size in product(self.budgets, widths)]
+        return found
 
     def answers(self, prompts: int) -> int:
         """How many answers so many prompts need, the plain ones between them counted."""

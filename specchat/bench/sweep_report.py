@@ -15,6 +15,7 @@ from typing import Any
 from specchat.bench.latency import quantile
 from specchat.bench.predict import mean_tokens, speed
 from specchat.bench.sweep_cells import CHOOSER, PLAIN, Cell, Grid, Sample
+from specchat.bench.table import table
 from specchat.profile import KINDS
 
 SCHEMA = 1  # of the JSON; changes when a key changes its meaning
@@ -217,8 +218,7 @@ def as_table(rows: Sequence[Measured]) -> str:
     head = ["kind", "T", "who", "tokens/s", "x plain", "lowest to highest", "predicted", "tokens a pass", "predicted"]
     head += ["a", *(f"guess {depth}" for depth in range(1, SHOWN_DEPTHS + 1))]
     head += ["first text ms", "p50", "p95", "p99", "request s", "same text"]
-    lines = [head, ["---"] * len(head), *map(_cells, rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return table(head, map(_cells, rows))
 
 
 def _cells(row: Measured) -> list[str]:

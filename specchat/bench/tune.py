@@ -15,7 +15,6 @@ from pathlib import Path
 
 from specchat.assemble import CANDIDATES, Engine
 from specchat.bench.latency import Heard
-from specchat.bench.questions import QUESTIONS
 from specchat.bench.sweep import Asker
 from specchat.bench.sweep_cells import PLAIN, Cell, Grid
 from specchat.bench.sweep_report import Measured, best_of_each, recommended
@@ -45,11 +44,6 @@ def candidates(engine: Engine) -> tuple[str, ...]:
 def tuning_grid(engine: Engine, limit: int) -> Grid:
     """What is tried: everybody whom `auto` may choose, at the temperature of the profile."""
     return Grid(candidates(engine), BUDGETS, temperatures=(engine.voice.profile.sampling.temperature,), limit=limit)
-
-
-def tuning_prompts() -> dict[str, Sequence[Request]]:
-    """A few questions of each kind, our own."""
-    return dict(QUESTIONS)
 
 
 def decide(rows: Sequence[Measured]) -> Tuned:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from specchat.errors import SpecchatError
 
+TARGET = "target"  # who "guessed" a token that nobody guessed
+
 
 @dataclass(frozen=True)
 class Loading:
@@ -48,7 +50,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Committed:
-    """One token that became sure, the bytes it stands for, and who guessed it ("target" when nobody did)."""
+    """One token that became sure, the bytes it stands for, and who guessed it (TARGET when nobody did)."""
 
     id: int
     bytes: bytes

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from specchat.chat.events import StepDone
+from specchat.chat.events import TARGET, StepDone
 
-TARGET = "target"  # the source of what nobody guessed
 ROOT = 0
 
 

@@ -13,7 +13,7 @@ from threading import Event as Flag
 from time import perf_counter
 from typing import Self
 
-from specchat.chat.events import Committed, Event, Failed, Finished, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.events import TARGET, Committed, Event, Failed, Finished, Prefill, Routed, StepDone, Text, Totals
 from specchat.chat.prompt import extend
 from specchat.chat.reference import Reference
 from specchat.chat.request import Request
@@ -247,7 +247,7 @@ def _grammar(structure: Structure | None, voice: Voice) -> Grammar | None:
 
 
 def _step_done(step: Step, kept: int, tokenizer: Tokenizer) -> StepDone:
-    sources = [*step.sources, "target"]
+    sources = [*step.sources, TARGET]
     committed = tuple(
         Committed(token, tokenizer.bytes_of(token), source)
         for token, source in zip(step.tokens[:kept], sources[:kept], strict=True)

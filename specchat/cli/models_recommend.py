@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +13,7 @@ import click
 from specchat.cli.memory import Gigabytes, Tokens
 from specchat.cli.saving import pull_command, save_profile
 from specchat.models.catalog import CARDS
-from specchat.models.machine import CPU, Device, Machine, simulated, this_machine
+from specchat.models.machine import CPU, Device, Machine, memory_bandwidth, simulated, this_machine
 from specchat.models.recommend import CONTEXT, PURPOSES, Wish, profile_text, reasons, recommend
 from specchat.models.vram import GIB
 
@@ -83,7 +83,7 @@ def look_around() -> Machine:
     if machine.best.is_card:
         return machine
     print("no card found; measuring the bandwidth of main memory (a second at most)", file=sys.stderr)
-    return this_machine(is_measured=True)
+    return replace(machine, bytes_per_second=memory_bandwidth())
 
 
 def _device(machine: Machine | None, memory: float | None, *, is_cpu: bool) -> Device:

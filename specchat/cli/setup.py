@@ -114,11 +114,8 @@ def _fetched(answers: Answers, pair: Pair, *, is_without_pull: bool) -> bool:
         return False
     from specchat.cli.models import Models
 
-    later = Models.later.get("pull")
-    if later is None:
-        return False
     beside = ["--draft", pair.drafting.id] if pair.drafting.id else []
-    later.load().main(["--yes", pair.entry.id, *beside], standalone_mode=False)
+    Models.later["pull"].load().main(["--yes", pair.entry.id, *beside], standalone_mode=False)
     return True
 
 

@@ -61,15 +61,16 @@ def _show(profile: Profile, path: Path) -> int:
 
 def _tune(profile: Profile, path: Path, picture: Path | None, count: int, limit: int, *, fresh: bool) -> int:
     from specchat.assemble import load_engine
+    from specchat.bench.questions import QUESTIONS
     from specchat.bench.sweep import engine_asker
     from specchat.bench.sweep_report import measured, recommended
-    from specchat.bench.tune import as_toml, computing, decide, store, teaching, tuning_grid, tuning_prompts
+    from specchat.bench.tune import as_toml, computing, decide, store, teaching, tuning_grid
 
     engine = load_engine(profile)
     grid = tuning_grid(engine, limit)
     kept = store_of(engine, grid, fresh=fresh)
     ask = teaching(engine_asker(engine), engine.voice.costs, computing(engine))
-    collected = measure(ask, grid, tuning_prompts(), count, kept)
+    collected = measure(ask, grid, QUESTIONS, count, kept)
     if not collected.is_whole:
         talk(f"interrupted; nothing is changed, {len(kept)} answers are kept, and 'specchat tune' goes on from there")
         return INTERRUPTED

@@ -98,10 +98,11 @@ class Packed:
 
     @property
     def bytes(self) -> int:
-        return self.weight.numel() * self.weight.element_size() + _bytes(self.bias)
+        return _bytes(self.weight, self.bias)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
-        return _linear_pointwise(rows, self.weight, self.bias, "none", [], "")
+        multiply = torch.ops.mkldnn._linear_pointwise.default  # noqa: SLF001
+        return multiply(rows, self.weight, self.bias, "none", [], "")
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,7 @@ class Whole8:
     def __call__(self, rows: Tensor, /) -> Tensor:
         scales = rows.abs().amax(dim=1, keepdim=True).float().clamp_(min=1e-12).div_(INT8_TOP)
         small = (rows / scales).round_().add_(ZERO).to(torch.uint8)
-        out = _qlinear(
-            small, 1.0, ZERO, self.weight, self.scales, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
+        out = _qlinear(small, self.weight, self.scales, self.zeros)
         out.mul_(scales)
         return (out if self.bias is None else out.add_(self.bias)).to(rows.dtype)
 
@@ -330,7 +329,7 @@ def int8_top() -> int:
             packed = torch.ops.onednn.qlinear_prepack(torch.full((TILE, inputs), top, dtype=torch.int8), [1, inputs])
             rows, ones = torch.full((1, inputs), 2 * ZERO - 1, dtype=torch.uint8), torch.ones(TILE)
             zeros = torch.zeros(TILE, dtype=torch.int32)
-            out = _qlinear(rows, 1.0, ZERO, packed, ones, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+            out = _qlinear(rows, packed, ones, zeros)
         except (RuntimeError, AttributeError, NotImplementedError):
             return 0
         if bool((out == inputs * INT8_TOP * top).all()):
@@ -358,12 +357,10 @@ def _bitsandbytes() -> Any:
     return bitsandbytes
 
 
-def _linear_pointwise(*arguments: Any) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise.default(*arguments)  # noqa: SLF001
-
-
-def _qlinear(*arguments: Any) -> Tensor:
-    return torch.ops.onednn.qlinear_pointwise.default(*arguments)
+def _qlinear(rows: Tensor, weight: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
+    """Sums of integers by oneDNN, as floats by the scales of the outputs. Rows are bytes around ZERO."""
+    multiply = torch.ops.onednn.qlinear_pointwise.default
+    return multiply(rows, 1.0, ZERO, weight, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
 
 
 def _bytes(*tensors: Tensor | None) -> int:

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from specchat.chat.events import Event, Failed, Finished, StepDone, Totals
+from specchat.chat.events import TARGET, Event, Failed, Finished, StepDone, Totals
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 NOBODY = "plain"  # who is asked when nothing is guessed
-TARGET = "target"  # who wrote a token that nobody guessed
 ENDINGS = {"counter": "_total", "gauge": "", "info": "_info"}
 
 Labels = tuple[tuple[str, str], ...]

@@ -69,7 +69,7 @@ def offered(
     region = selected_lines(document, selection)
     if region is None:
         return []
-    text = _text_of(document, region)
+    text = document.lines(region)
     actions: list[types.CodeAction] = []
     if asked := ASKING.search(text):
         wanted = _wanted(document, region, f"{asked[1]}; and remove the comment that asks for it")
@@ -138,7 +138,3 @@ def _question(command: str, document: Document, region: Region) -> types.CodeAct
 
 def _is_wanted(kind: str, only: list[str]) -> bool:
     return not only or any(kind == each or kind.startswith(f"{each}.") for each in only)
-
-
-def _text_of(document: Document, region: Region) -> str:
-    return "\n".join(document.text.split("\n")[region.first - 1 : region.last])

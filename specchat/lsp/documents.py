@@ -16,6 +16,8 @@ from urllib.parse import unquote, urlparse
 
 from lsprotocol import types
 
+from specchat.edit.scope import Region
+
 LINE_END = re.compile(r"\r\n|\r|\n")
 UNITS: Mapping[str, str] = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
 UNIT_BYTES: Mapping[str, int] = {"utf-8": 1, "utf-16": 2, "utf-32": 4}
@@ -66,6 +68,10 @@ class Document:
         start = self.starts[number]
         end = self.starts[number + 1] if number + 1 < len(self.starts) else len(self.text)
         return self.text[start:end].rstrip("\r\n")
+
+    def lines(self, region: Region) -> str:
+        """The lines of a region, without the last newline."""
+        return "\n".join(self.text.split("\n")[region.first - 1 : region.last])
 
     def changed(self, change: types.TextDocumentContentChangeEvent) -> Document:
         """The text after one change of the editor."""

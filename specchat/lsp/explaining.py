@@ -21,8 +21,7 @@ NAME = "explained.md"  # one file, which the next explanation takes over
 
 def explained(document: Document, region: Region, cancelled: Flag, hear: Callable[[Event], None]) -> str:
     """The explanation. SpecchatError says why there is none. Blocks while it is written."""
-    lines = document.text.split("\n")[region.first - 1 : region.last]
-    request = Request(QUESTION, (Attachment(document.name, "\n".join(lines) + "\n"),))
+    request = Request(QUESTION, (Attachment(document.name, f"{document.lines(region)}\n"),))
     said = list[str]()
     with Conversation(Wish(profile=PROFILE, kind="explain"), "lsp") as conversation:
         for event in conversation.ask(request, cancelled):

@@ -106,7 +106,7 @@ def cpu_name() -> str:
     """What the CPU calls itself."""
     lines = _cpuinfo()
     named = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = _cores()
     return f"{named[0] if named else sys.platform}, {cores} core{'s' * (cores > 1)}"
 
 
@@ -121,8 +121,7 @@ def memory_bandwidth(threads: int | None = None) -> float:
     """Bytes a second that all cores read and write together while they copy; the best of a few turns."""
     import numpy
 
-    count = threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    count = min(count, 16)
+    count = min(threads or _cores(), 16)
     pairs = [(numpy.ones(COPIED_BYTES, numpy.uint8), numpy.zeros(COPIED_BYTES, numpy.uint8)) for _ in range(count)]
     best = 0.0
     with ThreadPoolExecutor(count) as pool:
@@ -141,6 +140,11 @@ def _allowed() -> int:
     except (OSError, ValueError):
         return sys.maxsize
     return max(limit - used, 0)
+
+
+def _cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cpuinfo() -> Sequence[str]:

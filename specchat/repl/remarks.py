@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from specchat.chat.events import Event, Finished, Routed, StepDone, Totals
+from specchat.chat.events import TARGET, Event, Finished, Routed, StepDone, Totals
 from specchat.chat.router import PINNED
 
-NOBODY, TARGET = "nobody", "target"
+NOBODY = "nobody"
 FEWEST_STEPS = 16  # of an answer that can tell who guesses
 PAUSED, RESUMED = 1 / 8, 1 / 4  # steps with guesses: below the one nobody guesses, above the other somebody does again
 CLEARLY = 1.5  # times as many steps as who guessed so far

@@ -5,6 +5,7 @@ The commands of `commands.py` work on a `Talk` and answer with a `Reply`. Draws 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +44,7 @@ class Talk:
     finished: Finished | None = None
     ended: Finished | Failed | None = None  # how the answer that was heard last came to its end
     _said: list[str] = field(default_factory=list[str], init=False)
-    _remarks: dict[str, Remarks] = field(default_factory=dict[str, Remarks], init=False)  # by session
+    _remarks: defaultdict[str, Remarks] = field(default_factory=lambda: defaultdict(Remarks), init=False)  # by session
 
     def hear(self, event: Event) -> None:
         """Keep what `/stats` and the status line tell, and what is to be said after an answer."""
@@ -72,7 +73,7 @@ class Talk:
         return "".join(self._said)
 
     def _remark(self, event: Event) -> None:
-        remarks = self._remarks.setdefault(self.conversation.session, Remarks())
+        remarks = self._remarks[self.conversation.session]
         remarks.hear(event, self.window if isinstance(event, Finished) else 0)
         if is_too_long(event) and len(self.conversation.turns()) > 1:
             remarks.hear_refusal()
@@ -80,7 +81,7 @@ class Talk:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What is to be said after an answer, besides what it cost."""
-        known = self._remarks.get(self.conversation.session, Remarks())
+        known = self._remarks[self.conversation.session]
         return (*([f"sources: {', '.join(self.sources)}"] if self.sources else []), *known.lines)
 
     @property

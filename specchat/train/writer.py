@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from specchat.drafters.suffix import Suffix
 from specchat.engine.decode import Plan, Step, Writing
 from specchat.engine.drafter import Drafter
+from specchat.engine.model import Model
 from specchat.engine.verify import Sampler
 from specchat.models.load import Loading, load_model
 from specchat.train.dialogues import Dialogue, Turn
@@ -27,10 +28,24 @@ BUDGET = 24  # guesses in one pass
 
 @dataclass(frozen=True)
 class Written:
-    """An answer without its end mark, and the passes that it took."""
+    """An answer, and the passes that it took."""
 
     tokens: list[int]
     steps: list[Step]
+
+
+def write_as(target: Model, plan: Plan, prompt: list[int]) -> Written:
+    """An answer as planned, with its end mark."""
+    writing = Writing(target, (plan.drafter,))
+    try:
+        writing.revise(prompt)
+        with torch.inference_mode(), target.pool.seated(writing.cache, writing.rows_for(plan.limit)):
+            for _known in writing.read():
+                pass
+            steps = list(writing.steps(plan))
+        return Written(writing.tokens[len(prompt) :], steps)
+    finally:
+        writing.close()
 
 
 class Writer:
@@ -56,16 +71,7 @@ class Writer:
         return [self.write_with(Suffix(), prompt, limit).tokens for prompt in prompts]
 
     def write_with(self, drafter: Drafter, prompt: list[int], limit: int, sampler: Sampler | None = None) -> Written:
-        """One answer while this drafter guesses; it must be new to the text."""
+        """One answer without its end mark, while this drafter guesses; it must be new to the text."""
         plan = Plan(drafter, sampler or Sampler(), BUDGET, limit, frozenset((self.end,)))
-        writing = Writing(self.target, (drafter,))
-        try:
-            writing.revise(prompt)
-            with torch.inference_mode(), self.target.pool.seated(writing.cache, writing.rows_for(limit)):
-                for _known in writing.read():
-                    pass
-                steps = list(writing.steps(plan))
-            answer = writing.tokens[len(prompt) :]
-        finally:
-            writing.close()
-        return Written(answer[:-1] if answer[-1:] == [self.end] else answer, steps)
+        written = write_as(self.target, plan, prompt)
+        return Written(written.tokens[:-1], written.steps) if written.tokens[-1:] == [self.end] else written

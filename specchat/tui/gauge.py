@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from specchat.chat.events import Event, Failed, Finished, Loading, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.events import TARGET, Event, Failed, Finished, Loading, Prefill, Routed, StepDone, Text, Totals
 
 WINDOW_STEPS = 64
 SPEED_SECONDS = 2.0
@@ -188,7 +188,7 @@ class Gauge:
             self._begin_writing(now)
         accepted: dict[str, int] = {}
         for token in step.committed:
-            if token.source != "target":
+            if token.source != TARGET:
                 accepted[token.source] = accepted.get(token.source, 0) + 1
         self.steps.append(
             _Step(len(step.drafted), accepted, len(step.committed), step.draft_seconds + step.verify_seconds)

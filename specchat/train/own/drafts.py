@@ -13,13 +13,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specchat.errors import ModelError
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.train.export import TOKENIZER_FILES, write_json, write_weights
 from specchat.train.model import Network, Shape
-from specchat.train.own.target import Target, read_config
-from specchat.train.shipped import read_network
+from specchat.train.own.target import Target
 
 LAYERS, HEAD_WIDTH = 2, 64
 SETTINGS = ("generation_config.json", "special_tokens_map.json", *TOKENIZER_FILES)
@@ -36,14 +34,6 @@ def begin_draft(target: Shape, embedding: Tensor) -> Network:
     with torch.no_grad():
         network.model.embed_tokens.weight.copy_(table @ directions[:, -width:])
     return network
-
-
-def read_draft(folder: Path) -> Network:
-    """One that goes on. KeyError or RuntimeError where it is no plain Llama with one table for both its ends."""
-    config = read_config(folder)
-    if config.get("num_key_value_heads") not in (None, config.get("num_attention_heads")):
-        raise ModelError(f"{folder}: a draft whose queries share keys cannot be trained further")
-    return read_network(folder)
 
 
 def check_draft(folder: Path, target: Target) -> None:

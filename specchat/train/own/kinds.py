@@ -23,7 +23,7 @@ from specchat.train import export, shipped
 from specchat.train.heads import Eagle, FirstEagle, Medusa, MultiToken
 from specchat.train.induction import start_first_eagle
 from specchat.train.model import Shape
-from specchat.train.own.drafts import begin_draft, is_draft, publish_draft, read_draft
+from specchat.train.own.drafts import begin_draft, is_draft, publish_draft
 from specchat.train.own.lessons import Ends, Lessons
 from specchat.train.own.target import Target, read_config
 from specchat.train.students import (
@@ -206,7 +206,7 @@ KINDS: Mapping[str, Kind] = {
         lambda block, target, folder: export.export_mtp(block, target.shape, folder),
     ),
     "draft": Kind(
-        _no_taps, lambda ground: begin_draft(ground.shape, ground.ends.embedding), lambda folder, _: read_draft(folder),
+        _no_taps, lambda ground: begin_draft(ground.shape, ground.ends.embedding), lambda folder, _: shipped.read_network(folder),
         _nothing, lambda draft, _shape: draft_loss(draft), publish_draft,
     ),
 }  # fmt: skip

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from specchat.chat.prompt import extend
 from specchat.drafters.suffix import Suffix
-from specchat.engine.decode import Plan, Step, Writing
+from specchat.engine.decode import Plan
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.verify import Sampler
@@ -30,19 +29,11 @@ from specchat.models.weights import TensorFiles
 from specchat.train.model import Shape
 from specchat.train.own.fingerprint import fingerprint
 from specchat.train.own.questions import Question
+from specchat.train.writer import BUDGET, Written, write_as
 
-BUDGET = 24  # guesses in one pass
 CONTEXT = 2048  # pairs that a new head looks back
 ATTENDING = ("full_attention", "sliding_attention")  # kinds of layers
 NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-
-
-@dataclass(frozen=True)
-class Written:
-    """An answer with its end token, and the passes that it took."""
-
-    tokens: list[int]
-    steps: list[Step]
 
 
 class Target:
@@ -69,21 +60,12 @@ class Target:
     def write(self, prompt: list[int], limit: int, drafter: Drafter | None = None) -> Written:
         """A greedy answer while this drafter guesses; by default one that copies. It must be new to the text."""
         drafter = drafter or Suffix()
-        plan = Plan(drafter, Sampler(), BUDGET, limit, frozenset(self.tokenizer.stop))
+        plan = Plan(drafter, Sampler(), BUDGET, limit, self.tokenizer.stop)
         return self.write_as(plan, prompt)
 
     def write_as(self, plan: Plan, prompt: list[int]) -> Written:
         """An answer as planned."""
-        writing = Writing(self.model, (plan.drafter,))
-        try:
-            writing.revise(prompt)
-            with torch.inference_mode(), self.model.pool.seated(writing.cache, writing.rows_for(plan.limit)):
-                for _known in writing.read():
-                    pass
-                steps = list(writing.steps(plan))
-            return Written(writing.tokens[len(prompt) :], steps)
-        finally:
-            writing.close()
+        return write_as(self.model, plan, prompt)
 
     def states(self, tokens: Sequence[int], taps: tuple[int, ...]) -> Tensor:
         """The hidden states at these taps while it reads a text, side by side. [L, taps * D]"""

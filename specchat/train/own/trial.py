@@ -89,7 +89,7 @@ def drafter_of(target: Target, head: Path | None) -> Maker:
 
 def try_out(target: Target, head: Path | None, prompts: Sequence[list[int]], limit: int) -> list[Tried]:
     """What such a drafter brings for each of these prompts."""
-    maker, stop = drafter_of(target, head), frozenset(target.tokenizer.stop)
+    maker, stop = drafter_of(target, head), target.tokenizer.stop
     tried = list[Tried]()
     for prompt in each(f"trial of {head.name if head else 'copying'}", prompts):
         steps = target.write_as(Plan(maker(), Sampler(), DEPTH, limit, stop), prompt).steps
