@@ -54,7 +54,7 @@ class Patient:
 
     @cached_property
     def packages(self) -> dict[str, dict[str, Any]]:
-        """What torch and bitsandbytes say of themselves; both are asked at once."""
+        """What torch, bitsandbytes and our own kernels say of themselves; all are asked at once."""
         if self.is_quick:
             return {}
         from specchat.models.probe import PROBES, probe
@@ -112,6 +112,15 @@ def _bitsandbytes(patient: Patient) -> Iterator[Finding]:
         yield Finding(WARN, "bitsandbytes", f"does not work, so no weights in 4 bits: {trouble}")
         return
     yield Finding(OK, "bitsandbytes", f"{found['version']}, weights in 4 bits on {found['device']}")
+
+
+def _kernels(patient: Patient) -> Iterator[Finding]:
+    if patient.is_quick or patient.machine.best is not patient.machine.cpu:
+        return
+    if trouble := _trouble(patient.packages["kernels"], "they compute otherwise than torch"):
+        yield Finding(WARN, "kernels", f"left out, so small models are slower on the CPU: {trouble}")
+        return
+    yield Finding(OK, "kernels", "compiled for this CPU")
 
 
 def _trouble(found: Mapping[str, Any], wrong: str) -> str:
@@ -281,6 +290,7 @@ CHECKS: dict[str, Callable[[Patient], Iterator[Finding]]] = {
     "python": _python,
     "torch": _torch,
     "bitsandbytes": _bitsandbytes,
+    "kernels": _kernels,
     "machine": _machine,
     "folders": _folders,
     "engine": _engine,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -65,6 +66,15 @@ class Slot:
             stack[:, :, :length] = stacks[shape][:, :, :length]
 
 
+class Place(NamedTuple):
+    """Where a pass finds the rows of a layer."""
+
+    keys: Tensor  # [1, H, rows, size], of which the pass looks at `width`
+    values: Tensor
+    first: int  # where its own rows go
+    width: int
+
+
 class KVCache:
     """Keys and values of one text: the rows of a slot, and how many of them are sure."""
 
@@ -89,6 +99,10 @@ class KVCache:
         stored_values[:, :, self.length : end] = values
         width = width or end
         return stored_keys[:, :, :width], stored_values[:, :, :width]
+
+    def place(self, layer: int, width: int) -> Place:
+        """Where the rows of a pass that looks at `width` rows go, for those who write them themselves."""
+        return Place(*self.rows().layers[layer], self.length, width)
 
     def commit(self, path: list[int]) -> None:
         """Keep these nodes of the last pass, root first, and drop the others.

@@ -11,18 +11,17 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from specchat.engine.between import Asked, Composed, Heads, between
 from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.device import sent
 from specchat.engine.graphs import Graphs, Record
-from specchat.engine.mixing import mixed
+from specchat.engine.mixing import BLOCK, added, attended, in_blocks, mask_of
 from specchat.engine.model import FINAL, Output
 from specchat.engine.passes import EXACT_WIDTH, Depth, Laid, Nodes, Pass, PassShape, States, chain_of
 from specchat.engine.products import Product, is_steady
 from specchat.engine.tree import DraftTree
 
-BLOCK = 4  # rows that attention takes at once in exact mode; as many as often step together
 TRIED_WIDTH = 600  # rows of keys to try attention with: more than it takes at once
 
 
@@ -84,6 +83,9 @@ class DenseModel:
         rows = ((sizes.kv_heads, sizes.head_size, sizes.head_size),) * len(weights.layers)
         self.pool = KVPool(KVLayout(rows, self._like.dtype, self.device))
         self.taps: tuple[int, ...] = ()
+        heads = Heads(sizes.heads, sizes.kv_heads, sizes.head_size, sizes.epsilon)
+        is_for_kernels = record is None and _have_one_dtype(weights)  # those of ours cannot be recorded
+        self.between = between(heads, self._like) if is_for_kernels else Composed(heads)
         self._takes_blocks = shape.exact and self.graphs is None and self._is_steady()
 
     def tap(self, taps: tuple[int, ...]) -> None:
@@ -139,6 +141,7 @@ class DenseModel:
             sent(nodes.positions, device),
             {window: self._mask(nodes, window) for window in windows},
             partial(cache.write, width=nodes.width),
+            partial(cache.place, width=nodes.width),
         )
 
     def _in_blocks(self, nodes: Pass, cache: KVCache, count: int) -> Laid:
@@ -148,40 +151,30 @@ class DenseModel:
             window: in_blocks(mask, len(nodes.tokens), -(-count // BLOCK)) if mask is not None else None
             for window, mask in laid.masks.items()
         }
-        return replace(laid, tokens=laid.tokens[:count], positions=laid.positions[:count], masks=masks)
+        return replace(laid, tokens=laid.tokens[:count], positions=laid.positions[:count], masks=masks, place=None)
 
     @torch.inference_mode()
     def _through(self, laid: Laid, depth: Depth) -> States:
         """A pass through the first layers and the final norm."""
-        weights, seen = self.weights, dict[int, Tensor]()
-        rope = weights.rope[0][laid.positions][:, None], weights.rope[1][laid.positions][:, None]  # [N, 1, head_size]
-        hidden = self.embed(laid.tokens)
-        seen[0] = hidden
-        for index, layer in enumerate(weights.layers[: depth.layers]):
-            normed = self._norm(hidden, layer.before_attention)
-            hidden = hidden + self._attention(index, normed, rope, laid)
-            hidden = hidden + self._mlp(layer, hidden)
+        weights, between, seen = self.weights, self.between, dict[int, Tensor]()
+        cosine, sine = weights.rope[0][laid.positions][:, None], weights.rope[1][laid.positions][:, None]
+        layers = weights.layers[: depth.layers]
+        hidden = seen[0] = self.embed(laid.tokens)
+        normed = between.norm(hidden, layers[0].before_attention)
+        for index, layer in enumerate(layers):
+            asked = Asked(layer.qkv(normed), layer.query_norm, layer.key_norm, cosine, sine)
+            mix = layer.attention_out(between.attend(asked, laid, index, layer.window))
+            hidden, normed = between.add(hidden, mix, layer.before_mlp)
+            is_last = index + 1 == len(layers)
+            next_norm = weights.norm if is_last else layers[index + 1].before_attention
+            hidden, normed = between.add(hidden, self._mlp(layer, normed), next_norm)
             if index + 1 in depth.taps:
                 seen[index + 1] = hidden
-        seen[FINAL] = hidden = self._norm(hidden, weights.norm)
-        return States(hidden, torch.cat([seen[tap] for tap in depth.taps], dim=-1) if depth.taps else None)
+        seen[FINAL] = normed
+        return States(normed, torch.cat([seen[tap] for tap in depth.taps], dim=-1) if depth.taps else None)
 
-    def _attention(self, index: int, normed: Tensor, rope: tuple[Tensor, Tensor], laid: Laid) -> Tensor:
-        sizes, layer = self.sizes, self.weights.layers[index]
-        states = layer.qkv(normed).view(len(normed), -1, sizes.head_size)
-        queries, keys, values = states.split((sizes.heads, sizes.kv_heads, sizes.kv_heads), dim=1)
-        if layer.query_norm is not None and layer.key_norm is not None:
-            queries, keys = self._norm(queries, layer.query_norm), self._norm(keys, layer.key_norm)
-            both = turned(torch.cat((queries, keys), dim=1), *rope)
-        else:
-            both = turned(states[:, : sizes.heads + sizes.kv_heads], *rope)
-        queries, keys = both.split((sizes.heads, sizes.kv_heads), dim=1)
-        keys, values = laid.write(index, keys.transpose(0, 1)[None], values.transpose(0, 1)[None])
-        return layer.attention_out(attended(queries, keys, values, laid.masks[layer.window]))
-
-    def _mlp(self, layer: Layer, hidden: Tensor) -> Tensor:
-        gate, up = layer.gate_up(self._norm(hidden, layer.before_mlp)).chunk(2, dim=-1)
-        return layer.down(functional.silu(gate) * up)
+    def _mlp(self, layer: Layer, normed: Tensor) -> Tensor:
+        return layer.down(self.between.gate(layer.gate_up(normed)))
 
     @torch.inference_mode()
     def _is_steady(self) -> bool:
@@ -195,12 +188,13 @@ class DenseModel:
             mask = in_blocks(mask.to(self.device), EXACT_WIDTH, -(-len(rows) // BLOCK))
             return attended(rows.view(len(rows), sizes.heads, -1), keys, keys, mask)
 
+        norm = self.between.norm
         parts = (
             (attend, sizes.heads * sizes.head_size),
-            (lambda rows: layer.qkv(self._norm(rows, layer.before_attention)), len(self._like)),
+            (lambda rows: layer.qkv(norm(rows, layer.before_attention)), len(self._like)),
             (layer.attention_out, sizes.heads * sizes.head_size),
-            (partial(self._mlp, layer), len(self._like)),
-            (lambda rows: self.score(self._norm(rows, self.weights.norm)), len(self._like)),
+            (lambda rows: self._mlp(layer, norm(rows, layer.before_mlp)), len(self._like)),
+            (lambda rows: self.score(norm(rows, self.weights.norm)), len(self._like)),
         )
         return all(is_steady(part, inputs, self._like) for part, inputs in parts)
 
@@ -210,61 +204,7 @@ class DenseModel:
     def _added(self, sees: Tensor) -> Tensor:
         return added(sees, self.sizes.heads // self.sizes.kv_heads, self._like)
 
-    def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(hidden, weight.shape, weight, self.sizes.epsilon)
 
-
-def mask_of(nodes: Pass, window: int | None, shared: int, like: Tensor) -> Tensor | None:
-    """What is added to the scores of attention; None when all is seen. [1, 1, shared * N, width]
-
-    `shared`: query heads that look at the same keys. `like` gives dtype and device.
-    """
-    sees = nodes.sees if window is None else nodes.near(window)
-    if bool(sees.all()):
-        return None
-    return added(sees, shared, like).to(like.device, non_blocking=True)
-
-
-def added(sees: Tensor, shared: int, like: Tensor) -> Tensor:
-    """Nothing where a row is seen, and minus infinity elsewhere. bool [N, width] -> [1, 1, shared * N, width]"""
-    mask = torch.zeros(sees.shape, dtype=like.dtype, device=sees.device).masked_fill_(~sees, float("-inf"))
-    return mask.repeat(shared, 1)[None, None]
-
-
-def attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """What every row mixes of the values. queries [N, H, size]; keys, values [1, KV, width, size] -> [N, H * size]
-
-    With a mask `in_blocks`, each block is computed by itself.
-    """
-    count, kv_heads = len(queries), keys.shape[1]
-    shared, blocks = queries.shape[1] // kv_heads, 1 if mask is None else mask.shape[0]
-    if blocks > 1 or (mask is not None and mask.shape[2] != shared * count):
-        queries = functional.pad(queries, (0, 0, 0, 0, 0, blocks * BLOCK - count))
-        keys, values = keys.expand(blocks, -1, -1, -1), values.expand(blocks, -1, -1, -1)
-    # heads that share keys become rows of one head: [blocks, KV, shared * N / blocks, size]
-    rows = queries.view(blocks, -1, kv_heads, shared, queries.shape[-1]).permute(0, 2, 3, 1, 4)
-    result = mixed(rows.flatten(2, 3), keys, values, mask)
-    result = result.view(blocks, kv_heads, shared, -1, result.shape[-1]).permute(0, 3, 1, 2, 4)
-    return result.reshape(len(queries), -1)[:count]
-
-
-def in_blocks(mask: Tensor, count: int, blocks: int) -> Tensor:
-    """The first rows of a mask of `count` nodes, BLOCK nodes by themselves. [1, 1, shared * count, width] -> blocks
-
-    What attention computes for a row hangs on how many rows there are, and so there are always as many:
-    [blocks, 1, shared * BLOCK, width].
-    """
-    first = mask.view(-1, count, mask.shape[-1])[:, : blocks * BLOCK]
-    return first.unflatten(1, (blocks, BLOCK)).transpose(0, 1).flatten(1, 2)[:, None]
-
-
-def turned(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary position embedding, halves layout; the first half of the sine is negative. [N, heads, head_size]
-
-    A table that is narrower than the heads turns their first numbers only.
-    """
-    if cosine.shape[-1] < states.shape[-1]:
-        front, rest = states.split((cosine.shape[-1], states.shape[-1] - cosine.shape[-1]), dim=-1)
-        return torch.cat((turned(front, cosine, sine), rest), dim=-1)
-    first, second = states.chunk(2, dim=-1)
-    return torch.addcmul(states * cosine, torch.cat((second, first), dim=-1), sine)
+def _have_one_dtype(weights: Weights) -> bool:
+    norms = (norm for layer in weights.layers for norm in (layer.before_attention, layer.before_mlp))
+    return all(each.dtype == weights.norm.dtype for each in (weights.embedding, *norms))

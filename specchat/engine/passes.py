@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.engine.cache import KVCache
+from specchat.engine.cache import KVCache, Place
 from specchat.engine.tree import DraftTree
 
 EXACT_WIDTH = 16
@@ -74,6 +74,7 @@ class Laid:
     positions: Tensor  # [N]
     masks: Mapping[int | None, Tensor | None]  # what is added to scores, by how far a layer looks back
     write: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]  # layer, new keys, values -> all that it looks at
+    place: Callable[[int], Place] | None = None  # of a layer's rows, for who writes and looks at them by address
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.engine.dense import attended, turned
+from specchat.engine.mixing import attended, turned
 from specchat.engine.products import Product
 from specchat.models.headspec import Block
 

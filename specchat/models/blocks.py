@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.engine.cache import KVCache
-from specchat.engine.dense import mask_of
+from specchat.engine.mixing import mask_of
 from specchat.engine.model import Model
 from specchat.engine.passes import Pass
 from specchat.models.headspec import HeadSpec

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.engine.cache import KVCache
-from specchat.engine.dense import mask_of
+from specchat.engine.mixing import mask_of
 from specchat.engine.model import FINAL, Model
 from specchat.engine.passes import Pass
 from specchat.engine.products import Product

@@ -1,4 +1,4 @@
-"""`python -m specchat.models.probe torch|bitsandbytes`: does this package work here? One JSON object on stdout.
+"""`python -m specchat.models.probe torch|bitsandbytes|kernels`: does this work here? One JSON object on stdout.
 
 Run in a process of its own, because a broken installation may hang, print, or end the process that imports it.
 """
@@ -15,7 +15,7 @@ PROBE_SECONDS = 60.0
 
 
 def probe(package: str) -> dict[str, Any]:
-    """What the package says of itself, from another process; {"trouble": ...} when it cannot."""
+    """What one of PROBES says of itself, from another process; {"trouble": ...} when it cannot."""
     command = [sys.executable, "-m", "specchat.models.probe", package]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
@@ -62,7 +62,25 @@ def _bitsandbytes() -> dict[str, Any]:
     return {"version": bitsandbytes.__version__, "device": device, "computes": error < 0.2}
 
 
-PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {"torch": _torch, "bitsandbytes": _bitsandbytes}
+def _kernels() -> dict[str, Any]:
+    """Compile our own kernels, unless that was done before, and hold them against torch."""
+    import torch
+
+    from specchat.engine.between import Compiled, Heads, agrees
+    from specchat.engine.native import kernels
+
+    found = kernels(torch.backends.cpu.get_cpu_capability())
+    if found.library is None:
+        return {"trouble": found.lack}
+    compiled = Compiled(Heads(count=4, kv_count=2, size=64, epsilon=1e-6), found.library, torch.float32)
+    return {"computes": agrees(compiled, torch.float32)}
+
+
+PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "torch": _torch,
+    "bitsandbytes": _bitsandbytes,
+    "kernels": _kernels,
+}
 
 if __name__ == "__main__":
     print(json.dumps(PROBES[sys.argv[1]]()))

@@ -164,8 +164,12 @@ def test_a_check_that_faints_is_a_finding_like_others(monkeypatch):
     assert [(FAIL, "RuntimeError: no such file")] == found["plugins"]
 
 
-def test_a_broken_torch_is_a_fault_and_a_broken_bitsandbytes_is_not(monkeypatch):
-    troubles = {"torch": {"trouble": "ImportError: libc10.so"}, "bitsandbytes": {"version": "1", "computes": False}}
+def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypatch):
+    troubles = {
+        "torch": {"trouble": "ImportError: libc10.so"},
+        "bitsandbytes": {"version": "1", "computes": False},
+        "kernels": {"trouble": "no C++ compiler; install one"},
+    }
     monkeypatch.setattr(probe, "probe", troubles.get)
     monkeypatch.setattr(machine, "memory_bandwidth", lambda: 10e9)
     code, found = looked(monkeypatch)
@@ -173,6 +177,7 @@ def test_a_broken_torch_is_a_fault_and_a_broken_bitsandbytes_is_not(monkeypatch)
     assert BROKEN == code
     assert "ImportError: libc10.so" in found["torch"][0][1]
     assert WARN == found["bitsandbytes"][0][0]
+    assert [(WARN, "left out, so small models are slower on the CPU: no C++ compiler; install one")] == found["kernels"]
     assert WARN == found["bandwidth"][0][0]
 
 
@@ -183,6 +188,14 @@ def test_a_probe_that_dies_says_its_last_line(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(program))
 
     assert {"trouble": "ImportError: no torch"} == probe.probe("torch")
+
+
+def test_kernels_are_tried_in_a_process_of_their_own(monkeypatch):
+    monkeypatch.setenv("SPECCHAT_KERNELS", "none")
+    assert {"trouble": "SPECCHAT_KERNELS=none says so"} == probe.probe("kernels")
+
+    monkeypatch.delenv("SPECCHAT_KERNELS")
+    assert probe.probe("kernels").get("computes", True) is True
 
 
 def test_the_bandwidth_is_measured_in_bytes_a_second():

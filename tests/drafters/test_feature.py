@@ -18,7 +18,7 @@ from tests.tiny import VOCABULARY, target, write
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 KINDS = ["eagle", "eagle3", "mtp", "mtp latent"]
 EAGER = Growth(depth=4, width=3, nodes=12, worth=0.0)
-SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=2)}
+SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=5)}
 
 
 def made(kind: str = "eagle3", growth: Growth = EAGER, text: list[int] = TEXT) -> tuple[Writing, FeatureDrafter]:

@@ -1,0 +1,82 @@
+"""The kernels of `kernels.cpp`, compiled once on the machine that runs them, and kept.
+
+torch needs a dozen small operations between two products of a layer, and each costs microseconds before it computes
+anything: a half of what a pass of a small model takes. No wheel brings code for that, so a compiler is asked for, once;
+where there is none, everything works without. Knows a compiler, a file and a folder; no tensor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from specchat.engine.costs import cache_folder
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+VARIABLE, WITHOUT = "SPECCHAT_KERNELS", "none"  # says to do without
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+WIDEST = {  # what may be assumed of a CPU that torch uses so much of
+    "AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
+    "AVX2": ("-march=x86-64-v3",),
+}
+PATIENCE_SECONDS = 60
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+REMEDY = "install a C++ compiler, such as g++ or clang"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The compiled kernels; without them, why there are none."""
+
+    library: ctypes.CDLL | None
+    lack: str = ""
+
+
+@lru_cache
+def kernels(capability: str) -> Found:
+    """The kernels for a CPU of which torch uses so much (`torch.backends.cpu.get_cpu_capability()`)."""
+    if os.environ.get(VARIABLE) == WITHOUT:
+        return Found(None, f"{VARIABLE}={WITHOUT} says so")
+    compiler, folder = _compiler(), cache_folder() / "kernels"
+    if compiler is None:
+        return Found(None, f"no C++ compiler; {REMEDY}")
+    try:
+        return Found(ctypes.CDLL(str(_compiled(compiler, (*FLAGS, *WIDEST.get(capability, ())), folder))))
+    except subprocess.CalledProcessError as error:
+        return Found(None, f"{compiler} cannot compile them ({_last_line(error.stderr)}); {REMEDY}")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Found(None, f"{folder}: {_last_line(str(error))}")
+
+
+def _compiler() -> str | None:
+    names = (os.environ.get("CXX", ""), *COMPILERS)
+    return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+def _compiled(compiler: str, flags: tuple[str, ...], folder: Path) -> Path:
+    """The file with the kernels, made now unless it is there. What anybody else could have put there is not run."""
+    spelled = "\0".join((SOURCE.read_text(), compiler, *flags, platform.machine(), platform.system()))
+    made = folder / f"{hashlib.sha256(spelled.encode()).hexdigest()[:24]}.so"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & OTHERS_MAY_WRITE:
+        raise PermissionError("others may write there")
+    if not made.exists():
+        making = made.with_suffix(f".{os.getpid()}")
+        command = (compiler, *flags, str(SOURCE), "-o", str(making))
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        making.replace(made)
+    return made
+
+
+def _last_line(said: str) -> str:
+    lines = said.strip().splitlines()
+    return lines[-1][:200] if lines else "it does not say why"
