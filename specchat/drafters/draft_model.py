@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cache import SCRATCH
+from specchat.engine.dense import DenseModel
 from specchat.engine.drafter import Context, Drafter
 from specchat.engine.model import Model
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.engine.verify import Rows
+from specchat.engine.verify import Rows, Sampler
 from specchat.errors import CacheError
 
 
@@ -69,10 +70,22 @@ class DraftModel(Drafter):
             logits = self.model.read(reading, self.cache).logits
             rows = Rows([len(context.tokens) - 1 + link])
             best.append(context.sampler.rank(logits, rows, count=children).ids)
-            reading = self._known_on_device(best[-1][0, :1])
+            reading = best[-1][0, :1]
+            if link == 0 and (others := self._walked(reading, links - 1, context.sampler)) is not None:
+                best.append(others)
+                break
         leaf = ROOT
         for choices in torch.cat(best).tolist():
             leaf = tree.add_choices(choices, leaf, self.name)
+
+    def _walked(self, token: Tensor, links: int, sampler: Sampler) -> Tensor | None:
+        """The other links at once, where the model has recordings and the likeliest token is all there is to pick."""
+        if links == 0 or sampler.temperature > 0 or not isinstance(self.model, DenseModel):
+            return None
+        tokens = self.model.walk(
+            token, links, self.cache, lambda logits: sampler.rank(logits, Rows([0])).ids[:, 0], sampler.vocabulary
+        )
+        return tokens[:, None] if tokens is not None else None
 
     def _link_by_link(self, tree: DraftTree, context: Context, links: int, children: int, unread: list[int]) -> None:
         """For rules that look back at the guesses themselves, and for draws, which are reported with each link."""
@@ -92,6 +105,3 @@ class DraftModel(Drafter):
     def _known(self, tokens: list[int]) -> list[int]:
         """A target may have control tokens that its draft has no row for; the draft reads its first token instead."""
         return [token if token < self.model.vocabulary else 0 for token in tokens]
-
-    def _known_on_device(self, tokens: Tensor) -> Tensor:
-        return tokens.where(tokens < self.model.vocabulary, 0)

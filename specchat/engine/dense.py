@@ -6,6 +6,7 @@ and needs none of its modelling code. Knows tensors; how they came from a file i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -122,6 +123,21 @@ class DenseModel:
         states = self._run(chain_of(tokens), cache, self._whole)
         cache.commit(list(range(len(tokens))))
         return Output(self.score(states.final[-1:]), states.tapped)
+
+    def walk(
+        self, token: Tensor, links: int, cache: KVCache, pick: Callable[[Tensor], Tensor], kind: Hashable
+    ) -> Tensor | None:
+        """Tokens behind one that is on the device, each picked from what was said after the one before. [links]
+
+        In one recording; None without recordings. Rows stay uncommitted. `pick` makes tokens [1] of logits [1, V], and
+        `kind` tells apart what it does.
+        """
+        if self.graphs is None:
+            return None
+        depth = Depth(len(self.weights.layers))
+        return self.graphs.walk(
+            token, links, cache, lambda laid: pick(self.score(self._through(laid, depth).final)), kind
+        )
 
     @property
     def _whole(self) -> Depth:

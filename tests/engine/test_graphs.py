@@ -3,11 +3,14 @@
 import pytest
 import torch
 
+from specchat.drafters.draft_model import DraftModel
 from specchat.engine import graphs
+from specchat.engine.cache import KVCache
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.dense import DenseModel
-from specchat.engine.drafter import Drafter
+from specchat.engine.drafter import Context, Drafter
 from specchat.engine.graphs import Graphs, bucket_of
+from specchat.engine.model import Model
 from specchat.engine.passes import PassShape
 from specchat.engine.tree import DraftTree
 from specchat.engine.verify import Sampler
@@ -140,3 +143,92 @@ def test_tokens_that_are_on_the_device_are_read_there():
         found = [model.read(torch.tensor([token]), tensors).logits for token in TEXT]
 
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
+
+
+def walked(model: DenseModel, cache: KVCache, token: int, links: int) -> list[int] | None:
+    """The likeliest tokens behind one, in one recording."""
+    tokens = model.walk(torch.tensor([token]), links, cache, lambda logits: logits.argmax(-1), kind=None)
+    return tokens.tolist() if tokens is not None else None
+
+
+def looped(model: Model, cache: KVCache, token: int, links: int) -> list[int]:
+    """The same, a pass at a time."""
+    length, tokens = cache.length, [token]
+    for _ in range(links):
+        tokens.append(int(model.read(tokens[-1:], cache).logits.argmax()))
+    cache.rollback(length)
+    return tokens[1:]
+
+
+@pytest.mark.parametrize("shape", ["graphs-qwen3", "graphs-mistral"])
+def test_a_chain_of_guesses_is_one_recording(shape):
+    model = target(shape)
+    assert isinstance(model, DenseModel) and model.graphs is not None
+    cache, recordings = model.pool.open(), model.graphs
+    with model.pool.seated(cache, 900):
+        for text in (TEXT, [9, 9, 4], TEXT[::-1]):  # the second chain begins elsewhere, and is a replay
+            model.read(text, cache)
+            expected, length, before = looped(model, cache, text[-1], 5), cache.length, len(recordings)
+            assert walked(model, cache, text[-1], 5) == expected
+            assert cache.length == length
+            assert len(recordings) == before + (text is TEXT)
+
+
+def test_chains_of_other_lengths_and_other_picks_are_other_recordings():
+    model, recordings = graphed()
+    cache = model.pool.open()
+    with model.pool.seated(cache, 900):
+        model.read(TEXT, cache)
+        before = len(recordings)
+        walked(model, cache, 7, 2)
+        walked(model, cache, 8, 2)
+        walked(model, cache, 7, 3)
+        least = model.walk(torch.tensor([7]), 2, cache, lambda logits: logits.argmin(-1), kind="least")
+        assert len(recordings) == before + 3
+        assert least is not None
+        assert least.tolist() != walked(model, cache, 7, 2)
+
+
+def test_what_was_walked_stays_when_the_next_is():
+    model, _recordings = graphed()
+    cache = model.pool.open()
+    with model.pool.seated(cache, 900):
+        model.read(TEXT, cache)
+        first = model.walk(torch.tensor([7]), 4, cache, lambda logits: logits.argmax(-1), kind=None)
+        assert first is not None
+        kept = first.tolist()
+        model.walk(torch.tensor([60]), 4, cache, lambda logits: logits.argmax(-1), kind=None)
+
+    assert first.tolist() == kept
+
+
+def test_without_recordings_or_rows_nobody_walks():
+    (model, _recordings), dense = graphed(), target("dense-qwen3")
+    assert isinstance(dense, DenseModel)
+    for each, rows in ((dense, 900), (model, 20)):
+        cache = each.pool.open()
+        with each.pool.seated(cache, rows):
+            cache.length = cache.rows().rows - 3
+            assert walked(each, cache, 7, 4) is None
+
+
+def test_a_draft_guesses_the_same_with_one_recording_as_link_by_link():
+    recording, plain = target("graphs-qwen3"), target("dense-qwen3")
+    assert isinstance(recording, DenseModel)
+    one, other = DraftModel(recording, guesses=6), DraftModel(plain, guesses=6)
+    for text in (TEXT, [*TEXT, 3], [*TEXT, 3, 9, 9]):
+        context = Context(text, Sampler(), 6, None, plain.pool.open())
+        tree = one.propose(context)
+        assert (tree.tokens, tree.parents) == ((expected := other.propose(context)).tokens, expected.parents)
+        assert len(tree) == 7
+    assert recording.graphs is not None
+    kinds = [key for recordings in recording.graphs._of_slot.values() for key in recordings]
+    assert sum(isinstance(key, tuple) and key[2] is None for key in kinds) == 1
+
+
+def test_a_draft_that_may_not_pick_padding_walks_so():
+    model = target("graphs-qwen3")
+    tree = DraftModel(model, guesses=6).propose(Context(TEXT, Sampler(vocabulary=40), 6, None, model.pool.open()))
+
+    assert len(tree) == 7
+    assert max(tree.tokens[1:]) < 40
