@@ -22,7 +22,7 @@ from specchat.engine.mixing import added, attended, mixed, turned
 from specchat.engine.native import kernels
 from specchat.engine.passes import Laid
 
-FEW_ROWS = 32  # more are a chunk of a prompt, where torch's threads are worth waking
+FEW_ROWS, ALWAYS_FEW = 512, 32  # of one thread; more threads share out fewer rows sooner, but never a tree of guesses
 FEW_SCORES = 2**13  # of all heads; from here on torch's attention is as quick, and then quicker
 LARGEST_HEAD = 512  # that the kernels have room for
 
@@ -107,14 +107,14 @@ class Compiled(Composed):
         )
 
     def norm(self, rows: Tensor, weight: Tensor) -> Tensor:
-        if len(rows) > FEW_ROWS:
+        if len(rows) > few_rows():
             return super().norm(rows, weight)
         out = torch.empty_like(rows)
         self._norm(rows.data_ptr(), weight.data_ptr(), out.data_ptr(), *rows.shape, self.heads.epsilon)
         return out
 
     def add(self, rows: Tensor, more: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        if len(rows) > FEW_ROWS:
+        if len(rows) > few_rows():
             return super().add(rows, more, weight)
         more = more.contiguous()
         total, out = torch.empty_like(rows), torch.empty_like(rows)
@@ -125,7 +125,7 @@ class Compiled(Composed):
         return total, out
 
     def gate(self, both: Tensor) -> Tensor:
-        if len(both) > FEW_ROWS:
+        if len(both) > few_rows():
             return super().gate(both)
         both = both.contiguous()
         count, inner = both.shape[0], both.shape[1] // 2
@@ -136,7 +136,7 @@ class Compiled(Composed):
     def attend(self, asked: Asked, laid: Laid, layer: int, window: int | None) -> Tensor:
         states, heads, mask, place = asked.states.contiguous(), self.heads, laid.masks[window], laid.place
         count, shared = len(states), heads.count // heads.kv_count
-        if count > FEW_ROWS or place is None:
+        if count > few_rows() or place is None:
             return super().attend(asked, laid, layer, window)
         keys, values, first, width = place(layer)
         begin, stride = first * heads.size * keys.element_size(), keys.stride(1)
@@ -158,6 +158,11 @@ class Compiled(Composed):
             out.data_ptr(), count, heads.count, heads.kv_count, heads.size, stride, width, room.data_ptr(),
         )  # fmt: skip
         return out
+
+
+def few_rows() -> int:
+    """Up to how many rows one thread is done before as many as compute are awake, and have shared them out."""
+    return max(FEW_ROWS // torch.get_num_threads(), ALWAYS_FEW)
 
 
 def between(heads: Heads, like: Tensor) -> Composed:

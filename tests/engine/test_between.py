@@ -7,7 +7,18 @@ import pytest
 import torch
 
 from specchat.engine import between as module
-from specchat.engine.between import FEW_ROWS, FEW_SCORES, NEAR, Asked, Compiled, Composed, Heads, agrees, between
+from specchat.engine.between import (
+    ALWAYS_FEW,
+    FEW_SCORES,
+    NEAR,
+    Asked,
+    Compiled,
+    Composed,
+    Heads,
+    agrees,
+    between,
+    few_rows,
+)  # fmt: skip
 from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.decode import Writing
 from specchat.engine.dense import DenseModel
@@ -130,9 +141,20 @@ def test_a_row_is_the_same_in_any_company(dtype):
         assert torch.equal(compiled.gate(rows[:count]), compiled.gate(rows)[:count])
 
 
-def test_a_chunk_of_a_prompt_is_torchs():
+@pytest.mark.parametrize(("threads", "few"), [(1, 512), (2, 256), (8, 64), (64, ALWAYS_FEW)])
+def test_the_more_threads_the_fewer_rows_are_few(threads, few, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+
+    assert few_rows() == few
+
+
+def test_many_rows_are_torchs(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     compiled, composed = both()
-    rows, weight = some(torch.float32, FEW_ROWS + 1, 64), some(torch.float32, 64, seed=2)
+    monkeypatch.setattr(compiled, "_norm", None)
+    monkeypatch.setattr(compiled, "_add", None)
+    monkeypatch.setattr(compiled, "_gate", None)
+    rows, weight = some(torch.float32, ALWAYS_FEW + 1, 64), some(torch.float32, 64, seed=2)
 
     assert torch.equal(compiled.norm(rows, weight), composed.norm(rows, weight))
     assert torch.equal(compiled.add(rows, rows, weight)[1], composed.add(rows, rows, weight)[1])
