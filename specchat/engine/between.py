@@ -7,10 +7,8 @@ what they round otherwise is a unit in the last place. Knows tensors and rows of
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,23 +17,14 @@ from torch.nn import functional
 
 from specchat.engine.cache import Place
 from specchat.engine.mixing import added, attended, mixed, turned
-from specchat.engine.native import kernels
+from specchat.engine.native import NUMBERS, Found, kernels
 from specchat.engine.passes import Laid
 
 FEW_ROWS, ALWAYS_FEW = 512, 32  # of one thread; more threads share out fewer rows sooner, but never a tree of guesses
 FEW_SCORES = 2**13  # of all heads; from here on torch's attention is as quick, and then quicker
 LARGEST_HEAD = 512  # that the kernels have room for
 
-NUMBERS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 NEAR = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # what a different order of sums may change
-_AT, _COUNT, _INT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-ARGUMENTS = {
-    "norm": (_AT,) * 3 + (_COUNT, _COUNT, _REAL),
-    "add": (_AT,) * 5 + (_COUNT, _COUNT, _REAL),
-    "gate": (_AT,) * 2 + (_COUNT, _COUNT),
-    "turn": (_AT,) * 8 + (_COUNT, _INT, _INT, _INT, _COUNT, _REAL),
-    "attend": (_AT,) * 5 + (_COUNT, _INT, _INT, _INT, _COUNT, _COUNT, _AT),
-}
 
 log = logging.getLogger(__name__)
 
@@ -100,11 +89,10 @@ class Composed:
 class Compiled(Composed):
     """By compiled kernels, where rows are few; else by torch. All numbers have one dtype."""
 
-    def __init__(self, heads: Heads, library: ctypes.CDLL, dtype: torch.dtype) -> None:
+    def __init__(self, heads: Heads, found: Found, dtype: torch.dtype) -> None:
         super().__init__(heads)
-        self._norm, self._add, self._gate, self._turn, self._attend = (
-            _declared(library, f"{name}_{NUMBERS[dtype]}", arguments) for name, arguments in ARGUMENTS.items()
-        )
+        made = [found.kernel(name, dtype) for name in ("norm", "add", "gate", "turn", "attend")]
+        self._norm, self._add, self._gate, self._turn, self._attend = (each for each in made if each is not None)
 
     def norm(self, rows: Tensor, weight: Tensor) -> Tensor:
         if len(rows) > few_rows():
@@ -169,10 +157,10 @@ def between(heads: Heads, like: Tensor) -> Composed:
     """The quickest there is for numbers like these, where they are."""
     if like.device.type != "cpu" or like.dtype not in NUMBERS or heads.size > LARGEST_HEAD:
         return Composed(heads)
-    library = kernels(torch.backends.cpu.get_cpu_capability()).library
-    if library is None:
+    found = kernels()
+    if found.library is None:
         return Composed(heads)
-    compiled = Compiled(heads, library, like.dtype)
+    compiled = Compiled(heads, found, like.dtype)
     if not agrees(compiled, like.dtype):
         log.warning("the compiled kernels compute otherwise than torch, and are not used")
         return Composed(heads)
@@ -208,12 +196,6 @@ def _said(by: Composed, dtype: torch.dtype) -> list[Tensor]:
 
 def _some(dtype: torch.dtype, *shape: int) -> Tensor:
     return torch.arange(math.prod(shape)).float().sin_().view(shape).to(dtype)
-
-
-def _declared(library: ctypes.CDLL, name: str, arguments: tuple[type, ...]) -> Callable[..., None]:
-    function = getattr(library, name)
-    function.argtypes, function.restype = arguments, None
-    return function
 
 
 def _at(tensor: Tensor | None) -> int | None:

@@ -1,4 +1,5 @@
-// What happens between the products of a layer, for the few rows of a decoding pass: norms, turns, gates, attention.
+// What happens between the products of a layer, for the few rows of a decoding pass: norms, turns, gates, attention, and
+// what products of bytes need before and after.
 //
 // Each function is one loop over rows that computes in float32 and rounds once, when it stores. A row is computed alike
 // in any company, and by one thread: what is done here takes microseconds, and waking others takes longer. Knows
@@ -181,6 +182,33 @@ void attend(const T* queries, const T* keys, const T* values, const T* mask, T* 
     }
 }
 
+// Each row by a scale of its own, in bytes around `zero`, the largest number `top` away from it.
+template <class T>
+void shrink(const T* rows, uint8_t* small, float* scales, int64_t count, int64_t size, int top, int zero) {
+    for (int64_t row = 0; row < count; row++, rows += size, small += size) {
+        float largest = 1e-12f;
+#pragma omp simd reduction(max : largest)
+        for (int64_t i = 0; i < size; i++) {
+            const float number = std::fabs(widened(rows[i]));
+            largest = number > largest ? number : largest;
+        }
+        const float scale = scales[row] = largest / float(top);
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++)
+            small[i] = uint8_t(int32_t(std::nearbyint(widened(rows[i]) / scale)) + zero);
+    }
+}
+
+// The other way: sums of such bytes, each row by its scale, and the bias, if any.
+template <class T>
+void widen(const float* sums, const float* scales, const T* bias, T* out, int64_t count, int64_t size) {
+    for (int64_t row = 0; row < count; row++, sums += size, out += size) {
+        const float scale = scales[row];
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++) out[i] = narrowed<T>(sums[i] * scale + (bias ? widened(bias[i]) : 0.0f));
+    }
+}
+
 }  // namespace
 
 #define FOR_NUMBERS(T, NAME)                                                                                           \
@@ -201,6 +229,12 @@ void attend(const T* queries, const T* keys, const T* values, const T* mask, T* 
     void attend_##NAME(const T* queries, const T* keys, const T* values, const T* mask, T* out, int64_t count,         \
                        int heads, int kv_heads, int size, int64_t stride, int64_t width, float* room) {                \
         attend(queries, keys, values, mask, out, count, heads, kv_heads, size, stride, width, room);                   \
+    }                                                                                                                  \
+    void shrink_##NAME(const T* rows, uint8_t* small, float* scales, int64_t count, int64_t size, int top, int zero) { \
+        shrink(rows, small, scales, count, size, top, zero);                                                           \
+    }                                                                                                                  \
+    void widen_##NAME(const float* sums, const float* scales, const T* bias, T* out, int64_t count, int64_t size) {    \
+        widen(sums, scales, bias, out, count, size);                                                                   \
     }
 
 extern "C" {

@@ -2,7 +2,7 @@
 
 torch needs a dozen small operations between two products of a layer, and each costs microseconds before it computes
 anything: a half of what a pass of a small model takes. No wheel brings code for that, so a compiler is asked for, once;
-where there is none, everything works without. Knows a compiler, a file and a folder; no tensor.
+where there is none, everything works without. Knows a compiler, a file and what its functions are given; no tensor.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import platform
 import shutil
 import stat
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+import torch
 
 from specchat.engine.costs import cache_folder
 
@@ -30,6 +33,21 @@ WIDEST = {  # what may be assumed of a CPU that torch uses so much of
 }
 PATIENCE_SECONDS = 60
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+_AT, _COUNT, _INT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
+ARGUMENTS = {
+    "norm": (_AT,) * 3 + (_COUNT, _COUNT, _REAL),
+    "add": (_AT,) * 5 + (_COUNT, _COUNT, _REAL),
+    "gate": (_AT,) * 2 + (_COUNT, _COUNT),
+    "turn": (_AT,) * 8 + (_COUNT, _INT, _INT, _INT, _COUNT, _REAL),
+    "attend": (_AT,) * 5 + (_COUNT, _INT, _INT, _INT, _COUNT, _COUNT, _AT),
+    "shrink": (_AT,) * 3 + (_COUNT, _COUNT, _INT, _INT),
+    "widen": (_AT,) * 4 + (_COUNT, _COUNT),
+}
+NUMBERS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+
+Kernel = Callable[..., None]  # of addresses and counts, in the order of `kernels.cpp`
+
 REMEDY = "install a C++ compiler, such as g++ or clang"
 
 
@@ -40,10 +58,19 @@ class Found:
     library: ctypes.CDLL | None
     lack: str = ""
 
+    def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
+        """One of ARGUMENTS for numbers of this dtype; None where there is none."""
+        if self.library is None or dtype not in NUMBERS:
+            return None
+        function = getattr(self.library, f"{name}_{NUMBERS[dtype]}")
+        function.argtypes, function.restype = ARGUMENTS[name], None
+        return function
+
 
 @lru_cache
-def kernels(capability: str) -> Found:
-    """The kernels for a CPU of which torch uses so much (`torch.backends.cpu.get_cpu_capability()`)."""
+def kernels() -> Found:
+    """The kernels for what torch uses of this CPU."""
+    capability = torch.backends.cpu.get_cpu_capability()
     if os.environ.get(VARIABLE) == WITHOUT:
         return Found(None, f"{VARIABLE}={WITHOUT} says so")
     compiler, folder = _compiler(), cache_folder() / "kernels"

@@ -69,10 +69,10 @@ def _kernels() -> dict[str, Any]:
     from specchat.engine.between import Compiled, Heads, agrees
     from specchat.engine.native import kernels
 
-    found = kernels(torch.backends.cpu.get_cpu_capability())
+    found = kernels()
     if found.library is None:
         return {"trouble": found.lack}
-    compiled = Compiled(Heads(count=4, kv_count=2, size=64, epsilon=1e-6), found.library, torch.float32)
+    compiled = Compiled(Heads(count=4, kv_count=2, size=64, epsilon=1e-6), found, torch.float32)
     return {"computes": agrees(compiled, torch.float32)}
 
 

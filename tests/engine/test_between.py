@@ -28,17 +28,14 @@ from specchat.engine.passes import Laid
 from specchat.engine.tree import DraftTree
 from tests.tiny import target
 
-CAPABILITY = torch.backends.cpu.get_cpu_capability()
 DTYPES = [torch.float32, torch.bfloat16]
 SHAPES = [Heads(4, 2, 12, 1e-6), Heads(14, 2, 64, 1e-6), Heads(3, 3, 80, 1e-5), Heads(8, 1, 512, 1e-6)]
 
-pytestmark = pytest.mark.skipif(kernels(CAPABILITY).library is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.skipif(kernels().library is None, reason="no C++ compiler here")
 
 
 def both(heads: Heads = SHAPES[0], dtype: torch.dtype = torch.float32) -> tuple[Compiled, Composed]:
-    library = kernels(CAPABILITY).library
-    assert library is not None
-    return Compiled(heads, library, dtype), Composed(heads)
+    return Compiled(heads, kernels(), dtype), Composed(heads)
 
 
 def near(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
