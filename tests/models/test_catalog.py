@@ -180,6 +180,18 @@ def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
     assert {"float32", "int8"} == {pair.way for pair in recommend(main_memory(64), Wish(), ("AVX2", "VNNI"), 30e9)}
 
 
+@pytest.mark.parametrize(("device", "way"), [(main_memory(64), "int8"), (simulated(48), "bf16")], ids=["cpu", "card"])
+def test_beside_integers_a_draft_is_as_small_where_that_makes_it_quicker(device, way, tmp_path):
+    pairs = recommend(device, Wish(), CPU_SKILLS, 30e9)
+    pair = next(pair for pair in pairs if pair.drafting.kind == "draft" and pair.way == "int8")
+    path = tmp_path / "it.toml"
+    path.write_text(profile_text(pair, "it"), encoding="utf-8")
+
+    assert pair.drafting.held is not None
+    assert way == pair.drafting.held.way
+    assert ("int8" if way == "int8" else "float") == load_profile(str(path)).models.draft_weights
+
+
 def test_where_nothing_fits_nothing_is_recommended():
     assert [] == recommend(simulated(1))
     assert [] == recommend(main_memory(1))
