@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError
+from specchat.models.dense import files_of
 from specchat.models.weights import TensorFiles
 
 KINDS: Mapping[str, int] = {"f32": 0, "q8_0": 8, "bf16": 30}  # ggml's numbers of how a tensor is stored
@@ -57,7 +58,7 @@ def write_gguf(folder: Path, path: Path, kind: str) -> None:
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] not in FAMILIES:
         raise ModelError(f"{folder}: {config['model_type']} is not written as GGUF; known are {', '.join(FAMILIES)}")
-    files = TensorFiles.of(folder, sorted(folder.glob("*.safetensors")))
+    files = files_of(folder, config)
     tensors = dict(_tensors(files, config, KINDS[kind]))
     partial = path.with_suffix(".part")
     with partial.open("wb") as file:

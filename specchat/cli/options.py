@@ -81,7 +81,7 @@ OVERRIDING = (
         "--weights",
         "models.weights",
         click.Choice(WEIGHTS),
-        "How the target's weights are held: float as saved; the others take a half, a quarter and a little less.",
+        "How the target's weights are held: float as saved; 8 bits take a half of bfloat16, 4 bits a quarter.",
     ),
     Overriding("--draft-weights", "models.draft_weights", click.Choice(WEIGHTS), "How the draft's weights are held."),
     Overriding("--target", "models.target", str, "The model that writes: embedded, a folder, or a hub id."),

@@ -31,6 +31,7 @@ from specchat.models.vram import (
 
 SMALL = 1.5  # GiB; a table of less is in MiB
 SHORTER = (4096, 16384)  # columns beside the one that was asked for
+EIGHT_BITS = ("fp8", "fbgemm_fp8")  # what checkpoints call it
 
 
 @click.command()
@@ -143,8 +144,10 @@ def _text_notes(anatomy: Anatomy, context: int) -> Iterator[str]:
 def _weight_notes(anatomy: Anatomy) -> Iterator[str]:
     if experts := anatomy.numbers(EXPERT):
         yield f"bitsandbytes leaves the {experts / 1e9:.1f} B parameters of its experts in bf16; fp8 and mxfp4 do not"
-    if anatomy.stored_as != "fp8":
-        yield "fp8 is for checkpoints that are published so; models.weights makes the other rows"
+    if anatomy.stored_as in EIGHT_BITS and anatomy.family in DENSE:
+        yield 'its weights are saved in 8 bits: models.weights = "float" makes them bf16, "fp8" keeps them'
+    elif anatomy.stored_as != "fp8" and anatomy.family not in DENSE:
+        yield "fp8 is for checkpoints that are published so"
     embeddings = in_gib(HALF_BYTES * anatomy.numbers(EMBEDDING))
     if anatomy.family not in DENSE:
         yield f"{anatomy.family} runs in bf16 and float32 here; models.weights is for {', '.join(DENSE)}"

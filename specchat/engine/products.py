@@ -4,6 +4,7 @@
 |---|---|---|
 | `float` | packed by oneDNN | cuBLAS |
 | `int8` | rows rounded to 8 bits, each by its own scale, and sums of integers by oneDNN | bitsandbytes' LLM.int8 |
+| `fp8` | e4m3, made wide again for every pass | rows in e4m3 too, each by its own scale (`torch._scaled_mm`) |
 | `nf4` | packed by bitsandbytes where there is AVX512-BF16, else unpacked for every pass | bitsandbytes' `gemm_4bit` |
 | `nf4-double` | as `nf4`: packing undoes the second quantisation | the scales of blocks are in 8 bits too |
 
@@ -24,17 +25,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.engine.rounding import TOP, ZERO, scales_of, shrunk, widened
 from specchat.errors import ModelError
 
 Product = Callable[[Tensor], Tensor]  # [N, in] -> [N, out]
+ScaledProduct = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # [N, in], [out, in], [N, 1], [1, out] -> [N, out]
 PACKED_ROWS = 8  # the row count that packed weights are laid out for; measured good from 1 to 128
 SLAB_NUMBERS = 2**19  # of a weight, in memory as floats at once while it is made smaller
 TILE = 32  # outputs that bitsandbytes computes together on a CPU; a slab has whole tiles
 BLOCKS = (64, 32)  # numbers that share a scale in 4 bits; the first that divides a row
 STEADY_ROWS = 16  # how many rows `is_steady` looks at: an exact pass has no more
-INT8_TOP = 127
+FP8 = torch.float8_e4m3fn
+FP8_TOP = 448  # the largest number of e4m3
+BF16_BITS = -0x7810  # sign, and all of e4m3 where a bfloat16 has the lower end of its exponent: 1000 0111 1111 0000
+FP8_UNIT = 16  # cards multiply whole 16 x 16 pieces of such weights
 INT7_TOP = 63  # two products of 8 x 7 bits and their sum fit 16 bits, which is where older CPUs add them
-ZERO = 128  # what stands for 0 in unsigned bytes
 
 
 class Held(Protocol):
@@ -123,18 +128,15 @@ class Whole8:
         return self.weight.numel() + _bytes(self.scales, self.zeros, self.bias)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
-        scales = rows.abs().amax(dim=1, keepdim=True).float().clamp_(min=1e-12).div_(INT8_TOP)
-        small = (rows / scales).round_().add_(ZERO).to(torch.uint8)
-        out = _qlinear(small, self.weight, self.scales, self.zeros)
-        out.mul_(scales)
-        return (out if self.bias is None else out.add_(self.bias)).to(rows.dtype)
+        small, scales = shrunk(rows)
+        return widened(_qlinear(small, self.weight, self.scales, self.zeros), scales, self.bias, rows.dtype)
 
 
 @dataclass(frozen=True)
 class Widened8:
-    """Bytes and a scale per output, made floats again for every pass: for CPUs that oneDNN has no integers for."""
+    """8 bits and a scale per output, made floats again for every pass: for machines that multiply no such numbers."""
 
-    weight: Tensor  # int8 [out, in]
+    weight: Tensor  # int8 or float8_e4m3fn [out, in]
     scales: Tensor  # [out]
     bias: Tensor | None
 
@@ -143,8 +145,33 @@ class Widened8:
         return _bytes(self.weight, self.scales, self.bias)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
-        out = functional.linear(rows, self.weight.to(rows.dtype)) * self.scales.to(rows.dtype)
-        return out if self.bias is None else out + self.bias
+        is_cpu = rows.device.type == "cpu"  # where pieces stay in the cache; a card would wait for their launches
+        pieces = [part for _first, part in Source.of(self.weight).slabs()] if is_cpu else [self.weight]
+        parts = [functional.linear(rows, _wide(part, rows.dtype)) for part in pieces]
+        out = torch.cat(parts, dim=1) * self.scales
+        return (out if self.bias is None else out + self.bias).to(rows.dtype)
+
+
+@dataclass(frozen=True)
+class Scaled8:
+    """Floats of 8 bits and a scale per output (arXiv 2209.05433), multiplied as they are.
+
+    What comes in is made as small row by row, to a scale of its own. Sums are rounded to bfloat16.
+    """
+
+    weight: Tensor  # float8_e4m3fn [out, in]
+    scales: Tensor  # [1, out]
+    multiply: ScaledProduct
+    bias: Tensor | None
+
+    @property
+    def bytes(self) -> int:
+        return _bytes(self.weight, self.scales, self.bias)
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        scales = scales_of(rows, FP8_TOP)[:, None]
+        out = self.multiply((rows / scales).to(FP8), self.weight, scales, self.scales)
+        return (out if self.bias is None else out + self.bias).to(rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -152,7 +179,7 @@ class LlmInt8:
     """LLM.int8 (arXiv 2208.07339) without its search for outliers, which waits for the device in every layer."""
 
     weight: Tensor  # int8 [out, in]
-    largest: Tensor  # [out]: what INT8_TOP stands for
+    largest: Tensor  # [out]: what TOP stands for
     bias: Tensor | None
 
     @property
@@ -225,7 +252,7 @@ def _int8(source: Source, bias: Tensor | None) -> Held:
     weight, scales = torch.empty(source.shape, dtype=torch.int8), torch.empty(source.shape[0])
     for first, rows in source.slabs():
         to = slice(first, first + len(rows))
-        scales[to] = rows.abs().amax(dim=1).float().clamp_(min=1e-12).div_(top or INT8_TOP)
+        scales[to] = scales_of(rows, top or TOP)
         weight[to] = (rows / scales[to, None]).round_()
     if not top:
         return Widened8(weight, scales, bias)
@@ -241,6 +268,21 @@ def _llm_int8(source: Source, bias: Tensor | None) -> Held:
         to = slice(first, first + len(rows))
         weight[to], largest[to], _outliers = small(rows.to(torch.float16))
     return LlmInt8(weight, largest, bias)
+
+
+def _fp8(source: Source, bias: Tensor | None) -> Held:
+    """A tile at a time, because the allocator keeps the holes that large pieces leave between weights that stay."""
+    if source.shape[0] % FP8_UNIT or source.shape[1] % FP8_UNIT:
+        return product(source.whole(), bias)
+    weight = torch.empty(source.shape, dtype=FP8, device=source.device)
+    scales = torch.empty(source.shape[0], device=source.device)
+    for first, rows in source.slabs():
+        for above, tile in zip(range(first, first + len(rows), TILE), rows.split(TILE), strict=True):
+            to = slice(above, above + len(tile))
+            scales[to] = scales_of(tile, FP8_TOP)
+            weight[to] = (tile / scales[to, None]).to(FP8)
+    multiply = fp8_product(source.device)
+    return Scaled8(weight, scales[None], multiply, bias) if multiply else Widened8(weight, scales, bias)
 
 
 def _nf4(source: Source, bias: Tensor | None, twice: bool = False) -> Held:
@@ -289,6 +331,7 @@ def _nearest4(blocks: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
 WAYS: Mapping[str, Callable[[Source, Tensor | None], Held]] = {
     "float": lambda source, bias: product(source.whole(), bias),
     "int8": _int8,
+    "fp8": _fp8,
     "nf4": _nf4,
     "nf4-double": partial(_nf4, twice=True),
 }
@@ -305,9 +348,12 @@ def is_steady(multiply: Product, inputs: int, like: Tensor) -> bool:
 
 
 def shortfall(weights: str, device: torch.device) -> str:
-    """What this CPU lacks for weights that are held so, and what is done instead; empty when it lacks nothing."""
+    """What this machine lacks for weights that are held so, and what is done instead; empty when it lacks nothing."""
     if device.type != "cpu":
-        return ""
+        lacks = weights == "fp8" and not fp8_product(device)
+        return "this card multiplies no fp8: weights are widened for every pass, which saves no time" if lacks else ""
+    if weights == "fp8":
+        return "CPUs multiply no fp8: weights are widened for every pass, which is slow; int8 is not"
     if weights == "int8" and int8_top() == INT7_TOP:
         return "this CPU has no VNNI: int8 weights keep 7 bits"
     if weights == "int8" and not int8_top():
@@ -324,7 +370,7 @@ def int8_top() -> int:
     CPUs without VNNI add two products in 16 bits and cut off what does not fit, without a word: so it is tried.
     """
     inputs = 64
-    for top in (INT8_TOP, INT7_TOP):
+    for top in (TOP, INT7_TOP):
         try:
             packed = torch.ops.onednn.qlinear_prepack(torch.full((TILE, inputs), top, dtype=torch.int8), [1, inputs])
             rows, ones = torch.full((1, inputs), 2 * ZERO - 1, dtype=torch.uint8), torch.ones(TILE)
@@ -332,9 +378,44 @@ def int8_top() -> int:
             out = _qlinear(rows, packed, ones, zeros)
         except (RuntimeError, AttributeError, NotImplementedError):
             return 0
-        if bool((out == inputs * INT8_TOP * top).all()):
+        if bool((out == inputs * TOP * top).all()):
             return top
     return 0
+
+
+def fp8_product(device: torch.device) -> ScaledProduct | None:
+    """How this device multiplies floats of 8 bits, or None. On a CPU oneDNN has no more than a reference loop."""
+    return None if device.type == "cpu" else tried_fp8_product(device)
+
+
+@lru_cache
+def tried_fp8_product(device: torch.device) -> ScaledProduct | None:
+    """The first way that gives known sums: what a card can do hangs on torch and its libraries, too."""
+    weight = torch.ones(2 * TILE, TILE, device=device).to(FP8)
+    rows, scales = (torch.arange(1, count + 1.0, device=device) for count in (3, len(weight)))
+    for multiply in (_scaled_by_rows, _scaled_afterwards):
+        try:
+            out = multiply(weight[:3], weight, rows[:, None], scales[None])
+        except (RuntimeError, ValueError, AttributeError, TypeError):
+            continue
+        if torch.equal(out.bfloat16(), (rows[:, None] * scales * TILE).bfloat16()):
+            return multiply
+    return None
+
+
+def _scaled_by_rows(rows: Tensor, weight: Tensor, by_row: Tensor, by_output: Tensor) -> Tensor:
+    return _scaled_product(rows, weight, by_row, by_output)
+
+
+def _scaled_afterwards(rows: Tensor, weight: Tensor, by_row: Tensor, by_output: Tensor) -> Tensor:
+    """For cards that know one scale for a whole matrix and no more (compute capability 8.9 under some torch)."""
+    one = by_row.new_ones(())
+    return _scaled_product(rows, weight, one, one) * by_row * by_output
+
+
+def _scaled_product(rows: Tensor, weight: Tensor, by_row: Tensor, by_output: Tensor) -> Tensor:
+    multiply = torch.ops.aten._scaled_mm.default  # noqa: SLF001 - torch before 2.10 has no public name for it
+    return multiply(rows, weight.t(), scale_a=by_row, scale_b=by_output, out_dtype=torch.bfloat16)
 
 
 def has_packed_4bit() -> bool:
@@ -361,6 +442,17 @@ def _qlinear(rows: Tensor, weight: Tensor, scales: Tensor, zeros: Tensor) -> Ten
     """Sums of integers by oneDNN, as floats by the scales of the outputs. Rows are bytes around ZERO."""
     multiply = torch.ops.onednn.qlinear_pointwise.default
     return multiply(rows, 1.0, ZERO, weight, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+
+
+def _wide(small: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers of 8 bits in another dtype, exactly.
+
+    torch takes 3 ns for a float of 8 bits on a CPU. Its bits are those of a bfloat16 with another offset of exponents.
+    """
+    if small.dtype != FP8 or small.device.type != "cpu":
+        return small.to(dtype)
+    bits = small.view(torch.int8).to(torch.int16).bitwise_left_shift_(4).bitwise_and_(BF16_BITS)
+    return bits.view(torch.bfloat16).mul_(2.0**120).to(dtype)
 
 
 def _bytes(*tensors: Tensor | None) -> int:

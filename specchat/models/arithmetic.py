@@ -41,7 +41,8 @@ def _size(table: Config, key: str) -> int:
 
 def _quantisation(config: Config) -> str:
     """How the numbers of a checkpoint are stored when they are no floats: "fp8", "mxfp4", "gptq", ..."""
-    return str((config.get("quantization_config") or {}).get("quant_method", ""))
+    said = config.get("quantization_config") or {}
+    return "fp8" if said.get("format") == "float-quantized" else str(said.get("quant_method", ""))
 
 
 def _model(config: Config) -> Anatomy:

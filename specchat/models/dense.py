@@ -6,6 +6,7 @@ Knows names of tensors and keys of config.json. Imports no transformers: that al
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from specchat.engine.model import longest_text
 from specchat.engine.passes import PassShape
 from specchat.errors import ModelError
 from specchat.models.rope import Rope, turns
-from specchat.models.weights import Loader, TensorFiles
+from specchat.models.scaled import ScaledFiles, block_of, reads_scales
+from specchat.models.weights import Loader
 
 ROPES = ("default", "linear", "llama3")
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def is_dense(config: dict[str, Any]) -> bool:
@@ -30,7 +33,7 @@ def is_dense(config: dict[str, Any]) -> bool:
         and config.get("hidden_act", "silu") == "silu"
         and Rope.of(config).kind in ROPES
         and Rope.of(config).share == 1.0
-        and not config.get("quantization_config")
+        and (not config.get("quantization_config") or reads_scales(config["quantization_config"]))
         and not config.get("mlp_bias")
     )
 
@@ -47,6 +50,7 @@ def load_dense(
 ) -> DenseModel:
     """The network of a folder. `dtype` None keeps what the weights were saved in; `weights` is one of products.WAYS.
 
+    Weights that were saved in eight bits with scales are made floats of the dtype that the config names, slab by slab.
     A card records passes by itself, unless the embedding is to stay on another device: a recording cannot reach it.
     """
     config = json.loads((folder / "config.json").read_text())
@@ -59,12 +63,27 @@ def load_dense(
         epsilon=config.get("rms_norm_eps", 1e-6),
         longest=config.get("max_position_embeddings", 4096),
     )
-    files = TensorFiles.of(folder, sorted(folder.glob("*.safetensors")))
+    files = files_of(folder, config)
+    if files.has_scales:
+        dtype = dtype or meant_dtype(config)
+        files = replace(files, dtype=dtype)
     loader = Loader(files, dtype, device, weights=weights)
     if device.type == "cuda" and embedding in (None, device):
         record = record or cuda_recorder(device)
     loaded = _weights(loader, config, sizes, embedding or device)
     return DenseModel(sizes, loaded, longest_text(window, sizes.longest), shape, record)
+
+
+def files_of(folder: Path, config: dict[str, Any]) -> ScaledFiles:
+    """The tensors of a folder; those in eight bits are read as the numbers that they stand for."""
+    files = ScaledFiles.of(folder, sorted(folder.glob("*.safetensors")))
+    return replace(files, block=block_of(config.get("quantization_config") or {}))
+
+
+def meant_dtype(config: dict[str, Any]) -> torch.dtype:
+    """What the config says that its network computes with: bfloat16 when it does not say, or names eight bits."""
+    named = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
+    return DTYPES.get(named, torch.bfloat16)
 
 
 def _weights(loader: Loader, config: dict[str, Any], sizes: Dimensions, embedding_on: torch.device) -> Weights:

@@ -20,7 +20,7 @@ from specchat.engine.passes import PassShape
 from specchat.engine.products import shortfall
 from specchat.engine.recurrent import RecurrentModel, is_recurrent
 from specchat.errors import ModelError
-from specchat.models.dense import is_dense, load_dense
+from specchat.models.dense import files_of, is_dense, load_dense, meant_dtype
 from specchat.models.hub import from_hub
 from specchat.plugins.load import complain, offers
 from specchat.profile import OWN, SERVERS
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 FLOAT, SMALLEST = "float", "nf4"  # ways to hold weights: as they are, and what a card that is too small is told of
+HALF = 2  # bytes of a number
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ def load_model(folder: Path, loading: Loading) -> Model:
     dtype = _dtype(loading.dtype, folder, device)
     shape = PassShape(chunk=512 if device.type == "cuda" else 128, exact=loading.exact)
     try:
-        if is_dense(json.loads((folder / "config.json").read_text())):
+        config = json.loads((folder / "config.json").read_text())
+        if is_dense(config):
+            if loading.weights == FLOAT and files_of(folder, config).has_scales:
+                complain(f"{folder.name}: {_widened(dtype or meant_dtype(config), device)}")
             return _dense(folder, loading, partial(load_dense, folder, dtype, device, loading.window, shape), device)
         if loading.weights != FLOAT:
             raise ValueError(f"{loading.weights} is for Llama, Mistral, Qwen2 and Qwen3; use --weights {FLOAT}")
@@ -90,6 +94,13 @@ def _dense(folder: Path, loading: Loading, load: Callable[..., Model], device: t
                 raise
         complain(f"{folder.name}: {device} is short of memory: the embedding stays on the CPU, and passes are slower")
     return load(weights=loading.weights, embedding=cpu)
+
+
+def _widened(dtype: torch.dtype, device: torch.device) -> str:
+    """What is said of weights in eight bits that are to be held as floats."""
+    times = "twice" if dtype.itemsize == HALF else "four times"
+    small = "int8" if device.type == "cpu" else "fp8"
+    return f"its 8-bit weights become floats of {8 * dtype.itemsize}, {times} as large; --weights {small} keeps 8"
 
 
 def _from_plugin(folder: Path, loading: Loading) -> Model:

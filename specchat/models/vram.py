@@ -1,9 +1,10 @@
 """How much memory a pair takes before anything of it is loaded: weights, drafter, keys and values, workspace.
 
-Bytes follow from an `Anatomy` and from how its linear maps are held. What bitsandbytes adds is counted: a scale in
-float32 for every 64 numbers, which double quantisation makes one byte and one more float32 for every 256 scales
-(QLoRA, arXiv 2305.14314, section 3). It leaves embeddings, output matrices, norms and the stacked weights of experts
-as they are. Imports no torch.
+Bytes follow from an `Anatomy` and from how its linear maps are held. In 8 bits every output has a scale in float32;
+experts are in fp8 where they were published so, and have one for every block. What bitsandbytes adds in 4 bits is
+counted: a scale in float32 for every 64 numbers, which double quantisation makes one byte and one more float32 for
+every 256 scales (QLoRA, arXiv 2305.14314, section 3). It leaves embeddings, output matrices, norms and the stacked
+weights of experts as they are. Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ GIB = 2**30
 HALF_BYTES = 2  # of a number in bfloat16
 STATE_BYTES = 2 * 4  # recurrent states are float32, and the one from before the guesses is kept beside the newest
 BLOCK, SCALES = 64, 256  # numbers that share a scale, and scales that share one
-FP8_BLOCK = 128  # rows and columns that share a scale
+FP8_BLOCK = 128  # rows and columns of an expert that share a scale
 MXFP4_BYTES = 0.5 + 1 / 32  # of a number: 32 of them share a scale of one byte
 CONTEXT_BYTES = int(0.6 * GIB)  # what a CUDA context and its kernels take before the first number
 PYTHON_BYTES = int(0.5 * GIB)  # what a process with torch takes on a CPU
@@ -38,6 +39,8 @@ def _single(matrix: Matrix) -> float:
 
 
 def _fp8(matrix: Matrix) -> float:
+    if matrix.kind != EXPERT:
+        return _int8(matrix)
     return matrix.numbers + 4 * ceil(matrix.rows / FP8_BLOCK) * ceil(matrix.columns / FP8_BLOCK) * matrix.count
 
 
@@ -73,7 +76,7 @@ WAYS: Mapping[str, Way] = {
     "mxfp4": Way(_half),
 }
 DENSE = ("llama", "mistral", "qwen2", "qwen3")  # families of our own passes, which can hold weights in 8 and 4 bits
-SMALLER = ("int8", "nf4", "nf4-double")
+SMALLER = ("int8", "fp8", "nf4", "nf4-double")
 SHOWN = ("bf16", "fp8", "int8", "nf4", "nf4-double")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -40,7 +40,7 @@ class TensorFiles:
     places: Mapping[str, Place]
 
     @classmethod
-    def of(cls, source: Path, paths: Iterable[Path]) -> TensorFiles:
+    def of(cls, source: Path, paths: Iterable[Path]) -> Self:
         """All tensors of these files; ModelError for a file that is cut off or holds anything else."""
         return cls(source, {name: Place(path, name) for path in paths for name in _names(path)})
 
@@ -61,19 +61,28 @@ class TensorFiles:
 
     def read(self, name: str) -> Tensor:
         """One tensor, in the dtype of the file, in main memory."""
+        return self._stored(name)
+
+    def rows(self, name: str, first: int, last: int) -> Tensor:
+        """Some rows of a matrix, in the dtype of the file. Of a safetensors file, no more than these are touched."""
+        return self._stored_rows(name, first, last)
+
+    def _stored(self, name: str) -> Tensor:
+        """A tensor as the file has it, whatever a subclass makes of it."""
         place = self._place(name)
         if place.path.suffix in PICKLES:
             return _unpickled(place.path)[place.name]
         with safe_open(place.path, framework="pt") as file:
             return file.get_tensor(place.name)
 
-    def rows(self, name: str, first: int, last: int) -> Tensor:
-        """Some rows of a matrix, in the dtype of the file. Of a safetensors file, no more than these are touched."""
+    def _stored_rows(self, name: str, first: int, last: int) -> Tensor:
         place = self._place(name)
-        if (first, last) == (0, self.shape(name)[0]) or place.path.suffix in PICKLES:
-            return self.read(name)[first:last]
+        if place.path.suffix in PICKLES:
+            return self._stored(name)[first:last]
         with safe_open(place.path, framework="pt") as file:
-            return file.get_slice(place.name)[first:last]
+            found = file.get_slice(place.name)
+            is_whole = (first, last) == (0, found.get_shape()[0])
+            return file.get_tensor(place.name) if is_whole else found[first:last]
 
     def _place(self, name: str) -> Place:
         if name not in self.places:

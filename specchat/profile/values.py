@@ -15,7 +15,7 @@ from specchat.profile.guessers import VARIANTS, added_guessers
 
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
-WEIGHTS = ("float", "int8", "nf4", "nf4-double")
+WEIGHTS = ("float", "int8", "fp8", "nf4", "nf4-double")
 EMBEDDINGS = ("auto", "device", "cpu")
 OWN = "own"  # the backend that is no plugin
 SERVERS = ("vllm", "sglang", "openai")  # backends that run elsewhere and are spoken to
@@ -39,8 +39,8 @@ class Models:
     dtype: str = key("auto", "The numbers to compute with.", choices=DTYPES)
     weights: str = key(
         "float",
-        "How the target's weights are held: float, as they were saved or as dtype says; int8, nf4 and nf4-double take "
-        "a half, a quarter and a little less of bfloat16, and change what it says.",
+        "How the target's weights are held: float, as they were saved or as dtype says; int8 and fp8 take a half of "
+        "bfloat16, nf4 a quarter and nf4-double a little less, and change what it says.",
         choices=WEIGHTS,
     )
     draft_weights: str = key("float", "How the draft's weights are held: the same choices.", choices=WEIGHTS)

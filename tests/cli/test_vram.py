@@ -69,6 +69,25 @@ def test_experts_and_windows_are_told_of(monkeypatch):
     assert "layers with a window keep all rows here" in notes
 
 
+@pytest.mark.parametrize("layout", ["deepseek", "fbgemm"])
+def test_a_checkpoint_in_8_bits_takes_what_its_floats_would(monkeypatch, tmp_path, layout):
+    from tests.models.eight_bits import write
+
+    folder = write(tmp_path, layout)
+    small, floats = (needs(monkeypatch, str(folder / name)) for name in ("small", "float"))
+
+    assert small["fp8", 32768] == floats["fp8", 32768]
+    assert small["bf16", 32768]["weights"] > 1.8 * small["fp8", 32768]["weights"]
+    assert [note for note in small["notes"] if 'models.weights = "float" makes them bf16, "fp8" keeps them' in note]
+
+
+def test_who_makes_fp8_is_said_where_it_is_not_models_weights(monkeypatch):
+    dense, other = (" ".join(needs(monkeypatch, name)["notes"]) for name in ("Qwen3-8B", "gemma-3-27b-it"))
+
+    assert "fp8" not in dense
+    assert "fp8 is for checkpoints that are published so" in other
+
+
 def test_a_head_file_alone_is_enough(monkeypatch, tmp_path):
     copied = shutil.copytree(EMBEDDED / "eagle3", tmp_path / "head")
     ran = needs(monkeypatch, "embedded", "--head", str(copied))

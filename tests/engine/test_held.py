@@ -13,6 +13,7 @@ from specchat.engine import products
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.passes import PassShape
+from specchat.engine.products import Scaled8, tried_fp8_product
 from specchat.models.dense import load_dense
 from tests.cover import matrix
 from tests.engine.test_lossless import DRAFTERS, HEADS, PLANS, SAMPLERS, two_turns
@@ -20,7 +21,7 @@ from tests.heads import drafter_of
 from tests.held import DTYPES, held_target
 from tests.tiny import saved
 
-SMALLER = ["int8", "nf4", "nf4-double"]
+SMALLER = ["int8", "fp8", "nf4", "nf4-double"]
 STOPS = PLANS["stop"]
 
 
@@ -49,7 +50,7 @@ def test_no_head_and_no_exit_can_change_the_text_of_integers(head, dtype, sample
     assert turns(lambda model: drafter_of(head, model)) == turns(lambda _model: Drafter())
 
 
-MIXED = [("nf4", "float"), ("nf4", "nf4"), ("int8", "nf4"), ("float", "int8")]
+MIXED = [("nf4", "float"), ("nf4", "nf4"), ("int8", "nf4"), ("float", "int8"), ("fp8", "int8")]
 
 
 @pytest.mark.parametrize(("weights", "of_draft"), MIXED)
@@ -59,6 +60,20 @@ def test_target_and_draft_are_held_each_in_their_own_way(weights, of_draft):
     texts = two_turns(held_target(weights, "bfloat16"), drafter, SAMPLERS["T1"], STOPS)
 
     assert texts == plainly(weights, "bfloat16", "T1")
+
+
+@pytest.mark.parametrize("drafter", ["chaos", "draft"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_drafter_can_change_the_text_of_floats_of_eight_bits_as_a_card_multiplies_them(dtype, drafter, monkeypatch):
+    if not tried_fp8_product(torch.device("cpu")):
+        pytest.skip("torch multiplies no floats of 8 bits here")
+    monkeypatch.setattr(products, "fp8_product", tried_fp8_product)
+    model = held_target("fp8", dtype)
+    assert isinstance(model.weights.head, Scaled8)
+
+    texts = [two_turns(model, who, SAMPLERS["T1"], STOPS) for who in (Drafter(), DRAFTERS[drafter]("dense-qwen3"))]
+
+    assert texts[0] == texts[1]
 
 
 def test_a_product_that_is_not_steady_is_given_one_width(monkeypatch):

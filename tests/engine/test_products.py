@@ -9,13 +9,26 @@ import torch
 from torch.nn import functional
 
 from specchat.engine import products
-from specchat.engine.products import WAYS, Blocks4, Packed4, Source, Widened8, held, int8_top, is_steady, shortfall
+from specchat.engine.products import (
+    FP8,
+    WAYS,
+    Blocks4,
+    Packed4,
+    Scaled8,
+    Source,
+    Widened8,
+    held,
+    int8_top,
+    is_steady,
+    shortfall,
+    tried_fp8_product,
+)
 from specchat.errors import ModelError
 from specchat.profile import WEIGHTS
 
 CPU = torch.device("cpu")
-NEAR = {"float": 0.005, "int8": 0.03, "nf4": 0.15, "nf4-double": 0.15}  # of the length of a result
-SMALLER = {"int8": 0.6, "nf4": 0.35, "nf4-double": 0.35}  # than bfloat16
+NEAR = {"float": 0.005, "int8": 0.03, "fp8": 0.05, "nf4": 0.15, "nf4-double": 0.15}  # of the length of a result
+SMALLER = {"int8": 0.6, "fp8": 0.6, "nf4": 0.35, "nf4-double": 0.35}  # than bfloat16
 
 
 def weight(outputs, inputs, dtype=torch.bfloat16):
@@ -33,7 +46,7 @@ def test_a_profile_names_every_way_there_is():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("shape", [(7, 13), (50, 80), (72, 64), (264, 288), (130, 192)])
+@pytest.mark.parametrize("shape", [(7, 13), (50, 80), (48, 80), (72, 64), (264, 288), (130, 192)])
 def test_a_product_is_nearly_that_of_floats(shape, way, dtype):
     matrix, bias, rows = weight(*shape, dtype), weight(1, shape[0], dtype)[0], weight(33, shape[1], dtype)
     before = matrix.clone()
@@ -78,6 +91,99 @@ def test_rows_that_are_no_whole_blocks_stay_floats():
     matrix, rows = weight(64, 80), weight(3, 80)
 
     assert torch.equal(held(Source.of(matrix), "nf4")(rows), held(Source.of(matrix), "float")(rows))
+
+
+@pytest.mark.parametrize("shape", [(64, 72), (72, 64)])
+def test_floats_of_eight_bits_are_for_whole_pieces_of_sixteen(shape):
+    matrix, rows = weight(*shape), weight(3, shape[1])
+
+    assert torch.equal(held(Source.of(matrix), "fp8")(rows), held(Source.of(matrix), "float")(rows))
+
+
+def test_numbers_that_eight_bits_can_hold_stay_as_they_are():
+    """Rows that reach 448 have the scale 1, and so do outputs."""
+    matrix = torch.tensor([448.0, -0.5, 3.25, 0.0] * 4).repeat(16, 1) * torch.tensor([1.0, 8.0] * 8)[:, None]
+
+    multiply = held(Source.of(matrix), "fp8")
+
+    assert torch.equal(multiply.weight.float() * multiply.scales[:, None], matrix)
+    assert multiply.scales.tolist() == [1, 8] * 8
+    assert torch.equal(multiply(matrix[:3]), matrix[:3] @ matrix.T)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_float_of_eight_bits_is_widened_exactly(dtype):
+    every = torch.arange(256, dtype=torch.uint8).view(FP8)
+    numbers = every[~every.float().isnan()]
+
+    assert len(numbers) == 254
+    assert torch.equal(products._wide(numbers, dtype), numbers.to(dtype))
+
+
+def as_on_a_card(matrix, multiply, bias=None):
+    small = held(Source.of(matrix), "fp8")
+    return Scaled8(small.weight, small.scales[None], multiply, bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("multiply", [products._scaled_by_rows, products._scaled_afterwards])
+def test_what_a_card_does_with_floats_of_eight_bits_is_nearly_that_of_wide_ones(multiply, dtype):
+    """torch computes it on a CPU too, slowly, so that no card is needed to try it."""
+    matrix, bias = weight(96, 64, dtype), weight(1, 96, dtype)[0]
+    rows = weight(5, 64, dtype) * torch.tensor([[1], [9], [0.1], [0], [3]], dtype=dtype)
+
+    got = as_on_a_card(matrix, multiply, bias)(rows)
+
+    assert got.dtype == dtype
+    for row, expected in zip(got, functional.linear(rows.float(), matrix.float(), bias.float()), strict=True):
+        assert off(row, expected) < NEAR["fp8"]
+
+
+def test_rows_that_eight_bits_can_hold_are_multiplied_exactly():
+    matrix = torch.tensor([448.0, -0.5, 3.25, 0.0] * 4).repeat(16, 1)
+
+    got = as_on_a_card(matrix, products._scaled_by_rows)(matrix[:3])
+
+    assert torch.equal(got, (matrix[:3] @ matrix.T).bfloat16().float())
+
+
+@pytest.mark.parametrize("lacking", [(), ("_scaled_by_rows",), ("_scaled_by_rows", "_scaled_afterwards")], ids=len)
+@pytest.mark.parametrize("fault", ["refuses", "forgets its scales"])
+def test_how_a_device_multiplies_floats_of_eight_bits_is_tried(lacking, fault, monkeypatch):
+    ways = [products._scaled_by_rows, products._scaled_afterwards, None]
+    tried_fp8_product.cache_clear()
+
+    def faulty(rows, weight, _by_row, _by_output):
+        if fault == "refuses":
+            raise RuntimeError("torch._scaled_mm is for newer cards")
+        return rows.float() @ weight.float().T
+
+    for name in lacking:
+        monkeypatch.setattr(products, name, faulty)
+    found = tried_fp8_product(CPU)
+    tried_fp8_product.cache_clear()
+
+    assert found is ways[len(lacking)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_machine_without_products_of_eight_bit_floats_widens_them(device, monkeypatch):
+    matrix, bias, rows = weight(64, 128), weight(1, 64)[0], weight(5, 128)
+    monkeypatch.setattr(products, "tried_fp8_product", lambda _device: None)
+
+    multiply = held(Source.of(matrix), "fp8", bias)
+
+    assert isinstance(multiply, Widened8)
+    assert multiply.weight.dtype == FP8
+    assert off(multiply(rows), functional.linear(rows.float(), matrix.float(), bias.float())) < NEAR["fp8"]
+    assert "widened for every pass" in shortfall("fp8", torch.device(device))
+
+
+def test_a_card_that_multiplies_floats_of_eight_bits_lacks_nothing(monkeypatch):
+    monkeypatch.setattr(products, "tried_fp8_product", lambda _device: products._scaled_by_rows)
+
+    assert shortfall("fp8", torch.device("cuda")) == ""
+    assert "int8 is not" in shortfall("fp8", CPU)
 
 
 def test_four_bits_are_those_of_bitsandbytes():

@@ -48,7 +48,7 @@ def test_exact_mode_keeps_the_text_in_bfloat16_too(shape, drafter):
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("weights", ["int8", "nf4", "nf4-double"])
+@pytest.mark.parametrize("weights", ["int8", "fp8", "nf4", "nf4-double"])
 def test_exact_mode_keeps_the_text_of_smaller_weights(weights, drafter):
     model = held_target(weights, "bfloat16", device="cuda")
 
@@ -57,7 +57,7 @@ def test_exact_mode_keeps_the_text_of_smaller_weights(weights, drafter):
     assert two_turns(model, DRAFTERS[drafter]("llama"), SAMPLERS["T1"], STOPS) == expected
 
 
-@pytest.mark.parametrize("weights", ["float", "int8", "nf4"])
+@pytest.mark.parametrize("weights", ["float", "int8", "fp8", "nf4"])
 def test_the_embedding_may_stay_on_the_cpu(weights):
     shape, cpu = PassShape(chunk=16, widest=32, exact=True), torch.device("cpu")
     cuda = torch.device("cuda")

@@ -143,6 +143,15 @@ def test_experts_stay_as_they_are_under_bitsandbytes():
     assert weight_bytes(mixture, "fp8") < experts
 
 
+def test_experts_are_published_in_blocks_and_our_own_passes_have_a_scale_per_output():
+    mixture, dense = anatomy_of(config_of("qwen3_moe", EXPERTS)), anatomy_of(config_of("qwen3", {}))
+    expert = next(matrix for matrix in mixture.matrices if matrix.kind == EXPERT)
+    blocks = -(-expert.rows // 128) * -(-expert.columns // 128) * expert.count
+
+    assert expert.numbers + 4 * blocks == weight_bytes(type(dense)("", (expert,), ()), "fp8")
+    assert weight_bytes(dense, "int8") == weight_bytes(dense, "fp8")
+
+
 def test_blocks_cost_what_bitsandbytes_says():
     import torch
     from bitsandbytes.functional import quantize_4bit
@@ -195,20 +204,21 @@ def test_the_engine_keeps_and_holds_what_was_counted(name):
     assert Held(anatomy, "bf16").weights(on_card=False) == model.bytes
 
 
-def test_the_engine_holds_what_was_counted_in_8_bits():
+@pytest.mark.parametrize("way", ["int8", "fp8"])
+def test_the_engine_holds_what_was_counted_in_8_bits(way):
     from specchat.models.load import Loading, load_model
 
-    model = load_model(EMBEDDED / "target", Loading(dtype="bfloat16", weights="int8"))
-    counted = Held(read_anatomy(EMBEDDED / "target"), "int8").weights(on_card=False)
+    model = load_model(EMBEDDED / "target", Loading(dtype="bfloat16", weights=way))
+    counted = Held(read_anatomy(EMBEDDED / "target"), way).weights(on_card=False)
 
     assert counted == pytest.approx(model.bytes, rel=0.02)
 
 
 def test_a_card_shares_tied_embeddings_with_the_output_unless_that_is_held_smaller():
     tied = anatomy_of(config_of("llama", {"tie_word_embeddings": True}))
-    copied = {way: scoring_bytes(tied, way) for way in ("bf16", "int8", "nf4")}
+    copied = {way: scoring_bytes(tied, way) for way in ("bf16", "int8", "fp8", "nf4")}
 
-    assert {"bf16": 0, "int8": 512 * 64 + 4 * 512, "nf4": 512 * 32 + 4 * 512} == copied
+    assert {"bf16": 0, "int8": 512 * 64 + 4 * 512, "fp8": 512 * 64 + 4 * 512, "nf4": 512 * 32 + 4 * 512} == copied
     assert 2 * 512 * 64 == scoring_bytes(tied, "bf16", on_card=False)
     assert 0 == scoring_bytes(anatomy_of(config_of("gemma2", {})), "bf16", on_card=False)
 
