@@ -72,7 +72,7 @@ def written(variant: str, sampler: str, question: str) -> tuple[list[int], list[
 
 
 @pytest.mark.parametrize(
-    ("variant", "sampler", "question"), matrix(VARIANTS, list(SAMPLERS), list(QUESTIONS), seldom=("T0.8",))
+    ("variant", "sampler", "question"), matrix(VARIANTS, list(SAMPLERS), list(QUESTIONS), seldom=("T0.8", "penalty"))
 )
 def test_no_trained_head_changes_a_word(variant, sampler, question):
     assert written(variant, sampler, question)[0] == written("plain", sampler, question)[0]
