@@ -20,7 +20,7 @@ from specchat.engine.graphs import Graphs, Record
 from specchat.engine.mixing import BLOCK, added, attended, in_blocks, mask_of
 from specchat.engine.model import FINAL, Output
 from specchat.engine.passes import EXACT_WIDTH, Depth, Laid, Nodes, Pass, PassShape, States, chain_of
-from specchat.engine.products import Product, is_steady
+from specchat.engine.products import Product, steady_from
 from specchat.engine.tree import DraftTree
 
 TRIED_WIDTH = 600  # rows of keys to try attention with: more than it takes at once
@@ -68,8 +68,8 @@ class Weights:
 class DenseModel:
     """A model of the dense Llama family over our own passes. With `record`, passes over few nodes are replayed.
 
-    In exact mode every pass has one number of rows over one width of keys. Where products round a row alike in any
-    company, as packed and integer ones mostly do, rows are computed as they come, and attention takes them in blocks.
+    In exact mode every pass looks at one width of keys, attention takes rows in blocks, and there are at least as many
+    rows as products need to round each of them alike in any company: one or two, for most that are packed or integer.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class DenseModel:
         heads = Heads(sizes.heads, sizes.kv_heads, sizes.head_size, sizes.epsilon)
         is_for_kernels = record is None and _have_one_dtype(weights)  # those of ours cannot be recorded
         self.between = between(heads, self._like) if is_for_kernels else Composed(heads)
-        self._takes_blocks = shape.exact and self.graphs is None and self._is_steady()
+        self._fewest = self._steady_from() if shape.exact and self.graphs is None else 0
 
     def tap(self, taps: tuple[int, ...]) -> None:
         """From now on, every output carries these hidden states."""
@@ -111,8 +111,8 @@ class DenseModel:
     def forward(self, tree: DraftTree, cache: KVCache) -> Output:
         """Score every node of the tree in one pass. [N, V]"""
         nodes, count = self.shape.nodes(tree), len(tree)
-        if self._takes_blocks:
-            laid = self._in_blocks(self.shape.behind(nodes, cache), cache, count)
+        if self._fewest:
+            laid = self._in_blocks(self.shape.behind(nodes, cache), cache, max(count, self._fewest))
             states = self._through(laid, self._whole)
         else:
             states = self._run(nodes, cache, self._whole)
@@ -193,14 +193,14 @@ class DenseModel:
         return layer.down(self.between.gate(layer.gate_up(normed)))
 
     @torch.inference_mode()
-    def _is_steady(self) -> bool:
-        """Whether a row is rounded alike in any company. Layers have one shape, so one is looked at."""
+    def _steady_from(self) -> int:
+        """From how many rows on a row is rounded alike in any company. Layers have one shape, so one is looked at."""
         layer, sizes = self.weights.layers[0], self.sizes
         keys = torch.linspace(-1, 1, sizes.kv_heads * TRIED_WIDTH * sizes.head_size).sin_().to(self._like)
         keys = keys.view(1, sizes.kv_heads, TRIED_WIDTH, sizes.head_size)
 
         def attend(rows: Tensor) -> Tensor:
-            mask = added(torch.ones(EXACT_WIDTH, TRIED_WIDTH).tril_().bool(), sizes.heads // sizes.kv_heads, self._like)
+            mask = added(torch.ones(EXACT_WIDTH, TRIED_WIDTH).bool(), sizes.heads // sizes.kv_heads, self._like)
             mask = in_blocks(mask.to(self.device), EXACT_WIDTH, -(-len(rows) // BLOCK))
             return attended(rows.view(len(rows), sizes.heads, -1), keys, keys, mask)
 
@@ -212,7 +212,7 @@ class DenseModel:
             (lambda rows: self._mlp(layer, norm(rows, layer.before_mlp)), len(self._like)),
             (lambda rows: self.score(norm(rows, self.weights.norm)), len(self._like)),
         )
-        return all(is_steady(part, inputs, self._like) for part, inputs in parts)
+        return max(steady_from(part, inputs, self._like) for part, inputs in parts)
 
     def _mask(self, nodes: Pass, window: int | None) -> Tensor | None:
         return mask_of(nodes, window, self.sizes.heads // self.sizes.kv_heads, self._like)

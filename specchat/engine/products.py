@@ -34,7 +34,8 @@ PACKED_ROWS = 8  # the row count that packed weights are laid out for; measured 
 SLAB_NUMBERS = 2**19  # of a weight, in memory as floats at once while it is made smaller
 TILE = 32  # outputs that bitsandbytes computes together on a CPU; a slab has whole tiles
 BLOCKS = (64, 32)  # numbers that share a scale in 4 bits; the first that divides a row
-STEADY_ROWS = 16  # how many rows `is_steady` looks at: an exact pass has no more
+STEADY_ROWS = 16  # how many rows `steady_from` looks at: an exact pass has no more
+LOOKS = 2  # at so many rows each
 FP8 = torch.float8_e4m3fn
 FP8_TOP = 448  # the largest number of e4m3
 BF16_BITS = -0x7810  # sign, and all of e4m3 where a bfloat16 has the lower end of its exponent: 1000 0111 1111 0000
@@ -337,14 +338,22 @@ WAYS: Mapping[str, Callable[[Source, Tensor | None], Held]] = {
 }
 
 
-def is_steady(multiply: Product, inputs: int, like: Tensor) -> bool:
-    """Whether a row comes out the same, to the bit, whatever the number of rows beside it (up to STEADY_ROWS).
+def steady_from(multiply: Product, inputs: int, like: Tensor) -> int:
+    """From how many rows on a row comes out the same, to the bit, whatever their number (up to STEADY_ROWS).
 
-    Kernels are chosen by shapes and not by numbers, so one look decides. `like` gives dtype and device.
+    Kernels are chosen by shapes and not by numbers. But what they sum in another order mostly rounds to the same
+    bfloat16, so that every row is looked at in companies of every size. `like` gives dtype and device.
     """
-    rows = torch.linspace(-1, 1, STEADY_ROWS * inputs).sin_().view(STEADY_ROWS, inputs).to(like)
-    together = multiply(rows)
-    return all(torch.equal(multiply(rows[:count]), together[:count]) for count in range(1, STEADY_ROWS))
+    dice, steady = torch.Generator().manual_seed(0), 1
+    for _ in range(LOOKS):
+        rows = torch.randn(STEADY_ROWS, inputs, generator=dice).to(like)
+        together = multiply(rows)
+        for count in range(STEADY_ROWS - 1, steady - 1, -1):
+            companies = [slice(first, first + count) for first in range(0, STEADY_ROWS - count + 1, count)]
+            if not all(torch.equal(multiply(rows[some]), together[some]) for some in companies):
+                steady = count + 1
+                break
+    return steady
 
 
 def shortfall(weights: str, device: torch.device) -> str:

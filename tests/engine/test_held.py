@@ -12,7 +12,7 @@ from specchat.drafters.draft_model import DraftModel
 from specchat.engine import products
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
-from specchat.engine.passes import PassShape
+from specchat.engine.passes import EXACT_WIDTH, PassShape
 from specchat.engine.products import Scaled8, tried_fp8_product
 from specchat.models.dense import load_dense
 from tests.cover import matrix
@@ -78,7 +78,7 @@ def test_no_drafter_can_change_the_text_of_floats_of_eight_bits_as_a_card_multip
 
 def test_a_product_that_is_not_steady_is_given_one_width(monkeypatch):
     monkeypatch.setattr(products, "has_packed_4bit", lambda: False)  # bitsandbytes unpacks, and float32 goes to MKL
-    monkeypatch.setattr("specchat.engine.dense.is_steady", lambda *_given: False)
+    monkeypatch.setattr("specchat.engine.dense.steady_from", lambda *_given: EXACT_WIDTH)
     widths = set[int]()
     model = held_target("nf4")
     head = model.weights.head

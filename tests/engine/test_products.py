@@ -11,6 +11,7 @@ from torch.nn import functional
 from specchat.engine import products
 from specchat.engine.products import (
     FP8,
+    STEADY_ROWS,
     WAYS,
     Blocks4,
     Packed4,
@@ -19,8 +20,8 @@ from specchat.engine.products import (
     Widened8,
     held,
     int8_top,
-    is_steady,
     shortfall,
+    steady_from,
     tried_fp8_product,
 )
 from specchat.errors import ModelError
@@ -198,11 +199,21 @@ def test_four_bits_are_those_of_bitsandbytes():
 
 
 def test_integers_give_a_row_the_same_in_any_company():
-    assert is_steady(held(Source.of(weight(96, 64)), "int8"), 64, weight(1, 1))
+    assert 1 == steady_from(held(Source.of(weight(96, 64)), "int8"), 64, weight(1, 1))
 
 
-def test_a_product_that_looks_at_other_rows_is_not_steady():
-    assert not is_steady(lambda rows: rows - rows.mean(dim=0), 64, weight(1, 1))
+def test_a_product_that_looks_at_other_rows_is_steady_at_full_width_alone():
+    assert STEADY_ROWS == steady_from(lambda rows: rows - rows.mean(dim=0), 64, weight(1, 1))
+
+
+@pytest.mark.parametrize("fewest", [1, 2, 4, 16])
+def test_few_rows_that_are_rounded_otherwise_now_and_then_are_noticed(fewest):
+    """As sums in another order are in bfloat16: in one of a thousand numbers."""
+
+    def multiply(rows):
+        return rows + 1 if len(rows) >= fewest else torch.where(rows > 2.9, rows + 2, rows + 1)
+
+    assert fewest == steady_from(multiply, 896, weight(1, 1))
 
 
 def test_an_older_cpu_unpacks_four_bits(monkeypatch):
