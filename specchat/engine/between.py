@@ -22,6 +22,7 @@ from specchat.engine.passes import Laid
 
 FEW_ROWS, ALWAYS_FEW = 512, 32  # of one thread; more threads share out fewer rows sooner, but never a tree of guesses
 FEW_SCORES = 2**13  # of all heads; from here on torch's attention is as quick, and then quicker
+FEW_EXACT_SCORES = 2**16  # of all heads and one row: torch's would have to take rows in blocks
 LARGEST_HEAD = 512  # that the kernels have room for
 
 NEAR = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # what a different order of sums may change
@@ -69,6 +70,10 @@ class Composed:
         """silu of the first half of every row, times the second. [N, 2 inner] -> [N, inner]"""
         gate, up = both.chunk(2, dim=-1)
         return functional.silu(gate) * up
+
+    def is_exact_over(self, _width: int) -> bool:
+        """Whether a row that looks at so many keys is mixed alike, to the bit, whatever other rows there are."""
+        return False
 
     def attend(self, asked: Asked, laid: Laid, layer: int, window: int | None) -> Tensor:
         """Write keys and values of the rows, and mix what they see of a layer. [N, heads * size]"""
@@ -121,6 +126,9 @@ class Compiled(Composed):
         self._gate(both.data_ptr(), out.data_ptr(), count, inner)
         return out
 
+    def is_exact_over(self, width: int) -> bool:
+        return self.heads.count * width <= FEW_EXACT_SCORES
+
     def attend(self, asked: Asked, laid: Laid, layer: int, window: int | None) -> Tensor:
         states, heads, mask, place = asked.states.contiguous(), self.heads, laid.masks[window], laid.place
         count, shared = len(states), heads.count // heads.kv_count
@@ -135,7 +143,7 @@ class Compiled(Composed):
             keys.data_ptr() + begin, values.data_ptr() + begin,
             count, heads.count, heads.kv_count, heads.size, stride, heads.epsilon,
         )  # fmt: skip
-        if heads.count * count * width > FEW_SCORES:
+        if heads.count * count * width > FEW_SCORES and not laid.is_exact:
             rows = queries.view(1, heads.kv_count, -1, heads.size)
             mix = mixed(rows, keys[:, :, :width], values[:, :, :width], mask)
             return mix.view(heads.count, count, heads.size).transpose(0, 1).reshape(count, -1)

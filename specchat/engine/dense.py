@@ -68,8 +68,8 @@ class Weights:
 class DenseModel:
     """A model of the dense Llama family over our own passes. With `record`, passes over few nodes are replayed.
 
-    In exact mode every pass looks at one width of keys, attention takes rows in blocks, and there are at least as many
-    rows as products need to round each of them alike in any company: one or two, for most that are packed or integer.
+    In exact mode every pass looks at one width of keys, attention by torch takes rows in blocks, and there are at least
+    as many rows as products need to round each alike in any company: one or two, for most that are packed or integer.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class DenseModel:
         """Score every node of the tree in one pass. [N, V]"""
         nodes, count = self.shape.nodes(tree), len(tree)
         if self._fewest:
-            laid = self._in_blocks(self.shape.behind(nodes, cache), cache, max(count, self._fewest))
+            laid = self._alike(self.shape.behind(nodes, cache), cache, max(count, self._fewest))
             states = self._through(laid, self._whole)
         else:
             states = self._run(nodes, cache, self._whole)
@@ -160,14 +160,20 @@ class DenseModel:
             partial(cache.place, width=nodes.width),
         )
 
-    def _in_blocks(self, nodes: Pass, cache: KVCache, count: int) -> Laid:
-        """The first `count` nodes of a padded pass; idle ones behind them fill the last block of attention."""
+    def _alike(self, nodes: Pass, cache: KVCache, count: int) -> Laid:
+        """The first `count` nodes of a padded pass, laid out so that each is computed alike in any company.
+
+        Where attention itself does not do so, it gets blocks, of which idle nodes fill the last.
+        """
         laid = self._laid(nodes, cache)
+        laid = replace(laid, tokens=laid.tokens[:count], positions=laid.positions[:count], is_exact=True)
+        if self.between.is_exact_over(nodes.width):
+            return laid
         masks = {
             window: in_blocks(mask, len(nodes.tokens), -(-count // BLOCK)) if mask is not None else None
             for window, mask in laid.masks.items()
         }
-        return replace(laid, tokens=laid.tokens[:count], positions=laid.positions[:count], masks=masks, place=None)
+        return replace(laid, masks=masks, place=None)
 
     @torch.inference_mode()
     def _through(self, laid: Laid, depth: Depth) -> States:

@@ -75,6 +75,7 @@ class Laid:
     masks: Mapping[int | None, Tensor | None]  # what is added to scores, by how far a layer looks back
     write: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]  # layer, new keys, values -> all that it looks at
     place: Callable[[int], Place] | None = None  # of a layer's rows, for who writes and looks at them by address
+    is_exact: bool = False  # each row is to be computed as it would be in any other company
 
 
 @dataclass(frozen=True)

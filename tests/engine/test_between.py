@@ -9,6 +9,7 @@ import torch
 from specchat.engine import between as module
 from specchat.engine.between import (
     ALWAYS_FEW,
+    FEW_EXACT_SCORES,
     FEW_SCORES,
     NEAR,
     Asked,
@@ -19,7 +20,7 @@ from specchat.engine.between import (
     between,
     few_rows,
 )  # fmt: skip
-from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.cache import KVCache, KVLayout, KVPool, Place
 from specchat.engine.decode import Writing
 from specchat.engine.dense import DenseModel
 from specchat.engine.mixing import added
@@ -28,6 +29,7 @@ from specchat.engine.passes import Laid
 from specchat.engine.tree import DraftTree
 from tests.tiny import target
 
+TOLD = [60, 61, 3]  # a chain that a text goes on with
 DTYPES = [torch.float32, torch.bfloat16]
 SHAPES = [Heads(4, 2, 12, 1e-6), Heads(14, 2, 64, 1e-6), Heads(3, 3, 80, 1e-5), Heads(8, 1, 512, 1e-6)]
 
@@ -192,19 +194,46 @@ def test_norms_in_another_dtype_are_torchs():
     assert type(DenseModel(model.sizes, odd, model.window, model.shape).between) is Composed
 
 
-@pytest.mark.parametrize("count", [2, 4, 5, 8])
-def test_exact_mode_is_the_same_to_the_bit_with_kernels(count):
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("most", [FEW_EXACT_SCORES, 0], ids=["kernel", "blocks"])
+@pytest.mark.parametrize("count", [2, 4, 5, 8, 16])
+def test_exact_mode_is_the_same_to_the_bit_with_kernels(count, most, dtype, monkeypatch):
+    monkeypatch.setattr(module, "FEW_EXACT_SCORES", most)
+
     def logits(tokens: list[int]) -> torch.Tensor:
-        model = target("dense-qwen3", exact=True, dtype=torch.bfloat16)
+        model = target("dense-mistral", exact=True, dtype=dtype)  # whose window is less than the text
         writing = Writing(model)
         writing.revise(list(range(5, 45)))
         with model.pool.seated(writing.cache, 900):
             list(writing.read())
             tree = DraftTree(writing.tokens[-1])
             tree.add_chain(tokens)
-            return model.forward(tree, writing.cache).logits[0]
+            return model.forward(tree, writing.cache).logits[: len(TOLD)]
 
-    assert torch.equal(logits([]), logits(list(range(1, count))))
+    alone = [logits(TOLD[:place])[place] for place in range(len(TOLD))]
+    assert torch.equal(torch.stack(alone[:1]), logits(list(range(1, count)))[:1])
+    assert torch.equal(torch.stack(alone), logits([*TOLD, *range(60, 60 + count)][:15])[: len(TOLD)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_kernels_mix_a_row_alike_in_any_company(dtype):
+    """Behind 200 rows, of 300 that are looked at, as in exact mode."""
+    heads, width = Heads(4, 2, 12, 1e-6), 300
+    compiled, _ = both(heads, dtype)
+    keys, values = some(dtype, 2, 1, heads.kv_count, width, heads.size, seed=2)
+    states = some(dtype, 7, (heads.count + 2 * heads.kv_count) * heads.size, seed=3)
+    turn = some(dtype, 2, 7, 1, heads.size, seed=4)
+    sees = torch.arange(width) <= 200 + torch.arange(7)[:, None]
+    mask = added(sees, heads.count // heads.kv_count, keys)
+
+    def mixes(count: int) -> torch.Tensor:
+        def place(_layer: int) -> Place:
+            return Place(keys.clone(), values.clone(), 200, width)
+
+        laid = Laid(sees, sees, {None: mask}, lambda *_new: (keys, values), place, is_exact=True)
+        return compiled.attend(Asked(states[:count].clone(), None, None, *turn[:, :count].contiguous()), laid, 0, None)
+
+    assert all(torch.equal(mixes(count), mixes(7)[:count]) for count in range(1, 7))
 
 
 def test_a_cache_says_where_the_rows_of_a_pass_go():
