@@ -121,3 +121,9 @@ def failure(message: str, exit_code: int) -> SpecchatError:
     error = SpecchatError(message)
     error.exit_code = exit_code
     return error
+
+
+def last_line(said: str, otherwise: str) -> str:
+    """Where another program says what went wrong: the last line of its words, or `otherwise` when it had none."""
+    lines = said.strip().splitlines()
+    return lines[-1][:200] if lines else otherwise

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from specchat.engine.cache import Place
 from specchat.engine.mixing import added, attended, mixed, turned
-from specchat.engine.native import NUMBERS, Found, kernels
+from specchat.engine.native import NUMBERS, Found, address, kernels
 from specchat.engine.passes import Laid
 
 FEW_ROWS, ALWAYS_FEW = 512, 32  # of one thread; more threads share out fewer rows sooner, but never a tree of guesses
@@ -58,7 +58,7 @@ class Composed:
         self.heads = heads
 
     def norm(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """RMS norm of every row. [N, D]"""
+        """RMS norm over the last numbers. [N, D]"""
         return functional.rms_norm(rows, weight.shape, weight, self.heads.epsilon)
 
     def add(self, rows: Tensor, more: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,10 +82,8 @@ class Composed:
         queries, keys, values = states.split((heads.count, heads.kv_count, heads.kv_count), dim=1)
         both = states[:, : heads.count + heads.kv_count]
         if asked.query_norm is not None and asked.key_norm is not None:
-            normed = functional.rms_norm
-            queries = normed(queries, asked.query_norm.shape, asked.query_norm, heads.epsilon)
-            keys = normed(keys, asked.key_norm.shape, asked.key_norm, heads.epsilon)
-            both = torch.cat((queries, keys), dim=1)
+            norms = ((queries, asked.query_norm), (keys, asked.key_norm))  # of heads, which kernels do while they turn
+            both = torch.cat([Composed.norm(self, each, weight) for each, weight in norms], dim=1)
         queries, keys = turned(both, asked.cosine, asked.sine).split((heads.count, heads.kv_count), dim=1)
         keys, values = laid.write(layer, keys.transpose(0, 1)[None], values.transpose(0, 1)[None])
         return attended(queries, keys, values, laid.masks[window])
@@ -138,7 +136,7 @@ class Compiled(Composed):
         begin, stride = first * heads.size * keys.element_size(), keys.stride(1)
         queries = states.new_empty(heads.count, count, heads.size)
         self._turn(
-            states.data_ptr(), _at(asked.query_norm), _at(asked.key_norm),
+            states.data_ptr(), address(asked.query_norm), address(asked.key_norm),
             asked.cosine.data_ptr(), asked.sine.data_ptr(), queries.data_ptr(),
             keys.data_ptr() + begin, values.data_ptr() + begin,
             count, heads.count, heads.kv_count, heads.size, stride, heads.epsilon,
@@ -150,7 +148,7 @@ class Compiled(Composed):
         out = states.new_empty(count, heads.count * heads.size)
         room = torch.empty(shared * count * (2 * heads.size + width))
         self._attend(
-            queries.data_ptr(), keys.data_ptr(), values.data_ptr(), _at(mask),
+            queries.data_ptr(), keys.data_ptr(), values.data_ptr(), address(mask),
             out.data_ptr(), count, heads.count, heads.kv_count, heads.size, stride, width, room.data_ptr(),
         )  # fmt: skip
         return out
@@ -204,7 +202,3 @@ def _said(by: Composed, dtype: torch.dtype) -> list[Tensor]:
 
 def _some(dtype: torch.dtype, *shape: int) -> Tensor:
     return torch.arange(math.prod(shape)).float().sin_().view(shape).to(dtype)
-
-
-def _at(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()

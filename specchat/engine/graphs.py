@@ -50,7 +50,7 @@ class Graphs:
         """The states of these nodes; None when they are too many for a recording, or the device has no room for one."""
         count, slot = len(nodes.depths), cache.rows()
         width = next((width for width in WIDTHS if width >= count), None)
-        if width is None or cache.length + width > slot.rows:
+        if self.is_off or width is None or cache.length + width > slot.rows:
             return None
         rows, layers = slot.rows if exact else min(bucket_of(cache.length + width), slot.rows), slot.layers
 
@@ -73,7 +73,7 @@ class Graphs:
         uncommitted. `kind` tells apart what `step` does.
         """
         slot = cache.rows()
-        if cache.length + links > slot.rows:
+        if self.is_off or cache.length + links > slot.rows:
             return None
         rows, layers = min(bucket_of(cache.length + links), slot.rows), slot.layers
 
@@ -93,9 +93,7 @@ class Graphs:
     def _played(
         self, slot: Slot, key: Hashable, numbers: Tensor, tokens: list[int] | Tensor, make: Callable[[Tensor], Made]
     ) -> Made | None:
-        """What is made of these numbers, of which the second and those behind it are `tokens`."""
-        if self.is_off:
-            return None
+        """What is made of these numbers, of which the second and those behind it are `tokens`; None without room."""
         try:
             return self._recording(slot, key, len(numbers), make).play(numbers, tokens)
         except torch.OutOfMemoryError:

@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 
 from specchat.engine.costs import cache_folder
+from specchat.errors import last_line
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 VARIABLE, WITHOUT = "SPECCHAT_KERNELS", "none"  # says to do without
@@ -48,6 +49,7 @@ NUMBERS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 Kernel = Callable[..., None]  # of addresses and counts, in the order of `kernels.cpp`
 
+MUTE = "it does not say why"
 REMEDY = "install a C++ compiler, such as g++ or clang"
 
 
@@ -79,9 +81,14 @@ def kernels() -> Found:
     try:
         return Found(ctypes.CDLL(str(_compiled(compiler, (*FLAGS, *WIDEST.get(capability, ())), folder))))
     except subprocess.CalledProcessError as error:
-        return Found(None, f"{compiler} cannot compile them ({_last_line(error.stderr)}); {REMEDY}")
+        return Found(None, f"{compiler} cannot compile them ({last_line(error.stderr, MUTE)}); {REMEDY}")
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Found(None, f"{folder}: {_last_line(str(error))}")
+        return Found(None, f"{folder}: {last_line(str(error), MUTE)}")
+
+
+def address(tensor: torch.Tensor | None) -> int | None:
+    """Where the numbers of a tensor begin; None, which kernels take for nothing, where there is none."""
+    return None if tensor is None else tensor.data_ptr()
 
 
 def _compiler() -> str | None:
@@ -102,8 +109,3 @@ def _compiled(compiler: str, flags: tuple[str, ...], folder: Path) -> Path:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
         making.replace(made)
     return made
-
-
-def _last_line(said: str) -> str:
-    lines = said.strip().splitlines()
-    return lines[-1][:200] if lines else "it does not say why"

@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specchat.engine.native import Kernel, kernels
+from specchat.engine.native import Kernel, address, kernels
 
 TOP = 127  # the largest number of a row, as a byte
 ZERO = 128  # what stands for 0 in unsigned bytes
@@ -51,8 +51,7 @@ def _shrunk_by_torch(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 def _widened(widen: Kernel, sums: Tensor, scales: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     out = torch.empty(sums.shape, dtype=dtype)
-    at_bias = None if bias is None else bias.data_ptr()
-    widen(sums.data_ptr(), scales.data_ptr(), at_bias, out.data_ptr(), *sums.shape)
+    widen(sums.data_ptr(), scales.data_ptr(), address(bias), out.data_ptr(), *sums.shape)
     return out
 
 

@@ -68,7 +68,8 @@ def load_model(folder: Path, loading: Loading) -> Model:
     try:
         config = json.loads((folder / "config.json").read_text())
         if is_dense(config):
-            if loading.weights == FLOAT and files_of(folder, config).has_scales:
+            is_small = bool(config.get("quantization_config"))
+            if is_small and loading.weights == FLOAT and files_of(folder, config).has_scales:
                 complain(f"{folder.name}: {_widened(dtype or meant_dtype(config), device)}")
             return _dense(folder, loading, partial(load_dense, folder, dtype, device, loading.window, shape), device)
         if loading.weights != FLOAT:

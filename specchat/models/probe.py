@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from specchat.errors import last_line
+
 PROBE_SECONDS = 60.0
 
 
@@ -19,16 +21,13 @@ def probe(package: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "specchat.models.probe", package]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
-        return json.loads(ran.stdout.splitlines()[-1]) if ran.returncode == 0 else {"trouble": _last_line(ran.stderr)}
+        if ran.returncode:
+            return {"trouble": last_line(ran.stderr, "its process ended without a word")}
+        return json.loads(ran.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         return {"trouble": f"no word of it for {PROBE_SECONDS:.0f} seconds"}
     except (OSError, ValueError, IndexError) as error:
         return {"trouble": f"it said nothing that can be read ({type(error).__name__})"}
-
-
-def _last_line(said: str) -> str:
-    lines = said.strip().splitlines()
-    return lines[-1][:200] if lines else "its process ended without a word"
 
 
 def _torch() -> dict[str, Any]:

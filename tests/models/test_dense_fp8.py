@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,7 @@ from specchat.models.weights import TensorFiles
 from tests.cover import matrix
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
 from tests.models.eight_bits import LAYOUTS, write
-from tests.models.test_peak import MOST, PROGRAM, SIZES
+from tests.models.test_peak import MOST, SIZES, final_and_peak
 from tests.tiny import Chaos
 
 CPU = torch.device("cpu")
@@ -194,10 +192,6 @@ def large(tmp_path_factory):
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel does not say what the peak was")
 @pytest.mark.parametrize("weights", ["float", "int8", "fp8"])
 def test_the_peak_is_little_above_what_stays(weights, large):
-    told = [sys.executable, "-c", PROGRAM, str(large), weights]
-    run = subprocess.run(told, capture_output=True, text=True, check=True)
-
-    final, peak, stays = map(float, run.stdout.split())
-    print(f"{weights}: {final:.0f} MiB of weights, {peak:.0f} at the peak, {stays:.0f} stay")
+    final, peak = final_and_peak(large, weights)
 
     assert peak <= MOST * final

@@ -53,13 +53,18 @@ def folder(tmp_path_factory):
     return here
 
 
+def final_and_peak(folder, weights):
+    """MiB of the weights as they are held, and what loading them took at most, in a process of its own."""
+    told = [sys.executable, "-c", PROGRAM, str(folder), weights]
+    run = subprocess.run(told, capture_output=True, text=True, check=True)
+    final, peak, stays = map(float, run.stdout.split())
+    print(f"{weights}: {final:.0f} MiB of weights, {peak:.0f} at the peak, {stays:.0f} stay")
+    return final, peak
+
+
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel does not say what the peak was")
 @pytest.mark.parametrize("weights", ["int8", pytest.param("float", marks=FULL), pytest.param("nf4", marks=FULL)])
 def test_the_peak_is_little_above_what_stays(folder, weights):
-    told = [sys.executable, "-c", PROGRAM, str(folder), weights]
-    run = subprocess.run(told, capture_output=True, text=True, check=True)
-
-    final, peak, stays = map(float, run.stdout.split())
-    print(f"{weights}: {final:.0f} MiB of weights, {peak:.0f} at the peak, {stays:.0f} stay")
+    final, peak = final_and_peak(folder, weights)
 
     assert peak <= MOST * final
