@@ -18,36 +18,36 @@ import torch
 
 from specchat.chat.events import Event
 from specchat.chat.events import Loading as LoadingEvent
-from specchat.chat.reference import Reference, read_reference
+from specchat.chat.reference_corpus import Reference, read_reference
 from specchat.chat.session import Session, Voice
+from specchat.chat.threaded_session import WatchedSession
 from specchat.chat.transcript import Turn
-from specchat.chat.watched import WatchedSession
-from specchat.drafters.block import BlockDrafter
-from specchat.drafters.combine import Copying
+from specchat.chooser.chooser import Chooser, Memory
+from specchat.chooser.costs import load_costs
+from specchat.drafters.combined import Copying
+from specchat.drafters.dflash import BlockDrafter
 from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.eagle import FeatureDrafter
 from specchat.drafters.early_exit import EarlyExit
-from specchat.drafters.feature import FeatureDrafter
-from specchat.drafters.guarded import Guarded
 from specchat.drafters.lookahead import Lookahead
-from specchat.drafters.lookup import Lookup
 from specchat.drafters.medusa import Medusa
+from specchat.drafters.plugin_guard import Guarded
+from specchat.drafters.prompt_lookup import Lookup
 from specchat.drafters.recycling import Recycling
 from specchat.drafters.retokenize import RetokenizedDraft
 from specchat.drafters.suffix import Recall, Suffix
-from specchat.engine.budget import Chooser, Memory
-from specchat.engine.costs import load_costs
-from specchat.engine.dense import DenseModel
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.errors import ModelError, PluginError
-from specchat.models.blocks import BlockHead
-from specchat.models.checkpoints import find_head, inspect_head
-from specchat.models.heads import FeatureHead, LoadedHead, MedusaHead
+from specchat.forward.llama import DenseModel
+from specchat.heads.block_head import BlockHead
+from specchat.heads.detect import find_head, inspect_head
+from specchat.heads.networks import FeatureHead, LoadedHead, MedusaHead
+from specchat.heads.selftest import settled
 from specchat.models.load import EMBEDDED, Loading, find_model, load_model
-from specchat.models.selftest import settled
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
-from specchat.plugins.load import complain, offers
+from specchat.plugins.discovery import complain, offers
 from specchat.plugins.offer import Offer, in_words
 from specchat.profile import GUESSERS, OWN, SERVERS, Models, Profile
 from specchat.threads import Watchdog, is_said, threads_for

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from specchat.cli.lazy import Later
+from specchat.cli.lazy_group import Later
 from specchat.cli.main import COMMANDS, run
 
 FRONT_ENDS = {

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from specchat.engine.dense import DenseModel
-from specchat.engine.passes import PassShape
-from specchat.models.dense import load_dense
+from specchat.forward.batch import PassShape
+from specchat.forward.llama import DenseModel
+from specchat.models.llama_weights import load_dense
 from tests.tiny import SIZES
 
 _FOLDER = TemporaryDirectory(prefix="specchat-held-")

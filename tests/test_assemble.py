@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from specchat.assemble import CANDIDATES, EMBEDDED_HEADS, load_engine
-from specchat.bench.beside import ask
+from specchat.bench.interleaved import ask
 from specchat.chat.events import Failed, Routed, StepDone
 from specchat.chat.request import Request
-from specchat.drafters.block import BlockDrafter
+from specchat.drafters.dflash import BlockDrafter
 from specchat.errors import InputError, ModelError, SpecchatError
 from specchat.models.load import EMBEDDED
 from specchat.profile import GUESSERS, Profile
 from tests import tokenizers_at_hand as at_hand
-from tests.heads import saved_head
 from tests.tiny import SPEAKING, network, speaking
+from tests.tiny_heads import saved_head
 
 ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix", "recycling", "lookahead"}

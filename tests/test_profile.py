@@ -13,11 +13,11 @@ import pytest
 
 from specchat.errors import ProfileError
 from specchat.profile import GUESSERS, KINDS, VARIANTS, Limits, Profile, Rule, Sampling, load_profile, profile_names
-from specchat.profile.checking import settle
-from specchat.profile.environment import environment_source
-from specchat.profile.files import read_chain
-from specchat.profile.project import ProjectFile, Trust, find_project_file, read_project_file
-from specchat.profile.schema import schema
+from specchat.profile.environment_keys import environment_source
+from specchat.profile.json_schema import schema
+from specchat.profile.profile_files import read_chain
+from specchat.profile.project_file import ProjectFile, Trust, find_project_file, read_project_file
+from specchat.profile.validation import settle
 from tests.processes import modules_after
 
 SHIPPED = ("chat", "code", "cpu", "creative", "edit", "plain", "rag")

@@ -5,7 +5,7 @@ import pytest
 from specchat.assemble import Engine, load_engine
 from specchat.chat.events import Finished, Text
 from specchat.chat.request import Request
-from specchat.engine.products import Packed, Packed4, Whole8, has_packed_4bit, int8_top
+from specchat.forward.linear import Packed, Packed4, Whole8, has_packed_4bit, int8_top
 from specchat.profile import Profile
 
 WHO = ["suffix", "draft", "exit", "eagle", "eagle3", "mtp", "medusa", "auto"]

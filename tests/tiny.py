@@ -14,11 +14,12 @@ from transformers import PreTrainedModel
 
 from specchat.engine.decode import Plan, Step, Writing
 from specchat.engine.drafter import Context, Drafter
-from specchat.engine.model import Model, TransformersModel
-from specchat.engine.passes import PassShape
+from specchat.engine.model import Model
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Sampler
-from specchat.models.dense import load_dense
+from specchat.forward.batch import PassShape
+from specchat.forward.transformers_model import TransformersModel
+from specchat.models.llama_weights import load_dense
 from tests.recorder import recorded
 
 VOCABULARY = 96

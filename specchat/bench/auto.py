@@ -15,7 +15,7 @@ from io import StringIO
 from statistics import median
 
 from specchat.assemble import Engine
-from specchat.bench.beside import SEED, Answer, ask
+from specchat.bench.interleaved import SEED, Answer, ask
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.errors import SpecchatError

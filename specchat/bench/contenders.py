@@ -13,7 +13,7 @@ import torch
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
-from specchat.engine.verify import Sampler
+from specchat.engine.sampling import Sampler
 
 
 @dataclass(frozen=True)

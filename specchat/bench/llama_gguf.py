@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError
-from specchat.models.dense import files_of
-from specchat.models.weights import TensorFiles
+from specchat.models.llama_weights import files_of
+from specchat.models.tensor_files import TensorFiles
 
 KINDS: Mapping[str, int] = {"f32": 0, "q8_0": 8, "bf16": 30}  # ggml's numbers of how a tensor is stored
 FAMILIES = ("llama", "qwen2", "qwen3")

@@ -12,12 +12,12 @@ import torch
 from specchat.assemble import Engine
 from specchat.bench.compare import Row, compare
 from specchat.bench.contenders import Contender, Transformers, ours
-from specchat.bench.llama import Llama, find_llama
+from specchat.bench.llama_cpp import Llama, find_llama
 from specchat.chat.prompt import extend
 from specchat.chat.request import Request
-from specchat.drafters.combine import Copying
+from specchat.drafters.combined import Copying
 from specchat.drafters.draft_model import DraftModel
-from specchat.drafters.lookup import Lookup
+from specchat.drafters.prompt_lookup import Lookup
 from specchat.drafters.suffix import Suffix
 from specchat.engine.drafter import Drafter
 from specchat.models.load import find_model

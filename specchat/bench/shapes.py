@@ -19,9 +19,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.engine.costs import cache_folder
 from specchat.errors import InputError
-from specchat.models.dense import is_dense
+from specchat.models.llama_weights import is_dense
+from specchat.paths import cache_folder
 
 SHAPES: Mapping[str, dict[str, Any]] = {
     "0.5b": {

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.assemble import Engine
-from specchat.bench.beside import SEED, Beside, markdown, total_of
+from specchat.bench.interleaved import SEED, Beside, markdown, total_of
+from specchat.chat.answer_format import SCHEMA, Structure
 from specchat.chat.request import Request
-from specchat.chat.structure import SCHEMA, Structure
 from specchat.engine.grammar import SOURCE
 
 

@@ -17,18 +17,18 @@ from itertools import product
 from pathlib import Path
 
 from specchat.assemble import Engine
-from specchat.bench.beside import SEED
+from specchat.bench.builtin_prompts import QUESTIONS
+from specchat.bench.interleaved import SEED
 from specchat.bench.latency import Heard, hear
-from specchat.bench.prompts import read_prompts
-from specchat.bench.questions import QUESTIONS
+from specchat.bench.prompt_files import read_prompts
 from specchat.bench.sweep_cells import PLAIN, Cell, Grid, Sample
 from specchat.bench.sweep_store import Store
 from specchat.bench.variants import depth_of
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.chat.session import Session
-from specchat.drafters.feature import FeatureDrafter
-from specchat.engine.budget import Chooser
+from specchat.chooser.chooser import Chooser
+from specchat.drafters.eagle import FeatureDrafter
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.errors import InputError, SpecchatError

@@ -10,7 +10,7 @@ from typing import Any
 from specchat.bench.latency_host import Waited, as_rows
 from specchat.bench.latency_host import as_table as as_client_table
 from specchat.bench.sweep_cells import Grid, Sample
-from specchat.bench.sweep_picture import draw
+from specchat.bench.sweep_plot import draw
 from specchat.bench.sweep_report import Measured, as_csv, as_json, as_table, measured, recommended
 from specchat.errors import InputError
 

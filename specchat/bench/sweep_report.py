@@ -13,9 +13,9 @@ from statistics import median
 from typing import Any
 
 from specchat.bench.latency import quantile
-from specchat.bench.predict import mean_tokens, speed
+from specchat.bench.markdown_table import table
+from specchat.bench.predicted_speedup import mean_tokens, speed
 from specchat.bench.sweep_cells import CHOOSER, PLAIN, Cell, Grid, Sample
-from specchat.bench.table import table
 from specchat.profile import KINDS
 
 SCHEMA = 1  # of the JSON; changes when a key changes its meaning

@@ -1,7 +1,7 @@
 """A short sweep with the models of a profile, and what follows from it for this machine: who is to be asked first on
 each kind of request, how many guesses a pass may have, and what passes and drafters cost.
 
-The first two become a layer beneath the user's file (`profile/tuned.py`), the costs are kept where the engine keeps
+The first two become a layer beneath the user's file (`profile/tuned_values.py`), the costs are kept where the engine keeps
 them. All three are where the choice begins, never where it ends: `auto` goes on measuring, so that a wrong order, or a
 draft that has become twice as slow, stays within 2 % of plain decoding (tests/cli/test_tune.py replays that).
 """
@@ -20,7 +20,7 @@ from specchat.bench.sweep_cells import PLAIN, Cell, Grid
 from specchat.bench.sweep_report import Measured, best_of_each, recommended
 from specchat.bench.variants import depth_of
 from specchat.chat.request import Request
-from specchat.engine.costs import Costs
+from specchat.chooser.costs import Costs
 from specchat.errors import InputError
 
 BUDGETS = (4, 8, 16, 32)

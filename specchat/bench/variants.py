@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specchat.assemble import Engine
-from specchat.bench.beside import SEED, Beside, markdown, seconds_per_token, total_of
+from specchat.bench.interleaved import SEED, Beside, markdown, seconds_per_token, total_of
 from specchat.chat.events import StepDone
 from specchat.chat.request import Request
 

@@ -12,14 +12,14 @@ from threading import Event as Flag
 from time import perf_counter
 
 from specchat.chat.events import Event, Finished, Prefill, Text, Totals
-from specchat.chat.gap import Gap
-from specchat.chat.infill import Infill, infill_of
+from specchat.chat.fim_request import Gap
+from specchat.chat.fim_tokens import Infill, infill_of
 from specchat.chat.session import Voice
 from specchat.drafters.suffix import Suffix
 from specchat.engine.decode import Plan, Writing
+from specchat.engine.sampling import Sampler
 from specchat.engine.stats import Stats
-from specchat.engine.verify import Sampler
-from specchat.models.stream import TextStream
+from specchat.models.detokenize import TextStream
 
 UNABLE = "unable"  # the reason of a filling that no model here was taught
 

@@ -5,7 +5,7 @@
     threads    a name for the last turn of a conversation; a fork is another name, nothing is copied
     steps      what was guessed in a turn, step by step, packed by `record.py`; for those who look into a turn
 
-Here is what it holds and how it is read; `host/writer.py` writes. Knows no model, no socket and no screen.
+Here is what it holds and how it is read; `host/history_writer.py` writes. Knows no model, no socket and no screen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.chat.events import StepDone
-from specchat.chat.record import unpack_steps
+from specchat.chat.step_encoding import unpack_steps
 from specchat.errors import HostError
 
 BUSY_MILLISECONDS = 250

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specchat.chat.attachments import with_attachments
-from specchat.chat.reference import Reference, with_reference
+from specchat.chat.reference_corpus import Reference, with_reference
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specchat.chat.structure import Structure
+from specchat.chat.answer_format import Structure
 from specchat.errors import UsageError
 
 MAX_ATTACHED_BYTES = 32 * 2**20

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 
+from specchat.chat.at_names import REPOSITORY, resolve
 from specchat.chat.attachments import decode_text, shown_name
-from specchat.chat.chunks import Chunk, cut, rank, terms
 from specchat.chat.ignore import MAX_FILE_BYTES, MOST_FILES, Listing
-from specchat.chat.loaders import is_loaded
-from specchat.chat.names import REPOSITORY, resolve
+from specchat.chat.passages import Chunk, cut, rank, terms
+from specchat.chat.plugin_loaders import is_loaded
 from specchat.chat.repomap import draw_map
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
 from specchat.errors import ContextError, InputError

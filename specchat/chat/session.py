@@ -13,26 +13,26 @@ from threading import Event as Flag
 from time import perf_counter
 from typing import Self
 
+from specchat.chat.answer_format import SCHEMA, Structure
 from specchat.chat.events import TARGET, Committed, Event, Failed, Finished, Prefill, Routed, StepDone, Text, Totals
 from specchat.chat.prompt import extend
-from specchat.chat.reference import Reference
+from specchat.chat.reference_corpus import Reference
 from specchat.chat.request import Request
-from specchat.chat.rewriting import original_of
+from specchat.chat.rewrite_source import original_of
 from specchat.chat.router import Route, choose_route
-from specchat.chat.structure import SCHEMA, Structure
 from specchat.chat.transcript import Turn
-from specchat.drafters.combine import Copying
-from specchat.engine.acceptance import PLAIN
-from specchat.engine.budget import Chooser, Memory, Pressure
-from specchat.engine.costs import Costs
+from specchat.chooser.acceptance import PLAIN
+from specchat.chooser.chooser import Chooser, Memory, Pressure
+from specchat.chooser.costs import Costs
+from specchat.drafters.combined import Copying
 from specchat.engine.decode import Plan, Step, Writing
 from specchat.engine.drafter import Drafter
 from specchat.engine.grammar import Grammar
 from specchat.engine.model import Model
+from specchat.engine.sampling import Sampler
 from specchat.engine.stats import Stats
-from specchat.engine.verify import Sampler
 from specchat.errors import ContextError, SpecchatError
-from specchat.models.grammar import grammar_of_pattern, grammar_of_schema
+from specchat.models.llguidance_grammar import grammar_of_pattern, grammar_of_schema
 from specchat.models.tokenizer import TextStream, Tokenizer
 from specchat.profile import Profile
 

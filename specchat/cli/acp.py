@@ -53,7 +53,7 @@ def _wish(options: dict[str, Any], folder: Path) -> Wish:
 
 def _serve(taken: Descriptors, options: dict[str, Any]) -> NoReturn:
     gc.disable()  # the SDK makes a hundred thousand objects for good; collecting takes as long again
-    from specchat.acp.serving import serve
+    from specchat.editors.acp.process_acp import serve
 
     gc.freeze()
     gc.enable()

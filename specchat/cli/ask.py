@@ -13,10 +13,10 @@ import click
 
 from specchat.chat.attachments import decode_text
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
-from specchat.cli.conversation import answer
-from specchat.cli.hosted import open_chosen
+from specchat.cli.format_options import chosen_structure, structure_options
 from specchat.cli.options import chosen_profile, profile_options
-from specchat.cli.structured import chosen_structure, structure_options
+from specchat.cli.print_turn import answer
+from specchat.cli.session_options import open_chosen
 from specchat.errors import InputError, UsageError
 
 if TYPE_CHECKING:

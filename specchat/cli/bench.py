@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from specchat.cli.bench_prompts import PROMPTS
-from specchat.cli.lazy import Later, LazyGroup
+from specchat.cli.lazy_group import Later, LazyGroup
 from specchat.cli.options import chosen_profile, profile_options
 from specchat.errors import InputError, UsageError
 
@@ -62,8 +62,8 @@ def peers(
     if every < 2:
         raise UsageError("--every must be at least 2")
     from specchat.assemble import load_engine
-    from specchat.bench.llama import MISSING, find_llama
-    from specchat.bench.prompts import read_prompts
+    from specchat.bench.llama_cpp import MISSING, find_llama
+    from specchat.bench.prompt_files import read_prompts
     from specchat.bench.report import Bench, as_table, tokens_of
     from specchat.bench.report import threads as use_threads
     from specchat.bench.shapes import MEANINGLESS, edits, file_in, shaped

@@ -33,8 +33,8 @@ def auto(
     """
     from specchat.assemble import load_engine
     from specchat.bench.auto import SPARE, as_csv, as_table, by_kind, pairs
-    from specchat.bench.prompts import read_prompts
-    from specchat.bench.questions import QUESTIONS
+    from specchat.bench.builtin_prompts import QUESTIONS
+    from specchat.bench.prompt_files import read_prompts
     from specchat.bench.report import threads as use_threads
 
     engine = load_engine(chosen_profile(options))

@@ -36,9 +36,9 @@ def passes(
     if rounds < 1 or limit < 1:
         raise UsageError("--rounds and --limit must be at least 1")
     profile = chosen_profile(options)
-    from specchat.bench.oracle import Gain, gains
-    from specchat.bench.oracle import as_table as as_gains
-    from specchat.bench.passes import PassRow, as_json, as_table, measured, subjects
+    from specchat.bench.oracle_drafter import Gain, gains
+    from specchat.bench.oracle_drafter import as_table as as_gains
+    from specchat.bench.pass_costs import PassRow, as_json, as_table, measured, subjects
     from specchat.bench.shapes import MEANINGLESS, shaped
 
     def progress(said: str) -> None:

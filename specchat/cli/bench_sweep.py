@@ -16,8 +16,8 @@ from specchat.cli.bench_prompts import PROMPTS
 from specchat.cli.options import chosen_profile, profile_options
 from specchat.errors import InputError, ProfileError, UsageError
 from specchat.profile import KINDS, every_guesser
-from specchat.profile.checking import nearest
-from specchat.profile.values import HOTTEST, WIDEST_BUDGET
+from specchat.profile.keys import HOTTEST, WIDEST_BUDGET
+from specchat.profile.validation import nearest
 
 if TYPE_CHECKING:
     from specchat.assemble import Engine
@@ -106,7 +106,7 @@ def sweep(
     names = chosen_drafters(drafters)
     check_places(json_file, csv_file, picture)
     if picture is not None:
-        from specchat.bench.sweep_picture import check_picture
+        from specchat.bench.sweep_plot import check_picture
 
         check_picture(picture)
     from specchat.assemble import load_engine
@@ -171,7 +171,7 @@ def store_of(engine: Engine, grid: Grid, *, fresh: bool) -> Store:
     import torch
 
     from specchat.bench.sweep_store import Store, store_path
-    from specchat.engine.costs import cache_folder
+    from specchat.paths import cache_folder
 
     voice = engine.voice
     costs = voice.costs.path.stem if voice.costs.path else ""
@@ -203,7 +203,7 @@ def _waited(
 ) -> tuple[Waited, ...]:
     """What a client of the engine process sees; nothing, if Ctrl-C says that nobody wants to know."""
     from specchat.bench.latency_host import wait_for_host
-    from specchat.cli.hosted import wish
+    from specchat.cli.session_options import wish
 
     try:
         return tuple(wait_for_host(wish(options), prompts, count, limit, talk))

@@ -38,8 +38,8 @@ def variants(
             raise UsageError(f"unknown variant {name!r}; known are {', '.join(every_guesser())}")
     from specchat.assemble import load_engine
     from specchat.bench.auto import by_kind
-    from specchat.bench.prompts import read_prompts
-    from specchat.bench.questions import QUESTIONS
+    from specchat.bench.builtin_prompts import QUESTIONS
+    from specchat.bench.prompt_files import read_prompts
     from specchat.bench.report import threads as use_threads
     from specchat.bench.variants import as_table, sweep
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from specchat.cli.hosted import continued, open_hosted, wish
-from specchat.cli.invitation import invitation
 from specchat.cli.options import profile_options
+from specchat.cli.session_options import continued, open_hosted, wish
+from specchat.cli.setup_hint import invitation
 
 
 @click.command()
@@ -20,9 +20,9 @@ from specchat.cli.options import profile_options
 @profile_options
 def chat(is_last: bool, session: str, plain: bool, **options: Any) -> int:
     """Talk with the model. Everything is kept; `/help` says what else can be said."""
+    from specchat.commands.registry import Talk
     from specchat.host.spawn import history_path
-    from specchat.repl.app import run_repl
-    from specchat.repl.commands import Talk
+    from specchat.repl.loop import run_repl
 
     del plain  # there is no other mode yet
     chosen = continued(wish(options), session, is_last=is_last)

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from specchat.cli.options import choice, profile_options
-from specchat.cli.trusting import checked, summary, trust
+from specchat.cli.project_trust import checked, summary, trust
 from specchat.errors import InputError
 from specchat.profile import Profile
-from specchat.profile.checking import Settled
-from specchat.profile.files import configuration_folder, profile_names, user_file
-from specchat.profile.project import PROJECT_FILE, find_project_file, read_project_file
+from specchat.profile.profile_files import configuration_folder, profile_names, user_file
+from specchat.profile.project_file import PROJECT_FILE, find_project_file, read_project_file
+from specchat.profile.validation import Settled
 
 LISTS = ("routes", "orders")  # keys that hold tables
 VERDICTS = {True: "trusted", False: "refused", None: "not asked about yet"}
@@ -78,7 +78,7 @@ def trust_folder(folder: Path, forget: bool) -> None:
 @config.command()
 def schema() -> None:
     """Print the JSON Schema of profiles, for editors."""
-    from specchat.profile.schema import schema as made
+    from specchat.profile.json_schema import schema as made
 
     click.echo(json.dumps(made(), indent=2))
 

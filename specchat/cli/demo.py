@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from specchat.chat.request import Request
-from specchat.cli.conversation import answer
-from specchat.cli.hosted import open_chosen
 from specchat.cli.options import profile_options
+from specchat.cli.print_turn import answer
+from specchat.cli.session_options import open_chosen
 
 PARAGRAPH = '''
 ```python

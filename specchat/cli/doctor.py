@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import click
 
-from specchat.cli.checkup import FAIL, OK, WARN, Finding, Patient, findings
+from specchat.cli.doctor_checks import FAIL, OK, WARN, Finding, Patient, findings
 
 BROKEN = 11
 COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}

@@ -15,10 +15,10 @@ from specchat.cli.edit_asking import asked, opened, talk_with, window
 from specchat.cli.edit_files import EditFiles
 from specchat.cli.edit_filter import STDIN, EditCommand, run_filter
 from specchat.cli.options import profile_options
-from specchat.edit.plan import parse_lines
-from specchat.edit.source import make_source
-from specchat.edit.task import Job
-from specchat.edit.task import edit as edit_source
+from specchat.edit.edit_plan import parse_lines
+from specchat.edit.edit_task import Job
+from specchat.edit.edit_task import edit as edit_source
+from specchat.edit.source_text import make_source
 from specchat.errors import InputError, NoChangeError, UsageError
 from specchat.syntax import language_of
 

@@ -12,13 +12,13 @@ import click
 from click.core import ParameterSource
 
 from specchat.cli.edit_progress import Progress
-from specchat.cli.hosted import open_hosted, wish
 from specchat.cli.options import chosen_profile
-from specchat.edit.task import Job
-from specchat.edit.turn import Conversation, Talk
+from specchat.cli.session_options import open_hosted, wish
+from specchat.edit.edit_task import Job
+from specchat.edit.edit_turn import Conversation, Talk
 from specchat.errors import CancelledError, NoUsableEditError
 from specchat.host.client import Conversation as HostedConversation
-from specchat.repl.stopping import stoppable
+from specchat.repl.interrupt import stoppable
 
 Result = TypeVar("Result")
 

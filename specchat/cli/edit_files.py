@@ -10,25 +10,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specchat.chat.summary import summary_line
+from specchat.chat.turn_summary import summary_line
 from specchat.cli.edit_asking import asked, opened, talk_with, window
 from specchat.cli.edit_review import review
-from specchat.edit.apply import Replacement, check_writable
-from specchat.edit.check import check_syntax
-from specchat.edit.commit import check_repository, commit, has_other_changes
+from specchat.edit.answer_check import RejectedError
+from specchat.edit.atomic_write import Replacement, check_writable
+from specchat.edit.edit_plan import parse_lines
+from specchat.edit.edit_task import Edited, Job, edit, rewrite_part
+from specchat.edit.edit_turn import Talk, sum_of
+from specchat.edit.git_commit import check_repository, commit, has_other_changes
 from specchat.edit.hunks import hunks_between
-from specchat.edit.kept import keep_candidate, kept_edits
+from specchat.edit.json_report import failure_report, file_report
+from specchat.edit.multi_file import together
 from specchat.edit.patch import diff
-from specchat.edit.plan import parse_lines
-from specchat.edit.report import failure_report, file_report
+from specchat.edit.project_copy import run_checks, split_command
 from specchat.edit.scope import Region
-from specchat.edit.scratch import run_checks, split_command
-from specchat.edit.source import Source, read_source
-from specchat.edit.task import Edited, Job, edit, rewrite_part
-from specchat.edit.together import together
-from specchat.edit.turn import Talk, sum_of
-from specchat.edit.undo import apply
-from specchat.edit.vet import RejectedError
+from specchat.edit.source_text import Source, read_source
+from specchat.edit.syntax_check import check_syntax
+from specchat.edit.undo_edits import apply
+from specchat.edit.undo_store import keep_candidate, kept_edits
 from specchat.errors import BrokenEditError, NoChangeError, NotTakenError, SpecchatError, UsageError
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from specchat.chat.events import Event
-from specchat.cli.conversation import ERASE_LINE
-from specchat.edit.following import Following
-from specchat.edit.terminal import is_coloured
+from specchat.cli.print_turn import ERASE_LINE
+from specchat.edit.progress_line import Following
+from specchat.edit.terminal_review import is_coloured
 
 
 class Progress:

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from specchat.edit.asking import Means
-from specchat.edit.deciding import decide
-from specchat.edit.review import Review
-from specchat.edit.source import Source
-from specchat.edit.task import Edited
-from specchat.edit.terminal import answer_to, coloured, in_editor, is_coloured
+from specchat.edit.edit_task import Edited
+from specchat.edit.hunk_prompt import Means
+from specchat.edit.hunk_review import decide
+from specchat.edit.review_state import Review
+from specchat.edit.source_text import Source
+from specchat.edit.terminal_review import answer_to, coloured, in_editor, is_coloured
 
 Rewrite = Callable[[int, int, str], str | None]
 

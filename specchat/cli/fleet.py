@@ -18,8 +18,8 @@ from specchat.errors import InputError, ModelError, UsageError
 from specchat.profile import configuration_folder, load_profile
 
 if TYPE_CHECKING:
-    from specchat.fleet.found import Found, Served
-    from specchat.fleet.plan import Launch
+    from specchat.fleet.launch_plan import Launch
+    from specchat.fleet.server_probe import Found, Served
 
 SERVERS = ("vllm", "sglang", "tgi", "trtllm", "llama.cpp")
 SPLIT = click.option(
@@ -51,7 +51,7 @@ def plan(profile: str, server: str | None, cards: int | None) -> None:
 @SPLIT
 def up(profile: str, server: str | None, cards: int | None) -> None:
     """Run the launch line of an installed server, until Ctrl-C."""
-    from specchat.fleet.installed import program_of
+    from specchat.fleet.installed_servers import program_of
 
     found = (each for each in _launches(profile, (server,) if server else SERVERS, cards) if each.is_installed)
     launch = next(found, None)
@@ -77,8 +77,8 @@ def up(profile: str, server: str | None, cards: int | None) -> None:
 def join(url: str, model: str | None, key_file: str, name: str | None) -> None:
     """Look at a running server, and say what a profile needs to talk to it."""
     _need_client()
-    from specchat.fleet.found import find_server
-    from specchat.fleet.line import Line, read_key
+    from specchat.fleet.http_client import Line, read_key
+    from specchat.fleet.server_probe import find_server
 
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"{url}: give an address that begins with http:// or https://")
@@ -99,9 +99,9 @@ def _need_client() -> None:
 
 
 def _launches(profile: str, servers: tuple[str, ...], cards: int | None) -> Iterator[Launch]:
-    from specchat.fleet.installed import installed_version
-    from specchat.fleet.plan import plan as planned
-    from specchat.fleet.plan import wanted
+    from specchat.fleet.installed_servers import installed_version
+    from specchat.fleet.launch_plan import plan as planned
+    from specchat.fleet.launch_plan import wanted
 
     want = wanted(load_profile(profile), cards)
     for server in servers:
@@ -110,7 +110,7 @@ def _launches(profile: str, servers: tuple[str, ...], cards: int | None) -> Iter
 
 def _shown(launch: Launch) -> Iterator[str]:
     """A launch as lines of a shell."""
-    from specchat.fleet.plan import NAMES
+    from specchat.fleet.launch_plan import NAMES
 
     place = "installed here" if launch.is_installed else "not installed here; the newest that was read about"
     yield f"# {NAMES[launch.server]} {launch.version} ({place})"

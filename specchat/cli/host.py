@@ -75,8 +75,8 @@ def stdio() -> None:
     """Serve one client on standard input and output, with an engine of its own."""
     if sys.stdin.isatty():
         raise HostError("this speaks JSON-RPC with a program; for people there is 'specchat chat'")
-    from specchat.host.parts import shipped_parts
-    from specchat.host.process import run_host
+    from specchat.host.host_process import run_host
+    from specchat.host.wiring import shipped_parts
 
     sys.exit(run_host(shipped_parts(), ["--stdio"]))
 

@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from specchat.chat.history import HistoryReader
-from specchat.cli.kept import chosen_thread, open_history
+from specchat.cli.stored_conversations import chosen_thread, open_history
+from specchat.commands.inspect_text import Looked, drawn, look
 from specchat.errors import InputError
-from specchat.repl.inspecting import Looked, drawn, look
 
 
 @click.command()
@@ -70,7 +70,7 @@ def _look(history: HistoryReader, session: str, number: int | None) -> Looked:
 
 
 def _write_picture(path: Path, looked: Looked) -> None:
-    from specchat.tui.inspector_picture import as_svg
+    from specchat.tui.inspector_svg import as_svg
     from specchat.tui.themes import variables
 
     picture = as_svg(looked.title, looked.inspection, variables(), looked.plain_seconds)

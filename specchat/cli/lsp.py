@@ -43,7 +43,7 @@ def lsp(stdio: bool) -> int:  # noqa: ARG001 (there is no other way)
 
 def _serve(taken: Descriptors) -> int:
     gc.disable()  # the types of the protocol are made for good
-    from specchat.lsp.serving import serve
+    from specchat.editors.lsp.process_lsp import serve
 
     gc.freeze()
     gc.enable()

@@ -22,10 +22,10 @@ import click
 from click.shell_completion import shell_complete
 
 from specchat import __version__
-from specchat.cli.added import Added
-from specchat.cli.lazy import Later, LazyGroup, Unloaded
+from specchat.cli.lazy_group import Later, LazyGroup, Unloaded
+from specchat.cli.plugin_commands import Added
 from specchat.errors import SpecchatError
-from specchat.plugins.load import offers
+from specchat.plugins.discovery import offers
 from specchat.threads import wait_calmly
 
 UNEXPECTED = 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import click
 
-from specchat.cli.lazy import Later, LazyGroup
+from specchat.cli.lazy_group import Later, LazyGroup
 
 
 class Models(LazyGroup):

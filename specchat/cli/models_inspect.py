@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from specchat.errors import ModelError, UsageError
-from specchat.models.catalog import find_entry
-from specchat.models.disk import Located, locate
-from specchat.models.headers import holds_model
-from specchat.models.pairing import cautions, partner
-from specchat.models.recommend import in_gib
-from specchat.models.vram import row_bytes, weight_bytes
+from specchat.hub.catalog import find_entry
+from specchat.hub.local_files import Located, locate
+from specchat.hub.memory_plan import row_bytes, weight_bytes
+from specchat.hub.pairing import cautions, partner
+from specchat.hub.recommend import in_gib
+from specchat.hub.weight_headers import holds_model
 
 if TYPE_CHECKING:
-    from specchat.models.headspec import HeadSpec
+    from specchat.heads.spec import HeadSpec
 
 
 @click.command()
@@ -33,8 +33,8 @@ def inspect(head: str, target: str | None, test: bool) -> None:
     if found := _model(head, target):
         _print(found.name, _model_lines(found, target))
         return
-    from specchat.models.checkpoints import find_head, inspect_head, target_facts
-    from specchat.models.headspec import fits
+    from specchat.heads.detect import find_head, inspect_head, target_facts
+    from specchat.heads.spec import fits
     from specchat.models.load import find_model
 
     spec = inspect_head(find_head(head))
@@ -62,7 +62,7 @@ def _model(source: str, target: str | None) -> Located | None:
         return found
     if target is None or not holds_model(found.folder):
         return None
-    from specchat.models.checkpoints import inspect_head
+    from specchat.heads.detect import inspect_head
 
     try:
         inspect_head(found.folder)
@@ -122,8 +122,8 @@ def _places(spec: HeadSpec) -> str:
 
 
 def _test(spec: HeadSpec, target: str) -> None:
+    from specchat.heads.selftest import settle
     from specchat.models.load import Loading, find_model, load_model
-    from specchat.models.selftest import settle
 
     model = load_model(find_model(target), Loading())
     head, agreement = settle(spec, model, None, model.pool.layout.device)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import click
 
-from specchat.models.catalog import Entry, catalog
-from specchat.models.disk import OnDisk, on_disk
-from specchat.models.recommend import fits, in_gib
-from specchat.models.vram import weight_bytes
+from specchat.hub.catalog import Entry, catalog
+from specchat.hub.local_files import OnDisk, on_disk
+from specchat.hub.memory_plan import weight_bytes
+from specchat.hub.recommend import fits, in_gib
 
 
 @click.command("list")

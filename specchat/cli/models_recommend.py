@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.memory import Gigabytes, Tokens
-from specchat.cli.saving import pull_command, save_profile
-from specchat.models.catalog import CARDS
-from specchat.models.machine import CPU, Device, Machine, memory_bandwidth, simulated, this_machine
-from specchat.models.recommend import CONTEXT, PURPOSES, Wish, profile_text, reasons, recommend
-from specchat.models.vram import GIB
+from specchat.cli.bytes_format import Gigabytes, Tokens
+from specchat.cli.save_profile import pull_command, save_profile
+from specchat.hub.catalog import CARDS
+from specchat.hub.machine import CPU, Device, Machine, memory_bandwidth, simulated, this_machine
+from specchat.hub.memory_plan import GIB
+from specchat.hub.recommend import CONTEXT, PURPOSES, Wish, profile_text, reasons, recommend
 
 if TYPE_CHECKING:
-    from specchat.models.recommend import Pair
+    from specchat.hub.recommend import Pair
 
 ALTERNATIVES = 2
 EMBEDDED = "nothing of the catalog fits here; 'specchat demo' and the embedded models run in 1 GiB"

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from specchat.cli.trusting import trusted_project
+from specchat.cli.project_trust import trusted_project
 from specchat.profile import ACCEPT_RULES, DTYPES, GUESSERS, VARIANTS, WEIGHTS, Profile, every_guesser
-from specchat.profile.checking import KeyPath, Settled, Source, settle
-from specchat.profile.environment import environment_source
-from specchat.profile.files import Chain, read_chain
-from specchat.profile.values import as_tables
+from specchat.profile.environment_keys import environment_source
+from specchat.profile.keys import as_tables
+from specchat.profile.profile_files import Chain, read_chain
+from specchat.profile.validation import KeyPath, Settled, Source, settle
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MODEL_KEYS = ("models.target", "models.draft")

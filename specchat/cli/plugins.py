@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from specchat.plugins.load import CHOSEN, NAMES, Plugin, clashes
-from specchat.plugins.load import plugins as installed
+from specchat.plugins.discovery import CHOSEN, NAMES, Plugin, clashes
+from specchat.plugins.discovery import plugins as installed
 
 SHOWN: Mapping[str, str] = {
     "drafters": "--variant {name}",
@@ -43,7 +43,7 @@ def _taken() -> Mapping[str, Collection[str]]:
     """The names that we have ourselves."""
     from specchat.cli.main import COMMANDS
     from specchat.profile import GUESSERS, OWN, SERVERS
-    from specchat.tui.commands import EVERY
+    from specchat.tui.screen_commands import EVERY
 
     return {"drafters": GUESSERS, "backends": (OWN, *SERVERS), "commands": COMMANDS, "slash_commands": EVERY}
 

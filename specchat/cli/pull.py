@@ -12,8 +12,8 @@ import click
 from specchat.errors import ModelError, NotTakenError, UsageError
 
 if TYPE_CHECKING:
-    from specchat.models.listing import HubFile, Listing
-    from specchat.models.pull import Hear
+    from specchat.hub.pull import Hear
+    from specchat.hub.repo_files import HubFile, Listing
 
 
 @click.command()
@@ -32,8 +32,8 @@ def pull(source: str, draft: str | None, *, is_agreed: bool, is_offline: bool) -
     if is_offline or constants.is_offline_mode():
         _say_what_is_here(sources)
         return
-    from specchat.models.listing import list_files
-    from specchat.models.pull import check_room
+    from specchat.hub.pull import check_room
+    from specchat.hub.repo_files import list_files
 
     _tell(f"asking {constants.ENDPOINT} about {' and '.join(sources)}")
     listings = [list_files(each, is_draft=is_draft) for each, is_draft in sources.items()]
@@ -47,7 +47,7 @@ def pull(source: str, draft: str | None, *, is_agreed: bool, is_offline: bool) -
 
 
 def _describe(listing: Listing) -> None:
-    from specchat.models.pull import free_bytes, in_words
+    from specchat.hub.pull import free_bytes, in_words
 
     missing, come = listing.missing(), listing.bytes_to_come()
     _tell(f"{listing.source}: {in_words(listing.size)} in {len(listing.files)} files, licence {listing.licence}")
@@ -71,7 +71,7 @@ def _ask() -> None:
 
 def _fetched(listing: Listing) -> str:
     """The folder of the model, once all of it is there."""
-    from specchat.models.pull import pull as fetch
+    from specchat.hub.pull import pull as fetch
 
     try:
         with _bar(listing) as hear:
@@ -105,7 +105,7 @@ def _bar(listing: Listing) -> Generator[Hear]:
 def _say_what_is_here(sources: Mapping[str, bool]) -> None:
     from huggingface_hub.errors import HFValidationError
 
-    from specchat.models.hub import in_cache
+    from specchat.models.fetch import in_cache
 
     for source, is_draft in sources.items():
         try:

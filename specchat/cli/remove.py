@@ -17,8 +17,8 @@ def remove(source: str, *, is_agreed: bool) -> None:
 
     ID is a hub id like org/name. What was downloaded in part goes too.
     """
-    from specchat.models.pull import in_words
-    from specchat.models.remove import removal
+    from specchat.hub.pull import in_words
+    from specchat.hub.remove import removal
 
     chosen = removal(source)
     click.echo(f"{source}: {in_words(chosen.size)} in {chosen.folder}", err=True)

@@ -27,18 +27,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
+from specchat.chat.answer_format import Structure
 from specchat.chat.attachments import decode_text
 from specchat.chat.events import Event, Failed, Finished, Text, Totals
 from specchat.chat.request import MAX_ATTACHED_BYTES, Request
-from specchat.chat.structure import Structure
-from specchat.cli.hosted import continued, open_hosted, wish
+from specchat.cli.format_options import chosen_structure, structure_options
 from specchat.cli.main import INTERRUPTED
 from specchat.cli.options import chosen_profile, profile_options
-from specchat.cli.structured import chosen_structure, structure_options
+from specchat.cli.session_options import continued, open_hosted, wish
 from specchat.errors import ContextError, SpecchatError, UsageError
 from specchat.host.client import Conversation
 from specchat.host.protocol import NAMES, Json, event_to_json
-from specchat.repl.stopping import stoppable
+from specchat.repl.interrupt import stoppable
 
 if TYPE_CHECKING:
     from specchat.cli.script_edits import Edits

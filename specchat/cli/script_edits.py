@@ -13,14 +13,14 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import Any
 
-from specchat.acp.file import File
-from specchat.acp.places import Places
-from specchat.acp.wanted import wanted_by_command, wanted_by_words
 from specchat.chat.events import Event, Text, Totals
+from specchat.edit.edit_task import Edited, edit
+from specchat.edit.edit_turn import Talk, sum_of
 from specchat.edit.hunks import hunks_between
-from specchat.edit.source import Source
-from specchat.edit.task import Edited, edit
-from specchat.edit.turn import Talk, sum_of
+from specchat.edit.source_text import Source
+from specchat.editors.acp.client_files import File
+from specchat.editors.acp.edit_intent import wanted_by_command, wanted_by_words
+from specchat.editors.acp.workspace_roots import Places
 from specchat.errors import CancelledError, NotTakenError
 from specchat.host.client import Conversation, Wish
 from specchat.host.protocol import Json, new_id

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from specchat.cli.hosted import wish
 from specchat.cli.options import chosen_profile, profile_options
+from specchat.cli.session_options import wish
 from specchat.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
@@ -33,7 +33,7 @@ def serve(host: str, port: int, token: str, **options: Any) -> None:
     """
     if find_spec("aiohttp") is None:
         raise UsageError("serving needs the package aiohttp; pip install 'specchat[serve]'")
-    from specchat.serve.guard import Guard
+    from specchat.serve.authorization import Guard
     from specchat.serve.server import Offer, is_for_this_machine_alone, listen
     from specchat.serve.server import serve as serve_on
 

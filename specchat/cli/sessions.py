@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from specchat.cli.kept import chosen_thread, open_history
+from specchat.cli.stored_conversations import chosen_thread, open_history
+from specchat.commands.export import FORMATS, exported, write_new
 from specchat.errors import UsageError
-from specchat.repl.saving import FORMATS, exported, write_new
 
 
 @click.group()

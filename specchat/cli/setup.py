@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import click
 
-from specchat.cli.memory import Gigabytes
+from specchat.cli.bytes_format import Gigabytes
 from specchat.cli.models_recommend import ALTERNATIVES, EMBEDDED, described, for_device, in_words, look_around
-from specchat.cli.saving import pull_command, save_profile
-from specchat.models.disk import cached_folder
-from specchat.models.machine import Machine, simulated
-from specchat.models.recommend import CONTEXT, PURPOSES, Pair, Wish, profile_text
+from specchat.cli.save_profile import pull_command, save_profile
+from specchat.hub.local_files import cached_folder
+from specchat.hub.machine import Machine, simulated
+from specchat.hub.recommend import CONTEXT, PURPOSES, Pair, Wish, profile_text
 from specchat.profile import configuration_folder
 
 LENGTHS = {"4k": 4096, "8k": CONTEXT, "16k": 16384, "32k": 32768}

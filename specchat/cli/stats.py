@@ -152,7 +152,7 @@ def stats(way: str, picture: Path | None) -> None:
     Summed over all kept conversations; `x plain` compares with the measured cost of a plain pass.
     """
     if picture is not None:
-        from specchat.bench.sweep_picture import check_picture
+        from specchat.bench.sweep_plot import check_picture
 
         check_picture(picture)
     path = history_path()

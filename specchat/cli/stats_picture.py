@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specchat.bench.sweep_picture import DOTS_PER_INCH
+from specchat.bench.sweep_plot import DOTS_PER_INCH
 
 if TYPE_CHECKING:
     from specchat.cli.stats import Sum

@@ -14,7 +14,7 @@ from specchat.host.spawn import history_path
 from specchat.profile import Profile
 
 if TYPE_CHECKING:
-    from specchat.train.own.target import Target
+    from specchat.train.frozen_target import Target
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 KINDS = ("eagle3", "eagle", "medusa", "mtp")
@@ -83,7 +83,7 @@ def head(kind: str, against: str, **options: Any) -> None:
 @_options
 def continue_(start: str, **options: Any) -> None:
     """Train HEAD (a folder, or embedded/eagle3) further, and install the result elsewhere if it is better than HEAD."""
-    from specchat.models.checkpoints import find_head, inspect_head
+    from specchat.heads.detect import find_head, inspect_head
 
     found = find_head(start)
     kind = inspect_head(found).kind
@@ -109,11 +109,11 @@ def draft(start: str | None, **options: Any) -> None:
 def _make(kind: str, start: Path | None, against: str, options: dict[str, Any]) -> None:
     """What both commands do."""
     from specchat.models.load import EMBEDDED, Loading
-    from specchat.train.own.making import Order, help_to_make, make_head
-    from specchat.train.own.questions import part, read_questions
-    from specchat.train.own.target import Target
-    from specchat.train.ranks import ranks_here
+    from specchat.train.distributed import ranks_here
+    from specchat.train.frozen_target import Target
+    from specchat.train.train_head import Order, help_to_make, make_head
     from specchat.train.trainer import Effort
+    from specchat.train.training_prompts import part, read_questions
 
     out = options["out"].absolute()
     if out.resolve().is_relative_to(EMBEDDED.resolve()):
@@ -145,8 +145,8 @@ def _profile(name: str) -> Profile:
 def _against(against: str, kind: str, target: Target, profile: Profile) -> Path | None:
     """The head to beat. One that was named must fit the target; one of the profile counts if it does."""
     from specchat.errors import ModelError
-    from specchat.models.checkpoints import find_head, inspect_head, target_facts
-    from specchat.models.headspec import fits
+    from specchat.heads.detect import find_head, inspect_head, target_facts
+    from specchat.heads.spec import fits
 
     if against == NOBODY:
         return None

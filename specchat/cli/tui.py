@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from specchat.cli.hosted import continued, wish
-from specchat.cli.invitation import invitation
 from specchat.cli.options import profile_options
+from specchat.cli.session_options import continued, wish
+from specchat.cli.setup_hint import invitation
 
 
 @click.command()

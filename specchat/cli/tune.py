@@ -12,7 +12,7 @@ import click
 from specchat.cli.bench_sweep import INTERRUPTED, check_places, measure, store_of, talk
 from specchat.cli.options import chosen_profile, profile_options
 from specchat.profile import Profile
-from specchat.profile.tuned import tuned_for, tuned_path
+from specchat.profile.tuned_values import tuned_for, tuned_path
 
 if TYPE_CHECKING:
     from specchat.bench.sweep_report import Measured
@@ -45,7 +45,7 @@ def tune(count: int, limit: int, picture: Path | None, show: bool, forget: bool,
         return 0
     check_places(picture)
     if picture is not None:
-        from specchat.bench.sweep_picture import check_picture
+        from specchat.bench.sweep_plot import check_picture
 
         check_picture(picture)
     return _tune(profile, path, picture, count, limit, fresh=fresh)
@@ -61,7 +61,7 @@ def _show(profile: Profile, path: Path) -> int:
 
 def _tune(profile: Profile, path: Path, picture: Path | None, count: int, limit: int, *, fresh: bool) -> int:
     from specchat.assemble import load_engine
-    from specchat.bench.questions import QUESTIONS
+    from specchat.bench.builtin_prompts import QUESTIONS
     from specchat.bench.sweep import engine_asker
     from specchat.bench.sweep_report import measured, recommended
     from specchat.bench.tune import as_toml, computing, decide, store, teaching, tuning_grid
@@ -89,7 +89,7 @@ def _tune(profile: Profile, path: Path, picture: Path | None, count: int, limit:
 
 def _draw(rows: list[Measured], wanted: Path | None, own: Path, about: str) -> None:
     """The picture that was asked for, or one beside what is kept, where pictures can be drawn."""
-    from specchat.bench.sweep_picture import can_draw, draw
+    from specchat.bench.sweep_plot import can_draw, draw
 
     if can_draw():
         draw(rows, wanted or own, about)

@@ -9,11 +9,11 @@ from dataclasses import asdict
 
 import click
 
-from specchat.edit.apply import Replacement
+from specchat.edit.atomic_write import Replacement
 from specchat.edit.encoding import decode
-from specchat.edit.kept import KeptEdit, kept_edits
 from specchat.edit.patch import unified
-from specchat.edit.undo import chosen_edit, undo_edit, undoing
+from specchat.edit.undo_edits import chosen_edit, undo_edit, undoing
+from specchat.edit.undo_store import KeptEdit, kept_edits
 from specchat.errors import SpecchatError
 
 

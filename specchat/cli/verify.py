@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat.chat.history import HistoryReader
-from specchat.cli.conversation import ERASE_LINE
 from specchat.cli.options import chosen_profile, profile_options
+from specchat.cli.print_turn import ERASE_LINE
 from specchat.errors import DistrustError, InputError, UsageError
 from specchat.host.spawn import history_path
 from specchat.profile import GUESSERS
 
 if TYPE_CHECKING:
     from specchat.assemble import Engine
-    from specchat.bench.trust import Difference, Report
+    from specchat.bench.lossless_check import Difference, Report
 
 LISTED = 5  # differences of a variant
 
@@ -46,7 +46,7 @@ def verify(
     profile = chosen_profile(options)
     variants = _variants(names)
     from specchat.assemble import load_engine
-    from specchat.bench.trust import Trial, examine
+    from specchat.bench.lossless_check import Trial, examine
 
     engine = load_engine(profile)
     prompts = list(_stored(thread, engine)) if thread else _own(engine, count, limit)
@@ -68,7 +68,7 @@ def _variants(names: str) -> list[str]:
 
 def _own(engine: Engine, count: int, limit: int) -> list[list[int]]:
     """Prompts of our own, one of each kind in turn."""
-    from specchat.bench.questions import QUESTIONS
+    from specchat.bench.builtin_prompts import QUESTIONS
     from specchat.bench.report import tokens_of
 
     by_turns = zip(*(requests[:3] for requests in QUESTIONS.values()), strict=True)

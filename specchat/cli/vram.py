@@ -8,13 +8,12 @@ from dataclasses import asdict
 
 import click
 
-from specchat.cli.memory import Gigabytes, Tokens, coloured, length, mark
+from specchat.cli.bytes_format import Gigabytes, Tokens, coloured, length, mark
 from specchat.errors import UsageError
-from specchat.models.anatomy import EMBEDDING, EXPERT, Anatomy
-from specchat.models.catalog import catalog, find_entry, head_anatomy
-from specchat.models.disk import Located, locate
-from specchat.models.recommend import drafter_way, in_gib
-from specchat.models.vram import (
+from specchat.hub.architecture import EMBEDDING, EXPERT, Anatomy
+from specchat.hub.catalog import catalog, find_entry, head_anatomy
+from specchat.hub.local_files import Located, locate
+from specchat.hub.memory_plan import (
     DENSE,
     GIB,
     HALF_BYTES,
@@ -28,6 +27,7 @@ from specchat.models.vram import (
     text_bytes,
     usable,
 )
+from specchat.hub.recommend import drafter_way, in_gib
 
 SMALL = 1.5  # GiB; a table of less is in MiB
 SHORTER = (4096, 16384)  # columns beside the one that was asked for

@@ -13,7 +13,7 @@ import click
 
 from specchat.errors import UsageError
 
-PROGRAM = (sys.executable, "-m", "specchat.web.tether", "tui")
+PROGRAM = (sys.executable, "-m", "specchat.web.die_with_parent", "tui")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cache import SCRATCH
-from specchat.engine.dense import DenseModel
 from specchat.engine.drafter import Context, Drafter
 from specchat.engine.model import Model
+from specchat.engine.sampling import Rows, Sampler
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.engine.verify import Rows, Sampler
 from specchat.errors import CacheError
+from specchat.forward.llama import DenseModel
 
 
 class DraftModel(Drafter):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from specchat.engine.cache import KVCache
 from specchat.engine.drafter import Context, Drafter
 from specchat.engine.model import ExitingModel
+from specchat.engine.sampling import Rows
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.engine.verify import Rows
 
 SHORTLIST = 8  # best tokens among which a guess has its chance
 WORTH = 0.4  # a chain whose chance to hold is smaller is not drafted further

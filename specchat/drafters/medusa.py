@@ -15,8 +15,8 @@ from torch import Tensor
 
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.model import FINAL, Model, columns
+from specchat.engine.sampling import Rows
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.engine.verify import Rows
 
 RANKS = 8  # candidates of each head
 PRIOR = (0.5, 0.13, 0.07, 0.05, 0.03, 0.02, 0.015, 0.01)  # that the candidate of each rank is right, for the first head

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.engine.sampling import Rows
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.engine.verify import Rows
 
 CANDIDATES = 8  # kept for every token
 CHANCES = (0.5, 0.15, 0.08, 0.05, 0.04, 0.03, 0.025, 0.02)  # that the candidate of each rank holds: shapes the tree

@@ -16,8 +16,8 @@ from typing import Protocol
 from specchat.engine.cache import SCRATCH
 from specchat.engine.drafter import Context, Drafter
 from specchat.engine.model import Model
+from specchat.engine.sampling import Rows, Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Rows, Sampler
 from specchat.errors import CacheError
 
 OVERLAP = 16  # last tokens of the draft that are spelled again when the text grows: more text may join them

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from specchat.edit.hunks import CONTEXT_LINES, Hunk, changes, grouped, split_lines
-from specchat.edit.source import Source
+from specchat.edit.source_text import Source
 
 NO_FILE = "/dev/null"
 NO_NEWLINE = "\n\\ No newline at end of file\n"

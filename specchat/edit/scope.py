@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specchat.edit.source import Source
+from specchat.edit.source_text import Source
 from specchat.errors import UsageError
 from specchat.syntax import Definition, definitions, enclosing, language_of
 

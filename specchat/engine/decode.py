@@ -12,12 +12,13 @@ from time import perf_counter
 
 from torch import Tensor
 
+from specchat.engine.accept import accept
 from specchat.engine.cache import SCRATCH, KVCache
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.grammar import Grammar, confined, follow
 from specchat.engine.model import TAIL, Model
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Sampler, accept
 
 
 @dataclass(frozen=True)

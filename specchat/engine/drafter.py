@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from specchat.engine.cache import KVCache
+from specchat.engine.sampling import Prefix, Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Prefix, Sampler
 
 
 @dataclass(frozen=True)

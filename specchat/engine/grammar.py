@@ -5,7 +5,7 @@ the argument of `verify.py` stands as it is: what comes out is what plain decodi
 who draft know nothing of it. What they guess against the rules is cut off before it costs a row, and where the rules
 leave one way to go on, that way is guessed for nothing, ahead of everybody.
 
-Knows no language of grammars and no text: an automaton over token ids is given (`models/grammar.py` makes one).
+Knows no language of grammars and no text: an automaton over token ids is given (`models/llguidance_grammar.py` makes one).
 """
 
 from __future__ import annotations

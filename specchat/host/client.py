@@ -19,12 +19,12 @@ from typing import Any
 
 from specchat import __version__
 from specchat.chat.events import Event, Failed, Finished, Totals
-from specchat.chat.gap import Gap
+from specchat.chat.fim_request import Gap
 from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.chat.request import Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, InputError, UsageError
-from specchat.host.feed import AnswerSoFar
+from specchat.host.event_feed import AnswerSoFar
 from specchat.host.protocol import (
     LINE_BYTES,
     Answer,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from specchat.host.feed import Feed
+from specchat.host.event_feed import Feed
 from specchat.host.protocol import LineReader, Message, encode
 
 FETCH_BYTES = 64 * 2**10

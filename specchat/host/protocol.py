@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from specchat import errors
+from specchat.chat.answer_format import Structure
 from specchat.chat.events import (
     Committed,
     Event,
@@ -31,9 +32,8 @@ from specchat.chat.events import (
     Text,
     Totals,
 )
-from specchat.chat.gap import Gap
+from specchat.chat.fim_request import Gap
 from specchat.chat.request import Attachment, Request
-from specchat.chat.structure import Structure
 
 PROTOCOL = 1
 LINE_BYTES = 32 * 2**20

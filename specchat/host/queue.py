@@ -19,10 +19,10 @@ from threading import Event as Flag
 from typing import Any
 
 from specchat.chat.events import Event, Failed, Finished, Text, Totals
-from specchat.chat.gap import Gap
+from specchat.chat.fim_request import Gap
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError
-from specchat.host.engine import Completer, Engine, EngineSession, Loader
+from specchat.host.engine_interface import Completer, Engine, EngineSession, Loader
 
 log = logging.getLogger(__name__)
 

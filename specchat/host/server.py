@@ -18,16 +18,16 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
-from specchat.host.calls import Desk, Identity
 from specchat.host.connection import Connection
-from specchat.host.engine import Loader
-from specchat.host.meters import Family, Meters, family, page
-from specchat.host.meters_door import MetersDoor
-from specchat.host.peer import check_same_user
+from specchat.host.engine_interface import Loader
+from specchat.host.history_writer import HistoryWriter
+from specchat.host.methods import Desk, Identity
+from specchat.host.metrics import Family, Meters, family, page
+from specchat.host.metrics_server import MetersDoor
+from specchat.host.open_sessions import Library, Sessions
+from specchat.host.peer_credentials import check_same_user
 from specchat.host.protocol import Call, read_calls
 from specchat.host.queue import Happened, TurnQueue
-from specchat.host.sessions import Library, Sessions
-from specchat.host.writer import HistoryWriter
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import IO
 
 from specchat.errors import HostError
-from specchat.host.peer import check_same_user
-from specchat.plugins.load import CHOSEN, declarations
+from specchat.host.peer_credentials import check_same_user
+from specchat.plugins.discovery import CHOSEN, declarations
 
 INHERITED = ("SPECCHAT_RUNTIME", "SPECCHAT_CONFIG", "SPECCHAT_CACHE", "TMPDIR")
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")

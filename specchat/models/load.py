@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import SafetensorError
 
-from specchat.engine.model import Model, TransformersModel
-from specchat.engine.passes import PassShape
-from specchat.engine.products import shortfall
-from specchat.engine.recurrent import RecurrentModel, is_recurrent
+from specchat.engine.model import Model
 from specchat.errors import ModelError
-from specchat.models.dense import files_of, is_dense, load_dense, meant_dtype
-from specchat.models.hub import from_hub
-from specchat.plugins.load import complain, offers
+from specchat.forward.batch import PassShape
+from specchat.forward.linear import shortfall
+from specchat.forward.recurrent import RecurrentModel, is_recurrent
+from specchat.forward.transformers_model import TransformersModel
+from specchat.models.fetch import from_hub
+from specchat.models.llama_weights import files_of, is_dense, load_dense, meant_dtype
+from specchat.plugins.discovery import complain, offers
 from specchat.profile import OWN, SERVERS
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from typing import Any
 import tokenizers
 
 from specchat.errors import ModelError
-from specchat.models.spelling import Spelling, read_spelling
-from specchat.models.stream import TextStream
-from specchat.models.template import ChatTemplate, TemplateError
+from specchat.models.chat_template import ChatTemplate, TemplateError
+from specchat.models.detokenize import TextStream
+from specchat.models.token_bytes import Spelling, read_spelling
 
 CUT = "\ufdd0"
 NEVER = re.compile(r"(?!)")

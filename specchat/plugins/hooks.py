@@ -49,7 +49,7 @@ def register_commands() -> Sequence[Offer]:  # type: ignore[empty-body]
 def register_slash_commands() -> Sequence[Offer]:  # type: ignore[empty-body]
     """Commands in a conversation, on the screen and line by line; the name has no slash and lowercase letters only.
 
-    Each leads to `(specchat.repl.commands.Talk, str) -> specchat.repl.commands.Reply`: the conversation, and what
+    Each leads to `(specchat.commands.registry.Talk, str) -> specchat.commands.registry.Reply`: the conversation, and what
     follows the name. Raise `specchat.errors.UsageError` with one line for a person.
     """
 

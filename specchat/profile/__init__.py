@@ -11,9 +11,8 @@ environment and project file are the business of the commands that a person star
 process itself. Knows no model and imports no torch.
 """
 
-from specchat.profile.files import configuration_folder, load_profile, profile_names
-from specchat.profile.guessers import GUESSERS, VARIANTS, every_guesser
-from specchat.profile.values import (
+from specchat.profile.drafter_names import GUESSERS, VARIANTS, every_guesser
+from specchat.profile.keys import (
     ACCEPT_RULES,
     DEVICES,
     DTYPES,
@@ -29,6 +28,7 @@ from specchat.profile.values import (
     Sampling,
     Speculation,
 )
+from specchat.profile.profile_files import configuration_folder, load_profile, profile_names
 
 __all__ = [
     "ACCEPT_RULES", "DEVICES", "DTYPES", "GUESSERS", "KINDS", "OWN", "SERVERS", "VARIANTS", "WEIGHTS", "Limits",

@@ -17,11 +17,11 @@ from specchat.chat.events import Event
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import Wish
 from specchat.host.protocol import LINE_BYTES
-from specchat.serve.asked import check_model, read_asked, read_body
-from specchat.serve.faults import SERVERS_FAULT, Fault, fault_of
-from specchat.serve.guard import Guard, is_loopback
-from specchat.serve.rooms import Rooms
-from specchat.serve.told import LAST, Telling, line, model_entry, models_page
+from specchat.serve.api_errors import SERVERS_FAULT, Fault, fault_of
+from specchat.serve.authorization import Guard, is_loopback
+from specchat.serve.requests import check_model, read_asked, read_body
+from specchat.serve.responses import LAST, Telling, line, model_entry, models_page
+from specchat.serve.session_pool import Rooms
 
 log = logging.getLogger(__name__)
 

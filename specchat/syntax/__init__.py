@@ -4,11 +4,11 @@ A language whose grammar is not installed is text: it has lines, and nothing els
 when a text of their language comes along. Knows no model, no request and no other package of ours.
 """
 
-from specchat.syntax.chunks import Chunk, chunks
 from specchat.syntax.comments import comments
 from specchat.syntax.definitions import Definition, definitions, enclosing
 from specchat.syntax.languages import TEXT, language_of
 from specchat.syntax.parse import SyntaxFault, faults
+from specchat.syntax.text_chunks import Chunk, chunks
 
 __all__ = [
     "TEXT", "Chunk", "Definition", "SyntaxFault", "chunks", "comments", "definitions", "enclosing", "faults",

@@ -17,9 +17,9 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from specchat.train.optimise import Optimiser, Pace
-from specchat.train.ranks import ALONE, Ranks
-from specchat.train.rows import Batch, Plan, Shelf
+from specchat.train.distributed import ALONE, Ranks
+from specchat.train.optimizers import Optimiser, Pace
+from specchat.train.training_batches import Batch, Plan, Shelf
 
 PADDING = 5
 

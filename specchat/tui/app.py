@@ -18,18 +18,18 @@ from textual.theme import Theme
 from textual.widget import MountError
 
 from specchat.host.client import Wish
-from specchat.tui.chat import ChatScreen
-from specchat.tui.commands import LISTS, all_commands
-from specchat.tui.errands import Errands
+from specchat.tui.background_requests import Errands
+from specchat.tui.chat_screen import ChatScreen
 from specchat.tui.glyphs import UNICODE, Glyphs
 from specchat.tui.inspector import Inspector
-from specchat.tui.news import Mailbox
-from specchat.tui.partner import Partner
+from specchat.tui.messages import Mailbox
 from specchat.tui.preferences import USUAL, Preferences
-from specchat.tui.sessions import SessionsScreen
+from specchat.tui.screen_commands import LISTS, all_commands
+from specchat.tui.session_list import SessionsScreen
+from specchat.tui.session_worker import Partner
 from specchat.tui.themes import DAY, NIGHT
 from specchat.tui.token_view import TokenView
-from specchat.tui.turn import TurnView
+from specchat.tui.turn_widget import TurnView
 
 NOWHERE = (MountError, NoMatches, NoScreen, ScreenStackError)  # what drawing on a screen that is gone leads to
 

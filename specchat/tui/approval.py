@@ -1,6 +1,6 @@
 """A dialogue where the prompt was: a hunk and a letter for it, a line to write, lines to change, or yes and no.
 
-It shows what it is told and says what was pressed; what that means is known to `edit/asking.py`, for every front end.
+It shows what it is told and says what was pressed; what that means is known to `edit/hunk_prompt.py`, for every front end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.widgets import Input, Static, TextArea
 
 from specchat.tui.glyphs import Glyphs, visible
-from specchat.tui.news import Query, Want
+from specchat.tui.messages import Query, Want
 
 STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-muted"}
 YES_OR_NO = "yn"

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from specchat.tui.completing import Choice
+from specchat.tui.completion_words import Choice
 from specchat.tui.glyphs import visible
 
 

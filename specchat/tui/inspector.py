@@ -19,10 +19,10 @@ from textual.message import Message
 from textual.widgets import Static
 
 from specchat.chat.events import StepDone
-from specchat.chat.inspected import Inspection
+from specchat.chat.step_records import Inspection
 from specchat.tui.glyphs import Glyphs, visible
 from specchat.tui.inspector_lines import charts, guess_lines, legend, shares, step_lines, sums
-from specchat.tui.inspector_picture import as_svg
+from specchat.tui.inspector_svg import as_svg
 from specchat.tui.token_colours import TokenColours
 from specchat.tui.token_view import TokenView
 

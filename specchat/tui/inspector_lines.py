@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from specchat.chat.inspected import Guess, Inspection, Kind, Seen, Span
-from specchat.tui.bar import spark
+from specchat.chat.step_records import Guess, Inspection, Kind, Seen, Span
 from specchat.tui.glyphs import Glyphs, visible
+from specchat.tui.status_bar import spark
 from specchat.tui.token_colours import TokenColours
 
 LONGEST_WORD = 24

@@ -22,8 +22,8 @@ from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
 from specchat.errors import ProfileError
 from specchat.profile import configuration_folder
-from specchat.profile.checking import nearest
-from specchat.profile.toml import TomlFile, read_toml
+from specchat.profile.toml_lines import TomlFile, read_toml
+from specchat.profile.validation import nearest
 
 MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "meta", "hyper"})
 NAMED = {key.value.rpartition("+")[2] for key in Keys} | set(KEY_NAME_REPLACEMENTS.values())

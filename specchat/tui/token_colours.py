@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rich.style import Style
 from textual.color import HSL, Color
 
-from specchat.chat.inspected import TARGET, Kind, Span
+from specchat.chat.step_records import TARGET, Kind, Span
 
 TURNS = (0.0, 0.19, 0.38, 0.62, 0.81)  # of the circle of hues, from that of success; not near to warnings
 MUTED = 0.45

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from specchat.chat.inspected import Inspection
+from specchat.chat.step_records import Inspection
 from specchat.tui.glyphs import Glyphs
 from specchat.tui.inspector_lines import spelt
 from specchat.tui.token_colours import TokenColours

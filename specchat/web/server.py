@@ -14,8 +14,8 @@ from aiohttp.typedefs import Handler, Middleware
 from textual_serve.server import Server
 
 from specchat.errors import UsageError
-from specchat.web.guard import Guard
-from specchat.web.window import Window
+from specchat.web.access_token import Guard
+from specchat.web.browser_tab import Window
 
 LOOPBACK = "127.0.0.1"
 SIZES = range(1, 1000)  # columns or rows that a browser may ask for

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from specchat.acp.serving import serve
+from specchat.editors.acp.process_acp import serve
 from specchat.host.client import Wish
 from tests.acp.driver import FULL, Editor
 from tests.host.conftest import world

@@ -180,7 +180,7 @@ def test_without_the_extra_the_command_says_what_to_install(runtime):
 
 
 def test_an_editor_is_served_without_torch_and_helped_without_the_sdk():
-    assert not {"torch", "transformers", "textual", "numpy"} & modules_after("import specchat.acp.serving")
+    assert not {"torch", "transformers", "textual", "numpy"} & modules_after("import specchat.editors.acp.process_acp")
     assert not {"acp", "pydantic", "torch"} & modules_after("import specchat.cli.acp")
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from specchat.acp.remembered import RememberedEdit, _path, remember
 from specchat.cli.acp import _wish as wish_in
 from specchat.cli.options import OVERRIDING
-from specchat.cli.trusting import trust
+from specchat.cli.project_trust import trust
+from specchat.editors.acp.edit_log import RememberedEdit, _path, remember
 from specchat.host.client import Conversation, Wish
-from specchat.profile.project import find_project_file
+from specchat.profile.project_file import find_project_file
 from tests.acp.conftest import Served
 
 
@@ -205,7 +205,7 @@ def test_the_list_begins_with_the_last_used_and_can_be_of_one_folder(editor, fol
 
 
 def test_a_long_list_comes_in_pages(editor, folder, monkeypatch):
-    monkeypatch.setattr("specchat.acp.stored.PAGE", 2)
+    monkeypatch.setattr("specchat.editors.acp.stored_sessions.PAGE", 2)
     sessions = [editor.new(folder) for _ in range(3)]
     for session in sessions:
         editor.ask(session, "count 2")

@@ -8,13 +8,13 @@ import pytest
 from specchat.assemble import load_engine
 from specchat.bench.compare import Pair, Row, compare
 from specchat.bench.contenders import Run
-from specchat.bench.picture import draw, run_on_a_terminal
-from specchat.bench.prompts import read_prompts
+from specchat.bench.prompt_files import read_prompts
 from specchat.bench.report import Bench, as_table, tokens_of
 from specchat.chat.request import Attachment
 from specchat.errors import InputError
 from specchat.profile import Profile
 from tests.tiny import speaking
+from tools.terminal_picture import draw, run_on_a_terminal
 
 
 def test_prompts_are_questions_or_edits_of_a_file(tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 from specchat.bench.shapes import FIRST_NUMBER, edits, shaped
 from specchat.engine.drafter import Drafter
-from specchat.engine.verify import Sampler
+from specchat.engine.sampling import Sampler
 from specchat.errors import InputError
 from specchat.models.load import Loading, load_model
 from tests.bench.counting import CONFIG, counting

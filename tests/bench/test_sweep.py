@@ -12,15 +12,15 @@ from specchat.assemble import load_engine
 from specchat.bench.latency import Heard
 from specchat.bench.sweep import Narrow, at_hand, by_kind, collect, engine_asker, hash_of, sweep, warm_up
 from specchat.bench.sweep_cells import PLAIN, Cell, Grid, Sample
-from specchat.bench.sweep_picture import check_picture, draw
+from specchat.bench.sweep_plot import check_picture, draw
 from specchat.bench.sweep_report import COLUMNS, as_csv, as_json, as_table, measured, recommended
 from specchat.bench.sweep_store import Store
 from specchat.chat.events import Committed, StepDone, Totals
 from specchat.chat.request import Request
-from specchat.drafters.lookup import Lookup
+from specchat.drafters.prompt_lookup import Lookup
 from specchat.engine.drafter import Context, Drafter
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Sampler
 from specchat.errors import InputError, SpecchatError, UsageError
 from specchat.profile import Profile
 from tests.tiny import speaking
@@ -275,7 +275,7 @@ def test_a_picture_is_drawn_in_both_formats_and_the_same_each_time(rows, tmp_pat
 def test_what_cannot_be_drawn_is_said_before_anything_is_measured(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"ends in \.png or \.svg"):
         check_picture(tmp_path / "picture.gif")
-    monkeypatch.setattr("specchat.bench.sweep_picture.find_spec", lambda _name: None)
+    monkeypatch.setattr("specchat.bench.sweep_plot.find_spec", lambda _name: None)
     with pytest.raises(InputError, match=r"pip install 'specchat\[pictures\]'"):
         check_picture(tmp_path / "picture.svg")
 

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from specchat.bench.latency import hear, quantile
-from specchat.bench.predict import best_guesses, mean_tokens, speed, tokens_of_pass
+from specchat.bench.predicted_speedup import best_guesses, mean_tokens, speed, tokens_of_pass
 from specchat.chat.events import Failed, Finished, Prefill, StepDone, Text, Totals
 from specchat.errors import SpecchatError
 

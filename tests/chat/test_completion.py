@@ -10,7 +10,7 @@ import pytest
 from specchat.assemble import Engine, load_engine
 from specchat.chat.completion import Completer
 from specchat.chat.events import Event, Finished, Prefill, Text, Totals
-from specchat.chat.gap import Gap
+from specchat.chat.fim_request import Gap
 from specchat.engine.drafter import Drafter
 from specchat.profile import Profile
 from tests.tiny import speaking

@@ -14,7 +14,7 @@ import pytest
 from specchat.chat import history as reading
 from specchat.chat.history import Answered, Thread, pack_ids, unpack_ids
 from specchat.errors import HostError
-from specchat.host.writer import MIGRATIONS, HistoryWriter, Partial
+from specchat.host.history_writer import MIGRATIONS, HistoryWriter, Partial
 
 ANSWER = Answered(
     "Paris.", (4, 5, 2**31), b"\x00\x01\x00", ("target", "lookup"), "lookup", 2**64 - 1, (1, 2, 3), "<user>é"
@@ -150,7 +150,7 @@ def test_a_thread_is_found_by_the_beginning_of_its_id_if_it_is_the_only_one(path
 def test_what_a_killed_host_left_is_closed_and_can_be_mended(path):
     script = f"""if True:
         import os, pathlib
-        from specchat.host.writer import *
+        from specchat.host.history_writer import *
         history = HistoryWriter(pathlib.Path({str(path)!r}))
         history.begin(Thread("t1", "x"), "a", None, {{"text": "why?"}})
         history.progress("a", lambda: Partial(Answered("Bec", (1,), b"\\0", ("target",))))

@@ -4,10 +4,10 @@ import pytest
 
 from specchat.chat.scripted import ScriptedSession, scene
 from specchat.cli.main import run
+from specchat.commands.registry import Talk, run_line
 from specchat.errors import InputError
 from specchat.host.client import Conversation
-from specchat.repl import app
-from specchat.repl.commands import Talk, run_line
+from specchat.repl import loop
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.processes import modules_after
 
@@ -85,7 +85,7 @@ def test_a_folder_waits_for_the_next_question(talk):
 
 
 def test_the_line_mode_tells_what_went_along_and_where_it_is_from(talk, capsys):
-    app.do(talk, "which gate is in @src/?")
+    loop.do(talk, "which gate is in @src/?")
 
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("1 passage of 1 file")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from specchat.chat.at_names import mentioned, resolve
 from specchat.chat.ignore import MAX_FILE_BYTES, is_like, list_folder, repository_of
-from specchat.chat.names import mentioned, resolve
 from specchat.chat.retrieve import Room, gather
 from specchat.errors import InputError
 

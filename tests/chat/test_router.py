@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from specchat.bench.routes import as_table, confuse, main, read_requests
 from specchat.chat.kinds import HEAD, TAIL, fits, read_question
 from specchat.chat.request import Attachment, Request
 from specchat.chat.router import KINDS, Route, choose_route
@@ -15,6 +14,7 @@ from specchat.host.protocol import request_from_json, request_to_json
 from specchat.profile import GUESSERS, VARIANTS, Profile, Rule, load_profile
 from specchat.profile import KINDS as NAMES
 from tests.processes import modules_after
+from tools.router_accuracy import as_table, confuse, main, read_requests
 
 REQUESTS = Path(__file__).with_name("requests.jsonl")
 FILE = Attachment("total.py", "def total(xs):\n    return sum(xs)\n")
@@ -271,7 +271,7 @@ def test_every_guesser_has_one_line():
 
 
 def test_the_router_loads_nothing_heavy():
-    assert not {"torch", "transformers"} & modules_after("import specchat.chat.router, specchat.bench.routes")
+    assert not {"torch", "transformers"} & modules_after("import specchat.chat.router, tools.router_accuracy")
 
 
 def test_the_table_is_printed_for_a_folder_of_prompts(tmp_path, capsys):

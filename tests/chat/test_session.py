@@ -9,9 +9,9 @@ import pytest
 
 from specchat.assemble import Engine, load_engine
 from specchat.chat.events import Failed, Finished, Prefill, Routed, StepDone, Text
-from specchat.chat.inspected import Inspection
 from specchat.chat.request import Attachment, Request
 from specchat.chat.session import Session
+from specchat.chat.step_records import Inspection
 from specchat.drafters.draft_model import DraftModel
 from specchat.engine.cache import SCRATCH
 from specchat.profile import Profile

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
 from specchat.profile import VARIANTS
-from tests.heads import saved_head
 from tests.tiny import SPEAKING, speaking
+from tests.tiny_heads import saved_head
 
 HEADS = ("eagle", "eagle3", "mtp", "medusa", "dflash")
 TEMPERATURES = ("0", "0.8")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from specchat.chat.scripted import ScriptedSession, scene
-from specchat.cli.hosted import wish
 from specchat.cli.main import run
 from specchat.cli.options import OVERRIDING, choice
-from specchat.cli.trusting import trust
+from specchat.cli.project_trust import trust
+from specchat.cli.session_options import wish
 from specchat.profile import GUESSERS, Profile, load_profile
-from specchat.profile.schema import schema
+from specchat.profile.json_schema import schema
 from tests.front import command
 from tests.processes import modules_after
 

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from specchat.cli.checkup import FAIL, OK, WARN
 from specchat.cli.doctor import BROKEN
-from specchat.engine.native import COMPILERS
-from specchat.models import machine, probe
-from specchat.plugins import load
+from specchat.cli.doctor_checks import FAIL, OK, WARN
+from specchat.forward.native_ops import COMPILERS
+from specchat.hub import machine, probe
+from specchat.plugins import discovery
 from tests.front import command
 from tests.processes import modules_after
 
@@ -26,7 +26,7 @@ def own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CACHE", str(state))
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(load, "plugins", lambda: ())
+    monkeypatch.setattr(discovery, "plugins", lambda: ())
     return tmp_path
 
 
@@ -148,7 +148,9 @@ def test_a_state_folder_that_others_can_read_is_a_fault(monkeypatch, own_folders
 
 
 def test_a_broken_plugin_is_told_of_and_breaks_nothing(monkeypatch):
-    monkeypatch.setattr(load, "plugins", lambda: (load.Plugin("sums", "pkg", "1", trouble="ValueError: not today"),))
+    monkeypatch.setattr(
+        discovery, "plugins", lambda: (discovery.Plugin("sums", "pkg", "1", trouble="ValueError: not today"),)
+    )
     code, found = looked(monkeypatch, "--quick")
 
     assert 0 == code
@@ -159,7 +161,7 @@ def test_a_check_that_faints_is_a_finding_like_others(monkeypatch):
     def faint():
         raise RuntimeError("no such file\nsecond line")
 
-    monkeypatch.setattr(load, "plugins", faint)
+    monkeypatch.setattr(discovery, "plugins", faint)
     code, found = looked(monkeypatch, "--quick")
 
     assert BROKEN == code

@@ -10,9 +10,9 @@ import pytest
 
 from specchat.chat.events import Committed, StepDone, Totals
 from specchat.chat.history import Answered, Thread
-from specchat.chat.record import Recording
+from specchat.chat.step_encoding import Recording
+from specchat.host.history_writer import HistoryWriter
 from specchat.host.spawn import history_path
-from specchat.host.writer import HistoryWriter
 from tests.front import Ran, command
 
 TOTALS = Totals(tokens=4, steps=2, drafted=3, accepted={"suffix": 2}, verify_seconds=0.5, plain_seconds=0.25)

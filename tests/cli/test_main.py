@@ -12,7 +12,7 @@ from specchat import __version__
 from specchat.chat.events import Failed, Routed, Text
 from specchat.chat.request import Attachment
 from specchat.chat.scripted import ScriptedSession, scene
-from specchat.cli.lazy import Later
+from specchat.cli.lazy_group import Later
 from specchat.cli.main import COMMANDS, run, with_command
 from specchat.errors import ModelError
 from tests.processes import modules_after

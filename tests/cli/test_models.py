@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from specchat.cli import models_recommend
-from specchat.models.catalog import catalog
-from specchat.models.machine import CPU, Device, Machine
-from specchat.models.vram import GIB
+from specchat.hub.catalog import catalog
+from specchat.hub.machine import CPU, Device, Machine
+from specchat.hub.memory_plan import GIB
 from specchat.profile import load_profile
 from tests.front import command
 from tests.processes import modules_after

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from specchat.models import pull as pulling
+from specchat.hub import pull as pulling
 from tests.front import Ran, command
-from tests.models.fake_hub import WEIGHTS, FakeHub, reach, serving
+from tests.hub.fake_hub import WEIGHTS, FakeHub, reach, serving
 
 MODEL, HEAD = "some/model", "some/head"
 FILES = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": WEIGHTS}

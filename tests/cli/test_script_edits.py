@@ -9,7 +9,7 @@ import pytest
 
 from specchat.cli.options import OVERRIDING
 from specchat.cli.script import Dialogue, Writer, _edits
-from specchat.edit.kept import kept_edits
+from specchat.edit.undo_store import kept_edits
 from specchat.host.client import Conversation, Wish
 from tests.cli.test_script import lines_of
 from tests.front import command

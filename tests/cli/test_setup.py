@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 import pytest
 
-from specchat.cli.invitation import INVITATION, invitation
-from specchat.cli.lazy import Later
+from specchat.cli.lazy_group import Later
 from specchat.cli.models import Models
-from specchat.models.disk import cache_of_hub
+from specchat.cli.setup_hint import INVITATION, invitation
+from specchat.hub.local_files import cache_of_hub
 from specchat.profile import load_profile
 from tests.front import command
 

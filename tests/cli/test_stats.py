@@ -11,8 +11,8 @@ import pytest
 from specchat.chat.events import Totals
 from specchat.chat.history import Answered, Thread
 from specchat.cli.stats import WAYS
+from specchat.host.history_writer import HistoryWriter
 from specchat.host.spawn import history_path
-from specchat.host.writer import HistoryWriter
 from tests.front import command
 
 PLAIN = Totals(tokens=10, steps=10, verify_seconds=1.0)

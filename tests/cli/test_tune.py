@@ -13,7 +13,6 @@ import pytest
 from specchat.assemble import load_engine
 from specchat.bench import sweep as sweeping
 from specchat.bench.latency import Heard
-from specchat.bench.replay import Played, Player, Trace, read_traces, seconds_per_token, steep
 from specchat.bench.sweep import sweep
 from specchat.bench.sweep_cells import Cell, Grid
 from specchat.bench.sweep_report import measured
@@ -22,19 +21,20 @@ from specchat.bench.tune import BUDGETS, Tuned, as_toml, decide, teach
 from specchat.chat.events import Committed, StepDone, Totals
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
+from specchat.chooser.costs import Costs
+from specchat.chooser.curve import Curve
 from specchat.cli.main import run
 from specchat.engine.cache import bucket_of
-from specchat.engine.costs import Costs
-from specchat.engine.curve import Curve
 from specchat.errors import ProfileError
-from specchat.profile import Profile, load_profile, tuned
-from specchat.profile.checking import settle
-from specchat.profile.toml import parse_toml
-from specchat.profile.tuned import tuned_for, tuned_path
+from specchat.profile import Profile, load_profile, tuned_values
+from specchat.profile.toml_lines import parse_toml
+from specchat.profile.tuned_values import tuned_for, tuned_path
+from specchat.profile.validation import settle
 from tests.processes import modules_after
 from tests.tiny import speaking
+from tools.replay_chooser import Played, Player, Trace, read_traces, seconds_per_token, steep
 
-TRACES = Path(__file__).parents[1] / "engine" / "traces"
+TRACES = Path(__file__).parents[1] / "chooser" / "traces"
 
 
 @pytest.fixture(autouse=True)
@@ -103,11 +103,11 @@ def test_other_models_and_other_machines_are_not_tuned_by_it(models, change, mon
         case "dtype":
             wanted["models.dtype"] = "bfloat16"
         case "node":
-            monkeypatch.setattr(tuned.platform, "node", lambda: "another")
+            monkeypatch.setattr(tuned_values.platform, "node", lambda: "another")
         case "card":
             (tmp_path / "cards" / "0").mkdir(parents=True)
             (tmp_path / "cards" / "0" / "information").write_text("Model: \t\t NVIDIA H200\nIRQ: 7\n")
-            monkeypatch.setattr(tuned, "CARDS", tmp_path / "cards")
+            monkeypatch.setattr(tuned_values, "CARDS", tmp_path / "cards")
 
     assert Profile().speculation.budget == load_profile("chat", wanted).speculation.budget
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from specchat.models.checkpoints import EMBEDDED
+from specchat.heads.detect import EMBEDDED
 from tests.front import command
 from tests.processes import modules_after
 

@@ -9,11 +9,11 @@ from specchat.engine.cache import SCRATCH
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Context, Drafter, Outcome
 from specchat.engine.model import Model
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Sampler
 from tests.cover import matrix
-from tests.heads import drafter_of, read
 from tests.tiny import VOCABULARY, small, target, write
+from tests.tiny_heads import drafter_of, read
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 KINDS = ["draft", "exit", "eagle", "eagle3", "mtp", "mtp latent", "dflash"]

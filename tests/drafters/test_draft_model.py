@@ -5,7 +5,7 @@ import torch
 
 from specchat.drafters.draft_model import DraftModel
 from specchat.engine.drafter import Context, Drafter
-from specchat.engine.verify import Rows, Sampler
+from specchat.engine.sampling import Rows, Sampler
 from tests.tiny import VOCABULARY, answer, network, small
 
 TEXT = [5, 6, 7, 8, 9, 10] * 5  # longer than a chunk

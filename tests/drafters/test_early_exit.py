@@ -8,12 +8,12 @@ import torch
 from specchat.drafters.early_exit import EarlyExit
 from specchat.engine.cache import SCRATCH
 from specchat.engine.decode import Plan, Writing
-from specchat.engine.dense import DenseModel
 from specchat.engine.drafter import Context
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Sampler
-from tests.heads import writing_of
+from specchat.forward.llama import DenseModel
 from tests.tiny import target, write
+from tests.tiny_heads import writing_of
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=2)}

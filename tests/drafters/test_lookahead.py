@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.drafters.lookahead import LONGEST, PER_TOKEN, Lookahead, Pool
+from specchat.engine.accept import accept
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Context, Outcome
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Sampler, accept
 from tests.tiny import target, write
 
 UNUSED = torch.zeros(0)

@@ -10,10 +10,10 @@ from specchat.drafters.medusa import RANKS, Medusa, crossings
 from specchat.engine.cache import SCRATCH
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Context, Drafter
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Sampler
-from tests.heads import drafter_of
 from tests.tiny import VOCABULARY, answer, target, write
+from tests.tiny_heads import drafter_of
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 

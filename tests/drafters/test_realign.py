@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.drafters.realign import Realign
+from specchat.engine.accept import accept
 from specchat.engine.drafter import Context
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Sampler, accept
 
 PROMPT = [900, 901, 902]
 FILE = list(range(100, 180))

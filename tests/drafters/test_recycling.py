@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from specchat.drafters.recycling import CANDIDATES, Recycling, shape
+from specchat.engine.accept import accept
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Context, Outcome
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Sampler, accept
 from tests.tiny import VOCABULARY, target, write
 
 

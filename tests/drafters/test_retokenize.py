@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from specchat.drafters.retokenize import RetokenizedDraft, Spelling
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Context, Drafter
-from specchat.engine.model import Model, TransformersModel
-from specchat.engine.passes import PassShape
-from specchat.engine.verify import Sampler
+from specchat.engine.model import Model
+from specchat.engine.sampling import Sampler
+from specchat.forward.batch import PassShape
+from specchat.forward.transformers_model import TransformersModel
 from specchat.models.tokenizer import Tokenizer
 from tests.drafters.spellers import Letters
 from tests.tiny import answer, network, small, target, write

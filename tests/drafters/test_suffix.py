@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.drafters.suffix import END, FEW, Recall, SortedContexts, Suffix, SuffixTree
+from specchat.engine.accept import accept
 from specchat.engine.drafter import Context
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.engine.verify import Sampler, accept
 
 
 def propose(tokens: list[int], budget: int = 16) -> DraftTree:

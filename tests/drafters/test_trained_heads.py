@@ -6,20 +6,20 @@ from functools import lru_cache
 
 import pytest
 
+from specchat.drafters.eagle import CHAIN, FeatureDrafter
 from specchat.drafters.early_exit import EarlyExit
-from specchat.drafters.feature import CHAIN, FeatureDrafter
 from specchat.drafters.medusa import Medusa
 from specchat.engine.decode import Plan, Step
-from specchat.engine.dense import DenseModel
 from specchat.engine.drafter import Drafter
-from specchat.engine.verify import Sampler
-from specchat.models.checkpoints import inspect_head
-from specchat.models.heads import FeatureHead, MedusaHead, load_head
+from specchat.engine.sampling import Sampler
+from specchat.forward.llama import DenseModel
+from specchat.heads.detect import inspect_head
+from specchat.heads.networks import FeatureHead, MedusaHead, load_head
 from specchat.models.load import EMBEDDED, Loading, load_model
 from specchat.models.tokenizer import Tokenizer
 from tests.cover import matrix
-from tests.heads import CPU, writing_of
 from tests.tiny import write
+from tests.tiny_heads import CPU, writing_of
 
 QUESTIONS = {
     "edit": "Rename `width` to `breadth`.\n\n```python\ndef area(width, height):\n    return width * height\n```",

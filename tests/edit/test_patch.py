@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specchat.edit.patch import diff, unified
-from specchat.edit.source import make_source
+from specchat.edit.source_text import make_source
 
 LINES = st.text(alphabet="ab \t\x0c\u2028é", max_size=4)
 

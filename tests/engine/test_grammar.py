@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.drafters.combine import FirstOf
+from specchat.drafters.combined import FirstOf
 from specchat.drafters.draft_model import DraftModel
-from specchat.drafters.lookup import Lookup
+from specchat.drafters.prompt_lookup import Lookup
 from specchat.drafters.suffix import Suffix
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Context, Drafter
 from specchat.engine.grammar import SOURCE, confined
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.engine.verify import Sampler
 from tests.cover import matrix
-from tests.heads import drafter_of
 from tests.tiny import VOCABULARY, Chaos, network, small, target, write
+from tests.tiny_heads import drafter_of
 
 PROMPT = [5, 9, 12, 33, 7, 5, 9, 12]
 END = 0

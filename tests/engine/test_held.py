@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from specchat.drafters.draft_model import DraftModel
-from specchat.engine import products
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
-from specchat.engine.passes import EXACT_WIDTH, PassShape
-from specchat.engine.products import Scaled8, tried_fp8_product
-from specchat.models.dense import load_dense
+from specchat.forward import linear
+from specchat.forward.batch import EXACT_WIDTH, PassShape
+from specchat.forward.linear import Scaled8, tried_fp8_product
+from specchat.models.llama_weights import load_dense
 from tests.cover import matrix
 from tests.engine.test_lossless import DRAFTERS, HEADS, PLANS, SAMPLERS, two_turns
-from tests.heads import drafter_of
 from tests.held import DTYPES, held_target
 from tests.tiny import saved
+from tests.tiny_heads import drafter_of
 
 SMALLER = ["int8", "fp8", "nf4", "nf4-double"]
 STOPS = PLANS["stop"]
@@ -67,7 +67,7 @@ def test_target_and_draft_are_held_each_in_their_own_way(weights, of_draft):
 def test_no_drafter_can_change_the_text_of_floats_of_eight_bits_as_a_card_multiplies_them(dtype, drafter, monkeypatch):
     if not tried_fp8_product(torch.device("cpu")):
         pytest.skip("torch multiplies no floats of 8 bits here")
-    monkeypatch.setattr(products, "fp8_product", tried_fp8_product)
+    monkeypatch.setattr(linear, "fp8_product", tried_fp8_product)
     model = held_target("fp8", dtype)
     assert isinstance(model.weights.head, Scaled8)
 
@@ -77,8 +77,8 @@ def test_no_drafter_can_change_the_text_of_floats_of_eight_bits_as_a_card_multip
 
 
 def test_a_product_that_is_not_steady_is_given_one_width(monkeypatch):
-    monkeypatch.setattr(products, "has_packed_4bit", lambda: False)  # bitsandbytes unpacks, and float32 goes to MKL
-    monkeypatch.setattr("specchat.engine.dense.steady_from", lambda *_given: EXACT_WIDTH)
+    monkeypatch.setattr(linear, "has_packed_4bit", lambda: False)  # bitsandbytes unpacks, and float32 goes to MKL
+    monkeypatch.setattr("specchat.forward.llama.steady_from", lambda *_given: EXACT_WIDTH)
     widths = set[int]()
     model = held_target("nf4")
     head = model.weights.head

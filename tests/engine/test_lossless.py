@@ -8,25 +8,25 @@ from functools import lru_cache
 import pytest
 import torch
 
-from specchat.drafters.combine import Copying, FirstOf, Together
+from specchat.chooser.chooser import Chooser
+from specchat.chooser.costs import Costs
+from specchat.chooser.curve import Curve
+from specchat.drafters.combined import Copying, FirstOf, Together
 from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.lookahead import Lookahead
-from specchat.drafters.lookup import Lookup
+from specchat.drafters.prompt_lookup import Lookup
 from specchat.drafters.realign import Realign
 from specchat.drafters.recycling import Recycling
 from specchat.drafters.retokenize import RetokenizedDraft
 from specchat.drafters.suffix import Suffix
-from specchat.engine.budget import Chooser
-from specchat.engine.costs import Costs
-from specchat.engine.curve import Curve
 from specchat.engine.decode import Plan, Writing
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
-from specchat.engine.verify import Sampler
+from specchat.engine.sampling import Sampler
 from tests.cover import matrix
 from tests.drafters.spellers import Letters
-from tests.heads import drafter_of, writing_of
 from tests.tiny import SHAPES, Chaos, answer, network, small, target, write
+from tests.tiny_heads import drafter_of, writing_of
 
 PROMPT = [7, 3, 9, 12, 7, 3, 9, 12, 40, 41, 42] * 3
 SECOND = [9, 9, 4, 40, 41]

@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.cache import KVCache
-from specchat.engine.dense import DenseModel
 from specchat.engine.model import FINAL, Model, columns
-from specchat.engine.passes import Pass, PassShape
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
-from specchat.models.dense import is_dense, load_dense
+from specchat.forward.batch import Pass, PassShape
+from specchat.forward.llama import DenseModel
+from specchat.models.llama_weights import is_dense, load_dense
 from tests.tiny import SHAPES, network, saved, target
 
 TEXT = list(range(5, 45))  # longer than the sliding windows

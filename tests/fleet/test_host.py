@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from specchat.chat.events import Failed, Finished, Text
-from specchat.chat.gap import Gap
+from specchat.chat.fim_request import Gap
 from specchat.chat.history import HistoryReader
 from specchat.errors import ModelError, ProfileError, SpecchatError
 from specchat.host import spawn

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from specchat.chat.events import Finished, Routed, Text, Totals
-from specchat.chat.summary import summary_line
-from specchat.tui.bar import bar
-from specchat.tui.gauge import Gauge, Phase
+from specchat.chat.turn_summary import summary_line
+from specchat.tui.live_stats import Gauge, Phase
+from specchat.tui.status_bar import bar
 
 ROUTED = Routed("server", 0, "vllm at http://127.0.0.1:8000/v1 decides who guesses", 7)
 TOLD = Totals(prompt_tokens=7, tokens=20, steps=10, drafted=20, accepted={"server": 10}, verify_seconds=0.5)

@@ -19,7 +19,7 @@ from threading import Event as Flag
 import pytest
 
 from specchat.chat.events import Finished, Text
-from specchat.fleet.session import ServerEngine, load_server
+from specchat.fleet.server_session import ServerEngine, load_server
 from specchat.profile import Profile, load_profile
 
 for package in ("fastapi", "uvicorn", "accelerate"):

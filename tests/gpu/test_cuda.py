@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from specchat.drafters.combine import FirstOf
+from specchat.drafters.combined import FirstOf
 from specchat.drafters.draft_model import DraftModel
-from specchat.drafters.lookup import Lookup
+from specchat.drafters.prompt_lookup import Lookup
 from specchat.engine.drafter import Drafter
-from specchat.engine.passes import PassShape
-from specchat.engine.verify import Prefix, Rows, Sampler, gumbel
-from specchat.models.dense import load_dense
+from specchat.engine.sampling import Prefix, Rows, Sampler, gumbel
+from specchat.forward.batch import PassShape
+from specchat.models.llama_weights import load_dense
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
 from tests.held import blocky, held_target
 from tests.tiny import Chaos, target

@@ -23,10 +23,10 @@ from specchat.chat.events import Committed, Event, Finished, Loading, Prefill, R
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
 from specchat.errors import ContextError, ModelError, ProfileError
-from specchat.host.engine import Loader
-from specchat.host.process import Parts
+from specchat.host.engine_interface import Loader
+from specchat.host.host_process import Parts
+from specchat.host.open_sessions import Library
 from specchat.host.server import Patience
-from specchat.host.sessions import Library
 from specchat.host.spawn import configuration_hash
 
 PAUSE_SECONDS = 0.005

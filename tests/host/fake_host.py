@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import specchat.host.process as process
+import specchat.host.host_process as process
 from specchat.host.server import Patience
 from tests.host.fake import fake_parts
 

@@ -9,7 +9,7 @@ from threading import Timer
 import pytest
 
 from specchat.chat.events import Finished, StepDone
-from specchat.chat.gap import Gap
+from specchat.chat.fim_request import Gap
 from specchat.errors import HostError, UsageError
 from specchat.host import client, spawn
 from specchat.host.client import Conversation, Filled, Wish

@@ -11,8 +11,8 @@ import pytest
 
 from specchat.chat.events import StepDone
 from specchat.chat.history import HistoryReader
-from specchat.chat.record import unpack_steps
 from specchat.chat.request import Request
+from specchat.chat.step_encoding import unpack_steps
 from specchat.errors import UsageError
 from specchat.host.client import Conversation, Wish
 from specchat.host.spawn import history_path

@@ -4,9 +4,9 @@ import pytest
 
 from specchat.chat.history import Thread
 from specchat.chat.request import Request
-from specchat.host.parts import shipped_parts
-from specchat.host.sessions import LiveTurn, Sessions
-from specchat.host.writer import HistoryWriter
+from specchat.host.history_writer import HistoryWriter
+from specchat.host.open_sessions import LiveTurn, Sessions
+from specchat.host.wiring import shipped_parts
 
 
 class Queue:

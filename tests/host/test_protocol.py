@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specchat.chat.answer_format import Structure
 from specchat.chat.events import Committed, Failed, Finished, Loading, Prefill, Routed, StepDone, Text, Totals
 from specchat.chat.request import Attachment, Request
-from specchat.chat.structure import Structure
 from specchat.errors import ModelError, UsageError
 from specchat.host.protocol import (
     INVALID_PARAMS,

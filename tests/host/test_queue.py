@@ -5,9 +5,9 @@ from threading import Event as Flag
 from threading import Thread
 
 from specchat.chat.events import Event, Finished, Routed, Text, Totals
-from specchat.chat.gap import Gap
+from specchat.chat.fim_request import Gap
 from specchat.chat.request import Request
-from specchat.host.engine import Loader
+from specchat.host.engine_interface import Loader
 from specchat.host.queue import Happened, QueuedGap, QueuedTurn, TurnQueue
 
 

@@ -64,7 +64,7 @@ def test_a_client_with_an_empty_environment_finds_the_same_host(runtime, monkeyp
     monkeypatch.setattr(spawn, "history_path", lambda: runtime / "history.db")
     here = spawn.start_host((*FAKE_HOST[:1], "-c", f"""if True:
         import sys; sys.path.insert(0, {str(ROOT)!r})
-        import pathlib, specchat.host.spawn as spawn, specchat.host.process as process
+        import pathlib, specchat.host.spawn as spawn, specchat.host.host_process as process
         spawn._default_folder = lambda: pathlib.Path({str(runtime)!r})
         process.history_path = lambda: pathlib.Path({str(runtime / "history.db")!r})
         from tests.host.fake import fake_parts
@@ -272,7 +272,7 @@ def test_a_host_on_stdio_dies_with_a_parent_that_is_killed(runtime):
 
 def test_neither_client_nor_protocol_imports_torch(runtime):
     code = (
-        "import sys, specchat.host.client, specchat.host.protocol, specchat.host.parts; print('torch' in sys.modules)"
+        "import sys, specchat.host.client, specchat.host.protocol, specchat.host.wiring; print('torch' in sys.modules)"
     )
 
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

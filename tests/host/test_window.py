@@ -8,8 +8,8 @@ import pytest
 
 from specchat.cli.edit_asking import window
 from specchat.host.client import Conversation, Wish
-from specchat.host.parts import shipped_parts
-from specchat.models.window import trained_window
+from specchat.host.wiring import shipped_parts
+from specchat.models.context_window import trained_window
 from specchat.profile import load_profile
 
 

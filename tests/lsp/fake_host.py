@@ -16,9 +16,9 @@ from threading import Event as Flag
 from typing import Any
 
 from specchat.chat.events import Event, Finished, Text, Totals
-from specchat.chat.gap import Gap
-from specchat.host.engine import Loader
-from specchat.host.process import Parts, run_host
+from specchat.chat.fim_request import Gap
+from specchat.host.engine_interface import Loader
+from specchat.host.host_process import Parts, run_host
 from specchat.host.spawn import runtime_folder
 from tests.host.fake import LIBRARY, fake_load
 

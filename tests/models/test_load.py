@@ -7,15 +7,15 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from specchat.engine import products
-from specchat.engine.dense import DenseModel
 from specchat.engine.drafter import Drafter
-from specchat.engine.model import TransformersModel
-from specchat.engine.passes import PassShape
-from specchat.engine.verify import Sampler
+from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
+from specchat.forward import linear
+from specchat.forward.batch import PassShape
+from specchat.forward.llama import DenseModel
+from specchat.forward.transformers_model import TransformersModel
 from specchat.models import load
-from specchat.models.dense import load_dense
+from specchat.models.llama_weights import load_dense
 from specchat.models.load import Loading, find_model, load_model
 from tests.held import blocky
 from tests.tiny import answer, saved, speaking
@@ -129,7 +129,7 @@ def test_an_architecture_that_is_not_ours_has_floats_alone():
 
 
 def test_what_this_machine_lacks_is_said_and_the_model_works(monkeypatch, capsys):
-    monkeypatch.setattr(products, "int8_top", lambda: 0)
+    monkeypatch.setattr(linear, "int8_top", lambda: 0)
 
     model = load_model(blocky(), Loading(dtype="float32", weights="int8"))
 

@@ -17,7 +17,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-from specchat.engine.products import Source, WAYS, held
+from specchat.forward.linear import Source, WAYS, held
 from specchat.models.load import Loading, load_model
 
 def mebibytes(key):

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from specchat.plugins import load
+from specchat.plugins import discovery
 
 Install = Callable[..., Path]
 
 
 def look_again() -> None:
     """What is known of plugins is found out once in a process."""
-    for remembered in (load.plugins, load._sorted_out, load._tell_of_plugins, load._tell_of_clashes):
+    for remembered in (discovery.plugins, discovery._sorted_out, discovery._tell_of_plugins, discovery._tell_of_clashes):
         remembered.cache_clear()
 
 
@@ -25,7 +25,7 @@ def install(tmp_path, monkeypatch):
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.delenv(load.CHOSEN, raising=False)
+    monkeypatch.delenv(discovery.CHOSEN, raising=False)
     names = []
 
     def write(name: str, code: str, package: str = "") -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.beside import ask
+from specchat.bench.interleaved import ask
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.profile import Profile

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.beside import ask
+from specchat.bench.interleaved import ask
 from specchat.chat.request import Attachment, Request
 from specchat.chat.retrieve import Room, gather
 from specchat.cli.main import run
 from specchat.profile import Profile
-from specchat.repl.commands import Talk, run_line
+from specchat.commands.registry import Talk, run_line
 from tests.plugins.conftest import look_again
 
 SOURCE = Path(__file__).parents[2] / "plugins" / "example-drafter"

@@ -8,20 +8,20 @@ import sys
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.beside import ask
-from specchat.chat.names import check_name, mentioned
+from specchat.bench.interleaved import ask
+from specchat.chat.at_names import check_name, mentioned
 from specchat.chat.request import Request
 from specchat.chat.retrieve import Room, gather
 from specchat.cli.main import run
-from specchat.edit.check import check_syntax
-from specchat.edit.source import make_source
+from specchat.edit.syntax_check import check_syntax
+from specchat.edit.source_text import make_source
 from specchat.errors import BrokenEditError, ContextError, InputError, PluginError, ProfileError, UsageError
 from specchat.host import spawn
 from specchat.profile import Profile
-from specchat.profile.schema import schema
-from specchat.repl.commands import Talk, run_line
-from specchat.tui.choosing import picker
-from specchat.tui.commands import all_commands, help_text
+from specchat.profile.json_schema import schema
+from specchat.commands.registry import Talk, run_line
+from specchat.tui.choice_lists import picker
+from specchat.tui.screen_commands import all_commands, help_text
 from tests.processes import modules_after
 from tests.tiny import speaking
 
@@ -59,7 +59,7 @@ def hello(name):
     click.echo(f"hello {name}")
 
 def shout(talk, words):
-    from specchat.repl.commands import Reply
+    from specchat.commands.registry import Reply
     return Reply(words.upper())
 
 def mute(talk, words):

@@ -18,7 +18,7 @@ import openai
 from aiohttp import web
 
 from specchat.host.client import Conversation, Wish
-from specchat.serve.guard import Guard
+from specchat.serve.authorization import Guard
 from specchat.serve.server import RUNNING, Offer, Service, listen
 from tests.host.conftest import world
 

@@ -16,11 +16,11 @@ import openai
 import pytest
 
 from specchat.chat.history import HistoryReader
-from specchat.fleet.found import find_server
-from specchat.fleet.line import Line
+from specchat.fleet.http_client import Line
+from specchat.fleet.server_probe import find_server
 from specchat.host.client import Wish
 from specchat.host.protocol import LINE_BYTES
-from specchat.serve.guard import Guard
+from specchat.serve.authorization import Guard
 from specchat.serve.server import Offer
 from tests.host.conftest import kill_host
 from tests.serve.conftest import MODEL, Served

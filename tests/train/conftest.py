@@ -10,8 +10,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from specchat.train.model import Network, Shape
-from specchat.train.tokenizer import save_tokenizer, train_tokenizer
+from recipes.train_tokenizer import save_tokenizer, train_tokenizer
+from specchat.train.trainable_llama import Network, Shape
 
 CODE = '''import os
 import sys

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from specchat.errors import SpecchatError
-from specchat.train.ranks import Ranks
+from specchat.train.distributed import Ranks
 
 SECONDS = 60
 

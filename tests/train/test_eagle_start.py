@@ -3,10 +3,11 @@
 import torch
 import torch.nn.functional as F
 
-from specchat.train.export import eagle_taps
-from specchat.train.heads import Eagle, FirstEagle
-from specchat.train.induction import start_eagle, start_first_eagle, start_weights
-from specchat.train.model import Network, Shape
+from recipes.induction import start_eagle, start_weights
+from specchat.train.eagle_initialization import start_first_eagle
+from specchat.train.export_weights import eagle_taps
+from specchat.train.trainable_heads import Eagle, FirstEagle
+from specchat.train.trainable_llama import Network, Shape
 
 
 def test_a_fresh_eagle_head_copies_what_it_has_seen():

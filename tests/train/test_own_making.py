@@ -14,20 +14,20 @@ from safetensors.torch import load_file, save_file
 
 from specchat.chat.request import Request
 from specchat.errors import ModelError, SpecchatError, UsageError
-from specchat.models.checkpoints import inspect_head
-from specchat.models.heads import load_head
+from specchat.heads.detect import inspect_head
+from specchat.heads.networks import load_head
 from specchat.models.load import EMBEDDED, Loading, load_model
-from specchat.train.own import making
-from specchat.train.own.answers import Answer, write_answers
-from specchat.train.own.features import FeatureCache, check_room, taps_with_final
-from specchat.train.own.fingerprint import fingerprint, trained_for
-from specchat.train.own.kinds import KINDS, kind_named, read_head, shape_beside, taps_of
-from specchat.train.own.lessons import Lessons
-from specchat.train.own.making import Order, help_to_make, make_head, warn_of_changes
-from specchat.train.own.questions import Question, part
-from specchat.train.own.target import Target, shape_of
-from specchat.train.own.trial import Tried, judge, try_out
+from specchat.train import train_head
+from specchat.train.distillation_batches import Lessons
+from specchat.train.feature_cache import FeatureCache, check_room, taps_with_final
+from specchat.train.fingerprint import fingerprint, trained_for
+from specchat.train.frozen_target import Target, shape_of
+from specchat.train.head_kinds import KINDS, kind_named, read_head, shape_beside, taps_of
+from specchat.train.target_answers import Answer, write_answers
+from specchat.train.train_head import Order, help_to_make, make_head, warn_of_changes
 from specchat.train.trainer import Effort
+from specchat.train.training_prompts import Question, part
+from specchat.train.trial import Tried, judge, try_out
 from tests.tiny import SPEAKING, network, speaking
 from tests.train.forked import together
 
@@ -129,7 +129,7 @@ def test_training_teaches_what_the_target_says_and_shuffled_text_does_not(make, 
     verdict, _ = make(good)
 
     assert verdict.is_better
-    monkeypatch.setattr(making, "write_answers", shuffled_answers)
+    monkeypatch.setattr(train_head, "write_answers", shuffled_answers)
     with pytest.raises(SpecchatError, match="not installed"):
         make(replace(good, out=tmp_path / "worse", against=tmp_path / "good"))
     assert not (tmp_path / "worse" / "config.json").exists()
@@ -168,7 +168,7 @@ def test_training_that_was_interrupted_goes_on_as_if_it_had_not_been(made, make,
         return lesson(lessons, batch, step)
 
     lesson = Lessons.lesson
-    monkeypatch.setattr(making, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(train_head, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(Lessons, "lesson", interrupted)
     with pytest.raises(KeyboardInterrupt):
         make(order("eagle3", tmp_path / "out"))
@@ -390,7 +390,7 @@ def test_shuffled_text_does_not_get_past_the_head_of_the_embedded_target(tmp_pat
         )
         for number, name in enumerate(f"name_{number}" for number in range(32))
     ]
-    monkeypatch.setattr(making, "write_answers", shuffled_answers)
+    monkeypatch.setattr(train_head, "write_answers", shuffled_answers)
     wish = order("eagle3", tmp_path, effort=Effort(tokens=40_000), against=EMBEDDED / "eagle3", is_forced=False)
 
     with pytest.raises(SpecchatError, match="not installed"):

@@ -8,8 +8,8 @@ import pytest
 from specchat.chat.history import Answered, Thread
 from specchat.chat.request import Request
 from specchat.errors import InputError, UsageError
-from specchat.host.writer import HistoryWriter
-from specchat.train.own.questions import Question, part, read_questions
+from specchat.host.history_writer import HistoryWriter
+from specchat.train.training_prompts import Question, part, read_questions
 
 
 def questions(sources, each=1):

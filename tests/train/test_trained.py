@@ -7,11 +7,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import specchat
-from specchat.train.acceptance import Answer
-from specchat.train.dialogues import fenced
-from specchat.train.evaluate import measure_drafters
-from specchat.train.shipped import read_shipped
-from specchat.train.writer import Writer
+from recipes.acceptance_by_position import Answer
+from recipes.dialogues import fenced
+from recipes.evaluate import measure_drafters
+from recipes.writer import Writer
+from specchat.train.read_weights import read_shipped
 
 EMBEDDED = Path(specchat.__file__).parent / "embedded"
 CODE = """def total_price(items, rate=3):

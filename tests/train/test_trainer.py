@@ -5,11 +5,7 @@ import random
 import pytest
 import torch
 
-from specchat.train.heads import Drafted, Eagle, FirstEagle, Medusa, MultiToken
-from specchat.train.model import Network
-from specchat.train.optimise import Pace
-from specchat.train.rows import Row, load_rows, plan_batches, save_rows
-from specchat.train.students import (
+from specchat.train.distillation_losses import (
     draft_loss,
     eagle_loss,
     first_eagle_loss,
@@ -18,8 +14,12 @@ from specchat.train.students import (
     student_loss,
     teach,
 )
-from specchat.train.target import target_loss
+from specchat.train.optimizers import Pace
+from specchat.train.target_loss import target_loss
+from specchat.train.trainable_heads import Drafted, Eagle, FirstEagle, Medusa, MultiToken
+from specchat.train.trainable_llama import Network
 from specchat.train.trainer import Effort, Stage, run_stage
+from specchat.train.training_batches import Row, load_rows, plan_batches, save_rows
 
 
 @pytest.fixture

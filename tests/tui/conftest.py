@@ -17,12 +17,12 @@ from textual.pilot import Pilot
 from specchat.host import spawn
 from specchat.host.client import Wish
 from specchat.tui.app import Places, SpecchatApp
-from specchat.tui.chat import ChatScreen
+from specchat.tui.chat_screen import ChatScreen
 from specchat.tui.glyphs import UNICODE, Glyphs
 from specchat.tui.preferences import USUAL, Preferences
-from specchat.tui.prompt import PromptBox
-from specchat.tui.status import StatusBar
-from specchat.tui.turn import TurnView
+from specchat.tui.prompt_input import PromptBox
+from specchat.tui.status_widget import StatusBar
+from specchat.tui.turn_widget import TurnView
 from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a fixture)
 
 CHAT = Wish(profile="chat")

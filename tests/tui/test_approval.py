@@ -9,7 +9,7 @@ from textual.app import App
 
 from specchat.tui.approval import Approval
 from specchat.tui.glyphs import ASCII, UNICODE
-from specchat.tui.news import Query, Want
+from specchat.tui.messages import Query, Want
 
 pytestmark = pytest.mark.full
 

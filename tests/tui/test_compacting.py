@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from specchat.commands import compact as compacting
 from specchat.host.client import Wish
-from specchat.repl import compacting
 
 
 def notes(seat) -> list[str]:

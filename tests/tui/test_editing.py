@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from specchat.tui import choosing
+from specchat.tui import choice_lists
 
 pytestmark = pytest.mark.full
 
@@ -22,7 +22,7 @@ UNDO = re.compile(r"/undo \d+")
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Nobody is typing when a review appears."""
-    monkeypatch.setattr(choosing, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(choice_lists, "GRACE_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from specchat.chat.events import Committed, StepDone
-from specchat.chat.inspected import Inspection
+from specchat.chat.step_records import Inspection
 from specchat.host.spawn import history_path
 from specchat.tui.glyphs import ASCII
 from specchat.tui.inspector import Inspector

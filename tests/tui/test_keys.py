@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.tui.picker import Picker
-from specchat.tui.turn import code_blocks
+from specchat.tui.turn_widget import code_blocks
 
 pytestmark = pytest.mark.full
 
@@ -19,14 +19,14 @@ def copied(monkeypatch):
         texts.append(text)
         return "terminal"
 
-    monkeypatch.setattr("specchat.tui.chat.copy", copy)
+    monkeypatch.setattr("specchat.tui.chat_screen.copy", copy)
     return texts
 
 
 @pytest.fixture(autouse=True)
 def slow_fingers(monkeypatch):
     """Twice is twice, however slow the machine is."""
-    monkeypatch.setattr("specchat.tui.chat.TWICE_SECONDS", 600.0)
+    monkeypatch.setattr("specchat.tui.chat_screen.TWICE_SECONDS", 600.0)
 
 
 async def two_turns(seat):
@@ -125,7 +125,7 @@ def test_escape_twice_goes_back_to_a_question_and_an_earlier_one_is_asked_in_a_c
 
 
 def test_a_question_that_is_no_longer_on_the_screen_can_be_gone_back_to(take_seat, monkeypatch):
-    monkeypatch.setattr("specchat.tui.transcript.MOST_BLOCKS", 2)
+    monkeypatch.setattr("specchat.tui.transcript_view.MOST_BLOCKS", 2)
 
     async def scenario(seat):
         for word in ("first", "second", "third"):

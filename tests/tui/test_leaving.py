@@ -10,12 +10,12 @@ from textual.widget import MountError
 from specchat.chat.events import Finished, Text, Totals
 from specchat.chat.history import Answered, StoredTurn
 from specchat.chat.request import Request
-from specchat.tui.hearing import Hearing, NoEngine
-from specchat.tui.news import Asking, Ended, Opened, Told
+from specchat.tui.markdown_answer import Settled
+from specchat.tui.message_handlers import Hearing, NoEngine
+from specchat.tui.messages import Asking, Ended, Opened, Told
 from specchat.tui.picker import Picker
-from specchat.tui.settled import Settled
-from specchat.tui.transcript import Transcript
-from specchat.tui.turn import TurnView
+from specchat.tui.transcript_view import Transcript
+from specchat.tui.turn_widget import TurnView
 
 pytestmark = pytest.mark.full
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.tui import choosing
+from specchat.tui import choice_lists
 from specchat.tui.glyphs import ASCII
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Nobody is typing when the question appears."""
-    monkeypatch.setattr(choosing, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(choice_lists, "GRACE_SECONDS", 0.0)
 
 
 async def choose_plain(seat) -> None:

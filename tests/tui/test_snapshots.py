@@ -18,9 +18,9 @@ from specchat.chat.history import Answered, StoredTurn
 from specchat.chat.request import Attachment, Request
 from specchat.tui.app import Places, SpecchatApp
 from specchat.tui.glyphs import ASCII, UNICODE, Glyphs
-from specchat.tui.hearing import Broken
-from specchat.tui.news import Asking, Changed, Ended, EngineState, Follows, News, Opened, Query, Told, Want
-from specchat.tui.sessions import SessionsScreen
+from specchat.tui.message_handlers import Broken
+from specchat.tui.messages import Asking, Changed, Ended, EngineState, Follows, News, Opened, Query, Told, Want
+from specchat.tui.session_list import SessionsScreen
 from tests.tui.conftest import CHAT, Seat
 from tests.tui.frames import FOLDER, check, frame_of, text_of
 
@@ -165,13 +165,13 @@ def still(monkeypatch):
     """Nothing moves by itself: no clock, no host, no profile of this machine, no colours of this terminal."""
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("specchat.tui.listed.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
+    monkeypatch.setattr("specchat.tui.session_row.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
     profile = SimpleNamespace(models=SimpleNamespace(target="Small-1B"), limits=SimpleNamespace(context=8192))
-    monkeypatch.setattr("specchat.tui.hearing.load_profile", lambda _name: profile)
+    monkeypatch.setattr("specchat.tui.message_handlers.load_profile", lambda _name: profile)
     for module in ("hearing", "chat"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
-    monkeypatch.setattr("specchat.tui.processes.resident_bytes", lambda _process: 96 * 2**20)
-    monkeypatch.setattr("specchat.tui.hearing.thread_time", lambda: 0.0)
+    monkeypatch.setattr("specchat.tui.process_memory.resident_bytes", lambda _process: 96 * 2**20)
+    monkeypatch.setattr("specchat.tui.message_handlers.thread_time", lambda: 0.0)
     for part in ("partner.Partner", "errands.Errands"):
         monkeypatch.setattr(f"specchat.tui.{part}.begin", lambda _self: None)
 

@@ -16,7 +16,7 @@ from tests.host.conftest import kill_host
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
-from specchat.cli.lazy import Later
+from specchat.cli.lazy_group import Later
 from specchat.cli.main import COMMANDS, run
 COMMANDS["tui"] = Later("specchat.cli.tui:tui", "")
 sys.exit(run(["tui", *sys.argv[1:]]))

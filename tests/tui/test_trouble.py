@@ -11,7 +11,7 @@ from specchat.chat.history import Answered, Thread
 from specchat.errors import HostError
 from specchat.host import spawn
 from specchat.host.client import Wish
-from specchat.host.writer import HistoryWriter
+from specchat.host.history_writer import HistoryWriter
 from specchat.tui.glyphs import ASCII
 from specchat.tui.picker import Picker
 from tests.host.conftest import kill_host
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.usefixtures("runtime"), pytest.mark.full]
 
 @pytest.fixture(autouse=True)
 def without_grace(monkeypatch):
-    monkeypatch.setattr("specchat.tui.choosing.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("specchat.tui.choice_lists.GRACE_SECONDS", 0.0)
 
 
 def test_a_host_that_is_killed_keeps_the_partial_and_is_started_again(take_seat):

@@ -19,8 +19,8 @@ pytest.importorskip("textual_serve")
 from aiohttp import ClientSession, ClientWebSocketResponse, CookieJar, WSServerHandshakeError, web
 
 from specchat.errors import UsageError
-from specchat.web import window
-from specchat.web.guard import Guard
+from specchat.web import browser_tab
+from specchat.web.access_token import Guard
 from specchat.web.server import LOOPBACK, GuardedServer, listen
 from tests.web.hello import COMMAND_FILE
 
@@ -160,7 +160,7 @@ def test_a_program_that_leaves_closes_its_tab_and_another_can_be_opened():
 
 
 def test_a_program_that_does_not_leave_is_killed(monkeypatch):
-    monkeypatch.setattr(window, "LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(browser_tab, "LEAVE_SECONDS", 0.1)
     monkeypatch.setattr(sys.modules[__name__], "HELLO", (sys.executable, "-c", DEAF))
 
     async def story(visitor: Visit) -> None:
@@ -255,10 +255,10 @@ def test_a_tether_ends_its_program_when_the_parent_was_killed():
 
 TETHERED = """
 import os, runpy, time
-from specchat.web import tether
+from specchat.web import die_with_parent
 runpy.run_module = lambda *_, **__: (print(os.getpid(), flush=True), time.sleep(600))
-tether.LOOK_SECONDS = 0.05
-tether.main()
+die_with_parent.LOOK_SECONDS = 0.05
+die_with_parent.main()
 """
 
 

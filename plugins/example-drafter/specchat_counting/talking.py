@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from specchat.errors import InputError, UsageError
-from specchat.repl.commands import Reply, Talk
+from specchat.commands.registry import Reply, Talk
 
 MOST = 10_000
 RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")

@@ -1,0 +1,92 @@
+"""Conversations: how a request looks to the model, and the dialogues it learns from.
+
+A small model can quote, it cannot know. So questions come with a reference and are answered by its words, files
+are asked about by what stands in them, and the rest is small talk that says honestly what this model is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recipes.edit_example import Edit
+from recipes.smalltalk import FAREWELL, INTENTS, SYSTEMS
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What was asked and what was answered."""
+
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """Some turns under an optional system message."""
+
+    turns: tuple[Turn, ...]
+    system: str | None = None
+
+
+def fenced(code: str) -> str:
+    """Code as it stands in questions and in answers alike, so that copying it is copying tokens."""
+    return f"```python\n{code}```"
+
+
+def edit_question(edit: Edit, dice: random.Random, name: str = "") -> str:
+    """The request of an edit; mostly `instruction, empty line, code`, sometimes another order."""
+    chance = dice.random()
+    if chance < 0.1:
+        return f"{fenced(edit.before)}\n\n{edit.instruction}"
+    if chance < 0.25:
+        name = name or f"{dice.choice(('main', 'app', 'utils', 'tool', 'models', 'cli'))}.py"
+        return f"{edit.instruction}\n\nFile `{name}`:\n{fenced(edit.before)}"
+    return f"{edit.instruction}\n\n{fenced(edit.before)}"
+
+
+REPEAT = (
+    "Repeat this text:", "Repeat this:", "Write this again:", "Copy this text exactly:", "Say this again, word for word:",
+    "Give me this text unchanged:", "repeat after me:", "Quote this:",
+)  # fmt: skip
+COUNTS = {"twice": 2, "three times": 3, "two times": 2}
+
+
+def repetition(text: str, dice: random.Random) -> Dialogue:
+    """Say this text again, once or a few times."""
+    if dice.random() < 0.35:
+        count = dice.choice(list(COUNTS))
+        form = dice.choice(("Write this {}:", "Repeat this {}:", "Say the same paragraph {}:"))
+        return Dialogue((Turn(f"{form.format(count)}\n\n{text}", "\n\n".join([text] * COUNTS[count])),))
+    return Dialogue((Turn(f"{dice.choice(REPEAT)}\n\n{text}", text),))
+
+
+def some_system(dice: random.Random) -> str | None:
+    return dice.choice(SYSTEMS) if dice.random() < 0.2 else None
+
+
+def small_talk(dice: random.Random, turns: int = 1) -> Dialogue:
+    """A few turns of greetings and questions about the assistant."""
+    chosen = dice.sample(INTENTS, turns)
+    return Dialogue(tuple(small_turn(intent.questions, intent.answers, dice) for intent in chosen), some_system(dice))
+
+
+def small_turn(questions: Sequence[str], answers: Sequence[str], dice: random.Random) -> Turn:
+    question = dice.choice(questions)
+    chance = dice.random()
+    if chance < 0.25:
+        question = question.lower()
+    elif chance < 0.4:
+        question = question.rstrip("?.!")
+    elif chance < 0.5:
+        question = f"{dice.choice(('Hi,', 'Hello,', 'Please:', 'So,', 'Tell me:', 'Hey,', 'Ok,'))} {question[0].lower()}{question[1:]}"
+    return Turn(question, dice.choice(answers))
+
+
+def followed_up(dialogue: Dialogue, dice: random.Random) -> Dialogue:
+    """The same dialogue with a turn of glue before or after it."""
+    glue = dice.choice((*FAREWELL, *INTENTS))
+    turn = small_turn(glue.questions, glue.answers, dice)
+    turns = (*dialogue.turns, turn) if dice.random() < 0.6 else (turn, *dialogue.turns)
+    return Dialogue(turns, dialogue.system)

@@ -1,0 +1,313 @@
+"""The recipe of the embedded models, from a folder of text to the folders that ship.
+
+    python -m recipes.embedded --corpus FOLDER --out FOLDER --stage all --tokens 12000000
+
+Every stage writes a checkpoint now and then and starts again from it; a finished stage is not run twice. What is
+made on the way stays in OUT/work, what ships stands in OUT/target, OUT/draft, OUT/eagle3, OUT/medusa, OUT/mtp and OUT/eagle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from recipes.corpus import read_documents
+from recipes.induction import is_written, start_eagle, start_weights
+from recipes.reference_passages import make_book, write_book
+from recipes.train_tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
+from recipes.training_rows import Encoder, instruction_rows, pretraining_rows
+from specchat.train import distillation_losses, export_weights
+from specchat.train.eagle_initialization import start_first_eagle
+from specchat.train.loss_plot import plot_curves
+from specchat.train.optimizers import Pace
+from specchat.train.target_loss import target_loss
+from specchat.train.trainable_heads import Eagle, FirstEagle, Medusa, MultiToken
+from specchat.train.trainable_llama import Network, Shape
+from specchat.train.trainer import PADDING, Effort, Stage, run_stage
+from specchat.train.training_batches import load_rows, plan_batches, save_rows
+
+TOKENIZER_LETTERS = 36_000_000
+LONGEST_ROW = 1536
+LONGEST_LESSON = 768  # the heads' runs keep whole attention matrices
+EAGLE_VOCABULARY = 4096
+SAMPLE_ROWS = 48
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the result besides the text."""
+
+    out: Path
+    corpus: Path | None = None
+    effort: Effort = Effort(tokens=12_000_000)
+    shape: Shape = Shape()
+    draft: Shape = Shape(layers=2, width=192, heads=3, inner=384)
+    batch_tokens: int = 4096
+    row_tokens: int = 9_000_000
+    seed: int = 11
+    device: str = "cpu"
+    save_every_seconds: float = 100.0
+
+    @property
+    def work(self) -> Path:
+        return self.out / "work"
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.work / "tokenizer"
+
+    def rows(self, name: str) -> Path:
+        return self.work / "rows" / f"{name}.npz"
+
+    def checkpoint(self, stage: str) -> Path:
+        return self.work / f"{stage}.pt"
+
+
+def make_tokenizer(recipe: Recipe) -> None:
+    """Learn the pieces from a sample of the training text."""
+    if (recipe.tokenizer / "tokenizer.json").exists():
+        return
+    documents = list(read_documents(recipe.corpus, validation=False, tiers=("A", "B")))
+    random.Random(0).shuffle(documents)
+    sizes = itertools.accumulate(min(len(document.text), 20_000) for document in documents)
+    sample = [d.text[:20_000] for d, size in zip(documents, sizes, strict=True) if size < TOKENIZER_LETTERS]
+    save_tokenizer(train_tokenizer(sample), recipe.tokenizer, recipe.shape.context)
+
+
+def make_rows(recipe: Recipe) -> None:
+    """Write the rows of both stages of the target."""
+    encoder = Encoder(load_tokenizer(recipe.tokenizer))
+    if not recipe.rows("pretrain").exists():
+        rows = pretraining_rows(encoder, recipe.corpus, recipe.row_tokens // 6, recipe.seed + 1)
+        save_rows(rows, recipe.rows("pretrain"))
+    if not recipe.rows("instruct").exists():
+        save_rows(instruction_rows(encoder, recipe.corpus, recipe.row_tokens, recipe.seed), recipe.rows("instruct"))
+
+
+def make_reference(recipe: Recipe) -> None:
+    """Write the passages that the demo quotes from."""
+    write_book(make_book(recipe.corpus), recipe.out / "reference.jsonl")
+
+
+def stage_of(recipe: Recipe, name: str, rows: str, student: nn.Module, effort: Effort) -> Stage:
+    """What all stages have in common; the loss is filled in by the stage itself."""
+    shelf = load_rows(recipe.rows(rows))
+    return Stage(
+        name=name,
+        folder=recipe.work,
+        student=student,
+        loss=lambda _batch, _step: {},
+        shelf=shelf,
+        plan=plan_batches(shelf, recipe.batch_tokens, recipe.seed, LONGEST_ROW),
+        effort=effort,
+        save_every_seconds=recipe.save_every_seconds,
+        device=torch.device(recipe.device),
+    )
+
+
+def share(effort: Effort, part: float) -> Effort:
+    """This part of an effort."""
+    return Effort(
+        tokens=None if effort.tokens is None else round(effort.tokens * part),
+        minutes=None if effort.minutes is None else effort.minutes * part,
+    )
+
+
+def new_target(recipe: Recipe) -> Network:
+    network = Network(recipe.shape)
+    start_weights(network, recipe.seed)
+    return network.to(recipe.device)
+
+
+def trained_target(recipe: Recipe) -> Network:
+    network = Network(recipe.shape)
+    export_weights.load_weights(network, recipe.checkpoint("instruct"))
+    return network.to(recipe.device).eval().requires_grad_(False)
+
+
+def train_target(recipe: Recipe, name: str, pace: Pace, start: str | None, part: float) -> None:
+    """One stage of the target, from the stage before or from its first weights."""
+    network = new_target(recipe)
+    if start is not None and recipe.checkpoint(start).exists():
+        export_weights.load_weights(network, recipe.checkpoint(start))
+    forward = torch.compile(network, dynamic=True) if recipe.device != "cpu" else network
+    stage = stage_of(recipe, name, name, network, share(recipe.effort, part))
+    stage.loss, stage.pace = target_loss(network, forward, recipe.shape.exits), pace
+    stage.is_gentle = lambda weight: is_written(weight, recipe.shape)
+    run_stage(stage)
+
+
+def pretrain(recipe: Recipe) -> None:
+    train_target(recipe, "pretrain", Pace(warmup=0.03, decay=0.0), None, 0.15)
+
+
+def instruct(recipe: Recipe) -> None:
+    train_target(recipe, "instruct", Pace(warmup=0.005, decay=0.7), "pretrain", 1.0)
+    export_weights.export_network(trained_target(recipe), recipe.out / "target", recipe.tokenizer)
+
+
+@dataclass(frozen=True)
+class Apprentice:
+    """A small one that learns from the target: how it begins, what its loss is, how it ships."""
+
+    begin: Callable[[Recipe], Any]
+    loss: Callable[[Recipe, Any], distillation_losses.StudentLoss]
+    ship: Callable[[Recipe, Any], None]
+
+
+def begin_draft(recipe: Recipe) -> Network:
+    """The draft reads the rows by itself first."""
+    draft = Network(recipe.draft).to(recipe.device)
+    start_weights(draft, recipe.seed + 1)
+    stage = stage_of(recipe, "draft-words", "instruct", draft, share(recipe.effort, 0.35))
+    stage.loss, stage.pace = target_loss(draft, draft, exits=()), Pace(warmup=0.01, decay=0.3, gentle=3e-4)
+    stage.is_gentle = lambda weight: is_written(weight, recipe.draft)
+    run_stage(stage)
+    return draft
+
+
+def begin_eagle(recipe: Recipe) -> Eagle:
+    """An EAGLE-3 head whose vocabulary is what the rows use most, its output matrix begun as the target's."""
+    tokens = torch.from_numpy(load_rows(recipe.rows("instruct")).tokens.astype("int64"))
+    size = min(EAGLE_VOCABULARY, recipe.shape.vocabulary // 2)
+    eagle = Eagle(recipe.shape, distillation_losses.kept_vocabulary(tokens, recipe.shape.vocabulary, size, always=(0,)))
+    target = trained_target(recipe).cpu()
+    sample = load_rows(recipe.rows("instruct")).batch(range(8), LONGEST_ROW, PADDING)
+    with torch.no_grad():
+        stream = target(sample.tokens)
+        sizes = [stream[tap].pow(2).mean().sqrt() for tap in export_weights.eagle_taps(recipe.shape.layers)]
+        eagle.tap_scale.copy_(1.0 / torch.stack(sizes).repeat_interleave(recipe.shape.width))
+        eagle.lm_head.weight.copy_(target.model.embed_tokens.weight[eagle.kept])
+        eagle.norm.weight.copy_(target.model.norm.weight)
+    start_eagle(eagle.fc.weight, eagle.midlayer.self_attn, recipe.shape, recipe.seed)
+    return eagle.to(recipe.device)
+
+
+def begin_first_eagle(recipe: Recipe) -> FirstEagle:
+    """The first EAGLE, with a sample of what the target thinks as its first lesson."""
+    eagle, target = FirstEagle(recipe.shape), trained_target(recipe).cpu()
+    shelf = load_rows(recipe.rows("instruct"))
+    sample = shelf.batch(range(min(SAMPLE_ROWS, len(shelf))), LONGEST_ROW, PADDING)
+    with torch.no_grad():
+        states = target.model.norm(target(sample.tokens)[-1])
+    is_text = sample.tokens[:, 1:] != PADDING
+    pairs = torch.cat((target.model.embed_tokens.weight[sample.tokens[:, 1:]], states[:, :-1]), dim=-1)
+    start_first_eagle(eagle.fc.weight, eagle.layer.self_attn, pairs[is_text], states[:, 1:][is_text])
+    return eagle.to(recipe.device)
+
+
+def begin_mtp(recipe: Recipe) -> MultiToken:
+    block = MultiToken(recipe.shape)
+    with torch.no_grad():
+        block.norm.weight.copy_(trained_target(recipe).model.norm.weight.cpu())
+    return block.to(recipe.device)
+
+
+APPRENTICES: dict[str, Apprentice] = {
+    "draft": Apprentice(
+        begin_draft,
+        lambda _recipe, draft: distillation_losses.draft_loss(draft),
+        lambda recipe, draft: export_weights.export_network(draft, recipe.out / "draft", recipe.tokenizer),
+    ),
+    "eagle3": Apprentice(
+        begin_eagle,
+        lambda recipe, eagle: distillation_losses.eagle_loss(eagle, export_weights.eagle_taps(recipe.shape.layers)),
+        lambda recipe, eagle: export_weights.export_eagle(eagle, recipe.shape, recipe.out / "eagle3"),
+    ),
+    "medusa": Apprentice(
+        lambda recipe: Medusa(recipe.shape.width).to(recipe.device),
+        lambda _recipe, medusa: distillation_losses.medusa_loss(medusa),
+        lambda recipe, medusa: export_weights.export_medusa(medusa, recipe.shape, recipe.out / "medusa"),
+    ),
+    "mtp": Apprentice(
+        begin_mtp,
+        lambda _recipe, block: distillation_losses.mtp_loss(block),
+        lambda recipe, block: export_weights.export_mtp(block, recipe.shape, recipe.out / "mtp"),
+    ),
+    "eagle": Apprentice(
+        begin_first_eagle,
+        lambda _recipe, eagle: distillation_losses.first_eagle_loss(eagle),
+        lambda recipe, eagle: export_weights.export_first_eagle(eagle, recipe.out / "eagle"),
+    ),
+}
+
+
+def apprentices(*names: str) -> Callable[[Recipe], None]:
+    """A stage that teaches these side by side, on one silent pass of the target for all of them."""
+
+    def stage_for(recipe: Recipe) -> None:
+        learners = nn.ModuleDict({name: APPRENTICES[name].begin(recipe) for name in names})
+        stage = stage_of(recipe, "+".join(names), "instruct", learners, share(recipe.effort, 0.15))
+        losses = {name: APPRENTICES[name].loss(recipe, learners[name]) for name in names}
+        stage.plan = plan_batches(stage.shelf, recipe.batch_tokens, recipe.seed, LONGEST_LESSON)
+        stage.loss = distillation_losses.student_loss(trained_target(recipe), losses)
+        stage.pace = Pace(matrices=0.03, others=3e-3, gentle=5e-4, warmup=0.01, decay=0.7)
+        stage.is_gentle = lambda weight: is_written_for_head(weight, recipe)
+        run_stage(stage)
+        for name in names:
+            APPRENTICES[name].ship(recipe, learners[name])
+
+    return stage_for
+
+
+def is_written_for_head(weight: str, recipe: Recipe) -> bool:
+    """Whether a weight of a learner, named with the learner's name before it, began as part of a copying circuit."""
+    return weight.startswith(("eagle3.fc", "eagle3.midlayer.self_attn")) or (
+        weight.startswith("draft.") and is_written(weight, recipe.draft)
+    )
+
+
+STAGES: dict[str, Callable[[Recipe], None]] = {
+    "tokenizer": make_tokenizer,
+    "data": make_rows,
+    "reference": make_reference,
+    "pretrain": pretrain,
+    "instruct": instruct,
+    "draft": apprentices("draft"),
+    "eagle3": apprentices("eagle3"),
+    "medusa": apprentices("medusa"),
+    "mtp": apprentices("mtp"),
+    "eagle": apprentices("eagle"),
+    "heads": apprentices("draft", "eagle3", "medusa", "mtp", "eagle"),
+}
+
+# A fresh network can copy, so the instruction rows alone teach it; pretraining pays when tokens are plenty.
+ALL = ("tokenizer", "data", "reference", "instruct", "heads")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m recipes.embedded", description="Train the embedded models.")
+    parser.add_argument("--corpus", type=Path, help="folder of *.jsonl.gz; without one, the interpreter's own library")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--stage", choices=[*STAGES, "all"], default="all")
+    parser.add_argument("--tokens", type=int, default=12_000_000, help="tokens that the target reads")
+    parser.add_argument("--minutes", type=float, help="minutes that the target may take, instead of tokens")
+    parser.add_argument("--threads", type=int, help="threads of torch")
+    parser.add_argument("--seed", type=int, default=11)
+    chosen = parser.parse_args(arguments)
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    effort = Effort(minutes=chosen.minutes) if chosen.minutes else Effort(tokens=chosen.tokens)
+    recipe = replace(
+        Recipe(chosen.out),
+        corpus=chosen.corpus,
+        effort=effort,
+        seed=chosen.seed,
+        row_tokens=max(100_000, chosen.tokens * 3 // 4),
+        device="cuda" if torch.cuda.is_available() else "cpu",
+    )
+    for name in ALL if chosen.stage == "all" else [chosen.stage]:
+        STAGES[name](recipe)
+    plot_curves(recipe.work / "curves")
+
+
+if __name__ == "__main__":
+    main()

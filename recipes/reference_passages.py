@@ -1,0 +1,71 @@
+"""The reference that ships with the embedded models: passages to be quoted, from the corpus and of our own.
+
+A passage must say something by itself: entries that only point elsewhere are followed, and what is left of an answer
+after its lists and code were cut off must still be a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from recipes.corpus import read_rows
+from recipes.quoting import shortened
+from specchat.chat.reference_corpus import Passage
+
+SHORTEST = 40  # letters
+POINTER = re.compile(r"(?:See|See also|An? synonym for) `?([\w ]+?)`?\.?")
+OWN = (
+    ("speculative decoding", "A cheap drafter guesses several tokens, the big model checks all guesses in one pass, and the right ones stay. The text is the same as without."),
+    ("drafter", "Whoever guesses the next tokens: a copy of what was said before, a small model, or a head on the big one. A wrong guess costs a little time and changes nothing."),
+    ("lookup", "A drafter that copies what followed the same words earlier in the text. It costs nearly nothing and is best when a file is rewritten."),
+    ("draft model", "A small model of the same family that guesses ahead for the big one."),
+    ("acceptance", "The share of the verified guesses that the model would have written itself."),
+    ("tokens per pass", "How many tokens one pass of the big model brings on average. One means that guessing brought nothing."),
+    ("target", "The model whose words are shown. It checks every guess of the drafter."),
+    ("EAGLE", "A small head that guesses from the hidden states of the big model."),
+    ("Medusa", "Several small heads on the big model, each of which guesses one token further ahead."),
+    ("lossless", "The text with guesses is the text without them, token by token, because only guesses that equal the model's own choice are kept."),
+    ("specchat", "A chat and code assistant for the terminal that answers sooner by speculative decoding, without changing a word of what the model says."),
+    ("profile", "A file that says which models to load, how to sample and who guesses. The command specchat config show prints the one in use."),
+)  # fmt: skip
+
+
+def make_book(corpus: Path | None) -> list[Passage]:
+    """Every passage that can be quoted, each topic once; without a corpus only our own."""
+    entries = dict[str, Passage]()
+    for passage in (*_own(), *_from_corpus(corpus)):
+        entries.setdefault(passage.topic.lower(), passage)
+    followed = (_followed(passage, entries) for passage in entries.values())
+    return [passage for passage in followed if len(passage.text) >= SHORTEST]
+
+
+def write_book(passages: Iterable[Passage], path: Path) -> None:
+    """One passage a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(asdict(passage)) + "\n" for passage in passages))
+
+
+def _own() -> Iterator[Passage]:
+    return (Passage(topic, text, "specchat") for topic, text in OWN)
+
+
+def _from_corpus(corpus: Path | None) -> Iterator[Passage]:
+    for is_validation in (False, True):  # a book is looked up, not learnt: nothing of it need be held back
+        for row in read_rows(corpus, "glossary", validation=is_validation):
+            yield Passage(row["term"], shortened(row["definition"]), "Python glossary")
+        for row in read_rows(corpus, "stdlib_modules", validation=is_validation):
+            purpose, intro = row["purpose"].rstrip("."), shortened(row.get("intro") or "", sentences=2)
+            yield Passage(row["module"], f"{purpose}. {intro}".strip(), "Python library reference")
+        for row in read_rows(corpus, "python_faq", validation=is_validation):
+            yield Passage(row["q"], shortened(row["a"]), "Python FAQ")
+
+
+def _followed(passage: Passage, entries: dict[str, Passage]) -> Passage:
+    """What an entry says that only points to another one."""
+    pointer = POINTER.fullmatch(passage.text)
+    found = entries.get(pointer[1].lower()) if pointer else None
+    return Passage(passage.topic, f"{found.topic}: {found.text}", found.source) if found else passage

@@ -1,0 +1,240 @@
+"""From documents to rows: everything a stage reads, tokenised and weighted.
+
+The answers carry the loss, four times as much where they leave the text they copy. Short and plain comes first,
+long and with several changes comes last.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from recipes import dialogues
+from recipes.code_questions import about_code
+from recipes.corpus import Document, read_documents
+from recipes.dialogues import Dialogue, Turn
+from recipes.edit_example import Edit
+from recipes.edit_examples import SHARES, make_edit
+from recipes.phrasing import phrase
+from recipes.quoting import Quotable, defined_in_prose, quotable, quoting
+from recipes.snippets import Snippet, snippets_of
+from recipes.train_tokenizer import ASSISTANT, END, FIM_MIDDLE, FIM_PREFIX, FIM_SUFFIX, SYSTEM, USER, token_of
+from specchat.train.training_batches import Row
+
+CHANGED = 4.0
+PROMPT = 0.0
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How the tokens of the instruction stage are shared out."""
+
+    edits: float = 0.66
+    copies: float = 0.04
+    code_questions: float = 0.07
+    quotes: float = 0.10
+    talk: float = 0.04
+    repetitions: float = 0.02
+    middles: float = 0.03
+    windows: float = 0.04
+
+
+class Encoder:
+    """Dialogues to rows, with the loss where it belongs."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.mark = {
+            name: token_of(tokenizer, name)
+            for name in (END, USER, ASSISTANT, SYSTEM, FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE)
+        }
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    def dialogue(self, dialogue: Dialogue, hardness: float = 0.0) -> Row:
+        """Loss on the answers and their ends only."""
+        tokens: list[int] = []
+        weights: list[float] = []
+        if dialogue.system is not None:
+            tokens += [self.mark[SYSTEM], *self.encode(dialogue.system), self.mark[END]]
+        for turn in dialogue.turns:
+            question, answer = self.encode(turn.question), self.encode(turn.answer)
+            tokens += [self.mark[USER], *question, self.mark[END], self.mark[ASSISTANT]]
+            weights += [PROMPT] * (len(tokens) - len(weights))
+            tokens += [*answer, self.mark[END]]
+            weights += [1.0] * (len(answer) + 1)
+        return Row(tokens, weights, hardness)
+
+    def edit(self, edit: Edit, dice: random.Random) -> Row:
+        """An edit as a dialogue; what differs from the input weighs more, and so does the token after it."""
+        question = dialogues.edit_question(edit, dice)
+        row = self.dialogue(Dialogue((Turn(question, dialogues.fenced(edit.after)),), dialogues.some_system(dice)))
+        before, after = self.encode(dialogues.fenced(edit.before)), self.encode(dialogues.fenced(edit.after))
+        start = len(row.tokens) - len(after) - 1
+        weights = row.weights.copy()
+        for tag, _, _, first, last in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            if tag != "equal":
+                for index in range(first, min(last + 1, len(after))):
+                    weights[start + index] = CHANGED
+        return Row(row.tokens, weights, hardness_of(len(row.tokens), is_edit=True))
+
+    def middle(self, text: str, dice: random.Random) -> Row:
+        """Fill-in-the-middle: the lines between two places of a text."""
+        lines = text.splitlines(keepends=True)
+        first = dice.randrange(len(lines))
+        last = min(len(lines), first + dice.randint(1, 4))
+        prefix, middle, suffix = "".join(lines[:first]), "".join(lines[first:last]), "".join(lines[last:])
+        head = [
+            self.mark[FIM_PREFIX],
+            *self.encode(prefix),
+            self.mark[FIM_SUFFIX],
+            *self.encode(suffix),
+            self.mark[FIM_MIDDLE],
+        ]
+        answer = [*self.encode(middle), self.mark[END]]
+        return Row([*head, *answer], [PROMPT] * len(head) + [1.0] * len(answer), hardness_of(len(head), is_edit=False))
+
+    def window(self, text: str, dice: random.Random, length: int) -> Row | None:
+        """A piece of a file as it is, loss everywhere."""
+        tokens = self.encode(text[:40000])
+        if len(tokens) < 48:
+            return None
+        start = dice.randrange(max(1, len(tokens) - length))
+        piece = tokens[start : start + length]
+        return Row(piece, [1.0] * len(piece), hardness_of(len(piece), is_edit=False))
+
+
+def hardness_of(length: int, *, is_edit: bool) -> float:
+    """0 for the shortest, near 1 for the longest rows; plain copies come before edits."""
+    return min(1.0, length / 1200.0) + (0.15 if is_edit else 0.0)
+
+
+def shuffled(documents: Iterator[Document], dice: random.Random) -> list[Document]:
+    held = list(documents)
+    dice.shuffle(held)
+    return held
+
+
+def pretraining_rows(encoder: Encoder, corpus: Path | None, tokens: int, seed: int) -> Iterator[Row]:
+    """Windows of code and prose."""
+    dice = random.Random(seed)
+    documents = shuffled(read_documents(corpus, validation=False, tiers=("A", "B")), dice)
+    while tokens > 0:
+        for document in documents:
+            for _ in range(2):
+                row = encoder.window(document.text, dice, 255 if dice.random() < 0.85 else 511)
+                if row is not None:
+                    tokens -= len(row.tokens)
+                    yield row
+            if tokens <= 0:
+                return
+
+
+def instruction_rows(
+    encoder: Encoder, corpus: Path | None, tokens: int, seed: int, mixture: Mixture = Mixture()
+) -> Iterator[Row]:
+    """Rows of all kinds until there are so many tokens; whoever lags behind its share goes next."""
+    dice = random.Random(seed)
+    documents = shuffled(read_documents(corpus, validation=False), dice)
+    passages = [*quotable(corpus, validation=False), *defined_in_prose(corpus, validation=False)]
+    sources: dict[str, Iterator[Row | None]] = {
+        "edits": edit_rows(encoder, documents, dice),
+        "copies": copy_rows(encoder, documents, dice),
+        "code_questions": question_rows(encoder, documents, dice),
+        "quotes": quote_rows(encoder, passages, dice) if passages else talk_rows(encoder, dice),
+        "talk": talk_rows(encoder, dice),
+        "repetitions": repetition_rows(encoder, documents, dice),
+        "middles": middle_rows(encoder, documents, dice),
+        "windows": window_rows(encoder, documents, dice),
+    }
+    spent = dict.fromkeys(sources, 0)
+    while sum(spent.values()) < tokens:
+        name = min(sources, key=lambda source: spent[source] / getattr(mixture, source))
+        row = next(sources[name])
+        if row is not None and len(row.tokens) <= 1536:
+            spent[name] += len(row.tokens)
+            yield row
+
+
+def snippets(documents: list[Document], dice: random.Random, share: float) -> Iterator[Snippet]:
+    """Snippets from everywhere, for ever; from each file this share of them, of long ones fewer."""
+    while True:
+        for document in dice.sample(documents, len(documents)):
+            if document.is_python and len(document.text) < 200_000:
+                for snippet in snippets_of(document.text, dice):
+                    if dice.random() < share * min(1.0, 15.0 / len(snippet.lines)):
+                        yield snippet
+
+
+def edit_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row]:
+    """Edits in the shares of their kinds: a kind that comes late is looked for first."""
+    made = dict.fromkeys(SHARES, 0)
+    for snippet in snippets(documents, dice, 0.25):
+        for kind in sorted(SHARES, key=lambda kind: made[kind] / SHARES[kind])[:4]:
+            edit = make_edit(kind, snippet, dice)
+            if edit is not None:
+                made[kind] += 1
+                yield encoder.edit(edit, dice)
+                break
+
+
+def copy_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row]:
+    for snippet in snippets(documents, dice, 0.1):
+        question = f"{phrase('copy', dice)}\n\n{dialogues.fenced(snippet.text)}"
+        row = encoder.dialogue(Dialogue((Turn(question, dialogues.fenced(snippet.text)),)))
+        yield Row(row.tokens, row.weights, hardness_of(len(row.tokens), is_edit=False) - 0.3)
+
+
+def question_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row | None]:
+    for snippet in snippets(documents, dice, 0.1):
+        dialogue = about_code(snippet, dice)
+        if dialogue is not None:
+            yield finished_row(encoder, dialogue, dice)
+
+
+def quote_rows(encoder: Encoder, passages: list[Quotable], dice: random.Random) -> Iterator[Row | None]:
+    while True:
+        dialogue = quoting(passages, dice)
+        yield finished_row(encoder, dialogue, dice) if dialogue is not None else None
+
+
+def finished_row(encoder: Encoder, dialogue: Dialogue, dice: random.Random) -> Row:
+    """The dialogue as a row, now and then with a turn of small talk around it."""
+    if dice.random() < 0.15:
+        dialogue = dialogues.followed_up(dialogue, dice)
+    row = encoder.dialogue(dialogue)
+    return Row(row.tokens, row.weights, hardness_of(len(row.tokens), is_edit=False))
+
+
+def talk_rows(encoder: Encoder, dice: random.Random) -> Iterator[Row]:
+    while True:
+        yield encoder.dialogue(dialogues.small_talk(dice, dice.choice((1, 1, 1, 2, 3))), dice.random())
+
+
+def repetition_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row]:
+    while True:
+        for document in documents:
+            if document.is_python:
+                continue
+            paragraphs = [re.sub(r"\s+", " ", part).strip() for part in re.split(r"\n\s*\n", document.text[:20000])]
+            fitting = [part for part in paragraphs if 30 < len(part) < 400 and part.isascii()]
+            if fitting:
+                yield finished_row(encoder, dialogues.repetition(dice.choice(fitting), dice), dice)
+
+
+def middle_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row]:
+    for snippet in snippets(documents, dice, 0.1):
+        yield encoder.middle(snippet.text, dice)
+
+
+def window_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row | None]:
+    while True:
+        for document in documents:
+            yield encoder.window(document.text, dice, 255)

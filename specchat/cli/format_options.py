@@ -1,0 +1,43 @@
+"""The options that prescribe the form of an answer: `--schema`, `--regex`, `--choices`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from specchat.chat.answer_format import Structure
+from specchat.errors import InputError
+
+BETWEEN = "|"
+
+
+def structure_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command."""
+    for option in (
+        click.option("--choices", metavar="A|B", default="", help="The answer is one of these texts."),
+        click.option("--regex", metavar="PATTERN", default="", help="The whole answer matches this expression."),
+        click.option("--schema", metavar="FILE|JSON", default="", help="The answer is JSON of this schema."),
+    ):
+        command = option(command)
+    return command
+
+
+def chosen_structure(options: dict[str, Any]) -> Structure | None:
+    """Take the options out, and say what form they prescribe; UsageError when two are given."""
+    schema, regex, choices = (options.pop(name) for name in ("schema", "regex", "choices"))
+    return Structure.among(
+        {"schema": _content(schema), "regex": regex, "choices": choices.split(BETWEEN) if choices else ()}
+    )
+
+
+def _content(schema: str) -> str:
+    """What stands in a file of that name; a schema itself begins with a brace."""
+    if not schema or schema.lstrip().startswith("{"):
+        return schema
+    try:
+        return Path(schema).expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{schema}: the schema cannot be read: {error}") from error

@@ -1,0 +1,43 @@
+"""A profile that a command made becomes a file among the user's own, checked before anything is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specchat.errors import InputError, ProfileError
+from specchat.profile import configuration_folder, load_profile
+
+if TYPE_CHECKING:
+    from specchat.hub.recommend import Pair
+
+NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+
+
+def save_profile(name: str, text: str, *, is_forced: bool = False) -> Path:
+    """Write it where profiles are found by name; ProfileError when it says nothing sound, or is there already."""
+    if not NAME.fullmatch(name) or name.endswith(".toml"):
+        raise ProfileError(f"{name!r} is no name for a profile; letters, digits, dots and dashes make one")
+    path = configuration_folder() / "profiles" / f"{name}.toml"
+    if path.exists() and not is_forced:
+        raise ProfileError(f"{path} is there already; take another name, or --force")
+    partial = path.with_name(f"{name}.{os.getpid()}.toml")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        try:
+            load_profile(str(partial))
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+    return path
+
+
+def pull_command(pair: Pair) -> str:
+    """What fetches a pair from the hub."""
+    drafter = f" --draft {pair.drafting.id}" if pair.drafting.id else ""
+    return f"specchat models pull {pair.entry.id}{drafter}"

@@ -1,0 +1,82 @@
+"""Edits of a conversation, kept so that an editor can be told of them again: a file of JSON lines for each.
+
+The history of the engine process holds what the model was asked and said; an edit is asked beside the conversation, and
+its diff and what its user decided are known here alone. Files are whole in a diff, so only the last edits are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from acp.schema import AgentMessageChunk, ToolCallStart, UserMessageChunk
+
+from specchat.editors.acp.updates import message, question
+from specchat.host.spawn import history_path
+
+MOST_EDITS = 50
+MOST_BYTES = 2**20  # of one edit; a larger one is told in words alone
+
+Told = UserMessageChunk | AgentMessageChunk | ToolCallStart
+
+
+@dataclass(frozen=True)
+class RememberedEdit:
+    """What was asked and said, behind which turn of the conversation ("" for none), and the diff, if there was one.
+
+    `offer` is a `tool_call` of the protocol in its last state.
+    """
+
+    after: str
+    asked: str
+    said: str
+    offer: dict[str, Any] | None = None
+
+    def told(self) -> Iterator[Told]:
+        """As it would have been heard."""
+        yield question(self.asked)
+        if self.offer:
+            yield ToolCallStart.model_validate(self.offer)
+        yield from message(self.said)
+
+
+def remember(session: str, edit: RememberedEdit) -> None:
+    """Keep one edit. A disk that is full costs the memory of it, never the edit."""
+    line = json.dumps(asdict(edit))
+    if len(line) > MOST_BYTES:
+        line = json.dumps(asdict(RememberedEdit(edit.after, edit.asked, edit.said)))
+    with suppress(OSError):
+        path = _path(session)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        known = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        new = path.with_suffix(f".{os.getpid()}")
+        new.touch(mode=0o600)
+        new.write_text("".join(f"{each}\n" for each in [*known, line][-MOST_EDITS:]), encoding="utf-8")
+        new.replace(path)
+
+
+def remembered(session: str) -> Sequence[RememberedEdit]:
+    """All that is kept of a conversation, in order; what cannot be read is as if it had not been."""
+    try:
+        lines = _path(session).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [edit for line in lines if (edit := _read(line))]
+
+
+def _read(line: str) -> RememberedEdit | None:
+    try:
+        edit = RememberedEdit(**json.loads(line))
+        list(edit.told())
+    except (TypeError, ValueError):  # also what pydantic finds wrong
+        return None
+    return edit
+
+
+def _path(session: str) -> Path:
+    return history_path().parent / "acp-edits" / f"{session}.jsonl"

@@ -1,0 +1,72 @@
+"""The life of the process: from its descriptors to its exit code, whoever ends it.
+
+exit after shutdown, or the end of stdin    0
+exit without shutdown                       1
+a signal                                    128 and its number
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from threading import Event as Flag
+
+from pygls.io_ import run_async
+
+from specchat.editors.lsp.server import Serving
+from specchat.editors.lsp.stdio import Incoming, Outgoing
+from specchat.host.descriptors import Descriptors
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+FLUSH_SECONDS = 1.0
+LOOK_SECONDS = 2.0  # between two looks whether the editor lives
+
+
+async def serve(taken: Descriptors) -> int:
+    """Serve one editor to its end; the exit code."""
+    incoming, outgoing, serving = Incoming(taken.incoming), Outgoing(taken.outgoing), Serving()
+    protocol = serving.protocol
+    protocol.set_writer(outgoing)
+    ended = _Ended(incoming)
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, ended.by_signal, number)
+    watch = asyncio.create_task(_watch_editor(serving, incoming))
+    try:
+        await run_async(Flag(), incoming, protocol, error_handler=protocol.note_unreadable)
+    except SystemExit as left:  # how pygls says that the editor said so
+        ended.code = int(left.code or 0)
+    watch.cancel()
+    serving.leave()
+    await asyncio.sleep(0)  # what was stopped answers
+    outgoing.flush(FLUSH_SECONDS)
+    return ended.code
+
+
+class _Ended:
+    """How it ends."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        self.code, self._incoming = 0, incoming
+
+    def by_signal(self, number: int) -> None:
+        self.code = 128 + number
+        self._incoming.end()
+
+
+async def _watch_editor(serving: Serving, incoming: Incoming) -> None:
+    """An editor that was killed may leave its pipe open in a child."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        if (editor := serving.server.process_id) and not _lives(editor):
+            incoming.end()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

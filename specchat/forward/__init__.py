@@ -1,0 +1,1 @@
+"""One forward pass over a batch of rows: networks, linear layers, attention, fused ops, CUDA graphs."""

@@ -1,0 +1,1 @@
+"""Draft heads: published formats become networks that the drafters call."""

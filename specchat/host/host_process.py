@@ -1,0 +1,149 @@
+"""The life of a host process: its descriptors, its lock, its environment; everything before and after `serve`.
+
+Imports no torch: a host answers `hello` before it has loaded anything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NoReturn
+
+from specchat import __version__
+from specchat.errors import HostError, SpecchatError
+from specchat.host.engine_interface import Loader
+from specchat.host.history_writer import HistoryWriter
+from specchat.host.methods import Identity
+from specchat.host.open_sessions import Library
+from specchat.host.server import Patience, Server, serve, serve_stdio
+from specchat.host.spawn import (
+    find_host,
+    history_path,
+    host_lock,
+    lock_now,
+    meters_path,
+    runtime_folder,
+    spare_history_path,
+)
+from specchat.threads import wait_calmly
+
+LOCK_SECONDS = 10.0
+LOG_BYTES = 5 * 2**20
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a host is made of besides sockets: a test brings its own."""
+
+    library: Library
+    loader: Loader
+    configuration: Callable[[], str]
+    patience: Patience = Patience()
+
+
+def run_host(parts: Parts, arguments: list[str]) -> int:
+    """The process: `--stdio` serves the one who started it, else everyone of this user. Returns the exit code."""
+    wait_calmly()
+    if "--stdio" in arguments:
+        return _run_on_stdio(parts)
+    ready = int(arguments[arguments.index("--ready") + 1]) if "--ready" in arguments else None
+    if ready is not None and os.fork():
+        os._exit(0)
+    try:
+        return _run_on_socket(parts, ready)
+    except (SpecchatError, OSError) as error:
+        if ready is None:
+            print(f"specchat: {error}", file=sys.stderr)
+        else:
+            os.write(ready, str(error).encode())
+        return getattr(error, "exit_code", 1)
+
+
+def _run_on_socket(parts: Parts, ready: int | None) -> int:
+    folder = runtime_folder()
+    _write_log_to(folder / "host.log")
+    with host_lock() as lock:
+        if not _lock_soon(lock):
+            _tell(ready)  # another host was quicker
+            return 0
+        server = _server(parts, meters_path())
+        server.desk.meters.reopen()
+        serve(server, folder / "host.sock", lambda: _tell(ready))
+        return _leave()
+
+
+def _run_on_stdio(parts: Parts) -> int:
+    """Nobody but the protocol writes to stdout: its descriptor moves, and prints go to the log."""
+    _die_with_parent()
+    stdin, stdout = os.dup(0), os.dup(1)
+    _write_log_to(runtime_folder() / f"host-{os.getpid()}.log")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    serve_stdio(_server(parts), stdin, stdout)
+    (runtime_folder() / f"host-{os.getpid()}.log").unlink(missing_ok=True)
+    return _leave()
+
+
+def _server(parts: Parts, remembered: Path | None = None) -> Server:
+    identity = Identity(__version__, parts.configuration())
+    history = HistoryWriter(history_path(), spare=spare_history_path())
+    return Server(identity, parts.library, parts.loader, history, parts.patience, remembered)
+
+
+def _leave() -> NoReturn:
+    """End now: a model that is still computing on its thread must not keep the process."""
+    logging.shutdown()
+    os._exit(0)
+
+
+def _write_log_to(path: Path) -> None:
+    if path.exists() and path.stat().st_size > LOG_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _lock_soon(lock: IO[bytes]) -> bool:
+    """Take the place of the host. One that is just ending is waited for; one that serves keeps it."""
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        if lock_now(lock):
+            return True
+        if peer := find_host():
+            peer.close()
+            return False
+        if time.monotonic() > until:
+            raise HostError("an old engine process neither serves nor ends; 'specchat host stop' ends it")
+        time.sleep(0.02)
+
+
+def _tell(ready: int | None) -> None:
+    if ready is not None:
+        os.write(ready, b"ready")
+        os.close(ready)
+
+
+def _die_with_parent() -> None:
+    """Linux can promise that nobody is left behind, even by a parent that is killed.
+
+    The signal also comes when only the thread that started us ends; then the parent is still the same.
+    """
+    parent = os.getppid()
+
+    def end_if_alone(_number: int, _frame: object) -> None:
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    if sys.platform == "linux":
+        signal.signal(signal.SIGUSR2, end_if_alone)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGUSR2)

@@ -1,0 +1,115 @@
+"""Lines from a person: with completion, history and a status line on a terminal that can draw, plainly on any other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from specchat.chat.at_names import REPOSITORY
+from specchat.commands.registry import line_commands
+
+TAKES_FILE = ("/file ", "/edit ", "/apply ")
+PROMPT = "> "
+BLOCK = '"""'  # a line that begins with it opens a text of several lines, which ends with it
+
+
+def can_draw() -> bool:
+    """May this terminal be drawn on? Not when it is dumb, without colour, or no terminal."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return is_terminal and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
+
+
+def plain_reader() -> Callable[[], str]:
+    """Lines as they come; the prompt is shown to people only, on stderr."""
+
+    def read() -> str:
+        if sys.stdin.isatty():
+            print(PROMPT, end="", file=sys.stderr, flush=True)
+        if not (line := sys.stdin.readline()):
+            raise EOFError
+        return whole_block(line, sys.stdin.readline)
+
+    return read
+
+
+def whole_block(line: str, more: Callable[[], str]) -> str:
+    """The text between three quotes, over as many lines as it takes; any other line is itself."""
+    if not line.strip().startswith(BLOCK):
+        return line.strip()
+    text = line.strip().removeprefix(BLOCK) + "\n"
+    while BLOCK not in text:
+        if not (line := more()):
+            break
+        text += line
+    return text.partition(BLOCK)[0].strip("\n")
+
+
+def drawn_reader(status: Callable[[], str], remembered: Path) -> Callable[[], str]:
+    """A prompt with completion, search through what was asked before, and the status line below."""
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(remembered)),
+        completer=WordCompleter(),
+        complete_while_typing=False,
+        enable_history_search=True,
+        enable_open_in_editor=True,
+        multiline=True,
+        bottom_toolbar=status,
+        key_bindings=key_bindings(),
+        prompt_continuation="  ",
+    )
+    return lambda: session.prompt(PROMPT)
+
+
+def key_bindings() -> KeyBindings:
+    """Enter sends; Ctrl-J and Escape Enter begin a new line, and so does a backslash before Enter."""
+    keys = KeyBindings()
+
+    @keys.add(Keys.ControlM)
+    def send(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.document.current_line_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add(Keys.ControlJ)
+    @keys.add(Keys.Escape, Keys.ControlM)
+    def new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+class WordCompleter(Completer):
+    """Commands after a slash at the beginning, files after an @ anywhere."""
+
+    def __init__(self) -> None:
+        self.paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """What the word before the cursor may become."""
+        before = document.text_before_cursor
+        word = before.split()[-1] if before and not before[-1].isspace() else ""
+        if before.startswith("/") and " " not in before:
+            yield from _commands(before)
+        elif word.startswith("@") or before.startswith(TAKES_FILE):
+            if word and REPOSITORY.startswith(word):
+                yield Completion(REPOSITORY, start_position=-len(word), display_meta="what the repository says")
+            path = Document(word.removeprefix("@"))
+            yield from self.paths.get_completions(path, complete_event)
+
+
+def _commands(typed: str) -> Iterator[Completion]:
+    for command in line_commands().values():
+        if command.name.startswith(typed[1:]):
+            yield Completion(command.name, start_position=1 - len(typed), display_meta=command.help)

@@ -1,0 +1,27 @@
+"""`python -m specchat.web.die_with_parent …` is `specchat …` that ends with the process that started it, even a killed one."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import time
+from threading import Thread
+
+LOOK_SECONDS = 0.5
+
+
+def main() -> None:
+    """Run the command of this process under a watch."""
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True, name="tether").start()
+    runpy.run_module("specchat", run_name="__main__", alter_sys=True)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

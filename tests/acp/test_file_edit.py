@@ -1,0 +1,322 @@
+"""Files that are edited: the diff first, then the question, then one write by whoever writes best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specchat.edit.undo_edits import undo_edit
+from specchat.edit.undo_store import kept_edits
+from specchat.editors.acp.edit_intent import wanted_by_command, wanted_by_words
+from specchat.editors.acp.workspace_roots import Places
+from specchat.errors import UsageError
+from tests.acp.test_talk import link, stop
+
+ALLOW = {"outcome": {"outcome": "selected", "optionId": "allow"}}
+ALWAYS = {"outcome": {"outcome": "selected", "optionId": "allow-always"}}
+REJECT = {"outcome": {"outcome": "selected", "optionId": "reject"}}
+WITHDRAWN = {"outcome": {"outcome": "cancelled"}}
+QUESTION = "session/request_permission"
+
+
+@pytest.fixture
+def file(folder) -> Path:
+    path = folder / "a.py"
+    path.write_bytes(b"total = 1\r\nprint(total)\r\n")
+    return path
+
+
+def deciding(editor, outcome):
+    editor.answers[QUESTION] = lambda _params: outcome
+    return editor
+
+
+def asked_of(editor, method):
+    return [asked["params"] for asked in editor.asked if asked["method"] == method]
+
+
+def test_an_edit_is_shown_asked_for_and_written(editor, folder, file):
+    end = deciding(editor, ALLOW).ask(editor.new(folder), "/edit a.py replace total amount")
+
+    assert "end_turn" == end["stopReason"]
+    assert b"amount = 1\r\nprint(amount)\r\n" == file.read_bytes()
+    assert ["pending", "in_progress", "completed"] == editor.tools()["Edit a.py"]
+    [offered] = [update for update in editor.of("tool_call") if update["kind"] == "edit"]
+    diff = offered["content"][0]
+    assert ("diff", str(file)) == (diff["type"], diff["path"])
+    assert "total = 1\r\nprint(total)\r\n" == diff["oldText"]
+    assert "amount = 1\r\nprint(amount)\r\n" == diff["newText"]
+    assert [{"path": str(file), "line": 1}] == offered["locations"]
+    [question] = asked_of(editor, QUESTION)
+    assert offered["content"] == question["toolCall"]["content"]
+    assert 1 == end["_meta"]["specchat"]["steps"]
+
+
+def test_an_edit_by_us_can_be_taken_back(editor, folder, file):
+    deciding(editor, ALLOW).ask(editor.new(folder), "/edit a.py replace total amount")
+
+    kept = kept_edits().edits()[-1]
+    assert [str(file)] == [each.path for each in kept.files]
+    assert f"specchat undo {kept.number}" in editor.said()
+
+
+def test_a_no_leaves_the_file_alone(editor, folder, file):
+    end = deciding(editor, REJECT).ask(editor.new(folder), "/edit a.py replace total amount")
+
+    assert "end_turn" == end["stopReason"]
+    assert b"total = 1\r\nprint(total)\r\n" == file.read_bytes()
+    assert ["pending", "failed"] == editor.tools()["Edit a.py"]
+    assert "left as it was" in editor.said()
+
+
+def test_an_editor_writes_by_itself_and_we_do_not(full, folder, file):
+    full.answers["fs/read_text_file"] = lambda _params: {"content": "total = 2\n"}
+    full.answers["fs/write_text_file"] = lambda _params: None
+
+    deciding(full, ALLOW).ask(full.new(folder), "/edit a.py replace total amount")
+
+    assert b"total = 1\r\nprint(total)\r\n" == file.read_bytes()
+    [written] = asked_of(full, "fs/write_text_file")
+    assert (str(file), "amount = 2\n") == (written["path"], written["content"])
+
+
+def test_a_file_that_is_not_there_is_created_after_the_same_question(editor, folder):
+    end = deciding(editor, ALLOW).ask(editor.new(folder), "/edit new.txt write x = 2")
+
+    assert "end_turn" == end["stopReason"]
+    assert (folder / "new.txt").read_text().startswith("x = 2\n")
+    assert ["pending", "in_progress", "completed"] == editor.tools()["Create new.txt"]
+    [question] = asked_of(editor, QUESTION)
+    assert "oldText" not in question["toolCall"]["content"][0]
+    assert ["new.txt"] == [path.name for path in folder.iterdir()]
+
+
+def test_a_file_that_we_created_is_removed_by_an_undo(editor, folder):
+    deciding(editor, ALLOW).ask(editor.new(folder), "/edit new.txt write x = 2")
+    edit = kept_edits().edits()[-1]
+    assert f"new.txt: created; `specchat undo {edit.number}` takes it back." in editor.said()
+
+    undo_edit(kept_edits(), edit, is_forced=False)
+
+    assert [] == list(folder.iterdir())
+
+
+def test_an_editor_creates_a_file_by_itself(full, folder):
+    full.answers["fs/read_text_file"] = lambda _params: {"content": ""}
+    full.answers["fs/write_text_file"] = lambda _params: None
+
+    deciding(full, ALLOW).ask(full.new(folder), "write new.txt and so on")
+
+    [written] = asked_of(full, "fs/write_text_file")
+    assert str(folder / "new.txt") == written["path"]
+    assert not (folder / "new.txt").exists()
+
+
+def test_a_no_creates_nothing(editor, folder):
+    deciding(editor, REJECT).ask(editor.new(folder), "/edit new.txt write x = 2")
+
+    assert "not created" in editor.said()
+    assert [] == list(folder.iterdir())
+
+
+def test_a_block_of_code_that_does_not_end_is_no_file(editor, folder):
+    deciding(editor, ALLOW).ask(editor.new(folder), "/edit new.txt write ```python\nx = 1")
+
+    assert "block of code within other text" in editor.said()
+    assert [] == list(folder.iterdir())
+
+
+def test_a_file_that_somebody_made_meanwhile_is_not_replaced(editor, folder):
+    def make(_params):
+        (folder / "new.txt").write_text("theirs")
+        return ALLOW
+
+    editor.answers[QUESTION] = make
+    editor.ask(editor.new(folder), "/edit new.txt write x = 2")
+
+    assert "changed meanwhile" in editor.said()
+    assert "theirs" == (folder / "new.txt").read_text()
+
+
+def test_some_lines_can_be_edited_alone(editor, folder):
+    file = folder / "b.py"
+    file.write_text("x = 1\nx = 1\nx = 1\n")
+
+    deciding(editor, ALLOW).ask(editor.new(folder), "/edit b.py:2-2 replace x y")
+
+    assert "x = 1\ny = 1\nx = 1\n" == file.read_text()
+
+
+def test_who_types_meanwhile_keeps_what_was_typed(full, folder, file):
+    texts = iter(["total = 2\n", "total = 3\n"])
+    full.answers["fs/read_text_file"] = lambda _params: {"content": next(texts)}
+
+    deciding(full, ALLOW).ask(full.new(folder), "/edit a.py replace total amount")
+
+    assert not asked_of(full, "fs/write_text_file")
+    assert "changed meanwhile" in full.said()
+    assert ["pending", "failed"] == full.tools()["Edit a.py"]
+
+
+def test_a_write_that_the_editor_refuses_is_not_done_behind_its_back(full, folder, file):
+    def refuse(_params):
+        raise LookupError("read-only")
+
+    full.answers["fs/write_text_file"] = refuse
+    full.answers["fs/read_text_file"] = refuse
+
+    deciding(full, ALLOW).ask(full.new(folder), "/edit a.py replace total amount")
+
+    assert b"total = 1\r\nprint(total)\r\n" == file.read_bytes()
+    assert ["pending", "in_progress", "failed"] == full.tools()["Edit a.py"]
+
+
+def test_always_asks_no_more_and_says_so_in_the_mode(editor, folder, file):
+    session = editor.new(folder)
+
+    deciding(editor, ALWAYS).ask(session, "/edit a.py replace total amount")
+    editor.ask(session, "/edit a.py replace amount sum_of_all")
+
+    assert b"sum_of_all = 1\r\nprint(sum_of_all)\r\n" == file.read_bytes()
+    assert 1 == len(asked_of(editor, QUESTION))
+    assert "auto" == editor.of("current_mode_update")[-1]["currentModeId"]
+
+
+def test_in_mode_ask_nothing_is_touched(editor, folder, file):
+    session = editor.new(folder)
+    editor.request("session/set_mode", {"sessionId": session, "modeId": "ask"})
+
+    editor.ask(session, "/edit a.py replace total amount")
+    editor.ask(session, "replace total amount in", link(file))
+
+    assert "no file is touched" in editor.said()
+    assert not editor.asked
+    assert b"total = 1\r\nprint(total)\r\n" == file.read_bytes()
+
+
+def test_an_order_about_one_linked_file_is_an_edit(editor, folder):
+    file = folder / "notes.txt"
+    file.write_text("the total\n")
+
+    deciding(editor, ALLOW).ask(editor.new(folder), "replace total", link(file))
+
+    assert "the `notes.txt`\n" == file.read_text()
+
+
+def test_a_cancel_while_the_question_stands_takes_it_away(editor, folder, file):
+    session = editor.new(folder)
+    prompt = editor.send_prompt(session, "/edit a.py replace total amount")
+    editor.until(lambda: asked_of(editor, QUESTION))
+
+    stop(editor, session)
+
+    assert "cancelled" == editor.wait(prompt)["result"]["stopReason"]
+    assert ["pending", "failed"] == editor.tools()["Edit a.py"]
+    withdrawn = [message["params"] for message in editor.heard if message.get("method") == "$/cancel_request"]
+    assert [{"requestId": editor.asked[-1]["id"]}] == withdrawn
+    assert b"total = 1\r\nprint(total)\r\n" == file.read_bytes()
+
+
+def test_a_question_that_the_editor_takes_away_cancels_the_turn(editor, folder, file):
+    end = deciding(editor, WITHDRAWN).ask(editor.new(folder), "/edit a.py replace total amount")
+
+    assert "cancelled" == end["stopReason"]
+    assert ["pending", "failed"] == editor.tools()["Edit a.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("../outside.py", "outside"),
+        (".git/config", "git"),
+        ("gone/none.py", "no folder"),
+        ("none.py:1-2", "no such file"),
+        ("leaving.py", "outside"),
+    ],
+)
+def test_some_files_are_not_ours(editor, folder, name, why):
+    project = folder / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / ".git/config").write_text("x")
+    (folder / "outside.py").write_text("x = 1\n")
+    (project / "leaving.py").symlink_to(folder / "outside.py")
+
+    editor.ask(editor.new(project), f"/edit {name} replace x y")
+
+    assert why in editor.said()
+    assert not editor.asked
+
+
+def test_a_rewrite_that_loses_comments_is_asked_for_even_when_nothing_is(editor, folder):
+    file = folder / "b.py"
+    file.write_text("# why this is so\n# and that\nx = 1\n")
+    session = editor.new(folder)
+    editor.request("session/set_mode", {"sessionId": session, "modeId": "auto"})
+
+    deciding(editor, REJECT).ask(session, "/edit b.py write x = 2\n")
+
+    assert 1 == len(asked_of(editor, QUESTION))
+    assert file.read_text().endswith("x = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("argument", "path", "lines", "wish"),
+    [
+        ("a.py add a docstring", "/p/a.py", "", "add a docstring"),
+        ("`a b.py` shorten it", "/p/a b.py", "", "shorten it"),
+        ("/q/a.py:3-9 shorten it", "/q/a.py", "3-9", "shorten it"),
+        ("file:///q/a%20b.py:3 x", "/q/a b.py", "3", "x"),
+    ],
+)
+def test_the_command_names_a_file_lines_and_a_wish(argument, path, lines, wish):
+    wanted = wanted_by_command(argument, Places(Path("/p")))
+
+    assert (Path(path), lines, wish) == (wanted.path, wanted.lines, wanted.instruction)
+
+
+@pytest.mark.parametrize("argument", ["", "a.py", "a.py   "])
+def test_the_command_needs_both(argument):
+    with pytest.raises(UsageError, match="INSTRUCTION"):
+        wanted_by_command(argument, Places(Path("/p")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rename total to amount in `a.py`",
+        "Please fix the typo",
+        "Can you add type hints?",
+        "in `a.py`, sort the imports",
+    ],
+)
+def test_an_order_with_one_file_is_an_edit(text):
+    assert wanted_by_words(text, [Path("/p/a.py")], Places(Path("/p")))
+
+
+@pytest.mark.parametrize(
+    "text", ["what does `a.py` do?", "explain the fix in `a.py`", "why add this?", "is it used?", "write a test for it"]
+)
+def test_a_question_with_a_file_is_none(text):
+    assert wanted_by_words(text, [Path("/p/a.py")], Places(Path("/p"))) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["create new.py with a class", "Please write a new file `docs/new.md` about it", "make 'new.py', empty"]
+)
+def test_an_order_about_a_file_that_is_not_there_creates_it(tmp_path, text):
+    assert wanted_by_words(text, [], Places(tmp_path)).path.is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["write old.py again", "write a poem", "what would new.py do?", "create a class, e.g. B"]
+)
+def test_other_words_create_nothing(tmp_path, text):
+    (tmp_path / "old.py").touch()
+
+    assert wanted_by_words(text, [], Places(tmp_path)) is None
+
+
+def test_an_order_about_several_files_or_none_is_talk():
+    assert wanted_by_words("rename x", [], Places(Path("/p"))) is None
+    assert wanted_by_words("rename x", [Path("/p/a.py"), Path("/p/b.py")], Places(Path("/p"))) is None

@@ -1,0 +1,84 @@
+"""What a pass costs, measured: what is divided by what, and what is left as it was found."""
+
+import json
+
+import pytest
+
+from specchat.bench.pass_costs import STEPS, WIDTHS, Clocked, PassRow, as_json, as_table, measured, standing, subjects
+from specchat.bench.statistics import Spread
+from specchat.engine.tree import DraftTree
+from specchat.profile import Profile
+from tests.bench.counting import counting
+
+
+@pytest.fixture
+def profile(tmp_path):
+    return Profile().override({"models.target": str(counting(tmp_path)), "limits.context": 512, "limits.answer": 8})
+
+
+def row(**fields):
+    one = Spread.of([0.010, 0.020, 0.012])
+    known = {"threads": 1, "growth": {1: Spread.of([1]), 16: Spread.of([1.5])}, "bandwidth": 2e10, "waits": None}
+    return PassRow(
+        "bfloat16", 128, **({"one": one, "share": Spread.of([0.5]), "host": Spread.of([2e-4])} | known | fields)
+    )
+
+
+@pytest.fixture
+def subject(profile):
+    [subject] = subjects(profile, ["float32"], 64, 0)
+    return subject
+
+
+@pytest.mark.full
+def test_every_width_is_measured_in_every_dtype(profile):
+    said = []
+
+    rows = [measured(each, 64, 2, said.append) for each in subjects(profile, ["float32", "bfloat16"], 64, 0)]
+
+    assert [("float32", 64), ("bfloat16", 64)] == [(each.dtype, each.context) for each in rows]
+    assert all(tuple(each.growth) == WIDTHS and each.growth[1].middle == 1 for each in rows)
+    assert all(each.one.low > 0 and each.share.low > 0 and each.waits is None for each in rows)
+    assert said == [f"{dtype}, 64 tokens: round {number}" for dtype in ("float32", "bfloat16") for number in (1, 2)]
+
+
+def test_a_context_fits_with_what_is_written_behind_it(subject):
+    longest = subject.target.window - max(WIDTHS) - STEPS
+
+    assert subject.fits(longest - 1, 1)
+    assert not subject.fits(longest, 1)
+    assert not subject.fits(longest - 1, STEPS + 1)
+
+
+def test_a_pass_reads_all_weights_but_the_table_of_embeddings(subject):
+    assert subject.target.bytes - 1000 * 64 * 4 == subject.bytes_read
+
+
+def test_the_text_stands_as_before_after_steps_were_measured(subject):
+    with standing(Clocked(subject.target), 64) as writing:
+        assert (65, 64) == (len(writing.tokens), writing.cache.length)
+    measured(subject, 64, 1, lambda _said: None)
+
+    assert subject.target.pool.can_seat
+    assert not subject.target.pool.bytes
+
+
+def test_a_clocked_model_tells_each_pass_once(subject):
+    watched = Clocked(subject.target)
+    with standing(watched, 16) as writing:
+        watched.forward(DraftTree(1), writing.cache)
+
+        assert watched.spent() > 0
+        assert watched.spent() == 0
+
+
+def test_the_table_tells_milliseconds_ratios_and_shares():
+    assert "| bfloat16 | 128 | 12.0 (10.0-20.0) | 1.50 | 50% of 20 GB/s | 0.20 (0.20-0.20) | - |" in as_table([row()])
+    assert as_table([row(waits=2)]).endswith("| 2 |")
+
+
+def test_what_is_kept_as_json_are_seconds():
+    [kept] = json.loads(as_json([row()]))
+
+    assert (0.012, 1.5) == (kept["one"]["middle"], kept["growth"]["16"]["middle"])
+    assert STEPS > 0

@@ -1,0 +1,94 @@
+"""What form an answer must have, as a value and in a conversation."""
+
+import json
+
+import pytest
+
+from specchat.assemble import load_engine
+from specchat.chat.answer_format import Structure
+from specchat.chat.events import Failed, Finished, Text
+from specchat.chat.request import Request
+from specchat.errors import UsageError
+from specchat.profile import load_profile
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}},
+    "required": ["ok"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("schema", SCHEMA), ("schema", json.dumps(SCHEMA)), ("regex", "[a-z]+"), ("choices", ["yes", "no"])],
+)
+def test_a_form_is_made_of_what_a_user_writes(kind, value):
+    structure = Structure.of(kind, value)
+
+    assert Structure.among({structure.kind: structure.value}) == structure
+
+
+def test_no_form_is_none_and_two_are_too_many():
+    assert Structure.among({"schema": None, "regex": "", "choices": ()}) is None
+    with pytest.raises(UsageError, match="schema and regex"):
+        Structure.among({"schema": SCHEMA, "regex": "a"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        ("schema", "{", "not JSON"),
+        ("schema", "[1]", "a JSON list"),
+        ("schema", 3, "a JSON schema"),
+        ("regex", "", "a regular expression"),
+        ("choices", [], "texts to choose from"),
+        ("choices", ["a", ""], "none of them empty"),
+    ],
+)
+def test_what_is_no_form_is_refused(kind, value, said):
+    with pytest.raises(UsageError, match=said):
+        Structure.of(kind, value)
+
+
+def test_choices_are_texts_and_not_expressions():
+    assert Structure.of("choices", ["a.b", "c|d"]).pattern == r"a\.b|c\|d"
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return load_engine(load_profile("chat").override({"limits.answer": 60}))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "structure",
+    [Structure.of("schema", SCHEMA), Structure.of("choices", ["fifteen", "twelve"]), Structure.of("regex", "[a-f]{9}")],
+    ids=lambda structure: structure.kind,
+)
+def test_an_answer_has_its_form_and_is_the_same_with_and_without_guesses(engine, structure, temperature):
+    def said(variant):
+        with engine.session() as session:
+            events = list(session.ask(Request("Well?", (), None, 7, temperature, variant, structure=structure)))
+        assert isinstance(events[-1], Finished), events[-1]
+        return "".join(event.text for event in events if isinstance(event, Text)), events[-1]
+
+    (plain, _end), (guessed, end) = said("plain"), said("suffix")
+
+    assert plain == guessed
+    assert end.reason == "stop"
+    match structure.kind:
+        case "schema":
+            assert set(json.loads(plain)) == {"ok"}
+        case "choices":
+            assert plain in structure.value
+        case "regex":
+            assert len(plain) == 9 and set(plain) <= set("abcdef")
+
+
+def test_a_form_that_cannot_be_is_told_before_anything_is_written(engine):
+    with engine.session() as session:
+        (failed,) = session.ask(Request("Well?", structure=Structure.of("schema", {"type": "nonsense"})))
+
+    assert isinstance(failed, Failed)
+    assert failed.exit_code == UsageError.exit_code

@@ -1,0 +1,66 @@
+"""The record of a turn: what goes in comes out, at every length, and takes little room."""
+
+from __future__ import annotations
+
+import json
+
+from specchat.chat.events import Committed, StepDone
+from specchat.chat.step_encoding import Recording, unpack_steps
+
+STEP = StepDone(
+    (5, 6, 7), (0, 1, 1), (Committed(5, b"\xc3", "lookup"), Committed(9, b"\xa9\n", "target")), 0.000125, 0.5,
+    (b"\xc3", b"a", b"\xff"), ("lookup", "lookup", "draft"),
+)  # fmt: skip
+BARE = StepDone((), (), (Committed(1, b"x", "target"),), 0.0, 0.25)
+
+
+def recorded(*steps: StepDone) -> Recording:
+    recording = Recording()
+    for step in steps:
+        recording.add(step)
+    return recording
+
+
+def test_steps_come_back_as_they_were():
+    assert unpack_steps(recorded(STEP, BARE, STEP).packed()) == [STEP, BARE, STEP]
+
+
+def test_a_record_can_be_read_while_it_grows():
+    recording = recorded(STEP)
+    early = recording.packed()
+    recording.add(BARE)
+
+    assert unpack_steps(early) == [STEP]
+    assert unpack_steps(recording.packed()) == [STEP, BARE]
+
+
+def test_nothing_is_recorded_of_nothing():
+    assert recorded().packed() == b""
+    assert unpack_steps(b"") == []
+
+
+def test_a_record_of_another_form_is_no_record():
+    assert unpack_steps(b"\x07" + recorded(STEP).packed()[1:]) == []
+
+
+def test_a_record_that_was_cut_is_read_as_far_as_it_goes():
+    packed = recorded(*(BARE for _ in range(2000)), STEP).packed()
+
+    assert unpack_steps(packed[:-10])[:10] == [BARE] * 10
+
+
+def test_a_step_of_sixteen_guesses_takes_less_room_than_a_tenth_of_its_event():
+    def step(number: int) -> StepDone:
+        ids = tuple((number * 31 + place * 7) % 500 for place in range(16))
+        words = tuple(f"w{id} ".encode() for id in ids)
+        said = tuple(Committed(id, word, "suffix") for id, word in zip(ids[:9], words[:9], strict=True))
+        return StepDone(
+            ids, tuple(range(16)), (*said, Committed(3, b"x", "target")), 1e-4, 3e-3, words, ("suffix",) * 16
+        )
+
+    steps = [step(number) for number in range(500)]
+    size = sum(
+        len(json.dumps([each.drafted, [str(word) for word in each.words], str(each.committed)])) for each in steps
+    )
+
+    assert len(recorded(*steps).packed()) < size / 10

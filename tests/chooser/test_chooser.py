@@ -1,0 +1,217 @@
+"""Who is asked, for how much, and the reasons."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from specchat.chooser.chooser import Candidate, Chooser, Pressure
+from specchat.chooser.costs import Costs
+from specchat.chooser.curve import Curve, Kept
+from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.engine.sampling import Sampler
+from specchat.engine.tree import DraftTree
+from tools.replay_chooser import Clock, Player, Shape, Table, Trace
+
+FREE = Costs({1024: Curve({1: 1.0, 64: 1.0})})
+
+
+class Counting(Drafter):
+    """Guesses the next numbers."""
+
+    is_instant = True
+
+    def propose(self, context: Context) -> DraftTree:
+        tree = DraftTree(context.tokens[-1])
+        tree.add_chain([context.tokens[-1] + 1 + step for step in range(context.budget)], source="counting")
+        return tree
+
+
+def context(budget: int = 8) -> Context:
+    return Context([1, 2, 3], Sampler(), budget)
+
+
+def test_guesses_that_were_not_reached_are_not_judged():
+    record = Candidate(0.5)
+    player = Player(Table("free", {1: 1.0, 16: 1.0}, {"lookup": (0.0, 0.0)}))
+    trace = Trace("chat", 0.0, {"lookup": (Shape((0, 1, 2), (1,)),) + (Shape(),) * 9})
+    player.chooser.memory.records["lookup", "", False] = record
+
+    list(player.play(trace))
+
+    assert [round(record.tried[0][depth]) for depth in range(3)] == [1, 1, 0]
+    assert [round(record.held[0][depth]) for depth in range(3)] == [1, 0, 0]
+
+
+def test_nobody_drafts_while_a_completion_waits():
+    chooser = Chooser({"counting": Counting()}, FREE)
+
+    chooser.pressure = Pressure(waiting=1, is_urgent=True)
+
+    assert len(chooser.propose(context())) == 1
+
+
+def test_who_waits_gets_a_share_of_the_budget():
+    chooser = Chooser({"counting": Counting()}, FREE)
+    alone = len(chooser.propose(context()))
+
+    chooser.pressure = Pressure(waiting=3)
+
+    assert (alone, len(chooser.propose(context()))) == (9, 3)
+
+
+def test_without_costs_nobody_is_asked():
+    assert len(Chooser({"counting": Counting()}, Costs()).propose(context())) == 1
+
+
+def test_a_kept_curve_is_confirmed_by_a_plain_pass_and_a_few_guesses_before_many():
+    chooser, widths = Chooser({"counting": Counting()}, Costs({1024: Kept({1: 1.0, 64: 1.0})})), list[int]()
+    for length in range(3, 7):
+        tree = chooser.propose(context())
+        chooser.observe(Outcome(tree, [0], [0] * len(tree), length - 1, verify_seconds=1.0))
+        widths.append(len(tree))
+
+    assert widths == [1, 4, 9, 9]
+
+
+def test_everybody_hears_and_forgets():
+    heard: list[object] = []
+
+    class Listening(Drafter):
+        def observe(self, outcome: Outcome) -> None:
+            heard.append(outcome)
+
+        def forget(self, length: int) -> None:
+            heard.append(length)
+
+    chooser, outcome = Chooser({"plain": Drafter(), "b": Listening()}, FREE), Outcome(DraftTree(1), [0], [2], 0)
+    chooser.observe(outcome)
+    chooser.forget(7)
+
+    assert heard == [outcome, 7]
+
+
+def test_the_next_answer_of_a_kind_begins_with_what_the_last_has_taught():
+    first = Chooser({"counting": Counting()}, FREE)
+    first.begin("edit", ("counting", "plain"))
+    for step in range(30):
+        tree = first.propose(context())
+        first.observe(Outcome(tree, [0], [-1] * len(tree), 2 + step, verify_seconds=1.0))
+    second = Chooser({"counting": Counting()}, Costs({1024: Curve({1: 1.0, 16: 3.0})}), first.memory)
+    second.begin("edit", ("counting", "plain"))
+
+    assert len(second.propose(context())) == 1
+    second.begin("chat", ("counting", "plain"))
+    assert len(second.propose(context())) > 1
+
+
+class Wrong(Drafter):
+    """Guesses what never comes, in a hundredth of a pass, and counts how often it was asked."""
+
+    is_instant = True
+
+    def __init__(self, clock: Clock, seconds: float = 0.01) -> None:
+        self.clock, self.seconds, self.asked = clock, seconds, 0
+
+    def propose(self, context: Context) -> DraftTree:
+        self.asked += 1
+        self.clock.now += self.seconds
+        tree = DraftTree(context.tokens[-1])
+        tree.add(-1, 0, "wrong")
+        return tree
+
+
+def written(chooser: Chooser, steps: int, start: int = 3) -> None:
+    """A text of other tokens than anybody guesses; a pass takes a second."""
+    for length in range(start, start + steps):
+        tree = chooser.propose(Context([1] * length, Sampler(), 4))
+        chooser.observe(Outcome(tree, [0], [2] * len(tree), length - 1, verify_seconds=1.0))
+
+
+def test_while_nobody_pays_most_steps_decide_nothing(monkeypatch):
+    clock, decided = Clock(), list[int]()
+    wrong, dear = Wrong(clock), Costs({1024: Curve({1: 1.0, 16: 9.0})})
+    chooser = Chooser({"wrong": wrong}, dear, clock=clock)
+    written(chooser, 60)
+    believed = dear.believed
+    monkeypatch.setattr(dear, "believed", lambda length, most: decided.append(length) or believed(length, most))
+    asked = wrong.asked
+
+    written(chooser, 64, start=63)
+
+    assert 64 // 8 <= len(decided) <= 64 // 4
+    assert 0 < wrong.asked - asked <= len(decided)
+
+
+def test_who_only_claims_to_be_instant_is_asked_the_more_rarely_the_longer_it_takes():
+    asked = list[int]()
+    for seconds in (0.01, 0.1, 1.0):
+        clock = Clock()
+        wrong = Wrong(clock, seconds)
+        written(Chooser({"wrong": wrong}, Costs({1024: Curve({1: 1.0, 16: 1.5})}), clock=clock), 500)
+        asked.append(wrong.asked)
+
+    assert asked[0] > asked[1] > asked[2]
+    assert asked[2] <= 10
+
+
+def test_the_next_answer_wakes_who_was_quiet():
+    clock, dear = Clock(), Costs({1024: Curve({1: 1.0, 16: 9.0})})
+    chooser = Chooser({"wrong": Wrong(clock), "counting": Counting()}, dear, clock=clock)
+    chooser.begin("chat", ("wrong",))
+    written(chooser, 60)
+
+    chooser.costs.passes[1024] = Curve({1: 1.0, 16: 1.0})
+    chooser.begin("edit", ("counting",))
+
+    assert len(chooser.propose(context())) > 1
+
+
+class Reading(Drafter):
+    """Has to compute, and to read the whole text before it can guess; always wrong."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.known, self.read = clock, 0, 0
+
+    def propose(self, context: Context) -> DraftTree:
+        self.clock.now += 0.4 + 0.1 * (len(context.tokens) - self.known)
+        self.read += len(context.tokens) - self.known
+        self.known = len(context.tokens)
+        tree = DraftTree(context.tokens[-1])
+        tree.add(-1, 0, "reading")
+        return tree
+
+    def forget(self, length: int) -> None:
+        self.known = min(self.known, length)
+
+
+def test_who_would_have_to_read_much_first_is_tried_when_that_is_affordable():
+    """Forty short answers over long prompts: a try in a new one takes as long as 40 passes, two of an answer."""
+    clock = Clock()
+    reading = Reading(clock)
+    chooser = Chooser({"reading": reading}, Costs({1024: Curve({1: 1.0, 16: 1.5})}), clock=clock)
+    for _answer in range(40):
+        chooser.begin("chat", ("reading", "plain"))
+        chooser.forget(0)
+        written(chooser, 20, start=400)
+
+    assert reading.read < 3 * 400
+
+
+def test_the_reason_is_a_sentence():
+    chooser = Chooser({"counting": Counting()}, FREE)
+    chooser.propose(context())
+
+    assert chooser.why().sentence().startswith("counting guessed in 1 of 1 steps; expected now: counting ")
+    assert chooser.why().sentence().endswith("nobody 1 in 1000.0 ms")
+
+
+def test_an_answer_that_nobody_chose_for_has_no_reason():
+    assert not Chooser({}, Costs()).why().sentence()
+
+
+def test_a_decision_is_plain_arithmetic(monkeypatch):
+    """What it takes is told in the docs; here only that no tensor is made."""
+    chooser = Chooser({"counting": Counting()}, FREE, clock=perf_counter)
+    monkeypatch.setattr("torch.tensor", None)
+
+    assert len(chooser.propose(context())) == 9

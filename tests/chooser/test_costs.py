@@ -1,0 +1,119 @@
+"""What passes and drafters cost: measured, learnt from every step, kept on disk, and then doubted."""
+
+from __future__ import annotations
+
+import pytest
+
+from specchat.chooser.costs import Costs, load_costs
+from specchat.chooser.curve import Curve
+from specchat.engine.decode import Writing
+from tests.tiny import target
+
+IDENTITY = {"target": "tiny", "device": "here"}
+
+
+def test_nothing_is_known_of_what_was_never_seen():
+    costs = Costs()
+    costs.learn_pass(100, 1, 2.0)
+
+    assert costs.at(100) == pytest.approx(2.0)
+    assert costs.at(5000) is None
+    assert Costs().rows(100, 4) is None
+
+
+def test_a_length_that_was_never_seen_costs_as_much_as_its_neighbour():
+    costs = Costs({1024: Curve({1: 1.0}), 8192: Curve({1: 3.0})})
+
+    assert costs.rows(2000, 1) == [pytest.approx(0.9), 1.0]
+    assert costs.rows(20000, 1) == [pytest.approx(2.7), 3.0]
+
+
+def test_calibration_measures_three_widths_once_and_leaves_the_text_alone():
+    writing, costs = Writing(target()), Costs()
+    writing.revise([5, 6, 7, 8])
+    with writing.target.pool.seated(writing.cache, writing.rows_for(4)):
+        for _known in writing.read():
+            pass
+        costs.calibrate(writing)
+        points = dict(costs.passes[1024].points)
+        costs.calibrate(writing)
+
+    assert sorted(points) == [1, 4, 16]
+    assert costs.passes[1024].points == points
+    assert (writing.tokens, writing.cache.length) == ([5, 6, 7, 8], 3)
+
+
+def test_a_second_start_knows_what_the_first_has_measured(tmp_path):
+    costs = load_costs(IDENTITY, tmp_path)
+    costs.learn_pass(100, 1, 0.5)
+    costs.learn_draft("draft", 100, 4, 0.25)
+    costs.save()
+
+    again = load_costs(IDENTITY, tmp_path)
+
+    assert again.at(100) == 0.5
+    assert again.drafts["draft"][1024].at(8) == pytest.approx(0.5)
+    assert not load_costs({**IDENTITY, "device": "there"}, tmp_path).passes
+
+
+def test_what_a_file_says_is_believed_step_by_step(tmp_path):
+    costs = Costs({1024: Curve({1: 1.0, 16: 2.0})}, path=load_costs(IDENTITY, tmp_path).path)
+    costs.learn_draft("draft", 100, 4, 0.25)
+    costs.save()
+
+    again = load_costs(IDENTITY, tmp_path)
+
+    assert again.rows(100, 16) == costs.rows(100, 16) == costs.believed(100, 16)
+    assert again.believed(100, 16) == again.rows(100, 1)
+    assert again.is_hearsay("draft", 100)
+    again.learn_pass(100, 1, 1.0)
+    again.learn_draft("draft", 100, 4, 0.25)
+    assert len(again.believed(100, 16) or ()) == 5
+    assert not again.is_hearsay("draft", 100)
+
+
+def test_a_length_that_was_never_seen_is_in_no_less_doubt_than_its_neighbour(tmp_path):
+    costs = Costs({1024: Curve({1: 1.0, 16: 2.0})}, path=load_costs(IDENTITY, tmp_path).path)
+    costs.save()
+    again = load_costs(IDENTITY, tmp_path)
+
+    again.learn_pass(3000, 1, 3.0)
+
+    assert again.believed(3000, 16) == again.rows(3000, 1)
+    again.learn_pass(3000, 1, 3.0)
+    assert again.at(3000) == pytest.approx(3.0)
+    assert again.at(100) == 1.0
+
+
+def test_what_is_measured_for_itself_today_is_not_doubted(tmp_path):
+    costs = Costs({1024: Curve({1: 1.0})}, path=load_costs(IDENTITY, tmp_path).path)
+    costs.save()
+    again = load_costs(IDENTITY, tmp_path)
+
+    for width in (1, 4, 16):
+        again.passes[1024].put(width, 2.0)
+
+    assert again.believed(100, 16) == again.rows(100, 16)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"passes": {"1024": {"1": -1}}, "drafts": {}}', '{"passes": {"a": {}}, "drafts": {}}']
+)
+def test_a_broken_file_is_ignored(tmp_path, content):
+    costs = load_costs(IDENTITY, tmp_path)
+    costs.learn_pass(100, 1, 0.5)
+    costs.save()
+    assert costs.path is not None
+    costs.path.write_text(content)
+
+    assert not load_costs(IDENTITY, tmp_path).passes
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path):
+    (tmp_path / "costs").write_text("a file, no folder")
+    costs = load_costs(IDENTITY, tmp_path)
+    costs.learn_pass(100, 1, 0.5)
+
+    costs.save()
+
+    assert costs.at(100) == 0.5

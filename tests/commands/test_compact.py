@@ -1,0 +1,122 @@
+"""A conversation is summed up, and goes on in a copy that begins with the summary."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from specchat.commands import compact as compacting
+from specchat.commands.registry import run_line
+from specchat.commands.talk import Talk
+from specchat.errors import UsageError
+from specchat.host.client import Conversation, Wish
+from specchat.repl.loop import do
+from tests.front import command
+
+
+@pytest.fixture
+def talk(runtime) -> Talk:
+    """Somebody who has asked twice."""
+    talk = Talk(Conversation(Wish(profile="narrow")))  # 512 tokens
+    do(talk, "write first")
+    do(talk, "write second")
+    return talk
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Let these be the questions of a `/compact`, and see with how many tokens they are to be answered."""
+    limits, texts = list[int | None](), list[str]()
+    ours = Talk.bare_request
+
+    def bare_request(talk, text, files=(), max_tokens=None):
+        limits.append(max_tokens)
+        return ours(talk, texts.pop(0) if texts else text, files, max_tokens)
+
+    monkeypatch.setattr(Talk, "bare_request", bare_request)
+    return texts, limits
+
+
+def questions(talk: Talk) -> list[str]:
+    return [turn.request["text"] for turn in talk.conversation.turns()]
+
+
+def test_the_copy_begins_with_the_summary_and_the_whole_stays(talk, asked, capsys):
+    texts, limits = asked
+    whole = talk.conversation.session
+    texts.append("write What was found: 42.")
+    do(talk, "/compact")
+
+    assert [512 // 8, 16] == limits
+    assert [compacting.BEGINNING.format("What was found: 42.")] == questions(talk)
+    assert f"this copy begins with the summary; /open {whole} is the whole conversation\n" in capsys.readouterr().err
+    do(talk, f"/open {whole}")
+    assert ["write first", "write second"] == questions(talk)
+
+
+def test_the_talk_goes_on_in_the_copy(talk):
+    do(talk, "/compact")
+    do(talk, "write third")
+
+    assert 2 == len(questions(talk))
+    assert "write third" == questions(talk)[-1]
+
+
+def test_the_model_is_asked_for_all_that_is_needed_to_go_on(talk):
+    reply = run_line(talk, "/compact")
+
+    assert reply.ask.text == compacting.QUESTION
+    assert ["write first", "write second"] == questions(talk)  # of the copy, which the model reads
+
+
+def test_nothing_said_is_nothing_to_sum_up(runtime):
+    with pytest.raises(UsageError, match="nothing was said"):
+        run_line(Talk(Conversation()), "/compact")
+
+
+@pytest.mark.parametrize("question", ["crash", "write  ", "big 0"])
+def test_without_a_summary_the_conversation_goes_on_as_it_was(talk, asked, capsys, question):
+    whole = talk.conversation.session
+    asked[0].append(question)
+    do(talk, "/compact")
+
+    assert whole == talk.conversation.session
+    assert ["write first", "write second"] == questions(talk)
+    assert "there is no summary; the conversation goes on as it was" in capsys.readouterr().err
+    assert 1 == len(do_and_hear(talk, "/sessions", capsys).splitlines())
+
+
+def test_where_the_question_does_not_fit_the_last_turns_are_left_out_and_that_is_said(talk, asked, capsys):
+    do(talk, "write third")
+    do(talk, "write fourth")
+    asked[0].extend(["fail", "fail", "write all but the last two"])
+    do(talk, "/compact")
+
+    assert "write all but the last two" not in questions(talk)
+    assert "all but the last two" in questions(talk)[0]
+    said = capsys.readouterr().err
+    assert re.search(r"the whole conversation; the last 2 of its questions did not fit into the summary\n", said)
+
+
+def test_where_not_even_one_turn_fits_nothing_changes(talk, asked):
+    whole = talk.conversation.session
+    asked[0].extend(["fail"] * 5)
+    do(talk, "/compact")
+
+    assert whole == talk.conversation.session
+    assert 2 == len(questions(talk))
+
+
+def test_a_pipe_may_say_it_too(monkeypatch, runtime):
+    ran = command(monkeypatch, "chat", stdin=b"write first\n/compact\ncount 3\n")
+
+    assert 0 == ran.code
+    assert "this copy begins with the summary" in ran.err
+    assert b"turn 1" in ran.out  # the summary, and then this question
+
+
+def do_and_hear(talk: Talk, line: str, capsys) -> str:
+    capsys.readouterr()
+    do(talk, line)
+    return capsys.readouterr().err

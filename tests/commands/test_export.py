@@ -1,0 +1,93 @@
+"""A conversation written to a file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from specchat.commands.registry import Talk, run_line
+from specchat.errors import InputError, UsageError
+from specchat.host.client import Conversation
+from tests.commands.test_registry import do
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+
+@pytest.fixture
+def talk():
+    return Talk(Conversation())
+
+
+def test_a_conversation_is_saved_as_markdown(talk, tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    do(talk, f"/file {tmp_path / 'a.txt'}")
+    do(talk, "write ```python\nx = 1\n```")
+    do(talk, "write two\nlines")
+    do(talk, "/rename my talk")
+
+    said = do(talk, f"/save {tmp_path / 'talk.md'}")
+
+    assert f"2 questions and answers in {tmp_path / 'talk.md'}" == said
+    assert (
+        "# my talk\n\n"
+        f"> write ```python\n> x = 1\n> ```\n>\n> @{tmp_path / 'a.txt'}\n\n"
+        "```python\nx = 1\n```\n\n"
+        "> write two\n> lines\n\n"
+        "two\nlines\n"
+    ) == (tmp_path / "talk.md").read_text()
+
+
+def test_an_answer_that_was_left_in_the_middle_of_code_ends_it(talk, tmp_path):
+    do(talk, "write ````python\nx = '```'")
+    do(talk, "write next")
+
+    do(talk, f"/save {tmp_path / 'talk.md'}")
+
+    assert "````python\nx = '```'\n````\n\n> write next\n" in (tmp_path / "talk.md").read_text()
+
+
+def test_a_file_that_is_there_is_never_written_over(talk, tmp_path):
+    path = tmp_path / "talk.md"
+    path.write_text("mine")
+    do(talk, "hello")
+
+    with pytest.raises(InputError, match="is there already"):
+        run_line(talk, f"/save {path}")
+
+    assert "mine" == path.read_text()
+
+
+@pytest.mark.parametrize("name", ["no/such/folder/talk.md", ""])
+def test_a_place_that_cannot_be_written_is_one_line(talk, tmp_path, name):
+    do(talk, "hello")
+
+    with pytest.raises(UsageError) as caught:
+        run_line(talk, f"/save {tmp_path / name}")
+
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_is_saved_without_a_name_or_a_question(talk, tmp_path):
+    with pytest.raises(UsageError, match="nothing was said yet"):
+        run_line(talk, f"/save {tmp_path / 'talk.md'}")
+    assert not (tmp_path / "talk.md").exists()
+
+    do(talk, "hello")
+    with pytest.raises(UsageError, match="needs the name of a file"):
+        run_line(talk, "/save")
+
+
+def test_a_conversation_is_exported_in_the_format_that_is_said_or_that_the_name_asks_for(talk, tmp_path):
+    do(talk, "write one")
+
+    do(talk, f"/export {tmp_path / 'a.md'}")
+    do(talk, f"/export {tmp_path / 'a.json'}")
+    do(talk, f"/export json {tmp_path / 'a'}")
+
+    assert (tmp_path / "a.md").read_text().startswith("# write one\n\n> write one\n\none\n")
+    assert (tmp_path / "a").read_text() == (tmp_path / "a.json").read_text()
+    assert "one" == json.loads((tmp_path / "a").read_text())["turns"][0]["answer"]
+    with pytest.raises(UsageError, match="/export needs the name of a file"):
+        do(talk, "/export")

@@ -1,0 +1,72 @@
+"""Files changed from the line mode: the commands, their letters line by line, what is written and taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from specchat.commands.registry import FILE_COMMANDS
+from tests.front import command
+
+pytestmark = pytest.mark.usefixtures("runtime")
+OLD = "".join(f"name_{number} = total\n" if number in (2, 22) else f"line_{number} = 1\n" for number in range(30))
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "a.py"
+    file.write_text(OLD)
+    return file
+
+
+def test_an_edit_is_reviewed_written_and_taken_back(file, monkeypatch):
+    ran = command(monkeypatch, "chat", stdin=b"/edit @a.py replace total amount\ny\nn\n")
+
+    assert OLD.replace("name_2 = total", "name_2 = amount") == file.read_text()
+    assert b"a.py \xc2\xb7 hunk 1/2" in ran.out
+    assert "applied 1/2 hunks to a.py" in ran.err
+
+    assert "took back edit 1 of a.py" in command(monkeypatch, "chat", stdin=b"/undo\n").err
+    assert OLD == file.read_text()
+
+
+def test_a_pipe_that_ends_in_a_review_leaves_the_file(file, monkeypatch):
+    ran = command(monkeypatch, "chat", stdin=b"/edit a.py replace total amount\ny\n")
+
+    assert OLD == file.read_text()
+    assert "specchat: a.py: left as it was" in ran.err
+
+
+def test_a_block_of_an_answer_becomes_a_file_and_the_talk_goes_on(file, monkeypatch):
+    said = b'"""write ```python made.py\nx = 1\n```"""\n/apply\ny\n/edit gone.py x\n/help\ncount 2\n'
+    ran = command(monkeypatch, "chat", stdin=said)
+
+    assert "x = 1\n" == file.with_name("made.py").read_text()
+    assert "made made.py" in ran.err
+    assert "specchat: gone.py: cannot be read" in ran.err
+    assert all(f"/{name} {each.arguments}" in ran.err for name, each in FILE_COMMANDS.items())
+    assert b"word0 seed" in ran.out
+
+
+def test_a_file_that_a_block_became_is_removed_by_an_undo_and_made_again_by_the_next(file, monkeypatch):
+    made = file.with_name("made.py")
+    command(monkeypatch, "chat", stdin=b'"""write ```python made.py\nx = 1\n```"""\n/apply\ny\n')
+    assert made.exists()
+
+    taken_back = command(monkeypatch, "chat", stdin=b"/undo\n").err
+    assert not made.exists()
+    command(monkeypatch, "chat", stdin=b"/undo 2\n")
+
+    assert "took back edit 1 of made.py \xb7 /undo 2 makes it again" in taken_back
+    assert "x = 1\n" == made.read_text()
+
+
+def test_an_undo_leaves_a_new_file_that_was_changed_since(file, monkeypatch):
+    made = file.with_name("made.py")
+    command(monkeypatch, "chat", stdin=b'"""write ```python made.py\nx = 1\n```"""\n/apply\ny\n')
+    made.write_text("mine")
+
+    refused = command(monkeypatch, "chat", stdin=b"/undo\n").err
+
+    assert f"{made}: was changed since the edit" in refused
+    assert "mine" == made.read_text()

@@ -1,0 +1,78 @@
+"""`/inspect` between the lines: the answer as `specchat inspect` draws it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from specchat.commands.registry import Talk, run_line
+from specchat.errors import UsageError
+from specchat.host.client import Conversation
+from tests.commands.test_registry import do
+from tests.front import Bytes, command
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+
+@pytest.fixture
+def talk():
+    return Talk(Conversation())
+
+
+def test_the_last_answer_is_drawn_as_the_command_draws_it(talk, monkeypatch):
+    do(talk, "guess 1")
+    do(talk, "guess 3")
+
+    said = do(talk, "/inspect")
+
+    assert said == command(monkeypatch, "inspect", talk.conversation.session).out.decode().rstrip("\n")
+    assert said.startswith("turn 2  guess 3\n")
+    assert "[+word0 ]" in said
+
+
+def test_an_earlier_answer_is_named_by_its_number(talk):
+    do(talk, "guess 1")
+    do(talk, "guess 3")
+
+    assert do(talk, "/inspect 1").startswith("turn 1  guess 1\n")
+
+
+@pytest.mark.parametrize("number", ["0", "2", "9"])
+def test_an_answer_that_is_not_there_is_one_line(talk, number):
+    do(talk, "guess 1")
+
+    with pytest.raises(UsageError, match=f"this conversation has 1 answer; there is no {number}"):
+        run_line(talk, f"/inspect {number}")
+
+
+@pytest.mark.parametrize("argument", ["last", "-1", "1 2"])
+def test_what_is_no_number_is_said(talk, argument):
+    do(talk, "guess 1")
+
+    with pytest.raises(UsageError, match="the number of an answer"):
+        run_line(talk, f"/inspect {argument}")
+
+
+def test_where_nothing_was_answered_there_is_nothing_to_look_into(talk):
+    with pytest.raises(UsageError, match="this conversation has no answers yet"):
+        run_line(talk, "/inspect")
+
+
+def test_on_a_terminal_it_is_coloured(talk, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stderr", Bytes(is_terminal=True))
+    do(talk, "guess 1")
+
+    said = do(talk, "/inspect")
+
+    assert "\x1b[" in said
+    assert "[+word0 ]" not in said
+
+
+def test_in_a_pipe_it_stands_beside_the_answer(monkeypatch):
+    ran = command(monkeypatch, "chat", stdin=b"guess 1\n/inspect\n")
+
+    assert "[+word0 ]" in ran.err
+    assert b"[+word0 ]" not in ran.out

@@ -1,0 +1,150 @@
+"""Before another model is loaded, the person is asked: what it is, how large, and whether it is here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specchat.commands.model_loading import Load, agrees, loads, weighed
+from specchat.commands.registry import Talk, run_line
+from specchat.host.client import Conversation, Wish
+from specchat.profile import Models
+from specchat.repl import loop
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """A profile with a model of its own, of 3 MiB on this disk."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(bytes(3 * 2**20))
+    path = tmp_path / "other.toml"
+    path.write_text(f'[models]\ntarget = "{model}"\nheads = ["nobody/head"]\n')
+    return str(path)
+
+
+@pytest.fixture
+def asked(runtime):
+    """A talk, and what it wanted to know."""
+    talk, questions = Talk(Conversation()), list[Models]()
+
+    def may_load(models: Models) -> bool:
+        questions.append(models)
+        return talk.options.seed == 1  # whoever chose this seed agrees to everything
+
+    talk.may_load = may_load
+    return talk, questions
+
+
+def test_a_model_on_this_disk_is_weighed_by_its_files(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(2**20))
+
+    assert Load(str(tmp_path), 2**20, True) == weighed(str(tmp_path))
+    assert Load(str(tmp_path / "a.bin"), 2**20, True) == weighed(str(tmp_path / "a.bin"))
+
+
+def test_one_that_is_not_here_is_weighed_by_the_catalog_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+
+    known, unknown = weighed("Qwen/Qwen3-8B"), weighed("nobody/nothing")
+
+    assert not known.is_here
+    assert "Qwen/Qwen3-8B (15.3 GiB, not on this disk)" == known.words
+    assert "nobody/nothing (size unknown, not on this disk)" == unknown.words
+
+
+def test_one_of_the_cache_is_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "models--nobody--small" / "snapshots" / "1"
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").write_bytes(bytes(5 * 2**20))
+
+    assert "nobody/small (5 MiB, on this disk)" == weighed("nobody/small").words
+
+
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        (Models(), ["embedded", "embedded/draft"]),
+        (Models(draft=""), ["embedded"]),
+        (Models("org/a"), ["org/a"]),
+        (Models("org/a", "org/b", ("org/head", "embedded")), ["org/a", "org/b", "org/head"]),
+        (Models("org/a", "org/a"), ["org/a"]),
+    ],
+)
+def test_everybody_with_weights_is_named_once(models, names):
+    assert names == [load.name for load in loads(models)]
+
+
+def test_what_ships_is_here():
+    assert all(load.is_here and load.bytes for load in loads(Models()))
+
+
+@pytest.mark.parametrize(("answer", "is_yes"), [("y\n", True), (" YES \n", True), ("n\n", False), ("", False)])
+def test_only_a_yes_is_one(answer, is_yes):
+    questions = []
+
+    def read(question: str) -> str:
+        questions.append(question)
+        return answer
+
+    assert is_yes == agrees(Models(draft=""), read)
+    assert questions[0].startswith("this loads embedded (")
+    assert questions[0].endswith(" MiB, on this disk); go on? [y/n] ")
+
+
+def test_who_says_no_keeps_the_profile_and_who_says_yes_gets_the_other(asked, profile):
+    talk, questions = asked
+
+    assert "nothing is loaded; the profile stays chat" == run_line(talk, f"/profile {profile}").text
+    assert "chat" == talk.conversation.call("subscribe")["profile"]
+    run_line(talk, "/seed 1")
+    assert "; other models are loaded" in run_line(talk, f"/profile {profile}").text
+    assert profile == talk.conversation.call("subscribe")["profile"]
+    assert [profile.replace("other.toml", "model")] * 2 == [models.target for models in questions]
+
+
+def test_a_change_that_loads_nothing_does_not_ask(asked, tmp_path):
+    talk, questions = asked
+    served = tmp_path / "served.toml"
+    served.write_text('[models]\ntarget = "far"\nbackend = "vllm"\nurl = "http://127.0.0.1:1/v1"\n')
+
+    assert "profile code" == run_line(talk, "/profile code").text
+    assert f"profile {served}" == run_line(talk, f"/profile {served}").text
+    assert [] == questions
+
+
+def test_where_nobody_can_be_asked_the_profile_is_changed(runtime, profile):
+    assert "; other models are loaded" in run_line(Talk(Conversation()), f"/profile {profile}").text
+
+
+def test_models_that_were_chosen_for_the_conversation_are_not_loaded_again(runtime, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    questions = list[Models]()
+    chosen = {"models.target": str(model), "models.draft": ""}
+    talk = Talk(
+        Conversation(Wish(overrides=chosen)), overrides=chosen, may_load=lambda models: not questions.append(models)
+    )
+
+    assert "profile plain" == run_line(talk, "/profile plain").text
+    assert [] == questions
+
+
+def test_ctrl_c_is_a_no(monkeypatch):
+    def interrupted(_question: str) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specchat.edit.terminal_review.answer_to", interrupted)
+
+    assert not loop.may_load(Models())
+
+
+def test_a_folder_that_cannot_be_read_has_no_known_size(tmp_path, monkeypatch):
+    def refused(*_names: str) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "rglob", refused)
+
+    assert Load(str(tmp_path), None, True) == weighed(str(tmp_path))

@@ -1,0 +1,147 @@
+"""What is said after an answer: who guesses now, and that the context is all but full. Events in, lines out."""
+
+from __future__ import annotations
+
+import pytest
+
+from specchat.chat.events import Committed, Finished, Routed, StepDone, Totals
+from specchat.chat.router import PINNED
+from specchat.commands.notices import Guessers, Remarks
+from specchat.commands.talk import Talk
+from specchat.host.client import Conversation, Wish
+from tests.front import command
+
+EXPLAINING = "an explanation is foreseeable but seldom a copy, so draft is tried first"
+NOTHING = Totals()
+EDITING = "an edit repeats most of its text, so lookup is tried first, then suffix"
+
+
+def step(*sources: str) -> StepDone:
+    ids = tuple(range(1, len(sources) + 1))
+    return StepDone(ids, (0,) * len(ids), (Committed(9, b"x", "target"),), 0.001, 0.01, (), sources)
+
+
+def answer(*steps: StepDone, reason: str = EXPLAINING, totals: Totals = NOTHING) -> list:
+    return [Routed("auto", 8, reason, 1), *steps, Finished("stop", totals)]
+
+
+def said(guessers: Guessers, *events) -> str:
+    """The lines of one answer."""
+    return "".join(guessers.hear(event) for event in events)
+
+
+@pytest.fixture
+def guessers() -> Guessers:
+    """Somebody who has heard lookup guess."""
+    guessers = Guessers()
+    assert said(guessers, *answer(*[step("lookup")] * 20)) == ""
+    return guessers
+
+
+def test_who_guesses_now_is_told_with_what_was_measured(guessers):
+    events = answer(*[step("draft")] * 18, *[step("lookup")] * 4)
+
+    assert "draft guesses now, lookup did before: in 18 of 22 steps" == said(guessers, *events)
+
+
+def test_another_kind_of_question_is_the_reason_when_it_changed(guessers):
+    events = answer(*[step("suffix")] * 20, reason=EDITING)
+
+    assert "suffix guesses now, lookup did before: an edit repeats most of its text" == said(guessers, *events)
+
+
+def test_the_same_guesser_is_not_told_of(guessers):
+    assert "" == said(guessers, *answer(*[step("lookup")] * 20, reason=EDITING))
+
+
+def test_a_step_or_two_of_somebody_else_are_no_change(guessers):
+    assert "" == said(guessers, *answer(*[step("draft")] * 12, *[step("lookup")] * 10))
+    assert "" == said(guessers, *answer(*[step("draft", "lookup")] * 20))
+
+
+def test_a_short_answer_tells_nothing_and_is_forgotten(guessers):
+    assert "" == said(guessers, *answer(*[step("draft")] * 5))
+    assert "" == said(guessers, *answer(*[step("lookup")] * 20))
+
+
+def test_a_pause_is_told_with_its_gain_and_so_is_its_end(guessers):
+    slow = Totals(tokens=40, plain_seconds=0.009, verify_seconds=0.4)
+
+    assert "guessing is paused, lookup did before: guesses in 2 of 40 steps, 0.9x plain" == said(
+        guessers, *answer(*[step("lookup")] * 2, *[step()] * 38, totals=slow)
+    )
+    assert "" == said(guessers, *answer(*[step("lookup")] * 6, *[step()] * 34))
+    assert "lookup guesses now, nobody did before: in 20 of 40 steps" == said(
+        guessers, *answer(*[step("lookup"), step()] * 20)
+    )
+
+
+def test_a_choice_of_the_person_is_no_change(guessers):
+    assert "" == said(guessers, *answer(*[step("draft")] * 20, reason=PINNED))
+    assert "" == said(guessers, *answer(*[step("draft")] * 20))
+
+
+def test_who_does_not_say_who_guessed_is_known_by_what_held(guessers):
+    held = StepDone((1, 2), (0, 1), (Committed(1, b"x", "draft"), Committed(9, b"x", "target")), 0.001, 0.01)
+
+    assert said(guessers, *answer(*[held] * 20)).startswith("draft guesses now")
+
+
+def lines_at(remarks: Remarks, *fillings: int, window: int = 1000) -> list[int]:
+    """How many lines are said as the context fills so far."""
+    counts = []
+    for tokens in fillings:
+        remarks.hear(Finished("stop", Totals(prompt_tokens=tokens - 10, tokens=10)), window)
+        counts.append(len(remarks.lines))
+    return counts
+
+
+def test_a_context_that_is_all_but_full_is_told_once_on_the_way_up():
+    remarks = Remarks()
+
+    assert [0, 0, 1, 0, 0, 1] == lines_at(remarks, 100, 900, 930, 990, 100, 910)
+    assert ("the context is 91% full; /compact sums this conversation up and goes on in a copy",) == remarks.lines
+
+
+def test_where_nobody_knows_the_window_nothing_is_offered():
+    assert [0] == lines_at(Remarks(), 10**6, window=0)
+
+
+@pytest.fixture
+def talk(runtime) -> Talk:
+    return Talk(Conversation(Wish(profile="narrow")))  # 512 tokens
+
+
+def ask(talk: Talk, question: str) -> tuple[str, ...]:
+    for event in talk.conversation.ask(talk.request(question)):
+        talk.hear(event)
+    return talk.remarks
+
+
+def test_every_conversation_is_told_of_by_itself(talk):
+    assert ask(talk, "count 236")[0].startswith("the context is 93% full")
+    assert () == ask(talk, "count 237")
+    talk.conversation.switch(talk.conversation.call("fork"))
+
+    assert 1 == len(ask(talk, "count 236"))
+
+
+def test_what_is_said_is_of_the_last_answer(talk):
+    ask(talk, "count 236")
+    assert () == ask(talk, "count 3")
+
+
+def test_a_question_that_does_not_fit_on_top_of_others_brings_the_offer(talk):
+    too_long = "fail"
+
+    assert () == ask(talk, too_long)
+    assert ("/compact sums this conversation up and goes on in a copy",) == ask(talk, too_long)
+
+
+def test_the_line_mode_says_it_after_the_numbers(runtime, monkeypatch):
+    monkeypatch.setattr("specchat.commands.talk._window_of", lambda _profile: 512)
+    ran = command(monkeypatch, "chat", stdin=b"count 236\ncount 3\n")
+
+    assert 0 == ran.code
+    assert 1 == ran.err.count("the context is 93% full; /compact")
+    assert ran.err.index("tokens a pass") < ran.err.index("the context is")

@@ -1,0 +1,113 @@
+"""What comes through from a drafter of somebody else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specchat.drafters.plugin_guard import Guarded
+from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.engine.sampling import Sampler
+from specchat.engine.tree import DraftTree, Draw
+
+TEXT = [5, 6, 7]
+
+
+class Theirs(Drafter):
+    """Does what it is told, and remembers what it heard."""
+
+    name = "theirs"
+    is_instant = True
+
+    def __init__(self, guess) -> None:
+        self.guess, self.heard = guess, []
+
+    def propose(self, context):
+        self.heard.append(context)
+        return self.guess(context)
+
+    def observe(self, outcome):
+        self.heard.append(outcome)
+
+    def forget(self, length):
+        self.heard.append(length)
+
+
+def chain(*tokens: int, root: int = TEXT[-1]):
+    def guess(_context):
+        tree = DraftTree(root)
+        tree.add_chain(list(tokens), source="somebody else")
+        return tree
+
+    return guess
+
+
+def guarded(guess, told=None) -> Guarded:
+    return Guarded("counting", Theirs(guess), 100, (told if told is not None else []).append)
+
+
+def asked(drafter: Drafter, budget: int = 4) -> DraftTree:
+    return drafter.propose(Context(list(TEXT), Sampler(), budget))
+
+
+def test_guesses_come_through_under_the_name_that_was_chosen():
+    tree = asked(guarded(chain(8, 9)))
+
+    assert [7, 8, 9] == tree.tokens
+    assert ["text", "counting", "counting"] == tree.sources
+    assert guarded(chain()).is_instant
+
+
+def test_no_more_guesses_than_the_budget_come_through():
+    assert [7, 1, 1, 1] == asked(guarded(chain(*[1] * 50)), budget=3).tokens
+
+
+def test_a_branching_tree_keeps_its_shape():
+    def fork(_context):
+        tree = DraftTree(7)
+        tree.add(1), tree.add(2), tree.add(3, parent=1)
+        return tree
+
+    assert [-1, 0, 0, 1] == asked(guarded(fork)).parents
+
+
+def test_a_chance_that_it_reports_is_not_believed():
+    def drawn(_context):
+        tree = DraftTree(7)
+        tree.add_drawn(Draw(8, torch.tensor([8]), torch.tensor([1.0])), 0, "theirs")
+        return tree
+
+    assert {} == asked(guarded(drawn)).draws
+
+
+def test_it_can_change_neither_the_text_nor_the_cache():
+    drafter, text = guarded(chain(8)), list(TEXT)
+    drafter.propose(Context(text, Sampler(), 4, cache="the target's own"))
+
+    [context] = drafter.drafter.heard
+    context.tokens.clear()
+    assert TEXT == text
+    assert context.cache is None
+
+
+@pytest.mark.parametrize(
+    "guess",
+    [chain(100), chain(-1), chain(8, root=1), lambda _context: [8], lambda _context: None, lambda _context: 1 / 0],
+    ids=["beyond", "negative", "other root", "list", "nothing", "raises"],
+)
+def test_after_a_fault_it_guesses_no_more_and_is_told_of_once(guess):
+    told = []
+    drafter = guarded(guess, told)
+
+    assert [[7], [7]] == [asked(drafter).tokens, asked(drafter).tokens]
+    drafter.observe(Outcome(DraftTree(7), [0], [8], 2))
+    drafter.forget(1)
+    assert 1 == len(told)
+
+
+def test_what_becomes_of_the_text_is_passed_on():
+    drafter, outcome = guarded(chain()), Outcome(DraftTree(7), [0], [8], 2)
+
+    drafter.observe(outcome)
+    drafter.forget(1)
+    assert [outcome, 1] == drafter.drafter.heard

@@ -1,0 +1,80 @@
+"""Guesses from the text itself."""
+
+from itertools import takewhile
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.drafters.prompt_lookup import Lookup, NgramIndex
+from specchat.engine.drafter import Context
+from specchat.engine.sampling import Sampler
+
+
+def guess(tokens: list[int], budget: int = 8, branches: int = 2) -> list[list[int]]:
+    """Every leaf's path in the tree that lookup proposes."""
+    tree = Lookup(branches).propose(Context(tokens, Sampler(), budget))
+    assert len(tree) <= budget + 1
+    inner = set(tree.parents)
+    return [tree.path_to(node) for node in range(1, len(tree)) if node not in inner]
+
+
+def test_what_followed_last_time_is_guessed():
+    assert guess([1, 2, 3, 4, 5, 9, 1, 2, 3]) == [[4, 5, 9, 1, 2, 3]]
+
+
+def test_nothing_is_guessed_after_something_new():
+    assert guess([1, 2, 3, 4, 5]) == []
+
+
+def test_a_single_token_is_no_match():
+    assert guess([1, 2, 3, 1]) == []
+
+
+def test_the_longest_match_comes_before_the_latest():
+    text = [1, 2, 3, 4, 5, 70, 8, 3, 4, 5, 80, 8, 1, 2, 3, 4, 5]
+
+    assert guess(text, budget=2)[0] == [70, 8]
+
+
+def test_another_continuation_becomes_a_branch():
+    text = [1, 2, 70, 9, 1, 2, 80, 9, 1, 2]
+
+    assert [path[0] for path in guess(text)] == [80, 70]
+    assert [path[0] for path in guess(text, branches=1)] == [80]
+
+
+def test_a_longer_match_is_trusted_further():
+    short, long = [1, 2, *range(50, 70), 1, 2], [*range(20), *range(50, 90), *range(20)]
+
+    assert len(guess(short, budget=40)[0]) == 4
+    assert len(guess(long, budget=40, branches=1)[0]) == 32
+
+
+def test_the_budget_is_kept():
+    assert all(sum(map(len, guess([1, 2] * 20, budget=n))) <= n for n in range(1, 10))
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 3), max_size=12)), max_size=12))
+def test_an_index_that_grew_and_shrank_equals_a_fresh_one(edits):
+    index, text = NgramIndex(sizes=(4, 2)), list[int]()
+    for cut, more in edits:
+        text = text[:cut] + more
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(index.tokens, text, strict=False)))
+        index.shrink(shared)
+        index.grow(text)
+    fresh = NgramIndex(sizes=(4, 2))
+    fresh.grow(text)
+
+    assert index.tokens == fresh.tokens
+    assert index._ends == fresh._ends
+    assert index.find(most=5) == fresh.find(most=5)
+
+
+def test_a_cut_text_is_forgotten():
+    lookup, text = Lookup(), [1, 2, 3, 4, 5, 1, 2]
+    lookup.propose(Context(text, Sampler(), 8))
+
+    lookup.forget(2)
+    tree = lookup.propose(Context([1, 2, 9, 9, 1, 2], Sampler(), 3))
+
+    assert tree.tokens[1:] == [9, 9, 1]

@@ -1,0 +1,146 @@
+"""From answer to new text: what is unwrapped, what is refused under which name, what is flagged."""
+
+from __future__ import annotations
+
+import pytest
+
+from specchat.edit.answer_check import (
+    Flags,
+    RejectedError,
+    Verdict,
+    first_verdict,
+    flags,
+    is_looping,
+    new_text,
+    unfenced,
+)
+from specchat.edit.source_text import make_source
+from specchat.errors import NoChangeError, NoUsableEditError
+
+CODE = """\
+import os
+
+# Where the counting begins.
+START = 1
+
+
+def count(limit):
+    \"\"\"Numbers up to a limit.\"\"\"
+    for number in range(START, limit):
+        yield number  # one at a time
+"""
+
+
+def edited(raw: bytes, answer: str, name: str = "a.txt") -> bytes:
+    source = make_source(raw, name)
+    return source.encode(new_text(source, answer))
+
+
+@pytest.mark.parametrize(
+    ("answer", "inside"),
+    [
+        ("```python\nx = 1\n```", "x = 1"),
+        ("```\nx = 1\n```\n", "x = 1"),
+        ("\n~~~~\nx\n\ny\n~~~~", "x\n\ny"),
+        ("````\n```\ninner\n```\n````", "```\ninner\n```"),
+        ("x = 1\n", "x = 1\n"),
+        ("text\n```\nx\n```", "text\n```\nx\n```"),
+    ],
+)
+def test_one_outer_fence_is_unwrapped(answer, inside):
+    assert inside == unfenced(make_source(b"x", "a.py"), answer)
+
+
+def test_a_text_that_is_a_fenced_block_itself_stays_one():
+    assert "```\ny\n```" == unfenced(make_source(b"```\nx\n```", "a.md"), "```\ny\n```")
+
+
+def test_the_indentation_of_a_selection_is_kept():
+    assert b"    if y:\n\n        pass\n" == edited(b"    if x:\n\n        pass\n", "if y:\n\n    pass\n")
+    assert b"    if y:\n" == edited(b"    if x:\n", "    if y:\n")
+    assert b"    if y:\n        go\n" == edited(b"    if x:\n        pass\n", "if y:\n        go\n")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", "  \n", "```\n```", "I'm sorry, I cannot do that.", "x = 1\n# ... rest of the code ...\n", "x = 1\n// …\n",
+     "<!-- remaining code unchanged -->", "# ... existing code ..."],
+)  # fmt: skip
+def test_an_answer_that_is_no_file_is_refused(answer):
+    with pytest.raises(NoUsableEditError):
+        edited(b"x = 2\n", answer)
+
+
+def test_an_ellipsis_that_was_there_before_may_stay():
+    assert b"# ...\ny\n" == edited(b"# ...\nx\n", "# ...\ny\n")
+
+
+def test_an_unchanged_text_says_so():
+    with pytest.raises(NoChangeError):
+        edited(b"x = 1\r\n", "x = 1")
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ("\n\n", Verdict.EMPTY),
+        ("I'm sorry, but I can't help with that.", Verdict.REFUSAL),
+        (CODE.replace("for number", "# ... rest of the code ...\n    for number"), Verdict.OMISSION),
+        (CODE + "// unchanged\n", Verdict.OMISSION),
+        (CODE + "# ...\n", Verdict.OMISSION),
+        (f"Here is the updated file:\n\n```python\n{CODE}```", Verdict.PROSE),
+        (f"```python\n{CODE}```\n\nI renamed it.", Verdict.PROSE),
+        ("You should rename the function in your editor, and then run all tests.", Verdict.PROSE),
+        (CODE.replace("count", "numbers"), None),
+        ("def other():\n    return 0\n", None),
+    ],
+)  # fmt: skip
+def test_every_way_to_be_no_file_has_its_name(answer, verdict):
+    assert verdict == first_verdict(make_source(CODE.encode(), "a.py"), answer)
+
+
+def test_a_placeholder_may_stay_but_not_multiply():
+    source = make_source(b"a\n# ... existing code ...\nb\n", "a.py")
+
+    assert first_verdict(source, "c\n# ... existing code ...\nd\n") is None
+    assert Verdict.OMISSION == first_verdict(source, "# ... existing code ...\n# ... existing code ...\n")
+
+
+@pytest.mark.parametrize("answer", ["The new rules are strict.\n", "Die Regeln sind streng.\n"])
+def test_prose_may_be_rewritten_as_prose(answer):
+    old = b"Our rules were always known for being rather strict, as everybody in town remembers.\n"
+
+    assert first_verdict(make_source(old, "a.md"), answer) is None
+    assert Verdict.PROSE == first_verdict(make_source(old, "a.md"), f"Here is the text:\n{answer}")
+
+
+def test_lost_comments_are_flagged_and_reworded_ones_are_not():
+    source = make_source(CODE.encode(), "a.py")
+
+    reworded = CODE.replace("Where the counting begins", "Where all the counting begins")
+    without = CODE.replace("  # one at a time", "").replace('    """Numbers up to a limit."""\n', "")
+
+    assert Flags() == flags(source, reworded)
+    assert {"# one at a time", '"""Numbers up to a limit."""'} == set(flags(source, without).lost_comments)
+    assert Verdict.COMMENTS == flags(source, without).verdict
+
+
+def test_a_text_that_lost_many_lines_is_flagged():
+    source = make_source(b"a\n" * 10, "a.txt")
+
+    assert flags(source, "a\n" * 6).verdict is None
+    assert Verdict.SHRUNK == flags(source, "a\n" * 5).verdict
+
+
+def test_a_loop_is_seen_at_the_end_only():
+    assert is_looping("begin\n" + "    x = 1\n    y = 2\n" * 9)
+    assert is_looping("a" * 200)
+    assert not is_looping("\n" * 200)
+    assert not is_looping(CODE)
+
+
+def test_a_rejection_is_an_unusable_edit_and_says_what_it_saw():
+    with pytest.raises(RejectedError, match="rest of the code") as caught:
+        edited(b"x\n", "# rest of the code\n")
+
+    assert 3 == caught.value.exit_code

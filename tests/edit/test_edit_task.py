@@ -1,0 +1,303 @@
+"""A model that does what models do: it elides, refuses, loops, gets cut off, talks. No file is ever damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specchat.chat.events import Finished, Prefill, Totals
+from specchat.chat.scripted import scene
+from specchat.edit.edit_task import Job, edit, rewrite_part
+from specchat.edit.edit_turn import Talk
+from specchat.edit.scope import Region
+from specchat.edit.source_text import make_source
+from specchat.errors import ContextError
+from tests.edit.scripted import ScriptedSession, answers, say
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+CODE = """\
+import os
+
+# Where the counting begins.
+START = 1
+
+
+def count(limit):
+    for number in range(START, limit):
+        yield number
+
+
+def total(limit):
+    return sum(count(limit))
+"""
+NEW = CODE.replace("count(", "numbers(")
+ELIDED = NEW.replace("def total", "# ... rest of the code ...\ndef total")
+TALK = "Rename it in your editor, and do not forget to run the tests afterwards."
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text(CODE)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "questions"),
+    [
+        (answers(ELIDED, ELIDED, ELIDED), 3, 3),
+        (answers(TALK, f"Here it is:\n```python\n{NEW}```", TALK), 3, 3),
+        (answers("", "\n", " "), 3, 3),
+        (answers("I'm sorry, I cannot do that."), 3, 1),
+        (answers(CODE[:70] + "    x = 1\n    y = 2\n" * 40, reason="length"), 3, 1),
+        ([[*scene([CODE[:70]])[:-1], Finished("length", Totals(tokens=10_000))]], 3, 1),
+        (answers(CODE[:70], reason="length"), 6, 1),
+        (answers(NEW[:-2], NEW[:-3], NEW[:-4]), 4, 3),
+        (answers(CODE), 9, 1),
+    ],
+    ids=["elided", "talk", "nothing", "refusal", "loop", "cut off", "window full", "broken", "unchanged"],
+)
+def test_a_model_that_does_not_do_it_leaves_the_file_alone(file, monkeypatch, script, code, questions):
+    said = say(monkeypatch, script, str(file), "rename it", "-y")
+
+    assert (code, b"", CODE) == (said.ran.code, said.ran.out, file.read_text())
+    assert questions == len(said.asked)
+    assert 1 == said.ran.err.count("\n")
+
+
+def test_what_was_wrong_goes_back_and_the_next_text_counts(file, monkeypatch):
+    said = say(monkeypatch, answers(ELIDED, NEW[:-2], NEW), str(file), "rename count to numbers", "-y")
+
+    assert (0, NEW) == (said.ran.code, file.read_text())
+    assert "rest of the code" in said.asked[1]
+    assert "does not parse: '(' was never closed" in said.asked[2]
+    assert all(text.startswith("rename count to numbers") for text in said.asked)
+
+
+def test_a_broken_text_is_kept_where_a_person_finds_it(file, monkeypatch):
+    said = say(monkeypatch, answers(*[NEW[:-2]] * 3), str(file), "rename it", "-y")
+
+    kept = said.ran.err.strip().rpartition(" ")[2]
+    assert NEW[:-2] + "\n" == Path(kept).read_text()
+
+
+def test_lost_comments_stop_a_blind_yes_until_it_is_allowed(file, monkeypatch):
+    without = NEW.replace("# Where the counting begins.\n", "")
+
+    said = say(monkeypatch, answers(without), str(file), "rename", "-y")
+    allowed = say(monkeypatch, answers(without), str(file), "rename", "-y", "--allow-shrink")
+
+    assert (3, 0) == (said.ran.code, allowed.ran.code)
+    assert "Where the counting begins" in said.ran.err
+    assert without == file.read_text()
+
+
+def test_a_check_of_the_user_is_asked_and_its_words_go_back(file, monkeypatch):
+    check = "sh -c 'if grep \"# count\" $0; then echo it still counts; exit 1; fi' {}"
+
+    said = say(monkeypatch, answers(NEW + "# count\n", NEW), str(file), "rename count", "-y", "--check", check)
+
+    assert (0, NEW) == (said.ran.code, file.read_text())
+    assert "it still counts" in said.asked[1]
+
+
+def test_a_check_that_never_passes_is_a_broken_edit(file, monkeypatch):
+    said = say(monkeypatch, answers(NEW, NEW, NEW), str(file), "rename", "-y", "--check", "false")
+
+    assert (4, CODE) == (said.ran.code, file.read_text())
+
+
+def test_json_tells_what_would_change_and_what_did(file, monkeypatch):
+    offered = json.loads(say(monkeypatch, answers(NEW), str(file), "rename", "--json").ran.out)
+    assert CODE == file.read_text()
+    applied = json.loads(say(monkeypatch, answers(NEW), str(file), "rename", "--json", "-y").ran.out)
+
+    assert ("offered", "applied") == (offered["status"], applied["status"])
+    assert ("whole", {"syntax": "passed"}, 4) == (applied["format"], applied["checks"], applied["spec"]["tokens"])
+    assert [True] == [hunk["taken"] for hunk in applied["hunks"]]
+    assert "def numbers(limit):" in applied["hunks"][0]["new"]
+    assert NEW == file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "code"),
+    [
+        (answers("I cannot do that."), "a refusal", 3),
+        (answers(CODE), "NoChange", 9),
+        (answers(*[NEW[:-2]] * 3), "BrokenEdit", 4),
+    ],
+)
+def test_json_tells_of_a_failure_as_well(file, monkeypatch, script, status, code):
+    said = say(monkeypatch, script, str(file), "rename", "--json", "-y")
+
+    report = json.loads(said.ran.out)
+    assert (status, code, code) == (report["status"], report["exit"], said.ran.code)
+
+
+def test_json_says_applied_only_when_it_was(file, monkeypatch):
+    other = file.with_name("b.py")
+    other.write_text(CODE)
+
+    said = say(monkeypatch, answers(NEW, "I cannot do that."), str(file), str(other), "rename it", "--json", "-y")
+
+    reports = [json.loads(line) for line in said.ran.out.splitlines()]
+    assert [("offered", 0), ("a refusal", 3)] == [(report["status"], report["exit"]) for report in reports]
+
+
+def test_somebody_else_writing_meanwhile_stops_the_edit(file, monkeypatch):
+    class Meddling(ScriptedSession):
+        def ask(self, request, cancelled=None):
+            file.write_text("mine")
+            yield from super().ask(request, cancelled)
+
+    monkeypatch.setattr("tests.edit.scripted.ScriptedSession", Meddling)
+    said = say(monkeypatch, answers(NEW), str(file), "rename it", "-y", "--json")
+
+    assert (5, "mine") == (said.ran.code, file.read_text())
+    assert ("FileChanged", 5) == tuple(json.loads(said.ran.out)[key] for key in ("status", "exit"))
+
+
+def test_a_repair_that_does_not_fit_any_more_leaves_the_first_reason(file, monkeypatch):
+    said = say(monkeypatch, [*answers(ELIDED), [Prefill(0, 99_999)]], str(file), "rename it", "-y")
+
+    assert (3, CODE) == (said.ran.code, file.read_text())
+
+
+def test_every_part_begins_a_conversation_of_its_own():
+    begun = []
+    source = make_source(CODE.encode(), "a.py")
+    session = ScriptedSession(answers("def total(limit):\n    return 0\n", "def count(limit):\n    return []\n"))
+    job = Job(source, "simplify count() and total()", window=150)
+
+    edited = edit(job, Talk(session, anew=lambda: begun.append(len(session.requests))))
+
+    assert ("region", [1]) == (edited.plan.format, begun)
+
+
+def test_several_files_are_written_together_or_not_at_all(file, monkeypatch):
+    other = file.with_name("b.py")
+    other.write_text(CODE)
+    refused = say(monkeypatch, answers(NEW, "I cannot do that."), str(file), str(other), "rename count", "-y")
+    assert (3, CODE, CODE) == (refused.ran.code, file.read_text(), other.read_text())
+
+    done = say(monkeypatch, answers(NEW, NEW), str(file), str(other), "rename count", "-y")
+
+    assert (0, NEW, NEW) == (done.ran.code, file.read_text(), other.read_text())
+
+
+def test_a_file_of_several_that_needs_nothing_is_left_alone(file, monkeypatch):
+    other = file.with_name("b.py")
+    other.write_text(CODE)
+
+    said = say(monkeypatch, answers(CODE, NEW), str(file), str(other), "rename count", "-y")
+
+    assert (0, CODE, NEW) == (said.ran.code, file.read_text(), other.read_text())
+
+
+def test_a_misspelt_second_file_is_not_taken_for_a_word(file, monkeypatch):
+    said = say(monkeypatch, [], str(file), "absent.py", "rename count", "-y")
+
+    assert (2, []) == (said.ran.code, said.asked)
+    assert "absent.py: there is no such file" in said.ran.err
+
+
+def test_lines_are_rewritten_alone(file, monkeypatch):
+    part = "    for number in range(START, limit + 1):\n        yield number\n"
+
+    said = say(monkeypatch, answers(f"```python\n{part}```"), str(file), "include the limit", "-y", "-l", "8-9")
+
+    assert (0, CODE.replace("limit):\n        y", "limit + 1):\n        y")) == (said.ran.code, file.read_text())
+    (request,) = said.session.requests
+    assert "".join(CODE.splitlines(keepends=True)[7:9]) == request.files[0].text
+
+
+def test_a_long_file_is_rewritten_in_its_named_parts(file, monkeypatch):
+    long = CODE + "\n" + "".join(f"value_{number} = {number}\n" for number in range(3000))
+    file.write_text(long)
+    total, count = "def total(limit):\n    return 0\n", "def count(limit):\n    return []\n"
+
+    said = say(monkeypatch, answers(total, count), str(file), "simplify count() and total()", "-y")
+
+    assert 0 == said.ran.code
+    assert file.read_text().startswith(CODE[: CODE.index("def count")] + count + "\n\n" + total + "\nvalue_0 = 0\n")
+
+
+def test_a_file_that_turns_out_too_long_is_tried_in_parts():
+    source = make_source(CODE.encode(), "a.py")
+    session = ScriptedSession([[Prefill(0, 900)], *answers("def total(limit):\n    return 0\n")])
+
+    edited = edit(Job(source, "simplify total()", window=1000), Talk(session))
+
+    assert ("region", [Region(12, 13, "total")]) == (edited.plan.format, list(edited.plan.regions))
+    assert edited.text.endswith("def total(limit):\n    return 0\n")
+
+
+@pytest.mark.parametrize("whole", [answers("x = 1\n" * 400, reason="length"), answers(*[ELIDED] * 3)])
+def test_what_a_model_cannot_write_as_a_whole_is_tried_in_parts(file, monkeypatch, whole):
+    total = "def total(limit):\n    return sum(numbers(limit))\n"
+    numbers = "def numbers(limit):\n    for number in range(START, limit):\n        yield number\n"
+
+    said = say(monkeypatch, [*whole, *answers(total, numbers)], str(file), "rename count to numbers", "-y")
+
+    assert (0, NEW) == (said.ran.code, file.read_text())
+
+
+def test_when_the_parts_are_no_good_either_the_first_reason_is_told(file, monkeypatch):
+    loop = answers("x = 1\n" * 400, reason="length")
+
+    said = say(monkeypatch, [*loop, *answers(*[ELIDED] * 3)], str(file), "rename count to numbers", "-y")
+
+    assert (3, CODE) == (said.ran.code, file.read_text())
+    assert "the same again and again" in said.ran.err
+
+
+def test_a_file_that_is_too_long_and_names_nothing_tells_the_numbers():
+    job = Job(make_source(CODE.encode(), "a.py"), "simplify", window=1000)
+
+    with pytest.raises(ContextError, match=r"takes 900 tokens to read and about .* the window holds 1000"):
+        edit(job, Talk(ScriptedSession([[Prefill(0, 900)]])))
+
+
+def test_some_lines_can_be_written_again_as_somebody_wishes():
+    job = Job(make_source(CODE.encode(), "a.py"), "rename", window=1000)
+    session = ScriptedSession(answers("START = 2"))
+
+    assert "START = 2\n" == rewrite_part(job, Region(4, 4), "make it two", Talk(session))
+    assert "rename\n\nmake it two" == session.requests[0].text
+
+
+def test_five_megabytes_are_too_long_and_said_so_without_a_model(file, monkeypatch):
+    file.write_text("x = 1\n" * 900_000)
+
+    said = say(monkeypatch, [], str(file), "rename x", "-y")
+
+    assert (6, []) == (said.ran.code, said.asked)
+    assert "tokens and the window holds" in said.ran.err
+
+
+def test_an_empty_file_can_be_filled(file, monkeypatch):
+    file.write_bytes(b"")
+
+    said = say(monkeypatch, answers("```python\nx = 1\n```"), str(file), "set x to one", "-y")
+
+    assert (0, b"x = 1\n") == (said.ran.code, file.read_bytes())
+
+
+def test_a_read_only_file_is_refused_before_a_model_is_asked(file, monkeypatch):
+    file.chmod(0o444)
+
+    said = say(monkeypatch, [], str(file), "rename", "-y")
+    shown = say(monkeypatch, answers(NEW), str(file), "rename")
+
+    assert (1, [], 0) == (said.ran.code, said.asked, shown.ran.code)
+    assert "is read-only" in said.ran.err
+
+
+@pytest.mark.parametrize("raw", [b"\x00\x01", b"\xff\xfea\x00"])
+def test_a_binary_file_is_refused(file, monkeypatch, raw):
+    file.write_bytes(raw)
+
+    assert 2 == say(monkeypatch, [], str(file), "rename", "-y").ran.code

@@ -1,0 +1,84 @@
+"""A file keeps what belongs to it: encoding, mark, newlines, the end of the last line."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specchat.edit.answer_check import new_text
+from specchat.edit.source_text import make_source, read_source
+from specchat.errors import InputError, NoUsableEditError
+
+
+def edited(raw: bytes, answer: str, name: str = "a.txt") -> bytes:
+    source = make_source(raw, name)
+    return source.encode(new_text(source, answer))
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
+def test_newlines_the_final_newline_and_the_mark_are_kept(newline, end, bom):
+    raw = bom + f"one{newline}two{end and newline}".encode()
+
+    assert bom + f"one{newline}2{end and newline}".encode() == edited(raw, "```\none\n2\n```")
+
+
+def test_lines_that_stay_keep_their_own_newlines():
+    raw = b"one\r\ntwo\nthree\r\nfour\nfive\r\n"
+
+    assert b"one\r\n2\nthree\r\nmore\r\nfour\nfive\r\n" == edited(raw, "one\n2\nthree\nmore\nfour\nfive\n")
+
+
+def test_tabs_and_form_feeds_are_letters():
+    assert b"\tnew\n\x0c\tb\n" == edited(b"\told\n\x0c\tb\n", "\tnew\n\x0c\tb\n")
+
+
+@pytest.mark.parametrize(
+    ("raw", "codec"),
+    [("é\n".encode(), "utf-8"), (b"\xe9\n", "latin-1"), (b"\xef\xbb\xbf\xc3\xa9\n", "utf-8-sig"),
+     ("# -*- coding: iso-8859-15 -*-\n€\n".encode("iso-8859-15"), "iso-8859-15")],
+)  # fmt: skip
+def test_an_encoding_is_found_and_kept(raw, codec):
+    source = make_source(raw, "a.py")
+
+    assert codec == source.codec
+    assert raw + b"x\n" == source.encode(source.text + "x\n")
+
+
+def test_a_letter_that_the_encoding_lacks_is_refused():
+    with pytest.raises(NoUsableEditError, match="漢"):
+        make_source(b"\xe9\n", "a").encode("漢\n")
+
+
+def test_an_empty_file_gets_lines_that_end():
+    assert b"x = 1\n" == edited(b"", "x = 1")
+
+
+@pytest.mark.parametrize("raw", [b"\x00binary", b"\xff\xfe", b"\xff\x01\x02", b"\x80\x81"])
+def test_only_text_can_be_edited(raw):
+    with pytest.raises(InputError):
+        make_source(raw, "a")
+
+
+def test_only_files_can_be_edited(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+
+    for path in (tmp_path, tmp_path / "fifo", tmp_path / "absent"):
+        with pytest.raises(InputError):
+            read_source(path)
+
+
+NEWLINES = st.sampled_from(["\n", "\r\n"])
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.text("ab\té\x0c\r", max_size=3), NEWLINES), max_size=8), st.sampled_from(["", "x"]))
+def test_an_unchanged_text_is_written_byte_for_byte(lines, end):
+    raw = ("".join(text.rstrip("\r") + newline for text, newline in lines) + end).encode()
+    source = make_source(raw, "a")
+
+    assert raw == source.encode(source.text)

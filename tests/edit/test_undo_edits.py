@@ -1,0 +1,287 @@
+"""Every edit can be taken back, and so can every undo; nothing that was ever in a file is lost on the way."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+
+from specchat.edit import undo_store
+from specchat.edit.atomic_write import Replacement
+from specchat.edit.undo_edits import apply, chosen_edit, undo_edit
+from specchat.edit.undo_store import Kept, kept_edits
+from specchat.errors import FileChangedError, NoChangeError, UsageError
+from tests.edit.scripted import answers, say
+from tests.front import command
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+
+@pytest.fixture
+def kept(tmp_path):
+    return Kept(tmp_path / "kept")
+
+
+@pytest.fixture
+def files(tmp_path):
+    files = [tmp_path / name for name in ("a.py", "b.py")]
+    for file in files:
+        file.write_bytes(b"x = 1\r\n")
+    return files
+
+
+@pytest.fixture
+def undo(monkeypatch):
+    return partial(command, monkeypatch, "undo")
+
+
+def write(kept, *files, new=b"x = 2\r\n"):
+    return apply(kept, "set x", [Replacement(file, file.read_bytes(), new) for file in files])
+
+
+def create(kept, file, new=b"x = 1\r\n"):
+    return apply(kept, "make it", [Replacement(file, None, new)])
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A file that an edit could make."""
+    return tmp_path / "made.py"
+
+
+def test_the_last_edit_is_taken_back_and_then_the_one_before(kept, files):
+    write(kept, files[0])
+    write(kept, files[0], new=b"x = 3\r\n")
+
+    for expected in (b"x = 2\r\n", b"x = 1\r\n"):
+        undo_edit(kept, chosen_edit(kept, ""), is_forced=False)
+        assert expected == files[0].read_bytes()
+    with pytest.raises(UsageError, match="no edit is left"):
+        chosen_edit(kept, "")
+
+
+def test_an_undo_is_taken_back_by_its_number(kept, files):
+    edit = write(kept, *files)
+    undone = undo_edit(kept, edit, is_forced=False)
+
+    undo_edit(kept, chosen_edit(kept, str(undone.number)), is_forced=False)
+
+    assert [b"x = 2\r\n"] * 2 == [file.read_bytes() for file in files]
+    assert edit.number == chosen_edit(kept, "").number
+
+
+def test_a_file_alone_can_be_taken_back(kept, files):
+    write(kept, *files)
+    write(kept, files[1], new=b"x = 3\r\n")
+
+    undo_edit(kept, chosen_edit(kept, str(files[0])), is_forced=False)
+
+    assert [b"x = 1\r\n", b"x = 3\r\n"] == [file.read_bytes() for file in files]
+    with pytest.raises(UsageError):
+        chosen_edit(kept, "absent")
+
+
+def test_a_file_that_changed_since_is_taken_back_by_force_only(kept, files):
+    edit = write(kept, *files)
+    files[1].write_bytes(b"mine")
+    with pytest.raises(FileChangedError):
+        undo_edit(kept, edit, is_forced=False)
+    assert [b"x = 2\r\n", b"mine"] == [file.read_bytes() for file in files]
+
+    done = undo_edit(kept, edit, is_forced=True)
+
+    assert [b"x = 1\r\n"] * 2 == [file.read_bytes() for file in files]
+    assert b"mine" == kept.before(done.files[1])
+
+
+def test_what_was_put_back_by_hand_needs_no_undo(kept, files):
+    edit = write(kept, files[0])
+    files[0].write_bytes(b"x = 1\r\n")
+
+    with pytest.raises(NoChangeError):
+        undo_edit(kept, edit, is_forced=False)
+
+
+def test_a_new_file_is_removed_and_made_again(kept, made):
+    undone = undo_edit(kept, create(kept, made), is_forced=False)
+    assert not made.exists()
+
+    again = undo_edit(kept, undone, is_forced=False)
+    assert b"x = 1\r\n" == made.read_bytes()
+
+    undo_edit(kept, again, is_forced=False)
+    assert not made.exists()
+
+
+def test_a_new_file_that_was_edited_is_taken_back_in_two_steps(kept, made):
+    create(kept, made)
+    write(kept, made)
+
+    undo_edit(kept, chosen_edit(kept, str(made)), is_forced=False)
+    assert b"x = 1\r\n" == made.read_bytes()
+
+    undo_edit(kept, chosen_edit(kept, ""), is_forced=False)
+    assert not made.exists()
+    with pytest.raises(UsageError, match="no edit is left"):
+        chosen_edit(kept, "")
+
+
+def test_a_new_file_that_was_empty_is_another_thing_than_no_file(kept, made):
+    made.touch()
+    write(kept, made)
+
+    undo_edit(kept, chosen_edit(kept, ""), is_forced=False)
+
+    assert b"" == made.read_bytes()
+
+
+def test_a_new_file_that_changed_since_is_removed_by_force_only_and_kept(kept, made):
+    edit = create(kept, made)
+    made.write_bytes(b"mine")
+    with pytest.raises(FileChangedError, match="was changed since"):
+        undo_edit(kept, edit, is_forced=False)
+    assert b"mine" == made.read_bytes()
+
+    done = undo_edit(kept, edit, is_forced=True)
+
+    assert not made.exists()
+    assert b"mine" == kept.before(done.files[0])
+
+
+def test_a_link_in_the_place_of_a_new_file_stays(kept, made):
+    edit = create(kept, made)
+    moved = made.rename(made.with_name("moved.py"))
+    made.symlink_to(moved.name)
+
+    with pytest.raises(FileChangedError):
+        undo_edit(kept, edit, is_forced=False)
+
+    assert made.is_symlink()
+
+
+def test_a_new_file_that_somebody_removed_needs_no_undo(kept, made):
+    edit = create(kept, made)
+    made.unlink()
+
+    with pytest.raises(NoChangeError):
+        undo_edit(kept, edit, is_forced=False)
+
+
+def test_a_file_that_somebody_made_meanwhile_is_not_made_again(kept, made):
+    undone = undo_edit(kept, create(kept, made), is_forced=False)
+    made.write_bytes(b"theirs")
+
+    with pytest.raises(FileChangedError, match="was changed since"):
+        undo_edit(kept, undone, is_forced=False)
+
+    assert b"theirs" == made.read_bytes()
+
+
+def test_a_file_that_somebody_removed_is_brought_back_by_force_only(kept, files):
+    edit = write(kept, files[0])
+    files[0].unlink()
+    with pytest.raises(FileChangedError, match="is no longer there"):
+        undo_edit(kept, edit, is_forced=False)
+
+    undo_edit(kept, edit, is_forced=True)
+
+    assert b"x = 1\r\n" == files[0].read_bytes()
+
+
+def test_a_new_file_and_a_changed_one_are_taken_back_together(kept, files, made):
+    both = [Replacement(files[0], b"x = 1\r\n", b"x = 2\r\n"), Replacement(made, None, b"new")]
+    edit = apply(kept, "both", both)
+
+    undo_edit(kept, edit, is_forced=False)
+
+    assert (b"x = 1\r\n", False) == (files[0].read_bytes(), made.exists())
+
+
+def test_the_memory_of_a_new_file_takes_no_room(kept, made, tmp_path):
+    create(kept, made)
+
+    assert [] == list((tmp_path / "kept" / "images").iterdir())
+
+
+def test_an_edit_that_fails_is_not_kept(kept, files):
+    with pytest.raises(FileChangedError):
+        apply(kept, "x", [Replacement(files[0], b"something else", b"new")])
+
+    assert [] == kept.edits()
+
+
+def test_old_edits_give_way_by_number_and_by_size(kept, files, monkeypatch):
+    monkeypatch.setattr(undo_store, "MOST_EDITS", 3)
+    for number in range(5):
+        write(kept, files[0], new=f"x = {number}".encode())
+    assert [3, 4, 5] == [edit.number for edit in kept.edits()]
+
+    monkeypatch.setattr(undo_store, "MOST_BYTES", 10)
+    write(kept, files[0], new=b"long" * 10)
+    assert [5, 6] == [edit.number for edit in kept.edits()]
+    write(kept, files[0], new=b"x")
+
+    assert [7] == [edit.number for edit in kept.edits()]
+    assert 1 == len(list((files[0].parent / "kept" / "images").iterdir()))
+
+
+def test_a_damaged_note_is_passed_over(kept, files, tmp_path):
+    write(kept, files[0])
+    (tmp_path / "kept" / "notes" / "9.json").write_text('{"number": 9')
+
+    assert [1] == [edit.number for edit in kept.edits()]
+
+
+def test_equal_contents_are_kept_once(kept, files, tmp_path):
+    write(kept, *files)
+
+    assert 1 == len(list((tmp_path / "kept" / "images").iterdir()))
+
+
+def test_the_command_takes_back_what_the_other_command_did(files, monkeypatch, undo):
+    edited = say(monkeypatch, answers("x = 2\n"), str(files[0]), "set x to two", "-y")
+    assert edited.ran.err.endswith("undo: specchat undo 1\n")
+    listed = undo("--list").out.decode()
+    shown = undo("--diff").out
+    assert b"-x = 2\r\n+x = 1\r\n" in shown
+    assert files[0].read_bytes() == b"x = 2\r\n"
+
+    done = undo()
+
+    assert (0, b"", b"x = 1\r\n") == (done.code, done.out, files[0].read_bytes())
+    assert "set x to two" in listed
+    assert done.err.endswith("redo: specchat undo 2\n")
+    assert json.loads(undo("--list", "--json").out.splitlines()[0])["is_undone"]
+
+
+def test_the_command_shows_that_a_new_file_goes_and_that_it_comes_again(made, undo):
+    create(kept_edits(), made, b"x = 1\r\ny = 2")
+
+    gone, removed = undo("--diff").out, undo()
+    come = undo("2", "--diff").out
+
+    name = str(made).lstrip("/").encode()
+    assert b"--- a/%s\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-x = 1\r\n-y = 2\n" % name in gone
+    assert b"--- /dev/null\n+++ b/%s\n@@ -0,0 +1,2 @@\n+x = 1\r\n+y = 2\n" % name in come
+    assert (0, False) == (removed.code, made.exists())
+    assert f"took back edit 1 of {made} · redo: specchat undo 2\n" == removed.err
+
+
+def test_the_command_refuses_to_remove_what_changed_in_one_line(made, undo):
+    create(kept_edits(), made)
+    made.write_text("mine")
+
+    refused = undo()
+
+    assert (5, 1, "mine") == (refused.code, refused.err.count("\n"), made.read_text())
+
+
+def test_the_command_has_the_exit_codes_of_the_table(files, monkeypatch, undo):
+    assert 2 == undo().code
+    say(monkeypatch, answers("x = 2\n"), str(files[0]), "set x to two", "-y")
+    assert 2 == undo("7").code
+    files[0].write_text("mine")
+    assert 5 == undo().code
+    assert (0, "mine") == (undo("--force", "--json").code, "mine")
+    assert 2 == undo().code

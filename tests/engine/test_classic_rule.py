@@ -1,0 +1,379 @@
+"""The classic rule: the text is not the same for a seed, but equally likely, to the last digit."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.eagle import CHAIN
+from specchat.engine.accept import accept, verdict
+from specchat.engine.decode import Plan, Step, Writing
+from specchat.engine.drafter import Drafter
+from specchat.engine.model import Model
+from specchat.engine.sampling import Rows, Sampler
+from specchat.engine.tree import ROOT, DraftTree, Draw
+from tests.chooser.cost_tables import TableModel
+from tests.tiny import answer, small, target, write
+from tests.tiny_heads import drafter_of
+
+VOCABULARY, LINKS = 4, 3
+TEXT = (2, 0)
+CPU = torch.device("cpu")
+Law = dict[tuple[int, ...], float]  # how likely each text is
+SAMPLERS = {
+    "T1": Sampler(1.0),
+    "T0.6": Sampler(0.6),
+    "k2": Sampler(1.0, top_k=2),
+    "p0.7": Sampler(0.9, top_p=0.7),
+    "min-p": Sampler(1.0, min_p=0.3),
+    "penalty": Sampler(0.8, repetition_penalty=1.8),
+    "all": Sampler(0.8, top_k=3, top_p=0.9, min_p=0.05, repetition_penalty=1.3),
+}
+
+
+@lru_cache(maxsize=4096)
+def says(who: int, text: tuple[int, ...]) -> Tensor:
+    """The logits of somebody after a text, any text: a table of random numbers. [V]"""
+    place = sum((token + 1) * 5**at for at, token in enumerate(text))
+    return torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(7919 * who + place)) * 1.5
+
+
+def ours(text: tuple[int, ...]) -> Tensor:
+    return says(1, text)
+
+
+def theirs(text: tuple[int, ...]) -> Tensor:
+    return 0.5 * says(1, text) + says(2, text)
+
+
+class Guesser:
+    """All that a drafter could draw, and how likely that is: chains of so many links."""
+
+    def __init__(self, sampler: Sampler, ids: list[int] | None = None) -> None:
+        self.sampler, self.ids = sampler, ids
+
+    def trees(self, text: tuple[int, ...], links: int) -> Iterator[tuple[float, DraftTree]]:
+        """Every chain below a text."""
+        for chance, draws in self._chains(text, (), links):
+            tree, leaf = DraftTree(text[-1]), ROOT
+            for draw in draws:
+                leaf = tree.add_drawn(draw, leaf, "draft")
+            yield chance, tree
+
+    def _chains(self, text: tuple[int, ...], path: tuple[int, ...], left: int) -> Iterator[tuple[float, list[Draw]]]:
+        if not left:
+            yield 1.0, []
+            return
+        for draw in self.draws(text, path):
+            chance = float(draw.chances[draw.ids == draw.token])
+            for rest, draws in self._chains(text, (*path, draw.token), left - 1):
+                yield chance * rest, [draw, *draws]
+
+    def draws(self, text: tuple[int, ...], path: tuple[int, ...]) -> Iterator[Draw]:
+        """What can be drawn behind a path."""
+        ids = torch.tensor(self.ids) if self.ids else None
+        logits = theirs(text + path) if ids is None else theirs(text + path)[ids]
+        drawn = self.sampler.draw(
+            logits[None],
+            Rows([len(text) - 1 + len(path)], [list(path)], ids),
+            self.sampler.prefix(list(text), VOCABULARY, CPU),
+        )
+        for token, chance in zip(drawn.ids.tolist(), drawn.chances.tolist(), strict=True):
+            if chance > 0:
+                yield Draw(token, drawn.ids, drawn.chances)
+
+
+class Certain(Guesser):
+    """Draws from a single token, which is a point mass: q = 1."""
+
+    def draws(self, text: tuple[int, ...], path: tuple[int, ...]) -> Iterator[Draw]:
+        token = int(theirs(text + path).argmax())
+        yield Draw(token, torch.tensor([token]), torch.ones(1))
+
+
+class Changed(Guesser):
+    """Does something to every tree once it is drawn."""
+
+    def __init__(self, sampler: Sampler, change: Callable[[DraftTree], DraftTree]) -> None:
+        super().__init__(sampler)
+        self.change = change
+
+    def trees(self, text: tuple[int, ...], links: int) -> Iterator[tuple[float, DraftTree]]:
+        for chance, tree in super().trees(text, links):
+            yield chance, self.change(tree)
+
+
+def without_ones(tree: DraftTree) -> DraftTree:
+    """Cut off every guess of token 1, and what hangs below."""
+    tokens = tree.tokens[1:]
+    return tree.cut(list(range(1, tokens.index(1) + 1 if 1 in tokens else len(tree))))
+
+
+def with_siblings(tree: DraftTree) -> DraftTree:
+    """Somebody else guesses too, beside the draws and behind them."""
+    tree.add_chain([1, 3, 1], ROOT, "lookup")
+    return tree
+
+
+def unreported(tree: DraftTree) -> DraftTree:
+    """Guesses whose draws nobody reports, whatever they are."""
+    tree.draws = {}
+    return tree
+
+
+def forgetful(tree: DraftTree) -> DraftTree:
+    """Wrong: a draw of token 1 is dropped because it is one."""
+    tree.draws = {node: draw for node, draw in tree.draws.items() if draw.token != 1}
+    return tree.cut([]) if tree.tokens[1:2] == [1] else tree
+
+
+def boastful(tree: DraftTree) -> DraftTree:
+    """Wrong: reports other chances than those it drew from."""
+    tree.draws = {
+        node: Draw(draw.token, draw.ids, (draw.chances + 0.1) / (draw.chances + 0.1).sum())
+        for node, draw in tree.draws.items()
+    }
+    return tree
+
+
+def steps_of(sampler: Sampler, tree: DraftTree, text: tuple[int, ...]) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """Every outcome of one step: the engine's own weights and walk, with each throw of the dice spelled out."""
+    logits = torch.stack([ours((*text, *tree.path_to(node))) for node in range(len(tree))])
+    rows, prefix = sampler.rows(tree, len(text)), sampler.prefix(list(text), VOCABULARY, CPU)
+    scores, ids = sampler.weigh(logits, rows, prefix)
+    chances = scores.double().softmax(-1).tolist()
+    columns = ids.expand(len(tree), -1).tolist()
+    throws = [
+        [(token, chance) for token, chance in zip(*row, strict=True) if chance > 0]
+        for row in zip(columns, chances, strict=True)
+    ]
+    for thrown in product(*throws):
+        picks = [token for token, _chance in thrown]
+        path = accept(tree, picks)
+        yield prod(chance for _token, chance in thrown), (*[tree.tokens[node] for node in path[1:]], picks[path[-1]])
+
+
+def law(sampler: Sampler, guesser: Guesser | None, text: tuple[int, ...], left: int) -> Law:
+    """How likely each continuation of `left` tokens is, when steps follow one another as the loop makes them."""
+    if not left:
+        return {(): 1.0}
+    found: dict[tuple[int, ...], float] = defaultdict(float)
+    trees = guesser.trees(text, min(LINKS, left - 1)) if guesser else [(1.0, DraftTree(text[-1]))]
+    steps: dict[tuple[int, ...], float] = defaultdict(float)
+    for drawn, tree in trees:
+        for chance, tokens in steps_of(sampler, tree, text):
+            steps[tokens[:left]] += drawn * chance
+    for tokens, chance in steps.items():
+        for rest, likely in law(sampler, guesser, text + tokens, left - len(tokens)).items():
+            found[tokens + rest] += chance * likely
+    return found
+
+
+@lru_cache
+def plain(sampler: Sampler, length: int) -> Law:
+    return law(sampler, None, TEXT, length)
+
+
+def distance(one: Law, other: Law) -> float:
+    """Total variation."""
+    return sum(abs(one.get(text, 0.0) - other.get(text, 0.0)) for text in {*one, *other}) / 2
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_text_is_as_likely_as_by_plain_decoding(name):
+    sampler = SAMPLERS[name]
+
+    drafted = law(sampler, Guesser(sampler), TEXT, LINKS + 1)
+
+    assert abs(sum(drafted.values()) - 1) < 1e-6
+    assert distance(drafted, plain(sampler, LINKS + 1)) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "guesser",
+    [
+        pytest.param(Guesser(Sampler(1.7)), id="a drafter with rules of its own"),
+        pytest.param(Guesser(SAMPLERS["all"], ids=[3, 0, 2]), id="a reduced vocabulary"),
+        pytest.param(Certain(Sampler(1.0)), id="a point mass"),
+        pytest.param(Changed(Sampler(1.0), without_ones), id="a tree cut for what was drawn"),
+        pytest.param(Changed(Sampler(1.0), with_siblings), id="guesses of others beside it"),
+        pytest.param(Changed(Sampler(1.0), unreported), id="draws that are never reported"),
+    ],
+)
+@pytest.mark.parametrize("name", ["T1", "all"])
+def test_no_way_to_guess_changes_how_likely_a_text_is(name, guesser):
+    drafted = law(SAMPLERS[name], guesser, TEXT, LINKS)
+
+    assert distance(drafted, plain(SAMPLERS[name], LINKS)) < 1e-6
+
+
+@pytest.mark.parametrize("wrong", [forgetful, boastful])
+def test_a_broken_report_would_be_noticed(wrong):
+    drafted = law(SAMPLERS["T1"], Changed(Sampler(1.0), wrong), TEXT, LINKS)
+
+    assert distance(drafted, plain(SAMPLERS["T1"], LINKS)) > 0.01
+
+
+def test_what_is_picked_over_all_draws_is_what_the_target_would_pick():
+    dice = torch.Generator().manual_seed(3)
+    for _ in range(200):
+        p, q = (torch.randn(6, generator=dice, dtype=torch.float64).mul(3).softmax(-1) for _ in range(2))
+        p = torch.where(torch.rand(6, generator=dice) < 0.3, 0.0, p)
+        p = p / p.sum()
+
+        picked = sum(q[token] * verdict(p, q, torch.arange(6) == token) for token in range(6))
+
+        assert (picked - p).abs().max() < 1e-12
+
+
+def test_a_guess_holds_as_often_as_the_two_agree():
+    p, q = torch.tensor([0.5, 0.3, 0.2, 0.0]), torch.tensor([0.2, 0.4, 0.0, 0.4])
+
+    chances = [verdict(p, q, torch.arange(4) == token) for token in range(4)]
+
+    assert chances[0].tolist() == [1, 0, 0, 0]  # wanted more than it was guessed
+    assert torch.allclose(chances[1], torch.tensor([0.15, 0.75, 0.1, 0.0]))  # a quarter is shared out as 0.3 to 0.2
+    assert torch.allclose(chances[3], torch.tensor([0.6, 0.0, 0.4, 0.0]))  # never wanted
+
+
+def test_a_draft_that_is_the_target_is_always_believed():
+    p = torch.tensor([0.1, 0.2, 0.7])
+
+    for token in range(3):
+        assert verdict(p, p, torch.arange(3) == token)[token] == 1
+    assert not verdict(p, p * (1 + 1e-7), torch.arange(3) == 0).isnan().any()
+
+
+def test_a_sure_guess_is_picked_as_if_nobody_had_guessed():
+    p = torch.tensor([0.5, 0.3, 0.2])
+
+    assert torch.allclose(verdict(p, torch.tensor([0.0, 1.0, 0.0]), torch.arange(3) == 1), p)
+
+
+TABLE = torch.randn(5, 5, generator=torch.Generator().manual_seed(11))
+DRAFT = TABLE * 0.5 + torch.randn(5, 5, generator=torch.Generator().manual_seed(12))
+
+
+def long_text(sampler: Sampler, drafter: Drafter, tokens: int) -> tuple[list[int], list[Step]]:
+    """A text by the real loop, over tables."""
+    writing = Writing(TableModel(TABLE), (drafter,))
+    writing.revise([0])
+    steps = write(writing, Plan(drafter, sampler, budget=4, limit=tokens))
+    return writing.tokens, steps
+
+
+def surprise(tokens: list[int], chances: Tensor) -> tuple[float, int]:
+    """Chi-square of what follows two tokens, of which only the second should count; and its degrees of freedom."""
+    seen = Counter(zip(tokens, tokens[1:], tokens[2:], strict=False))
+    total, freedom = 0.0, 0
+    for before, last in product(range(5), range(5)):
+        counts = torch.tensor([seen[before, last, token] for token in range(5)], dtype=torch.float)
+        alive = chances[last] > 0
+        assert counts[~alive].sum() == 0
+        expected = chances[last][alive] * counts.sum()
+        if counts.sum() > 0:
+            total += float(((counts[alive] - expected) ** 2 / expected).sum())
+            freedom += int(alive.sum()) - 1
+    return total, freedom
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "sampler", [Sampler(1.0, seed=1, is_classic=True), Sampler(0.7, top_k=4, seed=2, is_classic=True)], ids=["T1", "k4"]
+)
+def test_a_long_text_follows_the_target(sampler):
+    chances = sampler.weigh(TABLE, Rows(list(range(5))))
+    laws = torch.zeros(5, 5).scatter(1, chances[1].expand(5, -1), chances[0].softmax(-1))
+
+    tokens, steps = long_text(sampler, DraftModel(TableModel(DRAFT), guesses=3), 4000)
+
+    total, freedom = surprise(tokens, laws)
+    assert total < freedom + 3.3 * (2 * freedom) ** 0.5
+    assert len(steps) < 3000
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["draft", "eagle3", "mtp", "mtp latent"])
+def test_texts_of_networks_are_as_likely_as_by_plain_decoding(kind):
+    model, prompt, count = target("dense-llama"), [7, 3, 9, 12, 40, 41], 1500
+    drafter = DraftModel(small()) if kind == "draft" else drafter_of(kind, model, CHAIN)
+    rules, writing = Sampler(1.5, top_k=4), Writing(model, (drafter,))
+    found: Counter[tuple[int, ...]] = Counter()
+    for seed in range(count):
+        writing.revise(prompt)
+        write(writing, Plan(drafter, replace(rules, seed=seed, is_classic=True), budget=4, limit=2))
+        found[tuple(writing.tokens[len(prompt) :])] += 1
+
+    likely: Law = {}
+    for first, chance in next_tokens(model, rules, prompt):
+        likely |= {(first, then): chance * other for then, other in next_tokens(model, rules, [*prompt, first])}
+    assert found.keys() <= likely.keys()
+    # 15 degrees of freedom: 37.7 is passed by chance once in a thousand
+    assert sum((found[text] - chance * count) ** 2 / (chance * count) for text, chance in likely.items()) < 37.7
+
+
+def next_tokens(model: Model, rules: Sampler, text: list[int]) -> list[tuple[int, float]]:
+    """What may follow a text, and how likely it is."""
+    cache = model.pool.open()
+    with model.pool.seated(cache, 64):
+        logits, ids = rules.weigh(model.read(text, cache).logits, Rows([len(text) - 1]))
+    model.pool.close(cache)
+    return list(zip(ids[0].tolist(), logits[0].softmax(-1).tolist(), strict=True))
+
+
+def test_guesses_hold_as_often_as_the_papers_say():
+    sampler = Sampler(1.0, seed=3, is_classic=True)
+    agreed = torch.minimum(TABLE.softmax(-1), DRAFT.softmax(-1)).sum(-1)
+
+    _tokens, steps = long_text(sampler, DraftModel(TableModel(DRAFT), guesses=1), 2000)
+
+    drafted = [step for step in steps if step.drafted]
+    wanted = float(torch.stack([agreed[step.tree.tokens[ROOT]] for step in drafted]).mean())
+    assert abs(sum(step.accepted for step in drafted) / len(drafted) - wanted) < 0.04
+
+
+def test_draws_follow_what_is_reported_and_not_the_dice_of_the_target():
+    sampler, logits, count = Sampler(1.0, seed=5, is_classic=True), torch.randn(1, 4), 3000
+
+    drawn = [sampler.draw(logits, Rows([position])) for position in range(count)]
+
+    picked = sampler.pick(logits.expand(count, -1), Rows(list(range(count))))
+    pairs = Counter(zip((draw.token for draw in drawn), picked, strict=True))
+    chances = drawn[0].chances
+    expected = torch.outer(chances, chances) * count
+    counts = torch.tensor([[float(pairs[draw, pick]) for pick in range(4)] for draw in range(4)])
+    assert float(((counts - expected) ** 2 / expected).sum()) < 37.7  # 15 degrees of freedom, 1 in 1000
+
+
+def test_every_step_has_dice_of_its_own_under_the_classic_rule_alone():
+    classic = Sampler(1.0, seed=5, is_classic=True)
+    logits, rows = torch.zeros(1, 1000), Rows([50])
+
+    assert classic.at_step(7) == classic.at_step(7)
+    assert classic.at_step(7).pick(logits, rows) != classic.at_step(8).pick(logits, rows)
+    for sampler in (Sampler(1.0, seed=5), Sampler(0.0, is_classic=True)):
+        assert sampler.at_step(7) is sampler
+
+
+def test_at_temperature_zero_both_rules_are_one():
+    prompt = [5, 6, 7, 8] * 4
+    sampler = Sampler(0.0, is_classic=True)
+
+    assert answer(target(), DraftModel(small()), prompt, sampler) == answer(target(), Drafter(), prompt, Sampler())
+
+
+def test_the_same_guesses_and_seed_give_the_same_text():
+    texts = [
+        long_text(Sampler(1.0, seed=seed, is_classic=True), DraftModel(TableModel(DRAFT)), 60)[0] for seed in (4, 4, 5)
+    ]
+
+    assert texts[0] == texts[1] != texts[2]

@@ -1,0 +1,167 @@
+"""The dice, the rules and the walk: why speculation cannot change the text."""
+
+import math
+
+import pytest
+import torch
+
+from specchat.engine.accept import accept
+from specchat.engine.sampling import Prefix, Rows, Sampler, gumbel
+from specchat.engine.tree import DraftTree
+
+IDS = torch.arange(50)
+
+
+def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> float:
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def throws(sampler: Sampler, logits: torch.Tensor, count: int) -> torch.Tensor:
+    """Counts of the picks at `count` positions that all have the same logits."""
+    picks = sampler.pick(logits.expand(count, -1), Rows(list(range(count))))
+    return torch.bincount(torch.tensor(picks), minlength=logits.shape[-1])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345])
+def test_picks_follow_the_softmax(seed):
+    torch.manual_seed(3)
+    logits, count = torch.randn(30), 30_000
+
+    counts = throws(Sampler(1.0, seed=seed), logits, count)
+
+    # 29 degrees of freedom: 58.3 is passed by chance once in a thousand
+    assert chi_square(counts, logits.softmax(-1) * count) < 58.3
+
+
+@pytest.mark.parametrize(
+    ("sampler", "kept"),
+    [
+        (Sampler(1.0, top_k=3, seed=5), 3),
+        (Sampler(1.0, top_p=0.7, seed=6), None),
+        (Sampler(0.5, min_p=0.2, seed=7), None),
+        (Sampler(0.8, top_k=12, top_p=0.8, min_p=0.05, seed=8), None),
+    ],
+)
+def test_truncated_picks_follow_what_transformers_leaves(sampler, kept):
+    torch.manual_seed(4)
+    logits, count = torch.randn(1, 20) * 2, 20_000
+
+    chances = processed_by_transformers(sampler, logits)[0].softmax(-1)
+    counts = throws(sampler, logits[0], count)
+
+    alive = chances > 0
+    assert kept is None or int(alive.sum()) == kept
+    assert int(counts[~alive].sum()) == 0
+    assert chi_square(counts[alive], chances[alive] * count) < 45.3  # at most 20 degrees of freedom, 1 in 1000
+
+
+def processed_by_transformers(sampler: Sampler, logits: torch.Tensor) -> torch.Tensor:
+    from transformers.generation import logits_process as hf
+
+    steps = [hf.TemperatureLogitsWarper(sampler.temperature)]
+    steps += [hf.TopKLogitsWarper(sampler.top_k)] if sampler.top_k else []
+    steps += [hf.TopPLogitsWarper(sampler.top_p)] if sampler.top_p < 1 else []
+    steps += [hf.MinPLogitsWarper(sampler.min_p)] if sampler.min_p else []
+    for step in steps:
+        logits = step(torch.zeros(1, 1, dtype=torch.long), logits)
+    return logits
+
+
+def test_the_nucleus_is_found_beyond_the_shortlist():
+    sampler = Sampler(1.0, top_p=0.95, seed=1)
+    flat = torch.zeros(1, 4000)  # 0.95 of the mass are 3800 tokens, the shortlist has 1024
+
+    picks = sampler.pick(flat.expand(3000, -1), Rows(list(range(3000))))
+
+    assert len(set(picks)) > 1500
+
+
+def test_neighbours_throw_independent_dice():
+    noise, other = (gumbel(seed, list(range(400)), torch.arange(400)) for seed in (7, 8))
+
+    by_position = torch.corrcoef(torch.stack([noise[:-1].flatten(), noise[1:].flatten()]))[0, 1]
+    by_token = torch.corrcoef(torch.stack([noise[:, :-1].flatten(), noise[:, 1:].flatten()]))[0, 1]
+    by_seed = torch.corrcoef(torch.stack([noise.flatten(), other.flatten()]))[0, 1]
+
+    limit = 4 / math.sqrt(400 * 399)
+    assert abs(by_position) < limit
+    assert abs(by_token) < limit
+    assert abs(by_seed) < limit
+
+
+def test_the_noise_is_gumbel_distributed():
+    noise = gumbel(1, list(range(1000)), torch.arange(1000))
+
+    assert abs(float(noise.mean()) - 0.5772) < 0.005
+    assert abs(float(noise.var()) - math.pi**2 / 6) < 0.01
+    assert torch.isfinite(noise).all()
+
+
+def test_a_reduced_vocabulary_meets_the_same_dice():
+    chosen = torch.tensor([40, 3, 17, 8])
+
+    assert torch.equal(gumbel(9, [4, 5], chosen), gumbel(9, [4, 5], IDS)[:, chosen])
+
+
+def test_a_draft_with_fewer_tokens_ranks_by_the_targets_dice():
+    torch.manual_seed(1)
+    logits, chosen = torch.randn(1, 50), torch.tensor([40, 3, 17, 8])
+    sampler = Sampler(1.0, seed=2)
+
+    reduced = sampler.rank(logits[:, chosen], Rows([6], ids=chosen), count=4).ids[0].tolist()
+
+    full = sampler.rank(logits, Rows([6]), count=50).ids[0].tolist()
+    assert reduced == [token for token in full if token in chosen.tolist()]
+
+
+def test_padding_rows_are_never_picked():
+    logits = torch.zeros(500, 60)
+    logits[:, 50:] = 100.0
+
+    picks = Sampler(1.0, seed=1, vocabulary=50).pick(logits, Rows(list(range(500))))
+
+    assert max(picks) < 50
+
+
+def test_padding_does_not_change_the_dice():
+    torch.manual_seed(2)
+    logits = torch.randn(200, 50)
+    padded = torch.cat([logits, torch.full((200, 14), 30.0)], dim=-1)
+
+    plain = Sampler(1.0, seed=3, top_p=0.9).pick(logits, Rows(list(range(200))))
+
+    assert Sampler(1.0, seed=3, top_p=0.9, vocabulary=50).pick(padded, Rows(list(range(200)))) == plain
+
+
+def test_the_penalty_sees_the_text_and_the_path_of_each_node():
+    from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
+
+    torch.manual_seed(5)
+    logits, text, paths = torch.randn(3, 50), [4, 9, 4], [[], [7], [7, 11]]
+    sampler = Sampler(repetition_penalty=1.7)
+    penalise = RepetitionPenaltyLogitsProcessor(1.7)
+
+    order = sampler.rank(logits, Rows([2, 3, 4], paths), Prefix(text, 50, logits.device), count=50)
+
+    for row, path in enumerate(paths):
+        expected = penalise(torch.tensor([text + path]), logits[row : row + 1])[0]
+        assert torch.equal(expected.sort(descending=True).values, order.scores[row])
+
+
+def test_a_row_is_ranked_alike_alone_and_among_others():
+    torch.manual_seed(6)
+    logits = torch.randn(16, 3000) * 3
+    sampler = Sampler(0.8, top_k=50, top_p=0.9, seed=4)
+
+    together = sampler.pick(logits, Rows(list(range(16))))
+
+    assert together == [sampler.pick(logits[i : i + 1], Rows([i]))[0] for i in range(16)]
+
+
+def test_the_walk_follows_guesses_that_equal_the_picks():
+    tree = DraftTree(1)
+    tree.add_chain([5, 6, 7])
+    tree.add_chain([5, 8])
+
+    assert accept(tree, [5, 8, 0, 0, 3]) == [0, 1, 4]
+    assert accept(tree, [9, 8, 0, 0, 3]) == [0]

@@ -1,0 +1,243 @@
+"""Launch lines: the models and guesses of a profile in the words of each server, of its release."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from specchat.fleet.installed_servers import installed_version
+from specchat.fleet.launch_plan import EMBEDDED, READ, Launch, plan, wanted
+from specchat.hub.machine import Device
+from specchat.profile import Profile, load_profile
+from tests.fleet.pages import VLLM
+from tests.fleet.serving import MODEL, serving
+from tests.front import command
+
+BIG = {
+    "models.target": "org/big",
+    "models.draft": "org/small",
+    "models.heads": ["org/EAGLE3-big"],
+    "limits.context": 4096,
+}
+
+
+def launch(server: str, installed: str | None = None, **values: object) -> Launch:
+    return plan(server, wanted(Profile().override({**BIG, **values})), installed)
+
+
+def after(launch: Launch, word: str) -> str:
+    return launch.command[launch.command.index(word) + 1]
+
+
+def variant(name: str, **values: object) -> dict[str, object]:
+    return {"speculation.variant": name, **values}
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("eagle3", {"method": "eagle3", "model": "org/EAGLE3-big", "num_speculative_tokens": 4}),
+        ("draft", {"method": "draft_model", "model": "org/small", "num_speculative_tokens": 5}),
+        ("mtp", {"method": "mtp", "num_speculative_tokens": 1}),
+        ("suffix", {"method": "suffix", "num_speculative_tokens": 16}),
+        (
+            "lookup",
+            {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2},
+        ),
+    ],
+)
+def test_vllm_takes_its_guesses_as_json(name, config):
+    line = launch("vllm", **variant(name))
+
+    assert line.command[:3] == ("vllm", "serve", "org/big")
+    assert json.loads(after(line, "--speculative-config")) == config
+    assert after(line, "--max-model-len") == "4096" and after(line, "--host") == "127.0.0.1"
+
+
+def test_an_older_vllm_that_is_installed_gets_the_words_of_its_time():
+    oldest = launch("vllm", "0.7.3", **variant("draft"))
+    between = launch("vllm", "0.9.1", **variant("draft"))
+    newest = launch("vllm", **variant("draft"))
+
+    assert after(oldest, "--speculative-model") == "org/small" and after(oldest, "--num-speculative-tokens") == "5"
+    assert json.loads(after(between, "--speculative-config"))["method"] == "ngram"
+    assert between.notes == ("vLLM 0.9.1 has no draft; n-grams guess instead",)
+    assert "--per-request-spec-decode-metrics" in newest.command
+    assert "--per-request-spec-decode-metrics" not in between.command
+    assert (oldest.version, oldest.is_installed, newest.version, newest.is_installed) == (
+        "0.7.3",
+        True,
+        READ["vllm"],
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm", "draft"),
+    [("eagle3", "EAGLE3", "org/EAGLE3-big"), ("draft", "STANDALONE", "org/small"), ("mtp", "NEXTN", None)],
+)
+def test_sglang_guesses_a_chain(name, algorithm, draft):
+    line = launch("sglang", **variant(name))
+
+    assert after(line, "--speculative-algorithm") == algorithm
+    assert draft is None or after(line, "--speculative-draft-model-path") == draft
+    steps, rows = after(line, "--speculative-num-steps"), after(line, "--speculative-num-draft-tokens")
+    assert after(line, "--speculative-eagle-topk") == "1" and int(rows) == int(steps) + 1
+    assert "--enable-metrics" in line.command
+
+
+def test_llama_cpp_takes_files_of_its_own_and_renamed_its_options():
+    new, old = launch("llama.cpp", **variant("draft")), launch("llama.cpp", "8000", **variant("draft"))
+
+    assert (after(new, "-m"), after(new, "-md"), after(new, "--spec-draft-n-max")) == ("big.gguf", "small.gguf", "5")
+    assert after(new, "--spec-type") == "draft-simple"
+    assert after(old, "--draft-max") == "5" and "--spec-type" not in old.command
+    assert "GGUF" in new.notes[0]
+
+
+@pytest.mark.parametrize("server", ["vllm", "sglang"])
+def test_medusa_is_gone_from_newer_servers(server):
+    line = launch(server, **variant("medusa", **{"models.heads": ["org/medusa"]}))
+
+    assert "n-grams guess instead" in line.notes[0] and "org/medusa" not in " ".join(line.command)
+
+
+def test_tensorrt_llm_reads_its_guesses_from_a_file():
+    line = launch("trtllm", **variant("eagle3"))
+
+    (text,) = line.files.values()
+    assert after(line, "--extra_llm_api_options") in line.files
+    assert text.splitlines() == [
+        "speculative_config:",
+        "  decoding_type: Eagle3",
+        "  max_draft_len: 4",
+        '  speculative_model: "org/EAGLE3-big"',
+    ]
+    assert "speculative_model_dir" in next(iter(launch("trtllm", "1.0.0", **variant("eagle3")).files.values()))
+
+
+def test_tgi_guesses_by_n_grams_and_says_so_where_more_was_wanted():
+    assert launch("tgi", **variant("eagle3")).notes == ("TGI has no eagle3; n-grams guess instead",)
+    assert after(launch("tgi", **variant("lookup")), "--speculate") == "5"
+
+
+@pytest.mark.parametrize("server", READ)
+def test_who_wants_nobody_to_guess_gets_nobody(server):
+    line = launch(server, **variant("plain"))
+
+    assert not any("spec" in word or "draft" in word or word == "-md" for word in line.command)
+
+
+def test_auto_takes_a_head_then_a_draft_then_n_grams():
+    assert wanted(Profile().override(BIG)).guesses.kind == "eagle3"
+    assert wanted(Profile().override({**BIG, "models.heads": []})).guesses.kind == "draft"
+    assert wanted(Profile().override({**BIG, "models.heads": [], "models.draft": ""})).guesses.kind == "ngram"
+    assert wanted(Profile().override({"models.target": "org/big"})).guesses.kind == "ngram"  # ours would not fit it
+
+
+def test_a_guesser_that_no_server_has_is_replaced_and_named():
+    line = launch("vllm", **variant("lookahead"))
+
+    assert line.notes == ("no server has lookahead; eagle3 comes nearest",)
+
+
+def test_a_smaller_budget_makes_shorter_guesses():
+    line = launch("vllm", **variant("draft", **{"speculation.budget": 2}))
+
+    assert json.loads(after(line, "--speculative-config"))["num_speculative_tokens"] == 2
+
+
+def test_the_embedded_models_are_planned_by_their_folders():
+    line = plan("vllm", wanted(load_profile("chat")), None)
+
+    assert line.command[2] == str(EMBEDDED / "target")
+    assert json.loads(after(line, "--speculative-config"))["model"] == str(EMBEDDED / "eagle3")
+
+
+@pytest.mark.parametrize(("free", "split"), [((), None), ((10**12, 10**12), None), ((10**9,) * 4, "4")])
+def test_weights_are_split_over_as_few_cards_as_they_fit(monkeypatch, free, split):
+    found = tuple(Device("cuda", "card", size, size) for size in free)
+    monkeypatch.setattr("specchat.hub.machine.cards", lambda: found)
+
+    line = launch("vllm", **{"models.target": "Qwen/Qwen3-8B"})
+
+    assert split is None or after(line, "--tensor-parallel-size") == split
+    assert split is not None or "--tensor-parallel-size" not in line.command
+
+
+def test_every_server_is_planned_by_the_command(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    ran = command(monkeypatch, "fleet", "plan", "plain")
+
+    assert ran.code == 0
+    lines = ran.out.decode().splitlines()
+    heads = [line for line in lines if "the newest that was read about" in line]
+    assert len(heads) == 5 and heads[0].startswith(f"# vLLM {READ['vllm']} ")
+
+
+def test_without_a_server_up_says_so_in_one_line(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    ran = command(monkeypatch, "fleet", "up", "chat")
+
+    assert ran.code == 7 and len(ran.err.splitlines()) == 1 and "specchat fleet plan chat" in ran.err
+
+
+def test_an_installed_server_is_asked_for_its_version_and_started(monkeypatch, tmp_path):
+    program = tmp_path / "llama-server"
+    program.write_text(f"#!{sys.executable}\nimport sys\nprint('version: 8000 (abc)', *sys.argv[1:])\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    started = []
+    monkeypatch.setattr(os, "execvp", lambda file, words: started.append((file, words)))
+
+    ran = command(monkeypatch, "fleet", "up", "chat")
+
+    assert ran.code == 0 and installed_version("llama.cpp") == "8000"
+    ((file, words),) = started
+    assert Path(file) == program and "--spec-type" in words and "llama.cpp 8000 (installed here)" in ran.err
+
+
+def test_a_server_is_joined_and_its_profile_is_one_that_can_be_used(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path))
+    page = VLLM.format(drafts=1, drafted=3, accepted=2)
+    with serving(pages={"/metrics": lambda: page, "/version": lambda: '{"version": "0.33.0"}'}) as served:
+        ran = command(monkeypatch, "fleet", "join", served.url.removesuffix("/v1"), "--save", "big")
+        again = command(monkeypatch, "fleet", "join", served.url, "--save", "big")
+
+    assert ran.code == 0 and "vllm 0.33.0, 1 model\n" in ran.err and "-P big" in ran.out.decode()
+    models = load_profile("big").models
+    assert (models.backend, models.url, models.target, models.heads) == ("vllm", served.url, MODEL, ())
+    assert load_profile("big").limits.context == 4096
+    assert again.code == 2 and "is there already" in again.err
+
+
+def test_joining_says_what_is_missing(monkeypatch):
+    with serving(owner="sglang") as served:
+        ran = command(monkeypatch, "fleet", "join", served.url)
+        other = command(monkeypatch, "fleet", "join", served.url, "--model", "org/other")
+
+    assert "start it with --enable-metrics" in ran.err
+    assert 'backend = "sglang"' in ran.out.decode()
+    assert other.code == 2 and MODEL in other.err
+    gone = command(monkeypatch, "fleet", "join", served.url)
+    assert gone.code == 7 and "no server answers" in gone.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("ftp://x",), "begins with http"),
+        (("{url}", "--save", "../x"), "a name of letters"),
+        (("{url}", "--key-file", "/nowhere/key"), "/nowhere/key: cannot be read"),
+        (("http://127.0.0.1:9",), "no server answers"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused_in_one_line(monkeypatch, arguments, told):
+    with serving() as served:
+        ran = command(monkeypatch, "fleet", "join", *(each.format(url=served.url) for each in arguments))
+
+    assert ran.code in (2, 7) and told in ran.err.splitlines()[-1]

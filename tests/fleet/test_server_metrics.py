@@ -1,0 +1,66 @@
+"""What servers tell of their guesses, from pages as they write them; every number can be worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from specchat.fleet.server_metrics import Guessed, between, guesses, of_answer
+from tests.fleet.pages import LLAMA_CPP, SGLANG, SGLANG_WIDTH, SILENT, VLLM
+
+OLD = {"drafts": 100, "drafted": 300, "accepted": 50}
+NEW = {"drafts": 110, "drafted": 330, "accepted": 70}
+
+
+@pytest.mark.parametrize("page", [VLLM, LLAMA_CPP])
+def test_counters_of_vllm_and_llama_cpp_are_read_by_what_they_grew(page):
+    assert between(page.format(**OLD), page.format(**NEW)) == Guessed(passes=10, drafted=30, accepted=20)
+
+
+def test_sglang_counts_passes_and_the_rest_follows():
+    page = SGLANG + SGLANG_WIDTH
+    before, after = page.format(generated=100, requests=1, calls=40), page.format(generated=126, requests=2, calls=50)
+
+    # 26 tokens, one of them from the prompt and 10 from the passes themselves; 3 guesses in each pass
+    assert between(before, after) == Guessed(passes=10, drafted=30, accepted=15)
+
+
+def test_where_sglang_does_not_say_how_wide_guesses_are_its_rate_says_how_many():
+    before = SGLANG.format(generated=100, requests=1, calls=40)
+    after = SGLANG.format(generated=126, requests=2, calls=50)
+
+    assert between(before, after) == Guessed(passes=10, drafted=30, accepted=15)
+
+
+def test_a_page_that_tells_nothing_of_guesses_tells_nothing():
+    assert between(SILENT, SILENT) is None
+    assert between(None, VLLM.format(**NEW)) is None
+    assert not guesses(SILENT)
+    assert guesses(VLLM.format(**NEW)) and guesses(SGLANG.format(generated=1, requests=1, calls=1))
+
+
+def test_a_page_that_is_none_or_breaks_off_does_no_harm():
+    whole = VLLM.format(**NEW)
+    half = whole[: whole.index("vllm:spec_decode_num_draft_tokens_total{")] + "{"
+
+    assert between("<html>", "<html>") is None
+    assert between(VLLM.format(**OLD), half) == Guessed(passes=10, drafted=0, accepted=0)
+
+
+def test_a_server_that_was_started_again_meanwhile_is_not_believed():
+    grown = between(VLLM.format(**NEW), VLLM.format(**OLD))
+
+    assert grown is not None and grown.within(10) is None
+
+
+def test_what_others_did_meanwhile_is_in_the_shares_but_not_in_the_number_of_tokens():
+    grown = Guessed(passes=100, drafted=300, accepted=100)
+
+    assert grown.within(20) == Guessed(passes=10, drafted=30, accepted=10)
+    assert grown.within(500) == grown
+
+
+@pytest.mark.parametrize(
+    "told", [None, {}, {"speculative_decoding": None}, {"speculative_decoding": {"num_spec_steps": 1}}, "what"]
+)
+def test_an_answer_that_tells_nothing_of_its_guesses(told):
+    assert of_answer(told) is None

@@ -1,0 +1,60 @@
+"""Attention by products says what the fused kernel says, where it is taken and where scores are large."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from specchat.forward import attention
+from specchat.forward.attention import MANY_SCORES, mixed
+
+HEADS, NODES, SIZE = 2, 64, 16
+WIDTH = MANY_SCORES // NODES
+
+
+def tensors(sharpness: float = 1.0, width: int = WIDTH, blocks: int = 1):
+    torch.manual_seed(1)
+    rows = torch.randn(blocks, HEADS, NODES, SIZE) * sharpness
+    keys, values = torch.randn(2, blocks, HEADS, width, SIZE)
+    mask = torch.zeros(blocks, 1, NODES, width).masked_fill_(torch.rand(blocks, 1, NODES, width) < 0.1, float("-inf"))
+    return [each.bfloat16() for each in (rows, keys, values, mask)]
+
+
+def error(found, rows, keys, values, mask):
+    """Against float64, by the size of the result."""
+    exact = functional.scaled_dot_product_attention(rows.double(), keys.double(), values.double(), mask.double())
+    return float((found.double() - exact).norm() / exact.norm())
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 1, 4, 16])
+def test_products_are_as_near_to_the_truth_as_bfloat16_allows(sharpness):
+    parts = tensors(sharpness)
+
+    assert error(mixed(*parts), *parts) < 0.008  # without the second product: 0.03 when it is sharp
+
+
+@pytest.mark.parametrize(("width", "is_taken"), [(WIDTH, True), (WIDTH - 1, False)])
+def test_products_are_for_many_scores_alone(width, is_taken, monkeypatch):
+    taken = []
+    monkeypatch.setattr(attention, "_by_products", lambda *parts: taken.append(parts))
+
+    mixed(*tensors(width=width))
+    mixed(*(each.float() for each in tensors(width=width)))
+
+    assert is_taken == bool(taken)
+    assert len(taken) <= 1  # never in float32, whose scores are not rounded
+
+
+def test_a_block_is_computed_alike_in_any_company():
+    rows, keys, values, mask = tensors(blocks=3)
+
+    together = mixed(rows, keys, values, mask)
+
+    for block in range(3):
+        alone = mixed(*(each[block : block + 1] for each in (rows, keys, values, mask)))
+        assert torch.equal(together[block], alone[0])
+
+
+def test_without_a_mask_everything_is_seen():
+    rows, keys, values, mask = tensors()
+
+    assert torch.equal(mixed(rows, keys, values, None), mixed(rows, keys, values, torch.zeros_like(mask)))

@@ -1,0 +1,131 @@
+"""Heads as publishers ship them, with what their own code makes of them: the golden files, as folders on disk.
+
+`golden/make.py` says where they come from. Each is a whole checkpoint of a few thousand numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional
+
+from specchat.engine.cache import KVLayout, KVPool
+from specchat.forward.batch import Pass
+from specchat.heads.block_head import BlockHead
+from specchat.heads.detect import inspect_head
+from specchat.heads.networks import FeatureHead, MedusaHead, load_head
+from specchat.heads.spec import HeadSpec
+
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
+CPU = torch.device("cpu")
+EARLY = 3  # the place of the first of two blocks
+
+
+@dataclass(frozen=True)
+class Published:
+    """A checkpoint, what it was given, and what its publisher's code said."""
+
+    name: str
+    head: dict[str, Tensor]
+    config: dict[str, Any]
+    file: str
+    given: dict[str, Tensor]
+    oracle: str
+    second_is_alone: bool  # its second run does not see the pairs of the first
+
+    def save(self, folder: Path, head: dict[str, Tensor] | None = None, **config: Any) -> Path:
+        """The folder that one would download; other tensors or other keys where they are given, None removes one."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {key: value.clone() for key, value in (self.head | (head or {})).items() if value is not None}
+        if self.file.endswith(".safetensors"):
+            save_file(tensors, folder / self.file)
+        else:
+            torch.save(tensors, folder / self.file)
+        said = {key: value for key, value in (self.config | config).items() if value is not None}
+        (folder / "config.json").write_text(json.dumps(said))
+        return folder
+
+    @property
+    def lender(self) -> Lender:
+        """The target that it borrows from, as wide and deep as its config says."""
+        embedding = self.given["target.embedding"]
+        wider = self.config.get("target_hidden_size") or embedding.shape[1]
+        depth = 3 if "num_nextn_predict_layers" in self.config else self.config.get("num_target_layers", 6)
+        return Lender(functional.pad(embedding, (0, wider - embedding.shape[1])), self.given["target.output"], depth)
+
+
+class Lender:
+    """As much of a target as a head needs: embeddings, an output matrix, and a depth."""
+
+    def __init__(self, embedding: Tensor, output: Tensor, layers: int) -> None:
+        self.embedding, self.output, self.vocabulary = embedding, output, len(output)
+        self.pool = KVPool(KVLayout(((1, 8, 8),) * layers, embedding.dtype, CPU))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embedding[tokens]
+
+    def score(self, hidden: Tensor) -> Tensor:
+        return hidden @ self.output.T
+
+
+@lru_cache
+def published(name: str) -> Published:
+    """The golden file of a format."""
+    with safe_open(GOLDEN / f"{name}.safetensors", framework="pt") as file:
+        said = file.metadata()
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no dictionary
+    head = {key.removeprefix("head."): value for key, value in tensors.items() if key.startswith("head.")}
+    given = {key: value for key, value in tensors.items() if not key.startswith("head.")}
+    alone = said["second_is_alone"] == "True"
+    return Published(name, head, json.loads(said["config"]), said["file"], given, said["oracle"], alone)
+
+
+def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
+    """What our network says to what the publisher's code was given: the first run and the second."""
+    head = load_head(spec, golden.lender, torch.float32, CPU)
+    if isinstance(head, MedusaHead):
+        return [torch.stack(head.logits(golden.given["features"])), golden.given["second"]]
+    if isinstance(head, BlockHead):
+        return two_blocks(head, golden)
+    return [output.logits for output in two_runs(head, golden)]
+
+
+def two_blocks(head: BlockHead, golden: Published) -> list[Tensor]:
+    """A block after the first tokens, the others read, and a block after them."""
+    tokens, features, said, cache = golden.given["tokens"], golden.given["features"], list[Tensor](), head.pool.open()
+    with head.pool.seated(cache, 64):
+        for read, start in ((0, EARLY), (EARLY, len(tokens))):
+            head.read(features[read:start], read, cache)
+            said.append(head.fill([int(tokens[start - 1])], [start], cache)[0])
+    return said
+
+
+def two_runs(head: FeatureHead, golden: Published):
+    """A run over true pairs, and one over its own output, in which a place sees the pairs up to its own and itself."""
+    tokens, hidden = golden.given["tokens"], head.fuse(golden.given["features"])
+    count, outputs, cache = len(tokens), [], head.pool.open()
+    sees = torch.ones(count, count, dtype=torch.bool).tril()
+    with head.pool.seated(cache, 2 * count):
+        for run in range(2):
+            start = 0 if golden.second_is_alone else run
+            nodes = Pass(tokens.tolist(), torch.arange(count) + start, sees, cache.length)
+            outputs.append(head.run(hidden, head.embed(tokens), nodes, cache))
+            if not golden.second_is_alone:
+                cache.commit(list(range(count)))
+                sees = torch.cat((sees, torch.eye(count, dtype=torch.bool)), dim=-1)
+            hidden, tokens = outputs[-1].hidden, torch.cat((tokens[1:], tokens.new_zeros(1)))
+    return outputs
+
+
+def inspected(golden: Published, folder: Path, **changes: Any) -> HeadSpec:
+    """What we take the published folder for."""
+    return inspect_head(golden.save(folder, **changes))

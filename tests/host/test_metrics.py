@@ -1,0 +1,194 @@
+"""The meters: what is counted, how it is written, and who may read it where."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from contextlib import closing
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from specchat.chat.events import Committed, Failed, Finished, Routed, StepDone, Text, Totals
+from specchat.errors import HostError
+from specchat.host.client import Conversation, connect
+from specchat.host.metrics import CONTENT_TYPE, Meters, family, page
+from specchat.host.metrics_server import MetersDoor
+from tests.front import command
+
+HELD = StepDone(
+    (1, 2, 3), (0, 1, 2), (Committed(1, b"a", "lookup"), Committed(2, b"b", "draft"), Committed(9, b"c", "target")),
+    0.25, 0.5, sources=("lookup", "draft", "draft"),
+)  # fmt: skip
+MISSED = StepDone((1, 2, 3), (0, 1, 2), (Committed(9, b"c", "target"),), 0.25, 1.0, sources=("lookup",) * 3)
+ALONE = StepDone((), (), (Committed(9, b"c", "target"),), 0.0, 0.125)
+TOTALS = Totals(prompt_tokens=7, tokens=5, verify_seconds=1.0, first_token_seconds=0.5, plain_seconds=0.4)
+
+
+def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
+    """Samples by name and the values of their labels, as Prometheus' own parser reads them."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for each in text_string_to_metric_families(text):
+        for sample in each.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def told(*events) -> dict[str, dict[tuple[str, ...], float]]:
+    meters = Meters()
+    for event in events:
+        meters.hear(event)
+    return read(page(meters.families()))
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def asked(port: int, path: str = "/metrics", host: str | None = None) -> http.client.HTTPResponse:
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    line.request("GET", path, headers={"Host": host} if host else {})
+    return line.getresponse()
+
+
+def test_guesses_are_counted_under_the_names_of_vllm():
+    found = told(HELD, MISSED, ALONE)
+
+    assert found["vllm:spec_decode_num_drafts_total"] == {(): 2}
+    assert found["vllm:spec_decode_num_draft_tokens_total"] == {(): 6}
+    assert found["vllm:spec_decode_num_accepted_tokens_total"] == {(): 2}
+    assert found["vllm:spec_decode_num_accepted_tokens_per_pos_total"] == {("0",): 1, ("1",): 1}
+
+
+def test_passes_are_priced_by_their_width():
+    found = told(HELD, MISSED, ALONE)
+
+    assert found["specchat:pass_seconds_count"] == {("1",): 1, ("4",): 2}
+    assert found["specchat:pass_seconds_sum"] == {("1",): 0.125, ("4",): 1.5}
+
+
+def test_who_was_asked_and_who_was_right_stand_side_by_side():
+    found = told(HELD, MISSED, ALONE)
+
+    assert found["specchat:asked_total"] == {("lookup",): 2, ("draft",): 1, ("plain",): 1}
+    assert found["specchat:draft_tokens_total"] == {("lookup",): 4, ("draft",): 2}
+    assert found["specchat:accepted_tokens_total"] == {("lookup",): 1, ("draft",): 1}
+
+
+def test_answers_are_counted_by_their_end_and_compared_with_plain_decoding():
+    found = told(Finished("stop", TOTALS), Finished("cancelled", Totals()), Failed("no"))
+
+    assert found["specchat:answers_total"] == {("stop",): 1, ("cancelled",): 1, ("failed",): 1}
+    assert found["vllm:generation_tokens_total"] == {(): 5}
+    assert found["vllm:prompt_tokens_total"] == {(): 7}
+    assert found["specchat:first_token_seconds_sum"] == {(): 0.5}
+    assert found["specchat:times_plain"] == {(): 2.0}
+
+
+def test_text_is_never_on_the_page():
+    meters = Meters()
+    for event in (Text("secret"), Routed("auto", 4, "secret", 1)):
+        meters.hear(event)
+
+    assert "secret" not in page(meters.families())
+
+
+def test_a_label_may_hold_any_character():
+    text = page([family("specchat:asked", "counter", "Passes.", {'a"b\\c\nd': 1}, "drafter")])
+
+    assert read(text) == {"specchat:asked_total": {('a"b\\c\nd',): 1}}
+
+
+def test_the_page_is_read_at_its_address_and_nowhere_else():
+    port = free_port()
+    door = MetersDoor(lambda: "# EOF\n")
+    door.move(port)
+
+    whole = asked(port)
+
+    assert (whole.status, whole.getheader("Content-Type"), whole.read()) == (200, CONTENT_TYPE, b"# EOF\n")
+    assert asked(port, "/").status == 404
+    assert asked(port, host="evil.example").status == 403
+    door.close()
+
+
+def test_a_taken_port_is_refused_and_the_old_one_stays():
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        door, port = MetersDoor(lambda: "# EOF\n"), free_port()
+        door.move(port)
+
+        with pytest.raises(HostError, match="is not to be had"):
+            door.move(taken.getsockname()[1])
+
+        assert asked(port).status == 200
+        door.close()
+
+
+def test_who_dawdles_is_cut_off_and_the_next_is_served(monkeypatch):
+    monkeypatch.setattr("specchat.host.metrics_server._Reader.timeout", 0.05)
+    door, port = MetersDoor(lambda: "# EOF\n"), free_port()
+    door.move(port)
+
+    with closing(socket.create_connection(("127.0.0.1", port))) as slow:
+        slow.sendall(b"GET /met")
+        assert asked(port).status == 200
+    door.close()
+
+
+def test_the_next_host_serves_where_the_last_one_did(tmp_path):
+    (tmp_path / "port").write_text(f"{free_port()}\n")
+    door = MetersDoor(lambda: "# EOF\n", tmp_path / "port")
+
+    door.reopen()
+
+    assert asked(door.port).status == 200
+    door.close()
+
+
+@pytest.mark.parametrize("kept", ["taken", "no number\n", "99999999\n"])
+def test_a_remembered_port_that_is_not_to_be_had_keeps_no_host_from_beginning(tmp_path, kept):
+    first, second = (MetersDoor(lambda: "# EOF\n", tmp_path / "port") for _ in range(2))
+    first.move(free_port())
+    if kept != "taken":
+        (tmp_path / "port").write_text(kept)
+
+    second.reopen()
+
+    assert second.port == 0
+    first.close()
+
+
+def test_a_host_tells_what_it_did(runtime, monkeypatch):
+    port = free_port()
+    conversation = Conversation()
+    list(conversation.ask("guess 5"))
+
+    ran = command(monkeypatch, "host", "--metrics", str(port))
+
+    assert ran.out == f"meters: http://127.0.0.1:{port}/metrics\n".encode()
+    found = read(asked(port).read().decode())
+    assert found["vllm:spec_decode_num_drafts_total"] == {(): 5}
+    assert found["vllm:spec_decode_num_accepted_tokens_per_pos_total"] == {("0",): 5}
+    assert found["specchat:sessions"] == {(): 1}
+    assert found["vllm:num_requests_running"] == {(): 0}
+    assert found["specchat:memory_bytes"] == {("target",): 1000}
+    assert f"127.0.0.1:{port}/metrics" in command(monkeypatch, "host", "status").out.decode()
+
+    command(monkeypatch, "host", "--metrics", "0")
+
+    line = connect("test", start=False)
+    assert line is not None and line.call("metrics", {}) == {"port": 0}
+    conversation.close()
+
+
+def test_without_a_host_meters_are_only_forgotten(runtime, monkeypatch):
+    (runtime / "meters.port").write_text("9\n")
+
+    ran = command(monkeypatch, "host", "--metrics", "0")
+
+    assert ran.code == 0 and not (runtime / "meters.port").exists()
+    assert connect("test", start=False) is None

@@ -1,0 +1,115 @@
+"""Finding plugins: what they offer, what is wrong with them, and what it costs where there is none."""
+
+import pytest
+
+from specchat.cli.main import run
+from specchat.plugins.discovery import offers, plugins
+from tests.plugins.conftest import look_again
+from tests.processes import modules_after
+
+SHOUT = """
+@hookimpl
+def register_slash_commands():
+    return [Offer("shout", "say it louder", "shout:shout", "WORDS")]
+"""
+BROKEN = {
+    "import": ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+    "exit": ("raise SystemExit(3)", "SystemExit: 3"),
+    "raises": ("@hookimpl\ndef register_checks(): raise ValueError('not today')", "ValueError: not today"),
+    "no list": ("@hookimpl\ndef register_checks(): return 5", "must return a list of offers, not int"),
+    "no offer": ("@hookimpl\ndef register_checks(): return ['.sql']", "must return a list of offers, not of str"),
+    "no such hook": ("@hookimpl\ndef register_drafter(): return []", "unknown hook 'register_drafter'"),
+    "argument": ("@hookimpl\ndef register_checks(session): return []", "Argument(s) {'session'}"),
+    "bad name": ("@hookimpl\ndef register_checks(): return [Offer('sql', 'x', 'a:b')]", "'sql' is no name here"),
+    "bad place": ("@hookimpl\ndef register_checks(): return [Offer('.sql', 'x', 'a.b')]", "'package.module:attribute'"),
+    "no words": ("@hookimpl\ndef register_checks(): return [Offer('.sql', '', 'a:b')]", "needs one line"),
+    "twice": ("@hookimpl\ndef register_checks(): return [Offer('.sql', 'x', 'a:b')] * 2", "'.sql' is there twice"),
+}
+
+
+def test_a_plugin_is_asked_what_it_offers(install):
+    install("shout", SHOUT)
+
+    [plugin] = plugins()
+    assert ("shout", "shout", "1.5", "") == (plugin.name, plugin.package, plugin.version, plugin.trouble)
+    assert "say it louder" == offers("slash_commands")["shout"].what
+    assert {} == offers("drafters")
+
+
+@pytest.mark.parametrize(("code", "told"), BROKEN.values(), ids=list(BROKEN))
+def test_a_broken_plugin_is_named_in_one_line_and_the_others_go_on(install, capsys, code, told):
+    install("alas", code)
+    install("shout", SHOUT)
+
+    assert ["shout"] == list(offers("slash_commands"))
+    assert {} == offers("checks")
+    line = capsys.readouterr().err
+    assert line.startswith("specchat: plugin alas is left out: ")
+    assert told in line
+    assert 1 == line.count("\n")
+
+
+def test_a_name_that_is_taken_is_left_out_and_told_once(install, capsys):
+    install("shout", SHOUT)
+    install("yell", SHOUT)
+
+    assert "shout" == offers("slash_commands")["shout"].plugin
+    assert "shout" == offers("slash_commands")["shout"].plugin
+    assert "specchat: plugin yell: slash command 'shout' is left out, the name is taken\n" == capsys.readouterr().err
+    assert {} == offers("slash_commands", ("shout",))
+
+
+def test_two_packages_with_a_plugin_of_one_name_are_both_left_out(install, capsys):
+    install("shout", SHOUT)
+    install("shout", SHOUT, package="louder")
+
+    assert {} == offers("slash_commands")
+    assert "both call a plugin so; uninstall one\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("chosen", "left"), [("", []), ("yell", ["yell"]), (" shout , yell ", ["shout", "yell"])])
+def test_the_environment_says_which_are_loaded(install, monkeypatch, chosen, left):
+    install("shout", SHOUT)
+    install("yell", SHOUT.replace("shout", "yell"))
+    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", chosen)
+    look_again()
+
+    assert left == list(offers("slash_commands"))
+
+
+def test_a_plugin_that_is_wanted_and_not_there_is_told(install, monkeypatch, capsys):
+    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "shuot")
+    look_again()
+
+    assert {} == offers("slash_commands")
+    assert (
+        "plugin shuot is left out: SPECCHAT_LOAD_PLUGINS names it, and it is not installed" in capsys.readouterr().err
+    )
+
+
+def test_the_list_names_what_each_adds_and_what_is_wrong(install, capsys):
+    install("alas", "1 / 0")
+    install("shout", SHOUT.replace('"shout", "say', '"quit", "say'))
+    install("yell", SHOUT.replace("shout", "yell"))
+
+    assert 0 == run(["plugins"])
+    printed = capsys.readouterr()
+    assert [
+        "alas (alas 1.5)",
+        "  left out: ZeroDivisionError: division by zero",
+        "shout (shout 1.5)",
+        "  slash command 'quit' is left out, the name is taken",
+        "yell (yell 1.5)",
+        "  /yell WORDS            say it louder",
+    ] == printed.out.splitlines()
+    assert "" == printed.err
+
+
+def test_without_a_plugin_nothing_is_imported_to_find_none():
+    loaded = modules_after("from specchat.plugins.discovery import offers; assert not offers('checks')")
+
+    assert not {"pluggy", "importlib.metadata", "torch", "click"} & loaded
+
+
+def test_one_version_is_told_without_a_look_at_plugins():
+    assert "pluggy" not in modules_after("from specchat.cli.main import run; run(['--version'])")

@@ -1,0 +1,3 @@
+"""The tiny corpus and network of tests/train."""
+
+from tests.train.conftest import *  # noqa: F403 (fixtures)

@@ -1,0 +1,46 @@
+"""An evaluation that was interrupted goes on where it was."""
+
+import pytest
+
+from recipes.evaluation_results import Record
+
+SETTINGS = {"seed": "1"}
+
+
+def never() -> float:
+    raise AssertionError("it was known")
+
+
+def test_a_known_figure_is_not_measured_again(tmp_path):
+    Record(tmp_path / "f.json", SETTINGS).of("edits", "rename", lambda: {"exact": 0.5})
+
+    again = Record(tmp_path / "f.json", SETTINGS)
+
+    assert again.of("edits", "rename", never) == {"exact": 0.5}
+    assert again.of("edits", "constant", lambda: 1) == 1
+
+
+def test_figures_of_other_settings_do_not_count(tmp_path):
+    Record(tmp_path / "f.json", SETTINGS).of("edits", "rename", lambda: 1)
+
+    assert Record(tmp_path / "f.json", {"seed": "2"}).of("edits", "rename", lambda: 2) == 2
+
+
+def test_an_interrupted_measurement_leaves_the_others(tmp_path):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    record = Record(tmp_path / "f.json", SETTINGS)
+    record.of("edits", "rename", lambda: 1)
+    with pytest.raises(KeyboardInterrupt):
+        record.of("edits", "constant", interrupted)
+
+    assert {"settings": SETTINGS, "edits": {"rename": 1}} == Record(tmp_path / "f.json", SETTINGS).figures
+
+
+def test_what_is_no_record_is_not_overwritten(tmp_path):
+    for content in ("# Notes", "[1]"):
+        (tmp_path / "notes.md").write_text(content)
+        with pytest.raises(ValueError, match="no record"):
+            Record(tmp_path / "notes.md", SETTINGS)
+        assert content == (tmp_path / "notes.md").read_text()

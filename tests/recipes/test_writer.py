@@ -1,0 +1,69 @@
+"""The evaluation writes with our engine: the text is the one that transformers writes, whoever guesses."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import specchat
+from recipes.dialogues import fenced
+from recipes.engine_acceptance import HEADS, makers, measure_in_engine
+from recipes.writer import Writer
+from specchat.engine.drafter import Drafter
+from specchat.engine.sampling import Sampler
+
+EMBEDDED = Path(specchat.__file__).parent / "embedded"
+CODE = """def total_price(items, rate=3):
+    result = 0
+    for item in items:
+        result = result + item.price * rate
+    return result
+"""
+QUESTIONS = (f"Rename `result` to `total`.\n\n{fenced(CODE)}", "What is a generator?")
+
+
+@pytest.fixture(scope="module")
+def writer():
+    return Writer(EMBEDDED / "target")
+
+
+@pytest.mark.full
+def test_answers_are_those_of_transformers(writer):
+    theirs = AutoModelForCausalLM.from_pretrained(EMBEDDED / "target", dtype=torch.float32)
+
+    for question in QUESTIONS:
+        prompt = writer.prompt(question)
+        written = theirs.generate(
+            torch.tensor([prompt]), max_new_tokens=60, do_sample=False, eos_token_id=writer.end, pad_token_id=5
+        )[0, len(prompt) :].tolist()
+        expected = written[: written.index(writer.end)] if writer.end in written else written
+        assert [expected] == writer.write([prompt], 60)
+
+
+def test_an_answer_that_never_ends_has_as_many_tokens_as_it_may(writer):
+    assert 5 == len(writer.write([writer.prompt(QUESTIONS[0])], 5)[0])
+
+
+@pytest.mark.full
+def test_everybody_drafts_and_nobody_changes_a_word(writer):
+    prompt, sampler = writer.prompt(f"Repeat this code.\n\n{fenced(CODE)}"), Sampler(0.8, seed=4)
+    plain = writer.write_with(Drafter(), prompt, 30, sampler)
+    found = makers(EMBEDDED, writer.target)
+
+    assert {"lookup", "suffix", "draft", "exit"} <= found.keys() <= {"lookup", "suffix", "draft", "exit", *HEADS}
+    for name, maker in found.items():
+        guessed = writer.write_with(maker(), prompt, 30, sampler)
+        assert plain.tokens == guessed.tokens, name
+        assert len(plain.steps) > len(guessed.steps), name
+
+
+@pytest.mark.full
+def test_a_drafter_in_the_engine_is_measured_over_all_answers(writer):
+    prompts = [writer.prompt(question) for question in QUESTIONS]
+    brought = measure_in_engine(writer, makers(EMBEDDED, writer.target)["draft"], prompts, 0.0)
+    nobody = measure_in_engine(writer, Drafter, prompts[1:], 0.0)
+
+    assert brought.tokens_per_pass > 1.5
+    assert all(share is not None and 0.0 < share <= 1.0 for share in brought.by_depth)
+    assert (1.0, (None,) * 4) == (nobody.tokens_per_pass, nobody.by_depth)

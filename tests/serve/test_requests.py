@@ -1,0 +1,167 @@
+"""What a body of JSON asks for, and which bodies are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from specchat.chat.answer_format import Structure
+from specchat.chat.request import Request
+from specchat.chat.transcript import Exchange
+from specchat.errors import ContextError, HostError, UsageError
+from specchat.serve.api_errors import RefusedError, fault_of
+from specchat.serve.requests import Asked, Manner, Past, read_asked
+
+SCHEMA = {"type": "object"}
+
+
+def said(*pairs: tuple[str, object]) -> list[dict[str, object]]:
+    return [{"role": role, "content": content} for role, content in pairs]
+
+
+def read(messages: list[dict[str, object]] | None = None, **more: object) -> Asked:
+    return read_asked({"messages": said(("user", "hello")) if messages is None else messages, **more}, "ours")
+
+
+def test_the_least_that_can_be_asked():
+    assert Asked(Request("hello")) == read()
+
+
+def test_what_the_profile_knows_is_taken_from_the_request():
+    asked = read(
+        model="ours",
+        max_tokens=5,
+        seed=3,
+        temperature=0.5,
+        stop="END",
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+
+    assert Request("hello", max_tokens=5, seed=3, temperature=0.5, stop=("END",)) == asked.request
+    assert asked.is_streamed and asked.tells_usage
+
+
+def test_the_newer_name_of_the_limit_counts():
+    assert 7 == read(max_tokens=5, max_completion_tokens=7).request.max_tokens
+
+
+def test_how_it_draws_makes_another_conversation():
+    manner = read(said(("system", "be brief"), ("user", "hello")), top_p=0.9, top_k=4).past.manner
+
+    assert Manner("be brief", (("top_p", 0.9), ("top_k", 4))) == manner
+    assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == manner.overrides()
+    assert {} == read().past.manner.overrides()
+
+
+def test_messages_become_exchanges_and_a_question():
+    rules = said(("developer", "be brief"), ("system", "be kind"))
+    asked = read(
+        [*rules, *said(("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", None), ("user", "3"))]
+    )
+
+    assert Past((Exchange("one", "1"), Exchange("two", "")), Manner("be brief\n\nbe kind")) == asked.past
+    assert "3" == asked.request.text
+
+
+def test_messages_of_one_side_in_a_row_are_one_and_a_late_system_is_the_users():
+    asked = read(
+        said(("user", "a"), ("user", "b"), ("assistant", "1"), ("assistant", "2"), ("user", "c"), ("system", "d"))
+    )
+
+    assert (Exchange("a\n\nb", "1\n\n2"),) == asked.past.said
+    assert "c\n\nd" == asked.request.text
+
+
+def test_parts_of_text_are_its_lines():
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+
+    assert "one\ntwo" == read(said(("user", parts))).request.text
+
+
+@pytest.mark.parametrize(
+    ("form", "structure"),
+    [
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}, Structure.of("schema", SCHEMA)),
+        ({"type": "json_object"}, Structure.of("schema", SCHEMA)),
+        ({"type": "text"}, None),
+        (None, None),
+    ],
+)
+def test_a_response_format_is_the_form_of_the_answer(form, structure):
+    assert structure == read(response_format=form).request.structure
+
+
+def test_values_that_change_nothing_and_names_that_nobody_knows_are_ignored():
+    neutral = {
+        "n": 1,
+        "frequency_penalty": 0.0,
+        "tools": [],
+        "logprobs": False,
+        "tool_choice": "auto",
+        "logit_bias": None,
+    }
+
+    assert read() == read(**neutral, user="somebody", store=True, cache_prompt=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"n": 2}, "n"),
+        ({"tools": [{}]}, "tools"),
+        ({"functions": [{}]}, "functions"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"presence_penalty": 0.1}, "presence_penalty"),
+        ({"logprobs": True}, "logprobs"),
+        ({"guided_json": {}}, "guided_json"),
+        ({"max_tokens": "5"}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"seed": True}, "seed"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": 5}, "stop"),
+        ({"stream_options": []}, "stream_options"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "grammar"}}, "response_format"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hello"}, "messages"),
+        ({"messages": ["hello"]}, "messages"),
+        ({"messages": said(("narrator", "hello"))}, "messages"),
+        ({"messages": said(("user", 5))}, "messages"),
+        ({"messages": said(("user", ["hello"]))}, "messages"),
+        ({"messages": said(("user", [{"type": "image_url", "image_url": {"url": "data:"}}]))}, "messages"),
+        ({"messages": said(("assistant", "hello"), ("user", "hello"))}, "messages"),
+        ({"messages": said(("user", "hello"), ("assistant", "hel"))}, "messages"),
+        ({"messages": said(("system", "hello"))}, "messages"),
+        ({"messages": said(("user", ""))}, "messages"),
+        ({"messages": said(("user", ""), ("assistant", "hello"), ("user", "hello"))}, "messages"),
+        ({"messages": said(("user", "hello"), ("tool", "5"))}, "messages"),
+        ({"messages": [{"role": "assistant", "content": None, "tool_calls": [{}]}]}, "messages"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_its_name(body, param):
+    with pytest.raises(RefusedError) as refused:
+        read(**{"messages": None, **body})
+
+    assert (400, param) == (refused.value.fault.status, refused.value.fault.param)
+
+
+@pytest.mark.parametrize("limit", [{"max_tokens": 0}, {"max_completion_tokens": 0, "max_tokens": 5}])
+def test_an_answer_of_nothing_is_refused(limit):
+    with pytest.raises(UsageError, match="at least 1"):
+        read(**limit)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (UsageError("no"), 400, "invalid_request_error"),
+        (ContextError("no"), 400, "invalid_request_error"),
+        (HostError("no"), 503, "server_error"),
+        (RefusedError("no", status=404), 404, "invalid_request_error"),
+    ],
+)
+def test_our_errors_have_a_status(error, status, kind):
+    fault = fault_of(error)
+
+    assert (status, kind, "no") == (fault.status, fault.body()["error"]["type"], fault.body()["error"]["message"])

@@ -1,0 +1,156 @@
+"""Tiny random heads for the tiny random targets, made as publishers would and read as any published head is read."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from specchat.drafters.dflash import BlockDrafter
+from specchat.drafters.eagle import FeatureDrafter, Growth
+from specchat.drafters.early_exit import EarlyExit
+from specchat.drafters.medusa import Medusa
+from specchat.engine.cache import SCRATCH
+from specchat.engine.decode import Writing
+from specchat.engine.drafter import Drafter
+from specchat.engine.model import Model
+from specchat.forward.llama import DenseModel
+from specchat.heads.block_head import BlockHead
+from specchat.heads.detect import inspect_head
+from specchat.heads.networks import FeatureHead, LoadedHead, MedusaHead, load_head
+from tests.tiny import SIZES, VOCABULARY
+
+WIDTH, INNER, CPU = int(SIZES["hidden_size"]), int(SIZES["intermediate_size"]), torch.device("cpu")
+_FOLDER = TemporaryDirectory(prefix="specchat-heads-")
+CONFIG = SIZES | {"model_type": "llama", "num_hidden_layers": 1, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
+CONFIGS = {
+    "eagle": {"architectures": ["LlamaForCausalLM"], "bias": False, "max_position_embeddings": 64},
+    "eagle3": {
+        "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 60, "max_position_embeddings": 64,
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
+    },
+    "mtp": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64},
+    "mtp latent": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64}
+    | {"model_type": "deepseek_v3", "mtp_hidden_states": "post_norm"},
+    "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
+    "dflash": {
+        "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
+        "num_target_layers": 3, "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
+    },
+}  # fmt: skip
+
+
+def read(writing: Writing, text: list[int]) -> None:
+    """Make this the text, and let everybody who drafts hear of it."""
+    writing.revise(text)
+    with writing.target.pool.seated(writing.cache, len(text) + SCRATCH):
+        list(writing.read())
+
+
+def drafter_of(kind: str, target: Model, growth: Growth | None = None) -> Drafter:
+    """A drafter by such a head, or by an exit after the second layer; the target gives it the states it wants."""
+    if kind == "exit":
+        assert isinstance(target, DenseModel), "only our own passes can end early"
+        return EarlyExit(target, layers=2)
+    head = tiny_head(kind, target)
+    target.tap(head.taps)
+    match head:
+        case MedusaHead():
+            return Medusa(head, target)
+        case BlockHead():
+            return BlockDrafter(head, target)
+        case FeatureHead():
+            return FeatureDrafter(head, target, growth)
+
+
+def writing_of(target: Model, drafter: Drafter) -> Writing:
+    """A text that this drafter drafts for."""
+    return Writing(target, (drafter,))
+
+
+def tiny_head(kind: str, target: Model) -> LoadedHead:
+    """A random head for a target of `tests.tiny`; it seldom agrees with it."""
+    return load_head(inspect_head(saved_head(kind)), target, None, CPU)
+
+
+@lru_cache
+def saved_head(kind: str) -> Path:
+    """The folder of a random head, as a hub would hold it."""
+    folder = Path(_FOLDER.name, kind)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG | CONFIGS[kind]))
+    save_file(TENSORS[kind](), folder / "model.safetensors")
+    return folder
+
+
+def _random(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    dice = torch.Generator().manual_seed(5)
+    return {
+        f"{name}.weight": torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=dice) * 0.2
+        for name, shape in shapes.items()
+    }
+
+
+def _layer(at: str, inputs: int = 1) -> dict[str, tuple[int, ...]]:
+    rows = {"q": WIDTH, "k": WIDTH // 2, "v": WIDTH // 2}
+    return {
+        **{f"{at}.self_attn.{part}_proj": (count, inputs * WIDTH) for part, count in rows.items()},
+        f"{at}.self_attn.o_proj": (WIDTH, WIDTH),
+        f"{at}.mlp.gate_proj": (INNER, WIDTH),
+        f"{at}.mlp.up_proj": (INNER, WIDTH),
+        f"{at}.mlp.down_proj": (WIDTH, INNER),
+        f"{at}.post_attention_layernorm": (WIDTH,),
+    }
+
+
+def _eagle() -> dict[str, Tensor]:
+    return _random({"fc": (WIDTH, 2 * WIDTH), **_layer("layers.0")})
+
+
+def _eagle3() -> dict[str, Tensor]:
+    norms = {"midlayer.input_layernorm": (WIDTH,), "midlayer.hidden_norm": (WIDTH,), "norm": (WIDTH,)}
+    ends = {"fc": (WIDTH, 3 * WIDTH), "lm_head": (60, WIDTH)}
+    kept = torch.arange(VOCABULARY)[20:80]
+    inside = torch.zeros(VOCABULARY, dtype=torch.bool)
+    inside[kept] = True
+    return _random({**ends, **norms, **_layer("midlayer", inputs=2)}) | {"d2t": kept - torch.arange(60), "t2d": inside}
+
+
+def _mtp() -> dict[str, Tensor]:
+    at = "model.layers.3"
+    norms = {f"{at}.{name}": (WIDTH,) for name in ("enorm", "hnorm", "shared_head.norm", "input_layernorm")}
+    return _random({f"{at}.eh_proj": (WIDTH, 2 * WIDTH), **norms, **_layer(at)})
+
+
+def _mtp_latent() -> dict[str, Tensor]:
+    """Three heads that ask latents of 20 numbers, and a turned key of 8."""
+    at, weights = "model.layers.3.self_attn", _mtp()
+    sizes = {
+        "q_a_proj": (16, WIDTH), "q_a_layernorm": (16,), "q_b_proj": (3 * (12 + 8), 16),
+        "kv_a_proj_with_mqa": (20 + 8, WIDTH), "kv_a_layernorm": (20,), "kv_b_proj": (3 * (12 + 10), 20),
+        "o_proj": (WIDTH, 3 * 10),
+    }  # fmt: skip
+    kept = {name: weight for name, weight in weights.items() if ".self_attn." not in name}
+    return kept | _random({f"{at}.{name}": shape for name, shape in sizes.items()})
+
+
+def _medusa() -> dict[str, Tensor]:
+    weights = _random({f"{head}.0.linear": (WIDTH, WIDTH) for head in range(3)})
+    return weights | {f"{head}.0.linear.bias": torch.zeros(WIDTH) for head in range(3)}
+
+
+def _dflash() -> dict[str, Tensor]:
+    layers = ("layers.0", "layers.1")
+    names = ("hidden_norm", "norm", *(f"{layer}.input_layernorm" for layer in layers))
+    shapes = dict.fromkeys(names, (WIDTH,)) | {"fc": (WIDTH, 2 * WIDTH)}
+    return _random(shapes | _layer("layers.0") | _layer("layers.1"))
+
+
+TENSORS = {
+    "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa, "dflash": _dflash,
+}  # fmt: skip

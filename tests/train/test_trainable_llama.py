@@ -1,0 +1,90 @@
+"""The network is the one that transformers loads, and is born able to copy."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from recipes.induction import start_weights
+from specchat.train.distillation_losses import kept_vocabulary
+from specchat.train.export_weights import eagle_taps, export_network
+from specchat.train.trainable_heads import Eagle, FirstEagle, Medusa, MultiToken, shifted
+from specchat.train.trainable_llama import Network, Shape
+
+
+@pytest.fixture
+def folder(tiny_network, tmp_path, tokenizer_folder):
+    with torch.no_grad():
+        for parameter in tiny_network.parameters():
+            parameter.copy_(torch.randn_like(parameter).to(torch.bfloat16) * 0.2)
+    export_network(tiny_network, tmp_path, tokenizer_folder)
+    return tmp_path
+
+
+def test_logits_equal_those_of_transformers(tiny_network, folder):
+    tokens = torch.randint(0, 512, (2, 50))
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+    with torch.no_grad():
+        ours = tiny_network.logits(tiny_network(tokens)[-1])
+        assert torch.allclose(theirs(tokens).logits, ours, atol=1e-4)
+
+
+def test_a_fresh_network_copies_what_it_has_seen():
+    network = Network(Shape(vocabulary=2048))
+    start_weights(network, seed=0)
+    once = torch.randint(0, 2048, (1, 120), generator=torch.Generator().manual_seed(1))
+    tokens = torch.cat((once, once), dim=1)
+
+    with torch.no_grad():
+        guesses = network.logits(network(tokens)[-1]).argmax(-1)
+
+    right = (guesses[0, 124:-1] == tokens[0, 125:]).float().mean()
+    assert right > 0.8
+
+
+def test_the_shipped_target_has_at_most_sixteen_million_parameters_in_twelve_layers():
+    network = Network(Shape())
+
+    assert 12 <= network.shape.layers
+    assert 16e6 >= sum(parameter.numel() for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("kind", [MultiToken, FirstEagle])
+def test_a_later_run_sees_true_features_only_up_to_where_the_draft_began(kind, tiny_shape):
+    """A change of the feature at place 6 reaches run 2 at place 8 and not at place 7."""
+    torch.manual_seed(0)
+    block = kind(tiny_shape)
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+        hidden, embedded = torch.randn(1, 10, 64), torch.randn(1, 10, 64)
+        changed = hidden.clone()
+        changed[0, 6] += 1.0
+        before = [drafted.feature for drafted in block.runs(hidden, embedded, 3)]
+        after = [drafted.feature for drafted in block.runs(changed, embedded, 3)]
+
+    moved = [((a - b).abs().amax(-1)[0] > 1e-6).nonzero()[0].item() for a, b in zip(before, after, strict=True)]
+    assert [6, 7, 8] == moved
+
+
+def test_shifted_rows_move_right():
+    assert [0.0, 0.0, 1.0] == shifted(torch.tensor([[[0.0], [1.0], [2.0]]]), 1).flatten().tolist()
+
+
+def test_eagle_tables_are_offsets_and_membership(tiny_shape):
+    kept = kept_vocabulary(torch.tensor([5, 5, 9, 9, 9, 300]), 512, 3, always=(0,))
+    eagle = Eagle(tiny_shape, kept)
+
+    assert [0, 5, 9] == eagle.kept.tolist()
+    assert eagle.kept.tolist() == eagle.t2d.nonzero().squeeze(1).tolist()
+
+
+def test_published_names(tiny_shape):
+    eagle = Eagle(tiny_shape, torch.arange(8))
+    assert {"fc.weight", "midlayer.hidden_norm.weight", "midlayer.self_attn.q_proj.weight", "d2t", "t2d"} <= set(
+        eagle.state_dict()
+    )
+    assert (64, 3 * 64) == tuple(eagle.fc.weight.shape)
+    assert "layers.0.post_attention_layernorm.weight" in FirstEagle(tiny_shape).state_dict()
+    assert {"0.0.linear.weight", "3.0.linear.bias"} <= set(Medusa(64).state_dict())
+    assert (2, 6, 9) == eagle_taps(12)

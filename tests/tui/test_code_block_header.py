@@ -1,0 +1,158 @@
+"""What stands above a block of code: its language and file, and what can be done with it."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from specchat.commands.code_blocks import blocks
+from specchat.tui.code_block_header import CodeHead, headings
+from specchat.tui.glyphs import ASCII, UNICODE
+
+ANSWER = """Two files:
+
+```python src/a.py
+a = 1
+```
+
+1. and
+   ~~~
+   b
+   ~~~
+
+```sh
+never closed
+"""
+
+
+def line(answer: str, number: int = 0, width: int = 50, *, is_newest: bool = True, glyphs=UNICODE) -> str:
+    return list(headings(answer).values())[number].line(width, glyphs, is_newest=is_newest)
+
+
+def test_a_head_says_language_file_and_what_can_be_typed():
+    assert "python src/a.py ───────────────────────── /apply 1" == line(ANSWER)
+    assert "code ──────────────────────── c copy · /apply FILE" == line(ANSWER, 1)
+    assert "toml pyproject.toml --- c copy - /apply" == line("```toml pyproject.toml\nx\n```", width=39, glyphs=ASCII)
+
+
+def test_heads_stand_where_blocks_begin():
+    assert [2, 7] == list(headings(ANSWER)) == [block.line for block in blocks(ANSWER)]
+
+
+def test_only_the_newest_answer_can_be_applied():
+    assert "python src/a.py " + "─" * 34 == line(ANSWER, is_newest=False)
+    assert line(ANSWER, 1, is_newest=False).endswith(" c copy")
+
+
+@pytest.mark.parametrize("width", range(1, 60, 7))
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
+def test_a_head_is_as_wide_as_its_place(width, glyphs):
+    for number in (0, 1):
+        shown = line(ANSWER, number, width, glyphs=glyphs)
+        assert width == cell_len(shown)
+        assert shown.isascii() or not glyphs.ascii
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (30, "python ── c copy · /apply FILE"),
+        (29, "python ─────────────── c copy"),
+        (16, "python ── c copy"),
+        (15, "python ────────"),
+        (4, "pyth"),
+    ],
+)
+def test_what_has_no_room_is_left_out_from_the_right(width, shown):
+    assert shown == line("```python\nx\n```", width=width)
+
+
+@pytest.mark.parametrize(
+    ("info", "language"),
+    [
+        ("python", "python"),
+        ("python src/a.py", "python"),
+        ("python:src/a.py", "python"),
+        ("src/a.py", ""),
+        ("{.python file=a.py}", "python"),
+        ('title="a.py"', ""),
+        ("", ""),
+        ("c++", "c++"),
+    ],
+)
+def test_the_language_is_the_first_word_that_is_no_file(info, language):
+    assert language == blocks(f"```{info}\nx\n```")[0].language
+
+
+def heads(seat, turn: int) -> list[str]:
+    return [str(head.render()).strip() for head in seat.turns[turn].query(CodeHead)]
+
+
+def test_every_block_of_a_finished_answer_has_its_head(take_seat):
+    async def scenario(seat):
+        await seat.submit(f"write {ANSWER}")
+        await seat.settled()
+        await seat.until(lambda: all(heads(seat, 0)))
+
+        first, second, unclosed = heads(seat, 0)
+        assert first.endswith("── /apply 1")
+        assert second.endswith("── c copy · /apply FILE")
+        assert unclosed.endswith("──")
+        assert ["python src/a.py", "code", "sh"] == [head.partition(" ─")[0] for head in heads(seat, 0)]
+        assert all(len(row) <= 60 for row in seat.shown.splitlines())
+
+    take_seat(scenario, size=(60, 40))
+
+
+@pytest.mark.full
+def test_an_answer_that_is_no_longer_the_newest_loses_what_writes_it(take_seat):
+    async def scenario(seat):
+        await seat.submit("write ```python\nx = 1\n```")
+        await seat.settled()
+        await seat.until(lambda: heads(seat, 0)[0].endswith("c copy · /apply FILE"))
+        await seat.ask("write second")
+        assert heads(seat, 0)[0].endswith("── c copy")
+
+        await seat.say("/back")
+        await seat.until(lambda: len(seat.turns) == 1 and "/apply FILE" in "".join(heads(seat, 0)))
+
+    take_seat(scenario)
+
+
+@pytest.mark.full
+def test_a_click_on_a_head_copies_its_block(take_seat, monkeypatch):
+    copied = list[str]()
+    monkeypatch.setattr("specchat.tui.chat_screen.copy", lambda _app, text: copied.append(text) or "terminal")
+
+    async def scenario(seat):
+        await seat.submit(f"write {ANSWER}")
+        await seat.settled()
+        await seat.until(lambda: all(heads(seat, 0)))
+        for head in seat.turns[0].query(CodeHead):
+            await seat.pilot.click(head)
+
+        assert ["a = 1\n", "   b\n"] == copied
+
+    take_seat(scenario, size=(80, 50))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("width", [60, 30])
+def test_in_ascii_the_fence_is_the_head_and_the_text_stays(take_seat, width):
+    async def scenario(seat):
+        await seat.submit(f"write {ANSWER}")
+        await seat.settled()
+        await seat.sees("```python src/a.py --")
+        assert ("/apply 1" in seat.shown) == (width == 60)
+        assert ("~~~ ----" in seat.shown) and seat.shown.isascii()
+        rows = len(seat.shown.splitlines())
+        await seat.pilot.resize_terminal(80, 40)
+        await seat.sees("c copy - /apply FILE")
+        await seat.submit("write second")
+        await seat.settled()
+        await seat.until(lambda: "/apply" not in seat.shown)
+
+        assert rows == len(seat.shown.splitlines())
+        assert ANSWER.strip() == seat.turns[0].answer.strip()
+
+    take_seat(scenario, size=(width, 40), glyphs=ASCII)

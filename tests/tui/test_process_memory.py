@@ -1,0 +1,71 @@
+"""What the processes of a conversation take, in the inspector."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from specchat.tui import process_memory
+from specchat.tui.glyphs import ASCII, UNICODE
+from specchat.tui.process_memory import memory_line, resident_bytes
+
+has_table = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system keeps no such table")
+NOBODY = 2**22 + 1  # above the largest id that a process can have
+
+
+@has_table
+def test_this_process_takes_what_the_system_says():
+    status = Path("/proc/self/status").read_text()
+    kilobytes = int(re.search(r"VmRSS:\s+(\d+)", status)[1])
+
+    assert resident_bytes(os.getpid()) == pytest.approx(1024 * kilobytes, rel=0.2)
+
+
+def test_of_a_process_that_is_gone_nothing_is_known():
+    assert resident_bytes(NOBODY) is None
+
+
+def test_both_processes_stand_in_one_line(monkeypatch):
+    taken = {os.getpid(): 92 * 2**20, 77: 1.25 * 2**30}
+    monkeypatch.setattr(process_memory, "resident_bytes", taken.get)
+
+    assert "memory of the screen 92M · of the engine process 1.2G" == memory_line(77, UNICODE)
+    assert "memory of the screen 92M - of the engine process 1.2G" == memory_line(77, ASCII)
+    assert "memory of the screen 92M" == memory_line(0, UNICODE) == memory_line(NOBODY, UNICODE)
+
+
+def test_where_the_system_says_nothing_the_line_is_left_out(monkeypatch, tmp_path):
+    monkeypatch.setattr(process_memory, "PROC", tmp_path)
+
+    assert "" == memory_line(os.getpid(), UNICODE)
+
+
+@has_table
+def test_the_inspector_says_what_each_process_takes(take_seat):
+    async def scenario(seat):
+        await seat.ask("guess 3")
+        await seat.until(lambda: seat.chat.hearing.engine_process)
+        await seat.press("f3")
+        await seat.sees("memory of the screen ")
+
+        assert re.search(r"memory of the screen [\d.]+[MG] · of the engine process [\d.]+[MG]", seat.shown)
+        assert os.getpid() != seat.chat.hearing.engine_process
+
+    take_seat(scenario)
+
+
+@pytest.mark.full
+def test_without_a_table_the_inspector_has_no_such_line(take_seat, monkeypatch, tmp_path):
+    monkeypatch.setattr(process_memory, "PROC", tmp_path)
+
+    async def scenario(seat):
+        await seat.ask("guess 3")
+        await seat.press("f3")
+        await seat.sees("drafted ")
+
+        assert "memory of" not in seat.shown
+
+    take_seat(scenario)

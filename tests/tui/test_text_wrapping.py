@@ -1,0 +1,102 @@
+"""An answer that grows in pieces: whatever the pieces, the same text and the same rows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from textual.content import Content
+
+from specchat.tui.glyphs import visible
+from specchat.tui.text_wrapping import LONGEST_LINE, Flow
+
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            "word ",
+            "```",
+            "```python\n",
+            "\n",
+            "def f():\n",
+            "[bold",
+            "[/x] ",
+            "\r\n",
+            "\r",
+            "\x1b[31m",
+            "語",
+            "\t",
+            "~~~\n",
+        ]
+    )
+)
+
+
+def grown(pieces: list[str], width: int = 20) -> Flow:
+    flow = Flow(width=width)
+    for piece in pieces:
+        flow.add(piece)
+    return flow
+
+
+@given(PIECES, st.integers(2, 30))
+def test_any_chunking_shows_the_same(pieces, width):
+    whole, parts = grown(["".join(pieces)], width), grown(pieces, width)
+    letters = grown(list("".join(pieces)), width)
+
+    assert visible("".join(pieces)) == whole.text == parts.text == letters.text
+    assert [row.plain for row in whole.rows] == [row.plain for row in parts.rows] == [row.plain for row in letters.rows]
+
+
+@given(PIECES, st.integers(2, 30), st.integers(2, 30))
+def test_another_width_is_as_if_it_had_always_been_so(pieces, before, after):
+    resized = grown(pieces, before)
+    resized.resize(after)
+
+    assert [row.plain for row in grown(pieces, after).rows] == [row.plain for row in resized.rows]
+
+
+@given(PIECES, st.integers(2, 30))
+def test_no_row_is_wider_than_the_screen(pieces, width):
+    assert all(cell_len(row.plain.rstrip()) <= width for row in grown(pieces, width).rows)
+
+
+def test_code_is_painted_line_by_line_when_it_is_whole():
+    painted = []
+
+    def paint(code: str, language: str) -> Content:
+        painted.append((language, code))
+        return Content(code)
+
+    flow = Flow(paint)
+    for letter in "so:\n```python\nx = 1\ny = ":
+        flow.add(letter)
+
+    assert [("python", "x = 1")] == painted
+    flow.add("2\n```\nend\n")
+    assert [("python", "x = 1"), ("python", "y = 2")] == painted
+
+
+def test_a_fence_inside_a_longer_fence_is_code():
+    flow = grown(["````\n```\nx\n````\ny\n"])
+
+    assert [None, "", "", None, None] == [line.language for line in flow.lines]
+
+
+@pytest.mark.parametrize("sent", ["\x1b[31mred", "\x1b]52;c;aGk=\x07", "a\rb", "\x9b1m", "\u202egnp"])
+def test_nothing_that_a_terminal_obeys_reaches_it(sent):
+    shown = "".join(row.plain for row in grown([sent]).rows)
+
+    assert all(letter.isprintable() for letter in shown)
+    assert shown
+
+
+def test_an_escape_is_shown_as_text():
+    assert "␛[31mred" == grown(["\x1b[31mred"]).rows[0].plain
+
+
+def test_a_line_without_an_end_is_laid_out_in_parts():
+    flow = grown(["x" * 100] * 100, width=80)
+
+    assert "x" * 10_000 == flow.text
+    assert max(len(line.text) for line in flow.lines) == LONGEST_LINE

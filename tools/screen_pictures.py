@@ -1,0 +1,68 @@
+"""Pictures of the screen for the documentation: ask, press keys, and keep what is shown as SVG.
+
+python -m tools.screen_pictures docs/screen.svg --profile chat "What is your name?"
+python -m tools.screen_pictures docs/variants.svg --keys f4 "What is your name?"
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from specchat.host.client import Wish
+from specchat.host.spawn import history_path
+from specchat.tui.app import Places, SpecchatApp
+
+LOOK_SECONDS = 0.05
+SETTLE_SECONDS = 1.0
+
+
+async def _quiet(app: SpecchatApp, pilot: Pilot[object]) -> None:
+    """Wait until there is a conversation and nothing is being written or loaded."""
+    while not (app.chat.hearing.session and app.chat.hearing.is_quiet and app.mailbox.is_empty):
+        await pilot.pause(LOOK_SECONDS)
+    await pilot.pause(SETTLE_SECONDS)
+
+
+def draw(path: Path, wish: Wish, questions: Sequence[str], keys: Sequence[str], size: tuple[int, int]) -> None:
+    """Ask every question, press the keys, and write the screen to a file."""
+    app = SpecchatApp(wish, Places.beside(history_path()))
+    pictures: list[str] = []
+
+    async def play(pilot: Pilot[object]) -> None:
+        await _quiet(app, pilot)
+        for question in questions:
+            count = len(app.chat.transcript.turns)
+            app.chat.submit(question)
+            while len(app.chat.transcript.turns) == count:
+                await pilot.pause(LOOK_SECONDS)
+            await _quiet(app, pilot)
+        if keys:
+            await pilot.press(*keys)
+            await pilot.pause(SETTLE_SECONDS)
+        pictures.append(app.export_screenshot(title="specchat"))
+        app.exit()
+
+    app.run(headless=True, size=size, auto_pilot=play)
+    path.write_text("".join(pictures), encoding="utf-8")
+
+
+def main() -> None:
+    """Draw what the arguments say."""
+    parser = argparse.ArgumentParser(prog="python -m tools.screen_pictures", description="The screen as SVG.")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("questions", nargs="*")
+    parser.add_argument("--profile", default="chat")
+    parser.add_argument("--keys", default="", help="pressed in the end, with commas between them")
+    parser.add_argument("--size", default="100x30", help="columns and lines")
+    chosen = parser.parse_intermixed_args()
+    columns, _, lines = chosen.size.partition("x")
+    keys = [key for key in chosen.keys.split(",") if key]
+    draw(chosen.file, Wish(profile=chosen.profile), chosen.questions, keys, (int(columns), int(lines)))
+
+
+if __name__ == "__main__":
+    main()
