@@ -13,18 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.train.trainable_heads import Drafted, Eagle, FirstEagle, Medusa, MultiToken
-from specchat.train.trainable_llama import Network
+from specchat.train.trainable_heads import Eagle1, Eagle3, HeadOutput, Medusa, MtpBlock
+from specchat.train.trainable_llama import TrainableLlama
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class PositionAcceptance:
     """The share of guesses that held, by position, each among those whose forerunners held."""
 
     by_position: tuple[float, ...]
 
     @property
-    def tokens_per_pass(self) -> float:
+    def tokens_per_step(self) -> float:
         """What a chain of so many guesses gives, the target's own token included."""
         kept, total = 1.0, 1.0
         for share in self.by_position:
@@ -42,7 +42,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TargetPass:
     """One answer as everybody sees it: guesses are right when they equal `tokens`."""
 
     tokens: Tensor
@@ -51,18 +51,18 @@ class Reading:
     final: Tensor
 
 
-Guess = Callable[
-    [Reading], list[Tensor]
+DraftFunction = Callable[
+    [TargetPass], list[Tensor]
 ]  # per position k: is the guess for token i right, [L] each, False before the start
 
 
-def read_answer(target: Network, answer: Answer) -> Reading:
+def run_target(target: TrainableLlama, answer: Answer) -> TargetPass:
     tokens = torch.tensor([answer.tokens])
     stream = target(tokens)
-    return Reading(tokens, answer.start, stream, target.model.norm(stream[-1]))
+    return TargetPass(tokens, answer.start, stream, target.model.norm(stream[-1]))
 
 
-def hits(guessed: Tensor, reading: Reading, ahead: int) -> Tensor:
+def correct_positions(guessed: Tensor, reading: TargetPass, ahead: int) -> Tensor:
     """guessed [L]: what place i thinks token i+ahead is -> for each token of the answer, whether that was right."""
     wanted = reading.tokens[0]
     right = torch.zeros(len(wanted), dtype=torch.bool)
@@ -71,11 +71,11 @@ def hits(guessed: Tensor, reading: Reading, ahead: int) -> Tensor:
 
 
 @torch.no_grad()
-def measure(target: Network, answers: Sequence[Answer], guess: Guess, depth: int) -> Acceptance:
+def measure(target: TrainableLlama, answers: Sequence[Answer], guess: DraftFunction, depth: int) -> PositionAcceptance:
     """Chains that start at every token of every answer."""
     tried, held = [0] * depth, [0] * depth
     for answer in answers:
-        reading = read_answer(target, answer)
+        reading = run_target(target, answer)
         right = guess(reading)
         first = torch.arange(answer.start + 1, len(answer.tokens))
         alive = torch.ones(len(first), dtype=torch.bool)
@@ -85,57 +85,63 @@ def measure(target: Network, answers: Sequence[Answer], guess: Guess, depth: int
             tried[position] += int(alive.sum())
             alive = alive & right[position][place.clamp(max=len(answer.tokens) - 1)]
             held[position] += int(alive.sum())
-    return Acceptance(tuple(good / max(1, total) for good, total in zip(held, tried, strict=True)))
+    return PositionAcceptance(tuple(good / max(1, total) for good, total in zip(held, tried, strict=True)))
 
 
-def guess_of_draft(draft: Network, depth: int) -> Guess:
-    def guess(reading: Reading) -> list[Tensor]:
-        right = hits(draft.logits(draft(reading.tokens)[-1]).argmax(-1)[0], reading, 1)
+def draft_model_tokens(draft: TrainableLlama, depth: int) -> DraftFunction:
+    def guess(reading: TargetPass) -> list[Tensor]:
+        right = correct_positions(draft.logits(draft(reading.tokens)[-1]).argmax(-1)[0], reading, 1)
         return [right] * depth
 
     return guess
 
 
-def guess_of_exit(target: Network, layer: int, depth: int) -> Guess:
-    def guess(reading: Reading) -> list[Tensor]:
-        right = hits(target.logits(reading.stream[layer]).argmax(-1)[0], reading, 1)
+def early_exit_tokens(target: TrainableLlama, layer: int, depth: int) -> DraftFunction:
+    def guess(reading: TargetPass) -> list[Tensor]:
+        right = correct_positions(target.logits(reading.stream[layer]).argmax(-1)[0], reading, 1)
         return [right] * depth
 
     return guess
 
 
-def guess_of_medusa(medusa: Medusa, target: Network) -> Guess:
-    def guess(reading: Reading) -> list[Tensor]:
+def medusa_tokens(medusa: Medusa, target: TrainableLlama) -> DraftFunction:
+    def guess(reading: TargetPass) -> list[Tensor]:
         scores = [F.linear(hidden, target.model.embed_tokens.weight) for hidden in medusa(reading.final)]
-        return [hits(score.argmax(-1)[0], reading, 2 + index) for index, score in enumerate(scores)]
+        return [correct_positions(score.argmax(-1)[0], reading, 2 + index) for index, score in enumerate(scores)]
 
     return guess
 
 
-def guess_of_eagle(eagle: Eagle, target: Network, taps: tuple[int, ...], depth: int) -> Guess:
-    def guess(reading: Reading) -> list[Tensor]:
-        features = torch.cat([reading.stream[tap] for tap in taps], dim=-1)
-        runs = eagle.runs(features, next_embeddings(reading, target), depth)
-        return guesses_of_runs(runs, reading, lambda hidden: eagle.kept[eagle.lm_head(hidden).argmax(-1)[0]])
+def eagle3_tokens(
+    eagle: Eagle3, target: TrainableLlama, hidden_state_layers: tuple[int, ...], depth: int
+) -> DraftFunction:
+    def guess(reading: TargetPass) -> list[Tensor]:
+        features = torch.cat([reading.stream[tap] for tap in hidden_state_layers], dim=-1)
+        runs = eagle.unroll(features, next_embeddings(reading, target), depth)
+        return unrolled_head_tokens(
+            runs, reading, lambda hidden: eagle.draft_token_ids[eagle.lm_head(hidden).argmax(-1)[0]]
+        )
 
     return guess
 
 
-def guess_of_final(block: MultiToken | FirstEagle, target: Network, depth: int) -> Guess:
+def final_state_head_tokens(block: MtpBlock | Eagle1, target: TrainableLlama, depth: int) -> DraftFunction:
     """Guesses of a block that reads the state after the final norm and borrows the output matrix."""
 
-    def guess(reading: Reading) -> list[Tensor]:
-        runs = block.runs(reading.final, next_embeddings(reading, target), depth)
+    def guess(reading: TargetPass) -> list[Tensor]:
+        runs = block.unroll(reading.final, next_embeddings(reading, target), depth)
         output = target.model.embed_tokens.weight
-        return guesses_of_runs(runs, reading, lambda hidden: F.linear(hidden, output).argmax(-1)[0])
+        return unrolled_head_tokens(runs, reading, lambda hidden: F.linear(hidden, output).argmax(-1)[0])
 
     return guess
 
 
-def guesses_of_runs(runs: Iterable[Drafted], reading: Reading, choose: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def unrolled_head_tokens(
+    runs: Iterable[HeadOutput], reading: TargetPass, choose: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
     """Run k at place i speaks about token i+2, having seen true features up to place i-k only."""
-    return [hits(choose(drafted.prediction), reading, 2) for drafted in runs]
+    return [correct_positions(choose(drafted.prediction), reading, 2) for drafted in runs]
 
 
-def next_embeddings(reading: Reading, target: Network) -> Tensor:
+def next_embeddings(reading: TargetPass, target: TrainableLlama) -> Tensor:
     return target.model.embed_tokens(reading.tokens.roll(-1, dims=1))

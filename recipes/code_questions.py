@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from random import Random
 
-from recipes.dialogues import Dialogue, Turn, fenced, some_system
+from recipes.dialogues import Dialogue, Turn, fenced, random_system_prompt
 from recipes.quoting import shortened
 from recipes.snippets import Snippet, docstrings_of, last_line
 
@@ -19,7 +19,7 @@ def about_code(snippet: Snippet, dice: Random) -> Dialogue | None:
         turn = maker(snippet, dice)
         if turn is not None:
             question = f"{turn.question}\n\n{fenced(snippet.text)}"
-            return Dialogue((Turn(question, turn.answer),), some_system(dice))
+            return Dialogue((Turn(question, turn.answer),), random_system_prompt(dice))
     return None
 
 

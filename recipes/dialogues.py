@@ -62,17 +62,19 @@ def repetition(text: str, dice: random.Random) -> Dialogue:
     return Dialogue((Turn(f"{dice.choice(REPEAT)}\n\n{text}", text),))
 
 
-def some_system(dice: random.Random) -> str | None:
+def random_system_prompt(dice: random.Random) -> str | None:
     return dice.choice(SYSTEMS) if dice.random() < 0.2 else None
 
 
 def small_talk(dice: random.Random, turns: int = 1) -> Dialogue:
     """A few turns of greetings and questions about the assistant."""
     chosen = dice.sample(INTENTS, turns)
-    return Dialogue(tuple(small_turn(intent.questions, intent.answers, dice) for intent in chosen), some_system(dice))
+    return Dialogue(
+        tuple(small_talk_turn(intent.questions, intent.answers, dice) for intent in chosen), random_system_prompt(dice)
+    )
 
 
-def small_turn(questions: Sequence[str], answers: Sequence[str], dice: random.Random) -> Turn:
+def small_talk_turn(questions: Sequence[str], answers: Sequence[str], dice: random.Random) -> Turn:
     question = dice.choice(questions)
     chance = dice.random()
     if chance < 0.25:
@@ -84,9 +86,9 @@ def small_turn(questions: Sequence[str], answers: Sequence[str], dice: random.Ra
     return Turn(question, dice.choice(answers))
 
 
-def followed_up(dialogue: Dialogue, dice: random.Random) -> Dialogue:
+def with_small_talk(dialogue: Dialogue, dice: random.Random) -> Dialogue:
     """The same dialogue with a turn of glue before or after it."""
     glue = dice.choice((*FAREWELL, *INTENTS))
-    turn = small_turn(glue.questions, glue.answers, dice)
+    turn = small_talk_turn(glue.questions, glue.answers, dice)
     turns = (*dialogue.turns, turn) if dice.random() < 0.6 else (turn, *dialogue.turns)
     return Dialogue(turns, dialogue.system)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from recipes.edit_example import Edit
-from recipes.phrasing import phrase
+from recipes.phrasing import instruction_phrase
 from recipes.snippets import Snippet, docstrings_of, without_lines
 
 
@@ -17,7 +17,7 @@ def remove_docstring(snippet: Snippet, dice: Random) -> Edit | None:
     lines, last = snippet.lines, found[0].last
     if last < len(lines) and not lines[last].strip():
         last += 1
-    instruction = phrase("remove_docstring", dice, name=found[0].name)
+    instruction = instruction_phrase("remove_docstring", dice, name=found[0].name)
     return Edit("remove_docstring", instruction, snippet.text, without_lines(lines, found[0].first, last))
 
 
@@ -30,5 +30,5 @@ def add_docstring(snippet: Snippet, dice: Random) -> Edit | None:
         return None
     chosen = dice.choice(found)
     before = without_lines(lines, chosen.first, chosen.last)
-    instruction = phrase("add_docstring", dice, name=chosen.name, words=chosen.words)
+    instruction = instruction_phrase("add_docstring", dice, name=chosen.name, words=chosen.words)
     return Edit("add_docstring", instruction, before, snippet.text)

@@ -20,23 +20,23 @@ import torch
 from torch import nn
 
 from recipes.corpus import read_documents
-from recipes.induction import is_written, start_eagle, start_weights
-from recipes.reference_passages import make_book, write_book
+from recipes.induction import initialize_copy_circuit, initialize_eagle3, is_circuit_weight
+from recipes.reference_passages import collect_passages, write_passages
 from recipes.train_tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from recipes.training_rows import Encoder, instruction_rows, pretraining_rows
 from specchat.train import distillation_losses, export_weights
-from specchat.train.eagle_initialization import start_first_eagle
-from specchat.train.loss_plot import plot_curves
-from specchat.train.optimizers import Pace
+from specchat.train.eagle_initialization import initialize_eagle1
+from specchat.train.loss_plot import plot_loss_curves
+from specchat.train.optimizers import LearningRateSchedule
 from specchat.train.target_loss import target_loss
-from specchat.train.trainable_heads import Eagle, FirstEagle, Medusa, MultiToken
-from specchat.train.trainable_llama import Network, Shape
-from specchat.train.trainer import PADDING, Effort, Stage, run_stage
+from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
+from specchat.train.trainable_llama import ModelShape, TrainableLlama
+from specchat.train.trainer import PADDING_ID, Stage, TrainingBudget, run_stage
 from specchat.train.training_batches import load_rows, plan_batches, save_rows
 
-TOKENIZER_LETTERS = 36_000_000
-LONGEST_ROW = 1536
-LONGEST_LESSON = 768  # the heads' runs keep whole attention matrices
+TOKENIZER_SAMPLE_CHARACTERS = 36_000_000
+MAX_ROW_TOKENS = 1536
+MAX_DISTILLATION_TOKENS = 768  # the heads' runs keep whole attention matrices
 EAGLE_VOCABULARY = 4096
 SAMPLE_ROWS = 48
 
@@ -47,9 +47,9 @@ class Recipe:
 
     out: Path
     corpus: Path | None = None
-    effort: Effort = Effort(tokens=12_000_000)
-    shape: Shape = Shape()
-    draft: Shape = Shape(layers=2, width=192, heads=3, inner=384)
+    effort: TrainingBudget = TrainingBudget(tokens=12_000_000)
+    shape: ModelShape = ModelShape()
+    draft: ModelShape = ModelShape(layers=2, hidden_size=192, num_heads=3, intermediate_size=384)
     batch_tokens: int = 4096
     row_tokens: int = 9_000_000
     seed: int = 11
@@ -78,8 +78,8 @@ def make_tokenizer(recipe: Recipe) -> None:
     documents = list(read_documents(recipe.corpus, validation=False, tiers=("A", "B")))
     random.Random(0).shuffle(documents)
     sizes = itertools.accumulate(min(len(document.text), 20_000) for document in documents)
-    sample = [d.text[:20_000] for d, size in zip(documents, sizes, strict=True) if size < TOKENIZER_LETTERS]
-    save_tokenizer(train_tokenizer(sample), recipe.tokenizer, recipe.shape.context)
+    sample = [d.text[:20_000] for d, size in zip(documents, sizes, strict=True) if size < TOKENIZER_SAMPLE_CHARACTERS]
+    save_tokenizer(train_tokenizer(sample), recipe.tokenizer, recipe.shape.max_positions)
 
 
 def make_rows(recipe: Recipe) -> None:
@@ -94,10 +94,10 @@ def make_rows(recipe: Recipe) -> None:
 
 def make_reference(recipe: Recipe) -> None:
     """Write the passages that the demo quotes from."""
-    write_book(make_book(recipe.corpus), recipe.out / "reference.jsonl")
+    write_passages(collect_passages(recipe.corpus), recipe.out / "reference.jsonl")
 
 
-def stage_of(recipe: Recipe, name: str, rows: str, student: nn.Module, effort: Effort) -> Stage:
+def stage_of(recipe: Recipe, name: str, rows: str, student: nn.Module, effort: TrainingBudget) -> Stage:
     """What all stages have in common; the loss is filled in by the stage itself."""
     shelf = load_rows(recipe.rows(rows))
     return Stage(
@@ -105,163 +105,174 @@ def stage_of(recipe: Recipe, name: str, rows: str, student: nn.Module, effort: E
         folder=recipe.work,
         student=student,
         loss=lambda _batch, _step: {},
-        shelf=shelf,
-        plan=plan_batches(shelf, recipe.batch_tokens, recipe.seed, LONGEST_ROW),
-        effort=effort,
+        packed_rows=shelf,
+        batch_plan=plan_batches(shelf, recipe.batch_tokens, recipe.seed, MAX_ROW_TOKENS),
+        budget=effort,
         save_every_seconds=recipe.save_every_seconds,
         device=torch.device(recipe.device),
     )
 
 
-def share(effort: Effort, part: float) -> Effort:
+def budget_fraction(effort: TrainingBudget, part: float) -> TrainingBudget:
     """This part of an effort."""
-    return Effort(
+    return TrainingBudget(
         tokens=None if effort.tokens is None else round(effort.tokens * part),
         minutes=None if effort.minutes is None else effort.minutes * part,
     )
 
 
-def new_target(recipe: Recipe) -> Network:
-    network = Network(recipe.shape)
-    start_weights(network, recipe.seed)
+def new_target(recipe: Recipe) -> TrainableLlama:
+    network = TrainableLlama(recipe.shape)
+    initialize_copy_circuit(network, recipe.seed)
     return network.to(recipe.device)
 
 
-def trained_target(recipe: Recipe) -> Network:
-    network = Network(recipe.shape)
+def trained_target(recipe: Recipe) -> TrainableLlama:
+    network = TrainableLlama(recipe.shape)
     export_weights.load_weights(network, recipe.checkpoint("instruct"))
     return network.to(recipe.device).eval().requires_grad_(False)
 
 
-def train_target(recipe: Recipe, name: str, pace: Pace, start: str | None, part: float) -> None:
+def train_target(recipe: Recipe, name: str, pace: LearningRateSchedule, start: str | None, part: float) -> None:
     """One stage of the target, from the stage before or from its first weights."""
     network = new_target(recipe)
     if start is not None and recipe.checkpoint(start).exists():
         export_weights.load_weights(network, recipe.checkpoint(start))
     forward = torch.compile(network, dynamic=True) if recipe.device != "cpu" else network
-    stage = stage_of(recipe, name, name, network, share(recipe.effort, part))
-    stage.loss, stage.pace = target_loss(network, forward, recipe.shape.exits), pace
-    stage.is_gentle = lambda weight: is_written(weight, recipe.shape)
+    stage = stage_of(recipe, name, name, network, budget_fraction(recipe.effort, part))
+    stage.loss, stage.schedule = target_loss(network, forward, recipe.shape.early_exit_layers), pace
+    stage.uses_slow_lr = lambda weight: is_circuit_weight(weight, recipe.shape)
     run_stage(stage)
 
 
 def pretrain(recipe: Recipe) -> None:
-    train_target(recipe, "pretrain", Pace(warmup=0.03, decay=0.0), None, 0.15)
+    train_target(recipe, "pretrain", LearningRateSchedule(warmup_fraction=0.03, decay_fraction=0.0), None, 0.15)
 
 
 def instruct(recipe: Recipe) -> None:
-    train_target(recipe, "instruct", Pace(warmup=0.005, decay=0.7), "pretrain", 1.0)
+    train_target(recipe, "instruct", LearningRateSchedule(warmup_fraction=0.005, decay_fraction=0.7), "pretrain", 1.0)
     export_weights.export_network(trained_target(recipe), recipe.out / "target", recipe.tokenizer)
 
 
 @dataclass(frozen=True)
-class Apprentice:
+class StudentRecipe:
     """A small one that learns from the target: how it begins, what its loss is, how it ships."""
 
-    begin: Callable[[Recipe], Any]
+    initialize: Callable[[Recipe], Any]
     loss: Callable[[Recipe, Any], distillation_losses.StudentLoss]
-    ship: Callable[[Recipe, Any], None]
+    export: Callable[[Recipe, Any], None]
 
 
-def begin_draft(recipe: Recipe) -> Network:
+def initialize_draft(recipe: Recipe) -> TrainableLlama:
     """The draft reads the rows by itself first."""
-    draft = Network(recipe.draft).to(recipe.device)
-    start_weights(draft, recipe.seed + 1)
-    stage = stage_of(recipe, "draft-words", "instruct", draft, share(recipe.effort, 0.35))
-    stage.loss, stage.pace = target_loss(draft, draft, exits=()), Pace(warmup=0.01, decay=0.3, gentle=3e-4)
-    stage.is_gentle = lambda weight: is_written(weight, recipe.draft)
+    draft = TrainableLlama(recipe.draft).to(recipe.device)
+    initialize_copy_circuit(draft, recipe.seed + 1)
+    stage = stage_of(recipe, "draft-words", "instruct", draft, budget_fraction(recipe.effort, 0.35))
+    stage.loss, stage.schedule = (
+        target_loss(draft, draft, exits=()),
+        LearningRateSchedule(warmup_fraction=0.01, decay_fraction=0.3, slow_lr=3e-4),
+    )
+    stage.uses_slow_lr = lambda weight: is_circuit_weight(weight, recipe.draft)
     run_stage(stage)
     return draft
 
 
-def begin_eagle(recipe: Recipe) -> Eagle:
+def initialize_eagle3_head(recipe: Recipe) -> Eagle3:
     """An EAGLE-3 head whose vocabulary is what the rows use most, its output matrix begun as the target's."""
     tokens = torch.from_numpy(load_rows(recipe.rows("instruct")).tokens.astype("int64"))
-    size = min(EAGLE_VOCABULARY, recipe.shape.vocabulary // 2)
-    eagle = Eagle(recipe.shape, distillation_losses.kept_vocabulary(tokens, recipe.shape.vocabulary, size, always=(0,)))
+    size = min(EAGLE_VOCABULARY, recipe.shape.vocab_size // 2)
+    eagle = Eagle3(
+        recipe.shape, distillation_losses.draft_vocabulary(tokens, recipe.shape.vocab_size, size, required_ids=(0,))
+    )
     target = trained_target(recipe).cpu()
-    sample = load_rows(recipe.rows("instruct")).batch(range(8), LONGEST_ROW, PADDING)
+    sample = load_rows(recipe.rows("instruct")).batch(range(8), MAX_ROW_TOKENS, PADDING_ID)
     with torch.no_grad():
         stream = target(sample.tokens)
-        sizes = [stream[tap].pow(2).mean().sqrt() for tap in export_weights.eagle_taps(recipe.shape.layers)]
-        eagle.tap_scale.copy_(1.0 / torch.stack(sizes).repeat_interleave(recipe.shape.width))
-        eagle.lm_head.weight.copy_(target.model.embed_tokens.weight[eagle.kept])
+        sizes = [
+            stream[tap].pow(2).mean().sqrt() for tap in export_weights.eagle3_hidden_state_layers(recipe.shape.layers)
+        ]
+        eagle.hidden_state_scale.copy_(1.0 / torch.stack(sizes).repeat_interleave(recipe.shape.hidden_size))
+        eagle.lm_head.weight.copy_(target.model.embed_tokens.weight[eagle.draft_token_ids])
         eagle.norm.weight.copy_(target.model.norm.weight)
-    start_eagle(eagle.fc.weight, eagle.midlayer.self_attn, recipe.shape, recipe.seed)
+    initialize_eagle3(eagle.fc.weight, eagle.midlayer.self_attn, recipe.shape, recipe.seed)
     return eagle.to(recipe.device)
 
 
-def begin_first_eagle(recipe: Recipe) -> FirstEagle:
+def initialize_eagle1_head(recipe: Recipe) -> Eagle1:
     """The first EAGLE, with a sample of what the target thinks as its first lesson."""
-    eagle, target = FirstEagle(recipe.shape), trained_target(recipe).cpu()
+    eagle, target = Eagle1(recipe.shape), trained_target(recipe).cpu()
     shelf = load_rows(recipe.rows("instruct"))
-    sample = shelf.batch(range(min(SAMPLE_ROWS, len(shelf))), LONGEST_ROW, PADDING)
+    sample = shelf.batch(range(min(SAMPLE_ROWS, len(shelf))), MAX_ROW_TOKENS, PADDING_ID)
     with torch.no_grad():
         states = target.model.norm(target(sample.tokens)[-1])
-    is_text = sample.tokens[:, 1:] != PADDING
+    is_text = sample.tokens[:, 1:] != PADDING_ID
     pairs = torch.cat((target.model.embed_tokens.weight[sample.tokens[:, 1:]], states[:, :-1]), dim=-1)
-    start_first_eagle(eagle.fc.weight, eagle.layer.self_attn, pairs[is_text], states[:, 1:][is_text])
+    initialize_eagle1(eagle.fc.weight, eagle.layer.self_attn, pairs[is_text], states[:, 1:][is_text])
     return eagle.to(recipe.device)
 
 
-def begin_mtp(recipe: Recipe) -> MultiToken:
-    block = MultiToken(recipe.shape)
+def initialize_mtp(recipe: Recipe) -> MtpBlock:
+    block = MtpBlock(recipe.shape)
     with torch.no_grad():
         block.norm.weight.copy_(trained_target(recipe).model.norm.weight.cpu())
     return block.to(recipe.device)
 
 
-APPRENTICES: dict[str, Apprentice] = {
-    "draft": Apprentice(
-        begin_draft,
+STUDENTS: dict[str, StudentRecipe] = {
+    "draft": StudentRecipe(
+        initialize_draft,
         lambda _recipe, draft: distillation_losses.draft_loss(draft),
         lambda recipe, draft: export_weights.export_network(draft, recipe.out / "draft", recipe.tokenizer),
     ),
-    "eagle3": Apprentice(
-        begin_eagle,
-        lambda recipe, eagle: distillation_losses.eagle_loss(eagle, export_weights.eagle_taps(recipe.shape.layers)),
-        lambda recipe, eagle: export_weights.export_eagle(eagle, recipe.shape, recipe.out / "eagle3"),
+    "eagle3": StudentRecipe(
+        initialize_eagle3_head,
+        lambda recipe, eagle: distillation_losses.eagle3_loss(
+            eagle, export_weights.eagle3_hidden_state_layers(recipe.shape.layers)
+        ),
+        lambda recipe, eagle: export_weights.export_eagle3(eagle, recipe.shape, recipe.out / "eagle3"),
     ),
-    "medusa": Apprentice(
-        lambda recipe: Medusa(recipe.shape.width).to(recipe.device),
+    "medusa": StudentRecipe(
+        lambda recipe: Medusa(recipe.shape.hidden_size).to(recipe.device),
         lambda _recipe, medusa: distillation_losses.medusa_loss(medusa),
         lambda recipe, medusa: export_weights.export_medusa(medusa, recipe.shape, recipe.out / "medusa"),
     ),
-    "mtp": Apprentice(
-        begin_mtp,
+    "mtp": StudentRecipe(
+        initialize_mtp,
         lambda _recipe, block: distillation_losses.mtp_loss(block),
         lambda recipe, block: export_weights.export_mtp(block, recipe.shape, recipe.out / "mtp"),
     ),
-    "eagle": Apprentice(
-        begin_first_eagle,
-        lambda _recipe, eagle: distillation_losses.first_eagle_loss(eagle),
-        lambda recipe, eagle: export_weights.export_first_eagle(eagle, recipe.out / "eagle"),
+    "eagle": StudentRecipe(
+        initialize_eagle1_head,
+        lambda _recipe, eagle: distillation_losses.eagle1_loss(eagle),
+        lambda recipe, eagle: export_weights.export_eagle1(eagle, recipe.out / "eagle"),
     ),
 }
 
 
-def apprentices(*names: str) -> Callable[[Recipe], None]:
+def student_stage(*names: str) -> Callable[[Recipe], None]:
     """A stage that teaches these side by side, on one silent pass of the target for all of them."""
 
     def stage_for(recipe: Recipe) -> None:
-        learners = nn.ModuleDict({name: APPRENTICES[name].begin(recipe) for name in names})
-        stage = stage_of(recipe, "+".join(names), "instruct", learners, share(recipe.effort, 0.15))
-        losses = {name: APPRENTICES[name].loss(recipe, learners[name]) for name in names}
-        stage.plan = plan_batches(stage.shelf, recipe.batch_tokens, recipe.seed, LONGEST_LESSON)
-        stage.loss = distillation_losses.student_loss(trained_target(recipe), losses)
-        stage.pace = Pace(matrices=0.03, others=3e-3, gentle=5e-4, warmup=0.01, decay=0.7)
-        stage.is_gentle = lambda weight: is_written_for_head(weight, recipe)
+        learners = nn.ModuleDict({name: STUDENTS[name].initialize(recipe) for name in names})
+        stage = stage_of(recipe, "+".join(names), "instruct", learners, budget_fraction(recipe.effort, 0.15))
+        losses = {name: STUDENTS[name].loss(recipe, learners[name]) for name in names}
+        stage.batch_plan = plan_batches(stage.packed_rows, recipe.batch_tokens, recipe.seed, MAX_DISTILLATION_TOKENS)
+        stage.loss = distillation_losses.joint_student_loss(trained_target(recipe), losses)
+        stage.schedule = LearningRateSchedule(
+            muon_lr=0.03, adamw_lr=3e-3, slow_lr=5e-4, warmup_fraction=0.01, decay_fraction=0.7
+        )
+        stage.uses_slow_lr = lambda weight: is_circuit_weight_of_head(weight, recipe)
         run_stage(stage)
         for name in names:
-            APPRENTICES[name].ship(recipe, learners[name])
+            STUDENTS[name].export(recipe, learners[name])
 
     return stage_for
 
 
-def is_written_for_head(weight: str, recipe: Recipe) -> bool:
+def is_circuit_weight_of_head(weight: str, recipe: Recipe) -> bool:
     """Whether a weight of a learner, named with the learner's name before it, began as part of a copying circuit."""
     return weight.startswith(("eagle3.fc", "eagle3.midlayer.self_attn")) or (
-        weight.startswith("draft.") and is_written(weight, recipe.draft)
+        weight.startswith("draft.") and is_circuit_weight(weight, recipe.draft)
     )
 
 
@@ -271,12 +282,12 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "reference": make_reference,
     "pretrain": pretrain,
     "instruct": instruct,
-    "draft": apprentices("draft"),
-    "eagle3": apprentices("eagle3"),
-    "medusa": apprentices("medusa"),
-    "mtp": apprentices("mtp"),
-    "eagle": apprentices("eagle"),
-    "heads": apprentices("draft", "eagle3", "medusa", "mtp", "eagle"),
+    "draft": student_stage("draft"),
+    "eagle3": student_stage("eagle3"),
+    "medusa": student_stage("medusa"),
+    "mtp": student_stage("mtp"),
+    "eagle": student_stage("eagle"),
+    "heads": student_stage("draft", "eagle3", "medusa", "mtp", "eagle"),
 }
 
 # A fresh network can copy, so the instruction rows alone teach it; pretraining pays when tokens are plenty.
@@ -295,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    effort = Effort(minutes=chosen.minutes) if chosen.minutes else Effort(tokens=chosen.tokens)
+    effort = TrainingBudget(minutes=chosen.minutes) if chosen.minutes else TrainingBudget(tokens=chosen.tokens)
     recipe = replace(
         Recipe(chosen.out),
         corpus=chosen.corpus,
@@ -306,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for name in ALL if chosen.stage == "all" else [chosen.stage]:
         STAGES[name](recipe)
-    plot_curves(recipe.work / "curves")
+    plot_loss_curves(recipe.work / "curves")
 
 
 if __name__ == "__main__":

@@ -13,68 +13,76 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from recipes.writer import Writer
-from specchat.drafters.draft_model import DraftModel
-from specchat.drafters.eagle import FeatureDrafter
+from recipes.writer import TargetGenerator
+from specchat.drafters.draft_model import DraftModelDrafter
+from specchat.drafters.eagle import EagleDrafter
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.medusa import Medusa
-from specchat.drafters.prompt_lookup import Lookup
-from specchat.drafters.suffix import Suffix
+from specchat.drafters.prompt_lookup import PromptLookup
+from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
-from specchat.forward.llama import DenseModel
+from specchat.forward.llama import LlamaModel
 from specchat.heads.detect import inspect_head
-from specchat.heads.networks import FeatureHead, MedusaHead, load_head
-from specchat.models.load import Loading, load_model
+from specchat.heads.networks import EagleHead, MedusaHead, load_head
+from specchat.models.load import LoadOptions, load_model
 
 HEADS = ("eagle3", "mtp", "medusa", "eagle")
 TEMPERATURES = (0.0, 0.8)
 LIMIT = 120  # tokens of an answer
 DEPTHS = 4
 
-Maker = Callable[[], Drafter]  # a drafter belongs to one text
+DrafterFactory = Callable[[], Drafter]  # a drafter belongs to one text
 
 
 @dataclass(frozen=True)
-class Brought:
+class EngineAcceptance:
     """What a drafter brought over all answers; a place of `by_depth` is None where nobody guessed so deep."""
 
-    tokens_per_pass: float
+    tokens_per_step: float
     by_depth: tuple[float | None, ...]
 
 
-def makers(folder: Path, target: Model) -> Mapping[str, Maker]:
+def drafter_factories(folder: Path, target: Model) -> Mapping[str, DrafterFactory]:
     """Who can draft for the target of these shipped folders."""
     device = target.pool.layout.device
-    draft = load_model(folder / "draft", Loading(dtype="float32", device=str(device)))
-    found: dict[str, Maker] = {"lookup": Lookup, "suffix": Suffix, "draft": partial(DraftModel, draft)}
+    draft = load_model(folder / "draft", LoadOptions(dtype="float32", device=str(device)))
+    found: dict[str, DrafterFactory] = {
+        "lookup": PromptLookup,
+        "suffix": SuffixDecoding,
+        "draft": partial(DraftModelDrafter, draft),
+    }
     exits = json.loads((folder / "target" / "config.json").read_text())["early_exit_layers"]
-    if exits and isinstance(target, DenseModel):
+    if exits and isinstance(target, LlamaModel):
         found["exit"] = partial(EarlyExit, target, exits[0])
     loaded = (
         (name, load_head(inspect_head(folder / name), target, None, device))
         for name in HEADS
         if (folder / name).is_dir()
     )
-    heads = {name: head for name, head in loaded if isinstance(head, FeatureHead | MedusaHead)}
-    target.tap(tuple(dict.fromkeys(tap for head in heads.values() for tap in head.taps)))
+    heads = {name: head for name, head in loaded if isinstance(head, EagleHead | MedusaHead)}
+    target.set_hidden_state_layers(
+        tuple(dict.fromkeys(tap for head in heads.values() for tap in head.hidden_state_layers))
+    )
     return found | {name: _of_head(head, target) for name, head in heads.items()}
 
 
-def _of_head(head: FeatureHead | MedusaHead, target: Model) -> Maker:
-    return partial(Medusa, head, target) if isinstance(head, MedusaHead) else partial(FeatureDrafter, head, target)
+def _of_head(head: EagleHead | MedusaHead, target: Model) -> DrafterFactory:
+    return partial(Medusa, head, target) if isinstance(head, MedusaHead) else partial(EagleDrafter, head, target)
 
 
-def measure_in_engine(writer: Writer, maker: Maker, prompts: Iterable[list[int]], temperature: float) -> Brought:
+def measure_in_engine(
+    writer: TargetGenerator, maker: DrafterFactory, prompts: Iterable[list[int]], temperature: float
+) -> EngineAcceptance:
     """Answers to all prompts, each with a seed of its own, while such a drafter guesses."""
     steps = list[Step]()
     for seed, prompt in enumerate(prompts):
-        steps += writer.write_with(maker(), prompt, LIMIT, Sampler(temperature, seed=seed)).steps
+        steps += writer.generate_with_drafter(maker(), prompt, LIMIT, Sampler(temperature, seed=seed)).steps
     tried, held = Counter[int](), Counter[int]()
     for step in steps:
         tried.update(range(1, max(step.tree.depths) + 1))
         held.update(range(1, step.accepted + 1))
     shares = (held[depth] / tried[depth] if tried[depth] else None for depth in range(1, DEPTHS + 1))
-    return Brought(sum(len(step.tokens) for step in steps) / len(steps), tuple(shares))
+    return EngineAcceptance(sum(len(step.committed_tokens) for step in steps) / len(steps), tuple(shares))

@@ -23,33 +23,33 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from recipes import acceptance_by_position, engine_acceptance
-from recipes.acceptance_by_position import Acceptance, Answer, Guess
+from recipes.acceptance_by_position import Answer, DraftFunction, PositionAcceptance
 from recipes.corpus import read_documents
 from recipes.dialogues import fenced
 from recipes.edit_example import Edit
 from recipes.edit_examples import MAKERS, make_edit
-from recipes.engine_acceptance import Brought, Maker
+from recipes.engine_acceptance import DrafterFactory, EngineAcceptance
 from recipes.evaluation_questions import QUESTIONS
-from recipes.evaluation_results import Record
+from recipes.evaluation_results import ResultStore
 from recipes.scores import ChatScore, KindScore, Reply, score_chat, score_edits
 from recipes.snippets import snippets_of
-from recipes.writer import Writer
+from recipes.writer import TargetGenerator
 from specchat.threads import threads_for
-from specchat.train.export_weights import eagle_taps
-from specchat.train.read_weights import Shipped, read_shipped
-from specchat.train.trainable_llama import Network
+from specchat.train.export_weights import eagle3_hidden_state_layers
+from specchat.train.load_trained import EmbeddedModels, load_embedded_models
+from specchat.train.trainable_llama import TrainableLlama
 
 Item = TypeVar("Item")
 
 FIRST_PART = 0.2  # of the snippets of a file
-ROOM = 40  # tokens that an answer may be longer than the right one
+RESERVED_TOKENS = 40  # tokens that an answer may be longer than the right one
 CHAT_LIMIT = 200
 DEPTH = 4  # how many guesses ahead acceptance is measured
 EXIT_LAYER = 4
 ANSWERS_MEASURED = 24
 ANSWERS_IN_ENGINE = 8  # for each drafter, kind of prompt and temperature
 CODE_LINES = 24  # of a file that the target goes on with
-SHORT_LETTERS = 900
+SHORT_EDIT_CHARACTERS = 900
 
 
 def edit_tasks(corpus: Path | None, per_kind: int, longest_lines: int, seed: int) -> dict[str, list[Edit]]:
@@ -76,33 +76,35 @@ def edit_tasks(corpus: Path | None, per_kind: int, longest_lines: int, seed: int
     return tasks
 
 
-def answer_edit(writer: Writer, edit: Edit, form: str) -> str:
+def answer_edit(writer: TargetGenerator, edit: Edit, form: str) -> str:
     """What the model makes of an edit."""
-    limit = len(writer.encoder.encode(fenced(edit.after))) + ROOM
-    (answer,) = writer.write([writer.prompt(asked(edit, form))], limit)
+    limit = len(writer.encoder.encode(fenced(edit.after))) + RESERVED_TOKENS
+    (answer,) = writer.generate([writer.prompt(asked(edit, form))], limit)
     return writer.decode(answer)
 
 
-def guesses_of(shipped: Shipped) -> dict[str, Guess]:
+def draft_functions(shipped: EmbeddedModels) -> dict[str, DraftFunction]:
     """How everybody who drafts is asked about a given text."""
     target = shipped.target
     guesses = {
-        "draft": acceptance_by_position.guess_of_draft(shipped.draft, DEPTH),
-        "eagle3": acceptance_by_position.guess_of_eagle(shipped.eagle, target, eagle_taps(target.shape.layers), DEPTH),
-        "mtp": acceptance_by_position.guess_of_final(shipped.mtp, target, DEPTH),
-        "medusa": acceptance_by_position.guess_of_medusa(shipped.medusa, target),
-        f"exit after {EXIT_LAYER}": acceptance_by_position.guess_of_exit(target, EXIT_LAYER, DEPTH),
+        "draft": acceptance_by_position.draft_model_tokens(shipped.draft, DEPTH),
+        "eagle3": acceptance_by_position.eagle3_tokens(
+            shipped.eagle3, target, eagle3_hidden_state_layers(target.shape.layers), DEPTH
+        ),
+        "mtp": acceptance_by_position.final_state_head_tokens(shipped.mtp, target, DEPTH),
+        "medusa": acceptance_by_position.medusa_tokens(shipped.medusa, target),
+        f"exit after {EXIT_LAYER}": acceptance_by_position.early_exit_tokens(target, EXIT_LAYER, DEPTH),
     }
-    if shipped.first_eagle is not None:
-        guesses["eagle"] = acceptance_by_position.guess_of_final(shipped.first_eagle, target, DEPTH)
+    if shipped.eagle1 is not None:
+        guesses["eagle"] = acceptance_by_position.final_state_head_tokens(shipped.eagle1, target, DEPTH)
     return guesses
 
 
-def measure_drafters(shipped: Shipped, answers: Sequence[Answer]) -> dict[str, Acceptance]:
+def measure_drafters(shipped: EmbeddedModels, answers: Sequence[Answer]) -> dict[str, PositionAcceptance]:
     """Acceptance by position of everyone who drafts, on these greedy answers of the target."""
     return {
         name: acceptance_by_position.measure(shipped.target, answers, guess, DEPTH)
-        for name, guess in guesses_of(shipped).items()
+        for name, guess in draft_functions(shipped).items()
     }
 
 
@@ -117,100 +119,117 @@ def asked(edit: Edit, form: str) -> str:
     return FORMS[form].format(instruction=edit.instruction, code=fenced(edit.before))
 
 
-def evaluate_edits(writer: Writer, tasks: dict[str, list[Edit]], form: str, record: Record, bar: Progress) -> None:
+def evaluate_edits(
+    writer: TargetGenerator, tasks: dict[str, list[Edit]], form: str, record: ResultStore, bar: Progress
+) -> None:
     """A line for each kind of edit as soon as it is done, and one for all."""
-    print(line_of("kind of edit", "tried", "exact", "parses", "likeness"))
+    print(table_line("kind of edit", "tried", "exact", "parses", "likeness"))
     scores = list[KindScore]()
     for kind, edits in sorted(tasks.items()):
-        score = KindScore(**record.of("edits", kind, partial(measure_edits, writer, kind, edits, form, bar)))
-        print(line_of(kind, score.tried, score.exact, score.parses, score.similarity), flush=True)
+        score = KindScore(
+            **record.get_or_measure("edits", kind, partial(measure_edits, writer, kind, edits, form, bar))
+        )
+        print(table_line(kind, score.tried, score.exact, score.parses, score.similarity), flush=True)
         scores.append(score)
     total = sum(score.tried for score in scores)
-    print(line_of("all", total, sum(score.exact * score.tried for score in scores) / total), flush=True)
+    print(table_line("all", total, sum(score.exact * score.tried for score in scores) / total), flush=True)
 
 
-def measure_edits(writer: Writer, kind: str, edits: Sequence[Edit], form: str, bar: Progress) -> dict[str, object]:
+def measure_edits(
+    writer: TargetGenerator, kind: str, edits: Sequence[Edit], form: str, bar: Progress
+) -> dict[str, object]:
     """The score of one kind of edit, as JSON has it."""
-    shown = each(bar, kind, edits)
+    shown = with_progress_bar(bar, kind, edits)
     return asdict(score_edits(kind, [(edit, answer_edit(writer, edit, form)) for edit in shown]))
 
 
-def evaluate_chat(writer: Writer, record: Record, bar: Progress, *, show: bool) -> None:
+def evaluate_chat(writer: TargetGenerator, record: ResultStore, bar: Progress, *, show: bool) -> None:
     """How the fixed questions went, and with `show` what was answered."""
-    answers = record.of("chat", "answers", partial(answer_questions, writer, bar))
+    answers = record.get_or_measure("chat", "answers", partial(answer_questions, writer, bar))
     replies = [Reply(writer.decode(tokens), tokens, len(tokens) < CHAT_LIMIT) for tokens in answers]
-    score = ChatScore(**record.of("chat", "score", lambda: asdict(score_chat(replies))))
+    score = ChatScore(**record.get_or_measure("chat", "score", lambda: asdict(score_chat(replies))))
     expected = sum(question.expected is not None for question in QUESTIONS)
     print(
-        f"{score.asked} fixed questions: {score.ended} ended by themselves, {score.looped} looped, "
-        f"{score.quoted} of {expected} quoted the passage they were given"
+        f"{score.question_count} fixed questions: {score.ended} ended by themselves, {score.looping_answers} looped, "
+        f"{score.expected_answers} of {expected} quoted the passage they were given"
     )
     for question, reply in zip(QUESTIONS, replies, strict=True) if show else ():
         print(f"> {question.text.splitlines()[0]}\n{reply.text}\n")
 
 
-def answer_questions(writer: Writer, bar: Progress) -> list[list[int]]:
+def answer_questions(writer: TargetGenerator, bar: Progress) -> list[list[int]]:
     """Greedy answers to the fixed questions, as tokens."""
     prompts = [writer.prompt(question.text) for question in QUESTIONS]
-    return [writer.write([prompt], CHAT_LIMIT)[0] for prompt in each(bar, "chat", prompts)]
+    return [writer.generate([prompt], CHAT_LIMIT)[0] for prompt in with_progress_bar(bar, "chat", prompts)]
 
 
 def evaluate_acceptance(
-    writer: Writer, models: Path, prompts: dict[str, list[list[int]]], record: Record, bar: Progress
+    writer: TargetGenerator, models: Path, prompts: dict[str, list[list[int]]], record: ResultStore, bar: Progress
 ) -> None:
     """Acceptance by position on the target's greedy answers to short edits and to the fixed questions."""
-    shipped = read_shipped(models)
+    shipped = load_embedded_models(models)
     for kind in ("edit", "chat"):
         chosen = prompts[kind][:ANSWERS_MEASURED]
         answers = lru_cache(partial(greedy_answers, writer, chosen, bar))  # written when the first figure is missing
-        print(line_of(f"acceptance: {kind}", "per pass", *(f"guess {depth + 1}" for depth in range(DEPTH))))
-        for name, guess in guesses_of(shipped).items():
-            measure = partial(measure_guess, shipped.target, answers, guess)
-            found = Acceptance(tuple(record.of(f"acceptance on {kind}", name, measure)))
-            print(line_of(name, f"{found.tokens_per_pass:.2f}", *found.by_position), flush=True)
+        print(table_line(f"acceptance: {kind}", "per pass", *(f"guess {depth + 1}" for depth in range(DEPTH))))
+        for name, guess in draft_functions(shipped).items():
+            measure = partial(measure_draft_function, shipped.target, answers, guess)
+            found = PositionAcceptance(tuple(record.get_or_measure(f"acceptance on {kind}", name, measure)))
+            print(table_line(name, f"{found.tokens_per_step:.2f}", *found.by_position), flush=True)
 
 
-def measure_guess(target: Network, answers: Callable[[], list[Answer]], guess: Guess) -> list[float]:
+def measure_draft_function(
+    target: TrainableLlama, answers: Callable[[], list[Answer]], guess: DraftFunction
+) -> list[float]:
     """The shares of one drafter, as JSON has them."""
     return list(acceptance_by_position.measure(target, answers(), guess, DEPTH).by_position)
 
 
-def greedy_answers(writer: Writer, prompts: Sequence[list[int]], bar: Progress) -> list[Answer]:
+def greedy_answers(writer: TargetGenerator, prompts: Sequence[list[int]], bar: Progress) -> list[Answer]:
     """These prompts with the target's answers."""
     return [
-        Answer(prompt + writer.write([prompt], CHAT_LIMIT)[0], len(prompt)) for prompt in each(bar, "answers", prompts)
+        Answer(prompt + writer.generate([prompt], CHAT_LIMIT)[0], len(prompt))
+        for prompt in with_progress_bar(bar, "answers", prompts)
     ]
 
 
 def evaluate_engine(
-    writer: Writer, models: Path, prompts: dict[str, list[list[int]]], record: Record, bar: Progress
+    writer: TargetGenerator, models: Path, prompts: dict[str, list[list[int]]], record: ResultStore, bar: Progress
 ) -> None:
     """Tokens per pass of everybody in the engine, by kind of prompt and temperature."""
-    made = engine_acceptance.makers(models, writer.target)
+    made = engine_acceptance.drafter_factories(models, writer.target)
     for kind, some in prompts.items():
         for temperature in engine_acceptance.TEMPERATURES:
             setting = f"engine: {kind} T={temperature:g}"
-            print(line_of(setting, "per pass", *(f"guess {depth + 1}" for depth in range(engine_acceptance.DEPTHS))))
+            print(table_line(setting, "per pass", *(f"guess {depth + 1}" for depth in range(engine_acceptance.DEPTHS))))
             for name, maker in made.items():
-                measure = partial(measure_brought, writer, (name, maker), some[:ANSWERS_IN_ENGINE], temperature, bar)
-                found = Brought(**record.of(setting, name, measure))
-                print(line_of(name, f"{found.tokens_per_pass:.2f}", *found.by_depth), flush=True)
+                measure = partial(
+                    measure_in_engine_rows, writer, (name, maker), some[:ANSWERS_IN_ENGINE], temperature, bar
+                )
+                found = EngineAcceptance(**record.get_or_measure(setting, name, measure))
+                print(table_line(name, f"{found.tokens_per_step:.2f}", *found.by_depth), flush=True)
 
 
-def measure_brought(
-    writer: Writer, drafter: tuple[str, Maker], prompts: Sequence[list[int]], temperature: float, bar: Progress
+def measure_in_engine_rows(
+    writer: TargetGenerator,
+    drafter: tuple[str, DrafterFactory],
+    prompts: Sequence[list[int]],
+    temperature: float,
+    bar: Progress,
 ) -> dict[str, object]:
     """What one drafter brings, as JSON has it."""
     name, maker = drafter
-    return asdict(engine_acceptance.measure_in_engine(writer, maker, each(bar, name, prompts), temperature))
+    return asdict(
+        engine_acceptance.measure_in_engine(writer, maker, with_progress_bar(bar, name, prompts), temperature)
+    )
 
 
 def drafting_prompts(
-    writer: Writer, corpus: Path | None, tasks: dict[str, list[Edit]], form: str
+    writer: TargetGenerator, corpus: Path | None, tasks: dict[str, list[Edit]], form: str
 ) -> dict[str, list[list[int]]]:
     """What drafters are measured on: short edits, files of validation code to go on with, and the fixed questions."""
     dice = random.Random(0)
-    edits = [asked(edit, form) for some in tasks.values() for edit in some if len(edit.before) < SHORT_LETTERS]
+    edits = [asked(edit, form) for some in tasks.values() for edit in some if len(edit.before) < SHORT_EDIT_CHARACTERS]
     dice.shuffle(edits)
     files = [document.text for document in read_documents(corpus, validation=True) if document.is_python]
     dice.shuffle(files)
@@ -222,7 +241,7 @@ def drafting_prompts(
     }
 
 
-def each(bar: Progress, what: str, items: Sequence[Item]) -> Iterator[Item]:
+def with_progress_bar(bar: Progress, what: str, items: Sequence[Item]) -> Iterator[Item]:
     """The items, and how many of them are done."""
     task = bar.add_task(what, total=len(items))
     for item in items:
@@ -244,7 +263,7 @@ def progress_bar() -> Progress:
     )
 
 
-def line_of(name: str, *values: str | float | None) -> str:
+def table_line(name: str, *values: str | float | None) -> str:
     """A row of a table: shares are percentages."""
     cells = (f"{value:.0%}" if isinstance(value, float) else "" if value is None else str(value) for value in values)
     return f"{name:<22}" + "".join(f"{cell:>10}" for cell in cells)
@@ -272,10 +291,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     settings = {name: str(getattr(chosen, name)) for name in ("corpus", "form", "per_kind", "lines", "seed")}
     try:
-        record = Record(chosen.out, settings | {"weights": weights_digest(chosen.models)})
+        record = ResultStore(chosen.out, settings | {"weights": weights_digest(chosen.models)})
     except ValueError as error:
         parser.error(str(error))
-    writer = Writer(chosen.models / "target")
+    writer = TargetGenerator(chosen.models / "target")
     torch.set_num_threads(threads_for(writer.target.bytes, torch.get_num_threads()))
     tasks = edit_tasks(chosen.corpus, chosen.per_kind, chosen.lines, chosen.seed)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specchat.chat.reference_corpus import Passage, with_reference
+from specchat.chat.reference_corpus import Passage, with_passages
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def referenced() -> list[Question]:
     forms = ("What is a {}?", "Explain {}.", "what is {}")
     return [
         Question(
-            with_reference(forms[index % 3].format(passage.topic), (passage, PASSAGES[(index + 1) % len(PASSAGES)])),
+            with_passages(forms[index % 3].format(passage.topic), (passage, PASSAGES[(index + 1) % len(PASSAGES)])),
             passage.text.split(". ")[0].rstrip("."),
         )
         for index, passage in enumerate(PASSAGES)

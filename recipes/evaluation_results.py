@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Record:
+class ResultStore:
     """Figures by section and name. Those in the file count only while they were measured with the same settings."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
@@ -18,7 +18,7 @@ class Record:
         self.is_resumed = held.get("settings") == settings
         self.figures: dict[str, Any] = held if self.is_resumed else {"settings": dict(settings)}
 
-    def of(self, section: str, name: str, measure: Callable[[], Any]) -> Any:
+    def get_or_measure(self, section: str, name: str, measure: Callable[[], Any]) -> Any:
         """The figure of this name, measured if it is not known yet; it must be what JSON can hold."""
         known = self.figures.setdefault(section, {})
         if name not in known:

@@ -6,7 +6,7 @@ import re
 from random import Random
 
 from recipes.edit_example import Edit
-from recipes.phrasing import phrase
+from recipes.phrasing import instruction_phrase
 from recipes.snippets import Snippet
 
 
@@ -26,7 +26,10 @@ def sort_imports(snippet: Snippet, dice: Random) -> Edit | None:
     dice.shuffle(shuffled)
     head, tail = "".join(lines[: block[0]]), "".join(lines[block[-1] + 1 :])
     return Edit(
-        "sort_imports", phrase("sort_imports", dice), head + "".join(shuffled) + tail, head + "".join(ordered) + tail
+        "sort_imports",
+        instruction_phrase("sort_imports", dice),
+        head + "".join(shuffled) + tail,
+        head + "".join(ordered) + tail,
     )
 
 
@@ -42,5 +45,5 @@ def change_import(snippet: Snippet, dice: Random) -> Edit | None:
     if not rest.strip():
         return None
     if index == 0 and dice.random() < 0.5:
-        return Edit("add_import", phrase("add_import", dice, name=name), rest, snippet.text)
-    return Edit("remove_import", phrase("remove_import", dice, name=name), snippet.text, rest)
+        return Edit("add_import", instruction_phrase("add_import", dice, name=name), rest, snippet.text)
+    return Edit("remove_import", instruction_phrase("remove_import", dice, name=name), snippet.text, rest)

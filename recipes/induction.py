@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.train.trainable_llama import Attention, Network, Shape
+from specchat.train.trainable_llama import Attention, ModelShape, TrainableLlama
 
 CONSTANTS = 4
 EMBEDDING_SCALE = 1.0
@@ -32,19 +32,19 @@ FUSION_SCALE = 0.2  # what EAGLE's layer brings must outweigh the tap that it re
 
 
 @dataclass(frozen=True)
-class Parts:
+class ResidualLayout:
     """Which columns of the residual stream mean what at the start."""
 
-    shape: Shape
+    shape: ModelShape
 
     @property
     def token(self) -> slice:
-        return slice(CONSTANTS, CONSTANTS + (self.shape.width - CONSTANTS) // 2)
+        return slice(CONSTANTS, CONSTANTS + (self.shape.hidden_size - CONSTANTS) // 2)
 
     @property
     def code_width(self) -> int:
         """How many columns keep one earlier token."""
-        return (self.shape.width - self.token.stop) // self.shape.heads
+        return (self.shape.hidden_size - self.token.stop) // self.shape.num_heads
 
     def earlier(self, head: int) -> slice:
         start = self.token.stop + head * self.code_width
@@ -52,32 +52,32 @@ class Parts:
 
 
 @torch.no_grad()
-def start_weights(network: Network, seed: int) -> None:
+def initialize_copy_circuit(network: TrainableLlama, seed: int) -> None:
     """Fill a fresh network: random, silent, and with the copying circuit in layers 0 and 2."""
     generator = torch.Generator().manual_seed(seed)
     fill_at_random(network, generator)
     shape = network.shape
-    parts = Parts(shape)
+    parts = ResidualLayout(shape)
     embedding = network.model.embed_tokens.weight
     embedding.mul_(0.05)
     embedding[:, parts.token].div_(0.05)
     embedding[:, :CONSTANTS] = EMBEDDING_SCALE
     code = orthonormal(parts.code_width, parts.token.stop - parts.token.start, generator)
-    carry_previous_tokens(network.attention(0), parts, code)
+    write_previous_token_head(network.attention(0), parts, code)
     for index in matching_layers(shape):
-        find_and_copy(network.attention(index), parts, code, generator)
+        write_induction_head(network.attention(index), parts, code, generator)
 
 
-def matching_layers(shape: Shape) -> list[int]:
+def matching_layers(shape: ModelShape) -> list[int]:
     return [1] if shape.layers < 6 else [2]
 
 
-def is_written(name: str, shape: Shape) -> bool:
+def is_circuit_weight(name: str, shape: ModelShape) -> bool:
     """Whether a weight belongs to the circuit; such weights must move gently at first or the circuit breaks."""
     return any(f"layers.{index}.self_attn." in name for index in (0, *matching_layers(shape)))
 
 
-def fill_at_random(network: Network, generator: torch.Generator) -> None:
+def fill_at_random(network: TrainableLlama, generator: torch.Generator) -> None:
     for name, parameter in network.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             parameter.zero_()
@@ -90,15 +90,15 @@ def fill_at_random(network: Network, generator: torch.Generator) -> None:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * bound)
 
 
-def carry_previous_tokens(attention: Attention, parts: Parts, code: Tensor) -> None:
+def write_previous_token_head(attention: Attention, parts: ResidualLayout, code: Tensor) -> None:
     """Head h looks h+1 tokens back; the last head averages over the last few tokens instead."""
-    width = attention.head_width
-    frequencies = parts.shape.theta ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)
+    width = attention.head_dim
+    frequencies = parts.shape.rope_theta ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)
     scale = root_mean_square(parts, with_earlier=False)
     query, key = attention.q_proj.weight, attention.k_proj.weight
     value, output = attention.v_proj.weight, attention.o_proj.weight
-    for head in range(attention.heads):
-        is_average = head == attention.heads - 1
+    for head in range(attention.num_heads):
+        is_average = head == attention.num_heads - 1
         distance = 3.0 if is_average else head + 1.0
         strength = POSITION_STRENGTH * (0.35 if is_average else 1.0)
         rows = slice(head * width, (head + 1) * width)
@@ -116,24 +116,24 @@ def carry_previous_tokens(attention: Attention, parts: Parts, code: Tensor) -> N
             output[parts.earlier(head).start + column, rows.start + column] = boost * scale * EMBEDDING_SCALE
 
 
-def find_and_copy(attention: Attention, parts: Parts, code: Tensor, generator: torch.Generator) -> None:
+def write_induction_head(attention: Attention, parts: ResidualLayout, code: Tensor, generator: torch.Generator) -> None:
     """Look for the place that followed the same tokens, and bring its token here.
 
     The query holds [this token, 1 back, 2 back], the key [1 back, 2 back, 3 back]: equal where the text repeats.
     The last head compares the average of the last tokens instead, which still fits after a replaced name.
     """
-    width, half = attention.head_width, attention.head_width // 2
+    width, half = attention.head_dim, attention.head_dim // 2
     slow = list(range(FIRST_SLOW_PAIR, half))
     rooms = slow + [pair + half for pair in slow]
     scale = root_mean_square(parts, with_earlier=True)
     query, key = attention.q_proj.weight, attention.k_proj.weight
     value, output = attention.v_proj.weight, attention.o_proj.weight
     token_columns = range(parts.token.start, parts.token.stop)
-    last = attention.heads - 1
-    for head in range(attention.heads):
+    last = attention.num_heads - 1
+    for head in range(attention.num_heads):
         rows = slice(head * width, (head + 1) * width)
         query[rows], key[rows] = 0.0, 0.0
-        shares = split_rooms(len(rooms), head, last)
+        shares = split_matching_columns(len(rooms), head, last)
         taken = 0
         for share, source in shares:
             mix = orthonormal(share, parts.code_width, generator) * MATCH_STRENGTH * scale
@@ -154,38 +154,40 @@ def find_and_copy(attention: Attention, parts: Parts, code: Tensor, generator: t
             column = token_columns[(head * width + index) % len(token_columns)]
             value[rows.start + index, column] = 1.0
             output[column, rows.start + index] = (
-                COPY_STRENGTH * scale * EMBEDDING_SCALE * len(token_columns) / (attention.heads * width)
+                COPY_STRENGTH * scale * EMBEDDING_SCALE * len(token_columns) / (attention.num_heads * width)
             )
 
 
 @torch.no_grad()
-def start_eagle(fusion: Tensor, attention: Attention, shape: Shape, seed: int) -> None:
+def initialize_eagle3(fusion: Tensor, attention: Attention, shape: ModelShape, seed: int) -> None:
     """EAGLE's layer begins as the same circuit: find where the coming token stood, bring the one after it.
 
     The first tap still knows which token its place holds, so `fusion` [D, 3D] passes that tap on. The query reads the
     coming token from the embedding half of the input, the key reads its own token from the feature half.
     """
     generator = torch.Generator().manual_seed(seed)
-    parts, width, half = Parts(shape), attention.head_width, attention.head_width // 2
+    parts, width, half = ResidualLayout(shape), attention.head_dim, attention.head_dim // 2
     fusion.zero_()
-    fusion[:, : shape.width] = torch.eye(shape.width) * FUSION_SCALE
+    fusion[:, : shape.hidden_size] = torch.eye(shape.hidden_size) * FUSION_SCALE
     rooms = [place for pair in range(FIRST_SLOW_PAIR, half) for place in (pair, pair + half)]
     token_width = parts.token.stop - parts.token.start
     query, key = attention.q_proj.weight, attention.k_proj.weight
     value, output = attention.v_proj.weight, attention.o_proj.weight
     for weight in (query, key, value, output):
         weight.zero_()
-    for head in range(attention.heads):
+    for head in range(attention.num_heads):
         mix = orthonormal(min(len(rooms), token_width), token_width, generator) * MATCH_STRENGTH
         for room, line in zip(rooms, mix, strict=False):
             query[head * width + room, parts.token] = line
-            key[head * width + room, shape.width + parts.token.start : shape.width + parts.token.stop] = line
-    for column in range(min(shape.width, value.shape[0])):
+            key[head * width + room, shape.hidden_size + parts.token.start : shape.hidden_size + parts.token.stop] = (
+                line
+            )
+    for column in range(min(shape.hidden_size, value.shape[0])):
         value[column, column] = 1.0
         output[column, column] = COPY_STRENGTH
 
 
-def split_rooms(rooms: int, head: int, last: int) -> list[tuple[int, int]]:
+def split_matching_columns(rooms: int, head: int, last: int) -> list[tuple[int, int]]:
     """How a head shares its matching columns: (columns, how many tokens back), `last` meaning the average."""
     if head == last:
         return [(rooms // 3, 0), (min(rooms - rooms // 3, 31), last)]
@@ -194,10 +196,10 @@ def split_rooms(rooms: int, head: int, last: int) -> list[tuple[int, int]]:
     return [(rooms - 2 * (rooms // 3), 0), (rooms // 3, 1), (rooms // 3, 2)]
 
 
-def root_mean_square(parts: Parts, *, with_earlier: bool) -> float:
+def root_mean_square(parts: ResidualLayout, *, with_earlier: bool) -> float:
     """How large a row is after the embedding or after layer 0, in units of one token column."""
-    filled = parts.shape.width if with_earlier else parts.token.stop
-    return math.sqrt(filled / parts.shape.width)
+    filled = parts.shape.hidden_size if with_earlier else parts.token.stop
+    return math.sqrt(filled / parts.shape.hidden_size)
 
 
 def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 from recipes.edit_example import Edit, Maker
-from recipes.phrasing import phrase, print_line
+from recipes.phrasing import instruction_phrase, print_line
 from recipes.snippets import Snippet, docstring_of, last_line
 
 
@@ -25,7 +25,7 @@ def remove_lines(kind: str, written: Callable[[Snippet, Random], str], marks: tu
             line = lines[place - 1]
             indent = line[: len(line) - len(line.lstrip())]
             lines.insert(place - 1, indent + written(snippet, dice) + "\n")
-        return Edit(kind, phrase(kind, dice), "".join(lines), snippet.text)
+        return Edit(kind, instruction_phrase(kind, dice), "".join(lines), snippet.text)
 
     return maker
 
@@ -67,7 +67,9 @@ def remove_real_prints(snippet: Snippet, dice: Random) -> Edit | None:
         return None
     gone = {number for statement in doomed for number in range(statement.lineno, last_line(statement) + 1)}
     after = "".join(line for number, line in enumerate(snippet.lines, 1) if number not in gone)
-    return Edit("remove_print", phrase("remove_print", dice), snippet.text, after) if after.strip() else None
+    return (
+        Edit("remove_print", instruction_phrase("remove_print", dice), snippet.text, after) if after.strip() else None
+    )
 
 
 def is_print(statement: ast.AST) -> bool:

@@ -147,7 +147,7 @@ POLITE = (
 QUOTED = {"old", "new", "old2", "new2", "name", "function", "wrong", "right"}
 
 
-def phrase(kind: str, dice: random.Random, **words: str) -> str:
+def instruction_phrase(kind: str, dice: random.Random, **words: str) -> str:
     """One way to ask for this, names in backticks or bare, with or without a full stop."""
     mark = "`" if dice.random() < 0.6 else ""
     told = {key: f"{mark}{word}{mark}" if key in QUOTED else word for key, word in words.items()}
@@ -219,7 +219,7 @@ def invent_name(old: str, dice: random.Random, is_class: bool) -> str:
     return prefix + "_".join(words)
 
 
-SAYINGS = (
+PRINT_TEXTS = (
     "here", "done", "start", "end", "debug", "starting", "finished", "loop", "checking", "value is", "got", "before", "after",
     "in function", "step 1", "step 2", "ok", "reached", "result", "called", "processing", "entering", "leaving", "hello",
 )  # fmt: skip
@@ -228,7 +228,7 @@ SAYINGS = (
 def print_line(snippet: Snippet, dice: random.Random) -> str:
     """A print as people leave them behind."""
     name = dice.choice(snippet.names)
-    saying = dice.choice(SAYINGS)
+    saying = dice.choice(PRINT_TEXTS)
     quote = dice.choice('""\'')
     return dice.choice(
         (

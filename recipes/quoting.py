@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 
 from recipes.corpus import read_documents, read_rows
-from recipes.dialogues import Dialogue, Turn, some_system
-from specchat.chat.reference_corpus import Passage, with_reference
+from recipes.dialogues import Dialogue, Turn, random_system_prompt
+from specchat.chat.reference_corpus import Passage, with_passages
 
 DEFINITION = re.compile(
     r"(?:^|(?<=\. ))(?:An? |The )?((?:`[\w.]+`|[A-Z]?[\w]+)(?: [a-z]+)?) (?:is|are) (?:an? |the )[^\n]*?\.(?= |$)",
@@ -49,30 +49,32 @@ def shortened(text: str, sentences: int = 3, longest: int = 420) -> str:
 
 
 @dataclass(frozen=True)
-class Quotable:
+class QuotablePassage:
     """A passage with the questions that fit it."""
 
     passage: Passage
     questions: tuple[str, ...]
 
 
-def quotable(corpus: Path | None, *, validation: bool) -> Iterator[Quotable]:
+def quotable_passages(corpus: Path | None, *, validation: bool) -> Iterator[QuotablePassage]:
     """Passages with the questions that fit them."""
     for row in read_rows(corpus, "glossary", validation=validation):
-        yield Quotable(Passage(row["term"], shortened(row["definition"])), ASK_WHAT)
+        yield QuotablePassage(Passage(row["term"], shortened(row["definition"])), ASK_WHAT)
     for row in read_rows(corpus, "stdlib_modules", validation=validation):
         intro = shortened(row.get("intro") or "", sentences=2)
-        yield Quotable(Passage(row["module"], f"{row['purpose'].rstrip('.')}. {intro}".strip()), ASK_MODULE)
+        yield QuotablePassage(Passage(row["module"], f"{row['purpose'].rstrip('.')}. {intro}".strip()), ASK_MODULE)
     for row in read_rows(corpus, "python_faq", validation=validation):
         if row["a"] != "See the next question.":
-            yield Quotable(Passage(row["q"], shortened(row["a"])), ("{topic}",))
+            yield QuotablePassage(Passage(row["q"], shortened(row["a"])), ("{topic}",))
     for row in read_rows(corpus, "pep_abstracts", validation=validation):
-        yield Quotable(Passage(f"PEP {row['pep']}", f"{row['title']}. {shortened(row['abstract'], 2)}"), ASK_WHAT[:9])
+        yield QuotablePassage(
+            Passage(f"PEP {row['pep']}", f"{row['title']}. {shortened(row['abstract'], 2)}"), ASK_WHAT[:9]
+        )
     for row in read_rows(corpus, "tldr", validation=validation):
-        yield Quotable(Passage(row["command"], shortened(row["description"])), ASK_COMMAND)
+        yield QuotablePassage(Passage(row["command"], shortened(row["description"])), ASK_COMMAND)
 
 
-def defined_in_prose(corpus: Path | None, *, validation: bool) -> Iterator[Quotable]:
+def defined_in_prose(corpus: Path | None, *, validation: bool) -> Iterator[QuotablePassage]:
     """Sentences of the documentation that say what something is."""
     for document in read_documents(corpus, validation=validation, tiers=("A",)):
         if document.is_python or document.source.startswith("tldr"):
@@ -83,10 +85,10 @@ def defined_in_prose(corpus: Path | None, *, validation: bool) -> Iterator[Quota
             if found and 40 < len(flat) < 500 and flat.isascii() and len(found.group(1)) > 3:
                 topic = found.group(1).strip("`")
                 if topic.lower() not in POINTERS:
-                    yield Quotable(Passage(topic, flat), ASK_WHAT)
+                    yield QuotablePassage(Passage(topic, flat), ASK_WHAT)
 
 
-def quoting(passages: Sequence[Quotable], dice: Random) -> Dialogue | None:
+def quoting_dialogue(passages: Sequence[QuotablePassage], dice: Random) -> Dialogue | None:
     """One question about one of one to three passages, answered in its words; now and then none of them fits."""
     chosen = dice.choice(passages)
     asked = chosen.passage
@@ -96,9 +98,9 @@ def quoting(passages: Sequence[Quotable], dice: Random) -> Dialogue | None:
     others = [other for other in others if other.topic != asked.topic and other.text]
     question = dice.choice(chosen.questions).format(topic=asked.topic)
     if others and dice.random() < 0.06:
-        return Dialogue((Turn(with_reference(question, others), dice.choice(NOT_FOUND).format(topic=asked.topic)),))
+        return Dialogue((Turn(with_passages(question, others), dice.choice(NOT_FOUND).format(topic=asked.topic)),))
     shown = [asked, *others]
     if dice.random() < 0.5:
         dice.shuffle(shown)
     answer = dice.choice(ANSWERS).format(text=asked.text)
-    return Dialogue((Turn(with_reference(question, shown), answer),), some_system(dice))
+    return Dialogue((Turn(with_passages(question, shown), answer),), random_system_prompt(dice))

@@ -18,7 +18,7 @@ from specchat.chat.reference_corpus import Passage
 
 SHORTEST = 40  # letters
 POINTER = re.compile(r"(?:See|See also|An? synonym for) `?([\w ]+?)`?\.?")
-OWN = (
+OWN_PASSAGES = (
     ("speculative decoding", "A cheap drafter guesses several tokens, the big model checks all guesses in one pass, and the right ones stay. The text is the same as without."),
     ("drafter", "Whoever guesses the next tokens: a copy of what was said before, a small model, or a head on the big one. A wrong guess costs a little time and changes nothing."),
     ("lookup", "A drafter that copies what followed the same words earlier in the text. It costs nearly nothing and is best when a file is rewritten."),
@@ -34,23 +34,23 @@ OWN = (
 )  # fmt: skip
 
 
-def make_book(corpus: Path | None) -> list[Passage]:
+def collect_passages(corpus: Path | None) -> list[Passage]:
     """Every passage that can be quoted, each topic once; without a corpus only our own."""
     entries = dict[str, Passage]()
-    for passage in (*_own(), *_from_corpus(corpus)):
+    for passage in (*_own_passages(), *_from_corpus(corpus)):
         entries.setdefault(passage.topic.lower(), passage)
-    followed = (_followed(passage, entries) for passage in entries.values())
+    followed = (_resolve_pointer(passage, entries) for passage in entries.values())
     return [passage for passage in followed if len(passage.text) >= SHORTEST]
 
 
-def write_book(passages: Iterable[Passage], path: Path) -> None:
+def write_passages(passages: Iterable[Passage], path: Path) -> None:
     """One passage a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(asdict(passage)) + "\n" for passage in passages))
 
 
-def _own() -> Iterator[Passage]:
-    return (Passage(topic, text, "specchat") for topic, text in OWN)
+def _own_passages() -> Iterator[Passage]:
+    return (Passage(topic, text, "specchat") for topic, text in OWN_PASSAGES)
 
 
 def _from_corpus(corpus: Path | None) -> Iterator[Passage]:
@@ -64,7 +64,7 @@ def _from_corpus(corpus: Path | None) -> Iterator[Passage]:
             yield Passage(row["q"], shortened(row["a"]), "Python FAQ")
 
 
-def _followed(passage: Passage, entries: dict[str, Passage]) -> Passage:
+def _resolve_pointer(passage: Passage, entries: dict[str, Passage]) -> Passage:
     """What an entry says that only points to another one."""
     pointer = POINTER.fullmatch(passage.text)
     found = entries.get(pointer[1].lower()) if pointer else None

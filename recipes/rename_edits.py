@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 from recipes.edit_example import Edit, Maker
-from recipes.phrasing import new_name, phrase
+from recipes.phrasing import instruction_phrase, new_name
 from recipes.snippets import Snippet
 
 KEYWORD_LIKE = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__) | {
@@ -23,20 +23,23 @@ def rename(kind: str, word: str, candidates: Callable[[Snippet], list[str]]) -> 
 
     def maker(snippet: Snippet, dice: Random) -> Edit | None:
         names = [name for name in candidates(snippet) if len(name) > 1 or dice.random() < 0.3]
-        names = [name for name in names if is_only_code(snippet, name)]
+        names = [name for name in names if is_plain_identifier(snippet, name)]
         if not names:
             return None
         old = dice.choice(names)
         new = new_name(old, snippet.names, dice, is_class=kind == "rename_class")
         return Edit(
-            kind, phrase("rename", dice, old=old, new=new, what=word), snippet.text, replaced(snippet.text, old, new)
+            kind,
+            instruction_phrase("rename", dice, old=old, new=new, what=word),
+            snippet.text,
+            replaced(snippet.text, old, new),
         )
 
     return maker
 
 
 def two_renames(snippet: Snippet, dice: Random) -> Edit | None:
-    names = [name for name in (*local_names(snippet), *parameter_names(snippet)) if is_only_code(snippet, name)]
+    names = [name for name in (*local_names(snippet), *parameter_names(snippet)) if is_plain_identifier(snippet, name)]
     if len(names) < 2:
         return None
     first, second = dice.sample(names, 2)
@@ -45,7 +48,10 @@ def two_renames(snippet: Snippet, dice: Random) -> Edit | None:
         return None
     after = replaced(replaced(snippet.text, first, one), second, two)
     return Edit(
-        "two_renames", phrase("two_renames", dice, old=first, new=one, old2=second, new2=two), snippet.text, after
+        "two_renames",
+        instruction_phrase("two_renames", dice, old=first, new=one, old2=second, new2=two),
+        snippet.text,
+        after,
     )
 
 
@@ -57,7 +63,7 @@ def replaced(text: str, old: str, new: str) -> str:
     return re.sub(rf"(?<![\w]){re.escape(old)}(?![\w])", lambda _: new, text)
 
 
-def is_only_code(snippet: Snippet, name: str) -> bool:
+def is_plain_identifier(snippet: Snippet, name: str) -> bool:
     """Whether every place where the word stands is the name itself: no string, no comment, no attribute."""
     if name in KEYWORD_LIKE or name.startswith("__"):
         return False

@@ -29,10 +29,10 @@ class KindScore:
 class ChatScore:
     """How the fixed questions went: counts out of `asked`."""
 
-    asked: int
+    question_count: int
     ended: int
-    looped: int
-    quoted: int
+    looping_answers: int
+    expected_answers: int
 
 
 def score_edits(kind: str, pairs: Sequence[tuple[Edit, str]]) -> KindScore:
@@ -48,7 +48,7 @@ def code_of(answer: str) -> str:
     return found.group(1) if found else "("
 
 
-def loops(tokens: Sequence[int], width: int = 8, times: int = 3) -> bool:
+def has_repetition_loop(tokens: Sequence[int], width: int = 8, times: int = 3) -> bool:
     """Whether some run of `width` tokens stands there `times` times or more."""
     runs = Counter(tuple(tokens[start : start + width]) for start in range(len(tokens) - width + 1))
     return bool(runs) and max(runs.values()) >= times
@@ -70,4 +70,4 @@ def score_chat(replies: Sequence[Reply]) -> ChatScore:
         for question, reply in zip(QUESTIONS, replies, strict=True)
     )
     ended = sum(reply.has_ended for reply in replies)
-    return ChatScore(len(replies), ended, sum(loops(reply.tokens) for reply in replies), quoted)
+    return ChatScore(len(replies), ended, sum(has_repetition_loop(reply.tokens) for reply in replies), quoted)

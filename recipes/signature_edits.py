@@ -8,7 +8,7 @@ import textwrap
 from random import Random
 
 from recipes.edit_example import Edit
-from recipes.phrasing import new_name, phrase
+from recipes.phrasing import instruction_phrase, new_name
 from recipes.snippets import Snippet
 
 
@@ -37,7 +37,7 @@ def add_type_hints(snippet: Snippet, dice: Random) -> Edit | None:
     is_told = dice.random() < 0.5
     kind = "type_hints_told" if is_told else "type_hints"
     told = ", ".join(hints[:-1]) + " and " + hints[-1] if len(hints) > 1 else hints[0]
-    return Edit(kind, phrase(kind, dice, name=function.name, hints=told), "".join(lines), snippet.text)
+    return Edit(kind, instruction_phrase(kind, dice, name=function.name, hints=told), "".join(lines), snippet.text)
 
 
 def hinted(function: ast.FunctionDef) -> bool:
@@ -67,5 +67,5 @@ def add_parameter(snippet: Snippet, dice: Random) -> Edit | None:
     value = dice.choice(["None", "None", "False", "True", "0", "1", '""', str(dice.randint(2, 100))])
     joint = "" if line[ending.start() - 1] == "(" else ", "
     lines[function.lineno - 1] = line[: ending.start()] + f"{joint}{name}={value}" + line[ending.start() :]
-    instruction = phrase("add_parameter", dice, name=name, value=value, function=function.name)
+    instruction = instruction_phrase("add_parameter", dice, name=name, value=value, function=function.name)
     return Edit("add_parameter", instruction, snippet.text, "".join(lines))

@@ -21,11 +21,11 @@ from recipes.corpus import Document, read_documents
 from recipes.dialogues import Dialogue, Turn
 from recipes.edit_example import Edit
 from recipes.edit_examples import SHARES, make_edit
-from recipes.phrasing import phrase
-from recipes.quoting import Quotable, defined_in_prose, quotable, quoting
+from recipes.phrasing import instruction_phrase
+from recipes.quoting import QuotablePassage, defined_in_prose, quotable_passages, quoting_dialogue
 from recipes.snippets import Snippet, snippets_of
 from recipes.train_tokenizer import ASSISTANT, END, FIM_MIDDLE, FIM_PREFIX, FIM_SUFFIX, SYSTEM, USER, token_of
-from specchat.train.training_batches import Row
+from specchat.train.training_batches import TrainingRow
 
 CHANGED = 4.0
 PROMPT = 0.0
@@ -58,7 +58,7 @@ class Encoder:
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
-    def dialogue(self, dialogue: Dialogue, hardness: float = 0.0) -> Row:
+    def dialogue(self, dialogue: Dialogue, hardness: float = 0.0) -> TrainingRow:
         """Loss on the answers and their ends only."""
         tokens: list[int] = []
         weights: list[float] = []
@@ -70,12 +70,14 @@ class Encoder:
             weights += [PROMPT] * (len(tokens) - len(weights))
             tokens += [*answer, self.mark[END]]
             weights += [1.0] * (len(answer) + 1)
-        return Row(tokens, weights, hardness)
+        return TrainingRow(tokens, weights, hardness)
 
-    def edit(self, edit: Edit, dice: random.Random) -> Row:
+    def edit(self, edit: Edit, dice: random.Random) -> TrainingRow:
         """An edit as a dialogue; what differs from the input weighs more, and so does the token after it."""
         question = dialogues.edit_question(edit, dice)
-        row = self.dialogue(Dialogue((Turn(question, dialogues.fenced(edit.after)),), dialogues.some_system(dice)))
+        row = self.dialogue(
+            Dialogue((Turn(question, dialogues.fenced(edit.after)),), dialogues.random_system_prompt(dice))
+        )
         before, after = self.encode(dialogues.fenced(edit.before)), self.encode(dialogues.fenced(edit.after))
         start = len(row.tokens) - len(after) - 1
         weights = row.weights.copy()
@@ -83,9 +85,9 @@ class Encoder:
             if tag != "equal":
                 for index in range(first, min(last + 1, len(after))):
                     weights[start + index] = CHANGED
-        return Row(row.tokens, weights, hardness_of(len(row.tokens), is_edit=True))
+        return TrainingRow(row.tokens, weights, hardness_of(len(row.tokens), is_edit=True))
 
-    def middle(self, text: str, dice: random.Random) -> Row:
+    def middle(self, text: str, dice: random.Random) -> TrainingRow:
         """Fill-in-the-middle: the lines between two places of a text."""
         lines = text.splitlines(keepends=True)
         first = dice.randrange(len(lines))
@@ -99,16 +101,18 @@ class Encoder:
             self.mark[FIM_MIDDLE],
         ]
         answer = [*self.encode(middle), self.mark[END]]
-        return Row([*head, *answer], [PROMPT] * len(head) + [1.0] * len(answer), hardness_of(len(head), is_edit=False))
+        return TrainingRow(
+            [*head, *answer], [PROMPT] * len(head) + [1.0] * len(answer), hardness_of(len(head), is_edit=False)
+        )
 
-    def window(self, text: str, dice: random.Random, length: int) -> Row | None:
+    def window(self, text: str, dice: random.Random, length: int) -> TrainingRow | None:
         """A piece of a file as it is, loss everywhere."""
         tokens = self.encode(text[:40000])
         if len(tokens) < 48:
             return None
         start = dice.randrange(max(1, len(tokens) - length))
         piece = tokens[start : start + length]
-        return Row(piece, [1.0] * len(piece), hardness_of(len(piece), is_edit=False))
+        return TrainingRow(piece, [1.0] * len(piece), hardness_of(len(piece), is_edit=False))
 
 
 def hardness_of(length: int, *, is_edit: bool) -> float:
@@ -122,7 +126,7 @@ def shuffled(documents: Iterator[Document], dice: random.Random) -> list[Documen
     return held
 
 
-def pretraining_rows(encoder: Encoder, corpus: Path | None, tokens: int, seed: int) -> Iterator[Row]:
+def pretraining_rows(encoder: Encoder, corpus: Path | None, tokens: int, seed: int) -> Iterator[TrainingRow]:
     """Windows of code and prose."""
     dice = random.Random(seed)
     documents = shuffled(read_documents(corpus, validation=False, tiers=("A", "B")), dice)
@@ -139,12 +143,12 @@ def pretraining_rows(encoder: Encoder, corpus: Path | None, tokens: int, seed: i
 
 def instruction_rows(
     encoder: Encoder, corpus: Path | None, tokens: int, seed: int, mixture: Mixture = Mixture()
-) -> Iterator[Row]:
+) -> Iterator[TrainingRow]:
     """Rows of all kinds until there are so many tokens; whoever lags behind its share goes next."""
     dice = random.Random(seed)
     documents = shuffled(read_documents(corpus, validation=False), dice)
-    passages = [*quotable(corpus, validation=False), *defined_in_prose(corpus, validation=False)]
-    sources: dict[str, Iterator[Row | None]] = {
+    passages = [*quotable_passages(corpus, validation=False), *defined_in_prose(corpus, validation=False)]
+    sources: dict[str, Iterator[TrainingRow | None]] = {
         "edits": edit_rows(encoder, documents, dice),
         "copies": copy_rows(encoder, documents, dice),
         "code_questions": question_rows(encoder, documents, dice),
@@ -173,7 +177,7 @@ def snippets(documents: list[Document], dice: random.Random, share: float) -> It
                         yield snippet
 
 
-def edit_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row]:
+def edit_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[TrainingRow]:
     """Edits in the shares of their kinds: a kind that comes late is looked for first."""
     made = dict.fromkeys(SHARES, 0)
     for snippet in snippets(documents, dice, 0.25):
@@ -185,40 +189,40 @@ def edit_rows(encoder: Encoder, documents: list[Document], dice: random.Random) 
                 break
 
 
-def copy_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row]:
+def copy_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[TrainingRow]:
     for snippet in snippets(documents, dice, 0.1):
-        question = f"{phrase('copy', dice)}\n\n{dialogues.fenced(snippet.text)}"
+        question = f"{instruction_phrase('copy', dice)}\n\n{dialogues.fenced(snippet.text)}"
         row = encoder.dialogue(Dialogue((Turn(question, dialogues.fenced(snippet.text)),)))
-        yield Row(row.tokens, row.weights, hardness_of(len(row.tokens), is_edit=False) - 0.3)
+        yield TrainingRow(row.tokens, row.weights, hardness_of(len(row.tokens), is_edit=False) - 0.3)
 
 
-def question_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row | None]:
+def question_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[TrainingRow | None]:
     for snippet in snippets(documents, dice, 0.1):
         dialogue = about_code(snippet, dice)
         if dialogue is not None:
             yield finished_row(encoder, dialogue, dice)
 
 
-def quote_rows(encoder: Encoder, passages: list[Quotable], dice: random.Random) -> Iterator[Row | None]:
+def quote_rows(encoder: Encoder, passages: list[QuotablePassage], dice: random.Random) -> Iterator[TrainingRow | None]:
     while True:
-        dialogue = quoting(passages, dice)
+        dialogue = quoting_dialogue(passages, dice)
         yield finished_row(encoder, dialogue, dice) if dialogue is not None else None
 
 
-def finished_row(encoder: Encoder, dialogue: Dialogue, dice: random.Random) -> Row:
+def finished_row(encoder: Encoder, dialogue: Dialogue, dice: random.Random) -> TrainingRow:
     """The dialogue as a row, now and then with a turn of small talk around it."""
     if dice.random() < 0.15:
-        dialogue = dialogues.followed_up(dialogue, dice)
+        dialogue = dialogues.with_small_talk(dialogue, dice)
     row = encoder.dialogue(dialogue)
-    return Row(row.tokens, row.weights, hardness_of(len(row.tokens), is_edit=False))
+    return TrainingRow(row.tokens, row.weights, hardness_of(len(row.tokens), is_edit=False))
 
 
-def talk_rows(encoder: Encoder, dice: random.Random) -> Iterator[Row]:
+def talk_rows(encoder: Encoder, dice: random.Random) -> Iterator[TrainingRow]:
     while True:
         yield encoder.dialogue(dialogues.small_talk(dice, dice.choice((1, 1, 1, 2, 3))), dice.random())
 
 
-def repetition_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row]:
+def repetition_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[TrainingRow]:
     while True:
         for document in documents:
             if document.is_python:
@@ -229,12 +233,12 @@ def repetition_rows(encoder: Encoder, documents: list[Document], dice: random.Ra
                 yield finished_row(encoder, dialogues.repetition(dice.choice(fitting), dice), dice)
 
 
-def middle_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row]:
+def middle_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[TrainingRow]:
     for snippet in snippets(documents, dice, 0.1):
         yield encoder.middle(snippet.text, dice)
 
 
-def window_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[Row | None]:
+def window_rows(encoder: Encoder, documents: list[Document], dice: random.Random) -> Iterator[TrainingRow | None]:
     while True:
         for document in documents:
             yield encoder.window(document.text, dice, 255)

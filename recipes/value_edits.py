@@ -7,7 +7,7 @@ import re
 from random import Random
 
 from recipes.edit_example import Edit
-from recipes.phrasing import NEW_TEXTS, phrase
+from recipes.phrasing import NEW_TEXTS, instruction_phrase
 from recipes.snippets import Snippet
 
 OPERATOR = re.compile(r" (<=|>=|==|!=|<|>) ")
@@ -26,7 +26,9 @@ def change_constant(snippet: Snippet, dice: Random) -> Edit | None:
     lines = snippet.lines
     line = lines[literal.lineno - 1]
     lines[literal.lineno - 1] = line[: literal.col_offset] + new + line[literal.end_col_offset :]
-    return Edit("constant", phrase("constant", dice, name=name, old=old, new=new), snippet.text, "".join(lines))
+    return Edit(
+        "constant", instruction_phrase("constant", dice, name=name, old=old, new=new), snippet.text, "".join(lines)
+    )
 
 
 def constant_places(snippet: Snippet) -> list[tuple[str, ast.Constant]]:
@@ -78,14 +80,16 @@ def fix_comparison(snippet: Snippet, dice: Random) -> Edit | None:
     """A comparison of the real code, turned round in the input."""
     found = [node for node in ast.walk(snippet.tree) if isinstance(node, ast.Compare) and len(node.ops) == 1]
     sources = [ast.get_source_segment(snippet.text, node) or "" for node in found]
-    sources = [source for source in sources if is_turnable(source) and snippet.text.count(source) == 1]
+    sources = [source for source in sources if is_reversible_comparison(source) and snippet.text.count(source) == 1]
     if not sources:
         return None
     right = dice.choice(sources)
     wrong = OPERATOR.sub(lambda match: f" {FLIPS[match.group(1)]} ", right)
     before = snippet.text.replace(right, wrong)
-    return Edit("fix_comparison", phrase("fix_comparison", dice, wrong=wrong, right=right), before, snippet.text)
+    return Edit(
+        "fix_comparison", instruction_phrase("fix_comparison", dice, wrong=wrong, right=right), before, snippet.text
+    )
 
 
-def is_turnable(source: str) -> bool:
+def is_reversible_comparison(source: str) -> bool:
     return len(source) < 60 and len(OPERATOR.findall(source)) == 1 and not set(source) & set("`\n")

@@ -14,22 +14,22 @@ from tokenizers import Tokenizer
 from recipes.dialogues import Dialogue, Turn
 from recipes.train_tokenizer import ASSISTANT, END, load_tokenizer, token_of
 from recipes.training_rows import Encoder
-from specchat.drafters.suffix import Suffix
-from specchat.engine.decode import Plan
+from specchat.drafters.suffix_decoding import SuffixDecoding
+from specchat.engine.decode import GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
-from specchat.models.load import Loading, load_model
-from specchat.train.write_answer import BUDGET, Written, write_as
+from specchat.models.load import LoadOptions, load_model
+from specchat.train.write_answer import DRAFT_BUDGET, GeneratedAnswer, generate_answer
 
 
-class Writer:
+class TargetGenerator:
     """One target in float32, and its tokenizer."""
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         self.tokenizer: Tokenizer = load_tokenizer(folder)
         self.encoder = Encoder(self.tokenizer)
-        self.target = load_model(folder, Loading(dtype="float32", device=device))
-        self.end = token_of(self.tokenizer, END)
+        self.target = load_model(folder, LoadOptions(dtype="float32", device=device))
+        self.end_id = token_of(self.tokenizer, END)
 
     def prompt(self, question: str) -> list[int]:
         """The tokens that an answer to this question follows."""
@@ -40,12 +40,14 @@ class Writer:
         """Text of an answer, control tokens included."""
         return self.tokenizer.decode(list(tokens), skip_special_tokens=False)
 
-    def write(self, prompts: Sequence[list[int]], limit: int) -> list[list[int]]:
+    def generate(self, prompts: Sequence[list[int]], max_tokens: int) -> list[list[int]]:
         """Greedy answers without their end mark; an answer that never ends has `limit` tokens."""
-        return [self.write_with(Suffix(), prompt, limit).tokens for prompt in prompts]
+        return [self.generate_with_drafter(SuffixDecoding(), prompt, max_tokens).tokens for prompt in prompts]
 
-    def write_with(self, drafter: Drafter, prompt: list[int], limit: int, sampler: Sampler | None = None) -> Written:
+    def generate_with_drafter(
+        self, drafter: Drafter, prompt: list[int], max_tokens: int, sampler: Sampler | None = None
+    ) -> GeneratedAnswer:
         """One answer without its end mark, while this drafter guesses; it must be new to the text."""
-        plan = Plan(drafter, sampler or Sampler(), BUDGET, limit, frozenset((self.end,)))
-        written = write_as(self.target, plan, prompt)
-        return Written(written.tokens[:-1], written.steps) if written.tokens[-1:] == [self.end] else written
+        plan = GenerationConfig(drafter, sampler or Sampler(), DRAFT_BUDGET, max_tokens, frozenset((self.end_id,)))
+        written = generate_answer(self.target, plan, prompt)
+        return GeneratedAnswer(written.tokens[:-1], written.steps) if written.tokens[-1:] == [self.end_id] else written

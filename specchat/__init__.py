@@ -31,7 +31,7 @@ def open_session(profile: str = "chat", *, in_process: bool = False) -> Conversa
         from specchat.assemble import load_engine
         from specchat.profile import load_profile
 
-        return load_engine(load_profile(profile)).session()
-    from specchat.host.client import Conversation, Wish
+        return load_engine(load_profile(profile)).create_session()
+    from specchat.host.client import Conversation, SessionRequest
 
-    return Conversation(Wish(profile=profile))
+    return Conversation(SessionRequest(profile=profile))

@@ -66,7 +66,7 @@ class FileChangedError(EditError):
     exit_code = 5
 
 
-class NotTakenError(EditError):
+class DeclinedError(EditError):
     """The user wants none of it."""
 
     exit_code = 8
@@ -100,7 +100,7 @@ class CacheError(ModelError):
     """No room for keys and values."""
 
 
-class DistrustError(SpecchatError):
+class NotLosslessError(SpecchatError):
     """The engine broke its law on this machine."""
 
     exit_code = 10
@@ -116,14 +116,14 @@ class HostError(SpecchatError):
     exit_code = 7
 
 
-def failure(message: str, exit_code: int) -> SpecchatError:
+def error_with_exit_code(message: str, exit_code: int) -> SpecchatError:
     """The error that a `Failed` event tells of."""
     error = SpecchatError(message)
     error.exit_code = exit_code
     return error
 
 
-def last_line(said: str, otherwise: str) -> str:
+def last_output_line(output: str, default: str) -> str:
     """Where another program says what went wrong: the last line of its words, or `otherwise` when it had none."""
-    lines = said.strip().splitlines()
-    return lines[-1][:200] if lines else otherwise
+    lines = output.strip().splitlines()
+    return lines[-1][:200] if lines else default

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from specchat.cli.lazy_group import Later
+from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, run
 
 FRONT_ENDS = {
@@ -46,7 +46,7 @@ class Bytes(io.TextIOWrapper):
 def command(patch: pytest.MonkeyPatch, *arguments: str, stdin: bytes = b"", on_terminal: bool = False) -> Ran:
     """Run it with these streams."""
     for name, where in FRONT_ENDS.items():
-        patch.setitem(COMMANDS, name, Later(where, ""))
+        patch.setitem(COMMANDS, name, LazyCommand(where, ""))
     out, err = Bytes(is_terminal=on_terminal), Bytes(is_terminal=on_terminal)
     with patch.context() as streams:
         streams.setattr(sys, "stdin", Bytes(stdin, is_terminal=on_terminal))

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from specchat.forward.batch import PassShape
-from specchat.forward.llama import DenseModel
-from specchat.models.llama_weights import load_dense
+from specchat.forward.batch import BatchLimits
+from specchat.forward.llama import LlamaModel
+from specchat.models.llama_weights import load_llama
 from tests.tiny import SIZES
 
 _FOLDER = TemporaryDirectory(prefix="specchat-held-")
@@ -35,7 +35,7 @@ def blocky(layers: int = 3, tied: bool = False) -> Path:
 
 def held_target(
     weights: str, dtype: str = "float32", exact: bool = True, layers: int = 3, tied: bool = False, device: str = "cpu"
-) -> DenseModel:
+) -> LlamaModel:
     """A network in our own passes; it reads prompts in small chunks, so that chunks matter."""
-    shape = PassShape(chunk=16, widest=32, exact=exact)
-    return load_dense(blocky(layers, tied), DTYPES[dtype], torch.device(device), None, shape, weights=weights)
+    shape = BatchLimits(prefill_chunk=16, max_rows=32, exact=exact)
+    return load_llama(blocky(layers, tied), DTYPES[dtype], torch.device(device), None, shape, quant_format=weights)

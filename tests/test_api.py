@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import specchat
-from specchat.chat.events import Finished, Text
+from specchat.chat.events import Finished, TextDelta
 from specchat.host import spawn
 from tests.host.conftest import runtime  # noqa: F401 - a fixture
 from tests.processes import modules_after
@@ -30,7 +30,7 @@ def test_a_session_answers_in_this_process_and_through_the_host(monkeypatch):
         with specchat.open_session("chat", in_process=in_process) as session:
             events = list(session.ask("What is a generator?"))
         assert isinstance(events[-1], Finished)
-        answers.append("".join(event.text for event in events if isinstance(event, Text)))
+        answers.append("".join(event.text for event in events if isinstance(event, TextDelta)))
 
     assert answers[0]
     assert answers[0] == answers[1]

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.assemble import CANDIDATES, EMBEDDED_HEADS, load_engine
-from specchat.bench.interleaved import ask
+from specchat.assemble import AUTO_CANDIDATES, EMBEDDED_HEADS, load_engine
+from specchat.bench.interleaved import measure_answer
 from specchat.chat.events import Failed, Routed, StepDone
 from specchat.chat.request import Request
-from specchat.drafters.dflash import BlockDrafter
+from specchat.drafters.dflash import DFlashDrafter
 from specchat.errors import InputError, ModelError, SpecchatError
 from specchat.models.load import EMBEDDED
-from specchat.profile import GUESSERS, Profile
+from specchat.profile import DRAFTERS, Profile
 from tests import tokenizers_at_hand as at_hand
 from tests.tiny import SPEAKING, network, speaking
 from tests.tiny_heads import saved_head
@@ -29,13 +29,13 @@ def embedded():
 
 def test_the_embedded_models_can_do_everything_but_the_older_eagle(embedded):
     with embedded.session() as session:
-        assert set(GUESSERS) - {"dflash"} == set(session.drafters)
-        assert {name for name in CANDIDATES if name in session.drafters} == {"plain", *session.chooser.drafters}
+        assert set(DRAFTERS) - {"dflash"} == set(session.drafters)
+        assert {name for name in AUTO_CANDIDATES if name in session.drafters} == {"plain", *session.chooser.drafters}
 
 
 def test_a_target_alone_has_the_drafters_that_need_nothing():
     engine = load_engine(ALONE)
-    with engine.session() as session:
+    with engine.create_session() as session:
         assert set(session.drafters) == WITHOUT_MODELS
         [failed] = session.ask(Request("why", variant="eagle3"))
 
@@ -47,7 +47,7 @@ def test_heads_can_be_named_one_by_one():
     heads = [str(EMBEDDED / "medusa"), EMBEDDED_HEADS[0]]
     engine = load_engine(Profile().override({"models.heads": heads}))
 
-    assert ["medusa", "eagle3"] == list(engine.parts.heads)
+    assert ["medusa", "eagle3"] == list(engine.resources.heads)
 
 
 def test_a_head_that_fills_blocks_drafts_for_the_target_that_it_was_made_for(tmp_path):
@@ -57,9 +57,9 @@ def test_a_head_that_fills_blocks_drafts_for_the_target_that_it_was_made_for(tmp
 
     engine = load_engine(ALONE.override({"models.heads": [str(tmp_path)]}))
 
-    with engine.session() as session:
-        assert isinstance(session.drafters["dflash"], BlockDrafter)
-    assert engine.memory()["dflash"] > 0
+    with engine.create_session() as session:
+        assert isinstance(session.drafters["dflash"], DFlashDrafter)
+    assert engine.memory_bytes()["dflash"] > 0
 
 
 def test_a_head_of_another_target_is_refused():
@@ -72,9 +72,9 @@ def test_a_named_draft_with_other_tokens_is_spelled_anew(tmp_path):
     network("llama", vocabulary=300).save_pretrained(folder)
     engine = load_engine(ALONE.override({"models.draft": str(folder)}))
 
-    assert engine.parts.spelled is not None
+    assert engine.resources.tokenizers is not None
     asked = Request("why why why", max_tokens=12, seed=2)
-    plain, draft = (ask(engine, replace(asked, variant=variant)) for variant in ("plain", "draft"))
+    plain, draft = (measure_answer(engine, replace(asked, variant=variant)) for variant in ("plain", "draft"))
     assert plain.text == draft.text
 
 
@@ -85,8 +85,8 @@ def test_swapped_tokens_are_other_tokens(tmp_path):
         tokens = tokens.replace(old, new, 1)
     (tmp_path / "tokenizer.json").write_text(tokens)
 
-    assert load_engine(ALONE.override({"models.draft": str(speaking(layers=1, seed=2))})).parts.spelled is None
-    assert load_engine(ALONE.override({"models.draft": str(tmp_path)})).parts.spelled is not None
+    assert load_engine(ALONE.override({"models.draft": str(speaking(layers=1, seed=2))})).resources.tokenizers is None
+    assert load_engine(ALONE.override({"models.draft": str(tmp_path)})).resources.tokenizers is not None
 
 
 def test_the_embedded_draft_is_no_help_to_a_stranger():
@@ -119,13 +119,13 @@ def test_the_small_model_quotes_its_book_and_remembers_that_it_did(embedded):
 def test_a_book_of_ones_own_is_read_and_a_missing_one_named(tmp_path):
     (tmp_path / "book.jsonl").write_text('{"topic": "zeugma", "text": "One verb for two nouns."}\n')
     engine = load_engine(ALONE.override({"prompt.reference": str(tmp_path / "book.jsonl")}))
-    with engine.session() as session:
+    with engine.create_session() as session:
         list(session.ask(Request("what is a zeugma", max_tokens=2)))
-        assert "zeugma: One verb" in session.turns[-1].rendered
+        assert "zeugma: One verb" in session.turns[-1].rendered_prompt
 
     with pytest.raises(InputError, match=r"none\.jsonl"):
         load_engine(ALONE.override({"prompt.reference": str(tmp_path / "none.jsonl")}))
-    assert load_engine(ALONE).voice.reference is None
+    assert load_engine(ALONE).models.reference_corpus is None
 
 
 def test_the_reason_names_only_those_among_whom_is_chosen(embedded):
@@ -145,11 +145,11 @@ def test_while_others_wait_less_is_guessed(embedded):
         with embedded.session() as session:
             session.make_way(waiting, is_urgent=is_urgent)
             steps = [event for event in session.ask(question) if isinstance(event, StepDone)]
-            widest.append(max(len(step.drafted) for step in steps))
+            widest.append(max(len(step.draft_tokens) for step in steps))
 
     assert widest[2] == 0 < widest[1] <= 2 < widest[0]
 
 
 def test_an_answer_that_cannot_be_made_is_an_error(embedded):
     with pytest.raises(SpecchatError, match="at hand are"):
-        ask(embedded, Request("x", variant="dflash"))
+        measure_answer(embedded, Request("x", variant="dflash"))

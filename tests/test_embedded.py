@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from specchat.assemble import Engine, load_engine
-from specchat.chat.events import Finished, Text, Totals
+from specchat.chat.events import Finished, TextDelta, Totals
 from specchat.chat.request import Attachment, Request
-from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.models.load import EMBEDDED
 from specchat.profile import Profile, load_profile
 from tests.cover import matrix
@@ -45,20 +45,20 @@ def engine() -> Engine:
 
 def with_sampling(sampling: str) -> Engine:
     profile = Profile().override(SAMPLING[sampling])
-    return replace(engine(), voice=replace(engine().voice, profile=profile))
+    return replace(engine(), voice=replace(engine().models, profile=profile))
 
 
 def answered(sampling: str, variant: str, request: str) -> tuple[str, Totals]:
     asked = REQUESTS[request]
-    with with_sampling(sampling).session() as session:
-        perfect = DraftModel(engine().voice.target)
+    with with_sampling(sampling).create_session() as session:
+        perfect = DraftModelDrafter(engine().models.target)
         session.drafters = {**session.drafters, "self": perfect}
         if variant == "self":
             session.drafters = {**session.drafters, "auto": perfect}
             variant = "auto"
         events = list(session.ask(Request(asked.text, asked.files, max_tokens=60, seed=3, variant=variant)))
     assert isinstance(events[-1], Finished), events[-1]
-    return "".join(event.text for event in events if isinstance(event, Text)), events[-1].totals
+    return "".join(event.text for event in events if isinstance(event, TextDelta)), events[-1].totals
 
 
 @lru_cache
@@ -76,49 +76,49 @@ def test_no_drafter_changes_a_word(sampling, variant, request_):
 def test_it_runs_in_float32_on_a_cpu():
     if torch.cuda.is_available():
         pytest.skip("the embedded models run in float32 on CPUs; here is a CUDA device")
-    assert engine().voice.target.pool.layout.dtype == torch.float32
+    assert engine().models.target.pool.layout.dtype == torch.float32
 
 
 def test_it_copies_and_lookup_makes_that_fly():
     text, totals = answered("greedy", "lookup", "copy")
 
     assert CODE in text
-    assert totals.tokens_per_pass > 4
+    assert totals.tokens_per_step > 4
 
 
 def test_the_trained_draft_beats_chance():
     _text, totals = answered("greedy", "draft", "chat")
 
-    assert totals.accepted_share is not None
-    assert totals.accepted_share > 0.2  # a random token would hold once in 8192
+    assert totals.acceptance_rate is not None
+    assert totals.acceptance_rate > 0.2  # a random token would hold once in 8192
 
 
 def test_what_was_answered_elsewhere_is_copied_from_there():
     profile = Profile().override({"models.draft": "", "models.heads": [], "prompt.reference": ""})
     wild = Request("Tell me something.", temperature=1.5, seed=3, max_tokens=60, variant="suffix")
     answers = list[str]()
-    engine = load_engine(profile, past=lambda: answers)
-    engine.parts.recall.quiet = 0.0
+    engine = load_engine(profile, past_texts=lambda: answers)
+    engine.resources.past_texts.quiet_seconds = 0.0
 
     def told() -> tuple[str, Totals]:
-        with engine.session() as session:
-            engine.parts.recall.wait()
+        with engine.create_session() as session:
+            engine.resources.past_texts.wait()
             events = list(session.ask(wild))
-        return "".join(event.text for event in events if isinstance(event, Text)), events[-1].totals
+        return "".join(event.text for event in events if isinstance(event, TextDelta)), events[-1].totals
 
     first, alone = told()
     answers.append(first)
     again, recalled = told()
 
     assert again == first
-    assert recalled.tokens_per_pass > 2 * alone.tokens_per_pass
+    assert recalled.tokens_per_step > 2 * alone.tokens_per_step
 
 
 @pytest.mark.parametrize("sampling", SAMPLING)
 def test_the_target_as_its_own_draft_is_always_believed(sampling):
     _text, totals = answered(sampling, "self", "chat")
 
-    assert totals.tokens_per_pass > 3.5
+    assert totals.tokens_per_step > 3.5
 
 
 def test_everything_that_ships_stays_small():

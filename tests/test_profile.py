@@ -12,12 +12,22 @@ from typing import Any
 import pytest
 
 from specchat.errors import ProfileError
-from specchat.profile import GUESSERS, KINDS, VARIANTS, Limits, Profile, Rule, Sampling, load_profile, profile_names
+from specchat.profile import (
+    DRAFTER_NAMES,
+    DRAFTERS,
+    REQUEST_KINDS,
+    Limits,
+    Profile,
+    RouteRule,
+    Sampling,
+    load_profile,
+    profile_names,
+)
 from specchat.profile.environment_keys import environment_source
-from specchat.profile.json_schema import schema
-from specchat.profile.profile_files import read_chain
-from specchat.profile.project_file import ProjectFile, Trust, find_project_file, read_project_file
-from specchat.profile.validation import settle
+from specchat.profile.json_schema import profile_schema
+from specchat.profile.profile_files import read_profile_chain
+from specchat.profile.project_file import ProjectFile, TrustStore, find_project_file, read_project_file
+from specchat.profile.validation import merge_sources
 from tests.processes import modules_after
 
 SHIPPED = ("chat", "code", "cpu", "creative", "edit", "plain", "rag")
@@ -74,7 +84,7 @@ def test_the_chat_profile_shows_every_key_there_is_and_what_holds_without_it():
     for name in PARTS:
         defaults = asdict(getattr(profile, name))
         assert shown[name] == {key: _as_toml(value) for key, value in defaults.items()}
-    assert all(each.name in text for each in fields(Rule))
+    assert all(each.name in text for each in fields(RouteRule))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -234,7 +244,7 @@ def test_an_override_adds_rules_before_those_of_the_profile():
 
     after = chat.override({"routes": [{"kind": "code", "words": ["x"]}]})
 
-    assert after.routes == (Rule(kind="code", words=("x",)), *chat.routes)
+    assert after.routes == (RouteRule(kind="code", contains=("x",)), *chat.routes)
 
 
 def test_rules_of_a_profile_come_before_those_that_it_extends(own_folder):
@@ -288,9 +298,9 @@ def test_every_value_remembers_who_said_it(own_folder, tmp_path):
     project = tmp_path / ".specchat.toml"
     project.write_text("[sampling]\nmin_p = 0.3\nseed = 3\n[[routes]]\nkind = 'edit'\n", encoding="utf-8")
     above = (read_project_file(project).source(), environment_source({"SPECCHAT_SAMPLING_SEED": "4"}))
-    chain = read_chain("mine")
+    chain = read_profile_chain("mine")
 
-    settled = settle(chain.base, (*chain.sources, *above))
+    settled = merge_sources(chain.base, (*chain.sources, *above))
 
     assert Sampling(temperature=1.0, top_k=1, top_p=0.6, min_p=0.3, seed=4) == settled.value.sampling
     said = {key: str(settled.origin("sampling", key)) for key in asdict(Sampling())}
@@ -355,7 +365,7 @@ def test_variables_that_are_no_keys_are_left_alone():
 )
 def test_a_wrong_variable_is_one_line_with_its_name(name, value, said):
     with pytest.raises(ProfileError) as caught:
-        settle(Profile(), [environment_source({name: value})])
+        merge_sources(Profile(), [environment_source({name: value})])
 
     assert said in str(caught.value)
     assert str(caught.value).startswith(name)
@@ -387,30 +397,30 @@ def found(folder: Path) -> ProjectFile:
 
 
 def test_trust_is_in_a_content_and_not_in_a_name(tmp_path):
-    trust, path = Trust(tmp_path / "state" / "trusted.json"), tmp_path / ".specchat.toml"
+    trust, path = TrustStore(tmp_path / "state" / "trusted.json"), tmp_path / ".specchat.toml"
     path.write_text("[limits]\nanswer = 1\n", encoding="utf-8")
     first = read_project_file(path)
 
-    assert trust.verdict(first) is None
-    trust.remember(first, is_trusted=True)
-    assert trust.verdict(first) is True
-    assert trust.verdict(replace(first, content=b"[limits]\nanswer = 2\n")) is None
-    assert trust.verdict(replace(first, path=tmp_path / "other" / ".specchat.toml")) is None
-    trust.remember(first, is_trusted=False)
-    assert trust.verdict(first) is False
+    assert trust.is_trusted(first) is None
+    trust.record(first, is_trusted=True)
+    assert trust.is_trusted(first) is True
+    assert trust.is_trusted(replace(first, content=b"[limits]\nanswer = 2\n")) is None
+    assert trust.is_trusted(replace(first, path=tmp_path / "other" / ".specchat.toml")) is None
+    trust.record(first, is_trusted=False)
+    assert trust.is_trusted(first) is False
     assert trust.forget(path)
     assert not trust.forget(path)
-    assert trust.verdict(first) is None
+    assert trust.is_trusted(first) is None
 
 
 @pytest.mark.parametrize("said", ["", "{", "[]", '{"x": 3}', "[" * 50_000, "\0"])
 def test_a_broken_list_of_trust_trusts_nobody_and_can_be_written_again(tmp_path, said):
-    trust, file = Trust(tmp_path / "trusted.json"), ProjectFile(tmp_path / ".specchat.toml", b"")
+    trust, file = TrustStore(tmp_path / "trusted.json"), ProjectFile(tmp_path / ".specchat.toml", b"")
     trust.path.write_text(said, encoding="utf-8")
 
-    assert trust.verdict(file) is None
-    trust.remember(file, is_trusted=True)
-    assert trust.verdict(file) is True
+    assert trust.is_trusted(file) is None
+    trust.record(file, is_trusted=True)
+    assert trust.is_trusted(file) is True
     assert 0o600 == trust.path.stat().st_mode & 0o777
 
 
@@ -422,12 +432,12 @@ def test_a_project_file_that_is_far_too_large_is_refused(tmp_path):
 
 
 def test_the_schema_in_the_docs_is_current():
-    assert schema() == json.loads((DOCS / "profile.schema.json").read_text(encoding="utf-8"))
+    assert profile_schema() == json.loads((DOCS / "profile.schema.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_profile_fits_the_schema(name):
-    assert not list(misfits(tomllib.loads((FILES / f"{name}.toml").read_text(encoding="utf-8")), schema()))
+    assert not list(misfits(tomllib.loads((FILES / f"{name}.toml").read_text(encoding="utf-8")), profile_schema()))
 
 
 @pytest.mark.parametrize(
@@ -442,7 +452,7 @@ def test_every_shipped_profile_fits_the_schema(name):
 def test_what_a_profile_may_not_say_does_not_fit_the_schema_either(own_folder, text):
     write(own_folder, "wrong", text)
 
-    assert list(misfits(tomllib.loads(text), schema()))
+    assert list(misfits(tomllib.loads(text), profile_schema()))
     with pytest.raises(ProfileError):
         load_profile("wrong")
 
@@ -482,9 +492,9 @@ def misfits(value: Any, wanted: dict[str, Any], path: str = "") -> Any:
 def test_the_docs_name_every_variant_with_its_line_and_every_kind():
     text = (DOCS / "profiles.md").read_text(encoding="utf-8")
 
-    assert all(f"| `{name}` | {guesser.what} |" in text for name, guesser in GUESSERS.items())
-    assert all(f"`{kind}`" in text for kind in KINDS)
-    assert VARIANTS == tuple(GUESSERS)
+    assert all(f"| `{name}` | {guesser.description} |" in text for name, guesser in DRAFTERS.items())
+    assert all(f"`{kind}`" in text for kind in REQUEST_KINDS)
+    assert DRAFTER_NAMES == tuple(DRAFTERS)
 
 
 def test_profiles_are_read_without_torch():

@@ -3,9 +3,9 @@
 import pytest
 
 from specchat.assemble import Engine, load_engine
-from specchat.chat.events import Finished, Text
+from specchat.chat.events import Finished, TextDelta
 from specchat.chat.request import Request
-from specchat.forward.linear import Packed, Packed4, Whole8, has_packed_4bit, int8_top
+from specchat.forward.linear import Int8Linear, Nf4PackedLinear, OneDnnLinear, max_safe_int8, supports_nf4_packed
 from specchat.profile import Profile
 
 WHO = ["suffix", "draft", "exit", "eagle", "eagle3", "mtp", "medusa", "auto"]
@@ -18,10 +18,10 @@ def engine(**models: str | tuple[()]) -> Engine:
 
 
 def said(loaded: Engine, who: str) -> str:
-    with loaded.session() as session:
+    with loaded.create_session() as session:
         events = list(session.ask(Request(QUESTION.text, variant=who, max_tokens=16, seed=4)))
     assert isinstance(events[-1], Finished)
-    return "".join(event.text for event in events if isinstance(event, Text))
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 @pytest.mark.parametrize("weights", ["int8", "nf4"])
@@ -36,20 +36,20 @@ def test_who_guesses_changes_nothing(weights):
 
 def test_a_profile_says_how_target_and_draft_are_held():
     loaded = engine(weights="int8", draft_weights="nf4", draft_device="cpu", embedding="cpu", heads=())
-    target, draft = loaded.parts.target, loaded.draft
+    target, draft = loaded.resources.target, loaded.draft_model
 
-    if int8_top():
-        assert isinstance(target.weights.head, Whole8)
-    if has_packed_4bit():
-        assert isinstance(draft.weights.head, Packed4)
+    if max_safe_int8():
+        assert isinstance(target.weights.head, Int8Linear)
+    if supports_nf4_packed():
+        assert isinstance(draft.weights.head, Nf4PackedLinear)
     assert said(loaded, "draft") == said(loaded, "plain")
 
 
 def test_measured_costs_are_kept_apart():
-    kept = [engine(weights=weights, draft="").voice.costs.path for weights in ("float", "int8", "nf4")]
+    kept = [engine(weights=weights, draft="").models.costs.path for weights in ("float", "int8", "nf4")]
 
     assert len(set(kept)) == 3
 
 
 def test_weights_are_floats_unless_somebody_asks():
-    assert isinstance(engine(draft="").parts.target.weights.head, Packed)
+    assert isinstance(engine(draft="").resources.target.weights.head, OneDnnLinear)

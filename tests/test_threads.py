@@ -5,27 +5,27 @@ import os
 import pytest
 
 from specchat.threads import (
-    ENOUGH_PASSES,
-    FIRST_WAIT,
-    LONGEST_WAIT,
-    SMALL_BYTES,
-    Watchdog,
+    FIRST_WAIT_SECONDS,
+    MAX_WAIT_SECONDS,
+    MIN_PASSES,
+    SMALL_MODEL_BYTES,
+    ThreadWatchdog,
     threads_for,
-    wait_calmly,
+    use_passive_waiting,
 )
 
 
-@pytest.mark.parametrize(("weights", "threads"), [(SMALL_BYTES - 1, 1), (SMALL_BYTES, 6)])
+@pytest.mark.parametrize(("weights", "threads"), [(SMALL_MODEL_BYTES - 1, 1), (SMALL_MODEL_BYTES, 6)])
 def test_a_small_model_is_given_one_thread(weights, threads, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
-    assert threads == threads_for(weights, usual=6)
+    assert threads == threads_for(weights, default_threads=6)
 
 
 def test_who_says_how_many_is_obeyed(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
 
-    assert 4 == threads_for(1000, usual=4)
+    assert 4 == threads_for(1000, default_threads=4)
 
 
 class Machine:
@@ -34,19 +34,19 @@ class Machine:
     def __init__(self, most: int = 4) -> None:
         self.seconds = dict.fromkeys(range(1, most + 1), 1.0)
         self.now, self.threads, self.changes = 0.0, most, []
-        self.watchdog = Watchdog(most, lambda: self.threads, self.use, lambda: self.now)
+        self.watchdog = ThreadWatchdog(most, lambda: self.threads, self.use, lambda: self.now)
 
     def use(self, threads: int) -> None:
         """Compute with so many."""
         self.threads = threads
         self.changes.append(threads)
 
-    def answer(self, passes: int = ENOUGH_PASSES, kind: str = "plain") -> int:
+    def answer(self, passes: int = MIN_PASSES, kind: str = "plain") -> int:
         """One answer; returns how many threads computed it."""
         with self.watchdog.answering():
             threads = self.watchdog.threads
             for _ in range(passes):
-                self.watchdog.heard(kind, self.seconds[threads])
+                self.watchdog.record_pass(kind, self.seconds[threads])
         return threads
 
     def is_busy(self, **seconds: float) -> None:
@@ -65,7 +65,7 @@ def test_threads_wait_as_we_say_unless_the_user_has_said(monkeypatch):
     said = {"OMP_WAIT_POLICY": "ACTIVE"}
     monkeypatch.setattr(os, "environ", said)
 
-    wait_calmly()
+    use_passive_waiting()
 
     assert "ACTIVE" == said["OMP_WAIT_POLICY"]
     assert 0 < int(said["GOMP_SPINCOUNT"]) < 100_000
@@ -94,7 +94,7 @@ def test_threads_come_back_after_a_while(machine):
     machine.answer()
     machine.answer()
     machine.is_busy(four=1.0)
-    machine.now += FIRST_WAIT
+    machine.now += FIRST_WAIT_SECONDS
 
     assert [4, 4, 4] == [machine.answer() for _ in range(3)]
     assert [2, 4] == machine.changes
@@ -104,7 +104,7 @@ def test_fewer_threads_that_are_no_better_are_given_up_at_once_and_not_tried_soo
     machine.is_busy(four=3.0, two=3.0)
 
     assert [4, 2, 4, 4, 4] == [machine.answer() for _ in range(5)]
-    machine.now += 2 * FIRST_WAIT
+    machine.now += 2 * FIRST_WAIT_SECONDS
     assert [2, 4] == [machine.answer() for _ in range(2)]
 
 
@@ -120,7 +120,7 @@ def test_in_vain_the_wait_is_doubled_up_to_a_limit(machine):
             machine.answer()
         waited.append(machine.now - since)
 
-    assert [FIRST_WAIT * 2**times for times in range(5)] + [LONGEST_WAIT] * 2 == waited
+    assert [FIRST_WAIT_SECONDS * 2**times for times in range(5)] + [MAX_WAIT_SECONDS] * 2 == waited
 
 
 def test_a_calm_while_makes_waits_short_again(machine):
@@ -128,7 +128,7 @@ def test_a_calm_while_makes_waits_short_again(machine):
         machine.is_busy(four=3.0, two=1.4)
         machine.answer()
         machine.answer()
-        machine.now += FIRST_WAIT  # would be too early, had the first wait been doubled and kept
+        machine.now += FIRST_WAIT_SECONDS  # would be too early, had the first wait been doubled and kept
         machine.is_busy(four=1.0)
         assert 4 == machine.answer()
         machine.answer()
@@ -136,7 +136,7 @@ def test_a_calm_while_makes_waits_short_again(machine):
 
 def test_a_few_slow_passes_are_a_stall_and_no_neighbour(machine):
     machine.is_busy(four=9.0)
-    machine.answer(passes=ENOUGH_PASSES - 1)
+    machine.answer(passes=MIN_PASSES - 1)
     machine.is_busy(four=1.0)
 
     assert [4, 4] == [machine.answer() for _ in range(2)]

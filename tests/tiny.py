@@ -12,14 +12,14 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from specchat.engine.decode import Plan, Step, Writing
-from specchat.engine.drafter import Context, Drafter
+from specchat.engine.decode import Generation, GenerationConfig, Step
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.batch import PassShape
+from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers_model import TransformersModel
-from specchat.models.llama_weights import load_dense
+from specchat.models.llama_weights import load_llama
 from tests.recorder import recorded
 
 VOCABULARY = 96
@@ -58,12 +58,12 @@ def target(shape: str = "llama", exact: bool = False, dtype: torch.dtype = torch
 
     `dense-llama` is the network of `llama` in our own passes, `graphs-llama` in passes laid out for recordings.
     """
-    passes = PassShape(chunk=16, widest=32, exact=exact)
+    passes = BatchLimits(prefill_chunk=16, max_rows=32, exact=exact)
     if shape.startswith(("dense-", "graphs-")):
         kind, _, family = shape.partition("-")
         record = recorded if kind == "graphs" else None
-        return load_dense(saved(family), dtype, torch.device(device), None, passes, record)
-    return TransformersModel(network(shape, dtype=dtype, device=device), shape=passes)
+        return load_llama(saved(family), dtype, torch.device(device), None, passes, record)
+    return TransformersModel(network(shape, dtype=dtype, device=device), limits=passes)
 
 
 @lru_cache
@@ -76,7 +76,9 @@ def saved(shape: str) -> Path:
 
 def small(shape: str = "llama") -> Model:
     """A smaller network with the same vocabulary, which seldom agrees with the target."""
-    return TransformersModel(network(shape.rsplit("-", maxsplit=1)[-1], layers=1, seed=2), shape=PassShape(chunk=16))
+    return TransformersModel(
+        network(shape.rsplit("-", maxsplit=1)[-1], layers=1, seed=2), limits=BatchLimits(prefill_chunk=16)
+    )
 
 
 class Chaos(Drafter):
@@ -87,28 +89,28 @@ class Chaos(Drafter):
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         """Up to `budget` random nodes under random parents, now and then with tokens of the text."""
         tree = DraftTree(context.tokens[-1])
-        for _ in range(self.random.randint(0, context.budget)):
+        for _ in range(self.random.randint(0, context.max_draft_tokens)):
             token = self.random.choice([self.random.randrange(VOCABULARY), self.random.choice(context.tokens)])
             tree.add(token, self.random.randrange(len(tree)), self.name)
         return tree
 
 
-def write(writing: Writing, plan: Plan) -> list[Step]:
+def write(writing: Generation, plan: GenerationConfig) -> list[Step]:
     """Read what is unread and decode one answer."""
-    with writing.target.pool.seated(writing.cache, writing.rows_for(plan.limit)):
-        for _known in writing.read():
+    with writing.target.pool.acquire_slot(writing.cache, writing.rows_needed(plan.max_new_tokens)):
+        for _known in writing.prefill():
             pass
-        return list(writing.steps(plan))
+        return list(writing.decode(plan))
 
 
 def answer(model: Model, drafter: Drafter, prompt: list[int], sampler: Sampler, limit: int = 40) -> list[int]:
     """The tokens that follow a prompt."""
-    writing = Writing(model, (drafter,))
-    writing.revise(prompt)
-    write(writing, Plan(drafter, sampler, budget=8, limit=limit))
+    writing = Generation(model, (drafter,))
+    writing.replace_tokens(prompt)
+    write(writing, GenerationConfig(drafter, sampler, max_draft_tokens=8, max_new_tokens=limit))
     return writing.tokens[len(prompt) :]
 
 

@@ -11,18 +11,18 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.drafters.dflash import BlockDrafter
-from specchat.drafters.eagle import FeatureDrafter, Growth
+from specchat.drafters.dflash import DFlashDrafter
+from specchat.drafters.eagle import EagleDrafter, TreeConfig
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.medusa import Medusa
-from specchat.engine.cache import SCRATCH
-from specchat.engine.decode import Writing
+from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.decode import Generation
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
-from specchat.forward.llama import DenseModel
-from specchat.heads.block_head import BlockHead
+from specchat.forward.llama import LlamaModel
 from specchat.heads.detect import inspect_head
-from specchat.heads.networks import FeatureHead, LoadedHead, MedusaHead, load_head
+from specchat.heads.dflash_head import DFlashHead
+from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
 from tests.tiny import SIZES, VOCABULARY
 
 WIDTH, INNER, CPU = int(SIZES["hidden_size"]), int(SIZES["intermediate_size"]), torch.device("cpu")
@@ -45,32 +45,32 @@ CONFIGS = {
 }  # fmt: skip
 
 
-def read(writing: Writing, text: list[int]) -> None:
+def read(writing: Generation, text: list[int]) -> None:
     """Make this the text, and let everybody who drafts hear of it."""
-    writing.revise(text)
-    with writing.target.pool.seated(writing.cache, len(text) + SCRATCH):
-        list(writing.read())
+    writing.replace_tokens(text)
+    with writing.target.pool.acquire_slot(writing.cache, len(text) + SCRATCH_ROWS):
+        list(writing.prefill())
 
 
-def drafter_of(kind: str, target: Model, growth: Growth | None = None) -> Drafter:
+def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Drafter:
     """A drafter by such a head, or by an exit after the second layer; the target gives it the states it wants."""
     if kind == "exit":
-        assert isinstance(target, DenseModel), "only our own passes can end early"
-        return EarlyExit(target, layers=2)
+        assert isinstance(target, LlamaModel), "only our own passes can end early"
+        return EarlyExit(target, exit_layer=2)
     head = tiny_head(kind, target)
-    target.tap(head.taps)
+    target.set_hidden_state_layers(head.hidden_state_layers)
     match head:
         case MedusaHead():
             return Medusa(head, target)
-        case BlockHead():
-            return BlockDrafter(head, target)
-        case FeatureHead():
-            return FeatureDrafter(head, target, growth)
+        case DFlashHead():
+            return DFlashDrafter(head, target)
+        case EagleHead():
+            return EagleDrafter(head, target, growth)
 
 
-def writing_of(target: Model, drafter: Drafter) -> Writing:
+def writing_of(target: Model, drafter: Drafter) -> Generation:
     """A text that this drafter drafts for."""
-    return Writing(target, (drafter,))
+    return Generation(target, (drafter,))
 
 
 def tiny_head(kind: str, target: Model) -> LoadedHead:

@@ -18,78 +18,87 @@ from statistics import median
 import click
 
 from specchat.assemble import Engine, load_engine
-from specchat.bench.interleaved import Answer, ask
+from specchat.bench.interleaved import MeasuredAnswer, measure_answer
 from specchat.chat.request import Attachment, Request
-from specchat.edit.answer_check import unfenced
+from specchat.edit.answer_check import strip_fence
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
 from specchat.profile import load_profile
-from tools.replay_edits import Row, read_rows
+from tools.replay_edits import EditCase, read_edit_cases
 
-WAYS = {"suffix": ("suffix", False), "suffix and the file": ("suffix", True), "auto and the file": ("auto", True)}
+CONFIGURATIONS = {
+    "suffix": ("suffix", False),
+    "suffix and the file": ("suffix", True),
+    "auto and the file": ("auto", True),
+}
 SPARE_TOKENS = 64
 
 
 @dataclass(frozen=True)
-class Edited:
+class MeasuredEdit:
     """One edit, asked in every way."""
 
-    plain: Answer
-    answers: dict[str, Answer]
-    is_as_wanted: bool  # the text is the reference, but for the end of its last line
+    plain: MeasuredAnswer
+    answers: dict[str, MeasuredAnswer]
+    matches_reference: bool  # the text is the reference, but for the end of its last line
 
-    def times_plain(self, way: str) -> float:
+    def speedup(self, configuration: str) -> float:
         """How many times as fast as plain decoding."""
-        return _pace(self.answers[way]) / _pace(self.plain)
+        return _tokens_per_second(self.answers[configuration]) / _tokens_per_second(self.plain)
 
 
-def edits(engine: Engine, rows: Sequence[Row], count: int) -> Iterator[Edited]:
+def measure_edits(engine: Engine, rows: Sequence[EditCase], count: int) -> Iterator[MeasuredEdit]:
     """At most `count` edits that fit the window; what the embedded model cannot read is passed over."""
-    room, done = engine.voice.target.window, 0
+    room, done = engine.models.target.context_window, 0
     for row in rows:
         file = Attachment(row.path, row.before)
-        most = len(engine.voice.tokenizer.encode(row.before)) * 5 // 4 + SPARE_TOKENS
+        most = len(engine.models.tokenizer.encode(row.before)) * 5 // 4 + SPARE_TOKENS
         if 2 * most + SPARE_TOKENS > room or done == count:
             continue
         request = Request(row.instruction, (file,), most, seed=1, temperature=0.0, task="edit")
         try:
-            yield _asked(engine, request, row)
+            yield _measure_edit(engine, request, row)
         except SpecchatError as error:
             print(f"{row.path}: {error}", file=sys.stderr)
         else:
             done += 1
 
 
-def _asked(engine: Engine, request: Request, row: Row) -> Edited:
-    plain = ask(engine, replace(request, variant="plain"))
+def _measure_edit(engine: Engine, request: Request, row: EditCase) -> MeasuredEdit:
+    plain = measure_answer(engine, replace(request, variant="plain"))
     answers = {
-        way: ask(engine, replace(request, variant=variant, rewrites=row.path if is_told else ""))
-        for way, (variant, is_told) in WAYS.items()
+        way: measure_answer(engine, replace(request, variant=variant, rewrites=row.path if is_told else ""))
+        for way, (variant, is_told) in CONFIGURATIONS.items()
     }
-    text = unfenced(make_source(row.before.encode(), row.path), plain.text)
-    return Edited(plain, answers, text.rstrip() == (row.after or "").rstrip())
+    text = strip_fence(make_source(row.before.encode(), row.path), plain.text)
+    return MeasuredEdit(plain, answers, text.rstrip() == (row.after or "").rstrip())
 
 
-def as_table(found: Sequence[Edited]) -> str:
+def as_table(measured_edits: Sequence[MeasuredEdit]) -> str:
     """A row for each way, as Markdown."""
     lines = [
         "| who drafts | tokens per pass | x plain, median | x plain, all together | same text |",
         "|---|---|---|---|---|",
     ]
-    for way in WAYS:
-        answers = [each.answers[way] for each in found]
-        passes = sum(answer.totals.tokens for answer in answers) / sum(answer.totals.steps for answer in answers)
-        seconds = [sum(answer.totals.decode_seconds for answer in each) for each in ([e.plain for e in found], answers)]
-        same = sum(each.plain.text == each.answers[way].text for each in found)
-        middle = median(each.times_plain(way) for each in found)
+    for way in CONFIGURATIONS:
+        answers = [each.answers[way] for each in measured_edits]
+        passes = sum(answer.totals.completion_tokens for answer in answers) / sum(
+            answer.totals.steps for answer in answers
+        )
+        seconds = [
+            sum(answer.totals.decode_seconds for answer in each)
+            for each in ([e.plain for e in measured_edits], answers)
+        ]
+        same = sum(each.plain.text == each.answers[way].text for each in measured_edits)
+        middle = median(each.speedup(way) for each in measured_edits)
         lines.append(
-            f"| {way} | {passes:.2f} | {middle:.2f} | {seconds[0] / seconds[1]:.2f} | {same} of {len(found)} |"
+            f"| {way} | {passes:.2f} | {middle:.2f} | {seconds[0] / seconds[1]:.2f} | {same} of {len(measured_edits)} |"
         )
     return "\n".join(lines)
 
 
-def _pace(answer: Answer) -> float:
-    return answer.totals.tokens / answer.totals.decode_seconds
+def _tokens_per_second(answer: MeasuredAnswer) -> float:
+    return answer.totals.completion_tokens / answer.totals.decode_seconds
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
@@ -99,8 +108,8 @@ def _pace(answer: Answer) -> float:
 def main(prompts: Path, target: str, count: int) -> None:
     """Print the table, and how many answers were the reference."""
     engine = load_engine(load_profile("edit").override({"models.target": target}))
-    found = list(edits(engine, read_rows(prompts), count + 1))[1:]
-    wanted = sum(each.is_as_wanted for each in found)
+    found = list(measure_edits(engine, read_edit_cases(prompts), count + 1))[1:]
+    wanted = sum(each.matches_reference for each in found)
     print(f"{prompts.name}: {len(found)} edits, {wanted} answers are the reference\n\n{as_table(found)}")
 
 

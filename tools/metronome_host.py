@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from threading import Event as Flag
 from typing import Any
 
-from specchat.chat.events import Committed, Event, Finished, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.events import CommittedToken, Event, Finished, PrefillProgress, Routed, StepDone, TextDelta, Totals
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
-from specchat.host.engine_interface import Loader
-from specchat.host.host_process import Parts, run_host
-from specchat.host.open_sessions import Library
+from specchat.host.engine_interface import EngineLoader
+from specchat.host.host_process import HostComponents, run_host
+from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.spawn import configuration_hash
 
-GUESSED = 3  # of every four tokens: a step commits as many as there are guesses, and one of the target
+DRAFTED_PER_STEP = 3  # of every four tokens: a step commits as many as there are guesses, and one of the target
 
 
 @dataclass(frozen=True)
-class Beat:
+class FakeTurn:
     """A turn as the session keeps it."""
 
     user: str
@@ -36,48 +36,48 @@ class Beat:
     rendered: str = ""
 
 
-class MetronomeSession:
+class FixedRateSession:
     """One conversation."""
 
-    def __init__(self, turns: Sequence[Beat]) -> None:
+    def __init__(self, turns: Sequence[FakeTurn]) -> None:
         self.turns = list(turns)
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
         """Say every token when it is due; late ones are said at once, so that the source never slows down."""
         rate, seconds = (float(word) for word in request.text.split())
-        self.turns.append(Beat(request.text))
-        yield Prefill(1, 1)
-        yield Routed("lookup", GUESSED, "it keeps time", 0)
+        self.turns.append(FakeTurn(request.text))
+        yield PrefillProgress(1, 1)
+        yield Routed("lookup", DRAFTED_PER_STEP, "it keeps time", 0)
         began = time.monotonic()
-        yield Text(f"t0:{began:.6f}:\n\n")
+        yield TextDelta(f"t0:{began:.6f}:\n\n")
         count, steps = round(rate * seconds), 0
         for number in range(count):
             time.sleep(max(0.0, began + number / rate - time.monotonic()))
             if cancelled.is_set():
                 break
-            if number % (GUESSED + 1) == GUESSED:
+            if number % (DRAFTED_PER_STEP + 1) == DRAFTED_PER_STEP:
                 steps += 1
-                yield _step((GUESSED + 1) / rate)
-            yield Text(f"w{number:06d} ")
-        yield Finished("cancelled" if cancelled.is_set() else "stop", Totals(tokens=count, steps=steps))
+                yield _step((DRAFTED_PER_STEP + 1) / rate)
+            yield TextDelta(f"w{number:06d} ")
+        yield Finished("cancelled" if cancelled.is_set() else "stop", Totals(completion_tokens=count, steps=steps))
 
-    def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
+    def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         """Time is kept, whoever waits."""
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-class Metronome:
+class FixedRateEngine:
     """The engine."""
 
-    turns_at_once = 1
+    max_concurrent_turns = 1
 
-    def session(self, turns: Sequence[Beat], profile: str) -> MetronomeSession:
+    def create_session(self, turns: Sequence[FakeTurn], profile: str) -> FixedRateSession:
         """A conversation."""
-        return MetronomeSession(turns)
+        return FixedRateSession(turns)
 
-    def memory(self) -> dict[str, int]:
+    def memory_bytes(self) -> dict[str, int]:
         """No model."""
         return {}
 
@@ -86,23 +86,27 @@ class Metronome:
 
 
 def _step(seconds: float) -> StepDone:
-    guesses = tuple(range(GUESSED))
-    said = (*(Committed(id, b"w", "lookup") for id in guesses), Committed(GUESSED, b"w", "target"))
+    guesses = tuple(range(DRAFTED_PER_STEP))
+    said = (*(CommittedToken(id, b"w", "lookup") for id in guesses), CommittedToken(DRAFTED_PER_STEP, b"w", "target"))
     return StepDone(guesses, guesses, said, 0.0, seconds)
 
 
-def _load(_profile: str, _progress: Callable[[Event], None], _cancelled: Flag) -> Metronome:
-    return Metronome()
+def _load_engine(_profile: str, _progress: Callable[[Event], None], _cancelled: Flag) -> FixedRateEngine:
+    return FixedRateEngine()
 
 
-def _profile(name: str, _settings: dict[str, Any]) -> str:
+def _profile_name(name: str, _settings: dict[str, Any]) -> str:
     return name
 
 
-def _restore(stored: StoredTurn) -> Beat:
-    return Beat(str(stored.request.get("text", "")), stored.answered.text)
+def _turn_from_history(stored: StoredTurn) -> FakeTurn:
+    return FakeTurn(str(stored.request.get("text", "")), stored.answer.text)
 
 
 if __name__ == "__main__":
-    parts = Parts(Library(_profile, _restore), Loader(_load, lambda profile: profile), configuration_hash)
+    parts = HostComponents(
+        SessionCallbacks(_profile_name, _turn_from_history),
+        EngineLoader(_load_engine, lambda profile: profile),
+        configuration_hash,
+    )
     sys.exit(run_host(parts, sys.argv[1:]))

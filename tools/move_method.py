@@ -7,30 +7,30 @@ import re
 from collections.abc import Callable
 from textwrap import dedent
 
-ASKED = re.compile(r"# Refactor (\w+)\.(\w+)")
+REFACTOR_INSTRUCTION = re.compile(r"# Refactor (\w+)\.(\w+)")
 
 
-def moved_out(instruction: str, before: str) -> str | None:
+def move_method(instruction: str, before: str) -> str | None:
     """The file with the method that "# Refactor Class.method" names as a function at its end; None when it has none."""
-    asked = ASKED.match(instruction)
-    place = _place(before, *asked.groups()) if asked else None
+    asked = REFACTOR_INSTRUCTION.match(instruction)
+    place = _method_lines(before, *asked.groups()) if asked else None
     if asked is None or place is None:
         return None
     lines = before.splitlines(keepends=True)
     function = dedent("".join(lines[slice(*place)])).rstrip() + "\n"
     kept = "".join(lines[: place[0]] + lines[place[1] :]).rstrip() + "\n"
     name = re.escape(asked[2])
-    return re.sub(rf"\bself\.{name}\(\s*(?P<none>\))?", _called(asked[2]), f"{kept}\n\n{function}")
+    return re.sub(rf"\bself\.{name}\(\s*(?P<none>\))?", _call_rewriter(asked[2]), f"{kept}\n\n{function}")
 
 
-def _called(name: str) -> Callable[[re.Match[str]], str]:
+def _call_rewriter(name: str) -> Callable[[re.Match[str]], str]:
     def call(found: re.Match[str]) -> str:
         return f"{name}(self)" if found["none"] else f"{name}(self, "
 
     return call
 
 
-def _place(before: str, holder: str, method: str) -> tuple[int, int] | None:
+def _method_lines(before: str, holder: str, method: str) -> tuple[int, int] | None:
     """The lines of a method with its decorators, from 0, the end excluded."""
     for node in ast.walk(ast.parse(before)):
         if isinstance(node, ast.ClassDef) and node.name == holder:

@@ -15,101 +15,103 @@ from statistics import median
 from time import perf_counter
 
 from specchat.assemble import Engine, load_engine
-from specchat.bench.builtin_prompts import QUESTIONS
-from specchat.chat.prompt import extend
-from specchat.chooser.costs import WIDTHS, Costs
-from specchat.drafters.draft_model import DraftModel
-from specchat.drafters.prompt_lookup import Lookup
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context, Drafter
+from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
+from specchat.chat.prompt import build_next_prompt
+from specchat.chooser.costs import CALIBRATION_ROWS, Costs
+from specchat.drafters.draft_model import DraftModelDrafter
+from specchat.drafters.prompt_lookup import PromptLookup
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.profile import load_profile
-from tools.replay_chooser import Shape, Trace, write_traces
+from tools.replay_chooser import RecordedTree, Trace, write_traces
 
-SEED, BUDGET, GUESSES = 11, 16, 8
+SEED, MAX_DRAFT_TOKENS, DRAFT_TOKENS = 11, 16, 8
 TEMPERATURES = (0.0, 0.8)
 
 
-def record(engine: Engine, limit: int) -> Iterator[Trace]:
+def record_answers(engine: Engine, max_tokens: int) -> Iterator[Trace]:
     """A trace for each question and temperature."""
-    for kind, requests in QUESTIONS.items():
+    for kind, requests in BUILTIN_REQUESTS.items():
         for temperature in TEMPERATURES:
             for request in requests:
-                prompt = extend(engine.voice.tokenizer, "", (), request).ids
-                yield _record(engine, kind, prompt, Sampler(temperature, seed=SEED), limit)
+                prompt = build_next_prompt(engine.models.tokenizer, "", (), request).token_ids
+                yield _record(engine, kind, prompt, Sampler(temperature, seed=SEED), max_tokens)
 
 
-def drafters(engine: Engine) -> dict[str, Drafter]:
+def recorded_drafters(engine: Engine) -> dict[str, Drafter]:
     """Who is recorded."""
-    assert engine.draft is not None
-    return {"lookup": Lookup(), "draft": DraftModel(engine.draft, GUESSES)}
+    assert engine.draft_model is not None
+    return {"lookup": PromptLookup(), "draft": DraftModelDrafter(engine.draft_model, DRAFT_TOKENS)}
 
 
 def _record(engine: Engine, kind: str, prompt: list[int], sampler: Sampler, limit: int) -> Trace:
-    answer = _answer(engine, prompt, sampler, limit)
-    guessed = dict[str, tuple[Shape, ...]]()
-    for name, drafter in drafters(engine).items():
-        shapes = list[Shape]()
+    answer = _generate(engine, prompt, sampler, limit)
+    guessed = dict[str, tuple[RecordedTree, ...]]()
+    for name, drafter in recorded_drafters(engine).items():
+        shapes = list[RecordedTree]()
         for place in range(len(answer)):
-            tree = drafter.propose(Context(prompt + answer[:place], sampler, BUDGET))
-            shapes.append(shape_of(tree, answer[place:]))
+            tree = drafter.propose(DraftContext(prompt + answer[:place], sampler, MAX_DRAFT_TOKENS))
+            shapes.append(recorded_tree(tree, answer[place:]))
         guessed[name] = tuple(shapes)
     return Trace(kind, sampler.temperature, guessed)
 
 
-def shape_of(tree: DraftTree, text: list[int]) -> Shape:
+def recorded_tree(tree: DraftTree, following_tokens: list[int]) -> RecordedTree:
     """A tree without its tokens, and which of its nodes the text goes through."""
     path, node = list[int](), ROOT
-    for token in text:
+    for token in following_tokens:
         found = tree.child(node, token)
         if found is None:
             break
         path.append(node := found)
-    return Shape(tuple(tree.parents[1:]), tuple(path))
+    return RecordedTree(tuple(tree.parents[1:]), tuple(path))
 
 
-def _answer(engine: Engine, prompt: list[int], sampler: Sampler, limit: int) -> list[int]:
-    target = engine.voice.target
-    writing = Writing(target)
-    writing.revise(list(prompt))
-    with target.pool.seated(writing.cache, writing.rows_for(limit)):
-        for _known in writing.read():
+def _generate(engine: Engine, prompt: list[int], sampler: Sampler, limit: int) -> list[int]:
+    target = engine.models.target
+    writing = Generation(target)
+    writing.replace_tokens(list(prompt))
+    with target.pool.acquire_slot(writing.cache, writing.rows_needed(limit)):
+        for _known in writing.prefill():
             pass
-        for _step in writing.steps(Plan(Drafter(), sampler, 0, limit, engine.voice.tokenizer.stop)):
+        for _step in writing.decode(
+            GenerationConfig(Drafter(), sampler, 0, limit, engine.models.tokenizer.stop_token_ids)
+        ):
             pass
     writing.close()
     return writing.tokens[len(prompt) :]
 
 
-def measure(engine: Engine, name: str) -> dict[str, object]:
+def measure_costs(engine: Engine, name: str) -> dict[str, object]:
     """The costs of this machine, as a table that `replay.read_tables` reads."""
-    target, costs = engine.voice.target, Costs()
-    prompt = extend(engine.voice.tokenizer, "", (), QUESTIONS["edit"][0]).ids
-    writing = Writing(target)
-    writing.revise(list(prompt))
-    with target.pool.seated(writing.cache, writing.rows_for(1)):
-        for _known in writing.read():
+    target, costs = engine.models.target, Costs()
+    prompt = build_next_prompt(engine.models.tokenizer, "", (), BUILTIN_REQUESTS["edit"][0]).token_ids
+    writing = Generation(target)
+    writing.replace_tokens(list(prompt))
+    with target.pool.acquire_slot(writing.cache, writing.rows_needed(1)):
+        for _known in writing.prefill():
             pass
         costs.calibrate(writing)
     writing.close()
-    rows = costs.rows(len(prompt), max(WIDTHS)) or []
-    prices = {each: _price(drafter, prompt) for each, drafter in drafters(engine).items()}
-    return {"name": name, "rows": {str(width): round(rows[width], 7) for width in WIDTHS}, "drafters": prices}
+    rows = costs.pass_seconds(len(prompt), max(CALIBRATION_ROWS)) or []
+    prices = {each: _draft_cost(drafter, prompt) for each, drafter in recorded_drafters(engine).items()}
+    return {"name": name, "rows": {str(width): round(rows[width], 7) for width in CALIBRATION_ROWS}, "drafters": prices}
 
 
-def _price(drafter: Drafter, prompt: list[int]) -> tuple[float, float]:
+def _draft_cost(drafter: Drafter, prompt: list[int]) -> tuple[float, float]:
     """Seconds of asking, and for each guess: the middle of many."""
-    drafter.propose(Context(prompt, Sampler(), BUDGET))
+    drafter.propose(DraftContext(prompt, Sampler(), MAX_DRAFT_TOKENS))
     seconds = dict[int, float]()
-    for budget in (1, GUESSES):
+    for budget in (1, DRAFT_TOKENS):
         taken = list[float]()
         for _ in range(9):
             begun = perf_counter()
-            drafter.propose(Context(prompt, Sampler(), budget))
+            drafter.propose(DraftContext(prompt, Sampler(), budget))
             taken.append(perf_counter() - begun)
         seconds[budget] = median(taken)
-    each = max((seconds[GUESSES] - seconds[1]) / (GUESSES - 1), 0.0)
+    each = max((seconds[DRAFT_TOKENS] - seconds[1]) / (DRAFT_TOKENS - 1), 0.0)
     return round(max(seconds[1] - each, 0.0), 7), round(each, 7)
 
 
@@ -125,8 +127,8 @@ def main(arguments: list[str] | None = None) -> int:
     engine = load_engine(load_profile("chat"))
     options.folder.mkdir(parents=True, exist_ok=True)
     costs = options.folder / f"costs-{options.machine}.json"
-    costs.write_text(json.dumps([measure(engine, options.machine)], indent=1) + "\n")
-    write_traces(options.folder / "traces-embedded.json", record(engine, options.limit))
+    costs.write_text(json.dumps([measure_costs(engine, options.machine)], indent=1) + "\n")
+    write_traces(options.folder / "traces-embedded.json", record_answers(engine, options.limit))
     return 0
 
 

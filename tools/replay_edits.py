@@ -17,25 +17,25 @@ from time import perf_counter
 
 import click
 
-from specchat.chat.prompt import extend
+from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Attachment, Request
-from specchat.chat.rewrite_source import as_answered
-from specchat.drafters.combined import Copying
-from specchat.drafters.prompt_lookup import Lookup
+from specchat.chat.rewrite_source import as_answer_text
+from specchat.drafters.combined import SuffixAndRealign
+from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.realign import Realign
-from specchat.drafters.suffix import Suffix
+from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.accept import accept
-from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.models.load import find_model
 from specchat.models.tokenizer import Tokenizer
-from tools.move_method import moved_out
+from tools.move_method import move_method
 
-COUNTED_FROM = 32  # tokens of an answer: before, a drafter cannot know that a file is being copied
+SKIPPED_TOKENS = 32  # tokens of an answer: before, a drafter cannot know that a file is being copied
 
 
 @dataclass(frozen=True)
-class Row:
+class EditCase:
     """One edit as a file of prompts gives it; without `after` where nobody knows what should come of it."""
 
     instruction: str
@@ -45,79 +45,82 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Edit:
+class TokenizedEdit:
     """One edit of one file, as tokens."""
 
     prompt: list[int]
     original: list[int]  # the file as it was, in the shape of an answer
-    answer: list[int]  # the file as it became
+    reference: list[int]  # the file as it became
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayedEdit:
     """What one drafter made of one edit."""
 
-    tokens_per_pass: float
-    guesses_per_pass: float
+    tokens_per_step: float
+    draft_tokens_per_step: float
     proposal_microseconds: float  # after the first, which takes in the prompt
 
 
-def _told(edit: Edit) -> Drafter:
+def _suffix_with_source(edit: TokenizedEdit) -> Drafter:
     """What drafts for an edit in a conversation."""
-    drafter = Copying(Suffix())
-    drafter.rewrite(edit.original, len(edit.prompt))
+    drafter = SuffixAndRealign(SuffixDecoding())
+    drafter.set_original(edit.original, len(edit.prompt))
     return drafter
 
 
-CONTENDERS: dict[str, Callable[[Edit], Drafter]] = {
-    "lookup": lambda _edit: Lookup(),
-    "suffix": lambda _edit: Suffix(),
+DRAFTER_BY_NAME: dict[str, Callable[[TokenizedEdit], Drafter]] = {
+    "lookup": lambda _edit: PromptLookup(),
+    "suffix": lambda _edit: SuffixDecoding(),
     "realign": lambda edit: Realign(edit.original, len(edit.prompt)),
-    "suffix and the file": _told,
+    "suffix and the file": _suffix_with_source,
 }
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_edit_cases(path: Path) -> list[EditCase]:
     """The edits of a file of JSON lines with `instruction` and `before`, and perhaps `path` and `after`.
 
     A method that is to be moved out of its class is moved by rule where there is no `after`.
     """
-    return [_row(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [_edit_case(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _row(given: dict[str, str]) -> Row:
+def _edit_case(given: dict[str, str]) -> EditCase:
     asked, before = given["instruction"], given["before"]
-    return Row(asked, given.get("path", "code.py"), before, given.get("after") or moved_out(asked, before))
+    return EditCase(asked, given.get("path", "code.py"), before, given.get("after") or move_method(asked, before))
 
 
-def edits_of(rows: Iterable[Row], tokenizer: Tokenizer) -> Iterator[Edit]:
+def tokenize_edits(rows: Iterable[EditCase], tokenizer: Tokenizer) -> Iterator[TokenizedEdit]:
     """Those of which is known what should come of them, and that change something."""
     for row in rows:
         if row.after is None or row.after == row.before:
             continue
         before, after = Attachment(row.path, row.before), Attachment(row.path, row.after)
-        prompt = extend(tokenizer, "", (), Request(row.instruction, files=(before,))).ids
-        original, answer = (tokenizer.encode_inside(tokenizer.guard(as_answered(file))) for file in (before, after))
-        yield Edit(prompt, original, answer)
+        prompt = build_next_prompt(tokenizer, "", (), Request(row.instruction, files=(before,))).token_ids
+        original, answer = (
+            tokenizer.encode_continuation(tokenizer.escape_control_tokens(as_answer_text(file)))
+            for file in (before, after)
+        )
+        yield TokenizedEdit(prompt, original, answer)
 
 
-def replay(drafter: Drafter, edit: Edit, budget: int) -> Replay:
+def replay(drafter: Drafter, edit: TokenizedEdit, budget: int) -> ReplayedEdit:
     """Let a drafter guess the answer, with its tokens as the picks of the target."""
-    text, wanted = list(edit.prompt), edit.prompt + edit.answer
+    text, wanted = list(edit.prompt), edit.prompt + edit.reference
     counted, guesses, seconds = list[int](), 0, list[float]()
     while len(text) < len(wanted):
         begun = perf_counter()
-        tree = drafter.propose(Context(text, Sampler(), min(budget, len(wanted) - len(text) - 1)))
+        tree = drafter.propose(DraftContext(text, Sampler(), min(budget, len(wanted) - len(text) - 1)))
         seconds.append(perf_counter() - begun)
         picks = [wanted[min(len(text) + depth, len(wanted) - 1)] for depth in tree.depths]
         outcome = Outcome(tree, accept(tree, picks), picks, len(text) - 1)
         drafter.observe(outcome)
-        if len(text) - len(edit.prompt) >= COUNTED_FROM:
-            counted.append(len(outcome.tokens))
+        if len(text) - len(edit.prompt) >= SKIPPED_TOKENS:
+            counted.append(len(outcome.committed_tokens))
             guesses += len(tree) - 1
-        text = text + outcome.tokens
+        text = text + outcome.committed_tokens
     passes = max(len(counted), 1)
-    return Replay(sum(counted) / passes, guesses / passes, 1e6 * sum(seconds[1:]) / max(len(seconds) - 1, 1))
+    return ReplayedEdit(sum(counted) / passes, guesses / passes, 1e6 * sum(seconds[1:]) / max(len(seconds) - 1, 1))
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
@@ -128,11 +131,13 @@ def replay(drafter: Drafter, edit: Edit, budget: int) -> Replay:
 def main(prompts: Path, target: str, budgets: str, most: int | None) -> None:
     """Print a table: medians over the edits that are long enough to be counted."""
     tokenizer = Tokenizer(find_model(target))
-    edits = [edit for edit in edits_of(read_rows(prompts), tokenizer) if len(edit.answer) > COUNTED_FROM][:most]
+    edits = [
+        edit for edit in tokenize_edits(read_edit_cases(prompts), tokenizer) if len(edit.reference) > SKIPPED_TOKENS
+    ][:most]
     click.echo(f"{len(edits)} edits\n\n| drafter | budget | tokens per pass | guesses per pass | us per proposal |")
     click.echo("|---|---|---|---|---|")
     for budget in map(int, budgets.split(",")):
-        for name, made in CONTENDERS.items():
+        for name, made in DRAFTER_BY_NAME.items():
             rows = [replay(made(edit), edit, budget) for edit in edits]
             tokens, guesses, micros = (
                 median(getattr(row, field) for row in rows)

@@ -20,22 +20,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from tools.pty_program import Terminal
+from tools.pty_program import PtyProgram
 
 GREETING = b"Ask something below"
-STARTED = re.compile(rb"t0:(\d+\.\d{6}):")
+START_TIME = re.compile(rb"t0:(\d+\.\d{6}):")
 TOKEN = re.compile(rb"w(\d{6})")
 TOKEN_BYTES = 64  # enough to find a token that two reads have torn apart
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
-OURS = """if True:
+SPECCHAT_PROGRAM = """if True:
     import sys
     from specchat.host import spawn
     spawn.HOST_COMMAND = (sys.executable, "-m", "tools.metronome_host")
     from specchat.cli.main import run
     sys.exit(run(["tui"]))
 """
-BARE = """if True:
+BARE_TEXTUAL_PROGRAM = """if True:
     from textual.app import App
     from textual.widgets import Static
     class Bare(App):
@@ -46,21 +46,21 @@ BARE = """if True:
 
 
 @dataclass(frozen=True)
-class Streamed:
+class StreamResult:
     """What a source of so many tokens a second came to."""
 
-    rate: float
+    tokens_per_second: float
     seconds: float
-    shown_rate: float
-    greatest_lag: float  # seconds
+    shown_tokens_per_second: float
+    max_lag_seconds: float  # seconds
     cpu_share: float  # of one core, while tokens came
 
     @property
     def row(self) -> str:
         """A line of the table."""
         return (
-            f"| {self.rate:.0f} tokens/s for {self.seconds:.0f} s | {self.shown_rate:.1f} tokens/s "
-            f"| {self.greatest_lag * 1000:.0f} ms | {self.cpu_share:.1%} |"
+            f"| {self.tokens_per_second:.0f} tokens/s for {self.seconds:.0f} s | {self.shown_tokens_per_second:.1f} tokens/s "
+            f"| {self.max_lag_seconds * 1000:.0f} ms | {self.cpu_share:.1%} |"
         )
 
 
@@ -68,47 +68,51 @@ class Streamed:
 class FirstFrames:
     """Seconds from the start of a process to its first frame; the n-th ones were measured one after the other."""
 
-    ours: tuple[float, ...]
-    bare: tuple[float, ...]
+    specchat_seconds: tuple[float, ...]
+    bare_textual_seconds: tuple[float, ...]
 
     @property
     def row(self) -> str:
         """A line of the table: medians, and the median of the ratios."""
-        ratio = median(ours / bare for ours, bare in zip(self.ours, self.bare, strict=True))
-        return f"| {median(self.ours) * 1000:.0f} ms | {median(self.bare) * 1000:.0f} ms | {ratio:.2f} |"
+        ratio = median(ours / bare for ours, bare in zip(self.specchat_seconds, self.bare_textual_seconds, strict=True))
+        return f"| {median(self.specchat_seconds) * 1000:.0f} ms | {median(self.bare_textual_seconds) * 1000:.0f} ms | {ratio:.2f} |"
 
 
-def stream(rate: float, seconds: float) -> Streamed:
+def measure_stream(tokens_per_second: float, seconds: float) -> StreamResult:
     """Let tokens come at this rate, and watch them arrive on the terminal."""
-    with Terminal([sys.executable, "-c", OURS]) as terminal:
-        terminal.wait_for(b"ready", PATIENCE_SECONDS)
-        terminal.type(f"{rate} {seconds}\r")
-        began, end = float(terminal.wait_for(STARTED, PATIENCE_SECONDS)[1]), time.monotonic() + seconds
+    with PtyProgram([sys.executable, "-c", SPECCHAT_PROGRAM]) as terminal:
+        terminal.wait_for(b"ready", TIMEOUT_SECONDS)
+        terminal.type(f"{tokens_per_second} {seconds}\r")
+        began, end = float(terminal.wait_for(START_TIME, TIMEOUT_SECONDS)[1]), time.monotonic() + seconds
         cpu, wall = terminal.cpu_seconds, time.monotonic()
         last, first_at, last_at, lag, kept = -1, 0.0, 0.0, 0.0, b""
-        while last < round(rate * seconds) - 1 and time.monotonic() < end + PATIENCE_SECONDS:
+        while last < round(tokens_per_second * seconds) - 1 and time.monotonic() < end + TIMEOUT_SECONDS:
             kept = kept[-TOKEN_BYTES:] + terminal.read(0.05)
             newest = max((int(found[1]) for found in TOKEN.finditer(kept)), default=-1)
             now = time.monotonic()
             if newest > last:
                 first_at, last_at = first_at or now, now
-                lag = max(lag, now - began - (last + 1) / rate)  # the oldest of those that were not shown before
+                lag = max(
+                    lag, now - began - (last + 1) / tokens_per_second
+                )  # the oldest of those that were not shown before
                 last = newest
         share = (terminal.cpu_seconds - cpu) / (time.monotonic() - wall)
-        return Streamed(rate, seconds, (last + 1) / (last_at - began), lag, share)
+        return StreamResult(tokens_per_second, seconds, (last + 1) / (last_at - began), lag, share)
 
 
-def first_frames(count: int) -> FirstFrames:
+def measure_first_frames(count: int) -> FirstFrames:
     """Start both programs in turns; the first pair only warms the disk."""
-    pairs = [(_first_frame(OURS), _first_frame(BARE)) for _ in range(count + 1)][1:]
+    pairs = [(_time_first_frame(SPECCHAT_PROGRAM), _time_first_frame(BARE_TEXTUAL_PROGRAM)) for _ in range(count + 1)][
+        1:
+    ]
     ours, bare = zip(*pairs, strict=True)
     return FirstFrames(ours, bare)
 
 
-def _first_frame(program: str) -> float:
+def _time_first_frame(program: str) -> float:
     began = time.monotonic()
-    with Terminal([sys.executable, "-c", program]) as terminal:
-        terminal.wait_for(GREETING, PATIENCE_SECONDS)
+    with PtyProgram([sys.executable, "-c", program]) as terminal:
+        terminal.wait_for(GREETING, TIMEOUT_SECONDS)
         return time.monotonic() - began
 
 
@@ -124,18 +128,18 @@ def main() -> None:
         try:
             print("| source | shown | greatest lag | CPU of the screen, of one core |\n|---|---|---|---|")
             for rate in chosen.rates:
-                print(stream(rate, chosen.seconds).row, flush=True)
+                print(measure_stream(rate, chosen.seconds).row, flush=True)
             if chosen.starts:
                 print("\n| first frame, ours | bare Textual | ours / bare |\n|---|---|---|")
-                print(first_frames(chosen.starts).row)
+                print(measure_first_frames(chosen.starts).row)
         finally:
-            _end_host()
+            _shut_down_host()
 
 
-def _end_host() -> None:
+def _shut_down_host() -> None:
     from specchat.host.client import connect
 
-    if line := connect("bench", start=False):
+    if line := connect("bench", starts_host=False):
         line.call("shutdown", {})
         line.close()
 

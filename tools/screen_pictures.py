@@ -12,34 +12,38 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from specchat.host.client import Wish
+from specchat.host.client import SessionRequest
 from specchat.host.spawn import history_path
-from specchat.tui.app import Places, SpecchatApp
+from specchat.tui.app import ScreenFiles, SpecchatApp
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 SETTLE_SECONDS = 1.0
 
 
-async def _quiet(app: SpecchatApp, pilot: Pilot[object]) -> None:
+async def _wait_until_idle(app: SpecchatApp, pilot: Pilot[object]) -> None:
     """Wait until there is a conversation and nothing is being written or loaded."""
-    while not (app.chat.hearing.session and app.chat.hearing.is_quiet and app.mailbox.is_empty):
-        await pilot.pause(LOOK_SECONDS)
+    while not (
+        app.chat_screen.presenter.session_id and app.chat_screen.presenter.is_idle and app.worker_messages.is_empty
+    ):
+        await pilot.pause(POLL_SECONDS)
     await pilot.pause(SETTLE_SECONDS)
 
 
-def draw(path: Path, wish: Wish, questions: Sequence[str], keys: Sequence[str], size: tuple[int, int]) -> None:
+def write_svg(
+    path: Path, session_request: SessionRequest, questions: Sequence[str], keys: Sequence[str], size: tuple[int, int]
+) -> None:
     """Ask every question, press the keys, and write the screen to a file."""
-    app = SpecchatApp(wish, Places.beside(history_path()))
+    app = SpecchatApp(session_request, ScreenFiles.next_to(history_path()))
     pictures: list[str] = []
 
     async def play(pilot: Pilot[object]) -> None:
-        await _quiet(app, pilot)
+        await _wait_until_idle(app, pilot)
         for question in questions:
-            count = len(app.chat.transcript.turns)
-            app.chat.submit(question)
-            while len(app.chat.transcript.turns) == count:
-                await pilot.pause(LOOK_SECONDS)
-            await _quiet(app, pilot)
+            count = len(app.chat_screen.transcript.turns)
+            app.chat_screen.submit(question)
+            while len(app.chat_screen.transcript.turns) == count:
+                await pilot.pause(POLL_SECONDS)
+            await _wait_until_idle(app, pilot)
         if keys:
             await pilot.press(*keys)
             await pilot.pause(SETTLE_SECONDS)
@@ -61,7 +65,7 @@ def main() -> None:
     chosen = parser.parse_intermixed_args()
     columns, _, lines = chosen.size.partition("x")
     keys = [key for key in chosen.keys.split(",") if key]
-    draw(chosen.file, Wish(profile=chosen.profile), chosen.questions, keys, (int(columns), int(lines)))
+    write_svg(chosen.file, SessionRequest(profile=chosen.profile), chosen.questions, keys, (int(columns), int(lines)))
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-COLUMNS = 100
-REWRITTEN = re.compile(r"[^\n]*\r(?:\x1b\[2K)?(?!\n)")  # what a line showed before it was written over
+TERMINAL_COLUMNS = 100
+OVERWRITTEN_TEXT = re.compile(r"[^\n]*\r(?:\x1b\[2K)?(?!\n)")  # what a line showed before it was written over
 
 
-def run_on_a_terminal(command: list[str]) -> str:
+def run_in_pty(command: list[str]) -> str:
     """Everything that the command writes, as it stands on the screen in the end."""
     output = io.BytesIO()
 
@@ -28,15 +28,15 @@ def run_on_a_terminal(command: list[str]) -> str:
         output.write(data)
         return data
 
-    os.environ |= {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
+    os.environ |= {"COLUMNS": str(TERMINAL_COLUMNS), "TERM": "xterm-256color"}
     pty.spawn(command, keep)
     text = output.getvalue().decode(errors="replace").replace("\r\n", "\n")
-    return REWRITTEN.sub("", text)
+    return OVERWRITTEN_TEXT.sub("", text)
 
 
-def draw(command: list[str], text: str) -> str:
+def draw_svg(command: list[str], text: str) -> str:
     """The screen as SVG, with the command as its first line."""
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=TERMINAL_COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text(f"$ {' '.join(command)}", style="bold"))
     console.print(Text.from_ansi(text.rstrip()))
     return console.export_svg(title=" ".join(command))
@@ -45,7 +45,7 @@ def draw(command: list[str], text: str) -> str:
 def main() -> None:
     """Draw the command that the arguments name into the file that stands first."""
     path, *command = sys.argv[1:]
-    Path(path).write_text(draw(command, run_on_a_terminal(command)), encoding="utf-8")
+    Path(path).write_text(draw_svg(command, run_in_pty(command)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from specchat.chat.request import Attachment, Request
 
-CODE = '''class Basket:
+EXAMPLE_CODE = '''class Basket:
     """Things to be bought."""
 
     def __init__(self, owner):
@@ -25,20 +25,20 @@ CODE = '''class Basket:
         if name in self.prices:
             del self.prices[name]
 '''
-LETTER = (
+EXAMPLE_TEXT = (
     "The bridge over the Lenne was closed Monday because two of its bolts had rusted through. Engineers will look at "
     "the others until Friday. Buses take the road through the valley meanwhile, which adds nine minutes to the way."
 )
-QUESTIONS: Mapping[str, tuple[Request, ...]] = {
+BUILTIN_REQUESTS: Mapping[str, tuple[Request, ...]] = {
     "edit": (
-        Request("Rename `prices` to `costs`.", (Attachment("basket.py", CODE),), task="edit"),
-        Request("Rename `Basket` to `Cart`.", (Attachment("basket.py", CODE),), task="edit"),
-        Request("Rename `owner` to `buyer`.", (Attachment("basket.py", CODE),), task="edit"),
+        Request("Rename `prices` to `costs`.", (Attachment("basket.py", EXAMPLE_CODE),), task="edit"),
+        Request("Rename `Basket` to `Cart`.", (Attachment("basket.py", EXAMPLE_CODE),), task="edit"),
+        Request("Rename `owner` to `buyer`.", (Attachment("basket.py", EXAMPLE_CODE),), task="edit"),
     ),
     "files": (
-        Request("Quote the sentence about the buses.", (Attachment("news.txt", LETTER),)),
-        Request("Copy the text exactly.", (Attachment("news.txt", LETTER),)),
-        Request("What does the method `total` do?", (Attachment("basket.py", CODE),)),
+        Request("Quote the sentence about the buses.", (Attachment("news.txt", EXAMPLE_TEXT),)),
+        Request("Copy the text exactly.", (Attachment("news.txt", EXAMPLE_TEXT),)),
+        Request("What does the method `total` do?", (Attachment("basket.py", EXAMPLE_CODE),)),
     ),
     "code": (
         Request("Write a Python function that reverses a list."),

@@ -6,66 +6,68 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from specchat.bench.contenders import Contender, Run
+from specchat.bench.contenders import GenerateFunction, TimedRun
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairedRuns:
     """Ours against theirs on one prompt: each ran twice, ours first and last."""
 
-    ours: tuple[Run, Run]
-    theirs: tuple[Run, Run]
+    ours: tuple[TimedRun, TimedRun]
+    theirs: tuple[TimedRun, TimedRun]
 
     @property
-    def ratio(self) -> float:
+    def speedup(self) -> float:
         """How many times faster ours was; above 1 is faster. By time for each token, should the lengths differ."""
         return _seconds_per_token(self.theirs) / _seconds_per_token(self.ours)
 
     @property
-    def same_text(self) -> bool:
+    def is_identical(self) -> bool:
         """Whether all four answers are equal."""
         return all(run.tokens == self.ours[0].tokens for run in (*self.ours, *self.theirs))
 
 
 @dataclass(frozen=True)
-class Row:
+class Comparison:
     """What a comparison came to."""
 
     name: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PairedRuns, ...]
 
     @property
-    def ratio(self) -> float:
+    def median_speedup(self) -> float:
         """The middle prompt's ratio."""
-        return median(pair.ratio for pair in self.pairs)
+        return median(pair.speedup for pair in self.pairs)
 
     @property
-    def spread(self) -> tuple[float, float]:
+    def speedup_range(self) -> tuple[float, float]:
         """The lowest and the highest ratio."""
-        ratios = [pair.ratio for pair in self.pairs]
+        ratios = [pair.speedup for pair in self.pairs]
         return min(ratios), max(ratios)
 
     @property
-    def tokens_per_pass(self) -> float:
+    def tokens_per_step(self) -> float:
         """Tokens of all our answers by passes of the target."""
         runs = [pair.ours[0] for pair in self.pairs]
-        return sum(len(run.tokens) for run in runs) / max(sum(run.passes for run in runs), 1)
+        return sum(len(run.tokens) for run in runs) / max(sum(run.target_passes for run in runs), 1)
 
     @property
-    def equal(self) -> int:
+    def identical_prompts(self) -> int:
         """Prompts on which both wrote the same."""
-        return sum(pair.same_text for pair in self.pairs)
+        return sum(pair.is_identical for pair in self.pairs)
 
 
-def compare(ours: Contender, theirs: Contender, prompts: Iterable[list[int]], limit: int) -> Iterator[Pair]:
+def compare(
+    ours: GenerateFunction, theirs: GenerateFunction, prompts: Iterable[list[int]], max_tokens: int
+) -> Iterator[PairedRuns]:
     """Ours, theirs, theirs, ours on every prompt; the first prompt once more before, to warm both up."""
     for index, prompt in enumerate(prompts):
         if index == 0:
             for each in (ours, theirs):
-                each(prompt, limit)
-        first, other, again, last = (each(prompt, limit) for each in (ours, theirs, theirs, ours))
-        yield Pair((first, last), (other, again))
+                each(prompt, max_tokens)
+        first, other, again, last = (each(prompt, max_tokens) for each in (ours, theirs, theirs, ours))
+        yield PairedRuns((first, last), (other, again))
 
 
-def _seconds_per_token(runs: tuple[Run, Run]) -> float:
+def _seconds_per_token(runs: tuple[TimedRun, TimedRun]) -> float:
     return sum(run.seconds for run in runs) / max(sum(len(run.tokens) for run in runs), 1)

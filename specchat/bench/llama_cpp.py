@@ -19,17 +19,17 @@ from typing import Any
 import numpy
 import torch
 
-from specchat.bench.contenders import Run
+from specchat.bench.contenders import TimedRun
 from specchat.bench.llama_gguf import write_gguf
 from specchat.errors import InputError
 
-VARIABLE = "SPECCHAT_LLAMA"
-MISSING = (
-    f"llama.cpp: no library at hand, so it is left out; {VARIABLE} names a folder with libllama and libggml, "
+LIBRARY_VARIABLE = "SPECCHAT_LLAMA"
+MISSING_MESSAGE = (
+    f"llama.cpp: no library at hand, so it is left out; {LIBRARY_VARIABLE} names a folder with libllama and libggml, "
     "such as node_modules/@node-llama-cpp/linux-x64/bins/linux-x64 of npm's node-llama-cpp"
 )
-BATCH = 512  # tokens of a prompt in one call
-USUAL_SIZES = [512, 2048, 512, 1]  # context, batch, micro-batch, sequences: how default parameters begin
+PREFILL_BATCH = 512  # tokens of a prompt in one call
+DEFAULT_SIZES = [512, 2048, 512, 1]  # context, batch, micro-batch, sequences: how default parameters begin
 
 
 class _Parameters(Structure):
@@ -46,67 +46,67 @@ class _Batch(Structure):
 
 
 _Log = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
-_SILENCE = _Log(lambda _level, _text, _data: None)
+_DISCARD_LOG = _Log(lambda _level, _text, _data: None)
 
 
-def find_llama() -> Path | None:
+def find_library_folder() -> Path | None:
     """The folder of the library, or its bare name where the system knows it; None when there is none."""
-    if chosen := os.environ.get(VARIABLE):
+    if chosen := os.environ.get(LIBRARY_VARIABLE):
         if not _libraries(Path(chosen), "llama"):
-            raise InputError(f"{VARIABLE}={chosen}: no libllama in this folder")
+            raise InputError(f"{LIBRARY_VARIABLE}={chosen}: no libllama in this folder")
         return Path(chosen)
     found = find_library("llama")
     return Path(found) if found else None
 
 
-class Llama:
+class LlamaCppModel:
     """A model of a folder, in llama.cpp. Weights are stored as `kind`: f32, bf16 or q8_0."""
 
-    def __init__(self, library: Path, folder: Path, kind: str, vocabulary: int, window: int) -> None:
-        self._vocabulary = vocabulary
-        self._llama = _opened(library)
+    def __init__(self, library: Path, folder: Path, storage_type: str, vocab_size: int, context_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._library = _open_library(library)
         with TemporaryDirectory(prefix="specchat-gguf-") as place:
             path = Path(place, "model.gguf")
-            write_gguf(folder, path, kind)
-            self._model = self._llama.llama_model_load_from_file(
-                os.fsencode(path), self._llama.llama_model_default_params()
+            write_gguf(folder, path, storage_type)
+            self._model = self._library.llama_model_load_from_file(
+                os.fsencode(path), self._library.llama_model_default_params()
             )
-        parameters = self._llama.llama_context_default_params()
-        if list(parameters.words)[: len(USUAL_SIZES)] != USUAL_SIZES:
+        parameters = self._library.llama_context_default_params()
+        if list(parameters.words)[: len(DEFAULT_SIZES)] != DEFAULT_SIZES:
             raise InputError(f"{library}: this release of llama.cpp lays out its parameters in a way unknown here")
-        parameters.words[0] = window
-        self._context = self._llama.llama_init_from_model(self._model, parameters) if self._model else None
+        parameters.words[0] = context_size
+        self._context = self._library.llama_init_from_model(self._model, parameters) if self._model else None
         if not self._context:
-            raise InputError(f"{folder}: llama.cpp cannot load these weights as {kind}")
-        self._memory = self._llama.llama_get_memory(self._context)
+            raise InputError(f"{folder}: llama.cpp cannot load these weights as {storage_type}")
+        self._memory = self._library.llama_get_memory(self._context)
 
-    def answer(self, prompt: list[int], limit: int) -> Run:
+    def generate(self, prompt: list[int], max_tokens: int) -> TimedRun:
         """Greedy, with as many threads as torch has; nothing is kept from the answer before."""
         threads, tokens = torch.get_num_threads(), list[int]()
-        self._llama.llama_set_n_threads(self._context, threads, threads)
+        self._library.llama_set_n_threads(self._context, threads, threads)
         begun = perf_counter()
-        self._llama.llama_memory_clear(self._memory, False)
-        for start in range(0, len(prompt) - 1, BATCH):
-            self.step(prompt[start : min(start + BATCH, len(prompt) - 1)])
-        while len(tokens) < limit:
-            tokens.append(self.step([tokens[-1] if tokens else prompt[-1]]))
-        return Run(tokens, limit, perf_counter() - begun)
+        self._library.llama_memory_clear(self._memory, False)
+        for start in range(0, len(prompt) - 1, PREFILL_BATCH):
+            self.decode_token(prompt[start : min(start + PREFILL_BATCH, len(prompt) - 1)])
+        while len(tokens) < max_tokens:
+            tokens.append(self.decode_token([tokens[-1] if tokens else prompt[-1]]))
+        return TimedRun(tokens, max_tokens, perf_counter() - begun)
 
-    def step(self, tokens: Sequence[int]) -> int:
+    def decode_token(self, tokens: Sequence[int]) -> int:
         """A pass over these tokens; the likeliest one after the last."""
         numbers = numpy.asarray(tokens, dtype=numpy.int32)
-        if self._llama.llama_decode(self._context, _Batch(len(numbers), numbers.ctypes.data)):
+        if self._library.llama_decode(self._context, _Batch(len(numbers), numbers.ctypes.data)):
             raise InputError("llama.cpp refuses a pass: the text is longer than its window")
-        logits = self._llama.llama_get_logits_ith(self._context, -1)
-        return int(numpy.ctypeslib.as_array(logits, (self._vocabulary,)).argmax())
+        logits = self._library.llama_get_logits_ith(self._context, -1)
+        return int(numpy.ctypeslib.as_array(logits, (self._vocab_size,)).argmax())
 
     def close(self) -> None:
         """Give back its memory."""
-        self._llama.llama_free(self._context)
-        self._llama.llama_model_free(self._model)
+        self._library.llama_free(self._context)
+        self._library.llama_model_free(self._model)
 
 
-def _opened(library: Path) -> Any:
+def _open_library(library: Path) -> Any:
     """The library, with the types of what is called. In a folder it finds its kernels for this CPU by itself."""
     names = ("ggml-base", "ggml", "llama") if library.is_dir() else ()
     paths = [_libraries(library, name)[0] for name in names] or [library]
@@ -115,7 +115,7 @@ def _opened(library: Path) -> Any:
     for name, result, arguments in _SIGNATURES:
         function = getattr(llama, name)
         function.restype, function.argtypes = result, arguments
-    llama.llama_log_set(_SILENCE, None)
+    llama.llama_log_set(_DISCARD_LOG, None)
     if library.is_dir():
         opened[1].ggml_backend_load_all_from_path(os.fsencode(library))
     llama.llama_backend_init()

@@ -19,119 +19,121 @@ import torch
 
 from specchat.assemble import Engine
 from specchat.chat.session import Session
-from specchat.engine.decode import Plan, Writing
+from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 
 SEED = 7
-WARM = 0.8
-REMEMBERED = 16  # likeliest tokens of a plain pass; one that is not among them is no near tie
-ROUNDING = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.5}  # of logits, through a whole network
-EXPECTED = 5  # of a cell of the chi-square test; rarer tokens are counted as one
-FEWEST_DRAWN = 60  # after a first token, to judge the second
-UNLIKELY = 1e-4  # a chance of this or less is a fault; several tests are made
-DRAW_BUDGET, DRAW_TOKENS = 4, 3
-DRAWERS = ("draft", "eagle3", "eagle", "mtp")  # who can say how likely their guesses are, the best first
+SAMPLING_TEMPERATURE = 0.8
+RANKED_TOKENS = 16  # likeliest tokens of a plain pass; one that is not among them is no near tie
+NEAR_TIE_MARGIN = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.5}  # of logits, through a whole network
+MIN_EXPECTED_COUNT = 5  # of a cell of the chi-square test; rarer tokens are counted as one
+MIN_SECOND_TOKEN_DRAWS = 60  # after a first token, to judge the second
+MIN_P_VALUE = 1e-4  # a chance of this or less is a fault; several tests are made
+DRAW_DRAFT_TOKENS, DRAW_ANSWER_TOKENS = 4, 3
+DISTRIBUTION_DRAFTERS = ("draft", "eagle3", "eagle", "mtp")  # who can say how likely their guesses are, the best first
 
 
 @dataclass(frozen=True)
 class Difference:
     """The first token that was not that of plain decoding."""
 
-    place: int  # in the answer
-    plain: int
-    guessed: int
-    margin: float  # by how much plain decoding preferred its own, in logits under the rules and the dice
+    position: int  # in the answer
+    plain_token: int
+    drafted_token: int
+    logit_margin: float  # by how much plain decoding preferred its own, in logits under the rules and the dice
 
 
 @dataclass
-class Verdict:
+class VariantResult:
     """One variant at one temperature: answers, those that were equal, and what was not."""
 
     variant: str
     temperature: float
     answers: int = 0
-    ties: list[Difference] = field(default_factory=list[Difference])
-    faults: list[Difference] = field(default_factory=list[Difference])
-    refused: str = ""  # why it could not run
+    near_ties: list[Difference] = field(default_factory=list[Difference])
+    mismatches: list[Difference] = field(default_factory=list[Difference])
+    skip_reason: str = ""  # why it could not run
 
-    def judge(self, difference: Difference | None, rounding: float) -> None:
+    def add_answer(self, difference: Difference | None, near_tie_margin: float) -> None:
         """One more answer, and where it first differs from plain decoding."""
         self.answers += 1
         if difference is not None:
-            (self.ties if difference.margin <= rounding else self.faults).append(difference)
+            (self.near_ties if difference.logit_margin <= near_tie_margin else self.mismatches).append(difference)
 
     @property
-    def same(self) -> int:
+    def identical_answers(self) -> int:
         """Answers that were equal to the last token."""
-        return self.answers - len(self.ties) - len(self.faults)
+        return self.answers - len(self.near_ties) - len(self.mismatches)
 
 
 @dataclass(frozen=True)
-class Fit:
+class DistributionTest:
     """Whether tokens that were drawn fit the chances of a plain pass."""
 
     rule: str
-    place: str
+    token_position: str
     draws: int
-    chance: float  # of a distance at least as large, if all is well
+    p_value: float  # of a distance at least as large, if all is well
 
     @property
-    def is_fault(self) -> bool:
+    def is_failure(self) -> bool:
         """Whether chance alone hardly ever does that."""
-        return self.chance < UNLIKELY
+        return self.p_value < MIN_P_VALUE
 
 
 @dataclass
-class Report:
+class VerifyReport:
     """All that was found."""
 
     model: str
     dtype: str
     exact: bool
-    verdicts: list[Verdict] = field(default_factory=list[Verdict])
-    fits: list[Fit] = field(default_factory=list[Fit])
-    near: int = 0  # picks of plain decoding that lay within rounding of another token
-    picks: int = 0
+    results: list[VariantResult] = field(default_factory=list[VariantResult])
+    distribution_tests: list[DistributionTest] = field(default_factory=list[DistributionTest])
+    near_tie_tokens: int = 0  # picks of plain decoding that lay within rounding of another token
+    sampled_tokens: int = 0
 
     @property
-    def is_trusted(self) -> bool:
+    def is_lossless(self) -> bool:
         """Whether nothing was found against the engine."""
-        return not any(verdict.faults for verdict in self.verdicts) and not any(fit.is_fault for fit in self.fits)
+        return not any(verdict.mismatches for verdict in self.results) and not any(
+            fit.is_failure for fit in self.distribution_tests
+        )
 
 
 @dataclass(frozen=True)
-class Trial:
+class VerifySettings:
     """What is tried: prompts as tokens, variants, how long answers are, and how often dice are thrown."""
 
     prompts: Sequence[list[int]]
     variants: Sequence[str]
-    limit: int = 64
+    max_tokens: int = 64
     draws: int = 1000
 
 
-class Liking(Drafter):
+class PlainRankingRecorder(Drafter):
     """Remembers what plain decoding liked at every step, and how undecided it was; guesses nothing.
 
     Doubt is the chance that two draws differ, over the tokens that `draws` draws would show often enough to count.
     """
 
     def __init__(self, sampler: Sampler, draws: int) -> None:
-        self.sampler, self.rarest = sampler, EXPECTED / max(draws, 1)
+        self.sampler, self.min_probability = sampler, MIN_EXPECTED_COUNT / max(draws, 1)
         self.rankings: list[dict[int, float]] = []
-        self.doubts: list[float] = []
+        self.uncertainties: list[float] = []
 
     def observe(self, outcome: Outcome) -> None:
         """Rank once more what the pass said."""
         if outcome.logits is not None:
-            rows = self.sampler.rows(outcome.tree, outcome.position + 1)
-            ranking = self.sampler.rank(outcome.logits[:1], rows, count=REMEMBERED)
+            rows = self.sampler.rows_of_tree(outcome.tree, outcome.root_position + 1)
+            ranking = self.sampler.rank(outcome.logits[:1], rows, count=RANKED_TOKENS)
             scores = ranking.scores[0].float().tolist()
-            self.rankings.append(dict(zip(ranking.ids[0].tolist(), scores, strict=True)))
+            self.rankings.append(dict(zip(ranking.token_ids[0].tolist(), scores, strict=True)))
             chances = outcome.logits[0].float().softmax(-1)
-            common = chances[chances >= self.rarest]
-            self.doubts.append(float((common * (1 - common)).sum()))
+            common = chances[chances >= self.min_probability]
+            self.uncertainties.append(float((common * (1 - common)).sum()))
 
     def margin(self, place: int) -> float:
         """How far ahead the token was that plain decoding picked."""
@@ -139,46 +141,48 @@ class Liking(Drafter):
         return first - second
 
 
-def examine(engine: Engine, trial: Trial, progress: Callable[[str], None] = lambda _what: None) -> Report:
+def verify_lossless(
+    engine: Engine, settings: VerifySettings, progress: Callable[[str], None] = lambda _what: None
+) -> VerifyReport:
     """Everything that a trial asks for; takes as long as it takes, and says what it is at."""
-    voice = engine.voice
+    voice = engine.models
     dtype = voice.target.pool.layout.dtype
     speculation = voice.profile.speculation
-    report = Report(voice.profile.models.target, str(dtype).removeprefix("torch."), speculation.exact)
-    rounding = 0.0 if speculation.exact else ROUNDING.get(dtype, 0.0)
-    here, undecided = _who_guesses(engine), (0.0, list[int]())
-    for temperature in (0.0, WARM):
-        sampler = Sampler(temperature, seed=SEED, vocabulary=min(voice.tokenizer.size, voice.target.vocabulary))
+    report = VerifyReport(voice.profile.models.target, str(dtype).removeprefix("torch."), speculation.exact)
+    rounding = 0.0 if speculation.exact else NEAR_TIE_MARGIN.get(dtype, 0.0)
+    here, undecided = _available_variants(engine), (0.0, list[int]())
+    for temperature in (0.0, SAMPLING_TEMPERATURE):
+        sampler = Sampler(temperature, seed=SEED, vocab_size=min(voice.tokenizer.vocab_size, voice.target.vocab_size))
         found = [
-            Verdict(variant, temperature, refused="" if variant in here else "not with these models")
-            for variant in trial.variants
+            VariantResult(variant, temperature, skip_reason="" if variant in here else "not with these models")
+            for variant in settings.variants
         ]
-        for number, prompt in enumerate(trial.prompts, start=1):
-            where = f"temperature {temperature:g}, prompt {number} of {len(trial.prompts)}"
+        for number, prompt in enumerate(settings.prompts, start=1):
+            where = f"temperature {temperature:g}, prompt {number} of {len(settings.prompts)}"
             progress(f"{where}, plain")
-            liking = Liking(sampler, trial.draws)
-            plain = _answer(engine, "plain", prompt, sampler, trial.limit, liking)
-            doubt, place = max((doubt, place) for place, doubt in enumerate(liking.doubts))
+            liking = PlainRankingRecorder(sampler, settings.draws)
+            plain = _generate(engine, "plain", prompt, sampler, settings.max_tokens, liking)
+            doubt, place = max((doubt, place) for place, doubt in enumerate(liking.uncertainties))
             undecided = max(undecided, (doubt, prompt + plain[:place]))
-            report.picks += len(liking.rankings)
-            report.near += sum(liking.margin(place) <= rounding for place in range(len(liking.rankings)))
+            report.sampled_tokens += len(liking.rankings)
+            report.near_tie_tokens += sum(liking.margin(place) <= rounding for place in range(len(liking.rankings)))
             for verdict in found:
-                if not verdict.refused:
+                if not verdict.skip_reason:
                     progress(f"{where}, {verdict.variant}")
-                    guessed = _answer(engine, verdict.variant, prompt, sampler, trial.limit)
-                    verdict.judge(_difference(plain, guessed, liking), rounding)
-        report.verdicts += found
-    if trial.draws:
-        report.fits += _fits(engine, here, undecided[1], trial.draws, progress)
+                    guessed = _generate(engine, verdict.variant, prompt, sampler, settings.max_tokens)
+                    verdict.add_answer(_difference(plain, guessed, liking), rounding)
+        report.results += found
+    if settings.draws:
+        report.distribution_tests += _test_distributions(engine, here, undecided[1], settings.draws, progress)
     return report
 
 
-def _who_guesses(engine: Engine) -> frozenset[str]:
-    with engine.session() as session:
+def _available_variants(engine: Engine) -> frozenset[str]:
+    with engine.create_session() as session:
         return frozenset(session.drafters)
 
 
-def _difference(plain: list[int], guessed: list[int], liking: Liking) -> Difference | None:
+def _difference(plain: list[int], guessed: list[int], liking: PlainRankingRecorder) -> Difference | None:
     for place, (ours, theirs) in enumerate(zip(plain, guessed, strict=False)):
         if ours != theirs:
             liked = liking.rankings[place]
@@ -190,94 +194,100 @@ def _difference(plain: list[int], guessed: list[int], liking: Liking) -> Differe
     return Difference(place, *((*plain, -1)[place], (*guessed, -1)[place]), float("inf"))
 
 
-def _answer(
+def _generate(
     engine: Engine, variant: str, prompt: list[int], sampler: Sampler, limit: int, listener: Drafter | None = None
 ) -> list[int]:
     """The tokens of an answer."""
-    with engine.session() as session:
-        writing = _reading(session, variant, prompt)
+    with engine.create_session() as session:
+        writing = _start_generation(session, variant, prompt)
         if listener is not None:
-            writing.listen(listener)
-        plan = Plan(
-            session.drafters[variant], sampler, session.voice.profile.speculation.budget,
-            min(limit, session.voice.target.window - len(prompt)), session.voice.tokenizer.stop,
+            writing.add_drafter(listener)
+        plan = GenerationConfig(
+            session.drafters[variant], sampler, session.models.profile.speculation.budget,
+            min(limit, session.models.target.context_window - len(prompt)), session.models.tokenizer.stop_token_ids,
         )  # fmt: skip
-        with session.voice.target.pool.seated(writing.cache, writing.rows_for(plan.limit)):
-            for _known in writing.read():
+        with session.models.target.pool.acquire_slot(writing.cache, writing.rows_needed(plan.max_new_tokens)):
+            for _known in writing.prefill():
                 pass
             if session.drafters[variant] is session.chooser:
-                session.voice.costs.calibrate(writing)
-            for _step in writing.steps(plan):
+                session.models.costs.calibrate(writing)
+            for _step in writing.decode(plan):
                 pass
         return writing.tokens[len(prompt) :]
 
 
-def _reading(session: Session, variant: str, prompt: list[int]) -> Writing:
-    session.listen_to(variant)
-    session.writing.revise(prompt)
-    return session.writing
+def _start_generation(session: Session, variant: str, prompt: list[int]) -> Generation:
+    session.attach_drafter(variant)
+    session.generation.replace_tokens(prompt)
+    return session.generation
 
 
-def _fits(
+def _test_distributions(
     engine: Engine, here: frozenset[str], prompt: list[int], draws: int, progress: Callable[[str], None]
-) -> Iterator[Fit]:
+) -> Iterator[DistributionTest]:
     """Tokens drawn by both rules where the model is most undecided, held against the chances of plain passes."""
-    variant = next((name for name in DRAWERS if name in here), "lookup")
-    with engine.session() as session:
-        writing = _reading(session, variant, prompt)
-        vocabulary = min(session.voice.target.vocabulary, session.voice.tokenizer.size)
-        for rule in ("dice",) if session.voice.profile.speculation.exact else ("dice", "classic"):
+    variant = next((name for name in DISTRIBUTION_DRAFTERS if name in here), "lookup")
+    with engine.create_session() as session:
+        writing = _start_generation(session, variant, prompt)
+        vocabulary = min(session.models.target.vocab_size, session.models.tokenizer.vocab_size)
+        for rule in ("dice",) if session.models.profile.speculation.exact else ("dice", "classic"):
             drawn = list[list[int]]()
             for seed in range(draws):
                 if seed % 20 == 0:
                     progress(f"{rule}, draw {seed} of {draws}")
-                sampler = Sampler(1.0, seed=seed, vocabulary=vocabulary, is_classic=rule == "classic")
-                drawn.append(_drawn(session, variant, prompt, sampler))
-            yield from _compared(rule, drawn, lambda text: _chances(writing, prompt + text, vocabulary))
+                sampler = Sampler(1.0, seed=seed, vocab_size=vocabulary, uses_rejection_sampling=rule == "classic")
+                drawn.append(_draw_tokens(session, variant, prompt, sampler))
+            yield from _compare_distributions(
+                rule, drawn, lambda text: _next_token_probabilities(writing, prompt + text, vocabulary)
+            )
 
 
-def _drawn(session: Session, variant: str, prompt: list[int], sampler: Sampler) -> list[int]:
-    writing = session.writing
-    writing.revise(prompt)
-    with session.voice.target.pool.seated(writing.cache, writing.rows_for(DRAW_TOKENS)):
-        for _known in writing.read():
+def _draw_tokens(session: Session, variant: str, prompt: list[int], sampler: Sampler) -> list[int]:
+    writing = session.generation
+    writing.replace_tokens(prompt)
+    with session.models.target.pool.acquire_slot(writing.cache, writing.rows_needed(DRAW_ANSWER_TOKENS)):
+        for _known in writing.prefill():
             pass
-        for _step in writing.steps(Plan(session.drafters[variant], sampler, DRAW_BUDGET, DRAW_TOKENS)):
+        for _step in writing.decode(
+            GenerationConfig(session.drafters[variant], sampler, DRAW_DRAFT_TOKENS, DRAW_ANSWER_TOKENS)
+        ):
             pass
     return writing.tokens[len(prompt) :]
 
 
-def _chances(writing: Writing, text: list[int], vocabulary: int) -> torch.Tensor:
+def _next_token_probabilities(writing: Generation, text: list[int], vocabulary: int) -> torch.Tensor:
     """What a plain pass says comes next. [V]"""
-    writing.revise(text)
-    with writing.target.pool.seated(writing.cache, writing.rows_for(1)):
-        for _known in writing.read():
+    writing.replace_tokens(text)
+    with writing.target.pool.acquire_slot(writing.cache, writing.rows_needed(1)):
+        for _known in writing.prefill():
             pass
         logits = writing.target.forward(DraftTree(text[-1]), writing.cache).logits[0, :vocabulary]
     return logits.double().softmax(-1).cpu()
 
 
-def _compared(rule: str, drawn: list[list[int]], chances: Callable[[list[int]], torch.Tensor]) -> Iterator[Fit]:
-    firsts = Counter(tokens[0] for tokens in drawn)
-    yield Fit(rule, "first token", len(drawn), chance_of(firsts, chances([])))
+def _compare_distributions(
+    rule: str, drawn_tokens: list[list[int]], chances: Callable[[list[int]], torch.Tensor]
+) -> Iterator[DistributionTest]:
+    firsts = Counter(tokens[0] for tokens in drawn_tokens)
+    yield DistributionTest(rule, "first token", len(drawn_tokens), chi_square_p_value(firsts, chances([])))
     seconds: Mapping[int, Counter[int]] = defaultdict(Counter)
-    for tokens in drawn:
+    for tokens in drawn_tokens:
         seconds[tokens[0]][tokens[1]] += 1
     first, count = firsts.most_common(1)[0]
-    if count >= FEWEST_DRAWN:
-        yield Fit(rule, "second token", count, chance_of(seconds[first], chances([first])))
+    if count >= MIN_SECOND_TOKEN_DRAWS:
+        yield DistributionTest(rule, "second token", count, chi_square_p_value(seconds[first], chances([first])))
 
 
-def chance_of(counts: Mapping[int, int], chances: torch.Tensor) -> float:
+def chi_square_p_value(counts: Mapping[int, int], probabilities: torch.Tensor) -> float:
     """The p-value of Pearson's chi-square: how often true draws would lie as far from these chances. [V] -> 0 to 1"""
     total = sum(counts.values())
-    seen = torch.zeros(len(chances), dtype=torch.float64)
+    seen = torch.zeros(len(probabilities), dtype=torch.float64)
     for token, count in counts.items():
         seen[token] = count
-    common = chances * total >= EXPECTED
-    expected = torch.cat((chances[common] * total, (chances[~common].sum() * total)[None]))
+    common = probabilities * total >= MIN_EXPECTED_COUNT
+    expected = torch.cat((probabilities[common] * total, (probabilities[~common].sum() * total)[None]))
     observed = torch.cat((seen[common], seen[~common].sum()[None]))
-    if expected[-1] < EXPECTED:  # too few to be a cell of their own
+    if expected[-1] < MIN_EXPECTED_COUNT:  # too few to be a cell of their own
         expected[-2 % len(expected)] += expected[-1]
         observed[-2 % len(observed)] += observed[-1]
         expected, observed = expected[:-1], observed[:-1]

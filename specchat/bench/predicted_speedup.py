@@ -15,36 +15,40 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 
-def tokens_of_pass(acceptance: float, guesses: int) -> float:
+def expected_tokens_per_step(acceptance: float, draft_tokens: int) -> float:
     """tau(a, K): between 1 and K + 1.
 
     >>> round(tokens_of_pass(0.8, 4), 2)
     3.36
     """
     if acceptance >= 1:
-        return guesses + 1.0
-    return (1 - acceptance ** (guesses + 1)) / (1 - acceptance)
+        return draft_tokens + 1.0
+    return (1 - acceptance ** (draft_tokens + 1)) / (1 - acceptance)
 
 
-def mean_tokens(acceptance: float, depths: Mapping[int, int]) -> float:
+def mean_expected_tokens(acceptance: float, depths: Mapping[int, int]) -> float:
     """tau over passes whose trees were not all as deep: `depths` counts them by their depth."""
     passes = sum(depths.values())
-    return sum(count * tokens_of_pass(acceptance, depth) for depth, count in depths.items()) / passes
+    return sum(count * expected_tokens_per_step(acceptance, depth) for depth, count in depths.items()) / passes
 
 
-def speed(tokens: float, pass_cost: float, drafting: float) -> float:
+def predicted_speedup(tokens_per_step: float, pass_cost: float, draft_cost: float) -> float:
     """tau / (c + K r): tokens of a pass by what it and its guesses cost, in plain passes.
 
     >>> round(speed(tokens_of_pass(0.8, 4), 1.0, 4 * 0.05), 2)
     2.8
     """
-    return tokens / (pass_cost + drafting)
+    return tokens_per_step / (pass_cost + draft_cost)
 
 
-def best_guesses(acceptance: float, guess_cost: float, pass_cost: Callable[[int], float], most: int) -> int:
+def best_draft_length(
+    acceptance: float, cost_per_draft_token: float, pass_cost: Callable[[int], float], max_length: int
+) -> int:
     """The K of 0 to `most` that the formula likes best, the fewest of equals; `pass_cost` is c."""
 
     def worth(guesses: int) -> float:
-        return speed(tokens_of_pass(acceptance, guesses), pass_cost(guesses + 1), guesses * guess_cost)
+        return predicted_speedup(
+            expected_tokens_per_step(acceptance, guesses), pass_cost(guesses + 1), guesses * cost_per_draft_token
+        )
 
-    return max(range(most + 1), key=worth)
+    return max(range(max_length + 1), key=worth)

@@ -12,84 +12,88 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.assemble import Engine
-from specchat.bench.interleaved import SEED, Beside, markdown, total_of
-from specchat.chat.answer_format import SCHEMA, Structure
+from specchat.bench.interleaved import SEED, VariantRow, table_with_skipped, total_of
+from specchat.chat.answer_format import SCHEMA, AnswerFormat
 from specchat.chat.request import Request
-from specchat.engine.grammar import SOURCE
+from specchat.engine.grammar import GRAMMAR_SOURCE
 
 
-def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
+def _object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False,
     }  # fmt: skip
 
 
-def _list_of(item: Mapping[str, Any], most: int) -> dict[str, Any]:
-    return {"type": "array", "items": item, "minItems": 1, "maxItems": most}
+def _array_schema(item: Mapping[str, Any], max_items: int) -> dict[str, Any]:
+    return {"type": "array", "items": item, "minItems": 1, "maxItems": max_items}
 
 
-WORD = {"type": "string", "pattern": "^[A-Za-z ]{1,24}$"}
-NUMBER = {"type": "integer", "minimum": 0, "maximum": 9999}
-TASKS: Sequence[tuple[str, Mapping[str, Any]]] = (
+WORD_SCHEMA = {"type": "string", "pattern": "^[A-Za-z ]{1,24}$"}
+NUMBER_SCHEMA = {"type": "integer", "minimum": 0, "maximum": 9999}
+SCHEMA_TASKS: Sequence[tuple[str, Mapping[str, Any]]] = (
     (
         "Return a JSON object with the keys name, age and city for a person of your choice.",
-        _object(name=WORD, age=NUMBER, city=WORD),
+        _object_schema(name=WORD_SCHEMA, age=NUMBER_SCHEMA, city=WORD_SCHEMA),
     ),
-    ("Give me a JSON array of five colours.", _list_of(WORD, 5)),
+    ("Give me a JSON array of five colours.", _array_schema(WORD_SCHEMA, 5)),
     (
         "List three fruits as a JSON array of objects with name and price.",
-        _list_of(_object(name=WORD, price=NUMBER), 3),
+        _array_schema(_object_schema(name=WORD_SCHEMA, price=NUMBER_SCHEMA), 3),
     ),
     (
         "Answer in JSON with the keys title, author and year: your favourite book.",
-        _object(title=WORD, author=WORD, year=NUMBER),
+        _object_schema(title=WORD_SCHEMA, author=WORD_SCHEMA, year=NUMBER_SCHEMA),
     ),
     (
         "Return valid JSON that describes a bicycle: brand, gears, weight.",
-        _object(brand=WORD, gears=NUMBER, weight=NUMBER),
+        _object_schema(brand=WORD_SCHEMA, gears=NUMBER_SCHEMA, weight=NUMBER_SCHEMA),
     ),
     (
         "Answer only with JSON: is the sky blue? Use the keys answer and reason.",
-        _object(answer={"type": "boolean"}, reason=WORD),
+        _object_schema(answer={"type": "boolean"}, reason=WORD_SCHEMA),
     ),
     (
         "Give JSON for a user with a name, a role and a list of tags.",
-        _object(name=WORD, role={"enum": ["admin", "guest", "editor"]}, tags=_list_of(WORD, 3)),
+        _object_schema(
+            name=WORD_SCHEMA, role={"enum": ["admin", "guest", "editor"]}, tags=_array_schema(WORD_SCHEMA, 3)
+        ),
     ),
     (
         "Describe a file as JSON: path, bytes, readable and writable.",
-        _object(path=WORD, bytes=NUMBER, readable={"type": "boolean"}, writable={"type": "boolean"}),
+        _object_schema(
+            path=WORD_SCHEMA, bytes=NUMBER_SCHEMA, readable={"type": "boolean"}, writable={"type": "boolean"}
+        ),
     ),
 )
 
 
 @dataclass
-class Row(Beside):
+class StructuredRow(VariantRow):
     """One variant, freely or under schemas; plain decoding beside it is of the same kind."""
 
-    is_free: bool
-    documents: int = 0  # that are JSON with the keys that were asked for
+    has_no_schema: bool
+    valid_documents: int = 0  # that are JSON with the keys that were asked for
 
     @property
-    def forced(self) -> float:
+    def forced_token_share(self) -> float:
         """The share of tokens that were guessed because they could not be otherwise."""
-        given = sum(answer.totals.accepted.get(SOURCE, 0) for answer in self.answers)
+        given = sum(answer.totals.accepted_by_drafter.get(GRAMMAR_SOURCE, 0) for answer in self.answers)
         return given / max(total_of(self.answers, "tokens"), 1)
 
 
-def measure(
-    engine: Engine, variants: Sequence[str], limit: int, progress: Callable[[str], None] = lambda _what: None
-) -> Iterator[Row]:
+def measure_structured(
+    engine: Engine, variants: Sequence[str], max_tokens: int, progress: Callable[[str], None] = lambda _what: None
+) -> Iterator[StructuredRow]:
     """Free rows first, then those under schemas; a variant that cannot run says why."""
     for is_free in (True, False):
-        rows = [Row(variant, is_free) for variant in variants]
-        for number, (question, schema) in enumerate(TASKS, start=1):
-            form = None if is_free else Structure.of(SCHEMA, dict(schema))
-            request = Request(question, max_tokens=limit, seed=SEED, temperature=0.0, structure=form)
+        rows = [StructuredRow(variant, is_free) for variant in variants]
+        for number, (question, schema) in enumerate(SCHEMA_TASKS, start=1):
+            form = None if is_free else AnswerFormat.parse(SCHEMA, dict(schema))
+            request = Request(question, max_tokens=max_tokens, seed=SEED, temperature=0.0, answer_format=form)
             for row in rows:
-                progress(f"{'free' if is_free else 'under a schema'} {number}/{len(TASKS)} {row.variant}")
-                answer = row.take(engine, request)
-                row.documents += answer is not None and _is_document(answer.text, schema)
+                progress(f"{'free' if is_free else 'under a schema'} {number}/{len(SCHEMA_TASKS)} {row.variant}")
+                answer = row.measure(engine, request)
+                row.valid_documents += answer is not None and _is_document(answer.text, schema)
         yield from rows
 
 
@@ -104,7 +108,7 @@ def _is_document(text: str, schema: Mapping[str, Any]) -> bool:
     return isinstance(document, dict) and set(document) == set(schema["properties"])
 
 
-def as_table(rows: Sequence[Row]) -> str:
+def as_table(rows: Sequence[StructuredRow]) -> str:
     """Rows as Markdown."""
     head = [
         "decoding",
@@ -115,17 +119,17 @@ def as_table(rows: Sequence[Row]) -> str:
         "documents",
         "same text",
     ]
-    return markdown(head, [_cells(row) for row in rows if not row.refused], rows)
+    return table_with_skipped(head, [_cells(row) for row in rows if not row.skip_reason], rows)
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: StructuredRow) -> list[str]:
     count = len(row.answers)
     return [
-        "free" if row.is_free else "under a schema",
+        "free" if row.has_no_schema else "under a schema",
         row.variant,
-        f"{row.tokens_per_pass:.2f}",
-        f"{row.times_plain:.2f}",
-        f"{row.forced:.0%}",
-        f"{row.documents} of {count}",
-        f"{row.same_text} of {count}",
+        f"{row.tokens_per_step:.2f}",
+        f"{row.speedup:.2f}",
+        f"{row.forced_token_share:.0%}",
+        f"{row.valid_documents} of {count}",
+        f"{row.identical_answers} of {count}",
     ]

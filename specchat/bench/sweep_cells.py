@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
-OWN_WIDTH = 0  # as wide as the drafter likes
+UNLIMITED_WIDTH = 0  # as wide as the drafter likes
 PLAIN, CHOOSER = "plain", "auto"
 
 
 @dataclass(frozen=True)
-class Cell:
+class Combination:
     """One combination: who guesses, at most how many tokens, at most how many in one place, and on what."""
 
     kind: str
     temperature: float
     drafter: str
     budget: int = 0
-    width: int = OWN_WIDTH
+    width: int = UNLIMITED_WIDTH
 
     @property
-    def plain(self) -> Cell:
+    def plain_baseline(self) -> Combination:
         """Nobody, on the same."""
-        return Cell(self.kind, self.temperature, PLAIN)
+        return Combination(self.kind, self.temperature, PLAIN)
 
     @property
     def name(self) -> str:
@@ -34,36 +34,36 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SweepSample:
     """One answer of one combination, and the plain answer beside it. Seconds of decoding leave the prompt out."""
 
-    cell: Cell
-    prompt: str  # a word that changes with the request
+    combination: Combination
+    prompt_hash: str  # a word that changes with the request
     tokens: int
-    passes: int
-    drafted: int
-    accepted: int
-    fallen: int  # passes in which a guess fell
-    depths: Mapping[int, int]  # passes by the depth of their tree
-    kept: Mapping[int, int]  # passes that kept a guess so deep
+    target_passes: int
+    draft_tokens: int
+    accepted_tokens: int
+    passes_with_rejection: int  # passes in which a guess fell
+    passes_by_depth: Mapping[int, int]  # passes by the depth of their tree
+    accepted_by_depth: Mapping[int, int]  # passes that kept a guess so deep
     draft_seconds: float
     verify_seconds: float
     plain_tokens: int
-    plain_seconds: float
-    first: float  # seconds until the first text
-    gaps: tuple[float, ...]  # seconds between texts
-    whole: float  # seconds of the whole request
+    plain_decode_seconds: float
+    ttft_seconds: float  # seconds until the first text
+    text_intervals: tuple[float, ...]  # seconds between texts
+    request_seconds: float  # seconds of the whole request
     is_same_text: bool
 
     @property
-    def seconds(self) -> float:
+    def decode_seconds(self) -> float:
         """Of decoding."""
         return self.draft_seconds + self.verify_seconds
 
     @property
-    def ratio(self) -> float:
+    def speedup(self) -> float:
         """Times plain; above 1 is faster."""
-        return (self.plain_seconds / max(self.plain_tokens, 1)) / (self.seconds / max(self.tokens, 1))
+        return (self.plain_decode_seconds / max(self.plain_tokens, 1)) / (self.decode_seconds / max(self.tokens, 1))
 
 
 @dataclass(frozen=True)
@@ -72,20 +72,20 @@ class Grid:
 
     drafters: tuple[str, ...]
     budgets: tuple[int, ...] = (4, 8, 16)
-    widths: tuple[int, ...] = (OWN_WIDTH,)
+    widths: tuple[int, ...] = (UNLIMITED_WIDTH,)
     temperatures: tuple[float, ...] = (0.0,)
-    limit: int = 120  # tokens of an answer
+    max_tokens: int = 120  # tokens of an answer
 
-    def cells(self, kind: str, temperature: float) -> list[Cell]:
+    def combinations(self, kind: str, temperature: float) -> list[Combination]:
         """Every combination on prompts of this kind; plain decoding first."""
-        found = [Cell(kind, temperature, PLAIN)]
+        found = [Combination(kind, temperature, PLAIN)]
         for drafter in self.drafters:
             if drafter != PLAIN:
-                widths = (OWN_WIDTH,) if drafter == CHOOSER else self.widths
-                found += [Cell(kind, temperature, drafter, *size) for size in product(self.budgets, widths)]
+                widths = (UNLIMITED_WIDTH,) if drafter == CHOOSER else self.widths
+                found += [Combination(kind, temperature, drafter, *size) for size in product(self.budgets, widths)]
         return found
 
-    def answers(self, prompts: int) -> int:
+    def answer_count(self, prompt_count: int) -> int:
         """How many answers so many prompts need, the plain ones between them counted."""
-        guessed = len(self.cells("", 0.0)) - 1
-        return prompts * len(self.temperatures) * (guessed + 1 + guessed // 2)
+        guessed = len(self.combinations("", 0.0)) - 1
+        return prompt_count * len(self.temperatures) * (guessed + 1 + guessed // 2)

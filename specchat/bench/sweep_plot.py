@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from specchat.bench.sweep_cells import PLAIN
-from specchat.bench.sweep_report import Measured
+from specchat.bench.sweep_report import CombinationResult
 from specchat.errors import InputError, UsageError
 
-ENDINGS = (".png", ".svg")
-INCHES = (4.6, 3.4)  # of each panel
+SUFFIXES = (".png", ".svg")
+PANEL_INCHES = (4.6, 3.4)  # of each panel
 DOTS_PER_INCH = 110
 
 
-def check_picture(path: Path) -> None:
+def check_plot_path(path: Path) -> None:
     """UsageError or InputError now rather than after an hour of measuring."""
-    if path.suffix not in ENDINGS:
-        raise UsageError(f"{path}: a picture ends in {' or '.join(ENDINGS)}")
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"{path}: a picture ends in {' or '.join(SUFFIXES)}")
     if not can_draw():
         raise InputError("pictures are drawn by matplotlib, which is not there: pip install 'specchat[pictures]'")
 
@@ -29,23 +29,29 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def draw(rows: Sequence[Measured], path: Path, title: str) -> None:
+def draw_sweep(rows: Sequence[CombinationResult], path: Path, title: str) -> None:
     """A panel for each kind and temperature."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    panels = list(dict.fromkeys((row.cell.kind, row.cell.temperature) for row in rows))
+    panels = list(dict.fromkeys((row.combination.kind, row.combination.temperature) for row in rows))
     temperatures = sorted({temperature for _kind, temperature in panels})
     kinds = list(dict.fromkeys(kind for kind, _temperature in panels))
-    lines = dict.fromkeys((row.cell.drafter, row.cell.width) for row in rows if row.cell.drafter != PLAIN)
+    lines = dict.fromkeys(
+        (row.combination.drafter, row.combination.width) for row in rows if row.combination.drafter != PLAIN
+    )
     colors = {line: f"C{number}" for number, line in enumerate(lines)}
-    size = (INCHES[0] * len(kinds), INCHES[1] * len(temperatures))
+    size = (PANEL_INCHES[0] * len(kinds), PANEL_INCHES[1] * len(temperatures))
     with mpl.rc_context({"svg.hashsalt": "specchat", "svg.fonttype": "none"}):  # the same rows, the same file
         figure = Figure(figsize=size, layout="constrained")
         grid: Any = figure.subplots(len(temperatures), len(kinds), squeeze=False, sharey="row")
         for row, temperature in enumerate(temperatures):
             for column, kind in enumerate(kinds):
-                here = [each for each in rows if (each.cell.kind, each.cell.temperature) == (kind, temperature)]
+                here = [
+                    each
+                    for each in rows
+                    if (each.combination.kind, each.combination.temperature) == (kind, temperature)
+                ]
                 _panel(grid[row][column], here, colors, f"{kind}, temperature {temperature:g}")
         for row in grid:
             row[0].set_ylabel("times plain")
@@ -56,27 +62,27 @@ def draw(rows: Sequence[Measured], path: Path, title: str) -> None:
         figure.savefig(path, dpi=DOTS_PER_INCH, metadata=dated)
 
 
-def _panel(axes: Any, rows: Sequence[Measured], colors: Mapping[tuple[str, int], str], title: str) -> None:
+def _panel(axes: Any, rows: Sequence[CombinationResult], colors: Mapping[tuple[str, int], str], title: str) -> None:
     for (drafter, width), color in colors.items():
         line = sorted(
-            (row for row in rows if (row.cell.drafter, row.cell.width) == (drafter, width)),
-            key=lambda row: row.cell.budget,
+            (row for row in rows if (row.combination.drafter, row.combination.width) == (drafter, width)),
+            key=lambda row: row.combination.budget,
         )
         if not line:
             continue
-        budgets, speeds = [row.cell.budget for row in line], [row.times_plain for row in line]
-        below = [row.times_plain - row.spread[0] for row in line]
-        above = [row.spread[1] - row.times_plain for row in line]
+        budgets, speeds = [row.combination.budget for row in line], [row.median_speedup for row in line]
+        below = [row.median_speedup - row.speedup_range[0] for row in line]
+        above = [row.speedup_range[1] - row.median_speedup for row in line]
         name = drafter + (f" by {width}" if width else "")
         axes.errorbar(
             budgets, speeds, yerr=[below, above], color=color, label=name, marker="o", markersize=3,
             linewidth=1.2, elinewidth=0.6, capsize=2,
         )  # fmt: skip
-        predicted = [row.predicted_times_plain for row in line]
+        predicted = [row.predicted_speedup for row in line]
         axes.plot(budgets, predicted, color=color, linestyle="--", linewidth=0.8)
     axes.axhline(1.0, color="gray", linewidth=0.8)
     axes.set_xscale("log", base=2)
-    budgets = sorted({row.cell.budget for row in rows if row.cell.budget})
+    budgets = sorted({row.combination.budget for row in rows if row.combination.budget})
     axes.set_xticks(budgets, [str(budget) for budget in budgets])
     axes.set(title=title, xlabel="budget (most guesses in a pass)")
     axes.title.set_fontsize(9)

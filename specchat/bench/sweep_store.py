@@ -12,30 +12,30 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from specchat.bench.sweep_cells import Cell, Sample
+from specchat.bench.sweep_cells import Combination, SweepSample
 
 
-class Store:
+class SampleStore:
     """Samples by combination and prompt; on disk too, where a path is given."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self._samples: dict[tuple[Cell, str], Sample] = {}
+        self._samples: dict[tuple[Combination, str], SweepSample] = {}
         if path is not None and path.is_file():
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                if (sample := _read(line)) is not None:
-                    self._samples[sample.cell, sample.prompt] = sample
+                if (sample := _parse_sample(line)) is not None:
+                    self._samples[sample.combination, sample.prompt_hash] = sample
 
     def __len__(self) -> int:
         return len(self._samples)
 
-    def get(self, cell: Cell, prompt: str) -> Sample | None:
+    def get(self, cell: Combination, prompt: str) -> SweepSample | None:
         """What was measured of this; None when nothing was."""
         return self._samples.get((cell, prompt))
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: SweepSample) -> None:
         """Keep an answer, on disk before anything else is measured. A disk that refuses costs the resuming alone."""
-        self._samples[sample.cell, sample.prompt] = sample
+        self._samples[sample.combination, sample.prompt_hash] = sample
         if self.path is None:
             return
         try:
@@ -51,19 +51,19 @@ class Store:
             self.path.unlink(missing_ok=True)
 
 
-def store_path(folder: Path, identity: Mapping[str, Any]) -> Path:
+def store_path(folder: Path, key_values: Mapping[str, Any]) -> Path:
     """The file for a sweep of which all this is true."""
-    spelled = json.dumps(dict(identity), sort_keys=True, default=str)
+    spelled = json.dumps(dict(key_values), sort_keys=True, default=str)
     return folder / "sweeps" / f"{blake2b(spelled.encode(), digest_size=12).hexdigest()}.jsonl"
 
 
-def _read(line: str) -> Sample | None:
+def _parse_sample(line: str) -> SweepSample | None:
     """A line of the file, or None for what is none, or one of another time."""
     try:
         row: dict[str, Any] = json.loads(line)
         for name in ("depths", "kept"):
             row[name] = {int(depth): int(count) for depth, count in row[name].items()}
-        row["cell"], row["gaps"] = Cell(**row["cell"]), tuple(row["gaps"])
-        return Sample(**row)
+        row["cell"], row["gaps"] = Combination(**row["cell"]), tuple(row["gaps"])
+        return SweepSample(**row)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

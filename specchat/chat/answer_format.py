@@ -11,24 +11,24 @@ from typing import Any, Self
 from specchat.errors import UsageError
 
 SCHEMA, REGEX, CHOICES = "schema", "regex", "choices"
-KINDS = (SCHEMA, REGEX, CHOICES)
+FORMAT_KINDS = (SCHEMA, REGEX, CHOICES)
 
 
 @dataclass(frozen=True)
-class Structure:
+class AnswerFormat:
     """The form of an answer, as text: a schema as JSON, an expression, or a JSON list of the texts to choose from."""
 
     kind: str
     text: str
 
     @classmethod
-    def of(cls, kind: str, value: Any) -> Self:
+    def parse(cls, kind: str, value: Any) -> Self:
         """What a user wrote, checked as far as it can be without a model; UsageError says what is wrong with it."""
         match kind, value:
             case "schema", dict():
                 return cls(kind, json.dumps(value))
             case "schema", str():
-                return cls.of(kind, _parsed(value))
+                return cls.parse(kind, _parse_schema(value))
             case "regex", str() if value:
                 return cls(kind, value)
             case "choices", (list() | tuple()) if value and all(isinstance(text, str) and text for text in value):
@@ -37,15 +37,15 @@ class Structure:
         raise UsageError(f"{kind}: give {wanted.get(kind, 'texts to choose from, none of them empty')}")
 
     @classmethod
-    def among(cls, given: Mapping[str, Any]) -> Self | None:
+    def from_options(cls, options: Mapping[str, Any]) -> Self | None:
         """The one form that is given; UsageError when there are two."""
-        named = [kind for kind in KINDS if given.get(kind) not in (None, (), "")]
+        named = [kind for kind in FORMAT_KINDS if options.get(kind) not in (None, (), "")]
         if len(named) > 1:
             raise UsageError(f"{' and '.join(named)}: an answer has one form; give one of them")
-        return cls.of(named[0], given[named[0]]) if named else None
+        return cls.parse(named[0], options[named[0]]) if named else None
 
     @property
-    def when_cut(self) -> str:
+    def truncated_message(self) -> str:
         """What to tell somebody whose answer was cut at its limit, so that it lacks its end."""
         return f"the answer was cut at its limit, and is not what the {self.kind} asks for; raise --max-tokens"
 
@@ -55,12 +55,12 @@ class Structure:
         return self.text if self.kind == REGEX else json.loads(self.text)
 
     @property
-    def pattern(self) -> str:
+    def regex(self) -> str:
         """A regular expression for choices and for expressions."""
         return "|".join(re.escape(choice) for choice in self.value) if self.kind == CHOICES else self.text
 
 
-def _parsed(text: str) -> Any:
+def _parse_schema(text: str) -> Any:
     try:
         value = json.loads(text)
     except ValueError as error:

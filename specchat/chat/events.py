@@ -14,21 +14,21 @@ TARGET = "target"  # who "guessed" a token that nobody guessed
 
 
 @dataclass(frozen=True)
-class Loading:
+class LoadingProgress:
     """A model is on its way: what, and how far of how much (bytes or steps; total 0 when unknown)."""
 
-    what: str
+    label: str
     done: int
     total: int
 
 
 @dataclass(frozen=True)
-class Prefill:
+class PrefillProgress:
     """The prompt is being read: tokens done, of how many; `reused` were known from before."""
 
-    done: int
-    total: int
-    reused: int = 0
+    processed_tokens: int
+    prompt_tokens: int
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class Routed:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextDelta:
     """New characters of the answer: complete UTF-8, past every held-back stop string."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Committed:
+class CommittedToken:
     """One token that became sure, the bytes it stands for, and who guessed it (TARGET when nobody did)."""
 
-    id: int
-    bytes: bytes
+    token_id: int
+    token_bytes: bytes
     source: str
 
 
@@ -61,13 +61,13 @@ class Committed:
 class StepDone:
     """One pass of the target: what was guessed and what became of it. Enough to draw it again later."""
 
-    drafted: tuple[int, ...]  # token ids of the guesses, root left out
+    draft_tokens: tuple[int, ...]  # token ids of the guesses, root left out
     parents: tuple[int, ...]  # of each guess: 0 is the root, n the n-th guess
-    committed: tuple[Committed, ...]  # accepted guesses in order, then the target's own token
+    committed_tokens: tuple[CommittedToken, ...]  # accepted guesses in order, then the target's own token
     draft_seconds: float
     verify_seconds: float
-    words: tuple[bytes, ...] = ()  # of each guess: the bytes it stands for
-    sources: tuple[str, ...] = ()  # of each guess: who made it
+    draft_token_bytes: tuple[bytes, ...] = ()  # of each guess: the bytes it stands for
+    draft_sources: tuple[str, ...] = ()  # of each guess: who made it
 
 
 @dataclass(frozen=True)
@@ -75,17 +75,17 @@ class Totals:
     """The sum of a turn. Rates are derived, never stored."""
 
     prompt_tokens: int = 0
-    reused_tokens: int = 0
-    tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
     steps: int = 0
-    drafted: int = 0
-    accepted: dict[str, int] = field(default_factory=dict)  # by source
+    draft_tokens: int = 0
+    accepted_by_drafter: dict[str, int] = field(default_factory=dict)  # by source
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     prefill_seconds: float = 0.0
-    first_token_seconds: float = 0.0
-    plain_seconds: float = 0.0  # what one plain pass costs here, measured; 0 when unknown
-    why: str = ""  # what the choice of who guesses was made by, in words; nothing when nobody chose
+    ttft_seconds: float = 0.0
+    plain_step_seconds: float = 0.0  # what one plain pass costs here, measured; 0 when unknown
+    choice_reason: str = ""  # what the choice of who guesses was made by, in words; nothing when nobody chose
 
     @property
     def decode_seconds(self) -> float:
@@ -95,31 +95,31 @@ class Totals:
     @property
     def tokens_per_second(self) -> float:
         """Committed tokens by decode time."""
-        return self.tokens / self.decode_seconds if self.decode_seconds else 0.0
+        return self.completion_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
     @property
-    def times_plain(self) -> float | None:
+    def speedup(self) -> float | None:
         """Speed against plain decoding at the measured cost of a plain pass; None when it is unknown."""
-        if not (self.plain_seconds and self.decode_seconds):
+        if not (self.plain_step_seconds and self.decode_seconds):
             return None
-        return self.tokens * self.plain_seconds / self.decode_seconds
+        return self.completion_tokens * self.plain_step_seconds / self.decode_seconds
 
     @property
-    def accepted_share(self) -> float | None:
+    def acceptance_rate(self) -> float | None:
         """Accepted guesses by verified guesses; None when nothing was guessed."""
-        return sum(self.accepted.values()) / self.drafted if self.drafted else None
+        return sum(self.accepted_by_drafter.values()) / self.draft_tokens if self.draft_tokens else None
 
     @property
-    def tokens_per_pass(self) -> float:
+    def tokens_per_step(self) -> float:
         """Mean tokens committed in a pass of the target; 1 means that speculation brought nothing."""
-        return self.tokens / self.steps if self.steps else 0.0
+        return self.completion_tokens / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True)
 class Finished:
     """The answer is whole, or was ended: `stop`, `length` or `cancelled`."""
 
-    reason: str
+    finish_reason: str
     totals: Totals
 
 
@@ -131,9 +131,9 @@ class Failed:
     exit_code: int = 1
 
     @classmethod
-    def of(cls, error: SpecchatError) -> Failed:
+    def from_error(cls, error: SpecchatError) -> Failed:
         """One of our errors, as it is told to whoever listens."""
         return cls(str(error), error.exit_code)
 
 
-Event = Loading | Prefill | Routed | Text | StepDone | Finished | Failed
+Event = LoadingProgress | PrefillProgress | Routed | TextDelta | StepDone | Finished | Failed

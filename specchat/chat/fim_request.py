@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from specchat.errors import UsageError
 
-MOST_TOKENS = 1024
+MAX_FIM_TOKENS = 1024
 
 
 @dataclass(frozen=True)
-class Gap:
+class FimRequest:
     """What stands before and after the gap, and how much may be written into it.
 
     `context` are the tokens of prefix and suffix that are read at most; `lines` ends it after so many lines, `seconds`
@@ -20,12 +20,12 @@ class Gap:
     prefix: str
     suffix: str = ""
     max_tokens: int = 64
-    context: int = 1536
-    lines: int = 0
-    seconds: float = 0.0
+    max_context_tokens: int = 1536
+    max_lines: int = 0
+    timeout_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_tokens <= MOST_TOKENS:
-            raise UsageError(f"a gap takes 1 to {MOST_TOKENS} tokens, not {self.max_tokens}")
-        if self.context < 1 or self.lines < 0 or not self.seconds >= 0:
+        if not 1 <= self.max_tokens <= MAX_FIM_TOKENS:
+            raise UsageError(f"a gap takes 1 to {MAX_FIM_TOKENS} tokens, not {self.max_tokens}")
+        if self.max_context_tokens < 1 or self.max_lines < 0 or not self.timeout_seconds >= 0:
             raise UsageError("a gap needs a context of at least one token, and no fewer lines or seconds than none")

@@ -24,7 +24,7 @@ from specchat.chat.events import StepDone
 from specchat.chat.step_encoding import unpack_steps
 from specchat.errors import HostError
 
-BUSY_MILLISECONDS = 250
+BUSY_TIMEOUT_MILLISECONDS = 250
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Thread:
 
 
 @dataclass(frozen=True)
-class Answered:
+class StoredAnswer:
     """What is known of an answer so far: its text, its tokens, and who guessed each (an index into `sources`)."""
 
     text: str = ""
-    ids: Sequence[int] = ()
-    kinds: bytes = b""
+    token_ids: Sequence[int] = ()
+    source_indices: bytes = b""
     sources: Sequence[str] = ()
     variant: str = ""
     seed: int | None = None
     prompt_ids: Sequence[int] = ()
-    rendered: str = ""  # the text of `prompt_ids`
+    rendered_prompt: str = ""  # the text of `prompt_ids`
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class StoredTurn:
     id: str
     parent: str | None
     request: dict[str, Any]
-    answered: Answered
+    answer: StoredAnswer
     state: str
     totals: dict[str, Any]
     started: float
@@ -77,10 +77,10 @@ class HistoryReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _speaking(path):
+        with _translate_errors(path):
             self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
             self._database.execute("PRAGMA query_only = 1")
-            self._database.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+            self._database.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MILLISECONDS}")
 
     def threads(self, *, folder: str | None = None, kind: str | None = None, deleted: bool = False) -> list[Thread]:
         """Every thread, or those of a folder or kind; the last used first."""
@@ -89,22 +89,24 @@ class HistoryReader:
             if value is not None:
                 wanted.append(f"{column} = ?")
                 values.append(value)
-        rows = self._read(f"SELECT {THREAD} FROM threads WHERE {' AND '.join(wanted)} ORDER BY updated DESC", values)
+        rows = self._query(
+            f"SELECT {THREAD_COLUMNS} FROM threads WHERE {' AND '.join(wanted)} ORDER BY updated DESC", values
+        )
         return [_to_thread(row) for row in rows]
 
     def thread(self, id: str) -> Thread | None:
         """One thread, deleted or not; the beginning of an id is enough when it names one thread only."""
-        rows = self._read(f"SELECT {THREAD} FROM threads WHERE substr(id, 1, length(?)) = ? LIMIT 2", [id, id])
+        rows = self._query(f"SELECT {THREAD_COLUMNS} FROM threads WHERE substr(id, 1, length(?)) = ? LIMIT 2", [id, id])
         exact = [row for row in rows if row[0] == id]
         return _to_thread((exact or rows)[0]) if id and len(exact or rows) == 1 else None
 
     def turns(self, tip: str | None) -> list[StoredTurn]:
         """The turns that lead to this one, the first one first."""
-        rows = self._read(
+        rows = self._query(
             f"""WITH RECURSIVE path (id, depth) AS (
                     SELECT ?, 0 UNION ALL
                     SELECT turns.parent, depth + 1 FROM path JOIN turns USING (id) WHERE turns.parent IS NOT NULL)
-                SELECT {TURN} FROM path JOIN turns USING (id)
+                SELECT {TURN_COLUMNS} FROM path JOIN turns USING (id)
                 LEFT JOIN messages AS q ON q.hash = question LEFT JOIN messages AS a ON a.hash = answer
                 ORDER BY depth DESC""",
             [tip],
@@ -113,22 +115,22 @@ class HistoryReader:
 
     def packed_steps(self, turn: str) -> bytes:
         """What was guessed in a turn, as `record.py` packed it; nothing of a turn that an older specchat wrote."""
-        if not self._read("SELECT name FROM sqlite_master WHERE name = 'steps'", []):
+        if not self._query("SELECT name FROM sqlite_master WHERE name = 'steps'", []):
             return b""  # no newer specchat has written here yet
-        rows = self._read("SELECT packed FROM steps WHERE turn = ?", [turn])
+        rows = self._query("SELECT packed FROM steps WHERE turn = ?", [turn])
         return rows[0][0] if rows else b""
 
     def steps(self, turn: str) -> list[StepDone]:
         """The same, unpacked."""
         return unpack_steps(self.packed_steps(turn))
 
-    def search(self, words: str) -> list[tuple[Thread, str]]:
+    def search(self, search_text: str) -> list[tuple[Thread, str]]:
         """Threads in which these words were said, and where; beginnings of words count."""
-        query = " ".join(f'"{word.replace(chr(34), chr(34) * 2)}"*' for word in words.split())
+        query = " ".join(f'"{word.replace(chr(34), chr(34) * 2)}"*' for word in search_text.split())
         if not query:
             return []
-        rows = self._read(
-            f"""SELECT {", ".join("threads." + name.strip() for name in THREAD.split(","))},
+        rows = self._query(
+            f"""SELECT {", ".join("threads." + name.strip() for name in THREAD_COLUMNS.split(","))},
                        snippet(search, -1, '', '', '...', 12)
                 FROM search JOIN turns ON turns.id = search.turn JOIN threads ON threads.id = turns.thread
                 WHERE search MATCH ? AND deleted IS NULL ORDER BY rank LIMIT 50""",
@@ -140,14 +142,14 @@ class HistoryReader:
         """Let go of the file."""
         self._database.close()
 
-    def _read(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with _speaking(self.path):
+    def _query(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        with _translate_errors(self.path):
             return self._database.execute(sql, values).fetchall()
 
 
-THREAD = "id, name, kind, folder, profile, settings, tip, forked_from, created, updated, deleted"
+THREAD_COLUMNS = "id, name, kind, folder, profile, settings, tip, forked_from, created, updated, deleted"
 ANSWER_COLUMNS = ("answer_ids", "kinds", "sources", "variant", "seed", "prompt_ids", "rendered")
-TURN = f"""turns.id, turns.parent, q.content, state, totals, started, ended,
+TURN_COLUMNS = f"""turns.id, turns.parent, q.content, state, totals, started, ended,
            coalesce(turns.partial, a.content, ''), {", ".join(ANSWER_COLUMNS)}"""
 
 
@@ -164,25 +166,25 @@ def _to_turn(row: Sequence[Any]) -> StoredTurn:
     )
 
 
-def pack_answer(answered: Answered) -> list[Any]:
+def pack_answer(answer: StoredAnswer) -> list[Any]:
     """The values of ANSWER_COLUMNS; a seed is text, for it may need all 64 bits."""
     return [
-        pack_ids(answered.ids), zlib.compress(answered.kinds), json.dumps(list(answered.sources)), answered.variant,
-        None if answered.seed is None else str(answered.seed), pack_ids(answered.prompt_ids),
-        zlib.compress(answered.rendered.encode()),
+        pack_ids(answer.token_ids), zlib.compress(answer.source_indices), json.dumps(list(answer.sources)), answer.variant,
+        None if answer.seed is None else str(answer.seed), pack_ids(answer.prompt_ids),
+        zlib.compress(answer.rendered_prompt.encode()),
     ]  # fmt: skip
 
 
-def unpack_answer(text: str, columns: Sequence[Any]) -> Answered:
+def unpack_answer(text: str, columns: Sequence[Any]) -> StoredAnswer:
     """What `pack_answer` packed; nothing for columns that were never written."""
     ids, kinds, sources, variant, seed, prompt_ids, rendered = columns
-    return Answered(
-        text, unpack_ids(ids), zlib.decompress(kinds or EMPTY), tuple(json.loads(sources or "[]")), variant or "",
-        int(seed) if seed else None, unpack_ids(prompt_ids), zlib.decompress(rendered or EMPTY).decode(),
+    return StoredAnswer(
+        text, unpack_ids(ids), zlib.decompress(kinds or EMPTY_BLOB), tuple(json.loads(sources or "[]")), variant or "",
+        int(seed) if seed else None, unpack_ids(prompt_ids), zlib.decompress(rendered or EMPTY_BLOB).decode(),
     )  # fmt: skip
 
 
-EMPTY = zlib.compress(b"")
+EMPTY_BLOB = zlib.compress(b"")
 
 
 def pack_ids(ids: Sequence[int]) -> bytes:
@@ -196,7 +198,7 @@ def unpack_ids(packed: bytes | None) -> tuple[int, ...]:
 
 
 @contextmanager
-def _speaking(path: Path) -> Generator[None]:
+def _translate_errors(path: Path) -> Generator[None]:
     """A database error while reading, as a line for people."""
     try:
         yield

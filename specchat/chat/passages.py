@@ -20,67 +20,67 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from specchat.chat.reference_corpus import words
+from specchat.chat.reference_corpus import content_words
 from specchat.errors import InputError
-from specchat.syntax import chunks, language_of
+from specchat.syntax import language_of, split_chunks
 
-MOST_LINES = 40
-MOST_RANKED = 200
-PATH_WEIGHT = 3  # times that the words of a path count
-RELEVANT = 0.25  # of the best score; less is chance
-RANKERS = "specchat.rankers"
-ENDING = re.compile(r"(?<=\w{4})(?:ied?|ing|ed|e|y)$")
-DOUBLED = re.compile(r"(?<=\w\w)([bdgmnprst])\1$")
-SEAM = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")  # where a name of code can be taken apart
+MAX_CHUNK_LINES = 40
+MAX_RERANKED = 200
+PATH_TERM_WEIGHT = 3  # times that the words of a path count
+MIN_RELATIVE_SCORE = 0.25  # of the best score; less is chance
+RERANKER_GROUP = "specchat.rankers"
+WORD_SUFFIX = re.compile(r"(?<=\w{4})(?:ied?|ing|ed|e|y)$")
+DOUBLED_CONSONANT = re.compile(r"(?<=\w\w)([bdgmnprst])\1$")
+IDENTIFIER_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")  # where a name of code can be taken apart
 
 
 @dataclass(frozen=True)
-class Chunk:
+class FileChunk:
     """Some lines of a file, counted from 1, the last one included."""
 
     file: str
-    first: int
-    last: int
+    first_line: int
+    last_line: int
     text: str
 
     @property
     def name(self) -> str:
         """As the model is shown it: "a.py lines 10-14"."""
-        return f"{self.file} lines {self.first}-{self.last}"
+        return f"{self.file} lines {self.first_line}-{self.last_line}"
 
     @property
-    def source(self) -> str:
+    def citation(self) -> str:
         """As a person cites it: "a.py:10-14"."""
-        return f"{self.file}:{self.first}-{self.last}"
+        return f"{self.file}:{self.first_line}-{self.last_line}"
 
 
-class Ranker(Protocol):
+class Reranker(Protocol):
     """How well each passage answers a question; more is better, the scale is free. One number for each passage."""
 
     def __call__(self, question: str, passages: Sequence[str]) -> Sequence[float]: ...
 
 
-def cut(file: str, text: str) -> list[Chunk]:
+def split_file(file: str, text: str) -> list[FileChunk]:
     """A text in pieces: definitions where its language is known, else what stands between blank lines."""
-    pieces = chunks(text, language_of(file, text), MOST_LINES)
-    return [Chunk(file, piece.first, piece.last, piece.text) for piece in pieces]
+    pieces = split_chunks(text, language_of(file, text), MAX_CHUNK_LINES)
+    return [FileChunk(file, piece.first_line, piece.last_line, piece.text) for piece in pieces]
 
 
 def terms(text: str) -> list[str]:
     """The stems of the words that a text is about, and of those that its names are made of."""
-    return [_stem(word) for word in words(SEAM.sub(" ", text))]
+    return [_stem(word) for word in content_words(IDENTIFIER_BOUNDARY.sub(" ", text))]
 
 
 @lru_cache(maxsize=1 << 16)
 def _stem(word: str) -> str:
     """What the forms of a word begin with: "verif" of "verified" and "verify", "commit" of "committed"."""
-    return DOUBLED.sub(r"\1", ENDING.sub("", word))
+    return DOUBLED_CONSONANT.sub(r"\1", WORD_SUFFIX.sub("", word))
 
 
-def rank(pieces: Sequence[Chunk], question: str) -> list[Chunk]:
+def rank_chunks(candidates: Sequence[FileChunk], question: str) -> list[FileChunk]:
     """The pieces that a question is about, best first; none when no word of it stands anywhere."""
     asked = terms(question)
-    held = [[*(terms(piece.file) * PATH_WEIGHT), *terms(piece.text)] for piece in pieces]
+    held = [[*(terms(piece.file) * PATH_TERM_WEIGHT), *terms(piece.text)] for piece in candidates]
     if not any(set(asked).intersection(words) for words in held):
         return []
     import bm25s
@@ -88,19 +88,19 @@ def rank(pieces: Sequence[Chunk], question: str) -> list[Chunk]:
     index = bm25s.BM25()
     index.index(held, show_progress=False)
     scores = index.get_scores(asked)
-    least = RELEVANT * max(scores)
+    least = MIN_RELATIVE_SCORE * max(scores)
     order = sorted((n for n, score in enumerate(scores) if score > 0 and score >= least), key=lambda n: -scores[n])
-    return _reranked([pieces[n] for n in order[:MOST_RANKED]], question)
+    return _rerank([candidates[n] for n in order[:MAX_RERANKED]], question)
 
 
-def _reranked(best: list[Chunk], question: str) -> list[Chunk]:
+def _rerank(best: list[FileChunk], question: str) -> list[FileChunk]:
     """In the order of the installed ranker, if there is one."""
     from importlib.metadata import entry_points
 
-    offered = sorted(entry_points(group=RANKERS), key=lambda entry: entry.name)
+    offered = sorted(entry_points(group=RERANKER_GROUP), key=lambda entry: entry.name)
     if not offered:
         return best
-    ranker: Ranker = offered[0].load()
+    ranker: Reranker = offered[0].load()
     scores = ranker(question, [piece.text for piece in best])
     if len(scores) != len(best):
         raise InputError(f"the ranker {offered[0].name!r} scored {len(scores)} passages of {len(best)}; uninstall it")

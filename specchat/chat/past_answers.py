@@ -11,10 +11,10 @@ from pathlib import Path
 from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.errors import HostError
 
-MOST_LETTERS = 200_000
+MAX_CHARACTERS = 200_000
 
 
-def said_before(path: Path, most: int = MOST_LETTERS) -> list[str]:
+def past_texts(path: Path, max_characters: int = MAX_CHARACTERS) -> list[str]:
     """The newest texts of this history, about so many letters, the newest last; none where it cannot be read."""
     try:
         reader = HistoryReader(path)
@@ -23,9 +23,9 @@ def said_before(path: Path, most: int = MOST_LETTERS) -> list[str]:
     try:
         found = dict[str, None]()
         for text in _newest_first(reader):
-            found.setdefault(text[:most])
-            most -= len(text)
-            if most <= 0:
+            found.setdefault(text[:max_characters])
+            max_characters -= len(text)
+            if max_characters <= 0:
                 break
         return list(found)[::-1]
     except HostError:
@@ -37,9 +37,9 @@ def said_before(path: Path, most: int = MOST_LETTERS) -> list[str]:
 def _newest_first(reader: HistoryReader) -> Iterator[str]:
     for thread in reader.threads():
         for turn in reversed(reader.turns(thread.tip)):
-            yield from filter(None, (turn.answered.text, *_files(turn)))
+            yield from filter(None, (turn.answer.text, *_file_texts(turn)))
 
 
-def _files(turn: StoredTurn) -> Iterator[str]:
+def _file_texts(turn: StoredTurn) -> Iterator[str]:
     for file in turn.request.get("files") or ():
         yield str(file["text"])

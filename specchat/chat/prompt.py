@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specchat.chat.attachments import with_attachments
-from specchat.chat.reference_corpus import Reference, with_reference
+from specchat.chat.reference_corpus import ReferenceCorpus, with_passages
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
@@ -23,47 +23,53 @@ from specchat.models.tokenizer import Message, Tokenizer
 class NextPrompt:
     """All tokens up to the next answer, how many of them the last turn had already, and the text they stand for."""
 
-    ids: list[int]
-    kept_prefix_length: int
-    rendered: str
+    token_ids: list[int]
+    cached_prefix_length: int
+    rendered_prompt: str
 
 
-def extend(
-    tokenizer: Tokenizer, system: str, turns: Sequence[Turn], request: Request, reference: Reference | None = None
+def build_next_prompt(
+    tokenizer: Tokenizer,
+    system: str,
+    turns: Sequence[Turn],
+    request: Request,
+    reference_corpus: ReferenceCorpus | None = None,
 ) -> NextPrompt:
     """The prompt of the next turn. A question without files is shown what a reference says about it."""
-    rendered = _render(tokenizer, system, _said(turns, request, reference))
+    rendered = _render(tokenizer, system, _messages(turns, request, reference_corpus))
     last = turns[-1] if turns else Turn("")
-    ids = _continued(tokenizer, last, rendered) or tokenizer.encode(rendered, special=True)
-    return NextPrompt(ids, _common(last.ids, ids), rendered)
+    ids = _append_to_last_turn(tokenizer, last, rendered) or tokenizer.encode(rendered, parse_special=True)
+    return NextPrompt(ids, _common_prefix_length(last.token_ids, ids), rendered)
 
 
-def _continued(tokenizer: Tokenizer, last: Turn, rendered: str) -> list[int] | None:
+def _append_to_last_turn(tokenizer: Tokenizer, last: Turn, rendered: str) -> list[int] | None:
     """The tokens so far and those of the new end; None when the past was rewritten.
 
     The new end begins with the end token of the answer, so the one that the model wrote is not counted twice.
     """
-    answer = tokenizer.guard(last.answer)
+    answer = tokenizer.escape_control_tokens(last.answer)
     spellings = (answer, f" {answer}") if tokenizer.strips_first_space else (answer,)
-    past = next((text for text in (last.rendered + said for said in spellings) if rendered.startswith(text)), None)
+    past = next(
+        (text for text in (last.rendered_prompt + said for said in spellings) if rendered.startswith(text)), None
+    )
     if past is None or not last.prompt_ids:
         return None
-    ids = last.ids[:-1] if last.answer_ids and last.answer_ids[-1] in tokenizer.stop else last.ids
-    return [*ids, *tokenizer.encode_inside(rendered[len(past) :])]
+    ids = last.token_ids[:-1] if last.answer_ids and last.answer_ids[-1] in tokenizer.stop_token_ids else last.token_ids
+    return [*ids, *tokenizer.encode_continuation(rendered[len(past) :])]
 
 
-def _said(turns: Sequence[Turn], request: Request, reference: Reference | None) -> list[Message]:
+def _messages(turns: Sequence[Turn], request: Request, reference: ReferenceCorpus | None) -> list[Message]:
     messages: list[Message] = []
     for turn in turns:
-        messages.append({"role": "user", "content": _shown(turn.user, turn.files, reference)})
+        messages.append({"role": "user", "content": _user_content(turn.user, turn.files, reference)})
         messages.append({"role": "assistant", "content": turn.answer})
-    return [*messages, {"role": "user", "content": _shown(request.text, request.files, reference)}]
+    return [*messages, {"role": "user", "content": _user_content(request.text, request.files, reference)}]
 
 
-def _shown(question: str, files: Sequence[Attachment], reference: Reference | None) -> str:
+def _user_content(question: str, files: Sequence[Attachment], reference: ReferenceCorpus | None) -> str:
     if reference is None or files:
         return with_attachments(question, files)
-    return with_reference(question, reference.find(question))
+    return with_passages(question, reference.search(question))
 
 
 def _render(tokenizer: Tokenizer, system: str, messages: list[Message]) -> str:
@@ -74,13 +80,13 @@ def _render(tokenizer: Tokenizer, system: str, messages: list[Message]) -> str:
         rendered = tokenizer.render([{"role": "system", "content": system}, *messages], add_generation_prompt=True)
     except ModelError:
         rendered = ""
-    if tokenizer.guard(system.strip()) in rendered:
+    if tokenizer.escape_control_tokens(system.strip()) in rendered:
         return rendered
     first = {"role": "user", "content": f"{system}\n\n{messages[0]['content']}"}
     return tokenizer.render([first, *messages[1:]], add_generation_prompt=True)
 
 
-def _common(old: Sequence[int], new: Sequence[int]) -> int:
+def _common_prefix_length(old: Sequence[int], new: Sequence[int]) -> int:
     """How many tokens are equal from the beginning on."""
     pairs = zip(old, new, strict=False)
     return next((place for place, (before, now) in enumerate(pairs) if before != now), min(len(old), len(new)))

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from specchat.errors import InputError
 
-MOST = 2  # passages for one question
-LONGEST_QUESTION = 24  # words; more than that, or several lines, is a task and not a question
+MAX_PASSAGES = 2  # passages for one question
+MAX_QUESTION_WORDS = 24  # words; more than that, or several lines, is a task and not a question
 TOPIC_WEIGHT = 3  # times that the words of a topic count
-COVERED = 0.75  # of a topic's words must stand in the question
-EVERYWHERE = frozenset(["python"])  # says nothing of what is asked, unless nothing else is
+MIN_TOPIC_COVERAGE = 0.75  # of a topic's words must stand in the question
+COMMON_WORDS = frozenset(["python"])  # says nothing of what is asked, unless nothing else is
 WORD = re.compile(r"\w+")
 STOPWORDS = frozenset(
     WORD.findall("""
@@ -39,37 +39,37 @@ class Passage:
     source: str = ""
 
 
-class Reference:
+class ReferenceCorpus:
     """Passages that can be found by a question."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         import bm25s
 
         self.passages = tuple(passages)
-        self._topics = [frozenset(words(passage.topic)) for passage in self.passages]
+        self._topics = [frozenset(content_words(passage.topic)) for passage in self.passages]
         self._index = bm25s.BM25()
-        weighted = [[*(words(p.topic) * TOPIC_WEIGHT), *words(p.text)] for p in self.passages]
+        weighted = [[*(content_words(p.topic) * TOPIC_WEIGHT), *content_words(p.text)] for p in self.passages]
         self._index.index(weighted, show_progress=False)
 
-    def find(self, question: str) -> tuple[Passage, ...]:
+    def search(self, question: str) -> tuple[Passage, ...]:
         """The passages whose topics this question is about, best first; none for small talk."""
-        if len(question.split()) > LONGEST_QUESTION or "\n" in question.strip():
+        if len(question.split()) > MAX_QUESTION_WORDS or "\n" in question.strip():
             return ()
-        asked = words(question)
-        telling = set(asked) - EVERYWHERE or set(asked)
-        candidates = [n for n, topic in enumerate(self._topics) if _is_asked_for(topic, asked) and topic & telling]
+        asked = content_words(question)
+        telling = set(asked) - COMMON_WORDS or set(asked)
+        candidates = [n for n, topic in enumerate(self._topics) if _covers_topic(topic, asked) and topic & telling]
         if not candidates:
             return ()
         scores = self._index.get_scores(asked)
         best = sorted(candidates, key=lambda n: (-len(self._topics[n] & telling), -scores[n]))
-        return tuple(self.passages[n] for n in best[:MOST])
+        return tuple(self.passages[n] for n in best[:MAX_PASSAGES])
 
 
-def read_reference(path: Path) -> Reference:
+def read_reference_corpus(path: Path) -> ReferenceCorpus:
     """The book in this file: one passage a line, as JSON."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        return Reference([Passage(**json.loads(line)) for line in lines if line.strip()])
+        return ReferenceCorpus([Passage(**json.loads(line)) for line in lines if line.strip()])
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, TypeError) as error:
@@ -78,7 +78,7 @@ def read_reference(path: Path) -> Reference:
         ) from error
 
 
-def with_reference(question: str, passages: Sequence[Passage]) -> str:
+def with_passages(question: str, passages: Sequence[Passage]) -> str:
     """What the user says to the model: the question, and what the book says about it."""
     if not passages:
         return question
@@ -86,11 +86,11 @@ def with_reference(question: str, passages: Sequence[Passage]) -> str:
     return f"{question}\n\nReference:\n{shown}"
 
 
-def words(text: str) -> list[str]:
+def content_words(text: str) -> list[str]:
     """The words that a text is about, in lower case and without the s of a plural."""
     found = WORD.findall(text.lower())
     return [word.removesuffix("s") if len(word) > 3 else word for word in found if word not in STOPWORDS]
 
 
-def _is_asked_for(topic: frozenset[str], asked: Sequence[str]) -> bool:
-    return bool(topic) and len(topic.intersection(asked)) / len(topic) >= COVERED
+def _covers_topic(topic: frozenset[str], asked: Sequence[str]) -> bool:
+    return bool(topic) and len(topic.intersection(asked)) / len(topic) >= MIN_TOPIC_COVERAGE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specchat.chat.answer_format import Structure
+from specchat.chat.answer_format import AnswerFormat
 from specchat.errors import UsageError
 
 MAX_ATTACHED_BYTES = 32 * 2**20
@@ -35,8 +35,8 @@ class Request:
     variant: str | None = None
     stop: tuple[str, ...] = ()
     task: str = ""
-    rewrites: str = ""
-    structure: Structure | None = None
+    file_to_rewrite: str = ""
+    answer_format: AnswerFormat | None = None
 
     def __post_init__(self) -> None:
         if not self.text.strip():

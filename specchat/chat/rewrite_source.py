@@ -10,13 +10,17 @@ from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
 
 
-def original_of(request: Request, turns: Sequence[Turn]) -> str:
+def rewrite_original(request: Request, turns: Sequence[Turn]) -> str:
     """The file that a request has rewritten, as an answer shows it; "" when it names none that was ever attached."""
     earlier = (file for turn in reversed(turns) for file in turn.files)
-    named = (file for file in chain(request.files, earlier) if request.rewrites and file.name == request.rewrites)
-    return next(map(as_answered, named), "")
+    named = (
+        file
+        for file in chain(request.files, earlier)
+        if request.file_to_rewrite and file.name == request.file_to_rewrite
+    )
+    return next(map(as_answer_text, named), "")
 
 
-def as_answered(file: Attachment) -> str:
+def as_answer_text(file: Attachment) -> str:
     """A file as an answer gives it: in the fence in which it was attached, without the line that names it."""
     return with_attachments("", [file]).lstrip().partition("\n")[2]

@@ -11,10 +11,20 @@ from contextlib import AbstractContextManager
 from threading import Event as Flag
 from typing import Self
 
-from specchat.chat.events import Committed, Event, Failed, Finished, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.events import (
+    CommittedToken,
+    Event,
+    Failed,
+    Finished,
+    PrefillProgress,
+    Routed,
+    StepDone,
+    TextDelta,
+    Totals,
+)
 from specchat.chat.request import Request
 
-SECONDS_A_PASS = 0.01
+SECONDS_PER_STEP = 0.01
 
 
 class ScriptedSession(AbstractContextManager["ScriptedSession"]):
@@ -23,7 +33,7 @@ class ScriptedSession(AbstractContextManager["ScriptedSession"]):
     def __init__(self, script: Sequence[Sequence[Event]]) -> None:
         self.script = list(script)
         self.requests: list[Request] = []
-        self.closed = False
+        self.is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -45,21 +55,24 @@ class ScriptedSession(AbstractContextManager["ScriptedSession"]):
 
     def close(self) -> None:
         """Nothing is held; it is only noted."""
-        self.closed = True
+        self.is_closed = True
 
 
-def scene(words: Sequence[str], reason: str = "stop", accepted: int = 1) -> list[Event]:
+def scripted_answer(words: Sequence[str], reason: str = "stop", accepted: int = 1) -> list[Event]:
     """The events of an ordinary answer: one pass for each word, `accepted` of two guesses right in each."""
-    committed = (*(Committed(number, b"", "lookup") for number in range(accepted)), Committed(9, b"", "target"))
-    step = StepDone((1, 2), (0, 1), committed, draft_seconds=0.0, verify_seconds=SECONDS_A_PASS)
-    events: list[Event] = [Prefill(5, 5), Routed("auto", 16, "repeats of the text so far are copied", seed=7)]
+    committed = (
+        *(CommittedToken(number, b"", "lookup") for number in range(accepted)),
+        CommittedToken(9, b"", "target"),
+    )
+    step = StepDone((1, 2), (0, 1), committed, draft_seconds=0.0, verify_seconds=SECONDS_PER_STEP)
+    events: list[Event] = [PrefillProgress(5, 5), Routed("auto", 16, "repeats of the text so far are copied", seed=7)]
     for word in words:
-        events += [Text(word), step]
+        events += [TextDelta(word), step]
     return [*events, Finished(reason, _totals(len(words), accepted))]
 
 
 def _totals(steps: int, accepted: int) -> Totals:
     return Totals(
-        prompt_tokens=5, tokens=steps * (accepted + 1), steps=steps, drafted=steps * 2,
-        accepted={"lookup": steps * accepted}, verify_seconds=steps * SECONDS_A_PASS, plain_seconds=SECONDS_A_PASS,
+        prompt_tokens=5, completion_tokens=steps * (accepted + 1), steps=steps, draft_tokens=steps * 2,
+        accepted_by_drafter={"lookup": steps * accepted}, verify_seconds=steps * SECONDS_PER_STEP, plain_step_seconds=SECONDS_PER_STEP,
     )  # fmt: skip

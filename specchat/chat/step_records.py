@@ -16,102 +16,102 @@ from specchat.chat.events import TARGET, StepDone
 ROOT = 0
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """How a token came to be, and the mark it has where there is no colour."""
 
     ACCEPTED = "+"  # a guess that held
-    PLAIN = "="  # the target's own, where nobody had guessed
+    SAMPLED = "="  # the target's own, where nobody had guessed
     CORRECTION = "!"  # the target's own, in the place of a guess that did not hold
 
 
 @dataclass(frozen=True)
-class Span:
+class TokenSpan:
     """The text of a token, who guessed it, and in which step (from 0) it became sure."""
 
     text: str
-    kind: Kind
+    kind: TokenKind
     source: str
     step: int
 
 
 @dataclass(frozen=True)
-class Guess:
+class DraftToken:
     """A token that somebody guessed: how deep below the root it hung (from 1), and whether it held."""
 
     text: str
     source: str
     depth: int
-    held: bool
+    is_accepted: bool
 
 
 @dataclass(frozen=True)
-class Seen:
+class StepRecord:
     """A step: what was guessed, and what the target wrote after the guesses that held ("" when it wrote nothing).
 
     `refused` is the first guess that stood in the place of `wrote`, None when there was none. Every guess is verified
     here: a drafter is never asked for more than goes into the pass.
     """
 
-    guesses: tuple[Guess, ...]
-    tokens: int
-    wrote: str
-    refused: str | None
+    draft_tokens: tuple[DraftToken, ...]
+    committed_count: int
+    target_text: str
+    rejected_text: str | None
     draft_seconds: float
     verify_seconds: float
 
     @property
-    def accepted(self) -> int:
+    def accepted_count(self) -> int:
         """How many guesses held."""
-        return sum(guess.held for guess in self.guesses)
+        return sum(guess.is_accepted for guess in self.draft_tokens)
 
     @property
-    def by(self) -> tuple[str, ...]:
+    def drafters(self) -> tuple[str, ...]:
         """Everybody who guessed."""
-        return tuple(dict.fromkeys(guess.source for guess in self.guesses))
+        return tuple(dict.fromkeys(guess.source for guess in self.draft_tokens))
 
     @property
     def is_chain(self) -> bool:
         """Is there one guess at every depth?"""
-        return [guess.depth for guess in self.guesses] == list(range(1, len(self.guesses) + 1))
+        return [guess.depth for guess in self.draft_tokens] == list(range(1, len(self.draft_tokens) + 1))
 
 
 class Inspection:
     """An answer, step by step; may grow while somebody looks at it."""
 
     def __init__(self, steps: Iterable[StepDone] = ()) -> None:
-        self.spans: list[Span] = []
-        self.steps: list[Seen] = []
-        self._by: Counter[str] = Counter()
+        self.spans: list[TokenSpan] = []
+        self.steps: list[StepRecord] = []
+        self._tokens_by_source: Counter[str] = Counter()
         self._decoder = getincrementaldecoder("utf-8")("replace")
         for step in steps:
             self.add(step)
 
     def add(self, step: StepDone) -> None:
         """One step more."""
-        path = _path(step)
-        seen = _seen(step, path)
-        own = Kind.CORRECTION if seen.refused is not None else Kind.PLAIN
-        for token in step.committed:
-            kind = own if token.source == TARGET else Kind.ACCEPTED
-            self._by[token.source] += 1
-            if text := self._decoder.decode(token.bytes):
-                self.spans.append(Span(text, kind, token.source, len(self.steps)))
+        path = _accepted_path(step)
+        seen = _step_record(step, path)
+        own = TokenKind.CORRECTION if seen.rejected_text is not None else TokenKind.SAMPLED
+        for token in step.committed_tokens:
+            kind = own if token.source == TARGET else TokenKind.ACCEPTED
+            self._tokens_by_source[token.source] += 1
+            if text := self._decoder.decode(token.token_bytes):
+                self.spans.append(TokenSpan(text, kind, token.source, len(self.steps)))
         self.steps.append(seen)
 
     @property
-    def tokens(self) -> int:
+    def committed_count(self) -> int:
         """How many became sure."""
-        return self._by.total()
+        return self._tokens_by_source.total()
 
     @property
-    def drafted(self) -> int:
+    def draft_count(self) -> int:
         """How many were guessed."""
-        return sum(len(step.guesses) for step in self.steps)
+        return sum(len(step.draft_tokens) for step in self.steps)
 
     @property
-    def accepted(self) -> int:
+    def accepted_count(self) -> int:
         """How many guesses held."""
-        return sum(step.accepted for step in self.steps)
+        return sum(step.accepted_count for step in self.steps)
 
     @property
     def decode_seconds(self) -> float:
@@ -121,19 +121,19 @@ class Inspection:
     @property
     def sources(self) -> list[str]:
         """Everybody who guessed right, in the order of their first success."""
-        return [source for source in self._by if source != TARGET]
+        return [source for source in self._tokens_by_source if source != TARGET]
 
     @property
-    def shares(self) -> Mapping[str, float]:
+    def source_shares(self) -> Mapping[str, float]:
         """Which part of the tokens is whose, the largest first."""
-        return {source: count / self.tokens for source, count in self._by.most_common()}
+        return {source: count / self.committed_count for source, count in self._tokens_by_source.most_common()}
 
 
-def _path(step: StepDone) -> list[int]:
+def _accepted_path(step: StepDone) -> list[int]:
     """The guesses that held, by their number from 1 on: from the root along those that were committed."""
     path, node = list[int](), ROOT
-    for token in step.committed:
-        below = (each for each in _children(step, node) if step.drafted[each - 1] == token.id)
+    for token in step.committed_tokens:
+        below = (each for each in _children(step, node) if step.draft_tokens[each - 1] == token.token_id)
         node = next(below, ROOT) if token.source != TARGET else ROOT
         if node == ROOT:
             break
@@ -145,40 +145,46 @@ def _children(step: StepDone, node: int) -> list[int]:
     return [guess for guess, parent in enumerate(step.parents, start=1) if parent == node]
 
 
-def _seen(step: StepDone, path: list[int]) -> Seen:
-    own = next((token for token in step.committed if token.source == TARGET), None)
+def _step_record(step: StepDone, path: list[int]) -> StepRecord:
+    own = next((token for token in step.committed_tokens if token.source == TARGET), None)
     rivals = _children(step, path[-1] if path else ROOT) if own else []
-    refused = next((rival for rival in rivals if own and step.drafted[rival - 1] != own.id), None)
-    is_guessed = any(own and step.drafted[rival - 1] == own.id for rival in rivals)  # the end, which nobody may write
-    return Seen(
-        _guesses(step, frozenset(path)),
-        len(step.committed),
-        _text(own.bytes) if own else "",
-        _word(step, refused) if refused and not is_guessed else None,
+    refused = next((rival for rival in rivals if own and step.draft_tokens[rival - 1] != own.token_id), None)
+    is_guessed = any(
+        own and step.draft_tokens[rival - 1] == own.token_id for rival in rivals
+    )  # the end, which nobody may write
+    return StepRecord(
+        _draft_tokens(step, frozenset(path)),
+        len(step.committed_tokens),
+        _decode_bytes(own.token_bytes) if own else "",
+        _draft_token_text(step, refused) if refused and not is_guessed else None,
         step.draft_seconds,
         step.verify_seconds,
     )
 
 
-def _guesses(step: StepDone, held: frozenset[int]) -> tuple[Guess, ...]:
+def _draft_tokens(step: StepDone, held: frozenset[int]) -> tuple[DraftToken, ...]:
     depths = [0]
     for parent in step.parents:
         depths.append(depths[parent] + 1)
     return tuple(
-        Guess(
-            _word(step, number),
-            step.sources[number - 1] if number <= len(step.sources) else "",
+        DraftToken(
+            _draft_token_text(step, number),
+            step.draft_sources[number - 1] if number <= len(step.draft_sources) else "",
             depths[number],
             number in held,
         )
-        for number in range(1, len(step.drafted) + 1)
+        for number in range(1, len(step.draft_tokens) + 1)
     )
 
 
-def _word(step: StepDone, guess: int) -> str:
+def _draft_token_text(step: StepDone, guess: int) -> str:
     """What a guess says; its number where the words were not kept."""
-    return _text(step.words[guess - 1]) if guess <= len(step.words) else f"#{step.drafted[guess - 1]}"
+    return (
+        _decode_bytes(step.draft_token_bytes[guess - 1])
+        if guess <= len(step.draft_token_bytes)
+        else f"#{step.draft_tokens[guess - 1]}"
+    )
 
 
-def _text(word: bytes) -> str:
+def _decode_bytes(word: bytes) -> str:
     return word.decode("utf-8", "replace")

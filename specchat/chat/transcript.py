@@ -24,11 +24,11 @@ class Turn:
     prompt_ids: tuple[int, ...] = ()  # the whole conversation up to where the answer begins
     answer: str = ""
     answer_ids: tuple[int, ...] = ()  # with the end token, if the model wrote one
-    rendered: str = ""  # the text of `prompt_ids`, as the template wrote it
-    finished: bool = False  # the model came to an end; it was not cancelled or cut at a limit
+    rendered_prompt: str = ""  # the text of `prompt_ids`, as the template wrote it
+    is_finished: bool = False  # the model came to an end; it was not cancelled or cut at a limit
     seed: int = 0
 
     @property
-    def ids(self) -> tuple[int, ...]:
+    def token_ids(self) -> tuple[int, ...]:
         """Everything that the model has seen when the turn is over."""
         return self.prompt_ids + self.answer_ids

@@ -11,43 +11,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SPREAD = 1.25  # what is measured on one day mostly differs by less than this factor
-TEST = 16  # measurements that may overthrow
+MAX_NORMAL_RATIO = 1.25  # what is measured on one day mostly differs by less than this factor
+DRIFT_TEST_MEASUREMENTS = 16  # measurements that may overthrow
 
 
 @dataclass
-class Doubt:
+class DriftDetector:
     """What speaks against a price. It ends with the first measurement that agrees."""
 
-    left: int = TEST
-    is_open: bool = True  # nothing of today has confirmed or replaced it yet
+    measurements_left: int = DRIFT_TEST_MEASUREMENTS
+    is_unconfirmed: bool = True  # nothing of today has confirmed or replaced it yet
     is_new: bool = False  # there is no other day: the first time may just have been slow, for being the first
-    _before: float = 1.0  # the last measurement by what was expected, if that was outside the spread
+    _previous_ratio: float = 1.0  # the last measurement by what was expected, if that was outside the spread
 
-    def factor(self, seconds: float, expected: float) -> float | None:
+    def scale_factor(self, seconds: float, expected: float) -> float | None:
         """By how much what was expected is to be multiplied at once, after this measurement; None when it stands.
 
         Twice in a row too slow, or twice too quick: the milder of both. Of what is new only the quicker is believed,
         and that at once.
         """
-        if not self.left:
+        if not self.measurements_left:
             return None
-        self.left -= 1
-        self.is_open = self.is_open and self.left > 0
-        before, ratio = self._before, seconds / expected
-        self._before = 1.0
-        if 1 / SPREAD <= ratio <= SPREAD:
-            self.is_open, self.left = False, self.left if self.is_new else 0
+        self.measurements_left -= 1
+        self.is_unconfirmed = self.is_unconfirmed and self.measurements_left > 0
+        before, ratio = self._previous_ratio, seconds / expected
+        self._previous_ratio = 1.0
+        if 1 / MAX_NORMAL_RATIO <= ratio <= MAX_NORMAL_RATIO:
+            self.is_unconfirmed, self.measurements_left = False, self.measurements_left if self.is_new else 0
             return None
         if self.is_new:
             return ratio if ratio < 1 else None
         if (before - 1) * (ratio - 1) <= 0:
-            self._before = ratio
+            self._previous_ratio = ratio
             return None
-        self.is_open = False
+        self.is_unconfirmed = False
         return min(ratio, before) if ratio > 1 else max(ratio, before)
 
 
-def settled() -> Doubt:
+def confirmed_detector() -> DriftDetector:
     """None: what is believed changes slowly."""
-    return Doubt(left=0, is_open=False)
+    return DriftDetector(measurements_left=0, is_unconfirmed=False)

@@ -17,12 +17,14 @@ from typing import Any, NoReturn
 
 import click
 
-from specchat.cli.options import choice, profile_options
+from specchat.cli.options import profile_options, read_profile_layers
 from specchat.errors import SpecchatError, UsageError
-from specchat.host.client import Wish
-from specchat.host.descriptors import Descriptors, say_on_stderr, take_descriptors
+from specchat.host.client import SessionRequest
+from specchat.host.stdio_descriptors import StdioDescriptors, redirect_stdio, restore_stderr
 
-SETTINGS = 'in Zed: "agent_servers": {"specchat": {"type": "custom", "command": "specchat", "args": ["acp"]}}'
+EDITOR_SETTINGS_EXAMPLE = (
+    'in Zed: "agent_servers": {"specchat": {"type": "custom", "command": "specchat", "args": ["acp"]}}'
+)
 
 
 @click.command()
@@ -36,27 +38,29 @@ def acp(keeps_stderr: bool, **options: Any) -> int:
     if find_spec("acp") is None:
         raise UsageError("editors need the package agent-client-protocol; pip install 'specchat[editors]'")
     if sys.stdin.isatty():
-        raise UsageError(f"this is started by an editor, not by hand; {SETTINGS}")
-    taken = take_descriptors("acp", keeps_stderr=keeps_stderr)
+        raise UsageError(f"this is started by an editor, not by hand; {EDITOR_SETTINGS_EXAMPLE}")
+    taken = redirect_stdio("acp", keeps_stderr=keeps_stderr)
     try:
-        choice(options).settled()
+        read_profile_layers(options).resolve()
     except SpecchatError:
-        say_on_stderr(taken)
+        restore_stderr(taken)
         raise
     _serve(taken, options)
 
 
-def _wish(options: dict[str, Any], folder: Path) -> Wish:
+def _session_request(options: dict[str, Any], folder: Path) -> SessionRequest:
     """A new conversation in a folder; its project has a say, where somebody trusts it."""
-    return Wish(profile=options["profile"], overrides=choice(options, folder).overrides())
+    return SessionRequest(profile=options["profile"], overrides=read_profile_layers(options, folder).overrides())
 
 
-def _serve(taken: Descriptors, options: dict[str, Any]) -> NoReturn:
+def _serve(descriptors: StdioDescriptors, options: dict[str, Any]) -> NoReturn:
     gc.disable()  # the SDK makes a hundred thousand objects for good; collecting takes as long again
-    from specchat.editors.acp.process_acp import serve
+    from specchat.editors.acp.process_acp import serve_acp
 
     gc.freeze()
     gc.enable()
-    code = asyncio.run(serve(taken.incoming, taken.outgoing, partial(_wish, options), hears_signals=True))
+    code = asyncio.run(
+        serve_acp(descriptors.stdin, descriptors.stdout, partial(_session_request, options), handles_signals=True)
+    )
     sys.stderr.flush()
     os._exit(code)  # threads that wait for a model must not keep the process

@@ -13,14 +13,14 @@ import click
 
 from specchat.chat.attachments import decode_text
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
-from specchat.cli.format_options import chosen_structure, structure_options
-from specchat.cli.options import chosen_profile, profile_options
-from specchat.cli.print_turn import answer
-from specchat.cli.session_options import open_chosen
+from specchat.cli.format_options import answer_format_from_options, answer_format_options
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.print_turn import print_answer
+from specchat.cli.session_options import open_conversation
 from specchat.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from specchat.chat.retrieve import Context
+    from specchat.chat.retrieve import RetrievedContext
 
 STDIN = "-"
 
@@ -28,7 +28,7 @@ STDIN = "-"
 @click.command()
 @click.argument("words", nargs=-1, metavar="[QUESTION|-]...")
 @click.option("-f", "--file", "files", multiple=True, help="Attach a file, folder, glob or @repo; may be given again.")
-@structure_options
+@answer_format_options
 @profile_options
 @click.pass_context
 def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], **options: Any) -> int:
@@ -38,28 +38,28 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     With a question, what is piped in is attached to it. Of files that are too long, and of folders, the passages
     that the question is about are attached. Only the answer goes to stdout.
     """
-    asked = replace(_request(words, STDIN in files), structure=chosen_structure(options))
-    found = _gathered([name for name in files if name != STDIN], asked.text, options)
-    with open_chosen(context.obj, options) as session:
-        code = answer(session, replace(asked, files=(*found.files, *asked.files)))
+    asked = replace(_request_from_arguments(words, STDIN in files), structure=answer_format_from_options(options))
+    found = _gather_attachments([name for name in files if name != STDIN], asked.text, options)
+    with open_conversation(context.obj, options) as session:
+        code = print_answer(session, replace(asked, files=(*found.files, *asked.files)))
     if found.sources:
         print(f"sources: {', '.join(found.sources)}", file=sys.stderr)
     return code
 
 
-def _gathered(names: Sequence[str], question: str, options: dict[str, Any]) -> Context:
+def _gather_attachments(names: Sequence[str], question: str, options: dict[str, Any]) -> RetrievedContext:
     """What the files say about the question; what of them is left out is told."""
-    from specchat.chat.retrieve import Context, Room, gather
+    from specchat.chat.retrieve import ContextBudget, RetrievedContext, gather_context
 
     if not names:
-        return Context()
-    found = gather(names, question, Room.of_window(chosen_profile(options).limits.context))
+        return RetrievedContext()
+    found = gather_context(names, question, ContextBudget.of_window(resolve_profile(options).limits.context))
     if found.notice:
         print(found.notice, file=sys.stderr)
     return found
 
 
-def _request(words: Sequence[str], is_stdin_file: bool) -> Request:
+def _request_from_arguments(words: Sequence[str], is_stdin_file: bool) -> Request:
     attached = [Attachment("stdin", _read_stdin())] if is_stdin_file else []
     if not words or STDIN in words:
         if sys.stdin.isatty() and not words:
@@ -70,7 +70,7 @@ def _request(words: Sequence[str], is_stdin_file: bool) -> Request:
     if not is_stdin_file and _is_piped():
         piped = _read_stdin()
         attached += [Attachment("stdin", piped)] if piped.strip() else []
-    return Request(_checked(" ".join(words)), tuple(attached))
+    return Request(_check_utf8(" ".join(words)), tuple(attached))
 
 
 def _read_stdin() -> str:
@@ -86,7 +86,7 @@ def _is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def _checked(question: str) -> str:
+def _check_utf8(question: str) -> str:
     """Arguments that are no UTF-8 arrive with lone surrogates, which are no text."""
     try:
         question.encode()

@@ -10,31 +10,33 @@ from typing import Any
 import click
 
 from specchat.cli.bench_prompts import PROMPTS
-from specchat.cli.lazy_group import Later, LazyGroup
-from specchat.cli.options import chosen_profile, profile_options
+from specchat.cli.lazy_group import LazyCommand, LazyGroup
+from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
 
 
-class Benches(LazyGroup):
+class BenchGroup(LazyGroup):
     """What can be measured; prompts without a name before them are measured against transformers."""
 
-    later: Mapping[str, Later] = {
-        "peers": Later("specchat.cli.bench:peers", "Against transformers and llama.cpp on the same weights."),
-        "auto": Later("specchat.cli.bench_auto:auto", "The choice of the engine against plain decoding."),
-        "variants": Later("specchat.cli.bench_variants:variants", "Every way to guess, in one table."),
-        "structured": Later("specchat.cli.bench_structured:structured", "JSON by a schema against free answers."),
-        "sweep": Later("specchat.cli.bench_sweep:sweep", "Drafter x budget x width x temperature, with a picture."),
-        "passes": Later("specchat.cli.bench_passes:passes", "What a pass costs, against the memory's bandwidth."),
+    lazy_commands: Mapping[str, LazyCommand] = {
+        "peers": LazyCommand("specchat.cli.bench:peers", "Against transformers and llama.cpp on the same weights."),
+        "auto": LazyCommand("specchat.cli.bench_auto:auto", "The choice of the engine against plain decoding."),
+        "variants": LazyCommand("specchat.cli.bench_variants:variants", "Every way to guess, in one table."),
+        "structured": LazyCommand("specchat.cli.bench_structured:structured", "JSON by a schema against free answers."),
+        "sweep": LazyCommand(
+            "specchat.cli.bench_sweep:sweep", "Drafter x budget x width x temperature, with a picture."
+        ),
+        "passes": LazyCommand("specchat.cli.bench_passes:passes", "What a pass costs, against the memory's bandwidth."),
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """`bench FOLDER` is `bench peers FOLDER`, and `bench --variants all` is `bench variants`."""
-        if args and args[0] not in (*self.later, "-h", "--help"):
+        if args and args[0] not in (*self.lazy_commands, "-h", "--help"):
             args = ["variants" if args[0].startswith("--variants") else "peers", *args]
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=Benches)
+@click.group(cls=BenchGroup)
 def bench() -> None:
     """Measure how many times faster guessing makes it, here and now. `bench FOLDER` is `bench peers FOLDER`."""
 
@@ -62,29 +64,36 @@ def peers(
     if every < 2:
         raise UsageError("--every must be at least 2")
     from specchat.assemble import load_engine
-    from specchat.bench.llama_cpp import MISSING, find_llama
+    from specchat.bench.llama_cpp import MISSING_MESSAGE, find_library_folder
     from specchat.bench.prompt_files import read_prompts
-    from specchat.bench.report import Bench, as_table, tokens_of
-    from specchat.bench.report import threads as use_threads
-    from specchat.bench.shapes import MEANINGLESS, edits, file_in, shaped
+    from specchat.bench.random_models import (
+        RANDOM_WEIGHTS_WARNING,
+        counting_edit_prompts,
+        random_model_folder,
+        source_tokens,
+    )
+    from specchat.bench.report import PeerBench, as_table, tokenize_prompts
+    from specchat.bench.report import set_thread_count as use_threads
 
-    profile = chosen_profile(options)
+    profile = resolve_profile(options)
     if shape:
-        print(MEANINGLESS, file=sys.stderr)
-        profile = profile.override({"models.target": str(shaped(shape)), "models.draft": "", "models.heads": ()})
+        print(RANDOM_WEIGHTS_WARNING, file=sys.stderr)
+        profile = profile.override(
+            {"models.target": str(random_model_folder(shape)), "models.draft": "", "models.heads": ()}
+        )
     engine = load_engine(profile)
     use_threads(threads)
     if prompts is not None:
-        chosen = tokens_of(engine, read_prompts(prompts), count, limit)
+        chosen = tokenize_prompts(engine, read_prompts(prompts), count, limit)
     else:
-        chosen = tuple(edits(count, limit, every, engine.voice.target.vocabulary))
+        chosen = tuple(counting_edit_prompts(count, limit, every, engine.models.target.vocab_size))
     if not chosen:
         raise InputError(f"{prompts}: no prompt there leaves room for {limit} tokens in the window")
     print(f"{len(chosen)} prompts, answers of at most {limit} tokens", file=sys.stderr)
-    if find_llama() is None:
-        print(MISSING, file=sys.stderr)
+    if find_library_folder() is None:
+        print(MISSING_MESSAGE, file=sys.stderr)
     rows = []
-    for row in Bench(engine, chosen, limit, only, file_in if shape else None).rows():
-        print(f"{row.name}: {row.ratio:.2f}", file=sys.stderr, flush=True)
+    for row in PeerBench(engine, chosen, limit, only, source_tokens if shape else None).rows():
+        print(f"{row.name}: {row.median_speedup:.2f}", file=sys.stderr, flush=True)
         rows.append(row)
     print(as_table(rows))

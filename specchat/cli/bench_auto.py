@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from specchat.cli.bench_prompts import PROMPTS
-from specchat.cli.options import chosen_profile, profile_options
+from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError
 
 
@@ -32,18 +32,18 @@ def auto(
     are asked as well.
     """
     from specchat.assemble import load_engine
-    from specchat.bench.auto import SPARE, as_csv, as_table, by_kind, pairs
-    from specchat.bench.builtin_prompts import QUESTIONS
+    from specchat.bench.auto import CANDIDATES_PER_PROMPT, as_csv, as_table, group_by_kind, measure_pairs
+    from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
     from specchat.bench.prompt_files import read_prompts
-    from specchat.bench.report import threads as use_threads
+    from specchat.bench.report import set_thread_count as use_threads
 
-    engine = load_engine(chosen_profile(options))
+    engine = load_engine(resolve_profile(options))
     use_threads(threads)
-    ours = (each for kind in QUESTIONS.values() for each in kind if each.task or not each.files)
+    ours = (each for kind in BUILTIN_REQUESTS.values() for each in kind if each.task or not each.files)
     requests = chain(read_prompts(prompts), ours)
-    chosen = by_kind(engine, requests, count * SPARE)
+    chosen = group_by_kind(engine, requests, count * CANDIDATES_PER_PROMPT)
     chosen = {kind: requests for kind, requests in chosen.items() if not kinds or kind in kinds}
-    rows = list(pairs(engine, chosen, (0.0, 0.8), limit, count, lambda what: print(what, file=sys.stderr)))
+    rows = list(measure_pairs(engine, chosen, (0.0, 0.8), limit, count, lambda what: print(what, file=sys.stderr)))
     if not rows:
         raise InputError(f"{prompts}: no prompt there fits the window")
     if raw is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from specchat.cli.options import chosen_profile, profile_options
+from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import UsageError
 
 
@@ -32,52 +32,52 @@ def passes(
     measured beside it, and what a plain step of the engine costs besides its pass. Middles of all rounds, with the
     lowest and the highest. For --acceptance a drafter that knows the text errs as often as is said.
     """
-    lengths, chances = _whole(contexts, "--contexts"), _chances(acceptance)
+    lengths, chances = _parse_positive_integers(contexts, "--contexts"), _parse_probabilities(acceptance)
     if rounds < 1 or limit < 1:
         raise UsageError("--rounds and --limit must be at least 1")
-    profile = chosen_profile(options)
-    from specchat.bench.oracle_drafter import Gain, gains
+    profile = resolve_profile(options)
+    from specchat.bench.oracle_drafter import OracleRow, measure_synthetic_acceptance
     from specchat.bench.oracle_drafter import as_table as as_gains
-    from specchat.bench.pass_costs import PassRow, as_json, as_table, measured, subjects
-    from specchat.bench.shapes import MEANINGLESS, shaped
+    from specchat.bench.pass_costs import PassCosts, as_json, as_table, load_models, measure_pass_costs
+    from specchat.bench.random_models import RANDOM_WEIGHTS_WARNING, random_model_folder
 
     def progress(said: str) -> None:
         print(said, file=sys.stderr, flush=True)
 
     if shape:
-        progress(MEANINGLESS)
-        profile = profile.override({"models.target": str(shaped(shape)), "models.draft": ""})
-    rows, won = list[PassRow](), list[Gain]()
-    for subject in subjects(profile, dtypes.split(",") if dtypes else [profile.models.dtype], max(lengths), threads):
+        progress(RANDOM_WEIGHTS_WARNING)
+        profile = profile.override({"models.target": str(random_model_folder(shape)), "models.draft": ""})
+    rows, won = list[PassCosts](), list[OracleRow]()
+    for subject in load_models(profile, dtypes.split(",") if dtypes else [profile.models.dtype], max(lengths), threads):
         for context in lengths:
             if not subject.fits(context, limit):
                 progress(
-                    f"{subject.dtype}: {context} tokens and an answer do not fit a window of {subject.target.window}"
+                    f"{subject.dtype}: {context} tokens and an answer do not fit a window of {subject.target.context_window}"
                 )
                 continue
-            rows.append(measured(subject, context, rounds, progress))
-            won += gains(subject, context, chances, limit, rounds, progress) if chances else []
+            rows.append(measure_pass_costs(subject, context, rounds, progress))
+            won += measure_synthetic_acceptance(subject, context, chances, limit, rounds, progress) if chances else []
     tables = [as_table(rows)] + [as_gains(won)] * bool(won)
     print("\n\n".join(tables))
     if raw is not None:
         raw.write_text(as_json([*rows, *won]), encoding="utf-8")
 
 
-def _whole(said: str, flag: str) -> list[int]:
+def _parse_positive_integers(text: str, flag: str) -> list[int]:
     try:
-        numbers = [int(word) for word in said.split(",")]
+        numbers = [int(word) for word in text.split(",")]
     except ValueError:
-        raise UsageError(f"{flag} {said!r}: whole numbers with commas between them, please") from None
+        raise UsageError(f"{flag} {text!r}: whole numbers with commas between them, please") from None
     if min(numbers) < 1:
-        raise UsageError(f"{flag} {said!r}: must be at least 1")
+        raise UsageError(f"{flag} {text!r}: must be at least 1")
     return numbers
 
 
-def _chances(said: str) -> list[float]:
+def _parse_probabilities(text: str) -> list[float]:
     try:
-        chances = [float(word) for word in said.split(",")] if said else []
+        chances = [float(word) for word in text.split(",")] if text else []
     except ValueError:
-        raise UsageError(f"--acceptance {said!r}: chances with commas between them, please, as 0.8,0.7") from None
+        raise UsageError(f"--acceptance {text!r}: chances with commas between them, please, as 0.8,0.7") from None
     if not all(0 <= chance <= 1 for chance in chances):
-        raise UsageError(f"--acceptance {said!r}: chances are between 0 and 1")
+        raise UsageError(f"--acceptance {text!r}: chances are between 0 and 1")
     return chances

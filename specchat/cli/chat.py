@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from specchat.cli.options import profile_options
-from specchat.cli.session_options import continued, open_hosted, wish
-from specchat.cli.setup_hint import invitation
+from specchat.cli.session_options import open_host_conversation, resume_request, session_request
+from specchat.cli.setup_hint import setup_hint
 
 
 @click.command()
@@ -20,13 +20,13 @@ from specchat.cli.setup_hint import invitation
 @profile_options
 def chat(is_last: bool, session: str, plain: bool, **options: Any) -> int:
     """Talk with the model. Everything is kept; `/help` says what else can be said."""
-    from specchat.commands.registry import Talk
+    from specchat.commands.command_registry import ChatState
     from specchat.host.spawn import history_path
     from specchat.repl.loop import run_repl
 
     del plain  # there is no other mode yet
-    chosen = continued(wish(options), session, is_last=is_last)
-    if line := invitation(history_path().parent):
+    chosen = resume_request(session_request(options), session, continues_last=is_last)
+    if line := setup_hint(history_path().parent):
         click.echo(line, err=True)
-    with open_hosted(chosen) as conversation:
-        return run_repl(Talk(conversation, overrides=chosen.overrides), history_path().with_name("questions"))
+    with open_host_conversation(chosen) as conversation:
+        return run_repl(ChatState(conversation, overrides=chosen.overrides), history_path().with_name("questions"))

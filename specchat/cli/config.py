@@ -10,16 +10,16 @@ from typing import Any
 
 import click
 
-from specchat.cli.options import choice, profile_options
-from specchat.cli.project_trust import checked, summary, trust
+from specchat.cli.options import profile_options, read_profile_layers
+from specchat.cli.project_trust import project_trust, summarize_project, validated_tables
 from specchat.errors import InputError
 from specchat.profile import Profile
-from specchat.profile.profile_files import configuration_folder, profile_names, user_file
+from specchat.profile.profile_files import configuration_folder, profile_names, user_config_file
 from specchat.profile.project_file import PROJECT_FILE, find_project_file, read_project_file
-from specchat.profile.validation import Settled
+from specchat.profile.validation import MergedSettings
 
-LISTS = ("routes", "orders")  # keys that hold tables
-VERDICTS = {True: "trusted", False: "refused", None: "not asked about yet"}
+TABLE_LIST_KEYS = ("routes", "orders")  # keys that hold tables
+TRUST_STATES = {True: "trusted", False: "refused", None: "not asked about yet"}
 
 
 @click.group()
@@ -37,7 +37,7 @@ def config() -> None:
 @profile_options
 def show(has_origin: bool, is_json: bool, **options: Any) -> None:
     """Print what holds here, as a profile that could be saved."""
-    settled = choice(options).settled()
+    settled = read_profile_layers(options).resolve()
     if is_json:
         click.echo(json.dumps(_as_json(settled, has_origin=has_origin), indent=1))
         return
@@ -49,12 +49,12 @@ def path() -> None:
     """Print the files that count here, the strongest first."""
     project = find_project_file(Path.cwd())
     if project:
-        click.echo(f"project file  {project.path} ({VERDICTS[trust().verdict(project)]})")
+        click.echo(f"project file  {project.path} ({TRUST_STATES[project_trust().is_trusted(project)]})")
     else:
         click.echo(f"project file  none ({PROJECT_FILE} in this folder or above it)")
     click.echo(f"profiles      {configuration_folder() / 'profiles'} and shipped: {', '.join(profile_names())}")
-    click.echo(f"user file     {user_file()}{'' if user_file().is_file() else ' (not there)'}")
-    click.echo(f"trust         {trust().path}")
+    click.echo(f"user file     {user_config_file()}{'' if user_config_file().is_file() else ' (not there)'}")
+    click.echo(f"trust         {project_trust().path}")
 
 
 @config.command(name="trust")
@@ -64,58 +64,60 @@ def trust_folder(folder: Path, forget: bool) -> None:
     """Let the project file of a folder count, as it stands now."""
     file = folder.absolute() if folder.name == PROJECT_FILE else folder.absolute() / PROJECT_FILE
     if forget:
-        was_known = trust().forget(file)
+        was_known = project_trust().forget(file)
         click.echo(f"{file}: {'forgotten' if was_known else 'was not known'}")
         return
     if not file.is_file():
         raise InputError(f"{file}: no such file; a project is trusted by its {PROJECT_FILE}")
     project = read_project_file(file)
-    checked(project)
-    trust().remember(project, is_trusted=True)
-    click.echo(f"{project.path} is trusted until it changes; it sets {summary(project)}")
+    validated_tables(project)
+    project_trust().record(project, is_trusted=True)
+    click.echo(f"{project.path} is trusted until it changes; it sets {summarize_project(project)}")
 
 
 @config.command()
 def schema() -> None:
     """Print the JSON Schema of profiles, for editors."""
-    from specchat.profile.json_schema import schema as made
+    from specchat.profile.json_schema import profile_schema as made
 
     click.echo(json.dumps(made(), indent=2))
 
 
-def _as_toml(settled: Settled[Profile], *, has_origin: bool) -> Iterator[str]:
+def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator[str]:
     """Lines of a profile, with the origins as comments."""
 
     def remark(*path: str | int) -> str:
-        return f"  # {settled.origin(*path)}" if has_origin else ""
+        return f"  # {settings.origin(*path)}" if has_origin else ""
 
-    profile = settled.value
-    yield f"name = {_toml(profile.name)}"
-    yield f"description = {_toml(profile.description)}"
+    profile = settings.value
+    yield f"name = {_toml_value(profile.name)}"
+    yield f"description = {_toml_value(profile.description)}"
     for part in fields(profile):
         table = getattr(profile, part.name)
         if not is_dataclass(table):
             continue
         yield from ("", f"[{part.name}]")
         for key, value in asdict(table).items():  # type: ignore[arg-type]
-            written = f"# {key} is not set" if value is None else f"{key} = {_toml(value)}"
+            written = f"# {key} is not set" if value is None else f"{key} = {_toml_value(value)}"
             yield written + remark(part.name, key)
-    for name in LISTS:
+    for name in TABLE_LIST_KEYS:
         for number, table in enumerate(getattr(profile, name)):
             yield from ("", f"[[{name}]]{remark(name, number)}")
             defaults = {each.name: each.default for each in fields(table)}
-            yield from (f"{key} = {_toml(value)}" for key, value in asdict(table).items() if value != defaults[key])
+            yield from (
+                f"{key} = {_toml_value(value)}" for key, value in asdict(table).items() if value != defaults[key]
+            )
 
 
-def _toml(value: Any) -> str:
+def _toml_value(value: Any) -> str:
     """A value as TOML writes it, which for all that a profile holds is how JSON writes it."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _as_json(settled: Settled[Profile], *, has_origin: bool) -> dict[str, Any]:
-    profile = asdict(settled.value)
+def _as_json(settings: MergedSettings[Profile], *, has_origin: bool) -> dict[str, Any]:
+    profile = asdict(settings.value)
     if not has_origin:
         return profile
     keys = [(name, key) for name, table in profile.items() if isinstance(table, dict) for key in table]
-    keys += [(name, number) for name in LISTS for number in range(len(getattr(settled.value, name)))]
-    return {**profile, "origins": {".".join(map(str, path)): asdict(settled.origin(*path)) for path in keys}}
+    keys += [(name, number) for name in TABLE_LIST_KEYS for number in range(len(getattr(settings.value, name)))]
+    return {**profile, "origins": {".".join(map(str, path)): asdict(settings.origin(*path)) for path in keys}}

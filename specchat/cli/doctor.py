@@ -9,9 +9,9 @@ from dataclasses import asdict
 
 import click
 
-from specchat.cli.doctor_checks import FAIL, OK, WARN, Finding, Patient, findings
+from specchat.cli.doctor_checks import FAIL, OK, WARN, CheckContext, Finding, run_checks
 
-BROKEN = 11
+BROKEN_EXIT_CODE = 11
 COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
 
@@ -27,12 +27,12 @@ def doctor(profile: str, *, is_quick: bool, is_json: bool) -> int:
     if not is_quick:
         print("measuring the bandwidth of main memory (a second at most) and trying torch", file=sys.stderr)
     seen: list[Finding] = []
-    for finding in findings(Patient(profile, is_quick)):
+    for finding in run_checks(CheckContext(profile, is_quick)):
         seen.append(finding)
         if not is_json:
-            click.echo(_line(finding))
-    code = BROKEN if any(finding.verdict == FAIL for finding in seen) else 0
-    count = Counter(finding.verdict for finding in seen)
+            click.echo(_finding_line(finding))
+    code = BROKEN_EXIT_CODE if any(finding.status == FAIL for finding in seen) else 0
+    count = Counter(finding.status for finding in seen)
     if is_json:
         click.echo(
             json.dumps({"exit_code": code, "count": count, "findings": [asdict(each) for each in seen]}, indent=1)
@@ -42,5 +42,5 @@ def doctor(profile: str, *, is_quick: bool, is_json: bool) -> int:
     return code
 
 
-def _line(finding: Finding) -> str:
-    return f"{click.style(f'{finding.verdict:<4}', fg=COLOURS[finding.verdict])}  {finding.what:<22} {finding.text}"
+def _finding_line(finding: Finding) -> str:
+    return f"{click.style(f'{finding.status:<4}', fg=COLOURS[finding.status])}  {finding.check:<22} {finding.message}"

@@ -20,42 +20,42 @@ from typing import Any
 
 from specchat import __version__
 from specchat.errors import ModelError, SpecchatError
-from specchat.hub.machine import Machine, this_machine
-from specchat.hub.memory_plan import GIB, Held, need
-from specchat.hub.recommend import Pair, in_gib, reasons, recommend
+from specchat.hub.machine import Machine, detect_machine
+from specchat.hub.memory_plan import GIB, QuantizedModel, plan_memory
+from specchat.hub.recommend import ModelPair, format_gib, reasons, recommend
 from specchat.profile import Profile, configuration_folder, load_profile
 
 OK, WARN, FAIL = "ok", "warn", "fail"
-NEEDED = ("transformers", "safetensors", "tokenizers", "textual", "click")
-ROOM_WARNS, ROOM_FAILS = 5 * GIB, GIB // 4
-SLOW_BYTES = 15e9  # a second: below it even small models write slower than one reads
+REQUIRED_PACKAGES = ("transformers", "safetensors", "tokenizers", "textual", "click")
+LOW_DISK_BYTES, MIN_DISK_BYTES = 5 * GIB, GIB // 4
+SLOW_BYTES_PER_SECOND = 15e9  # a second: below it even small models write slower than one reads
 
 
 @dataclass(frozen=True)
 class Finding:
     """One line: how it is, what was looked at, what was found and what to do."""
 
-    verdict: str
-    what: str
-    text: str
+    status: str
+    check: str
+    message: str
 
 
 @dataclass
-class Patient:
+class CheckContext:
     """What several checks look at, found once."""
 
     profile_name: str = "chat"
-    is_quick: bool = False  # measures nothing and starts no other process
+    skips_measurements: bool = False  # measures nothing and starts no other process
 
     @cached_property
     def machine(self) -> Machine:
         """Memory, cards and the CPU."""
-        return this_machine(is_measured=not self.is_quick)
+        return detect_machine(measures_bandwidth=not self.skips_measurements)
 
     @cached_property
-    def packages(self) -> dict[str, dict[str, Any]]:
+    def package_probes(self) -> dict[str, dict[str, Any]]:
         """What torch, bitsandbytes and our own kernels say of themselves; all are asked at once."""
-        if self.is_quick:
+        if self.skips_measurements:
             return {}
         from specchat.hub.probe import PROBES, probe
 
@@ -68,11 +68,11 @@ class Patient:
         return load_profile(self.profile_name)
 
 
-def findings(patient: Patient) -> Iterator[Finding]:
+def run_checks(context: CheckContext) -> Iterator[Finding]:
     """Everything, in the order in which one thing rests on another."""
     for what, check in CHECKS.items():
         try:
-            yield from check(patient)
+            yield from check(context)
         except SpecchatError as error:
             yield Finding(FAIL, what, str(error))
         except Exception as error:  # noqa: BLE001 - a doctor who faints helps nobody
@@ -80,77 +80,81 @@ def findings(patient: Patient) -> Iterator[Finding]:
             yield Finding(FAIL, what, f"{type(error).__name__}: {first_line}")
 
 
-def _python(_patient: Patient) -> Iterator[Finding]:
+def _python(_patient: CheckContext) -> Iterator[Finding]:
     said = f"{platform.python_version()} ({sys.executable}), specchat {__version__}, {platform.platform()}"
     yield Finding(OK if sys.version_info >= (3, 11) else FAIL, "python", said)
-    for package in NEEDED:
+    for package in REQUIRED_PACKAGES:
         try:
             yield Finding(OK, package, version(package))
         except PackageNotFoundError:
             yield Finding(FAIL, package, "not installed; install specchat again")
 
 
-def _torch(patient: Patient) -> Iterator[Finding]:
-    if patient.is_quick:
+def _torch(patient: CheckContext) -> Iterator[Finding]:
+    if patient.skips_measurements:
         return
-    found = patient.packages["torch"]
-    if trouble := _trouble(found, "it multiplies wrongly"):
+    found = patient.package_probes["torch"]
+    if trouble := _problem_with(found, "it multiplies wrongly"):
         yield Finding(FAIL, "torch", f"does not work: {trouble}; install it again")
         return
     yield Finding(OK, "torch", f"{found['version']}, CUDA {found['cuda'] or 'left out'}, {found['threads']} threads")
-    seen, cards = len(found["cards"]), [device for device in patient.machine.devices if device.is_card]
+    seen, cards = len(found["cards"]), [device for device in patient.machine.devices if device.is_gpu]
     if len(cards) > seen:
         said = f"the driver knows {len(cards)} and torch {seen}: its CUDA is {found['cuda'] or 'left out'}"
         yield Finding(WARN, "cards", f"{said}; install a build that fits the driver")
 
 
-def _bitsandbytes(patient: Patient) -> Iterator[Finding]:
-    if patient.is_quick:
+def _bitsandbytes(patient: CheckContext) -> Iterator[Finding]:
+    if patient.skips_measurements:
         return
-    found = patient.packages["bitsandbytes"]
-    if trouble := _trouble(found, "it holds weights wrongly"):
+    found = patient.package_probes["bitsandbytes"]
+    if trouble := _problem_with(found, "it holds weights wrongly"):
         yield Finding(WARN, "bitsandbytes", f"does not work, so no weights in 4 bits: {trouble}")
         return
     yield Finding(OK, "bitsandbytes", f"{found['version']}, weights in 4 bits on {found['device']}")
 
 
-def _kernels(patient: Patient) -> Iterator[Finding]:
-    if patient.is_quick or patient.machine.best is not patient.machine.cpu:
+def _kernels(patient: CheckContext) -> Iterator[Finding]:
+    if patient.skips_measurements or patient.machine.best_device is not patient.machine.cpu:
         return
-    if trouble := _trouble(patient.packages["kernels"], "they compute otherwise than torch"):
+    if trouble := _problem_with(patient.package_probes["kernels"], "they compute otherwise than torch"):
         yield Finding(WARN, "kernels", f"left out, so small models are slower on the CPU: {trouble}")
         return
     yield Finding(OK, "kernels", "compiled for this CPU")
 
 
-def _trouble(found: Mapping[str, Any], wrong: str) -> str:
+def _problem_with(probe_result: Mapping[str, Any], wrong_result_message: str) -> str:
     """What is the matter with a package that was tried; `wrong` is said of one that computes something else."""
-    return str(found.get("trouble") or ("" if found.get("computes") else wrong))
+    return str(probe_result.get("trouble") or ("" if probe_result.get("computes") else wrong_result_message))
 
 
-def _machine(patient: Patient) -> Iterator[Finding]:
+def _machine(patient: CheckContext) -> Iterator[Finding]:
     machine = patient.machine
     for device in machine.devices:
-        short = device.free < GIB
-        said = f"{device.name}: {in_gib(device.free)} of {in_gib(device.total)} free"
-        yield Finding(WARN if short else OK, "card" if device.is_card else "memory", said)
-    if machine.best is machine.cpu:
+        short = device.free_bytes < GIB
+        said = f"{device.name}: {format_gib(device.free_bytes)} of {format_gib(device.total_bytes)} free"
+        yield Finding(WARN if short else OK, "card" if device.is_gpu else "memory", said)
+    if machine.best_device is machine.cpu:
         yield Finding(OK, "cards", "none found; everything runs on the CPU")
-    lacking = "" if "BF16" in machine.skills else "; without BF16 weights are computed in float32, twice the bytes"
-    yield Finding(OK if not lacking else WARN, "cpu", f"{' '.join(machine.skills) or 'no vector units known'}{lacking}")
+    lacking = (
+        "" if "BF16" in machine.cpu_features else "; without BF16 weights are computed in float32, twice the bytes"
+    )
+    yield Finding(
+        OK if not lacking else WARN, "cpu", f"{' '.join(machine.cpu_features) or 'no vector units known'}{lacking}"
+    )
     if machine.bytes_per_second is not None:
-        slow = machine.best is machine.cpu and machine.bytes_per_second < SLOW_BYTES
+        slow = machine.best_device is machine.cpu and machine.bytes_per_second < SLOW_BYTES_PER_SECOND
         said = f"{machine.bytes_per_second / 1e9:.1f} GB/s while copying, measured now with whatever else runs"
         yield Finding(WARN if slow else OK, "bandwidth", f"{said}{'; small models only' * slow}")
 
 
-def _folders(_patient: Patient) -> Iterator[Finding]:
+def _folders(_patient: CheckContext) -> Iterator[Finding]:
     from specchat.host.spawn import history_path, runtime_folder
-    from specchat.hub.local_files import cache_of_hub
+    from specchat.hub.local_models import hub_cache_folder
 
     places: dict[str, Callable[[], Path]] = {
         "runtime": runtime_folder, "history": lambda: history_path().parent, "configuration": configuration_folder,
-        "measurements": _measurements, "models": cache_of_hub,
+        "measurements": _measurements_folder, "models": hub_cache_folder,
     }  # fmt: skip
     for name, place in places.items():
         try:
@@ -158,10 +162,10 @@ def _folders(_patient: Patient) -> Iterator[Finding]:
         except SpecchatError as error:
             yield Finding(FAIL, f"folder: {name}", str(error))
             continue
-        yield _folder(name, folder)
+        yield _check_writable_folder(name, folder)
 
 
-def _measurements() -> Path:
+def _measurements_folder() -> Path:
     """Where costs of passes are kept; as engine.costs has it, which cannot be asked without torch."""
     if chosen := os.environ.get("SPECCHAT_CACHE") or os.environ.get("SPECCHAT_RUNTIME"):
         return Path(chosen)
@@ -170,7 +174,7 @@ def _measurements() -> Path:
     return user_cache_path("specchat", appauthor=False)
 
 
-def _folder(name: str, folder: Path) -> Finding:
+def _check_writable_folder(name: str, folder: Path) -> Finding:
     """Whether one can write there, or make it where it is missing; nothing is left behind."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     try:
@@ -182,30 +186,30 @@ def _folder(name: str, folder: Path) -> Finding:
         said = f"{folder} cannot be written ({error.strerror}); change its permissions, or choose another place"
         return Finding(FAIL, f"folder: {name}", said)
     free = shutil.disk_usage(there).free
-    said = f"{folder}{'' if there == folder else ' (made when needed)'}, {in_gib(free)} free"
+    said = f"{folder}{'' if there == folder else ' (made when needed)'}, {format_gib(free)} free"
     if name != "models":
-        return Finding(FAIL if free < ROOM_FAILS // 4 else OK, f"folder: {name}", said)
-    verdict = FAIL if free < ROOM_FAILS else WARN if free < ROOM_WARNS else OK
+        return Finding(FAIL if free < MIN_DISK_BYTES // 4 else OK, f"folder: {name}", said)
+    verdict = FAIL if free < MIN_DISK_BYTES else WARN if free < LOW_DISK_BYTES else OK
     return Finding(verdict, f"folder: {name}", said + "; a model of 8 B takes 15 GiB" * (verdict != OK))
 
 
-def _engine(_patient: Patient) -> Iterator[Finding]:
+def _engine(_patient: CheckContext) -> Iterator[Finding]:
     from specchat.host.client import connect
 
-    line = connect("specchat doctor", start=False)
+    line = connect("specchat doctor", starts_host=False)
     if line is None:
         yield Finding(OK, "engine", "no process runs; the first question starts one")
         return
     stats = line.call("stats", {})
     held = sum(stats["memory"].values())
-    said = (
-        f"process {line.hello['pid']}, {stats['state']}, {in_gib(held)} of weights and text, {stats['turns']} answers"
+    said = f"process {line.host_info['pid']}, {stats['state']}, {format_gib(held)} of weights and text, {stats['turns']} answers"
+    verdict, beside = (
+        (OK, "") if line.host_info["version"] == __version__ else (WARN, f"; it is {line.host_info['version']}")
     )
-    verdict, beside = (OK, "") if line.hello["version"] == __version__ else (WARN, f"; it is {line.hello['version']}")
     yield Finding(WARN if stats["trouble"] else verdict, "engine", f"{said}{beside} {stats['trouble'] or ''}".rstrip())
 
 
-def _profiles(patient: Patient) -> Iterator[Finding]:
+def _profiles(patient: CheckContext) -> Iterator[Finding]:
     """The user's own ones, all of them: a broken one is met when it is needed, which is late."""
     folder = configuration_folder() / "profiles"
     for path in sorted(folder.glob("*.toml")) if folder.is_dir() else ():
@@ -220,65 +224,69 @@ def _profiles(patient: Patient) -> Iterator[Finding]:
     yield Finding(OK, "profile", said)
 
 
-def _models(patient: Patient) -> Iterator[Finding]:
+def _models(patient: CheckContext) -> Iterator[Finding]:
     """Are they here, and do they fit the memory that is free?"""
-    from specchat.hub.local_files import Located, locate
+    from specchat.hub.local_models import LocatedModel, locate_model
 
     models = patient.profile.models
-    found: dict[str, Located] = {}
+    found: dict[str, LocatedModel] = {}
     drafting = [name for name in models.heads if name != "embedded"]
     wanted = [("target", models.target), ("draft", models.draft), *(("head", name) for name in drafting)]
     for role, name in wanted:
         if not name:
             continue
         try:
-            found[role] = locate(f"embedded/{role}" if name == "embedded" else name)
+            found[role] = locate_model(f"embedded/{role}" if name == "embedded" else name)
         except ModelError as error:
-            yield Finding(FAIL, f"model: {role}", _missing(name, error))
+            yield Finding(FAIL, f"model: {role}", _missing_model_message(name, error))
             continue
         here = found[role].folder is not None
         said = f"{found[role].folder or f'{name} is not on this disk; specchat models pull {name}'}"
         yield Finding(OK if here else FAIL, f"model: {role}", said)
     if "target" in found:
-        yield _fit(patient, found["target"].anatomy, found.get("draft"))
+        yield _check_memory_fit(patient, found["target"].architecture, found.get("draft"))
 
 
-def _missing(name: str, error: ModelError) -> str:
+def _missing_model_message(name: str, error: ModelError) -> str:
     is_hub_id = name.count("/") == 1 and not name.startswith((".", "/", "~"))
     return f"{name} is not on this disk; specchat models pull {name}" if is_hub_id else str(error)
 
 
-def _fit(patient: Patient, anatomy: Any, draft: Any) -> Finding:
+def _check_memory_fit(patient: CheckContext, architecture: Any, draft: Any) -> Finding:
     models, limits = patient.profile.models, patient.profile.limits
-    device = patient.machine.cpu if models.device == "cpu" else patient.machine.best
+    device = patient.machine.cpu if models.device == "cpu" else patient.machine.best_device
     way = models.weights if models.weights != "float" else "float32" if models.dtype == "float32" else "bf16"
-    beside = Held(draft.anatomy, "bf16") if draft else None
-    tokens = min(limits.context, anatomy.longest or limits.context)
-    taken = need(Held(anatomy, way), beside, tokens, on_card=device.is_card, keeps_windows=False).total
-    said = f"{in_gib(taken)} with a text of {tokens} tokens, {in_gib(device.free)} free on {device.name}"
-    return Finding(OK if taken <= device.free else FAIL, "memory needed", said)
+    beside = QuantizedModel(draft.anatomy, "bf16") if draft else None
+    tokens = min(limits.context, architecture.longest or limits.context)
+    taken = plan_memory(
+        QuantizedModel(architecture, way), beside, tokens, on_gpu=device.is_gpu, uses_sliding_windows=False
+    ).total_bytes
+    said = f"{format_gib(taken)} with a text of {tokens} tokens, {format_gib(device.free_bytes)} free on {device.name}"
+    return Finding(OK if taken <= device.free_bytes else FAIL, "memory needed", said)
 
 
-def _choice(patient: Patient) -> Iterator[Finding]:
+def _recommended_models(patient: CheckContext) -> Iterator[Finding]:
     """What would be chosen here, and why."""
     machine = patient.machine
-    pairs: list[Pair] = recommend(machine.best, None, machine.skills, machine.bytes_per_second)
+    pairs: list[ModelPair] = recommend(machine.best_device, None, machine.cpu_features, machine.bytes_per_second)
     if not pairs:
         yield Finding(OK, "choice", "nothing of the catalog fits here; the embedded models do")
         return
     best = pairs[0]
-    drafter = best.drafting.id or "copies of its own text"
-    yield Finding(OK, "choice", f"{best.entry.id} ({best.way}) with {drafter}; 'specchat models recommend' says more")
+    drafter = best.drafter.id or "copies of its own text"
+    yield Finding(
+        OK, "choice", f"{best.entry.id} ({best.quant_format}) with {drafter}; 'specchat models recommend' says more"
+    )
     yield from (Finding(OK, "because", line) for line in reasons(best))
 
 
-def _plugins(_patient: Patient) -> Iterator[Finding]:
-    from specchat.plugins.discovery import plugins
+def _plugins(_patient: CheckContext) -> Iterator[Finding]:
+    from specchat.plugins.discovery import installed_plugins
 
-    found = plugins()
+    found = installed_plugins()
     for plugin in found:
-        if plugin.trouble:
-            yield Finding(WARN, "plugin", f"{plugin.name} is left out: {plugin.trouble}")
+        if plugin.error:
+            yield Finding(WARN, "plugin", f"{plugin.name} is left out: {plugin.error}")
         else:
             yield Finding(OK, "plugin", f"{plugin.name} {plugin.version}".rstrip())
     if not found:
@@ -286,7 +294,7 @@ def _plugins(_patient: Patient) -> Iterator[Finding]:
         yield Finding(OK, "plugin", "none; SPECCHAT_LOAD_PLUGINS turns them off" if off else "none is installed")
 
 
-CHECKS: dict[str, Callable[[Patient], Iterator[Finding]]] = {
+CHECKS: dict[str, Callable[[CheckContext], Iterator[Finding]]] = {
     "python": _python,
     "torch": _torch,
     "bitsandbytes": _bitsandbytes,
@@ -296,6 +304,6 @@ CHECKS: dict[str, Callable[[Patient], Iterator[Finding]]] = {
     "engine": _engine,
     "profile": _profiles,
     "models": _models,
-    "choice": _choice,
+    "choice": _recommended_models,
     "plugins": _plugins,
 }

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from specchat.cli.edit_asking import asked, opened, talk_with, window
+from specchat.cli.edit_conversation import context_window, edit_run_for, open_edit_conversation, run_with_progress
 from specchat.cli.edit_files import EditFiles
 from specchat.cli.edit_filter import STDIN, EditCommand, run_filter
 from specchat.cli.options import profile_options
-from specchat.edit.edit_plan import parse_lines
-from specchat.edit.edit_task import Job
-from specchat.edit.edit_task import edit as edit_source
+from specchat.edit.edit_plan import parse_line_range
+from specchat.edit.edit_task import EditJob
+from specchat.edit.edit_task import run_edit as edit_source
 from specchat.edit.source_text import make_source
 from specchat.errors import InputError, NoChangeError, UsageError
 from specchat.syntax import language_of
@@ -50,8 +50,8 @@ def edit(words: tuple[str, ...], **options: Any) -> int:
     from standard input and prints the new one. `specchat undo` takes an edit back.
     """
     if STDIN in words:
-        return _filter([word for word in words if word != STDIN], options)
-    paths, instruction = understood(words)
+        return _run_as_filter([word for word in words if word != STDIN], options)
+    paths, instruction = split_arguments(words)
     command = EditFiles(instruction, options)
     try:
         return command.run(paths)
@@ -61,20 +61,20 @@ def edit(words: tuple[str, ...], **options: Any) -> int:
         raise
 
 
-def understood(words: Sequence[str]) -> tuple[list[Path], str]:
+def split_arguments(arguments: Sequence[str]) -> tuple[list[Path], str]:
     """The words that are files, up to the first that is none, and the instruction that the others make."""
     count = 1
-    while count < len(words) and Path(words[count]).is_file():
+    while count < len(arguments) and Path(arguments[count]).is_file():
         count += 1
-    rest = words[count:]
-    if not words or not rest:
+    rest = arguments[count:]
+    if not arguments or not rest:
         raise UsageError(f"an edit needs a file and an instruction; {USAGE}")
     if len(rest) > 1 and not Path(rest[0]).exists() and language_of(rest[0]):
         raise InputError(f"{rest[0]}: there is no such file; put the instruction in quotes if it is a part of it")
-    return [Path(word) for word in words[:count]], " ".join(rest)
+    return [Path(word) for word in arguments[:count]], " ".join(rest)
 
 
-def _filter(words: Sequence[str], options: dict[str, Any]) -> int:
+def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
     """stdin to stdout; checks need a file and are left out."""
 
     def edited(raw: bytes) -> bytes:
@@ -82,12 +82,12 @@ def _filter(words: Sequence[str], options: dict[str, Any]) -> int:
         if not instruction.strip():
             raise UsageError(f"an edit needs an instruction; {USAGE}")
         source = make_source(raw, f"stdin.{options['lang']}" if options["lang"] else "stdin")
-        lines = parse_lines(options["lines"]) if options["lines"] else None
-        with opened(options) as conversation:
-            job = Job(source, instruction, window(options, conversation), lines)
-            talk = talk_with(conversation)
-            return source.encode(asked(job, talk, options["timeout"], lambda: edit_source(job, talk)).text)
+        lines = parse_line_range(options["lines"]) if options["lines"] else None
+        with open_edit_conversation(options) as conversation:
+            job = EditJob(source, instruction, context_window(options, conversation), lines)
+            talk = edit_run_for(conversation)
+            return source.encode(run_with_progress(job, talk, options["timeout"], lambda: edit_source(job, talk)).text)
 
     return run_filter(
-        edited, is_loud=options["is_loud"], is_strict=options["strict"], allows_empty=options["allow_empty"]
+        edited, writes_stderr=options["is_loud"], is_strict=options["strict"], allows_no_change=options["allow_empty"]
     )

@@ -30,43 +30,45 @@ class EditCommand(click.Command):
             return super().parse_args(ctx, args)
         except click.UsageError:
             if STDIN in given:
-                _answer(sys.stdin.buffer.read())
-                _hush()
+                _write_stdout(sys.stdin.buffer.read())
+                _silence_stderr()
             raise
 
 
-def run_filter(edited: Callable[[bytes], bytes], *, is_loud: bool, is_strict: bool, allows_empty: bool) -> int:
+def run_filter(
+    edit_bytes: Callable[[bytes], bytes], *, writes_stderr: bool, is_strict: bool, allows_no_change: bool
+) -> int:
     """stdin to stdout as `edited` makes it, or stdin back."""
     raw, new = sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), None
-    if not (is_loud or os.environ.get("SPECCHAT_STDERR") or sys.stderr.isatty()):
-        _hush()
+    if not (writes_stderr or os.environ.get("SPECCHAT_STDERR") or sys.stderr.isatty()):
+        _silence_stderr()
     try:
-        new = _edited(edited, raw, allows_empty=allows_empty)
+        new = _edit_input(edit_bytes, raw, allows_no_change=allows_no_change)
     except SpecchatError as error:
         _log(str(error))
         raise
     finally:
         raw += b"" if new is not None else sys.stdin.buffer.read()
-        _answer(new if new is not None else b"" if is_strict else raw)
+        _write_stdout(new if new is not None else b"" if is_strict else raw)
     return 0
 
 
-def _edited(edited: Callable[[bytes], bytes], raw: bytes, *, allows_empty: bool) -> bytes:
+def _edit_input(edit_bytes: Callable[[bytes], bytes], raw: bytes, *, allows_no_change: bool) -> bytes:
     """Nothing stays nothing, without a model."""
     try:
-        return edited(raw) if raw else b""
+        return edit_bytes(raw) if raw else b""
     except NoChangeError:
-        if allows_empty:
+        if allows_no_change:
             return raw
         raise
 
 
-def _answer(raw: bytes) -> None:
+def _write_stdout(raw: bytes) -> None:
     sys.stdout.buffer.write(raw)
     sys.stdout.buffer.flush()
 
 
-def _hush() -> None:
+def _silence_stderr() -> None:
     """Say no more: editors put what a filter writes to stderr into the text."""
     if not sys.stderr.isatty():
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 (it lives as long as the process)

@@ -6,31 +6,31 @@ import sys
 
 from specchat.chat.events import Event
 from specchat.cli.print_turn import ERASE_LINE
-from specchat.edit.progress_line import Following
-from specchat.edit.terminal_review import is_coloured
+from specchat.edit.progress_line import ProgressLine
+from specchat.edit.terminal_review import wants_colours
 
 
-class Progress:
+class EditProgress:
     """Draws on a terminal only, and leaves nothing behind."""
 
     def __init__(self, original: str) -> None:
-        self._following = Following(original, self._show)
-        self._shown = ""
-        self._is_visible = sys.stderr.isatty() and is_coloured()
+        self._progress_line = ProgressLine(original, self._show)
+        self._shown_line = ""
+        self._is_visible = sys.stderr.isatty() and wants_colours()
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Follow what happens."""
-        self._following.hear(event)
+        self._progress_line.on_event(event)
 
     def erase(self) -> None:
         """Make room for what stays."""
-        if self._shown:
-            self._shown = ""
+        if self._shown_line:
+            self._shown_line = ""
             sys.stderr.write(ERASE_LINE)
             sys.stderr.flush()
 
     def _show(self, line: str) -> None:
-        if self._is_visible and line != self._shown:
-            self._shown = line
+        if self._is_visible and line != self._shown_line:
+            self._shown_line = line
             sys.stderr.write(f"{ERASE_LINE}{line}")
             sys.stderr.flush()

@@ -6,27 +6,31 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from specchat.edit.edit_task import Edited
-from specchat.edit.hunk_prompt import Means
-from specchat.edit.hunk_review import decide
+from specchat.edit.edit_task import EditResult
+from specchat.edit.hunk_prompt import ReviewUI
+from specchat.edit.hunk_review import review_edit
 from specchat.edit.review_state import Review
 from specchat.edit.source_text import Source
-from specchat.edit.terminal_review import answer_to, coloured, in_editor, is_coloured
+from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
 
-Rewrite = Callable[[int, int, str], str | None]
+RewriteHunk = Callable[[int, int, str], str | None]
 
 
-def review(source: Source, edited: Edited, check: Callable[[str], None], rewrite: Rewrite) -> Review:
+def review_on_terminal(
+    source: Source, result: EditResult, check: Callable[[str], None], rewrite: RewriteHunk
+) -> Review:
     """What the person takes, all decided and checked again; NotTakenError when the person leaves."""
     ending = Path(source.name).suffix
-    means = Means(answer_to, _show, _note, lambda text: in_editor(text, ending, _note), rewrite)
-    return decide(source, edited.text, edited.flags, check, means)
+    means = ReviewUI(
+        prompt_user, _print_hunk, _print_note, lambda text: edit_in_editor(text, ending, _print_note), rewrite
+    )
+    return review_edit(source, result.text, result.warnings, check, means)
 
 
-def _note(message: str) -> None:
+def _print_note(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-def _show(hunk: str) -> None:
-    sys.stdout.write(coloured(hunk) if is_coloured() else hunk)
+def _print_hunk(hunk: str) -> None:
+    sys.stdout.write(colour_hunk(hunk) if wants_colours() else hunk)
     sys.stdout.flush()

@@ -18,11 +18,11 @@ from specchat.errors import InputError, ModelError, UsageError
 from specchat.profile import configuration_folder, load_profile
 
 if TYPE_CHECKING:
-    from specchat.fleet.launch_plan import Launch
-    from specchat.fleet.server_probe import Found, Served
+    from specchat.fleet.launch_plan import LaunchPlan
+    from specchat.fleet.server_probe import ServedModel, ServerInfo
 
 SERVERS = ("vllm", "sglang", "tgi", "trtllm", "llama.cpp")
-SPLIT = click.option(
+TENSOR_PARALLEL_OPTION = click.option(
     "--tensor-parallel", "cards", type=click.IntRange(1), help="Cards that share the weights, else as few as needed."
 )
 
@@ -35,34 +35,34 @@ def fleet() -> None:
 @fleet.command()
 @click.argument("profile", default="chat")
 @click.option("--server", type=click.Choice(SERVERS), help="This one alone.")
-@SPLIT
+@TENSOR_PARALLEL_OPTION
 def plan(profile: str, server: str | None, cards: int | None) -> None:
     """Print launch lines for the models and guesses of a profile, for the versions that are installed here.
 
     For a server that is not here, the line is for the newest version that was read about.
     """
     for launch in _launches(profile, (server,) if server else SERVERS, cards):
-        click.echo("\n".join(_shown(launch)) + "\n")
+        click.echo("\n".join(_launch_lines(launch)) + "\n")
 
 
 @fleet.command()
 @click.argument("profile", default="chat")
 @click.option("--server", type=click.Choice(SERVERS), help="This one; left out, the first that is installed.")
-@SPLIT
+@TENSOR_PARALLEL_OPTION
 def up(profile: str, server: str | None, cards: int | None) -> None:
     """Run the launch line of an installed server, until Ctrl-C."""
-    from specchat.fleet.installed_servers import program_of
+    from specchat.fleet.installed_servers import program_path
 
     found = (each for each in _launches(profile, (server,) if server else SERVERS, cards) if each.is_installed)
     launch = next(found, None)
     if launch is None:
         missing = f"{server} is not" if server else f"none of {', '.join(SERVERS)} is"
         raise ModelError(f"{missing} installed; 'specchat fleet plan {profile}' has launch lines to use elsewhere")
-    for line in _shown(launch):
+    for line in _launch_lines(launch):
         click.echo(line, err=True)
     for name, text in launch.files.items():
         Path(name).write_text(text, encoding="utf-8")
-    program = program_of(launch.command[0])
+    program = program_path(launch.command[0])
     try:
         os.execvp(program, (program, *launch.command[1:]))  # noqa: S606 - its own words and signals from here on
     except OSError as error:
@@ -76,81 +76,81 @@ def up(profile: str, server: str | None, cards: int | None) -> None:
 @click.option("--save", "name", metavar="NAME", help="Write a profile of this name, to use with -P NAME.")
 def join(url: str, model: str | None, key_file: str, name: str | None) -> None:
     """Look at a running server, and say what a profile needs to talk to it."""
-    _need_client()
-    from specchat.fleet.http_client import Line, read_key
-    from specchat.fleet.server_probe import find_server
+    _check_openai_package()
+    from specchat.fleet.server_client import ServerClient, read_api_key
+    from specchat.fleet.server_probe import probe_server
 
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"{url}: give an address that begins with http:// or https://")
     address = url.rstrip("/") + ("" if url.rstrip("/").endswith("/v1") else "/v1")
-    with closing(Line(address, read_key(key_file))) as line:
-        found = find_server(line)
-    click.echo("\n".join(_told(found)), err=True)
-    profile = _profile(found, _chosen(found, model), key_file)
+    with closing(ServerClient(address, read_api_key(key_file))) as line:
+        found = probe_server(line)
+    click.echo("\n".join(_server_lines(found)), err=True)
+    profile = _profile_toml(found, _choose_model(found, model), key_file)
     if name is None:
         click.echo(profile, nl=False)
         return
-    click.echo(f"saved: {_save(name, profile)}; use it with -P {name}")
+    click.echo(f"saved: {_save_profile(name, profile)}; use it with -P {name}")
 
 
-def _need_client() -> None:
+def _check_openai_package() -> None:
     if find_spec("openai") is None:
         raise UsageError("servers are spoken to by the package openai: pip install 'specchat[fleet]'")
 
 
-def _launches(profile: str, servers: tuple[str, ...], cards: int | None) -> Iterator[Launch]:
+def _launches(profile: str, servers: tuple[str, ...], gpu_count: int | None) -> Iterator[LaunchPlan]:
     from specchat.fleet.installed_servers import installed_version
-    from specchat.fleet.launch_plan import plan as planned
-    from specchat.fleet.launch_plan import wanted
+    from specchat.fleet.launch_plan import plan_launch as planned
+    from specchat.fleet.launch_plan import resolve_server_config
 
-    want = wanted(load_profile(profile), cards)
+    want = resolve_server_config(load_profile(profile), gpu_count)
     for server in servers:
         yield planned(server, want, installed_version(server))
 
 
-def _shown(launch: Launch) -> Iterator[str]:
+def _launch_lines(launch: LaunchPlan) -> Iterator[str]:
     """A launch as lines of a shell."""
-    from specchat.fleet.launch_plan import NAMES
+    from specchat.fleet.launch_plan import SERVER_NAMES
 
     place = "installed here" if launch.is_installed else "not installed here; the newest that was read about"
-    yield f"# {NAMES[launch.server]} {launch.version} ({place})"
+    yield f"# {SERVER_NAMES[launch.server]} {launch.version} ({place})"
     yield from (f"# {note}" for note in launch.notes)
     for name, text in launch.files.items():
         yield f"cat > {shlex.quote(name)} <<'END'\n{text}END"
     yield shlex.join(launch.command)
 
 
-def _told(found: Found) -> Iterator[str]:
-    version = f" {found.version}" if found.version else ""
-    yield f"{found.url}: {found.kind}{version}, {len(found.models)} model{'s' * (len(found.models) != 1)}"
-    if found.is_old:
-        yield f"{found.kind} {found.version} is older than what this was read for; names may differ"
-    if not found.has_metrics:
-        yield "it has no page of metrics, so nothing will be known of its guesses" + _metrics_hint(found)
-    elif not found.guesses:
+def _server_lines(server: ServerInfo) -> Iterator[str]:
+    version = f" {server.version}" if server.version else ""
+    yield f"{server.url}: {server.display_name}{version}, {len(server.models)} model{'s' * (len(server.models) != 1)}"
+    if server.is_outdated:
+        yield f"{server.display_name} {server.version} is older than what this was read for; names may differ"
+    if not server.has_metrics:
+        yield "it has no page of metrics, so nothing will be known of its guesses" + _metrics_hint(server)
+    elif not server.has_speculation:
         yield "its page of metrics tells of no guesses: it was started without, or has not answered yet"
 
 
-def _metrics_hint(found: Found) -> str:
-    return "; start it with --enable-metrics" if found.backend == "sglang" else ""
+def _metrics_hint(server: ServerInfo) -> str:
+    return "; start it with --enable-metrics" if server.backend == "sglang" else ""
 
 
-def _chosen(found: Found, model: str | None) -> Served | str:
+def _choose_model(server: ServerInfo, model: str | None) -> ServedModel | str:
     """The model to talk to: the one that is named, or the only one."""
-    names = [each.name for each in found.models]
+    names = [each.name for each in server.models]
     named = model or (names[0] if len(names) == 1 else None)
     if named is None:
         raise UsageError(f"--model: name one; the server has {', '.join(names) or 'no list of them'}")
     if names and named not in names:
         raise UsageError(f"--model {named}: the server has {', '.join(names)}")
-    return next((each for each in found.models if each.name == named), named)
+    return next((each for each in server.models if each.name == named), named)
 
 
-def _profile(found: Found, model: Served | str, key_file: str) -> str:
-    name, window = (model, None) if isinstance(model, str) else (model.name, model.window)
+def _profile_toml(server: ServerInfo, model: ServedModel | str, key_file: str) -> str:
+    name, window = (model, None) if isinstance(model, str) else (model.name, model.context_window)
     lines = [
-        f"description = {json.dumps(f'{name} by {found.kind} at {found.url}')}",
-        'extends = "chat"', "", "[models]", f"backend = {json.dumps(found.backend)}", f"url = {json.dumps(found.url)}",
+        f"description = {json.dumps(f'{name} by {server.display_name} at {server.url}')}",
+        'extends = "chat"', "", "[models]", f"backend = {json.dumps(server.backend)}", f"url = {json.dumps(server.url)}",
         f"target = {json.dumps(name)}", 'draft = ""', "heads = []",
     ]  # fmt: skip
     lines += [f"key_file = {json.dumps(str(Path(key_file).expanduser().absolute()))}"] if key_file else []
@@ -158,7 +158,7 @@ def _profile(found: Found, model: Served | str, key_file: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def _save(name: str, profile: str) -> Path:
+def _save_profile(name: str, profile: str) -> Path:
     """Write it where profiles are found; one of this name is not written over."""
     if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
         raise UsageError(f"--save {name}: a name of letters, digits, dots and dashes")

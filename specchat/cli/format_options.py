@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from specchat.chat.answer_format import Structure
+from specchat.chat.answer_format import AnswerFormat
 from specchat.errors import InputError
 
-BETWEEN = "|"
+CHOICE_SEPARATOR = "|"
 
 
-def structure_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def answer_format_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to a command."""
     for option in (
         click.option("--choices", metavar="A|B", default="", help="The answer is one of these texts."),
@@ -25,15 +25,15 @@ def structure_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def chosen_structure(options: dict[str, Any]) -> Structure | None:
+def answer_format_from_options(options: dict[str, Any]) -> AnswerFormat | None:
     """Take the options out, and say what form they prescribe; UsageError when two are given."""
     schema, regex, choices = (options.pop(name) for name in ("schema", "regex", "choices"))
-    return Structure.among(
-        {"schema": _content(schema), "regex": regex, "choices": choices.split(BETWEEN) if choices else ()}
+    return AnswerFormat.from_options(
+        {"schema": _schema_text(schema), "regex": regex, "choices": choices.split(CHOICE_SEPARATOR) if choices else ()}
     )
 
 
-def _content(schema: str) -> str:
+def _schema_text(schema: str) -> str:
     """What stands in a file of that name; a schema itself begins with a brace."""
     if not schema or schema.lstrip().startswith("{"):
         return schema

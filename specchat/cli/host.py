@@ -12,8 +12,8 @@ import click
 
 from specchat.chat.history import HistoryReader
 from specchat.errors import HostError
-from specchat.host.client import Line, connect
-from specchat.host.spawn import history_path, host_lock, lock_now, meters_path, runtime_folder
+from specchat.host.client import HostConnection, connect
+from specchat.host.spawn import history_path, host_lock, metrics_port_path, runtime_folder, try_lock
 
 STOP_SECONDS = 10.0
 
@@ -27,7 +27,7 @@ STOP_SECONDS = 10.0
 def host(context: click.Context, port: int | None) -> None:
     """The engine process: one for all front ends, started by the first of them."""
     if port is not None:
-        _serve_meters(port)
+        _serve_metrics(port)
     elif context.invoked_subcommand is None:
         raise click.exceptions.NoArgsIsHelpError(context)
 
@@ -37,32 +37,32 @@ def start() -> None:
     """Start it, if it does not run."""
     line = connect("specchat host")
     assert line is not None
-    _describe(line)
+    _print_status(line)
 
 
 @host.command()
 def status() -> int:
     """Say whether it runs, and what it does."""
-    line = connect("specchat host", start=False)
+    line = connect("specchat host", starts_host=False)
     if line is None:
         print(f"no engine process; the first question starts one ({runtime_folder()})")
         return 0
-    _describe(line)
+    _print_status(line)
     return 0
 
 
 @host.command()
 def stop() -> None:
     """End it. Answers that are being written stop and keep what they have."""
-    line = connect("specchat host", start=False)
+    line = connect("specchat host", starts_host=False)
     if line is None:
         print("no engine process runs")
         return
-    pid = line.hello["pid"]
+    pid = line.host_info["pid"]
     line.call("shutdown", {})
     until = time.monotonic() + STOP_SECONDS
     with host_lock() as lock:
-        while not lock_now(lock):
+        while not try_lock(lock):
             if time.monotonic() > until:
                 os.kill(pid, signal.SIGKILL)
                 raise HostError(f"the engine process {pid} did not end by itself and was killed")
@@ -76,9 +76,9 @@ def stdio() -> None:
     if sys.stdin.isatty():
         raise HostError("this speaks JSON-RPC with a program; for people there is 'specchat chat'")
     from specchat.host.host_process import run_host
-    from specchat.host.wiring import shipped_parts
+    from specchat.host.wiring import default_components
 
-    sys.exit(run_host(shipped_parts(), ["--stdio"]))
+    sys.exit(run_host(default_components(), ["--stdio"]))
 
 
 @host.command()
@@ -99,27 +99,29 @@ def sessions(words: tuple[str, ...], deleted: bool) -> None:
         print(f"{thread.id}  {day}  {thread.name}" + (f"  ({where})" if where else ""))
 
 
-def _serve_meters(port: int) -> None:
+def _serve_metrics(port: int) -> None:
     """Tell the engine process where its meters are to be read; it is started for a port, not to close one."""
-    if line := connect("specchat host", start=port > 0):
+    if line := connect("specchat host", starts_host=port > 0):
         line.call("metrics", {"port": port})
     else:
-        meters_path().unlink(missing_ok=True)
-    print(f"meters: {_address(port)}" if port else "meters are served no longer")
+        metrics_port_path().unlink(missing_ok=True)
+    print(f"meters: {_metrics_url(port)}" if port else "meters are served no longer")
 
 
-def _address(port: int) -> str:
+def _metrics_url(port: int) -> str:
     return f"http://127.0.0.1:{port}/metrics"
 
 
-def _describe(line: Line) -> None:
-    stats = line.call("stats", {})
+def _print_status(connection: HostConnection) -> None:
+    stats = connection.call("stats", {})
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory"].items())
     print(
-        f"process {line.hello['pid']}, version {line.hello['version']}, {stats['state']}, {memory or 'no model loaded'}"
+        f"process {connection.host_info['pid']}, version {connection.host_info['version']}, {stats['state']}, {memory or 'no model loaded'}"
     )
-    print(f"{stats['sessions']} sessions, {stats['turns']} answers on their way, history {line.hello['history']}")
+    print(
+        f"{stats['sessions']} sessions, {stats['turns']} answers on their way, history {connection.host_info['history']}"
+    )
     if port := stats.get("meters"):
-        print(f"meters: {_address(port)}")
+        print(f"meters: {_metrics_url(port)}")
     if stats["trouble"]:
         print(stats["trouble"])

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from specchat.chat.history import HistoryReader
-from specchat.cli.stored_conversations import chosen_thread, open_history
-from specchat.commands.inspect_text import Looked, drawn, look
+from specchat.cli.stored_conversations import find_thread, open_history
+from specchat.commands.inspect_text import InspectedTurn, render_text, select_turn
 from specchat.errors import InputError
 
 
@@ -30,24 +30,24 @@ def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool, is
     bold was written in the place of a guess that did not.
     """
     with closing(open_history()) as history:
-        looked = _look(history, session, turn)
+        looked = _inspect_turn(history, session, turn)
     if is_json:
         click.echo(json.dumps(as_json(looked), indent=1))
     elif svg:
-        _write_picture(svg, looked)
+        _write_svg(svg, looked)
     else:
-        sys.stdout.write(drawn(looked, is_ascii=is_ascii or not sys.stdout.isatty()))
+        sys.stdout.write(render_text(looked, is_ascii=is_ascii or not sys.stdout.isatty()))
 
 
-def as_json(looked: Looked) -> dict[str, Any]:
+def as_json(inspected: InspectedTurn) -> dict[str, Any]:
     """Everything that is known of the steps, words as text."""
-    inspection = looked.inspection
+    inspection = inspected.inspection
     steps = [
         {
-            "accepted": step.accepted,
-            "wrote": step.wrote,
-            "refused": step.refused,
-            "guesses": [asdict(guess) for guess in step.guesses],
+            "accepted": step.accepted_count,
+            "wrote": step.target_text,
+            "refused": step.rejected_text,
+            "guesses": [asdict(guess) for guess in step.draft_tokens],
             "draft_seconds": step.draft_seconds,
             "verify_seconds": step.verify_seconds,
         }
@@ -55,27 +55,27 @@ def as_json(looked: Looked) -> dict[str, Any]:
     ]
     tokens = [{**asdict(span), "kind": span.kind.name.lower()} for span in inspection.spans]
     return {
-        "turn": looked.turn.id,
-        "number": looked.number,
-        "variant": looked.turn.answered.variant,
-        "shares": dict(inspection.shares),
+        "turn": inspected.turn.id,
+        "number": inspected.number,
+        "variant": inspected.turn.answer.variant,
+        "shares": dict(inspection.source_shares),
         "tokens": tokens,
         "steps": steps,
     }
 
 
-def _look(history: HistoryReader, session: str, number: int | None) -> Looked:
-    thread = chosen_thread(history, session)
-    return look(f"conversation {thread.id}", history.turns(thread.tip), number, history.steps)
+def _inspect_turn(history: HistoryReader, session: str, turn_number: int | None) -> InspectedTurn:
+    thread = find_thread(history, session)
+    return select_turn(f"conversation {thread.id}", history.turns(thread.tip), turn_number, history.steps)
 
 
-def _write_picture(path: Path, looked: Looked) -> None:
-    from specchat.tui.inspector_svg import as_svg
-    from specchat.tui.themes import variables
+def _write_svg(path: Path, inspected: InspectedTurn) -> None:
+    from specchat.tui.inspector_svg import render_svg
+    from specchat.tui.themes import theme_variables
 
-    picture = as_svg(looked.title, looked.inspection, variables(), looked.plain_seconds)
+    picture = render_svg(inspected.title, inspected.inspection, theme_variables(), inspected.plain_step_seconds)
     try:
         path.write_text(picture, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    click.echo(f"answer {looked.number} is drawn in {path}", err=True)
+    click.echo(f"answer {inspected.number} is drawn in {path}", err=True)

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import click
 
 
-class Unloaded(Protocol):
+class UnloadedCommand(Protocol):
     """A command that is not imported yet."""
 
     @property
@@ -24,37 +24,39 @@ class Unloaded(Protocol):
 
 
 @dataclass(frozen=True)
-class Later:
+class LazyCommand:
     """A command of ours: where it is ("package.module:attribute"), and what the list says of it."""
 
-    where: str
+    import_path: str
     help: str
 
     def load(self) -> click.Command:
         """Import it."""
-        module, _, attribute = self.where.partition(":")
+        module, _, attribute = self.import_path.partition(":")
         return cast("click.Command", getattr(import_module(module), attribute))
 
 
 class LazyGroup(click.Group):
     """Knows its commands by name and one line each."""
 
-    later: Mapping[str, Later] = {}
+    lazy_commands: Mapping[str, LazyCommand] = {}
 
-    def added(self) -> Mapping[str, Unloaded]:
+    def plugin_commands(self) -> Mapping[str, UnloadedCommand]:
         """More of them, asked for only for a list, and for a name that is not in `later`."""
         return {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which they were given."""
-        return [*self.later, *self.added()]
+        return [*self.lazy_commands, *self.plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command itself: this is where it is imported."""
-        found = self.later.get(cmd_name) or self.added().get(cmd_name)
+        found = self.lazy_commands.get(cmd_name) or self.plugin_commands().get(cmd_name)
         return found.load() if found else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, each.help) for name, each in {**self.later, **self.added()}.items()])
+            formatter.write_dl(
+                [(name, each.help) for name, each in {**self.lazy_commands, **self.plugin_commands()}.items()]
+            )

@@ -15,9 +15,9 @@ from importlib.util import find_spec
 import click
 
 from specchat.errors import UsageError
-from specchat.host.descriptors import Descriptors, take_descriptors
+from specchat.host.stdio_descriptors import StdioDescriptors, redirect_stdio
 
-SETTINGS = 'in Helix: [language-server.specchat] command = "specchat", args = ["lsp"]'
+EDITOR_SETTINGS_EXAMPLE = 'in Helix: [language-server.specchat] command = "specchat", args = ["lsp"]'
 
 
 @click.command()
@@ -30,21 +30,21 @@ def lsp(stdio: bool) -> int:  # noqa: ARG001 (there is no other way)
     if find_spec("pygls") is None:
         raise UsageError("a language server needs the package pygls; pip install 'specchat[editors]'")
     if sys.stdin.isatty():
-        raise UsageError(f"this is started by an editor, not by hand; {SETTINGS}")
-    taken = take_descriptors("lsp")
+        raise UsageError(f"this is started by an editor, not by hand; {EDITOR_SETTINGS_EXAMPLE}")
+    taken = redirect_stdio("lsp")
     try:
         code = _serve(taken)
     except BaseException:
-        os.dup2(taken.errors, 2)  # for the one line of who gives up before it began
+        os.dup2(taken.stderr, 2)  # for the one line of who gives up before it began
         raise
     sys.stderr.flush()
     os._exit(code)  # threads that wait for a model must not keep the process
 
 
-def _serve(taken: Descriptors) -> int:
+def _serve(descriptors: StdioDescriptors) -> int:
     gc.disable()  # the types of the protocol are made for good
-    from specchat.editors.lsp.process_lsp import serve
+    from specchat.editors.lsp.process_lsp import serve_lsp
 
     gc.freeze()
     gc.enable()
-    return asyncio.run(serve(taken))
+    return asyncio.run(serve_lsp(descriptors))

@@ -10,24 +10,31 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.bytes_format import Gigabytes, Tokens
 from specchat.cli.save_profile import pull_command, save_profile
-from specchat.hub.catalog import CARDS
-from specchat.hub.machine import CPU, Device, Machine, memory_bandwidth, simulated, this_machine
+from specchat.cli.size_options import Gigabytes, TokenCount
+from specchat.hub.catalog import GPU_SIZES_GB
+from specchat.hub.machine import CPU, Device, Machine, detect_machine, memory_bandwidth, simulated_gpu
 from specchat.hub.memory_plan import GIB
-from specchat.hub.recommend import CONTEXT, PURPOSES, Wish, profile_text, reasons, recommend
+from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, PairRequirements, profile_text, reasons, recommend
 
 if TYPE_CHECKING:
-    from specchat.hub.recommend import Pair
+    from specchat.hub.recommend import ModelPair
 
-ALTERNATIVES = 2
-EMBEDDED = "nothing of the catalog fits here; 'specchat demo' and the embedded models run in 1 GiB"
+ALTERNATIVE_COUNT = 2
+NOTHING_FITS_MESSAGE = "nothing of the catalog fits here; 'specchat demo' and the embedded models run in 1 GiB"
 
 
 @click.command("recommend")
 @click.option("--memory", type=Gigabytes(), help="As if there were a card of so many GB with a screen on it.")
 @click.option("--for", "purpose", type=click.Choice(PURPOSES), default="chat", show_default=True, help="What for.")
-@click.option("--ctx", "context", type=Tokens(), default=CONTEXT, show_default=True, help="Longest text, in tokens.")
+@click.option(
+    "--ctx",
+    "context",
+    type=TokenCount(),
+    default=DEFAULT_CONTEXT_TOKENS,
+    show_default=True,
+    help="Longest text, in tokens.",
+)
 @click.option("--cpu", "is_cpu", is_flag=True, help="Leave cards out.")
 @click.option("--cards", "is_table", is_flag=True, help="Print the best pair for every size of card, as Markdown.")
 @click.option("--save", metavar="NAME", help="Write the profile of the best pair under this name.")
@@ -49,75 +56,75 @@ def recommend_command(
     Nothing is downloaded. Without a card, main memory and its bandwidth decide, which is measured for a second.
     """
     if is_table:
-        click.echo("\n".join(card_table()))
+        click.echo("\n".join(gpu_table()))
         return
-    machine = None if memory else look_around()
-    device = _device(machine, memory, is_cpu=is_cpu)
-    pairs = for_device(device, Wish(purpose, context), machine)
+    machine = None if memory else measure_machine()
+    device = _chosen_device(machine, memory, is_cpu=is_cpu)
+    pairs = recommend_for_device(device, PairRequirements(purpose, context), machine)
     if is_json:
         click.echo(json.dumps(_as_json(device, pairs), indent=1))
     elif pairs:
         click.echo("\n".join(_lines(device, pairs)))
     else:
-        click.echo(f"{in_words(device)}: {EMBEDDED}")
+        click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
     if save and pairs:
-        path = save_profile(save, profile_text(pairs[0], save), is_forced=is_forced)
+        path = save_profile(save, profile_text(pairs[0], save), overwrites=is_forced)
         print(f"written to {path}; use it with --profile {save}", file=sys.stderr)
 
 
-def card_table() -> Iterator[str]:
+def gpu_table() -> Iterator[str]:
     """The best pair for every size of card and every purpose; docs/models.md holds this table."""
     yield "| card | for | target | held in | who drafts | GiB at 8k |"
     yield "|---|---|---|---|---|---|"
-    for card in CARDS:
+    for card in GPU_SIZES_GB:
         for purpose in PURPOSES:
-            best = recommend(simulated(card), Wish(purpose))[0]
-            tight = ", tight" * best.is_tight
-            cells = (f"{card} GB", purpose, best.entry.id, best.way, best.drafting.id or "copies of the text")
-            yield f"| {' | '.join(cells)} | {best.need.total / GIB:.1f}{tight} |"
+            best = recommend(simulated_gpu(card), PairRequirements(purpose))[0]
+            tight = ", tight" * best.is_memory_tight
+            cells = (f"{card} GB", purpose, best.entry.id, best.quant_format, best.drafter.id or "copies of the text")
+            yield f"| {' | '.join(cells)} | {best.memory_plan.total_bytes / GIB:.1f}{tight} |"
 
 
-def look_around() -> Machine:
+def measure_machine() -> Machine:
     """This machine; where main memory decides, its bandwidth is measured, and that is said before."""
-    machine = this_machine()
-    if machine.best.is_card:
+    machine = detect_machine()
+    if machine.best_device.is_gpu:
         return machine
     print("no card found; measuring the bandwidth of main memory (a second at most)", file=sys.stderr)
     return replace(machine, bytes_per_second=memory_bandwidth())
 
 
-def _device(machine: Machine | None, memory: float | None, *, is_cpu: bool) -> Device:
+def _chosen_device(machine: Machine | None, memory: float | None, *, is_cpu: bool) -> Device:
     if machine is None:
-        return simulated(memory or 0)
-    return machine.cpu if is_cpu else machine.best
+        return simulated_gpu(memory or 0)
+    return machine.cpu if is_cpu else machine.best_device
 
 
-def for_device(device: Device, wish: Wish, machine: Machine | None) -> list[Pair]:
+def recommend_for_device(device: Device, requirements: PairRequirements, machine: Machine | None) -> list[ModelPair]:
     """The pairs that fit, the best first. Bandwidth is that of main memory, so a card is judged without."""
-    skills = machine.skills if machine else ()
-    return recommend(device, wish, skills, machine.bytes_per_second if machine and device.kind == CPU else None)
+    skills = machine.cpu_features if machine else ()
+    return recommend(device, requirements, skills, machine.bytes_per_second if machine and device.kind == CPU else None)
 
 
-def in_words(device: Device) -> str:
+def describe_device(device: Device) -> str:
     """A device and what of it is free."""
-    return f"{device.name}: {device.free / GIB:.1f} of {device.total / GIB:.1f} GiB free"
+    return f"{device.name}: {device.free_bytes / GIB:.1f} of {device.total_bytes / GIB:.1f} GiB free"
 
 
-def described(pair: Pair) -> Iterator[str]:
+def describe_pair(pair: ModelPair) -> Iterator[str]:
     """A pair in a line, and below it why."""
-    drafter = pair.drafting.id or "copies of its own text"
-    yield f"{pair.entry.id} ({pair.way}) with {drafter}"
+    drafter = pair.drafter.id or "copies of its own text"
+    yield f"{pair.entry.id} ({pair.quant_format}) with {drafter}"
     yield from (f"    {line}" for line in reasons(pair))
     yield f"    licence: {pair.entry.licence}"
 
 
-def _lines(device: Device, pairs: list[Pair]) -> Iterator[str]:
-    best, *others = pairs[: 1 + ALTERNATIVES]
-    yield in_words(device)
-    if not device.is_card:
+def _lines(device: Device, pairs: list[ModelPair]) -> Iterator[str]:
+    best, *others = pairs[: 1 + ALTERNATIVE_COUNT]
+    yield describe_device(device)
+    if not device.is_gpu:
         yield "without a card expect small models and few tokens a second; 'specchat bench' says what guessing brings"
     for label, pair in (("best", best), *(("or", other) for other in others)):
-        first, *why = described(pair)
+        first, *why = describe_pair(pair)
         yield ""
         yield f"{label:<5}{first}"
         yield from (f" {line}" for line in why)
@@ -128,22 +135,22 @@ def _lines(device: Device, pairs: list[Pair]) -> Iterator[str]:
     yield from profile_text(best, "mine").splitlines()
 
 
-def _as_json(device: Device, pairs: list[Pair]) -> dict[str, object]:
+def _as_json(device: Device, pairs: list[ModelPair]) -> dict[str, object]:
     return {
         "device": asdict(device),
         "pairs": [
             {
                 "target": pair.entry.id,
-                "weights": pair.way,
-                "drafter": {"kind": pair.drafting.kind, "id": pair.drafting.id},
-                "context": pair.context,
+                "weights": pair.quant_format,
+                "drafter": {"kind": pair.drafter.kind, "id": pair.drafter.id},
+                "context": pair.context_tokens,
                 "embedding": "cpu" if pair.embeddings_on_cpu else "auto",
-                "bytes": {**asdict(pair.need), "total": pair.need.total},
-                "is_tight": pair.is_tight,
-                "plain_tokens_per_second": pair.plain_speed,
+                "bytes": {**asdict(pair.memory_plan), "total": pair.memory_plan.total_bytes},
+                "is_tight": pair.is_memory_tight,
+                "plain_tokens_per_second": pair.plain_tokens_per_second,
                 "reasons": list(reasons(pair)),
                 "profile": profile_text(pair, "mine"),
             }
-            for pair in pairs[: 1 + ALTERNATIVES]
+            for pair in pairs[: 1 + ALTERNATIVE_COUNT]
         ],
     }

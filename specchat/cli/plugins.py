@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from specchat.plugins.discovery import CHOSEN, NAMES, Plugin, clashes
-from specchat.plugins.discovery import plugins as installed
+from specchat.plugins.discovery import EXTENSION_NAME_PATTERNS, PLUGINS_VARIABLE, Plugin, name_conflicts
+from specchat.plugins.discovery import installed_plugins as installed
 
-SHOWN: Mapping[str, str] = {
+USAGE_BY_KIND: Mapping[str, str] = {
     "drafters": "--variant {name}",
     "backends": "backend = {name}",
     "commands": "specchat {name}",
@@ -30,36 +30,45 @@ def plugins(is_json: bool) -> None:
 
     SPECCHAT_LOAD_PLUGINS="" turns all of them off, SPECCHAT_LOAD_PLUGINS=a,b all but those.
     """
-    taken = _taken()
+    taken = _builtin_names()
     if is_json:
         click.echo(json.dumps([_as_json(plugin, taken) for plugin in installed()], indent=1))
         return
     lines = [line for plugin in installed() for line in _lines(plugin, taken)]
-    nothing = "none is installed" if CHOSEN not in os.environ else f"none; {CHOSEN} is set"
+    nothing = "none is installed" if PLUGINS_VARIABLE not in os.environ else f"none; {PLUGINS_VARIABLE} is set"
     click.echo("\n".join(lines) or nothing)
 
 
-def _taken() -> Mapping[str, Collection[str]]:
+def _builtin_names() -> Mapping[str, Collection[str]]:
     """The names that we have ourselves."""
     from specchat.cli.main import COMMANDS
-    from specchat.profile import GUESSERS, OWN, SERVERS
-    from specchat.tui.screen_commands import EVERY
+    from specchat.profile import BUILTIN_BACKEND, DRAFTERS, SERVER_BACKENDS
+    from specchat.tui.screen_commands import BUILTIN_COMMANDS
 
-    return {"drafters": GUESSERS, "backends": (OWN, *SERVERS), "commands": COMMANDS, "slash_commands": EVERY}
+    return {
+        "drafters": DRAFTERS,
+        "backends": (BUILTIN_BACKEND, *SERVER_BACKENDS),
+        "commands": COMMANDS,
+        "slash_commands": BUILTIN_COMMANDS,
+    }
 
 
-def _lines(plugin: Plugin, taken: Mapping[str, Collection[str]]) -> Iterator[str]:
+def _lines(plugin: Plugin, builtin_names: Mapping[str, Collection[str]]) -> Iterator[str]:
     package = f" ({plugin.package} {plugin.version})" if plugin.package else ""
-    yield f"{plugin.name}{package}" + ("" if plugin.offers or plugin.trouble else ": adds nothing")
-    if plugin.trouble:
-        yield f"  left out: {plugin.trouble}"
-    for kind, said in plugin.offers.items():
-        lost = {clash.offer.name: clash for clash in clashes(plugin, kind, taken.get(kind, ()))}
+    yield f"{plugin.name}{package}" + ("" if plugin.extensions or plugin.error else ": adds nothing")
+    if plugin.error:
+        yield f"  left out: {plugin.error}"
+    for kind, said in plugin.extensions.items():
+        lost = {clash.extension.name: clash for clash in name_conflicts(plugin, kind, builtin_names.get(kind, ()))}
         for offer in said:
-            shown = SHOWN[kind].format(name=offer.name, arguments=offer.arguments).strip()
-            yield f"  {shown:<22} {offer.what}" if offer.name not in lost else f"  {lost[offer.name]}"
+            shown = USAGE_BY_KIND[kind].format(name=offer.name, arguments=offer.arguments).strip()
+            yield f"  {shown:<22} {offer.description}" if offer.name not in lost else f"  {lost[offer.name]}"
 
 
-def _as_json(plugin: Plugin, taken: Mapping[str, Collection[str]]) -> dict[str, Any]:
-    left = [str(clash) for kind in NAMES for clash in clashes(plugin, kind, taken.get(kind, ()))]
+def _as_json(plugin: Plugin, builtin_names: Mapping[str, Collection[str]]) -> dict[str, Any]:
+    left = [
+        str(clash)
+        for kind in EXTENSION_NAME_PATTERNS
+        for clash in name_conflicts(plugin, kind, builtin_names.get(kind, ()))
+    ]
     return {**asdict(plugin), "left_out": left}

@@ -11,15 +11,15 @@ import click
 
 from specchat.errors import ProfileError
 from specchat.profile import Profile
-from specchat.profile.project_file import ProjectFile, Trust, find_project_file
-from specchat.profile.validation import settle
+from specchat.profile.project_file import ProjectFile, TrustStore, find_project_file
+from specchat.profile.validation import merge_sources
 
 
-def trust() -> Trust:
+def project_trust() -> TrustStore:
     """What was said of project files; it stands beside the history."""
     from specchat.host.spawn import history_path
 
-    return Trust(history_path().with_name("trusted.json"))
+    return TrustStore(history_path().with_name("trusted.json"))
 
 
 def trusted_project(folder: Path) -> ProjectFile | None:
@@ -30,26 +30,26 @@ def trusted_project(folder: Path) -> ProjectFile | None:
     file = find_project_file(folder)
     if file is None:
         return None
-    known = trust()
-    verdict = known.verdict(file)
+    known = project_trust()
+    verdict = known.is_trusted(file)
     if verdict is None and sys.stdin.isatty() and sys.stderr.isatty():
-        verdict = _asked(file)
-        known.remember(file, is_trusted=verdict)
+        verdict = _ask_for_trust(file)
+        known.record(file, is_trusted=verdict)
     elif verdict is None:
         hint = "'specchat config trust' accepts it"
         print(f"specchat: {file.path} is not trusted and left out; {hint}", file=sys.stderr)
     return file if verdict else None
 
 
-def _asked(file: ProjectFile) -> bool:
-    click.echo(f"{file.path} sets {summary(file)}", err=True)
+def _ask_for_trust(file: ProjectFile) -> bool:
+    click.echo(f"{file.path} sets {summarize_project(file)}", err=True)
     return click.confirm("use it in this folder and below, until it changes?", err=True)
 
 
-def summary(file: ProjectFile) -> str:
+def summarize_project(file: ProjectFile) -> str:
     """What a project file wants, in one line: `limits.answer = 200, 2 rules for routes`."""
     try:
-        tables = checked(file)
+        tables = validated_tables(file)
     except ProfileError as error:
         return f"nothing that can be used ({error})"
     wishes: list[str] = []
@@ -61,8 +61,8 @@ def summary(file: ProjectFile) -> str:
     return ", ".join(wishes) or "nothing"
 
 
-def checked(file: ProjectFile) -> Mapping[str, Any]:
+def validated_tables(file: ProjectFile) -> Mapping[str, Any]:
     """The tables of a project file; ProfileError when they hold what no profile could."""
     source = file.source()
-    settle(Profile(), [source])
+    merge_sources(Profile(), [source])
     return source.tables

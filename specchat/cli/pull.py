@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specchat.errors import ModelError, NotTakenError, UsageError
+from specchat.errors import DeclinedError, ModelError, UsageError
 
 if TYPE_CHECKING:
-    from specchat.hub.pull import Hear
-    from specchat.hub.repo_files import HubFile, Listing
+    from specchat.hub.pull import OnProgress
+    from specchat.hub.repo_files import HubFile, RepoListing
 
 
 @click.command()
@@ -30,70 +30,72 @@ def pull(source: str, draft: str | None, *, is_agreed: bool, is_offline: bool) -
     from huggingface_hub import constants
 
     if is_offline or constants.is_offline_mode():
-        _say_what_is_here(sources)
+        _print_cached_folders(sources)
         return
-    from specchat.hub.pull import check_room
-    from specchat.hub.repo_files import list_files
+    from specchat.hub.pull import check_disk_space
+    from specchat.hub.repo_files import list_repo_files
 
-    _tell(f"asking {constants.ENDPOINT} about {' and '.join(sources)}")
-    listings = [list_files(each, is_draft=is_draft) for each, is_draft in sources.items()]
+    _print_stderr(f"asking {constants.ENDPOINT} about {' and '.join(sources)}")
+    listings = [list_repo_files(each, is_draft=is_draft) for each, is_draft in sources.items()]
     for listing in listings:
-        _describe(listing)
-    check_room(listings)
-    if any(listing.missing() for listing in listings) and not is_agreed:
-        _ask()
+        _print_download_size(listing)
+    check_disk_space(listings)
+    if any(listing.missing_files() for listing in listings) and not is_agreed:
+        _confirm()
     for listing in listings:
-        print(_fetched(listing))
+        print(_download(listing))
 
 
-def _describe(listing: Listing) -> None:
-    from specchat.hub.pull import free_bytes, in_words
+def _print_download_size(listing: RepoListing) -> None:
+    from specchat.hub.pull import format_bytes, free_bytes
 
-    missing, come = listing.missing(), listing.bytes_to_come()
-    _tell(f"{listing.source}: {in_words(listing.size)} in {len(listing.files)} files, licence {listing.licence}")
+    missing, come = listing.missing_files(), listing.remaining_bytes()
+    _print_stderr(
+        f"{listing.source}: {format_bytes(listing.total_bytes)} in {len(listing.files)} files, licence {listing.licence}"
+    )
     if not missing:
-        _tell(f"  all of it is here: {listing.snapshot}")
+        _print_stderr(f"  all of it is here: {listing.snapshot}")
         return
-    if come < listing.size:
-        _tell(f"  {in_words(listing.size - come)} of it are here, {in_words(come)} are to come")
+    if come < listing.total_bytes:
+        _print_stderr(f"  {format_bytes(listing.total_bytes - come)} of it are here, {format_bytes(come)} are to come")
     for file in missing:
-        if here := listing.bytes_here(file):
-            _tell(f"  goes on with {file.name} at {in_words(here)} of {in_words(file.size)}")
-    _tell(f"  into {listing.folder}, where {in_words(free_bytes(listing.folder))} are free")
+        if here := listing.downloaded_bytes(file):
+            _print_stderr(f"  goes on with {file.name} at {format_bytes(here)} of {format_bytes(file.size_bytes)}")
+    _print_stderr(f"  into {listing.folder}, where {format_bytes(free_bytes(listing.folder))} are free")
 
 
-def _ask() -> None:
+def _confirm() -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("nobody is here to agree to this download; --yes agrees")
     if not click.confirm("Download?", err=True):
-        raise NotTakenError("nothing was downloaded")
+        raise DeclinedError("nothing was downloaded")
 
 
-def _fetched(listing: Listing) -> str:
+def _download(listing: RepoListing) -> str:
     """The folder of the model, once all of it is there."""
     from specchat.hub.pull import pull as fetch
 
     try:
-        with _bar(listing) as hear:
+        with _progress_bar(listing) as hear:
             return str(fetch(listing, hear))
     except KeyboardInterrupt:
-        _tell(f"{listing.source}: what came is kept; the same command goes on from there")
+        _print_stderr(f"{listing.source}: what came is kept; the same command goes on from there")
         raise
 
 
 @contextmanager
-def _bar(listing: Listing) -> Generator[Hear]:
+def _progress_bar(listing: RepoListing) -> Generator[OnProgress]:
     """Shows how far it is, on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    here = {file.name: listing.bytes_here(file) for file in listing.missing()}
-    before = listing.size - listing.bytes_to_come() - sum(here.values())
+    here = {file.name: listing.downloaded_bytes(file) for file in listing.missing_files()}
+    before = listing.total_bytes - listing.remaining_bytes() - sum(here.values())
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True)
     is_hidden = not sys.stderr.isatty()
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=is_hidden) as progress:
-        bar = progress.add_task(listing.source, total=listing.size, completed=before + sum(here.values()))
+        bar = progress.add_task(listing.source, total=listing.total_bytes, completed=before + sum(here.values()))
 
         def hear(file: HubFile, count: int) -> None:
             here[file.name] = count
@@ -102,14 +104,14 @@ def _bar(listing: Listing) -> Generator[Hear]:
         yield hear
 
 
-def _say_what_is_here(sources: Mapping[str, bool]) -> None:
+def _print_cached_folders(sources: Mapping[str, bool]) -> None:
     from huggingface_hub.errors import HFValidationError
 
-    from specchat.models.fetch import in_cache
+    from specchat.models.fetch import cached_model_folder
 
     for source, is_draft in sources.items():
         try:
-            folder = in_cache(source, is_draft=is_draft)
+            folder = cached_model_folder(source, is_draft=is_draft)
         except HFValidationError as error:
             raise ModelError(f"{source}: no hub id like org/name") from error
         if folder is None:
@@ -117,5 +119,5 @@ def _say_what_is_here(sources: Mapping[str, bool]) -> None:
         print(folder)
 
 
-def _tell(line: str) -> None:
+def _print_stderr(line: str) -> None:
     click.echo(line, err=True)

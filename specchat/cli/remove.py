@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from specchat.errors import ModelError, NotTakenError, UsageError
+from specchat.errors import DeclinedError, ModelError, UsageError
 
 
 @click.command()
@@ -17,21 +17,21 @@ def remove(source: str, *, is_agreed: bool) -> None:
 
     ID is a hub id like org/name. What was downloaded in part goes too.
     """
-    from specchat.hub.pull import in_words
-    from specchat.hub.remove import removal
+    from specchat.hub.pull import format_bytes
+    from specchat.hub.remove import plan_removal
 
-    chosen = removal(source)
-    click.echo(f"{source}: {in_words(chosen.size)} in {chosen.folder}", err=True)
+    chosen = plan_removal(source)
+    click.echo(f"{source}: {format_bytes(chosen.freed_bytes)} in {chosen.folder}", err=True)
     if not is_agreed:
-        _ask()
+        _confirm()
     chosen.run()
     if chosen.folder.exists():
         raise ModelError(f"{source}: some of it could not be deleted; look into {chosen.folder}")
-    click.echo(f"removed; {in_words(chosen.size)} are free again", err=True)
+    click.echo(f"removed; {format_bytes(chosen.freed_bytes)} are free again", err=True)
 
 
-def _ask() -> None:
+def _confirm() -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("nobody is here to agree to this; --yes agrees")
     if not click.confirm("Remove?", err=True):
-        raise NotTakenError("nothing was removed")
+        raise DeclinedError("nothing was removed")

@@ -11,17 +11,17 @@ from specchat.errors import InputError, ProfileError
 from specchat.profile import configuration_folder, load_profile
 
 if TYPE_CHECKING:
-    from specchat.hub.recommend import Pair
+    from specchat.hub.recommend import ModelPair
 
-NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+PROFILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
-def save_profile(name: str, text: str, *, is_forced: bool = False) -> Path:
+def save_profile(name: str, text: str, *, overwrites: bool = False) -> Path:
     """Write it where profiles are found by name; ProfileError when it says nothing sound, or is there already."""
-    if not NAME.fullmatch(name) or name.endswith(".toml"):
+    if not PROFILE_NAME.fullmatch(name) or name.endswith(".toml"):
         raise ProfileError(f"{name!r} is no name for a profile; letters, digits, dots and dashes make one")
     path = configuration_folder() / "profiles" / f"{name}.toml"
-    if path.exists() and not is_forced:
+    if path.exists() and not overwrites:
         raise ProfileError(f"{path} is there already; take another name, or --force")
     partial = path.with_name(f"{name}.{os.getpid()}.toml")
     try:
@@ -37,7 +37,7 @@ def save_profile(name: str, text: str, *, is_forced: bool = False) -> Path:
     return path
 
 
-def pull_command(pair: Pair) -> str:
+def pull_command(pair: ModelPair) -> str:
     """What fetches a pair from the hub."""
-    drafter = f" --draft {pair.drafting.id}" if pair.drafting.id else ""
+    drafter = f" --draft {pair.drafter.id}" if pair.drafter.id else ""
     return f"specchat models pull {pair.entry.id}{drafter}"

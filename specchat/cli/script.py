@@ -27,27 +27,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
-from specchat.chat.answer_format import Structure
+from specchat.chat.answer_format import AnswerFormat
 from specchat.chat.attachments import decode_text
-from specchat.chat.events import Event, Failed, Finished, Text, Totals
+from specchat.chat.events import Event, Failed, Finished, TextDelta, Totals
 from specchat.chat.request import MAX_ATTACHED_BYTES, Request
-from specchat.cli.format_options import chosen_structure, structure_options
-from specchat.cli.main import INTERRUPTED
-from specchat.cli.options import chosen_profile, profile_options
-from specchat.cli.session_options import continued, open_hosted, wish
+from specchat.cli.format_options import answer_format_from_options, answer_format_options
+from specchat.cli.main import INTERRUPTED_EXIT_CODE
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.session_options import open_host_conversation, resume_request, session_request
 from specchat.errors import ContextError, SpecchatError, UsageError
 from specchat.host.client import Conversation
-from specchat.host.protocol import NAMES, Json, event_to_json
-from specchat.repl.interrupt import stoppable
+from specchat.host.protocol import EVENT_METHODS, JsonObject, event_to_json
+from specchat.repl.interrupt import interruptible
 
 if TYPE_CHECKING:
-    from specchat.cli.script_edits import Edits
+    from specchat.cli.script_edits import EditRunner
 
-VERSION = 1
-LOOK_SECONDS = 0.05  # how often a waiting question looks whether anybody is still there
+PROTOCOL_VERSION = 1
+POLL_SECONDS = 0.05  # how often a waiting question looks whether anybody is still there
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
-ERROR_CODES = {2: "usage", 6: "too_long", 7: "model_missing", INTERRUPTED: "cancelled"}
-ENGINE = "the engine"  # how its own failures begin; models that cannot be used have the same exit code
+ERROR_CODES = {2: "usage", 6: "too_long", 7: "model_missing", INTERRUPTED_EXIT_CODE: "cancelled"}
+ENGINE_ERROR_PREFIX = "the engine"  # how its own failures begin; models that cannot be used have the same exit code
 
 
 @click.command()
@@ -59,7 +59,7 @@ ENGINE = "the engine"  # how its own failures begin; models that cannot be used 
 @click.option("-r", "--resume", "session", default="", help="Go on with this conversation.")
 @click.option("--edit", "edits", type=click.Choice(["none", "ask", "auto"]), default="none", show_default=True,
               help="May files be edited, by '/edit FILE INSTRUCTION'? 'ask' needs --input jsonl.")  # fmt: skip
-@structure_options
+@answer_format_options
 @profile_options
 def script(text: str, is_json: bool, json_once: bool, input_format: str, edits: str, **options: Any) -> int:
     """Answer one question for a program, or many, one JSON line each."""
@@ -73,26 +73,28 @@ def script(text: str, is_json: bool, json_once: bool, input_format: str, edits: 
     if edits == "ask" and not is_lines:
         raise UsageError("--edit ask needs --input jsonl, on which the answers come; --edit auto asks nobody")
     session, is_last = options.pop("session"), options.pop("is_last")
-    structure = chosen_structure(options)
-    writer = Writer(is_quiet=json_once)
+    structure = answer_format_from_options(options)
+    writer = JsonLinesWriter(writes_result_only=json_once)
     try:
-        with open_hosted(continued(wish(options), session, is_last=is_last)) as conversation:
-            writer.begin(conversation, {} if session or is_last else _models(options))
-            writer.edits = _edits(edits, options)
+        with open_host_conversation(
+            resume_request(session_request(options), session, continues_last=is_last)
+        ) as conversation:
+            writer.write_init(conversation, {} if session or is_last else _model_names(options))
+            writer.edit_runner = _edit_runner(edits, options)
             if is_lines:
-                return Dialogue(conversation, writer).run(_input_lines())
+                return InputLoop(conversation, writer).run(_input_lines())
             question = (
                 decode_text(sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), "standard input") if text == "-" else text
             )
-            with stoppable() as stopped:
-                code = writer.answer(conversation, Request(whole(question), structure=structure), stopped)
+            with interruptible() as stopped:
+                code = writer.run_request(conversation, Request(check_utf8(question), answer_format=structure), stopped)
             return stopped.exit_code if stopped.is_set() else code
     except SpecchatError as error:
-        writer.fail(str(error), error.exit_code)
+        writer.write_error(str(error), error.exit_code)
         return error.exit_code
 
 
-def whole(text: str) -> str:
+def check_utf8(text: str) -> str:
     """A text that can be sent. UsageError for half a character, as bytes that are no UTF-8 leave it in an argument."""
     try:
         text.encode()
@@ -101,18 +103,20 @@ def whole(text: str) -> str:
     return text
 
 
-def _edits(edits: str, options: dict[str, Any]) -> Edits | None:
+def _edit_runner(edits: str, options: dict[str, Any]) -> EditRunner | None:
     """Who edits, if somebody may."""
     if edits == "none":
         return None
-    from specchat.cli.script_edits import Edits  # grammars and all; most programs edit nothing
+    from specchat.cli.script_edits import EditRunner  # grammars and all; most programs edit nothing
 
-    return Edits(replace(wish(options, kind="edit"), profile="edit"), is_asking=edits == "ask")
+    return EditRunner(
+        replace(session_request(options, kind="edit"), profile="edit"), requires_permission=edits == "ask"
+    )
 
 
-def _models(options: dict[str, Any]) -> dict[str, str]:
+def _model_names(options: dict[str, Any]) -> dict[str, str]:
     """Who answers and who guesses; a conversation of yesterday keeps its own, which only the host knows."""
-    models = chosen_profile(options).models
+    models = resolve_profile(options).models
     return {"model": models.target, "draft": models.draft}
 
 
@@ -122,111 +126,121 @@ def _input_lines() -> Iterator[str]:
 
 
 @dataclass
-class Writer:
+class JsonLinesWriter:
     """Objects to stdout, one a line, each flushed."""
 
-    is_quiet: bool = False
-    session: str = ""
-    turns: int = 0
-    edits: Edits | None = None
+    writes_result_only: bool = False
+    session_id: str = ""
+    turn_count: int = 0
+    edit_runner: EditRunner | None = None
     lock: Lock = field(default_factory=Lock)  # complaints of the input come from another thread
 
-    def begin(self, conversation: Conversation, models: dict[str, str]) -> None:
+    def write_init(self, conversation: Conversation, models: dict[str, str]) -> None:
         """Say who speaks."""
-        self.session = conversation.session
+        self.session_id = conversation.session_id
         facts = {
-            "session_id": self.session,
+            "session_id": self.session_id,
             "version": __version__,
             "cwd": str(Path.cwd()),
             "profile": conversation.profile,
         }
-        self.write({"type": "init", "v": VERSION, **facts, **models})
+        self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, **models})
 
-    def answer(self, conversation: Conversation, request: Request, stopped: Flag) -> int:
+    def run_request(self, conversation: Conversation, request: Request, stopped: Flag) -> int:
         """One question, or one edit, to its end; returns the exit code."""
-        if self.edits and self.edits.are_wanted(request.text):
-            return self._edit(self.edits, request.text, stopped)
+        if self.edit_runner and self.edit_runner.is_edit_request(request.text):
+            return self._run_edit(self.edit_runner, request.text, stopped)
         begun, said, end = time.monotonic(), [], None
         for event in conversation.ask(request, stopped):
-            self.write(_line(event))
-            if isinstance(event, Text):
+            self.write(_event_line(event))
+            if isinstance(event, TextDelta):
                 said.append(event.text)
             elif isinstance(event, Finished | Failed):
                 end = event
-        self.turns += 1
-        if request.structure and isinstance(end, Finished) and end.reason == "length":
-            end = Failed(request.structure.when_cut, ContextError.exit_code)
-        return self._end(end, "".join(said), int(1000 * (time.monotonic() - begun)))
+        self.turn_count += 1
+        if request.answer_format and isinstance(end, Finished) and end.finish_reason == "length":
+            end = Failed(request.answer_format.truncated_message, ContextError.exit_code)
+        return self._write_result_of(end, "".join(said), int(1000 * (time.monotonic() - begun)))
 
-    def _edit(self, edits: Edits, text: str, stopped: Flag) -> int:
+    def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> int:
         begun = time.monotonic()
-        self.turns += 1
+        self.turn_count += 1
         try:
-            done = edits.run(text, self.update, lambda event: self.write(_line(event)), stopped)
+            done = edit_runner.run(text, self.write_update, lambda event: self.write(_event_line(event)), stopped)
         except (SpecchatError, OSError) as error:
             code = error.exit_code if isinstance(error, SpecchatError) else 1
-            self.fail(str(error), code, milliseconds=int(1000 * (time.monotonic() - begun)))
+            self.write_error(str(error), code, milliseconds=int(1000 * (time.monotonic() - begun)))
             return code
-        return self._end(Finished("stop", done.totals), done.text, int(1000 * (time.monotonic() - begun)))
+        return self._write_result_of(
+            Finished("stop", done.totals), done.message, int(1000 * (time.monotonic() - begun))
+        )
 
-    def _end(self, end: Event | None, text: str, milliseconds: int) -> int:
+    def _write_result_of(self, end: Event | None, text: str, milliseconds: int) -> int:
         if not isinstance(end, Finished):
             message, code = (end.message, end.exit_code) if isinstance(end, Failed) else ("no answer", 1)
-            self.fail(message, code, text, milliseconds)
+            self.write_error(message, code, text, milliseconds)
             return code
-        code = INTERRUPTED if end.reason == "cancelled" else 0
+        code = INTERRUPTED_EXIT_CODE if end.finish_reason == "cancelled" else 0
         error = {"error": {"code": "cancelled", "message": "the answer was stopped"}} if code else {}
-        numbers = _numbers(end.totals)
-        facts = {"is_error": bool(code), "stop_reason": STOP_REASONS.get(end.reason, end.reason), "result": text}
-        self._result({**facts, "duration_ms": milliseconds, **numbers, **error})
+        numbers = _usage_numbers(end.totals)
+        facts = {
+            "is_error": bool(code),
+            "stop_reason": STOP_REASONS.get(end.finish_reason, end.finish_reason),
+            "result": text,
+        }
+        self._write_result({**facts, "duration_ms": milliseconds, **numbers, **error})
         return code
 
-    def fail(self, message: str, code: int, text: str = "", milliseconds: int = 0) -> None:
+    def write_error(self, message: str, code: int, text: str = "", milliseconds: int = 0) -> None:
         """A result that is none."""
-        is_engine = message.startswith(ENGINE)
+        is_engine = message.startswith(ENGINE_ERROR_PREFIX)
         error = {"code": "engine" if is_engine else ERROR_CODES.get(code, "engine"), "message": message}
-        self._result({"is_error": True, "result": text, "duration_ms": milliseconds, "error": error})
+        self._write_result({"is_error": True, "result": text, "duration_ms": milliseconds, "error": error})
 
-    def _result(self, facts: dict[str, Any]) -> None:
-        result = {"type": "result", "session_id": self.session, "num_turns": self.turns, **facts}
+    def _write_result(self, facts: dict[str, Any]) -> None:
+        result = {"type": "result", "session_id": self.session_id, "num_turns": self.turn_count, **facts}
         self.write(result, is_last=True)
 
-    def update(self, update: Json) -> None:
+    def write_update(self, update: JsonObject) -> None:
         """An update of the Agent Client Protocol."""
         self.write({"type": "update", "update": update})
 
     def write(self, line: dict[str, Any], *, is_last: bool = False) -> None:
         """One object."""
-        if is_last or not self.is_quiet:
+        if is_last or not self.writes_result_only:
             with self.lock:
                 sys.stdout.write(json.dumps(line) + "\n")
                 sys.stdout.flush()
 
 
-def _line(event: Event) -> dict[str, Any]:
+def _event_line(event: Event) -> dict[str, Any]:
     """Text in the words of the Agent Client Protocol, everything else in our own."""
-    if isinstance(event, Text):
+    if isinstance(event, TextDelta):
         content = {"type": "text", "text": event.text}
         return {"type": "update", "update": {"sessionUpdate": "agent_message_chunk", "content": content}}
-    return {"type": "event", "event": NAMES[type(event)], **event_to_json(event)}
+    return {"type": "event", "event": EVENT_METHODS[type(event)], **event_to_json(event)}
 
 
-def _numbers(totals: Totals) -> dict[str, Any]:
+def _usage_numbers(totals: Totals) -> dict[str, Any]:
     return {
         "usage": {
             "input_tokens": totals.prompt_tokens,
-            "output_tokens": totals.tokens,
-            "cached_tokens": totals.reused_tokens,
+            "output_tokens": totals.completion_tokens,
+            "cached_tokens": totals.cached_tokens,
         },
-        "spec": {"drafted": totals.drafted, "accepted": sum(totals.accepted.values()), "steps": totals.steps},
-        "ttft_ms": int(1000 * totals.first_token_seconds),
+        "spec": {
+            "drafted": totals.draft_tokens,
+            "accepted": sum(totals.accepted_by_drafter.values()),
+            "steps": totals.steps,
+        },
+        "ttft_ms": int(1000 * totals.ttft_seconds),
         "tok_per_s": round(totals.tokens_per_second, 1),
         "totals": asdict(totals),
     }
 
 
 @dataclass(frozen=True)
-class Question:
+class PendingRequest:
     """What a line asks, and the flag that ends its answer."""
 
     request: Request
@@ -234,64 +248,70 @@ class Question:
 
 
 @dataclass
-class Dialogue:
+class InputLoop:
     """`--input jsonl`: questions and cancels come as lines while answers go out."""
 
     conversation: Conversation
-    writer: Writer
-    questions: queue.SimpleQueue[Question | None] = field(default_factory=queue.SimpleQueue)
-    asked: list[Question] = field(default_factory=list)
-    permissions: dict[str, queue.SimpleQueue[str]] = field(default_factory=dict)  # that were asked for
-    has_ended: Flag = field(default_factory=Flag)  # nobody answers any more
+    writer: JsonLinesWriter
+    request_queue: queue.SimpleQueue[PendingRequest | None] = field(default_factory=queue.SimpleQueue)
+    received_requests: list[PendingRequest] = field(default_factory=list)
+    permission_queues: dict[str, queue.SimpleQueue[str]] = field(default_factory=dict)  # that were asked for
+    is_input_closed: Flag = field(default_factory=Flag)  # nobody answers any more
 
     def run(self, lines: Iterable[str]) -> int:
         """Answer in order until the input ends; what was asked before is still answered. Returns the last exit code."""
-        if self.writer.edits:
-            self.writer.edits.permission = self.ask
-        Thread(target=self._listen, args=(lines,), daemon=True).start()
+        if self.writer.edit_runner:
+            self.writer.edit_runner.request_permission = self.request_permission
+        Thread(target=self._read_lines, args=(lines,), daemon=True).start()
         code = 0
-        while (question := self.questions.get()) is not None:
-            with stoppable() as stopped:
-                code = self.writer.answer(self.conversation, question.request, _either(stopped, question.cancelled))
+        while (question := self.request_queue.get()) is not None:
+            with interruptible() as stopped:
+                code = self.writer.run_request(
+                    self.conversation, question.request, _any_set(stopped, question.cancelled)
+                )
             if stopped.is_set():
                 return stopped.exit_code
         return code
 
-    def ask(self, id: str, call: Json, stopped: Flag) -> str:
+    def request_permission(self, id: str, tool_call: JsonObject, stopped: Flag) -> str:
         """May this be written? Nobody says yes once the input has ended or the turn is stopped."""
-        from specchat.cli.script_edits import OPTIONS, REJECT
+        from specchat.cli.script_edits import PERMISSION_OPTIONS, REJECT
 
-        answers = self.permissions[id] = queue.SimpleQueue()
-        self.writer.write({"type": "permission", "id": id, "toolCall": call, "options": OPTIONS}, is_last=True)
+        answers = self.permission_queues[id] = queue.SimpleQueue()
+        self.writer.write(
+            {"type": "permission", "id": id, "toolCall": tool_call, "options": PERMISSION_OPTIONS}, is_last=True
+        )
         try:
-            while not (stopped.is_set() or self.has_ended.is_set()):
+            while not (stopped.is_set() or self.is_input_closed.is_set()):
                 with suppress(queue.Empty):
-                    return answers.get(timeout=LOOK_SECONDS)
+                    return answers.get(timeout=POLL_SECONDS)
             return answers.get_nowait() if not answers.empty() else REJECT
         finally:
-            del self.permissions[id]
+            del self.permission_queues[id]
 
-    def _listen(self, lines: Iterable[str]) -> None:
+    def _read_lines(self, lines: Iterable[str]) -> None:
         for number, line in enumerate(lines, start=1):
-            if line.strip() and (problem := self._take(line)):
+            if line.strip() and (problem := self._handle_line(line)):
                 fault = {"type": "error", "code": "bad_input", "line": number, "message": problem}
                 self.writer.write(fault, is_last=True)
-        self.has_ended.set()
-        self.questions.put(None)
+        self.is_input_closed.set()
+        self.request_queue.put(None)
 
-    def _take(self, line: str) -> str:
+    def _handle_line(self, line: str) -> str:
         """Do what a line says; what is wrong with it, if anything is."""
         try:
             said = json.loads(line)
             match said["type"]:
                 case "user":
-                    self.asked.append(Question(Request(whole(said["text"]), structure=Structure.among(said))))
-                    self.questions.put(self.asked[-1])
+                    self.received_requests.append(
+                        PendingRequest(Request(check_utf8(said["text"]), answer_format=AnswerFormat.from_options(said)))
+                    )
+                    self.request_queue.put(self.received_requests[-1])
                 case "cancel":
-                    for question in self.asked:
+                    for question in self.received_requests:
                         question.cancelled.set()
                 case "permission":
-                    self.permissions[said["id"]].put(_option(said["option"]))
+                    self.permission_queues[said["id"]].put(_check_permission_option(said["option"]))
                 case unknown:
                     return f"unknown type {unknown!r}"
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -301,17 +321,17 @@ class Dialogue:
         return ""
 
 
-def _option(given: str) -> str:
+def _check_permission_option(option_id: str) -> str:
     """UsageError for what was not offered."""
-    from specchat.cli.script_edits import OPTIONS
+    from specchat.cli.script_edits import PERMISSION_OPTIONS
 
-    known = [str(each["optionId"]) for each in OPTIONS]
-    if given not in known:
-        raise UsageError(f"there is no option {given!r}; known are {', '.join(known)}")
-    return given
+    known = [str(each["optionId"]) for each in PERMISSION_OPTIONS]
+    if option_id not in known:
+        raise UsageError(f"there is no option {option_id!r}; known are {', '.join(known)}")
+    return option_id
 
 
-def _either(first: Flag, second: Flag) -> Flag:
+def _any_set(first: Flag, second: Flag) -> Flag:
     """A flag that is set when one of two is."""
     both = Flag()
     both.is_set = lambda: first.is_set() or second.is_set()  # type: ignore[method-assign]

@@ -9,21 +9,25 @@ from typing import Any
 
 import click
 
-from specchat.cli.options import chosen_profile, profile_options
-from specchat.cli.session_options import wish
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.session_options import session_request
 from specchat.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
-PORT = 11535
-TOKEN = "SPECCHAT_SERVE_TOKEN"  # noqa: S105 (the name of a variable)
+DEFAULT_PORT = 11535
+TOKEN_VARIABLE = "SPECCHAT_SERVE_TOKEN"  # noqa: S105 (the name of a variable)
 
 
 @click.command()
 @click.option(
     "--host", default=LOOPBACK, show_default=True, help="Where to listen; others than this machine need --token."
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
-@click.option("--token", envvar=TOKEN, show_envvar=True, default="", help="What clients must bring as their API key.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0 takes a free one."
+)
+@click.option(
+    "--token", envvar=TOKEN_VARIABLE, show_envvar=True, default="", help="What clients must bring as their API key."
+)
 @profile_options
 def serve(host: str, port: int, token: str, **options: Any) -> None:
     """Serve programs that speak the HTTP API of OpenAI: chat completions, and the list of models.
@@ -33,27 +37,28 @@ def serve(host: str, port: int, token: str, **options: Any) -> None:
     """
     if find_spec("aiohttp") is None:
         raise UsageError("serving needs the package aiohttp; pip install 'specchat[serve]'")
-    from specchat.serve.authorization import Guard
-    from specchat.serve.server import Offer, is_for_this_machine_alone, listen
+    from specchat.serve.authorization import AccessPolicy
+    from specchat.serve.server import ServeConfig, bind_socket, is_loopback_socket
     from specchat.serve.server import serve as serve_on
 
-    model, chosen = model_name(chosen_profile(options).models.target), wish(options)
-    listening = listen(host, port)
-    is_local = is_for_this_machine_alone(listening)
+    model, chosen = model_name(resolve_profile(options).models.target), session_request(options)
+    listening = bind_socket(host, port)
+    is_local = is_loopback_socket(listening)
     if not (is_local or token):
         listening.close()
-        raise UsageError(f"--host {host} lets other machines in: give a --token, or ${TOKEN}")
+        raise UsageError(f"--host {host} lets other machines in: give a --token, or ${TOKEN_VARIABLE}")
 
     def ready() -> None:
-        address = _address(*listening.getsockname()[:2])
+        address = _base_url(*listening.getsockname()[:2])
         click.echo(
-            f"specchat serve: {address}, model {model!r} (Ctrl-C ends it)\n{_example(address, model, token)}", err=True
+            f"specchat serve: {address}, model {model!r} (Ctrl-C ends it)\n{_curl_example(address, model, token)}",
+            err=True,
         )
 
     def say(text: str) -> None:
         click.echo(f"specchat serve: {text}", err=True)
 
-    serve_on(Offer(model, chosen, Guard(token, is_local)), listening, say, ready)
+    serve_on(ServeConfig(model, chosen, AccessPolicy(token, is_local)), listening, say, ready)
     say("ended")
 
 
@@ -62,12 +67,12 @@ def model_name(target: str) -> str:
     return Path(target).name if Path(target).is_absolute() else target
 
 
-def _address(host: str, port: int) -> str:
+def _base_url(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
-def _example(address: str, model: str, token: str) -> str:
+def _curl_example(address: str, model: str, token: str) -> str:
     """A line to try it with; the token stays out of it, as out of every list of processes."""
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}]})
-    header = f'-H "Authorization: Bearer ${TOKEN}" ' if token else ""
+    header = f'-H "Authorization: Bearer ${TOKEN_VARIABLE}" ' if token else ""
     return f"example: curl {address}/chat/completions {header}-d '{body}'"

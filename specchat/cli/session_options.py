@@ -7,34 +7,36 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from specchat.cli.options import choice, chosen_profile
+from specchat.cli.options import read_profile_layers, resolve_profile
 from specchat.cli.print_turn import Conversation as Answering
-from specchat.cli.print_turn import Opener
-from specchat.host.client import Conversation, Wish
+from specchat.cli.print_turn import ConversationFactory
+from specchat.host.client import Conversation, SessionRequest
 
 
-def wish(options: dict[str, Any], kind: str = "chat") -> Wish:
+def session_request(options: dict[str, Any], kind: str = "chat") -> SessionRequest:
     """A new conversation as the options want it; they are checked here, where a mistake can be told at once."""
-    return Wish(profile=options["profile"], overrides=choice(options).overrides(), kind=kind)
+    return SessionRequest(profile=options["profile"], overrides=read_profile_layers(options).overrides(), kind=kind)
 
 
-def continued(new: Wish, session: str, *, is_last: bool) -> Wish:
+def resume_request(new_request: SessionRequest, session_id: str, *, continues_last: bool) -> SessionRequest:
     """An old conversation instead, if one is asked for; it keeps its own profile and options."""
-    if not session and not is_last:
-        return new
-    return replace(new, session=session, is_last=is_last, profile="", overrides={})
+    if not session_id and not continues_last:
+        return new_request
+    return replace(new_request, session=session_id, is_last=continues_last, profile="", overrides={})
 
 
-def open_chosen(opener: Opener | None, options: dict[str, Any]) -> AbstractContextManager[Answering]:
+def open_conversation(
+    conversation_factory: ConversationFactory | None, options: dict[str, Any]
+) -> AbstractContextManager[Answering]:
     """A new conversation as the options want it: with the host, or with the `opener` that stands in for it."""
-    if opener is not None:
-        return opener(chosen_profile(options))
-    return open_hosted(wish(options))
+    if conversation_factory is not None:
+        return conversation_factory(resolve_profile(options))
+    return open_host_conversation(session_request(options))
 
 
-def open_hosted(chosen: Wish) -> Conversation:
+def open_host_conversation(request: SessionRequest) -> Conversation:
     """The conversation; what troubles the host is said once, where a person can see it."""
-    conversation = Conversation(chosen)
-    if conversation.trouble and sys.stderr.isatty():
-        print(f"specchat: {conversation.trouble}", file=sys.stderr)
+    conversation = Conversation(request)
+    if conversation.warning and sys.stderr.isatty():
+        print(f"specchat: {conversation.warning}", file=sys.stderr)
     return conversation

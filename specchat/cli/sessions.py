@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from specchat.cli.stored_conversations import chosen_thread, open_history
-from specchat.commands.export import FORMATS, exported, write_new
+from specchat.cli.stored_conversations import find_thread, open_history
+from specchat.commands.export import EXPORT_FORMATS, export_conversation, write_new_file
 from specchat.errors import UsageError
 
 
@@ -41,18 +41,18 @@ def list_sessions(words: tuple[str, ...], deleted: bool, is_json: bool) -> None:
 
 @sessions.command()
 @click.argument("id")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="markdown", help="What to write.")
+@click.option("--format", "form", type=click.Choice(EXPORT_FORMATS), default="markdown", help="What to write.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file; stdout if left out.")
 def export(id: str, form: str, output: Path | None) -> None:
     """Write a conversation as Markdown or JSON. ID is its id, or the beginning of it."""
     with closing(open_history()) as history:
-        thread = chosen_thread(history, id)
+        thread = find_thread(history, id)
         turns = history.turns(thread.tip)
     if not turns:
         raise UsageError(f"nothing was said in conversation {thread.id}")
-    text = exported(form, thread.name, turns)
+    text = export_conversation(form, thread.name, turns)
     if output is None:
         click.echo(text, nl=False)
         return
-    write_new(output, text)
+    write_new_file(output, text)
     click.echo(f"{len(turns)} question{'' if len(turns) == 1 else 's'} and answers in {output}", err=True)

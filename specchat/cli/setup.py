@@ -13,40 +13,47 @@ from dataclasses import dataclass
 
 import click
 
-from specchat.cli.bytes_format import Gigabytes
-from specchat.cli.models_recommend import ALTERNATIVES, EMBEDDED, described, for_device, in_words, look_around
+from specchat.cli.models_recommend import (
+    ALTERNATIVE_COUNT,
+    NOTHING_FITS_MESSAGE,
+    describe_device,
+    describe_pair,
+    measure_machine,
+    recommend_for_device,
+)
 from specchat.cli.save_profile import pull_command, save_profile
-from specchat.hub.local_files import cached_folder
-from specchat.hub.machine import Machine, simulated
-from specchat.hub.recommend import CONTEXT, PURPOSES, Pair, Wish, profile_text
+from specchat.cli.size_options import Gigabytes
+from specchat.hub.local_models import cached_folder
+from specchat.hub.machine import Machine, simulated_gpu
+from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, ModelPair, PairRequirements, profile_text
 from specchat.profile import configuration_folder
 
-LENGTHS = {"4k": 4096, "8k": CONTEXT, "16k": 16384, "32k": 32768}
-LEAVE = "q"
-DEFAULT_NAME = "best"
-USUAL_NAME = "chat"  # a profile of this name is the one that is used when none is named
+CONTEXT_CHOICES = {"4k": 4096, "8k": DEFAULT_CONTEXT_TOKENS, "16k": 16384, "32k": 32768}
+QUIT_ANSWER = "q"
+SUGGESTED_NAME = "best"
+DEFAULT_PROFILE = "chat"  # a profile of this name is the one that is used when none is named
 
 
 @dataclass(frozen=True)
-class Answers:
+class SetupPrompts:
     """Who answers: a person at a terminal, or the defaults."""
 
-    are_defaults: bool
+    uses_defaults: bool
 
     def choose(self, question: str, choices: tuple[str, ...], default: str) -> str:
         """One of these words; click.Abort for who wants to leave."""
-        if self.are_defaults:
+        if self.uses_defaults:
             return default
         chosen = click.prompt(
-            f"{question} ({LEAVE} leaves)", type=click.Choice((*choices, LEAVE)), default=default, err=True
+            f"{question} ({QUIT_ANSWER} leaves)", type=click.Choice((*choices, QUIT_ANSWER)), default=default, err=True
         )
-        if chosen == LEAVE:
+        if chosen == QUIT_ANSWER:
             raise click.Abort
         return str(chosen)
 
-    def agree(self, question: str) -> bool:
+    def confirm(self, question: str) -> bool:
         """Yes or no."""
-        return self.are_defaults or click.confirm(question, default=True, err=True)
+        return self.uses_defaults or click.confirm(question, default=True, err=True)
 
 
 @click.command()
@@ -60,91 +67,93 @@ def setup(memory: float | None, *, is_agreed: bool, is_without_pull: bool, is_fo
     Skip it whenever you like: the embedded models work without it.
     """
     has_person = sys.stdin.isatty() and sys.stderr.isatty()
-    answers = Answers(is_agreed or not has_person)
-    machine = None if memory else look_around()
+    answers = SetupPrompts(is_agreed or not has_person)
+    machine = None if memory else measure_machine()
     try:
-        wish = _wish(answers)
-        pair = _pair(answers, machine, memory, wish)
+        wish = _ask_requirements(answers)
+        pair = _choose_pair(answers, machine, memory, wish)
         if pair is None:
             return 0
         if not (is_agreed or has_person):
-            click.echo("\n".join(_would_do(pair)))
+            click.echo("\n".join(_dry_run_lines(pair)))
             return 0
-        is_here = _fetched(answers, pair, is_without_pull=is_without_pull)
-        name = _name(answers, is_here=is_here, is_forced=is_forced)
+        is_here = _download_if_wanted(answers, pair, is_without_pull=is_without_pull)
+        name = _choose_profile_name(answers, is_here=is_here, is_forced=is_forced)
     except click.Abort:
-        _tell("nothing was changed; 'specchat demo' and 'specchat chat' work as they are")
+        _print_stderr("nothing was changed; 'specchat demo' and 'specchat chat' work as they are")
         return 0
-    path = save_profile(name, profile_text(pair, name), is_forced=is_forced)
+    path = save_profile(name, profile_text(pair, name), overwrites=is_forced)
     click.echo(f"written: {path}")
-    click.echo("\n".join(_next(pair, name, is_here=is_here)))
+    click.echo("\n".join(_next_step_lines(pair, name, is_here=is_here)))
     return 0
 
 
-def _wish(answers: Answers) -> Wish:
+def _ask_requirements(answers: SetupPrompts) -> PairRequirements:
     purpose = answers.choose("What is it for?", PURPOSES, PURPOSES[0])
-    length = answers.choose("How long do texts become, in tokens?", tuple(LENGTHS), "8k")
-    return Wish(purpose, LENGTHS[length])
+    length = answers.choose("How long do texts become, in tokens?", tuple(CONTEXT_CHOICES), "8k")
+    return PairRequirements(purpose, CONTEXT_CHOICES[length])
 
 
-def _pair(answers: Answers, machine: Machine | None, memory: float | None, wish: Wish) -> Pair | None:
+def _choose_pair(
+    answers: SetupPrompts, machine: Machine | None, memory: float | None, requirements: PairRequirements
+) -> ModelPair | None:
     """The pair that was chosen from a table; None when there is nothing to choose."""
-    device = simulated(memory or 0) if machine is None else machine.best
-    pairs = for_device(device, wish, machine)[: 1 + ALTERNATIVES]
+    device = simulated_gpu(memory or 0) if machine is None else machine.best_device
+    pairs = recommend_for_device(device, requirements, machine)[: 1 + ALTERNATIVE_COUNT]
     if not pairs:
-        click.echo(f"{in_words(device)}: {EMBEDDED}")
+        click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
         return None
-    _tell(in_words(device))
+    _print_stderr(describe_device(device))
     for number, pair in enumerate(pairs, start=1):
-        first, *why = described(pair)
-        _tell(f"{number}  {first}")
+        first, *why = describe_pair(pair)
+        _print_stderr(f"{number}  {first}")
         for line in why:
-            _tell(line)
+            _print_stderr(line)
     numbers = tuple(str(number) for number in range(1, len(pairs) + 1))
     return pairs[int(answers.choose("Which one?", numbers, "1")) - 1]
 
 
-def _fetched(answers: Answers, pair: Pair, *, is_without_pull: bool) -> bool:
+def _download_if_wanted(answers: SetupPrompts, pair: ModelPair, *, is_without_pull: bool) -> bool:
     """Whether all of it lies on this disk in the end."""
-    wanted = [name for name in (pair.entry.id, pair.drafting.id) if name]
+    wanted = [name for name in (pair.entry.id, pair.drafter.id) if name]
     if all(cached_folder(name) for name in wanted):
         return True
     is_offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
-    if is_without_pull or is_offline or not answers.agree(f"Download it now ({' and '.join(wanted)})?"):
+    if is_without_pull or is_offline or not answers.confirm(f"Download it now ({' and '.join(wanted)})?"):
         return False
-    from specchat.cli.models import Models
+    from specchat.cli.models import ModelsGroup
 
-    beside = ["--draft", pair.drafting.id] if pair.drafting.id else []
-    Models.later["pull"].load().main(["--yes", pair.entry.id, *beside], standalone_mode=False)
+    beside = ["--draft", pair.drafter.id] if pair.drafter.id else []
+    ModelsGroup.lazy_commands["pull"].load().main(["--yes", pair.entry.id, *beside], standalone_mode=False)
     return True
 
 
-def _name(answers: Answers, *, is_here: bool, is_forced: bool) -> str:
+def _choose_profile_name(answers: SetupPrompts, *, is_here: bool, is_forced: bool) -> str:
     """Used by itself only when it can work at once: a profile without its model would break the next question."""
-    taken = (configuration_folder() / "profiles" / f"{USUAL_NAME}.toml").exists() and not is_forced
+    taken = (configuration_folder() / "profiles" / f"{DEFAULT_PROFILE}.toml").exists() and not is_forced
     if not is_here or taken:
-        return DEFAULT_NAME
+        return SUGGESTED_NAME
     usual = answers.choose("Use it whenever no profile is named?", ("yes", "no"), "yes")
-    return USUAL_NAME if usual == "yes" else DEFAULT_NAME
+    return DEFAULT_PROFILE if usual == "yes" else SUGGESTED_NAME
 
 
-def _would_do(pair: Pair) -> Iterator[str]:
-    first, *why = described(pair)
+def _dry_run_lines(pair: ModelPair) -> Iterator[str]:
+    first, *why = describe_pair(pair)
     yield f"would take {first}"
     yield from why
     yield f"would run: {pull_command(pair)}"
-    yield f"would write: {configuration_folder() / 'profiles' / f'{DEFAULT_NAME}.toml'}"
+    yield f"would write: {configuration_folder() / 'profiles' / f'{SUGGESTED_NAME}.toml'}"
     yield "nobody is here to ask and --yes is not given, so nothing was changed"
 
 
-def _next(pair: Pair, name: str, *, is_here: bool) -> Iterator[str]:
+def _next_step_lines(pair: ModelPair, name: str, *, is_here: bool) -> Iterator[str]:
     """The two commands to try."""
     if not is_here:
         yield f"fetch it first:  {pull_command(pair)}"
-    chosen = "" if name == USUAL_NAME else f" --profile {name}"
+    chosen = "" if name == DEFAULT_PROFILE else f" --profile {name}"
     yield f"then talk:       specchat chat{chosen}"
     yield f"or edit a file:  specchat edit{chosen} FILE 'what to change'"
 
 
-def _tell(line: str) -> None:
+def _print_stderr(line: str) -> None:
     click.echo(line, err=True)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specchat.profile.profile_files import configuration_folder, user_file
+from specchat.profile.profile_files import configuration_folder, user_config_file
 
-INVITATION = "the small embedded model answers; 'specchat setup' finds a better one for this machine"
-TOLD = "setup-offered"
+SETUP_HINT = "the small embedded model answers; 'specchat setup' finds a better one for this machine"
+HINT_SHOWN_FILE = "setup-offered"
 
 
-def invitation(folder: Path) -> str:
+def setup_hint(history_folder: Path) -> str:
     """The line, the first time; "" when it was said before, or when somebody has chosen already.
 
     `folder` is where the history lives. A disk that refuses means that nothing is offered: better never than always.
     """
     own = configuration_folder() / "profiles"
-    if user_file().is_file() or (own.is_dir() and any(own.glob("*.toml"))):
+    if user_config_file().is_file() or (own.is_dir() and any(own.glob("*.toml"))):
         return ""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / TOLD).touch(exist_ok=False)
+        history_folder.mkdir(parents=True, exist_ok=True)
+        (history_folder / HINT_SHOWN_FILE).touch(exist_ok=False)
     except OSError:
         return ""
-    return INVITATION
+    return SETUP_HINT

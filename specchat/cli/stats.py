@@ -13,64 +13,64 @@ import click
 
 from specchat.chat.events import Totals
 from specchat.chat.history import HistoryReader, StoredTurn
-from specchat.chat.kinds import first_rule
+from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import UsageError
 from specchat.host.protocol import request_from_json, totals_from_json
 from specchat.host.spawn import history_path
-from specchat.profile import Rule, load_profile
+from specchat.profile import RouteRule, load_profile
 
-ALL = "all"
-NOTHING = "nothing was answered yet"
+ALL_ANSWERS = "all"
+NO_ANSWERS_MESSAGE = "nothing was answered yet"
 
 
 @dataclass
-class Sum:
+class AnswerTotals:
     """All answers that have something in common: a variant, a task or a day."""
 
     name: str
     answers: int = 0
     tokens: int = 0
     steps: int = 0
-    stepped: int = 0  # tokens of the answers whose steps are known; a server may not tell them
-    drafted: int = 0
-    seconds: float = 0.0
-    priced_seconds: float = 0.0  # of the answers for which the cost of a plain pass is known
-    plain_seconds: float = 0.0  # what those would have taken
-    accepted: Counter[str] = field(default_factory=Counter[str])
+    tokens_with_steps: int = 0  # tokens of the answers whose steps are known; a server may not tell them
+    draft_tokens: int = 0
+    decode_seconds: float = 0.0
+    compared_decode_seconds: float = 0.0  # of the answers for which the cost of a plain pass is known
+    estimated_plain_seconds: float = 0.0  # what those would have taken
+    accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, totals: Totals) -> None:
         """One more answer."""
         self.answers += 1
-        self.tokens += totals.tokens
+        self.tokens += totals.completion_tokens
         self.steps += totals.steps
-        self.stepped += totals.tokens if totals.steps else 0
-        self.drafted += totals.drafted
-        self.seconds += totals.decode_seconds
-        self.accepted.update(totals.accepted)
-        if totals.plain_seconds:
-            self.priced_seconds += totals.decode_seconds
-            self.plain_seconds += totals.tokens * totals.plain_seconds
+        self.tokens_with_steps += totals.completion_tokens if totals.steps else 0
+        self.draft_tokens += totals.draft_tokens
+        self.decode_seconds += totals.decode_seconds
+        self.accepted_by_drafter.update(totals.accepted_by_drafter)
+        if totals.plain_step_seconds:
+            self.compared_decode_seconds += totals.decode_seconds
+            self.estimated_plain_seconds += totals.completion_tokens * totals.plain_step_seconds
 
     @property
-    def times_plain(self) -> float | None:
+    def speedup(self) -> float | None:
         """Speed against plain decoding; None where no answer knows the cost of a plain pass."""
-        return self.plain_seconds / self.priced_seconds if self.priced_seconds else None
+        return self.estimated_plain_seconds / self.compared_decode_seconds if self.compared_decode_seconds else None
 
     @property
-    def accepted_share(self) -> float | None:
+    def acceptance_rate(self) -> float | None:
         """Guesses that held among all; None when nobody guessed."""
-        return self.accepted.total() / self.drafted if self.drafted else None
+        return self.accepted_by_drafter.total() / self.draft_tokens if self.draft_tokens else None
 
     def cells(self) -> list[str]:
         """A row of the table."""
-        held = ", ".join(f"{name} {count}" for name, count in self.accepted.most_common() if count)
-        times, share = self.times_plain, self.accepted_share
+        held = ", ".join(f"{name} {count}" for name, count in self.accepted_by_drafter.most_common() if count)
+        times, share = self.speedup, self.acceptance_rate
         return [
             self.name,
             str(self.answers),
             str(self.tokens),
-            f"{self.tokens / self.seconds:.0f}" if self.seconds else "",
-            f"{self.stepped / self.steps:.2f}" if self.steps else "",
+            f"{self.tokens / self.decode_seconds:.0f}" if self.decode_seconds else "",
+            f"{self.tokens_with_steps / self.steps:.2f}" if self.steps else "",
             "" if times is None else f"{times:.2f}",
             "" if share is None else f"{share:.0%}",
             held,
@@ -79,7 +79,7 @@ class Sum:
 
 def by_variant(turn: StoredTurn) -> str:
     """Who guessed."""
-    return turn.answered.variant
+    return turn.answer.variant
 
 
 def by_day(turn: StoredTurn) -> str:
@@ -93,32 +93,32 @@ def by_task(turn: StoredTurn) -> str:
         request = request_from_json(turn.request)
     except UsageError:
         return "unknown"  # written by another specchat, with fields of its own
-    rule = first_rule(_shipped_rules(), request, request.temperature or 0.0)
+    rule = first_matching_rule(_shipped_rules(), request, request.temperature or 0.0)
     return request.task or (rule.kind if rule else "chat")
 
 
-WAYS: dict[str, Callable[[StoredTurn], str]] = {"variant": by_variant, "task": by_task, "day": by_day}
+GROUPINGS: dict[str, Callable[[StoredTurn], str]] = {"variant": by_variant, "task": by_task, "day": by_day}
 
 
-def summed(turns: Iterable[StoredTurn], way: str = "variant") -> list[Sum]:
+def sum_by_group(turns: Iterable[StoredTurn], grouping: str = "variant") -> list[AnswerTotals]:
     """Answers by what they have in common, and all of them; those without a token are left out.
 
     Days stand in their order, the others by their tokens, the most first.
     """
-    sums, everything = dict[str, Sum](), Sum(ALL)
+    sums, everything = dict[str, AnswerTotals](), AnswerTotals(ALL_ANSWERS)
     for turn in turns:
         totals = totals_from_json(turn.totals)
-        if totals.tokens:
-            name = WAYS[way](turn)
-            sums.setdefault(name, Sum(name)).add(totals)
+        if totals.completion_tokens:
+            name = GROUPINGS[grouping](turn)
+            sums.setdefault(name, AnswerTotals(name)).add(totals)
             everything.add(totals)
-    ordered = sorted(sums.values(), key=lambda each: each.name if way == "day" else -each.tokens)
+    ordered = sorted(sums.values(), key=lambda each: each.name if grouping == "day" else -each.tokens)
     return [*ordered, everything] if len(ordered) > 1 else ordered
 
 
-def as_table(sums: Sequence[Sum], way: str = "variant") -> str:
+def as_table(sums: Sequence[AnswerTotals], grouping: str = "variant") -> str:
     """Columns that stand below each other."""
-    head = [way, "answers", "tokens", "tokens/s", "tokens a pass", "x plain", "accepted", "who guessed them"]
+    head = [grouping, "answers", "tokens", "tokens/s", "tokens a pass", "x plain", "accepted", "who guessed them"]
     lines = [head, *(each.cells() for each in sums)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(
@@ -137,13 +137,13 @@ def _turns(reader: HistoryReader) -> Iterator[StoredTurn]:
 
 
 @cache
-def _shipped_rules() -> tuple[Rule, ...]:
+def _shipped_rules() -> tuple[RouteRule, ...]:
     return load_profile("chat").routes
 
 
 @click.command()
 @click.option(
-    "--by", "way", type=click.Choice(tuple(WAYS)), default="variant", show_default=True, help="A row for each."
+    "--by", "way", type=click.Choice(tuple(GROUPINGS)), default="variant", show_default=True, help="A row for each."
 )
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw it there too: a .png or .svg file.")
 def stats(way: str, picture: Path | None) -> None:
@@ -152,21 +152,21 @@ def stats(way: str, picture: Path | None) -> None:
     Summed over all kept conversations; `x plain` compares with the measured cost of a plain pass.
     """
     if picture is not None:
-        from specchat.bench.sweep_plot import check_picture
+        from specchat.bench.sweep_plot import check_plot_path
 
-        check_picture(picture)
+        check_plot_path(picture)
     path = history_path()
     if not path.is_file():
-        print(NOTHING)
+        print(NO_ANSWERS_MESSAGE)
         return
     reader = HistoryReader(path)
     try:
-        sums = summed(_turns(reader), way)
+        sums = sum_by_group(_turns(reader), way)
     finally:
         reader.close()
-    print(as_table(sums, way) if sums else NOTHING)
+    print(as_table(sums, way) if sums else NO_ANSWERS_MESSAGE)
     if picture is not None and sums:
-        from specchat.cli.stats_picture import draw
+        from specchat.cli.stats_plot import draw_stats
 
-        draw([each for each in sums if each.name != ALL], way, picture)
+        draw_stats([each for each in sums if each.name != ALL_ANSWERS], way, picture)
         print(f"drawn: {picture}")

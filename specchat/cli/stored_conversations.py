@@ -15,7 +15,7 @@ def open_history() -> HistoryReader:
     return HistoryReader(path)
 
 
-def chosen_thread(history: HistoryReader, id: str) -> Thread:
+def find_thread(history: HistoryReader, id: str) -> Thread:
     """The conversation with this id or beginning of one; the one that was used last if none is said."""
     if id:
         if thread := history.thread(id):

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from specchat.cli.options import profile_options
-from specchat.cli.session_options import continued, wish
-from specchat.cli.setup_hint import invitation
+from specchat.cli.session_options import resume_request, session_request
+from specchat.cli.setup_hint import setup_hint
 
 
 @click.command()
@@ -24,14 +24,14 @@ from specchat.cli.setup_hint import invitation
 def tui(is_last: bool, session: str, is_ascii: bool | None, no_mouse: bool, **options: Any) -> None:
     """Talk with the model on the whole terminal, with live numbers. F1 shows the keys, `/help` the commands."""
     from specchat.host.spawn import history_path
-    from specchat.tui.app import Places, SpecchatApp, places_of_keys
+    from specchat.tui.app import ScreenFiles, SpecchatApp, binding_scopes
     from specchat.tui.glyphs import choose_glyphs
     from specchat.tui.preferences import preferences_file, read_preferences
 
-    chosen = continued(wish(options), session, is_last=is_last)
-    preferred = read_preferences(preferences_file(), places_of_keys())
-    preferred = replace(preferred, has_mouse=preferred.has_mouse and not no_mouse)
+    chosen = resume_request(session_request(options), session, continues_last=is_last)
+    preferred = read_preferences(preferences_file(), binding_scopes())
+    preferred = replace(preferred, has_mouse=preferred.captures_mouse and not no_mouse)
     history = Path(history_path())
-    offer = invitation(history.parent)
-    app = SpecchatApp(chosen, Places.beside(history), choose_glyphs(is_ascii), preferred, greeting=offer)
-    app.run(mouse=app.has_mouse)
+    offer = setup_hint(history.parent)
+    app = SpecchatApp(chosen, ScreenFiles.next_to(history), choose_glyphs(is_ascii), preferred, greeting=offer)
+    app.run(mouse=app.captures_mouse)

@@ -10,10 +10,10 @@ from dataclasses import asdict
 import click
 
 from specchat.edit.atomic_write import Replacement
-from specchat.edit.encoding import decode
-from specchat.edit.patch import unified
-from specchat.edit.undo_edits import chosen_edit, undo_edit, undoing
-from specchat.edit.undo_store import KeptEdit, kept_edits
+from specchat.edit.encoding import decode_bytes
+from specchat.edit.patch import unified_diff
+from specchat.edit.undo_edits import find_edit, undo_edit, undo_replacements
+from specchat.edit.undo_store import StoredEdit, user_undo_store
 from specchat.errors import SpecchatError
 
 
@@ -25,13 +25,13 @@ from specchat.errors import SpecchatError
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def undo(which: str, *, is_list: bool, is_diff: bool, force: bool, is_json: bool) -> int:
     """Take back the last edit, the edit N, or the last edit of FILE."""
-    kept = kept_edits()
+    kept = user_undo_store()
     if is_list:
         _print_list(kept.edits(), is_json=is_json)
         return 0
-    edit = chosen_edit(kept, which)
+    edit = find_edit(kept, which)
     if is_diff:
-        _print_diff(undoing(kept, edit, is_forced=force))
+        _print_diff(undo_replacements(kept, edit, is_forced=force))
         return 0
     try:
         done = undo_edit(kept, edit, is_forced=force)
@@ -44,7 +44,7 @@ def undo(which: str, *, is_list: bool, is_diff: bool, force: bool, is_json: bool
     return 0
 
 
-def _print_list(edits: Sequence[KeptEdit], *, is_json: bool) -> None:
+def _print_list(edits: Sequence[StoredEdit], *, is_json: bool) -> None:
     for edit in edits:
         if is_json:
             print(json.dumps(asdict(edit), ensure_ascii=False))
@@ -56,9 +56,9 @@ def _print_list(edits: Sequence[KeptEdit], *, is_json: bool) -> None:
 def _print_diff(replacements: Sequence[Replacement]) -> None:
     for each in replacements:
         name = str(each.path)
-        sys.stdout.write(unified(name, _text(each.old, name), _text(each.new, name)))
+        sys.stdout.write(unified_diff(name, _decoded(each.old, name), _decoded(each.new, name)))
 
 
-def _text(raw: bytes | None, name: str) -> str | None:
+def _decoded(raw: bytes | None, name: str) -> str | None:
     """Every letter of it, a byte order mark too."""
-    return None if raw is None else raw.decode(decode(raw, name).codec.removesuffix("-sig"))
+    return None if raw is None else raw.decode(decode_bytes(raw, name).codec.removesuffix("-sig"))

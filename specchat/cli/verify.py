@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat.chat.history import HistoryReader
-from specchat.cli.options import chosen_profile, profile_options
+from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import ERASE_LINE
-from specchat.errors import DistrustError, InputError, UsageError
+from specchat.errors import InputError, NotLosslessError, UsageError
 from specchat.host.spawn import history_path
-from specchat.profile import GUESSERS
+from specchat.profile import DRAFTERS
 
 if TYPE_CHECKING:
     from specchat.assemble import Engine
-    from specchat.bench.lossless_check import Difference, Report
+    from specchat.bench.lossless_check import Difference, VerifyReport
 
-LISTED = 5  # differences of a variant
+MAX_LISTED_DIFFERENCES = 5  # differences of a variant
 
 
 @click.command()
@@ -43,22 +43,22 @@ def verify(
     where it went wrong.
     """
     options["target"] = model or options["target"]
-    profile = chosen_profile(options)
-    variants = _variants(names)
+    profile = resolve_profile(options)
+    variants = _parse_variants(names)
     from specchat.assemble import load_engine
-    from specchat.bench.lossless_check import Trial, examine
+    from specchat.bench.lossless_check import VerifySettings, verify_lossless
 
     engine = load_engine(profile)
-    prompts = list(_stored(thread, engine)) if thread else _own(engine, count, limit)
-    report = examine(engine, Trial(prompts[:count], variants, limit, draws), _progress)
+    prompts = list(_stored_prompts(thread, engine)) if thread else _builtin_prompts(engine, count, limit)
+    report = verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), _progress)
     _progress("")
-    print(json.dumps(asdict(report) | {"trusted": report.is_trusted}) if is_json else as_text(report))
-    if not report.is_trusted:
-        raise DistrustError("the engine may not be trusted here: guesses changed the text; please report this")
+    print(json.dumps(asdict(report) | {"trusted": report.is_lossless}) if is_json else as_text(report))
+    if not report.is_lossless:
+        raise NotLosslessError("the engine may not be trusted here: guesses changed the text; please report this")
 
 
-def _variants(names: str) -> list[str]:
-    known = [name for name in GUESSERS if name != "plain"]
+def _parse_variants(names: str) -> list[str]:
+    known = [name for name in DRAFTERS if name != "plain"]
     chosen = known if names == "all" else names.split(",")
     for name in chosen:
         if name not in known:
@@ -66,16 +66,16 @@ def _variants(names: str) -> list[str]:
     return chosen
 
 
-def _own(engine: Engine, count: int, limit: int) -> list[list[int]]:
+def _builtin_prompts(engine: Engine, count: int, limit: int) -> list[list[int]]:
     """Prompts of our own, one of each kind in turn."""
-    from specchat.bench.builtin_prompts import QUESTIONS
-    from specchat.bench.report import tokens_of
+    from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
+    from specchat.bench.report import tokenize_prompts
 
-    by_turns = zip(*(requests[:3] for requests in QUESTIONS.values()), strict=True)
-    return list(tokens_of(engine, chain.from_iterable(by_turns), count, limit))
+    by_turns = zip(*(requests[:3] for requests in BUILTIN_REQUESTS.values()), strict=True)
+    return list(tokenize_prompts(engine, chain.from_iterable(by_turns), count, limit))
 
 
-def _stored(thread: str, engine: Engine) -> Iterator[list[int]]:
+def _stored_prompts(thread: str, engine: Engine) -> Iterator[list[int]]:
     """What the model was told before each answer of a conversation that is kept."""
     path = history_path()
     reader = HistoryReader(path) if path.is_file() else None
@@ -83,11 +83,11 @@ def _stored(thread: str, engine: Engine) -> Iterator[list[int]]:
     if reader is None or found is None:
         raise InputError(f"{thread}: no such conversation, or several begin so; 'specchat stats' counts what is kept")
     try:
-        turns = [list(turn.answered.prompt_ids) for turn in reader.turns(found.tip) if turn.answered.prompt_ids]
+        turns = [list(turn.answer.prompt_ids) for turn in reader.turns(found.tip) if turn.answer.prompt_ids]
     finally:
         reader.close()
-    target = engine.voice.target
-    fitting = [ids for ids in turns if max(ids) < target.vocabulary and len(ids) < target.window]
+    target = engine.models.target
+    fitting = [ids for ids in turns if max(ids) < target.vocab_size and len(ids) < target.context_window]
     if not fitting:
         raise InputError(f"{thread}: none of its {len(turns)} turns can be replayed by this model; name its own")
     yield from fitting
@@ -99,30 +99,32 @@ def _progress(what: str) -> None:
         sys.stderr.flush()
 
 
-def as_text(report: Report) -> str:
+def as_text(report: VerifyReport) -> str:
     """The report as people read it."""
     exact = ", exact" if report.exact else ""
     lines = [f"{report.model} in {report.dtype}{exact}", "", f"{'variant':<12}{'T':>5}  same text"]
-    for verdict in report.verdicts:
-        told = verdict.refused or f"{verdict.same} of {verdict.answers}"
-        lines.append(f"{verdict.variant:<12}{verdict.temperature:>5g}  {told}{_counted(len(verdict.ties))}")
-        lines += [f"{'':19}{_told(difference)}" for difference in verdict.faults[:LISTED]]
-    share = f"{report.near} of {report.picks} picks of plain decoding lay within rounding of another token"
+    for verdict in report.results:
+        told = verdict.skip_reason or f"{verdict.identical_answers} of {verdict.answers}"
+        lines.append(f"{verdict.variant:<12}{verdict.temperature:>5g}  {told}{_tie_note(len(verdict.near_ties))}")
+        lines += [
+            f"{'':19}{_difference_text(difference)}" for difference in verdict.mismatches[:MAX_LISTED_DIFFERENCES]
+        ]
+    share = f"{report.near_tie_tokens} of {report.sampled_tokens} picks of plain decoding lay within rounding of another token"
     lines += ["", share]
-    for fit in report.fits:
-        told = "do not fit" if fit.is_fault else "fit"
+    for fit in report.distribution_tests:
+        told = "do not fit" if fit.is_failure else "fit"
         lines.append(
-            f"{fit.rule}, {fit.place}: {fit.draws} draws {told} the chances of a plain pass (p = {fit.chance:.2g})"
+            f"{fit.rule}, {fit.token_position}: {fit.draws} draws {told} the chances of a plain pass (p = {fit.p_value:.2g})"
         )
-    return "\n".join([*lines, "", "the engine may be trusted here" if report.is_trusted else "not to be trusted"])
+    return "\n".join([*lines, "", "the engine may be trusted here" if report.is_lossless else "not to be trusted"])
 
 
-def _counted(ties: int) -> str:
+def _tie_note(ties: int) -> str:
     return f", {ties} broke a near tie otherwise" if ties else ""
 
 
-def _told(difference: Difference) -> str:
+def _difference_text(difference: Difference) -> str:
     return (
-        f"token {difference.place + 1}: {difference.guessed} instead of {difference.plain}, "
-        f"which plain decoding liked better by {difference.margin:.3g}"
+        f"token {difference.position + 1}: {difference.drafted_token} instead of {difference.plain_token}, "
+        f"which plain decoding liked better by {difference.logit_margin:.3g}"
     )

@@ -8,35 +8,35 @@ from dataclasses import asdict
 
 import click
 
-from specchat.cli.bytes_format import Gigabytes, Tokens, coloured, length, mark
+from specchat.cli.size_options import Gigabytes, TokenCount, colour_fit_label, fit_label, format_token_count
 from specchat.errors import UsageError
-from specchat.hub.architecture import EMBEDDING, EXPERT, Anatomy
-from specchat.hub.catalog import catalog, find_entry, head_anatomy
-from specchat.hub.local_files import Located, locate
+from specchat.hub.architecture import EMBEDDING, EXPERT, Architecture
+from specchat.hub.catalog import catalog, find_entry, head_architecture
+from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.hub.memory_plan import (
-    DENSE,
+    BF16_BYTES,
     GIB,
-    HALF_BYTES,
-    SCRATCH,
-    SHOWN,
-    Held,
-    Need,
-    need,
-    row_bytes,
-    rows_of,
-    text_bytes,
-    usable,
+    LISTED_FORMATS,
+    LLAMA_LIKE_FAMILIES,
+    SCRATCH_ROWS,
+    MemoryPlan,
+    QuantizedModel,
+    cache_rows,
+    kv_bytes_per_token,
+    kv_cache_bytes,
+    plan_memory,
+    usable_gpu_bytes,
 )
-from specchat.hub.recommend import drafter_way, in_gib
+from specchat.hub.recommend import drafter_quant_format, format_gib
 
-SMALL = 1.5  # GiB; a table of less is in MiB
-SHORTER = (4096, 16384)  # columns beside the one that was asked for
-EIGHT_BITS = ("fp8", "fbgemm_fp8")  # what checkpoints call it
+MIN_GIB = 1.5  # GiB; a table of less is in MiB
+EXTRA_CONTEXTS = (4096, 16384)  # columns beside the one that was asked for
+FP8_METHODS = ("fp8", "fbgemm_fp8")  # what checkpoints call it
 
 
 @click.command()
 @click.argument("model")
-@click.option("--ctx", "context", type=Tokens(), default="32k", show_default=True, help="Longest text, in tokens.")
+@click.option("--ctx", "context", type=TokenCount(), default="32k", show_default=True, help="Longest text, in tokens.")
 @click.option("--draft", help="A model that drafts for it.")
 @click.option("--head", help="A head that drafts for it: a folder, a hub id, or eagle3 or dflash for one of that kind.")
 @click.option("--card", type=Gigabytes(), help="Mark what fits a card of so many GB with a screen on it.")
@@ -48,22 +48,25 @@ def vram(model: str, context: int, draft: str | None, head: str | None, card: fl
     """
     if draft and head:
         raise UsageError("--draft and --head: one of the two drafts; leave the other out")
-    target = locate(model)
-    drafter = locate(draft) if draft else _head(head, target) if head else None
-    contexts = sorted({*(each for each in SHORTER if each < context), context})
-    table = {way: [_need(target, drafter, way, tokens) for tokens in contexts] for way in _ways(target.anatomy)}
-    room = usable(card) if card else None
+    target = locate_model(model)
+    drafter = locate_model(draft) if draft else _locate_head(head, target) if head else None
+    contexts = sorted({*(each for each in EXTRA_CONTEXTS if each < context), context})
+    table = {
+        way: [_memory_need(target, drafter, way, tokens) for tokens in contexts]
+        for way in _weight_formats(target.architecture)
+    }
+    room = usable_gpu_bytes(card) if card else None
     if is_json:
         click.echo(json.dumps(_as_json(target, drafter, contexts, table, room), indent=1))
         return
-    click.echo(f"{target.name}: {_size(target)}, {target.evidence}")
+    click.echo(f"{target.name}: {_parameter_text(target)}, {target.evidence}")
     if drafter:
-        click.echo(f"with {drafter.name}: {_size(drafter)}, {drafter.evidence}")
+        click.echo(f"with {drafter.name}: {_parameter_text(drafter)}, {drafter.evidence}")
     click.echo("\n".join(_lines(contexts, table, room)))
-    click.echo("\n".join(f"- {note}" for note in _notes(target.anatomy, context)))
+    click.echo("\n".join(f"- {note}" for note in _notes(target.architecture, context)))
 
 
-def _head(name: str, target: Located) -> Located:
+def _locate_head(name: str, target: LocatedModel) -> LocatedModel:
     """A head on this disk, or one that the catalog knows to be made for this target."""
     entry = find_entry(target.name)
     kinds = {
@@ -71,86 +74,92 @@ def _head(name: str, target: Located) -> Located:
     }
     if entry and name in kinds:
         named = next(published.id for published in entry.heads if name in (published.id, published.kind))
-        return Located(named, head_anatomy(entry.id, kinds[name]))
+        return LocatedModel(named, head_architecture(entry.id, kinds[name]))
     for other in catalog().values():
         if any(published.id == name for published in other.heads):
             raise UsageError(f"--head {name} was trained for {other.id}, not for {target.name}")
-    return locate(name)
+    return locate_model(name)
 
 
-def _ways(anatomy: Anatomy) -> Sequence[str]:
+def _weight_formats(anatomy: Architecture) -> Sequence[str]:
     """The rows of the table; a checkpoint in MXFP4 has one more."""
-    return (*SHOWN, "mxfp4") if anatomy.stored_as == "mxfp4" else SHOWN
+    return (*LISTED_FORMATS, "mxfp4") if anatomy.stored_format == "mxfp4" else LISTED_FORMATS
 
 
-def _need(target: Located, drafter: Located | None, way: str, tokens: int) -> Need:
-    is_model = drafter is not None and drafter.anatomy.layers > 1 and drafter.anatomy.family not in ("dflash", "medusa")
-    held = Held(drafter.anatomy, drafter_way(way) if is_model else "bf16") if drafter else None
-    return need(Held(target.anatomy, way), held, tokens, keeps_windows=False)
+def _memory_need(target: LocatedModel, drafter: LocatedModel | None, way: str, tokens: int) -> MemoryPlan:
+    is_model = (
+        drafter is not None
+        and drafter.architecture.layers > 1
+        and drafter.architecture.family not in ("dflash", "medusa")
+    )
+    held = QuantizedModel(drafter.architecture, drafter_quant_format(way) if is_model else "bf16") if drafter else None
+    return plan_memory(QuantizedModel(target.architecture, way), held, tokens, uses_sliding_windows=False)
 
 
-def _size(found: Located) -> str:
-    parameters = found.anatomy.parameters
+def _parameter_text(found: LocatedModel) -> str:
+    parameters = found.architecture.parameters
     said = f"{parameters / 1e9:.2f} B" if parameters >= 1e8 else f"{parameters / 1e6:.1f} M"
-    stored = found.anatomy.stored_bytes
-    return f"{said} parameters" + (f", {in_gib(stored)} on disk" if stored is not None else "")
+    stored = found.architecture.stored_bytes
+    return f"{said} parameters" + (f", {format_gib(stored)} on disk" if stored is not None else "")
 
 
-def _lines(contexts: Sequence[int], table: dict[str, list[Need]], room: int | None) -> Iterator[str]:
-    marks = 6 * (room is not None)
-    heads = "".join(f"{length(context):>{9 + marks}}" for context in contexts)
-    unit, name = (GIB, "GiB") if max(each.total for each in table["bf16"]) >= GIB * SMALL else (2**20, "MiB")
+def _lines(contexts: Sequence[int], table: dict[str, list[MemoryPlan]], available_bytes: int | None) -> Iterator[str]:
+    marks = 6 * (available_bytes is not None)
+    heads = "".join(f"{format_token_count(context):>{9 + marks}}" for context in contexts)
+    unit, name = (GIB, "GiB") if max(each.total_bytes for each in table["bf16"]) >= GIB * MIN_GIB else (2**20, "MiB")
     yield f"{name:<12}{'weights':>9}{'drafter':>9}{'workspace':>11}{heads}"
     for way, needs in table.items():
         first = needs[0]
-        cells = "".join(_cell(each.total, room, unit) for each in needs)
-        sizes = f"{first.weights / unit:>9.1f}{first.drafter / unit:>9.1f}{first.workspace / unit:>11.1f}"
+        cells = "".join(_total_cell(each.total_bytes, available_bytes, unit) for each in needs)
+        sizes = (
+            f"{first.weight_bytes / unit:>9.1f}{first.drafter_bytes / unit:>9.1f}{first.workspace_bytes / unit:>11.1f}"
+        )
         yield f"{way:<12}{sizes}{cells}".rstrip()
 
 
-def _cell(total: int, room: int | None, unit: int) -> str:
+def _total_cell(total: int, available_bytes: int | None, unit: int) -> str:
     shown = f"{total / unit:>9.1f}"
-    if room is None:
+    if available_bytes is None:
         return shown
-    word = mark(total, room)
-    return f"{shown} {coloured(word)}{' ' * (5 - len(word))}"
+    word = fit_label(total, available_bytes)
+    return f"{shown} {colour_fit_label(word)}{' ' * (5 - len(word))}"
 
 
-def _notes(anatomy: Anatomy, context: int) -> Iterator[str]:
+def _notes(anatomy: Architecture, context: int) -> Iterator[str]:
     """What a table cannot say."""
-    yield from _text_notes(anatomy, context)
+    yield from _kv_cache_notes(anatomy, context)
     yield from _weight_notes(anatomy)
     yield from anatomy.notes
 
 
-def _text_notes(anatomy: Anatomy, context: int) -> Iterator[str]:
-    if row := row_bytes(anatomy):
+def _kv_cache_notes(anatomy: Architecture, context: int) -> Iterator[str]:
+    if row := kv_bytes_per_token(anatomy):
         yield f"a token takes {row / 1024:.3g} KiB of keys and values"
-    rows = rows_of(context)
-    if rows > context + SCRATCH:
+    rows = cache_rows(context)
+    if rows > context + SCRATCH_ROWS:
         yield (
             f"rows are set aside in powers of two: a full context of {context} takes {rows}, "
-            f"one of {(rows - SCRATCH) // 2} takes {(rows + SCRATCH) // 2}"
+            f"one of {(rows - SCRATCH_ROWS) // 2} takes {(rows + SCRATCH_ROWS) // 2}"
         )
-    if any(kept.window for kept in anatomy.kept):
-        spared = text_bytes(anatomy, context, keeps_windows=False) - text_bytes(anatomy, context)
-        yield f"layers with a window keep all rows here, to take guesses back: {in_gib(spared)} more than they look at"
-    if anatomy.state:
-        yield f"recurrent layers keep {in_gib(text_bytes(anatomy, 0))}, however long the text is"
-    if anatomy.longest and context > anatomy.longest:
-        yield f"it was made for texts of {anatomy.longest} tokens"
+    if any(kept.sliding_window for kept in anatomy.kv_layers):
+        spared = kv_cache_bytes(anatomy, context, uses_sliding_windows=False) - kv_cache_bytes(anatomy, context)
+        yield f"layers with a window keep all rows here, to take guesses back: {format_gib(spared)} more than they look at"
+    if anatomy.recurrent_elements:
+        yield f"recurrent layers keep {format_gib(kv_cache_bytes(anatomy, 0))}, however long the text is"
+    if anatomy.max_position_embeddings and context > anatomy.max_position_embeddings:
+        yield f"it was made for texts of {anatomy.max_position_embeddings} tokens"
 
 
-def _weight_notes(anatomy: Anatomy) -> Iterator[str]:
-    if experts := anatomy.numbers(EXPERT):
+def _weight_notes(anatomy: Architecture) -> Iterator[str]:
+    if experts := anatomy.parameters_of_kind(EXPERT):
         yield f"bitsandbytes leaves the {experts / 1e9:.1f} B parameters of its experts in bf16; fp8 and mxfp4 do not"
-    if anatomy.stored_as in EIGHT_BITS and anatomy.family in DENSE:
+    if anatomy.stored_format in FP8_METHODS and anatomy.family in LLAMA_LIKE_FAMILIES:
         yield 'its weights are saved in 8 bits: models.weights = "float" makes them bf16, "fp8" keeps them'
-    elif anatomy.stored_as != "fp8" and anatomy.family not in DENSE:
+    elif anatomy.stored_format != "fp8" and anatomy.family not in LLAMA_LIKE_FAMILIES:
         yield "fp8 is for checkpoints that are published so"
-    embeddings = in_gib(HALF_BYTES * anatomy.numbers(EMBEDDING))
-    if anatomy.family not in DENSE:
-        yield f"{anatomy.family} runs in bf16 and float32 here; models.weights is for {', '.join(DENSE)}"
+    embeddings = format_gib(BF16_BYTES * anatomy.parameters_of_kind(EMBEDDING))
+    if anatomy.family not in LLAMA_LIKE_FAMILIES:
+        yield f"{anatomy.family} runs in bf16 and float32 here; models.weights is for {', '.join(LLAMA_LIKE_FAMILIES)}"
     elif anatomy.is_tied:
         yield f"its embeddings are its output matrix as well: below bf16 the {embeddings} to look up stay beside it"
     else:
@@ -158,20 +167,24 @@ def _weight_notes(anatomy: Anatomy) -> Iterator[str]:
 
 
 def _as_json(
-    target: Located, drafter: Located | None, contexts: Sequence[int], table: dict[str, list[Need]], room: int | None
+    target: LocatedModel,
+    drafter: LocatedModel | None,
+    contexts: Sequence[int],
+    table: dict[str, list[MemoryPlan]],
+    available_bytes: int | None,
 ) -> dict[str, object]:
     return {
         "model": target.name,
         "drafter": drafter.name if drafter else None,
-        "parameters": target.anatomy.parameters,
+        "parameters": target.architecture.parameters,
         "evidence": target.evidence,
-        "stored_bytes": target.anatomy.stored_bytes,
-        "room": room,
+        "stored_bytes": target.architecture.stored_bytes,
+        "room": available_bytes,
         "needs": [
-            {"weights_held": way, "context": context, **asdict(each), "total": each.total}
-            | ({"mark": mark(each.total, room)} if room is not None else {})
+            {"weights_held": way, "context": context, **asdict(each), "total": each.total_bytes}
+            | ({"mark": fit_label(each.total_bytes, available_bytes)} if available_bytes is not None else {})
             for way, needs in table.items()
             for context, each in zip(contexts, needs, strict=True)
         ],
-        "notes": list(_notes(target.anatomy, contexts[-1])),
+        "notes": list(_notes(target.architecture, contexts[-1])),
     }

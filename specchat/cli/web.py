@@ -13,7 +13,7 @@ import click
 
 from specchat.errors import UsageError
 
-PROGRAM = (sys.executable, "-m", "specchat.web.die_with_parent", "tui")
+TUI_COMMAND = (sys.executable, "-m", "specchat.web.die_with_parent", "tui")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -28,7 +28,7 @@ def web(port: int, *, is_opened: bool, arguments: tuple[str, ...]) -> None:
     if find_spec("textual_serve") is None:
         raise UsageError("a browser needs the package textual-serve; pip install 'specchat[web]'")
     from specchat.cli.tui import tui
-    from specchat.web.server import listen, serve
+    from specchat.web.server import bind_loopback_socket, serve
 
     tui.make_context("tui", list(arguments))  # a wrong option is told here, not in the browser
 
@@ -37,14 +37,14 @@ def web(port: int, *, is_opened: bool, arguments: tuple[str, ...]) -> None:
         def tell(address: str) -> None:
             opens = "opening it in your browser" if is_opened else "open it in a browser; it works once"
             click.echo(f"specchat web: {address}\n({opens}; Ctrl-C ends it)", err=True)
-            if is_opened and not webbrowser.open(_page(Path(folder), address)):
+            if is_opened and not webbrowser.open(_redirect_page(Path(folder), address)):
                 click.echo("specchat web: no browser was found; open the address yourself", err=True)
 
-        serve((*PROGRAM, *arguments), listen(port), tell)
+        serve((*TUI_COMMAND, *arguments), bind_loopback_socket(port), tell)
     click.echo("specchat web: ended", err=True)
 
 
-def _page(folder: Path, address: str) -> str:
+def _redirect_page(folder: Path, address: str) -> str:
     """A file of our own that leads there: the arguments of a process can be read by everybody on a machine."""
     page = folder / "specchat.html"
     page.write_text(f'<meta http-equiv="refresh" content="0; url={escape(address)}">')

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^ {0,3}\1[`~]*[ ]*$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"""(?:file|filename|path|title)\s*=\s*["']?([^\s"'}]+)""")
-PATH = re.compile(r"[\w.@+-]*(?:[\w@+-]/|\.\w|/\w)[\w./@+-]*")
+FENCED_BLOCK = re.compile(
+    r"^ {0,3}(`{3,}|~{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^ {0,3}\1[`~]*[ ]*$", re.MULTILINE | re.DOTALL
+)
+FILE_ATTRIBUTE = re.compile(r"""(?:file|filename|path|title)\s*=\s*["']?([^\s"'}]+)""")
+PATH_PATTERN = re.compile(r"[\w.@+-]*(?:[\w@+-]/|\.\w|/\w)[\w./@+-]*")
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     """What stands between two fences, and the words behind the first one."""
 
     info: str
     text: str
-    line: int = field(default=0, compare=False)  # of the answer, in which the first fence stands
+    first_line: int = field(default=0, compare=False)  # of the answer, in which the first fence stands
 
     @property
     def language(self) -> str:
@@ -30,16 +32,16 @@ class Block:
 
         As "python:src/a.py", "python src/a.py", "src/a.py" and 'python title="src/a.py"'.
         """
-        if found := NAMED.search(self.info):
+        if found := FILE_ATTRIBUTE.search(self.info):
             return found[1]
         words = [part for word in self.info.split() for part in word.split(":", 1)]
-        return next((word for word in reversed(words) if PATH.fullmatch(word)), "")
+        return next((word for word in reversed(words) if PATH_PATTERN.fullmatch(word)), "")
 
 
-def blocks(answer: str) -> list[Block]:
+def find_code_blocks(answer: str) -> list[CodeBlock]:
     """Every block that was closed, in order."""
-    found, lines, at = list[Block](), 0, 0
-    for each in CODE.finditer(answer):
+    found, lines, at = list[CodeBlock](), 0, 0
+    for each in FENCED_BLOCK.finditer(answer):
         lines, at = lines + answer.count("\n", at, each.start()), each.start()
-        found.append(Block(each["info"].strip(), each["text"], lines))
+        found.append(CodeBlock(each["info"].strip(), each["text"], lines))
     return found

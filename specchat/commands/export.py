@@ -16,17 +16,17 @@ from specchat.errors import InputError
 FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
 
-def exported(form: str, name: str, turns: Sequence[StoredTurn]) -> str:
+def export_conversation(format_name: str, name: str, turns: Sequence[StoredTurn]) -> str:
     """A conversation in one of the FORMATS."""
-    return FORMATS[form](name, turns)
+    return EXPORT_FORMATS[format_name](name, turns)
 
 
-def format_of(path: Path) -> str:
+def format_from_suffix(path: Path) -> str:
     """The one that the name of a file asks for."""
     return "json" if path.suffix.lower() == ".json" else "markdown"
 
 
-def write_new(path: Path, text: str) -> None:
+def write_new_file(path: Path, text: str) -> None:
     """Write a file that was not there. InputError when it was, or cannot be made."""
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -38,7 +38,7 @@ def write_new(path: Path, text: str) -> None:
 
 
 def _as_markdown(name: str, turns: Sequence[StoredTurn]) -> str:
-    return "\n\n".join([f"# {' '.join(name.split()) or 'A conversation'}", *_blocks(turns)]) + "\n"
+    return "\n\n".join([f"# {' '.join(name.split()) or 'A conversation'}", *_markdown_blocks(turns)]) + "\n"
 
 
 def _as_json(name: str, turns: Sequence[StoredTurn]) -> str:
@@ -47,10 +47,10 @@ def _as_json(name: str, turns: Sequence[StoredTurn]) -> str:
             "id": turn.id,
             "question": turn.request.get("text", ""),
             "files": turn.request.get("files") or [],
-            "answer": turn.answered.text,
+            "answer": turn.answer.text,
             "state": turn.state,
-            "variant": turn.answered.variant,
-            "seed": turn.answered.seed,
+            "variant": turn.answer.variant,
+            "seed": turn.answer.seed,
             "started": turn.started,
             "ended": turn.ended,
             "totals": turn.totals,
@@ -60,20 +60,20 @@ def _as_json(name: str, turns: Sequence[StoredTurn]) -> str:
     return json.dumps({"name": name, "turns": rows}, ensure_ascii=False, indent=1) + "\n"
 
 
-FORMATS: Mapping[str, Callable[[str, Sequence[StoredTurn]], str]] = {"markdown": _as_markdown, "json": _as_json}
+EXPORT_FORMATS: Mapping[str, Callable[[str, Sequence[StoredTurn]], str]] = {"markdown": _as_markdown, "json": _as_json}
 
 
-def _blocks(turns: Sequence[StoredTurn]) -> Iterator[str]:
+def _markdown_blocks(turns: Sequence[StoredTurn]) -> Iterator[str]:
     for turn in turns:
         lines = str(turn.request.get("text", "")).splitlines()
         if files := [f"@{file.get('name', '')}" for file in turn.request.get("files") or ()]:
             lines += ["", " ".join(files)]
         yield "\n".join(f"> {line}".rstrip() for line in lines)
-        if answer := turn.answered.text.strip("\n"):
-            yield _closed(answer)
+        if answer := turn.answer.text.strip("\n"):
+            yield _close_fence(answer)
 
 
-def _closed(answer: str) -> str:
+def _close_fence(answer: str) -> str:
     """An answer that was stopped inside a block of code must not take the rest of the file into it."""
     marks = ""
     for fence in FENCE.finditer(answer):

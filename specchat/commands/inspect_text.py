@@ -21,7 +21,7 @@ from specchat.host.protocol import totals_from_json
 
 
 @dataclass(frozen=True)
-class Looked:
+class InspectedTurn:
     """A turn and its steps. `number` is its place in the conversation, from 1 on."""
 
     number: int
@@ -34,38 +34,41 @@ class Looked:
         return f"turn {self.number}  {' '.join(str(self.turn.request.get('text', '')).split())[:60]}"
 
     @property
-    def plain_seconds(self) -> float:
+    def plain_step_seconds(self) -> float:
         """What a plain pass cost then, 0 when nobody knows."""
-        return totals_from_json(self.turn.totals).plain_seconds
+        return totals_from_json(self.turn.totals).plain_step_seconds
 
 
-def look(
-    name: str, turns: Sequence[StoredTurn], number: int | None, steps_of: Callable[[str], Sequence[StepDone]]
-) -> Looked:
+def select_turn(
+    conversation_name: str,
+    turns: Sequence[StoredTurn],
+    number: int | None,
+    load_steps: Callable[[str], Sequence[StepDone]],
+) -> InspectedTurn:
     """One of the answers of a conversation, the last if no number is said; UsageError if there is none."""
     if not turns:
-        raise UsageError(f"{name} has no answers yet")
+        raise UsageError(f"{conversation_name} has no answers yet")
     number = len(turns) if number is None else number
     if not 1 <= number <= len(turns):
         count = f"{len(turns)} answer{'' if len(turns) == 1 else 's'}"
-        raise UsageError(f"{name} has {count}; there is no {number}")
+        raise UsageError(f"{conversation_name} has {count}; there is no {number}")
     turn = turns[number - 1]
-    inspection = Inspection(steps_of(turn.id))
+    inspection = Inspection(load_steps(turn.id))
     if not inspection.steps:
         raise UsageError(
             f"nothing is known of the steps of answer {number}; an older specchat wrote it, or it is empty"
         )
-    return Looked(number, turn, inspection)
+    return InspectedTurn(number, turn, inspection)
 
 
-def drawn(looked: Looked, *, is_ascii: bool) -> str:
+def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
     """The answer, what it sums up to, and its steps; in colours unless only marks can be shown."""
     from rich.console import Console
 
     from specchat.tui.glyphs import ASCII, UNICODE
     from specchat.tui.inspector_lines import step_lines
-    from specchat.tui.inspector_svg import lines
-    from specchat.tui.themes import variables
+    from specchat.tui.inspector_svg import render_lines
+    from specchat.tui.themes import theme_variables
     from specchat.tui.token_colours import TokenColours
 
     glyphs = ASCII if is_ascii else UNICODE
@@ -73,11 +76,13 @@ def drawn(looked: Looked, *, is_ascii: bool) -> str:
     console = Console(
         file=text, force_terminal=not is_ascii, no_color=True if is_ascii else None, highlight=False, soft_wrap=True
     )
-    console.print(looked.title, markup=False)
-    for line in lines(looked.inspection, TokenColours.of_theme(variables()), glyphs, looked.plain_seconds):
+    console.print(inspected.title, markup=False)
+    for line in render_lines(
+        inspected.inspection, TokenColours.from_theme(theme_variables()), glyphs, inspected.plain_step_seconds
+    ):
         console.print(line.plain if is_ascii else line, markup=False)
-    for number in range(len(looked.inspection.steps)):
-        console.print(" ".join(filter(None, step_lines(looked.inspection, number, glyphs))), markup=False)
+    for number in range(len(inspected.inspection.steps)):
+        console.print(" ".join(filter(None, step_lines(inspected.inspection, number, glyphs))), markup=False)
     return text.getvalue()
 
 
@@ -89,5 +94,5 @@ def inspect_answer(conversation: Conversation, argument: str) -> str:
     def steps_of(turn: str) -> Sequence[StepDone]:
         return unpack_steps(b64decode(str(conversation.call("inspect", {"turn": turn})["steps"])))
 
-    looked = look("this conversation", conversation.turns(), int(argument) if argument else None, steps_of)
-    return drawn(looked, is_ascii=not sys.stderr.isatty()).rstrip("\n")
+    looked = select_turn("this conversation", conversation.turns(), int(argument) if argument else None, steps_of)
+    return render_text(looked, is_ascii=not sys.stderr.isatty()).rstrip("\n")

@@ -10,42 +10,42 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import ModelError
-from specchat.hub.local_files import EMBEDDED, OnDisk, cached_folder, locate
+from specchat.hub.local_models import EMBEDDED, LocalModel, cached_folder, locate_model
 from specchat.hub.memory_plan import weight_bytes
-from specchat.hub.recommend import in_gib
+from specchat.hub.recommend import format_gib
 from specchat.profile import Models
 
 
 @dataclass(frozen=True)
-class Load:
+class PendingModel:
     """A model that would be loaded; `bytes` of its files, None where nobody knows."""
 
     name: str
-    bytes: int | None
-    is_here: bool
+    size_bytes: int | None
+    is_on_disk: bool
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """For example: org/name (15.3 GiB, on this disk)."""
-        size = "size unknown" if self.bytes is None else in_gib(self.bytes)
-        return f"{self.name} ({size}, {'on this disk' if self.is_here else 'not on this disk'})"
+        size = "size unknown" if self.size_bytes is None else format_gib(self.size_bytes)
+        return f"{self.name} ({size}, {'on this disk' if self.is_on_disk else 'not on this disk'})"
 
 
-def agrees(models: Models, read: Callable[[str], str]) -> bool:
+def confirm_models(models: Models, read_line: Callable[[str], str]) -> bool:
     """Does the person who is asked with a line say yes?
 
     "this loads org/name (15.3 GiB, on this disk) and org/small (1.1 GiB, not on this disk); go on? [y/n] "
     """
-    named = " and ".join(load.words for load in loads(models))
-    return read(f"this loads {named}; go on? [y/n] ").strip().lower() in ("y", "yes")
+    named = " and ".join(load.description for load in pending_models(models))
+    return read_line(f"this loads {named}; go on? [y/n] ").strip().lower() in ("y", "yes")
 
 
-def loads(models: Models) -> list[Load]:
+def pending_models(models: Models) -> list[PendingModel]:
     """The target, and everybody with weights of his own who would guess for it."""
-    return [weighed(name) for name in dict.fromkeys(_names(models))]
+    return [pending_model(name) for name in dict.fromkeys(_model_names(models))]
 
 
-def _names(models: Models) -> Iterator[str]:
+def _model_names(models: Models) -> Iterator[str]:
     yield models.target
     is_embedded = models.target == "embedded"
     if models.draft and (models.draft != "embedded" or is_embedded):
@@ -53,22 +53,22 @@ def _names(models: Models) -> Iterator[str]:
     yield from (head for head in models.heads if head != "embedded")
 
 
-def weighed(source: str) -> Load:
+def pending_model(source: str) -> PendingModel:
     """A folder, a file, or a name of the hub."""
     shipped = EMBEDDED / ("target" if source == "embedded" else source.removeprefix("embedded/"))
     path = shipped if source.startswith("embedded") and shipped.is_dir() else Path(source).expanduser()
     if path.is_file():
-        return Load(source, path.stat().st_size, is_here=True)
+        return PendingModel(source, path.stat().st_size, is_on_disk=True)
     if folder := path if path.is_dir() else cached_folder(source):
-        return Load(source, _bytes_below(folder), is_here=True)
+        return PendingModel(source, _bytes_below(folder), is_on_disk=True)
     try:
-        return Load(source, weight_bytes(locate(source).anatomy, "bf16"), is_here=False)
+        return PendingModel(source, weight_bytes(locate_model(source).architecture, "bf16"), is_on_disk=False)
     except ModelError:
-        return Load(source, None, is_here=False)
+        return PendingModel(source, None, is_on_disk=False)
 
 
 def _bytes_below(folder: Path) -> int | None:
     try:
-        return OnDisk(folder.name, folder).bytes
+        return LocalModel(folder.name, folder).bytes
     except OSError:
         return None  # what cannot be read is told of by who loads it

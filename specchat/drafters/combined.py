@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specchat.drafters.realign import Realign
-from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.tree import ROOT, DraftTree
 
 
-class _Several(Drafter):
+class _CombinedDrafter(Drafter):
     """Drafters that listen and forget as one."""
 
-    joint = ", "
+    name_separator = ", "
 
     def __init__(self, *drafters: Drafter) -> None:
         self.drafters = drafters
-        self.name = self.joint.join(drafter.name for drafter in drafters)
-        self.taps = tuple(dict.fromkeys(tap for drafter in drafters for tap in drafter.taps))
+        self.name = self.name_separator.join(drafter.name for drafter in drafters)
+        self.hidden_state_layers = tuple(
+            dict.fromkeys(tap for drafter in drafters for tap in drafter.hidden_state_layers)
+        )
         self.is_instant = all(drafter.is_instant for drafter in drafters)
 
     def observe(self, outcome: Outcome) -> None:
@@ -31,12 +33,12 @@ class _Several(Drafter):
             drafter.forget(length)
 
 
-class FirstOf(_Several):
+class FirstOf(_CombinedDrafter):
     """The first drafter that has something to say. Order them by price: lookup before a model."""
 
-    joint = ", else "
+    name_separator = ", else "
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         """What the first of them guesses that guesses anything."""
         tree = DraftTree(context.tokens[-1])
         for drafter in self.drafters:
@@ -46,94 +48,97 @@ class FirstOf(_Several):
         return tree
 
 
-class Together(_Several):
+class MergedDrafter(_CombinedDrafter):
     """The guesses of several drafters in one tree, where equal guesses are one node. Order them by preference.
 
     Each is asked for a tree of the whole budget. Half of the rows go to the first, half of the rest to the second,
     and so on; what somebody leaves over goes to the others in the same order.
     """
 
-    joint = " and "
+    name_separator = " and "
 
     def __init__(self, *drafters: Drafter) -> None:
         super().__init__(*drafters)
-        self._merged: DraftTree | None = None
-        self._shares: list[_Share] = []
+        self._merged_tree: DraftTree | None = None
+        self._mappings: list[_TreeMapping] = []
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         """One tree of what everybody guesses, at most `budget` guesses."""
         merged = DraftTree(context.tokens[-1])
-        self._merged, self._shares = merged, [_Share(drafter.propose(context)) for drafter in self.drafters]
-        for share in self._shares:
-            left = context.budget + 1 - len(merged)
-            share.merge_into(merged, len(merged) + self._portion(left))
-        for share in self._shares:
-            share.merge_into(merged, context.budget + 1)
+        self._merged_tree, self._mappings = (
+            merged,
+            [_TreeMapping(drafter.propose(context)) for drafter in self.drafters],
+        )
+        for share in self._mappings:
+            left = context.max_draft_tokens + 1 - len(merged)
+            share.merge_into(merged, len(merged) + self._row_share(left))
+        for share in self._mappings:
+            share.merge_into(merged, context.max_draft_tokens + 1)
         return merged
 
-    def _portion(self, left: int) -> int:
+    def _row_share(self, free_rows: int) -> int:
         """Rows of those that are left that go to the next of them at once."""
-        return (left + 1) // 2
+        return (free_rows + 1) // 2
 
     def observe(self, outcome: Outcome) -> None:
         """Everybody hears, in the node numbers of its own tree if this is the tree that was merged."""
-        if outcome.tree is not self._merged:
+        if outcome.tree is not self._merged_tree:
             super().observe(outcome)
             return
-        for drafter, share in zip(self.drafters, self._shares, strict=True):
-            drafter.observe(share.view(outcome))
-        self._merged, self._shares = None, []
+        for drafter, share in zip(self.drafters, self._mappings, strict=True):
+            drafter.observe(share.own_outcome(outcome))
+        self._merged_tree, self._mappings = None, []
 
 
-class Copying(Together):
+class SuffixAndRealign(MergedDrafter):
     """What repeats itself is copied; and of a text that is being rewritten, the text finds its place again as well.
 
     It goes by the name of who looks for repeats, whose place it takes: with nothing to rewrite it is no other.
     """
 
-    def __init__(self, repeats: Drafter) -> None:
-        super().__init__(repeats)
-        self.name, self.repeats = repeats.name, repeats
-        self.rewritten: Realign | None = None
+    def __init__(self, suffix_drafter: Drafter) -> None:
+        super().__init__(suffix_drafter)
+        self.name, self.suffix_drafter = suffix_drafter.name, suffix_drafter
+        self.realign: Realign | None = None
 
-    def rewrite(self, original: list[int], begins: int) -> None:
+    def set_original(self, original_tokens: list[int], answer_start: int) -> None:
         """From token `begins` on, the text is a new version of these tokens; of none, it is just a text."""
-        self.rewritten = Realign(original, begins) if original else None
-        self.drafters = (self.rewritten, self.repeats) if self.rewritten else (self.repeats,)
+        self.realign = Realign(original_tokens, answer_start) if original_tokens else None
+        self.drafters = (self.realign, self.suffix_drafter) if self.realign else (self.suffix_drafter,)
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         """What is rewritten comes first; when the answer has left it for long, it gets what the repeats leave over."""
-        if self.rewritten is not None:
-            pair = (self.rewritten, self.repeats)
-            self.drafters = pair[::-1] if self.rewritten.is_lost else pair
+        if self.realign is not None:
+            pair = (self.realign, self.suffix_drafter)
+            self.drafters = pair[::-1] if self.realign.is_lost else pair
         return super().propose(context)
 
-    def _portion(self, left: int) -> int:
-        return left if self.drafters[0] is self.repeats else super()._portion(left)
+    def _row_share(self, free_rows: int) -> int:
+        return free_rows if self.drafters[0] is self.suffix_drafter else super()._row_share(free_rows)
 
 
-class _Share:
+class _TreeMapping:
     """The tree of one drafter, and where its first nodes are in the merged one."""
 
     def __init__(self, tree: DraftTree) -> None:
         self.tree = tree
-        self.nodes = [ROOT]  # own node -> merged node
+        self.merged_nodes = [ROOT]  # own node -> merged node
 
-    def merge_into(self, merged: DraftTree, most: int) -> None:
+    def merge_into(self, merged: DraftTree, max_nodes: int) -> None:
         """Add own nodes in their order, until the merged tree has `most` nodes."""
-        for node in range(len(self.nodes), len(self.tree)):
-            token, parent = self.tree.tokens[node], self.nodes[self.tree.parents[node]]
-            if len(merged) >= most and merged.child(parent, token) is None:
+        for node in range(len(self.merged_nodes), len(self.tree)):
+            token, parent = self.tree.tokens[node], self.merged_nodes[self.tree.parents[node]]
+            if len(merged) >= max_nodes and merged.child(parent, token) is None:
                 return
-            self.nodes.append(merged.add(token, parent, self.tree.sources[node]))
+            self.merged_nodes.append(merged.add(token, parent, self.tree.sources[node]))
 
-    def view(self, outcome: Outcome) -> Outcome:
+    def own_outcome(self, outcome: Outcome) -> Outcome:
         """An outcome in own node numbers. Kept nodes that only others guessed follow behind the own ones.
 
         So the path is whole, and own nodes keep the numbers that their drafter gave them.
         """
-        tree, rows = DraftTree(self.tree.tokens[ROOT]), list(self.nodes)
-        for node in range(1, len(self.nodes)):
+        tree, rows = DraftTree(self.tree.tokens[ROOT]), list(self.merged_nodes)
+        for node in range(1, len(self.merged_nodes)):
             tree.add(self.tree.tokens[node], self.tree.parents[node], self.tree.sources[node])
         path = [ROOT]
         for kept in outcome.path[1:]:
@@ -141,5 +146,5 @@ class _Share:
             if len(tree) > len(rows):
                 rows.append(kept)
         logits = outcome.logits[rows] if outcome.logits is not None else None
-        picks = [outcome.picks[row] for row in rows]
+        picks = [outcome.sampled_tokens[row] for row in rows]
         return replace(outcome, tree=tree, path=path, picks=picks, logits=logits)

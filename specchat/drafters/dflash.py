@@ -16,115 +16,128 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specchat.engine.cache import SCRATCH, KVCache, KVPool
-from specchat.engine.drafter import Context, Drafter, Outcome
-from specchat.engine.hidden_states import Features
+from specchat.engine.cache import SCRATCH_ROWS, KVCache, KVPool
+from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model
-from specchat.engine.sampling import Rows
+from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.errors import CacheError
 
-CHUNK = 128  # states of a prompt that are read in one pass
+PREFILL_CHUNK_TOKENS = 128  # states of a prompt that are read in one pass
 SHORTLIST = 16  # best tokens of a place among which each has its chance
-UNLIKELY = log(0.02)  # a guess that holds with less chance, all before it included, is not worth a row of a pass
+MIN_LOG_PROBABILITY = log(
+    0.02
+)  # a guess that holds with less chance, all before it included, is not worth a row of a pass
 
 
-class Filler(Protocol):
+class BlockDraftHead(Protocol):
     """A head that fills blocks, with a cache of its own."""
 
     kind: str
-    taps: tuple[int, ...]
-    window: int  # tokens of the text that it was trained to look back
-    count: int  # places ahead that it speaks of
-    ids: Tensor | None  # the target's token of every column of the logits [Vd]; None: columns are tokens
+    hidden_state_layers: tuple[int, ...]
+    context_window: int  # tokens of the text that it was trained to look back
+    tokens_ahead: int  # places ahead that it speaks of
+    draft_to_target_ids: (
+        Tensor | None
+    )  # the target's token of every column of the logits [Vd]; None: columns are tokens
     pool: KVPool
 
-    def read(self, features: Tensor, position: int, cache: KVCache) -> None:
+    def prefill(self, hidden_states: Tensor, position: int, cache: KVCache) -> None:
         """Take in the target's states of the tokens from `position` on, and commit them. [n, taps * D]"""
         ...
 
-    def fill(
-        self, tokens: Sequence[int], positions: Sequence[int], cache: KVCache, first: int = 0, ahead: int | None = None
+    def draft_block(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        cache: KVCache,
+        first_position: int = 0,
+        tokens_ahead: int | None = None,
     ) -> Tensor:
         """What it says of the next `ahead` places behind each sure token; `first`: position of row 0. [n, ahead, Vd]"""
         ...
 
 
-class BlockDrafter(Drafter):
+class DFlashDrafter(Drafter):
     """A chain by a head that fills blocks. It belongs to one text; the head's weights are shared."""
 
-    def __init__(self, head: Filler, target: Model) -> None:
+    def __init__(self, head: BlockDraftHead, target: Model) -> None:
         self.head, self.target = head, target
-        self.name, self.taps = head.kind, head.taps
+        self.name, self.hidden_state_layers = head.kind, head.hidden_state_layers
         self.cache = head.pool.open()
-        self.features = Features()
-        self._first = 0  # position of row 0 of the cache
+        self.hidden_states = HiddenStateBuffer()
+        self._first_position = 0  # position of row 0 of the cache
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         """The best of each place, at most `budget`; none while the target's hidden states of the text are missing."""
         tree, known = DraftTree(context.tokens[-1]), len(context.tokens) - 1
-        ahead = min(self.head.count, context.budget)
-        if self.features.end != known or self.features.start == known or ahead <= 0:
+        ahead = min(self.head.tokens_ahead, context.max_draft_tokens)
+        if self.hidden_states.end != known or self.hidden_states.start == known or ahead <= 0:
             return tree
         try:
-            with self.head.pool.seated(self.cache, min(known, 2 * self.head.window) + SCRATCH):
-                self._catch_up(known)
-                said = self.head.fill([context.tokens[-1]], [known], self.cache, self._first, ahead)[0]
+            with self.head.pool.acquire_slot(self.cache, min(known, 2 * self.head.context_window) + SCRATCH_ROWS):
+                self._prefill(known)
+                said = self.head.draft_block([context.tokens[-1]], [known], self.cache, self._first_position, ahead)[0]
         except CacheError:  # no room for the head's keys and values: the answer goes on without guesses
             return tree
-        if context.sampler.wants_draws:
-            self._draw(tree, context, said)
+        if context.sampler.wants_draft_samples:
+            self._add_sampled_chain(tree, context, said)
         else:
-            self._choose(tree, context, said)
+            self._add_best_chain(tree, context, said)
         return tree
 
     def observe(self, outcome: Outcome) -> None:
         """Keep the hidden states of what became sure."""
-        self.features.hear(outcome, self.target.taps, self.taps)
+        self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
 
     def forget(self, length: int) -> None:
         """The text was cut back to its first `length` tokens."""
-        self.features.cut(length)
-        self.cache.rollback(max(length - self._first, 0))
+        self.hidden_states.truncate(length)
+        self.cache.rollback(max(length - self._first_position, 0))
 
-    def _catch_up(self, known: int) -> None:
+    def _prefill(self, known_tokens: int) -> None:
         """Read the states of the text that are new, as far as the head looks back."""
-        begin = self._begin(known)
-        if begin == known:
+        begin = self._first_unread(known_tokens)
+        if begin == known_tokens:
             return
-        unread = self.features.after(begin)
-        for start in range(0, len(unread), CHUNK):
-            self.head.read(unread[start : start + CHUNK], begin + start, self.cache)
+        unread = self.hidden_states.slice_from(begin)
+        for start in range(0, len(unread), PREFILL_CHUNK_TOKENS):
+            self.head.prefill(unread[start : start + PREFILL_CHUNK_TOKENS], begin + start, self.cache)
 
-    def _begin(self, known: int) -> int:
+    def _first_unread(self, known_tokens: int) -> int:
         """The first token whose states are to be read, after forgetting what is too old or does not connect."""
-        self._first = self.features.connect(self.cache, self._first, known, self.head.window)
-        return self._first + self.cache.length
+        self._first_position = self.hidden_states.trim_cache(
+            self.cache, self._first_position, known_tokens, self.head.context_window
+        )
+        return self._first_position + self.cache.length
 
-    def _choose(self, tree: DraftTree, context: Context, said: Tensor) -> None:
+    def _add_best_chain(self, tree: DraftTree, context: DraftContext, block_logits: Tensor) -> None:
         """The best of each place under the dice of that place, for as long as the chain has a chance."""
         node, chance = ROOT, 0.0
-        at_once = 1 if context.sampler.looks_back else len(said)
-        for start in range(0, len(said), at_once):
-            rows = self._rows(tree, context, start, at_once)
-            best = context.sampler.rank(said[start : start + at_once], rows, context.prefix, count=SHORTLIST)
+        at_once = 1 if context.sampler.has_penalties else len(block_logits)
+        for start in range(0, len(block_logits), at_once):
+            rows = self._logit_rows(tree, context, start, at_once)
+            best = context.sampler.rank(
+                block_logits[start : start + at_once], rows, context.seen_tokens, count=SHORTLIST
+            )
             chances = best.scores.log_softmax(-1)[:, 0].clamp_(max=0.0).tolist()
-            for token, its_own in zip(best.ids[:, 0].tolist(), chances, strict=True):
+            for token, its_own in zip(best.token_ids[:, 0].tolist(), chances, strict=True):
                 chance += its_own
-                if chance < UNLIKELY:
+                if chance < MIN_LOG_PROBABILITY:
                     return
                 node = tree.add(token, node, self.name)
 
-    def _draw(self, tree: DraftTree, context: Context, said: Tensor) -> None:
+    def _add_sampled_chain(self, tree: DraftTree, context: DraftContext, block_logits: Tensor) -> None:
         """One token drawn for each place. Whatever the dice say, the chain is as long as was asked for."""
         node = ROOT
-        for ahead in range(len(said)):
-            rows = self._rows(tree, context, ahead, 1)
-            draw = context.sampler.draw(said[ahead : ahead + 1], rows, context.prefix)
-            node = tree.add_drawn(draw, node, self.name)
+        for ahead in range(len(block_logits)):
+            rows = self._logit_rows(tree, context, ahead, 1)
+            draw = context.sampler.sample_draft(block_logits[ahead : ahead + 1], rows, context.seen_tokens)
+            node = tree.add_sample(draw, node, self.name)
 
-    def _rows(self, tree: DraftTree, context: Context, start: int, count: int) -> Rows:
+    def _logit_rows(self, tree: DraftTree, context: DraftContext, start: int, count: int) -> LogitRows:
         """Where the next places stand; a rule that looks back sees the guesses before, and is asked place by place."""
         first = len(context.tokens) - 1 + start
-        paths = [tree.tokens[1:]] if context.sampler.looks_back else None
-        return Rows(list(range(first, first + count)), paths, self.head.ids)
+        paths = [tree.tokens[1:]] if context.sampler.has_penalties else None
+        return LogitRows(list(range(first, first + count)), paths, self.head.draft_to_target_ids)

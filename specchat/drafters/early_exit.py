@@ -8,13 +8,13 @@ only; they are taken back before anybody else looks, and the pass that verifies 
 from __future__ import annotations
 
 from specchat.engine.cache import KVCache
-from specchat.engine.drafter import Context, Drafter
-from specchat.engine.model import ExitingModel
-from specchat.engine.sampling import Rows
+from specchat.engine.drafter import DraftContext, Drafter
+from specchat.engine.model import EarlyExitModel
+from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 
 SHORTLIST = 8  # best tokens among which a guess has its chance
-WORTH = 0.4  # a chain whose chance to hold is smaller is not drafted further
+MIN_CHAIN_PROBABILITY = 0.4  # a chain whose chance to hold is smaller is not drafted further
 
 
 class EarlyExit(Drafter):
@@ -26,31 +26,35 @@ class EarlyExit(Drafter):
 
     name = "exit"
 
-    def __init__(self, model: ExitingModel, layers: int, guesses: int = 4) -> None:
-        self.model, self.layers, self.guesses = model, layers, guesses
+    def __init__(self, model: EarlyExitModel, exit_layer: int, chain_length: int = 4) -> None:
+        self.model, self.exit_layer, self.chain_length = model, exit_layer, chain_length
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         """A chain of at most `guesses` links; it ends early where it is likely to be wrong."""
         tree, known, cache = DraftTree(context.tokens[-1]), len(context.tokens) - 1, context.cache
         if cache is None or cache.slot is None or cache.length != known:
             return tree
-        children = 1 if context.sampler.temperature == 0 or not self.model.takes_trees else 2
-        room = min(self.model.window, cache.slot.rows) - len(context.tokens)
+        children = 1 if context.sampler.temperature == 0 or not self.model.supports_trees else 2
+        room = min(self.model.context_window, cache.slot.rows) - len(context.tokens)
         try:
-            self._grow(tree, context, cache, min(self.guesses, context.budget // children, room), children)
+            self._draft_chain(
+                tree, context, cache, min(self.chain_length, context.max_draft_tokens // children, room), children
+            )
         finally:
             cache.rollback(known)
         return tree
 
-    def _grow(self, tree: DraftTree, context: Context, cache: KVCache, links: int, children: int) -> None:
+    def _draft_chain(
+        self, tree: DraftTree, context: DraftContext, cache: KVCache, chain_length: int, siblings: int
+    ) -> None:
         leaf, held = ROOT, 1.0
-        for link in range(links):
-            logits = self.model.exit([tree.tokens[leaf]], cache, self.layers)
+        for link in range(chain_length):
+            logits = self.model.forward_early_exit([tree.tokens[leaf]], cache, self.exit_layer)
             cache.commit([0])  # for the next link; only until the chain is done
-            paths = [tree.path_to(leaf)] if context.sampler.looks_back else None
-            rows = Rows([len(context.tokens) - 1 + link], paths)
-            best = context.sampler.rank(logits, rows, context.prefix, count=SHORTLIST)
+            paths = [tree.path_tokens(leaf)] if context.sampler.has_penalties else None
+            rows = LogitRows([len(context.tokens) - 1 + link], paths)
+            best = context.sampler.rank(logits, rows, context.seen_tokens, count=SHORTLIST)
             held *= float(best.scores[0].softmax(-1)[0])
-            leaf = tree.add_choices(best.ids[0, :children].tolist(), leaf, self.name)
-            if held < WORTH:
+            leaf = tree.add_siblings(best.token_ids[0, :siblings].tolist(), leaf, self.name)
+            if held < MIN_CHAIN_PROBABILITY:
                 return

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from specchat.engine.drafter import Context, Drafter
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.tree import DraftTree
 
-SIZES = (16, 8, 5, 3, 2)  # n-grams that are indexed, longest first
-CANDIDATES = 8  # earlier places that are looked at
-GUESSES_PER_MATCHED = 2  # a longer match is trusted further: guesses for each token of it
+NGRAM_SIZES = (16, 8, 5, 3, 2)  # n-grams that are indexed, longest first
+MAX_MATCHES = 8  # earlier places that are looked at
+DRAFT_TOKENS_PER_MATCHED = 2  # a longer match is trusted further: guesses for each token of it
 
 
 class NgramIndex:
     """Where each n-gram of a text was followed by something. Grows and shrinks with the text."""
 
-    def __init__(self, sizes: tuple[int, ...] = SIZES) -> None:
+    def __init__(self, sizes: tuple[int, ...] = NGRAM_SIZES) -> None:
         self.sizes = sizes
         self.tokens: list[int] = []
         self._ends: dict[int, defaultdict[tuple[int, ...], list[int]]] = {size: defaultdict(list) for size in sizes}
 
-    def grow(self, tokens: list[int]) -> None:
+    def extend(self, tokens: list[int]) -> None:
         """Index what `tokens` has beyond the text that is known; its beginning is taken as known."""
         start = len(self.tokens)
         self.tokens += tokens[start:]
@@ -33,7 +33,7 @@ class NgramIndex:
                 # the n-gram ends before `end`, so that there is a token to guess
                 ends[tuple(self.tokens[end - size : end])].append(end)
 
-    def shrink(self, length: int) -> None:
+    def truncate(self, length: int) -> None:
         """Forget all but the first `length` tokens."""
         for size, ends in self._ends.items():
             for end in range(len(self.tokens) - 1, max(length, size) - 1, -1):
@@ -43,7 +43,7 @@ class NgramIndex:
                     del ends[ngram]
         del self.tokens[length:]
 
-    def find(self, most: int) -> list[tuple[int, int]]:
+    def find(self, max_matches: int) -> list[tuple[int, int]]:
         """Places that continue the end of the text: (where, tokens matched), longest match first, then latest."""
         found: dict[int, int] = {}
         for size in self.sizes:
@@ -51,34 +51,34 @@ class NgramIndex:
                 continue
             for end in reversed(self._ends[size].get(tuple(self.tokens[-size:]), ())):
                 found.setdefault(end, size)
-                if len(found) == most:
+                if len(found) == max_matches:
                     return list(found.items())
         return list(found.items())
 
 
-class Lookup(Drafter):
+class PromptLookup(Drafter):
     """Prompt lookup: the longest earlier match first, other continuations as branches."""
 
     name = "lookup"
     is_instant = True
 
-    def __init__(self, branches: int = 2) -> None:
-        self.branches = branches
+    def __init__(self, max_branches: int = 2) -> None:
+        self.max_branches = max_branches
         self.index = NgramIndex()
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         """A tree of what followed the longest matches, at most `budget` guesses."""
-        self.index.grow(context.tokens)
+        self.index.extend(context.tokens)
         tree, branches = DraftTree(context.tokens[-1]), 0
-        for place, matched in self.index.find(most=CANDIDATES):
-            room = min(context.budget + 1 - len(tree), GUESSES_PER_MATCHED * matched)
+        for place, matched in self.index.find(max_matches=MAX_MATCHES):
+            room = min(context.max_draft_tokens + 1 - len(tree), DRAFT_TOKENS_PER_MATCHED * matched)
             before = len(tree)
             tree.add_chain(self.index.tokens[place : place + room], source=self.name)
             branches += len(tree) > before
-            if branches == self.branches or len(tree) > context.budget:
+            if branches == self.max_branches or len(tree) > context.max_draft_tokens:
                 break
         return tree
 
     def forget(self, length: int) -> None:
         """The text was cut back to its first `length` tokens."""
-        self.index.shrink(length)
+        self.index.truncate(length)

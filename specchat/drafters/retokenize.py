@@ -13,121 +13,126 @@ from codecs import getincrementaldecoder
 from itertools import accumulate
 from typing import Protocol
 
-from specchat.engine.cache import SCRATCH
-from specchat.engine.drafter import Context, Drafter
+from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
-from specchat.engine.sampling import Rows, Sampler
+from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import CacheError
 
-OVERLAP = 16  # last tokens of the draft that are spelled again when the text grows: more text may join them
-LONGEST_CHARACTER = 4  # bytes in UTF-8
-CONTINUATIONS = frozenset(bytes([byte]) for byte in range(0x80, 0xC0))  # bytes that begin no character
+OVERLAP_TOKENS = 16  # last tokens of the draft that are spelled again when the text grows: more text may join them
+MAX_CHARACTER_BYTES = 4  # bytes in UTF-8
+CONTINUATION_BYTES = frozenset(bytes([byte]) for byte in range(0x80, 0xC0))  # bytes that begin no character
 GREEDY = Sampler()
 
 
-class Speller(Protocol):
+class TextTokenizer(Protocol):
     """What is asked of a tokenizer."""
 
-    def encode_inside(self, text: str) -> list[int]:
+    def encode_continuation(self, text: str) -> list[int]:
         """Tokens of a text that stands behind another; control tokens are plain text."""
         ...
 
-    def bytes_of(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         """What a token stands for; nothing for one that has no text."""
         ...
 
 
-class Spelling:
+class IncrementalTokenizer:
     """A growing text in the tokens of one tokenizer, and how far each of them reaches."""
 
-    def __init__(self, speller: Speller) -> None:
-        self.speller = speller
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self.tokenizer = tokenizer
         self.tokens: list[int] = []
-        self._ends: list[int] = []  # of each token, in bytes of the text
+        self._end_bytes: list[int] = []  # of each token, in bytes of the text
 
-    def follow(self, text: bytes) -> None:
+    def update(self, text: bytes) -> None:
         """The text has grown to `text`; its last tokens are spelled anew. Half a character at its end is left out."""
-        kept = max(len(self._ends) - OVERLAP, 0)
-        while kept and text[self._ends[kept - 1] :][:1] in CONTINUATIONS:
+        kept = max(len(self._end_bytes) - OVERLAP_TOKENS, 0)
+        while kept and text[self._end_bytes[kept - 1] :][:1] in CONTINUATION_BYTES:
             kept -= 1
-        del self.tokens[kept:], self._ends[kept:]
-        end = self._ends[-1] if kept else 0
-        for token in self.speller.encode_inside(text[end:].decode("utf-8", errors="ignore")):
-            end += len(self.speller.bytes_of(token))
+        del self.tokens[kept:], self._end_bytes[kept:]
+        end = self._end_bytes[-1] if kept else 0
+        for token in self.tokenizer.encode_continuation(text[end:].decode("utf-8", errors="ignore")):
+            end += len(self.tokenizer.token_bytes(token))
             self.tokens.append(token)
-            self._ends.append(end)
+            self._end_bytes.append(end)
 
-    def cut(self, size: int) -> None:
+    def truncate(self, length_bytes: int) -> None:
         """The text was cut back to its first `size` bytes."""
-        while self._ends and self._ends[-1] > size:
-            self._ends.pop()
-        del self.tokens[len(self._ends) :]
+        while self._end_bytes and self._end_bytes[-1] > length_bytes:
+            self._end_bytes.pop()
+        del self.tokens[len(self._end_bytes) :]
 
 
-class RetokenizedDraft(Drafter):
+class RetokenizedDraftModel(Drafter):
     """A draft model that is read and written through two tokenizers. Its guesses are a chain."""
 
     name = "draft"
 
     def __init__(
-        self, model: Model, draft: Speller, target: Speller, guesses: int = 6, stop: frozenset[int] = frozenset()
+        self,
+        model: Model,
+        draft_tokenizer: TextTokenizer,
+        target_tokenizer: TextTokenizer,
+        chain_length: int = 6,
+        stop_token_ids: frozenset[int] = frozenset(),
     ) -> None:
-        self.model, self.target, self.guesses = model, target, guesses
-        self.stop = stop  # the draft's tokens that end an answer: it writes nothing behind them
+        self.model, self.target_tokenizer, self.chain_length = model, target_tokenizer, chain_length
+        self.stop_token_ids = stop_token_ids  # the draft's tokens that end an answer: it writes nothing behind them
         self.cache = model.pool.open()
-        self.spelling = Spelling(draft)
-        self._text = b""
-        self._ends: list[int] = []  # of each of the target's tokens, in bytes of the text
-        self._read: list[int] = []  # the draft's tokens that its cache was made of
+        self.draft_text = IncrementalTokenizer(draft_tokenizer)
+        self._text_bytes = b""
+        self._end_bytes: list[int] = []  # of each of the target's tokens, in bytes of the text
+        self._cached_tokens: list[int] = []  # the draft's tokens that its cache was made of
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         """The target's spelling of what the draft writes in `guesses` tokens, without its last token."""
-        self._follow(context.tokens)
-        tree, ids = DraftTree(context.tokens[-1]), self.spelling.tokens
-        links = min(self.guesses, self.model.window - len(ids))
-        if context.budget <= 0 or links <= 0 or not ids or _ends_inside_character(self._text):
+        self._update_text(context.tokens)
+        tree, ids = DraftTree(context.tokens[-1]), self.draft_text.tokens
+        links = min(self.chain_length, self.model.context_window - len(ids))
+        if context.max_draft_tokens <= 0 or links <= 0 or not ids or _ends_inside_character(self._text_bytes):
             return tree
         try:
-            with self.model.pool.seated(self.cache, len(ids) + SCRATCH):
-                written = self._write(ids, links)
+            with self.model.pool.acquire_slot(self.cache, len(ids) + SCRATCH_ROWS):
+                written = self._generate(ids, links)
         except CacheError:  # no room for the draft's keys and values: the answer goes on without guesses
             return tree
-        guessed = self.target.encode_inside(written.decode("utf-8", errors="ignore"))
-        tree.add_chain(guessed[:-1][: context.budget], source=self.name)
+        guessed = self.target_tokenizer.encode_continuation(written.decode("utf-8", errors="ignore"))
+        tree.add_chain(guessed[:-1][: context.max_draft_tokens], source=self.name)
         return tree
 
     def forget(self, length: int) -> None:
         """The text was cut back to its first `length` tokens."""
-        del self._ends[length:]
-        self._text = self._text[: self._ends[-1] if self._ends else 0]
-        self.spelling.cut(len(self._text))
+        del self._end_bytes[length:]
+        self._text_bytes = self._text_bytes[: self._end_bytes[-1] if self._end_bytes else 0]
+        self.draft_text.truncate(len(self._text_bytes))
 
-    def _follow(self, tokens: list[int]) -> None:
-        fresh = [self.target.bytes_of(token) for token in tokens[len(self._ends) :]]
-        self._ends += list(accumulate(map(len, fresh), initial=len(self._text)))[1:]
-        self._text += b"".join(fresh)
-        self.spelling.follow(self._text)
+    def _update_text(self, tokens: list[int]) -> None:
+        fresh = [self.target_tokenizer.token_bytes(token) for token in tokens[len(self._end_bytes) :]]
+        self._end_bytes += list(accumulate(map(len, fresh), initial=len(self._text_bytes)))[1:]
+        self._text_bytes += b"".join(fresh)
+        self.draft_text.update(self._text_bytes)
 
-    def _write(self, ids: list[int], links: int) -> bytes:
+    def _generate(self, draft_tokens: list[int], chain_length: int) -> bytes:
         """What the draft writes after its tokens `ids`. Its cache keeps what they begin with and it has read."""
-        self.cache.rollback(min(_shared(self._read, ids), len(ids) - 1))
-        self._read = ids[:]
-        unread, written = ids[self.cache.length :], b""
-        while len(unread) > self.model.chunk:
-            self.model.read(unread[: self.model.chunk], self.cache)
-            unread = unread[self.model.chunk :]
-        for _link in range(links):
-            logits = self.model.read(unread, self.cache).logits
-            unread = GREEDY.pick(logits, Rows([self.cache.length - 1]))
-            if unread[0] in self.stop:
+        self.cache.rollback(min(_common_prefix_length(self._cached_tokens, draft_tokens), len(draft_tokens) - 1))
+        self._cached_tokens = draft_tokens[:]
+        unread, written = draft_tokens[self.cache.length :], b""
+        while len(unread) > self.model.prefill_chunk:
+            self.model.prefill(unread[: self.model.prefill_chunk], self.cache)
+            unread = unread[self.model.prefill_chunk :]
+        for _link in range(chain_length):
+            logits = self.model.prefill(unread, self.cache).logits
+            unread = GREEDY.sample(logits, LogitRows([self.cache.length - 1]))
+            if unread[0] in self.stop_token_ids:
                 break
-            written += self.spelling.speller.bytes_of(unread[0])
-        self.cache.rollback(len(ids))
+            written += self.draft_text.tokenizer.token_bytes(unread[0])
+        self.cache.rollback(len(draft_tokens))
         return written
 
 
-def _shared(old: list[int], new: list[int]) -> int:
+def _common_prefix_length(old: list[int], new: list[int]) -> int:
     """How many tokens are equal from the beginning on."""
     pairs = zip(old, new, strict=False)
     return next((place for place, (before, now) in enumerate(pairs) if before != now), min(len(old), len(new)))
@@ -135,5 +140,5 @@ def _shared(old: list[int], new: list[int]) -> int:
 
 def _ends_inside_character(text: bytes) -> bool:
     decoder = getincrementaldecoder("utf-8")("ignore")
-    decoder.decode(text[-LONGEST_CHARACTER:])
+    decoder.decode(text[-MAX_CHARACTER_BYTES:])
     return bool(decoder.getstate()[0])

@@ -10,9 +10,9 @@ from enum import StrEnum
 
 from specchat.edit.source_text import Source
 from specchat.errors import NoChangeError, NoUsableEditError
-from specchat.syntax import comments, faults, language_of
+from specchat.syntax import comments, language_of, syntax_diagnostics
 
-FENCE = re.compile(r"\A\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<inside>.*?)\n?(?P=fence)[ \t]*\s*\Z", re.DOTALL)
+FENCED_ANSWER = re.compile(r"\A\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<inside>.*?)\n?(?P=fence)[ \t]*\s*\Z", re.DOTALL)
 FENCE_LINE = re.compile(r"^\s*(?:`{3,}|~{3,})", re.MULTILINE)
 REFUSAL = re.compile(r"\A\s*(I'm sorry|I am sorry|Sorry,|I cannot|I can't|I can’t|As an AI|I'm unable)", re.IGNORECASE)
 PREAMBLE = re.compile(
@@ -32,15 +32,15 @@ UNCHANGED = re.compile(
 )
 ELLIPSIS = re.compile(r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…)\s*(\*/|-->)?\s*$", re.MULTILINE)
 WORD = re.compile(r"[^\W\d_]\w{2,}")
-ENOUGH_WORDS = 8  # in fewer words nothing can be recognised
-KNOWN_SHARE = 0.2  # of the old words: a rewritten file keeps more of them, a speech about it fewer
-MOST_LOST_LINES = 0.4
-LOOP_TIMES = 4
-LOOP_LETTERS = 4000  # of the end, where a loop would be
-SHOWN_LETTERS = 80
+MIN_WORDS = 8  # in fewer words nothing can be recognised
+MIN_KNOWN_WORD_FRACTION = 0.2  # of the old words: a rewritten file keeps more of them, a speech about it fewer
+MAX_LOST_LINE_FRACTION = 0.4
+LOOP_REPEATS = 4
+LOOP_WINDOW_CHARS = 4000  # of the end, where a loop would be
+EXCERPT_CHARS = 80
 
 
-class Verdict(StrEnum):
+class AnswerProblem(StrEnum):
     """Why an answer is not taken, or not without a look at it."""
 
     EMPTY = "no text"
@@ -49,78 +49,85 @@ class Verdict(StrEnum):
     OMISSION = "something left out"
     CUT_OFF = "no end"
     LOOP = "a loop"
-    SHRUNK = "much shorter"
-    COMMENTS = "comments lost"
+    MUCH_SHORTER = "much shorter"
+    LOST_COMMENTS = "comments lost"
 
 
-REPEATABLE = (Verdict.EMPTY, Verdict.PROSE, Verdict.OMISSION)  # a second try may do better
+RETRYABLE_PROBLEMS = (AnswerProblem.EMPTY, AnswerProblem.PROSE, AnswerProblem.OMISSION)  # a second try may do better
 
 
-class RejectedError(NoUsableEditError):
+class UnusableAnswerError(NoUsableEditError):
     """An answer that is no new text, and why in one word."""
 
-    def __init__(self, verdict: Verdict, message: str) -> None:
+    def __init__(self, problem: AnswerProblem, message: str) -> None:
         super().__init__(message)
-        self.verdict = verdict
+        self.problem = problem
 
 
 @dataclass(frozen=True)
-class Flags:
+class EditWarnings:
     """What a person should look at before it is taken: comments that are gone, and whether it is much shorter."""
 
     lost_comments: tuple[str, ...] = ()
-    is_shrunk: bool = False
+    is_much_shorter: bool = False
 
     @property
-    def verdict(self) -> Verdict | None:
+    def worst_problem(self) -> AnswerProblem | None:
         """The gravest of them."""
-        return Verdict.SHRUNK if self.is_shrunk else Verdict.COMMENTS if self.lost_comments else None
+        return (
+            AnswerProblem.MUCH_SHORTER
+            if self.is_much_shorter
+            else AnswerProblem.LOST_COMMENTS
+            if self.lost_comments
+            else None
+        )
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """All of them for a person, "" when there are none."""
-        said = [f"more than {MOST_LOST_LINES:.0%} of the lines are gone"] if self.is_shrunk else []
+        said = [f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are gone"] if self.is_much_shorter else []
         if self.lost_comments:
-            first = self.lost_comments[0].partition("\n")[0][:SHOWN_LETTERS]
+            first = self.lost_comments[0].partition("\n")[0][:EXCERPT_CHARS]
             said.append(f"comments lost: {len(self.lost_comments)} ({first})")
         return "; ".join(said)
 
 
-def new_text(source: Source, answer: str) -> str:
+def extract_new_text(source: Source, answer: str) -> str:
     """The whole new text that an answer holds. RejectedError when it holds none, NoChangeError for the old one."""
-    text = unfenced(source, answer)
-    verdict = first_verdict(source, text)
+    text = strip_fence(source, answer)
+    verdict = find_problem(source, text)
     if verdict:
-        raise RejectedError(
-            verdict, f"{source.name}: the answer is {_in_words(verdict)}: {_first_line(source, text, verdict)}"
+        raise UnusableAnswerError(
+            verdict,
+            f"{source.name}: the answer is {_describe_problem(verdict)}: {_problem_excerpt(source, text, verdict)}",
         )
-    text = source.ended(_as_deep_as(source, text))
+    text = source.with_original_ending(_restore_indent(source, text))
     if text == source.text:
         raise NoChangeError(f"{source.name}: the model sees nothing to change")
     return text
 
 
-def unfenced(source: Source, answer: str) -> str:
+def strip_fence(source: Source, answer: str) -> str:
     """The inside of one fence around everything; the answer as it is when the text itself is such a block.
 
     "```python\\nx = 1\\n```" becomes "x = 1".
     """
-    found = FENCE.match(answer)
-    return found["inside"] if found and not FENCE.match(source.text) else answer
+    found = FENCED_ANSWER.match(answer)
+    return found["inside"] if found and not FENCED_ANSWER.match(source.text) else answer
 
 
-def first_verdict(source: Source, text: str) -> Verdict | None:
+def find_problem(source: Source, text: str) -> AnswerProblem | None:
     """What speaks against this text, None when nothing does."""
     if not text.strip():
-        return Verdict.EMPTY
+        return AnswerProblem.EMPTY
     if REFUSAL.match(text) and not REFUSAL.match(source.text):
-        return Verdict.REFUSAL
-    if left_out(source, text):
-        return Verdict.OMISSION
-    return Verdict.PROSE if _is_prose(source, text) else None
+        return AnswerProblem.REFUSAL
+    if find_omission(source, text):
+        return AnswerProblem.OMISSION
+    return AnswerProblem.PROSE if _is_prose(source, text) else None
 
 
-def left_out(source: Source, text: str) -> str:
+def find_omission(source: Source, text: str) -> str:
     """The first placeholder that stands in for text and was not in the original as often; "" when there is none."""
     for pattern in (OMISSION, UNCHANGED, ELLIPSIS):
         known = Counter(found.group().strip() for found in pattern.finditer(source.text))
@@ -132,7 +139,7 @@ def left_out(source: Source, text: str) -> str:
     return ""
 
 
-def flags(source: Source, text: str) -> Flags:
+def find_warnings(source: Source, text: str) -> EditWarnings:
     """What got lost on the way. A comment that was reworded is not lost."""
     language = language_of(source.name, source.text)
     old, new = (Counter(comments(each, language)) for each in (source.text, text))
@@ -140,14 +147,14 @@ def flags(source: Source, text: str) -> Flags:
     gone = [comment for comment in old if new[comment] < old[comment]]
     lost = tuple(comment for comment in gone if not get_close_matches(comment, added, 1, cutoff=0.5))
     before, after = (sum(bool(line.strip()) for line in each.split("\n")) for each in (source.text, text))
-    return Flags(lost, after < (1 - MOST_LOST_LINES) * before)
+    return EditWarnings(lost, after < (1 - MAX_LOST_LINE_FRACTION) * before)
 
 
 def is_looping(answer: str) -> bool:
     """Whether a text that did not end says the same again and again."""
-    end = answer[-LOOP_LETTERS:]
-    units = (end[-length:] for length in range(SHOWN_LETTERS // LOOP_TIMES, len(end) // LOOP_TIMES + 1))
-    return any(unit.strip() and end.endswith(unit * LOOP_TIMES) for unit in units)
+    end = answer[-LOOP_WINDOW_CHARS:]
+    units = (end[-length:] for length in range(EXCERPT_CHARS // LOOP_REPEATS, len(end) // LOOP_REPEATS + 1))
+    return any(unit.strip() and end.endswith(unit * LOOP_REPEATS) for unit in units)
 
 
 def _is_prose(source: Source, text: str) -> bool:
@@ -164,32 +171,32 @@ def _is_prose(source: Source, text: str) -> bool:
         return False
     if FENCE_LINE.search(text) and not FENCE_LINE.search(source.text):
         return True
-    if faults(text, language) == []:
+    if syntax_diagnostics(text, language) == []:
         return False
     known, said = (set(WORD.findall(each)) for each in (source.text, text))
-    return len(known) >= ENOUGH_WORDS and len(known & said) < KNOWN_SHARE * len(known)
+    return len(known) >= MIN_WORDS and len(known & said) < MIN_KNOWN_WORD_FRACTION * len(known)
 
 
-def _in_words(verdict: Verdict) -> str:
-    return "one with something left out" if verdict == Verdict.OMISSION else str(verdict)
+def _describe_problem(problem: AnswerProblem) -> str:
+    return "one with something left out" if problem == AnswerProblem.OMISSION else str(problem)
 
 
-def _first_line(source: Source, text: str, verdict: Verdict) -> str:
-    if verdict == Verdict.OMISSION:
-        return left_out(source, text)
-    return (text.strip().splitlines() or ["(nothing)"])[0][:SHOWN_LETTERS]
+def _problem_excerpt(source: Source, text: str, problem: AnswerProblem) -> str:
+    if problem == AnswerProblem.OMISSION:
+        return find_omission(source, text)
+    return (text.strip().splitlines() or ["(nothing)"])[0][:EXCERPT_CHARS]
 
 
-def _as_deep_as(source: Source, text: str) -> str:
+def _restore_indent(source: Source, text: str) -> str:
     """A selection that began indented stays so, also when the model moved it, or its first line, to the margin."""
     if not source.indent or text[:1].isspace():
         return text
-    if _depth_below(text) == _depth_below(source.text):
+    if _min_indent_below(text) == _min_indent_below(source.text):
         return source.indent + text
     return "\n".join(source.indent + line if line.strip() else line for line in text.split("\n"))
 
 
-def _depth_below(text: str) -> int:
+def _min_indent_below(text: str) -> int:
     """How deep the lines below the first one are at least."""
     lines = [line for line in text.split("\n")[1:] if line.strip()]
     return min((len(line) - len(line.lstrip()) for line in lines), default=-1)

@@ -19,7 +19,7 @@ from pathlib import Path
 from specchat.edit.source_text import Source
 from specchat.errors import FileChangedError, SpecchatError, UsageError
 
-WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+WRITE_PERMISSION_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True)
@@ -42,58 +42,58 @@ class Replacement:
 
 
 @dataclass(frozen=True)
-class _Staged:
+class _StagedWrite:
     """A new content on disk, one rename away from its place; or the place to which a file goes that is removed."""
 
     replacement: Replacement
     target: Path
     temporary: Path
 
-    def check(self) -> None:
+    def check_unchanged(self) -> None:
         old, path = self.replacement.old, self.replacement.path
         if os.path.lexists(self.target) if old is None else self.target.read_bytes() != old:
             raise FileChangedError(f"{path}: was changed meanwhile; nothing is written, run the edit again")
 
-    def put(self) -> None:
+    def apply(self) -> None:
         if self.replacement.new is None:
             self.target.replace(self.temporary)
         elif self.replacement.old is None:
-            _put_new(self.temporary, self.target)
+            _rename_without_replacing(self.temporary, self.target)
         else:
             self.temporary.replace(self.target)
         _sync_folder(self.target.parent)
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """As it was, unless somebody else has written since."""
         wanted = self.replacement
-        if content_of(self.target) != wanted.new or wanted.new == wanted.old:
+        if read_content(self.target) != wanted.new or wanted.new == wanted.old:
             return
         if wanted.old is None:
             self.target.unlink()
         elif wanted.new is None:
             if self.temporary.read_bytes() == wanted.old:  # else it went without us
-                _put_new(self.temporary, self.target)
+                _rename_without_replacing(self.temporary, self.target)
         else:
             _stage(Replacement(wanted.path, wanted.new, wanted.old)).temporary.replace(self.target)
 
 
-def write(source: Source, path: Path, new: bytes) -> None:
+def write_file(source: Source, path: Path, new: bytes) -> None:
     """Replace the content of one file. FileChangedError when it is not what was read."""
-    write_all([Replacement(path, source.raw, new)])
+    write_files([Replacement(path, source.raw, new)])
 
 
-def write_all(replacements: Sequence[Replacement]) -> None:
+def write_files(replacements: Sequence[Replacement]) -> None:
     """Replace all of them or none. FileChangedError when one is not what was read."""
-    staged: list[_Staged] = []
+    staged: list[_StagedWrite] = []
     try:
         for replacement in replacements:
-            _check_place(replacement)
+            _check_can_write(replacement)
             staged.append(_stage(replacement))
         if len({each.target for each in staged}) < len(staged):
             raise UsageError("two of these names are the same file; name it once")
         for each in staged:
-            each.check()
-        _put_all(staged)
+            each.check_unchanged()
+        _apply_all(staged)
     finally:
         for each in staged:
             each.temporary.unlink(missing_ok=True)
@@ -102,43 +102,43 @@ def write_all(replacements: Sequence[Replacement]) -> None:
 def check_writable(path: Path) -> None:
     """SpecchatError for a file that its owner made read-only: a rename would not ask."""
     mode = path.stat().st_mode
-    if not mode & WRITABLE or not os.access(path, os.W_OK):
+    if not mode & WRITE_PERMISSION_BITS or not os.access(path, os.W_OK):
         raise SpecchatError(f"{path}: is read-only; 'chmod u+w' makes it writable")
-    _check_folder(path, path.resolve().parent)
+    _check_folder_writable(path, path.resolve().parent)
 
 
-def content_of(path: Path) -> bytes | None:
+def read_content(path: Path) -> bytes | None:
     """What a file holds, None when there is none. OSError when it cannot be read, and for a link that leads nowhere."""
     return path.read_bytes() if os.path.lexists(path) else None
 
 
-def _check_place(replacement: Replacement) -> None:
+def _check_can_write(replacement: Replacement) -> None:
     path = replacement.path
     if replacement.old is None:
-        _check_folder(path, path.parent.resolve(strict=True))
+        _check_folder_writable(path, path.parent.resolve(strict=True))
     else:
         check_writable(path)
 
 
-def _check_folder(path: Path, folder: Path) -> None:
+def _check_folder_writable(path: Path, folder: Path) -> None:
     if not os.access(folder, os.W_OK):
         raise SpecchatError(f"{path}: its folder is read-only, and a safe write needs a new file there")
 
 
-def _put_all(staged: Sequence[_Staged]) -> None:
-    done: list[_Staged] = []
+def _apply_all(staged: Sequence[_StagedWrite]) -> None:
+    done: list[_StagedWrite] = []
     try:
         for each in staged:
             done.append(each)
-            each.put()
+            each.apply()
     except BaseException:
         for each in done:
             with contextlib.suppress(OSError):
-                each.take_back()
+                each.roll_back()
         raise
 
 
-def _stage(replacement: Replacement) -> _Staged:
+def _stage(replacement: Replacement) -> _StagedWrite:
     target = replacement.target
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
     try:
@@ -147,16 +147,16 @@ def _stage(replacement: Replacement) -> _Staged:
             if replacement.old is None:
                 os.fchmod(file.fileno(), 0o666 & ~_umask())
             else:
-                _make_like(file.fileno(), target)
+                _copy_owner_and_mode(file.fileno(), target)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    return _Staged(replacement, target, Path(temporary))
+    return _StagedWrite(replacement, target, Path(temporary))
 
 
-def _put_new(temporary: Path, target: Path) -> None:
+def _rename_without_replacing(temporary: Path, target: Path) -> None:
     """A rename that replaces nothing. FileChangedError when there is a file by now."""
     try:
         os.link(temporary, target)
@@ -167,7 +167,7 @@ def _put_new(temporary: Path, target: Path) -> None:
         temporary.replace(target)
 
 
-def _make_like(descriptor: int, target: Path) -> None:
+def _copy_owner_and_mode(descriptor: int, target: Path) -> None:
     """Owner and mode of the file that is replaced; only root can give a file away."""
     old = target.stat()
     with contextlib.suppress(PermissionError):

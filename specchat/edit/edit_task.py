@@ -10,25 +10,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from specchat.chat.request import Attachment, Request
-from specchat.edit.answer_check import REPEATABLE, Flags, RejectedError, Verdict, flags, new_text
-from specchat.edit.edit_plan import Plan, make_plan, needed_tokens, part, plan_of_parts, with_part
-from specchat.edit.edit_turn import BYTES_PER_TOKEN, Talk, ask
-from specchat.edit.project_copy import FailedCheckError
-from specchat.edit.scope import Region, named_regions
+from specchat.edit.answer_check import (
+    RETRYABLE_PROBLEMS,
+    AnswerProblem,
+    EditWarnings,
+    UnusableAnswerError,
+    extract_new_text,
+    find_warnings,
+)
+from specchat.edit.check_commands import FailedCheckError
+from specchat.edit.edit_plan import EditPlan, make_plan, needed_tokens, plan_regions, region_source, replace_region
+from specchat.edit.edit_regions import Region, named_regions
+from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, run_turn
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError, ContextError, NoChangeError
 
-SPARE_TOKENS = 512
-REPAIRS = 2
+ANSWER_MARGIN_TOKENS = 512
+MAX_REPAIRS = 2
 
 
-def nothing_more(_text: str) -> None:
+def no_check(_text: str) -> None:
     """The check of who has none."""
 
 
 @dataclass(frozen=True)
-class Job:
+class EditJob:
     """What is to be done to which text.
 
     `check` raises BrokenEditError for a text that parses and is still wrong. `opening` is asked in place of a request
@@ -37,115 +44,119 @@ class Job:
 
     source: Source
     instruction: str
-    window: int
-    lines: Region | None = None
-    check: Callable[[str], None] = nothing_more
-    opening: Request | None = None
+    window_tokens: int
+    region: Region | None = None
+    check: Callable[[str], None] = no_check
+    first_request: Request | None = None
 
 
 @dataclass(frozen=True)
-class Edited:
+class EditResult:
     """A new text, how it was planned, and what a person should look at."""
 
     text: str
-    plan: Plan
-    flags: Flags
+    plan: EditPlan
+    warnings: EditWarnings
 
 
-def edit(job: Job, talk: Talk) -> Edited:
+def run_edit(job: EditJob, edit_run: EditRun) -> EditResult:
     """Ask for a new text and look at it closely; an EditError says why there is none.
 
     A file that turns out too long when the model has read it, or that the model cannot write anew as a whole, is tried
     again in parts, if the instruction names some. Of two failures the first is told.
     """
-    if job.opening:
-        return _edited(job, Plan(needed_tokens(job.source.text, job.instruction), job.window), talk)
-    plan = make_plan(job.source, job.instruction, job.window, job.lines)
+    if job.first_request:
+        return _run_plan(job, EditPlan(needed_tokens(job.source.text, job.instruction), job.window_tokens), edit_run)
+    plan = make_plan(job.source, job.instruction, job.window_tokens, job.region)
     try:
-        return _edited(job, plan, talk)
-    except (ContextError, RejectedError, BrokenEditError) as failed:
+        return _run_plan(job, plan, edit_run)
+    except (ContextError, UnusableAnswerError, BrokenEditError) as failed:
         regions = named_regions(job.source, job.instruction)
-        if plan.regions or not regions or not _was_too_much(failed):
+        if plan.regions or not regions or not _may_succeed_in_regions(failed):
             raise
         too_much = failed
     try:
-        return _edited(job, plan_of_parts(job.source, job.instruction, job.window, regions), talk)
-    except (RejectedError, BrokenEditError):
+        return _run_plan(job, plan_regions(job.source, job.instruction, job.window_tokens, regions), edit_run)
+    except (UnusableAnswerError, BrokenEditError):
         raise too_much from None
 
 
-def rewrite_part(job: Job, region: Region, wish: str, talk: Talk) -> str:
+def rewrite_region(job: EditJob, region: Region, comment: str, edit_run: EditRun) -> str:
     """Other lines for a place in the old text, as somebody wishes them; nothing is checked but that they are lines."""
-    place = part(job.source, region)
-    request = _request(place, f"{job.instruction}\n\n{wish}")
-    talk.begin()
-    return new_text(place, ask(place.name, request, job.window, talk))
+    place = region_source(job.source, region)
+    request = _edit_request(place, f"{job.instruction}\n\n{comment}")
+    edit_run.start_new_context()
+    return extract_new_text(place, run_turn(place.name, request, job.window_tokens, edit_run))
 
 
-def _edited(job: Job, plan: Plan, talk: Talk) -> Edited:
+def _run_plan(job: EditJob, plan: EditPlan, edit_run: EditRun) -> EditResult:
     text = job.source.text
     if not plan.regions:
-        text = _written(job, job.source, lambda new: new, talk)
+        text = _generate_checked_text(job, job.source, lambda new: new, edit_run)
     for region in sorted(plan.regions, key=lambda each: each.first, reverse=True):
-        text = _written_part(job, text, region, talk)
+        text = _rewrite_one_region(job, text, region, edit_run)
     if text == job.source.text:
         raise NoChangeError(f"{job.source.name}: the model sees nothing to change")
-    return Edited(text, plan, flags(job.source, text))
+    return EditResult(text, plan, find_warnings(job.source, text))
 
 
-def _written_part(job: Job, text: str, region: Region, talk: Talk) -> str:
+def _rewrite_one_region(job: EditJob, text: str, region: Region, edit_run: EditRun) -> str:
     """The whole text with one more part written anew; lines above it stay where they are."""
     try:
-        place = part(job.source, region)
-        return with_part(text, region, _written(job, place, lambda new: with_part(text, region, new), talk))
+        place = region_source(job.source, region)
+        return replace_region(
+            text, region, _generate_checked_text(job, place, lambda new: replace_region(text, region, new), edit_run)
+        )
     except NoChangeError:
         return text
 
 
-def _written(job: Job, place: Source, whole: Callable[[str], str], talk: Talk) -> str:
+def _generate_checked_text(
+    job: EditJob, region_text: Source, to_whole_text: Callable[[str], str], edit_run: EditRun
+) -> str:
     """A new text for this place that makes a whole text which passes; one that does not goes back to the model."""
-    request, wrong = job.opening or _request(place, job.instruction), None
-    talk.begin()
-    for repairs_left in reversed(range(REPAIRS + 1)):
+    request, wrong = job.first_request or _edit_request(region_text, job.instruction), None
+    edit_run.start_new_context()
+    for repairs_left in reversed(range(MAX_REPAIRS + 1)):
         try:
-            answer = ask(place.name, request, job.window, talk)
+            answer = run_turn(region_text.name, request, job.window_tokens, edit_run)
         except ContextError as error:
             raise wrong or error from None
         try:
-            text = new_text(place, answer)
-            talk.candidate = whole(text)
-            check_syntax(job.source, talk.candidate)
-            job.check(talk.candidate)
-        except (RejectedError, BrokenEditError) as error:
-            if not repairs_left or not _may_be_repeated(error):
+            text = extract_new_text(region_text, answer)
+            edit_run.candidate = to_whole_text(text)
+            check_syntax(job.source, edit_run.candidate)
+            job.check(edit_run.candidate)
+        except (UnusableAnswerError, BrokenEditError) as error:
+            if not repairs_left or not _is_retryable(error):
                 raise
-            request, wrong = _repair(place, job.instruction, error), error
+            request, wrong = _repair_request(region_text, job.instruction, error), error
         else:
             return text
     raise AssertionError("the last try returns or raises")
 
 
-def _request(place: Source, instruction: str) -> Request:
-    file = Attachment(place.name, place.text)
-    return Request(instruction, (file,), most_tokens(place), task="edit", rewrites=place.name)
+def _edit_request(region_text: Source, instruction: str) -> Request:
+    file = Attachment(region_text.name, region_text.text)
+    return Request(instruction, (file,), max_answer_tokens(region_text), task="edit", file_to_rewrite=region_text.name)
 
 
-def _repair(place: Source, instruction: str, error: Exception) -> Request:
+def _repair_request(region_text: Source, instruction: str, error: Exception) -> Request:
     """The same again, with what was wrong; the file and the last answer stand in the conversation already."""
     why = error.diagnostics if isinstance(error, FailedCheckError) else str(error)
     text = f"{instruction}\n\nYour last answer cannot be taken: {why}\nWrite the whole text again and nothing else."
-    return Request(text, max_tokens=most_tokens(place), task="edit", rewrites=place.name)
+    return Request(text, max_tokens=max_answer_tokens(region_text), task="edit", file_to_rewrite=region_text.name)
 
 
-def most_tokens(place: Source) -> int:
+def max_answer_tokens(region_text: Source) -> int:
     """What an answer may have: no tokenizer that is known needs more for a text, and some for what is added."""
-    return len(place.text.encode()) // BYTES_PER_TOKEN + SPARE_TOKENS
+    return len(region_text.text.encode()) // MIN_BYTES_PER_TOKEN + ANSWER_MARGIN_TOKENS
 
 
-def _was_too_much(failed: Exception) -> bool:
+def _may_succeed_in_regions(failed: Exception) -> bool:
     """Whether the model may manage a part of it; who refuses, or fails a check of the user, would do so again."""
-    return not isinstance(failed, FailedCheckError) and getattr(failed, "verdict", None) != Verdict.REFUSAL
+    return not isinstance(failed, FailedCheckError) and getattr(failed, "verdict", None) != AnswerProblem.REFUSAL
 
 
-def _may_be_repeated(error: Exception) -> bool:
-    return not isinstance(error, RejectedError) or error.verdict in REPEATABLE
+def _is_retryable(error: Exception) -> bool:
+    return not isinstance(error, UnusableAnswerError) or error.problem in RETRYABLE_PROBLEMS

@@ -8,40 +8,40 @@ from pathlib import Path
 
 from specchat.errors import SpecchatError, UsageError
 
-SUBJECT_LETTERS = 72
+MAX_SUBJECT_CHARS = 72
 
 
 def check_repository(paths: Sequence[Path]) -> None:
     """UsageError unless git knows the folder of every file."""
     for path in paths:
-        if _git(path.resolve().parent, "rev-parse", "--is-inside-work-tree").stdout.strip() != "true":
+        if _run_git(path.resolve().parent, "rev-parse", "--is-inside-work-tree").stdout.strip() != "true":
             raise UsageError(f"{path}: not in a git repository, so there is nothing to commit to; leave --commit out")
 
 
 def has_other_changes(path: Path) -> bool:
     """Whether a commit of this file would take along what was changed in it before."""
     file = path.resolve()
-    return bool(_git(file.parent, "status", "--porcelain", "--", file.name).stdout.strip())
+    return bool(_run_git(file.parent, "status", "--porcelain", "--", file.name).stdout.strip())
 
 
-def commit(paths: Sequence[Path], instruction: str) -> str:
+def commit_files(paths: Sequence[Path], instruction: str) -> str:
     """Commit these files and nothing else, whatever is staged; the short hash. SpecchatError with git's own words."""
     files = [str(path.resolve()) for path in paths]
     folder = paths[0].resolve().parent
     subject = " ".join(instruction.split())
-    subject = subject if len(subject) <= SUBJECT_LETTERS else f"{subject[: SUBJECT_LETTERS - 1]}…"
+    subject = subject if len(subject) <= MAX_SUBJECT_CHARS else f"{subject[: MAX_SUBJECT_CHARS - 1]}…"
     for words in (("add", "--", *files), ("commit", "--quiet", "--only", "-m", subject, "--", *files)):
-        ran = _git(folder, *words)
+        ran = _run_git(folder, *words)
         if ran.returncode:
             said = (ran.stderr.strip() or ran.stdout.strip() or "git said nothing").splitlines()[-1]
             raise SpecchatError(f"the files are written but not committed: {said}")
-    return _git(folder, "rev-parse", "--short", "HEAD").stdout.strip()
+    return _run_git(folder, "rev-parse", "--short", "HEAD").stdout.strip()
 
 
-def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def _run_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            ["git", *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            ["git", *arguments], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
         raise UsageError("git is not installed; leave --commit out") from None

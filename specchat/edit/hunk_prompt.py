@@ -13,106 +13,106 @@ from specchat.edit.patch import hunk_lines
 from specchat.edit.review_state import Review
 from specchat.errors import SpecchatError
 
-HELP = """\
+KEY_HELP = """\
 y take it   n leave it   e edit it   s split it   c comment and have it written again
 a take this and all that follow   d leave this and all that follow   u back   q quit, nothing is written
 """
 
 
 @dataclass(frozen=True)
-class Means:
+class ReviewUI:
     """How a dialogue reaches the world. `read` gives "" when nobody is there; `edit` and `rewrite` None for nothing."""
 
-    read: Callable[[str], str]
-    show: Callable[[str], None]
-    note: Callable[[str], None]
-    edit: Callable[[str], str | None]
-    rewrite: Callable[[int, int, str], str | None]
+    read_key: Callable[[str], str]
+    show_hunk: Callable[[str], None]
+    show_message: Callable[[str], None]
+    edit_text: Callable[[str], str | None]
+    rewrite_lines: Callable[[int, int, str], str | None]
 
 
-class Quit(Exception):  # noqa: N818 (nothing went wrong)
+class ReviewQuit(Exception):  # noqa: N818 (nothing went wrong)
     """Nobody wants any of it."""
 
 
-def ask_about(review: Review, means: Means, title: str) -> None:
+def review_hunks(review: Review, ui: ReviewUI, title: str) -> None:
     """Until every hunk is decided; raises Quit when the person leaves."""
     shown = None
-    while (hunk := review.current) is not None:
+    while (hunk := review.current_hunk) is not None:
         if hunk is not shown:
-            means.show(
-                f"{title} · hunk {review.place + 1}/{len(review.items)} · {_where(hunk)}\n{_drawn(review, hunk)}"
+            ui.show_hunk(
+                f"{title} · hunk {review.index + 1}/{len(review.decisions)} · {_line_range(hunk)}\n{_format_hunk(review, hunk)}"
             )
             shown = hunk
-        letter = means.read("[y,n,e,s,a,d,c,u,q,?] ").strip()[:1]
+        letter = ui.read_key("[y,n,e,s,a,d,c,u,q,?] ").strip()[:1]
         if letter in ("", "q"):
-            raise Quit
-        KEYS.get(letter, _help)(review, means, hunk)
+            raise ReviewQuit
+        KEY_ACTIONS.get(letter, _show_help)(review, ui, hunk)
 
 
-def _where(hunk: Hunk) -> str:
+def _line_range(hunk: Hunk) -> str:
     return f"line {hunk.first + 1}" if hunk.end <= hunk.first + 1 else f"lines {hunk.first + 1}-{hunk.end}"
 
 
-def _drawn(review: Review, hunk: Hunk) -> str:
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in hunk_lines(review.lines, hunk))
+def _format_hunk(review: Review, hunk: Hunk) -> str:
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in hunk_lines(review.old_lines, hunk))
 
 
-def _split(review: Review, means: Means, _hunk: Hunk) -> None:
+def _split_hunk(review: Review, means: ReviewUI, _hunk: Hunk) -> None:
     if not review.split():
-        means.note("this is one change; it cannot be split")
+        means.show_message("this is one change; it cannot be split")
 
 
-def _back(review: Review, means: Means, _hunk: Hunk) -> None:
-    if not review.back():
-        means.note("this is where it began")
+def _undo_decision(review: Review, means: ReviewUI, _hunk: Hunk) -> None:
+    if not review.undo():
+        means.show_message("this is where it began")
 
 
-def _edit(review: Review, means: Means, hunk: Hunk) -> None:
-    text = means.edit("".join(hunk.new_lines(review.lines)))
+def _edit_hunk(review: Review, means: ReviewUI, hunk: Hunk) -> None:
+    text = means.edit_text("".join(hunk.new_lines(review.old_lines)))
     if text is not None:
-        review.take_instead(hunk.rewritten(review.lines, _ended(review, hunk, text)))
+        review.replace_and_accept(hunk.with_new_lines(review.old_lines, _with_final_newline(review, hunk, text)))
 
 
-def _comment(review: Review, means: Means, hunk: Hunk) -> None:
+def _rewrite_with_comment(review: Review, means: ReviewUI, hunk: Hunk) -> None:
     """Have the lines around it written again; lines of other hunks stay out of it."""
-    wish = means.read("what should be different? ").strip()
-    first, end = _surroundings(review, hunk)
+    wish = means.read_key("what should be different? ").strip()
+    first, end = _context_range(review, hunk)
     if not wish or first == end:
         return
     try:
-        text = means.rewrite(first, end, wish)
+        text = means.rewrite_lines(first, end, wish)
     except SpecchatError as error:
-        means.note(str(error))
+        means.show_message(str(error))
         return
     if text is not None:
-        review.offer_instead(Hunk((Change(first, tuple(review.lines[first:end]), tuple(split_lines(text))),)))
+        review.replace_current(Hunk((Change(first, tuple(review.old_lines[first:end]), tuple(split_lines(text))),)))
 
 
-def _surroundings(review: Review, hunk: Hunk, around: int = 2) -> tuple[int, int]:
-    free_first, free_end = review.free_lines()
-    return max(free_first, hunk.first - around), min(free_end, hunk.end + around)
+def _context_range(review: Review, hunk: Hunk, context_lines: int = 2) -> tuple[int, int]:
+    free_first, free_end = review.untouched_range()
+    return max(free_first, hunk.first - context_lines), min(free_end, hunk.end + context_lines)
 
 
-def _ended(review: Review, hunk: Hunk, text: str) -> list[str]:
+def _with_final_newline(review: Review, hunk: Hunk, text: str) -> list[str]:
     """Lines that end, unless they are the end of a text without a last newline."""
     lines = split_lines(text)
-    is_last = hunk.end == len(review.lines) and not review.old.endswith("\n")
+    is_last = hunk.end == len(review.old_lines) and not review.old_text.endswith("\n")
     if lines and not is_last and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     return lines
 
 
-def _help(_review: Review, means: Means, _hunk: Hunk) -> None:
-    means.note(HELP.rstrip("\n"))
+def _show_help(_review: Review, means: ReviewUI, _hunk: Hunk) -> None:
+    means.show_message(KEY_HELP.rstrip("\n"))
 
 
-KEYS: Mapping[str, Callable[[Review, Means, Hunk], None]] = {
-    "y": lambda review, _means, _hunk: review.decide(is_taken=True),
-    "n": lambda review, _means, _hunk: review.decide(is_taken=False),
-    "a": lambda review, _means, _hunk: review.decide_rest(is_taken=True),
-    "d": lambda review, _means, _hunk: review.decide_rest(is_taken=False),
-    "e": _edit,
-    "s": _split,
-    "c": _comment,
-    "u": _back,
+KEY_ACTIONS: Mapping[str, Callable[[Review, ReviewUI, Hunk], None]] = {
+    "y": lambda review, _means, _hunk: review.decide(is_accepted=True),
+    "n": lambda review, _means, _hunk: review.decide(is_accepted=False),
+    "a": lambda review, _means, _hunk: review.decide_remaining(is_accepted=True),
+    "d": lambda review, _means, _hunk: review.decide_remaining(is_accepted=False),
+    "e": _edit_hunk,
+    "s": _split_hunk,
+    "c": _rewrite_with_comment,
+    "u": _undo_decision,
 }

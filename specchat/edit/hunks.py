@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 CONTEXT_LINES = 3
-CLOSE_LINES = 2 * CONTEXT_LINES  # changes with fewer lines between them are shown together
-JUNK_LINES = 5000  # above, difflib may ignore frequent lines: a worse diff, but one that comes
+MERGE_DISTANCE_LINES = 2 * CONTEXT_LINES  # changes with fewer lines between them are shown together
+AUTOJUNK_MIN_LINES = 5000  # above, difflib may ignore frequent lines: a worse diff, but one that comes
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class Hunk:
         """The first old line behind it."""
         return self.changes[-1].end
 
-    def parts(self) -> list[Hunk]:
+    def split(self) -> list[Hunk]:
         """Each change alone."""
         return [Hunk((change,)) for change in self.changes]
 
     def new_lines(self, old: Sequence[str]) -> list[str]:
         """What stands in its place once it is taken."""
-        return merged(old[: self.end], self.changes)[self.first :]
+        return apply_changes(old[: self.end], self.changes)[self.first :]
 
-    def rewritten(self, old: Sequence[str], lines: Sequence[str]) -> Hunk:
+    def with_new_lines(self, old: Sequence[str], lines: Sequence[str]) -> Hunk:
         """The same place with other new lines."""
         return Hunk((Change(self.first, tuple(old[self.first : self.end]), tuple(lines)),))
 
@@ -63,12 +63,12 @@ def split_lines(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
+def diff_lines(old: Sequence[str], new: Sequence[str]) -> list[Change]:
     """The fewest lines that differ, nearly. What is equal at both ends is left out first: most edits are small."""
-    head = _equal(old, new)
-    tail = _equal(old[head:][::-1], new[head:][::-1])
+    head = _common_prefix_length(old, new)
+    tail = _common_prefix_length(old[head:][::-1], new[head:][::-1])
     middle_old, middle_new = old[head : len(old) - tail], new[head : len(new) - tail]
-    matcher = SequenceMatcher(None, middle_old, middle_new, autojunk=len(middle_old) > JUNK_LINES)
+    matcher = SequenceMatcher(None, middle_old, middle_new, autojunk=len(middle_old) > AUTOJUNK_MIN_LINES)
     return [
         Change(head + first, tuple(middle_old[first:end]), tuple(middle_new[start:stop]))
         for kind, first, end, start, stop in matcher.get_opcodes()
@@ -76,37 +76,37 @@ def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
     ]
 
 
-def grouped(found: Sequence[Change]) -> list[Hunk]:
+def group_changes(line_changes: Sequence[Change]) -> list[Hunk]:
     """Changes as hunks: those that stand close together are one."""
     hunks: list[list[Change]] = []
-    for change in found:
-        if hunks and change.first - hunks[-1][-1].end <= CLOSE_LINES:
+    for change in line_changes:
+        if hunks and change.first - hunks[-1][-1].end <= MERGE_DISTANCE_LINES:
             hunks[-1].append(change)
         else:
             hunks.append([change])
     return [Hunk(tuple(each)) for each in hunks]
 
 
-def hunks_between(old: str, new: str) -> list[Hunk]:
+def diff_hunks(old: str, new: str) -> list[Hunk]:
     """All hunks from one text to another."""
-    return grouped(changes(split_lines(old), split_lines(new)))
+    return group_changes(diff_lines(split_lines(old), split_lines(new)))
 
 
-def merged(old: Sequence[str], taken: Iterable[Change]) -> list[str]:
+def apply_changes(old: Sequence[str], accepted: Iterable[Change]) -> list[str]:
     """The old lines with these changes, which stand in their order and do not overlap."""
     lines: list[str] = []
     done = 0
-    for change in taken:
+    for change in accepted:
         lines += [*old[done : change.first], *change.new]
         done = change.end
     return [*lines, *old[done:]]
 
 
-def with_hunks(old: str, taken: Iterable[Hunk]) -> str:
+def apply_hunks(old: str, accepted: Iterable[Hunk]) -> str:
     """The old text with these hunks."""
-    return "".join(merged(split_lines(old), [change for hunk in taken for change in hunk.changes]))
+    return "".join(apply_changes(split_lines(old), [change for hunk in accepted for change in hunk.changes]))
 
 
-def _equal(left: Sequence[str], right: Sequence[str]) -> int:
+def _common_prefix_length(left: Sequence[str], right: Sequence[str]) -> int:
     pairs = zip(left, right, strict=False)
     return next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(left), len(right)))

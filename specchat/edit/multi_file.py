@@ -9,39 +9,47 @@ from collections.abc import Sequence
 
 from specchat.chat.request import Attachment, Request
 from specchat.edit.edit_plan import needed_tokens
-from specchat.edit.edit_task import Job, most_tokens
+from specchat.edit.edit_task import EditJob, max_answer_tokens
 from specchat.edit.source_text import Source
 from specchat.errors import ContextError, UsageError
 
 
-def together(sources: Sequence[Source], instruction: str, window: int) -> list[Job]:
+def multi_file_jobs(sources: Sequence[Source], instruction: str, window_tokens: int) -> list[EditJob]:
     """A job for each file, to be done in this order in one conversation.
 
     ContextError, with the numbers, when the files and their new texts do not fit the window as a whole.
     """
     if len(sources) < 2:
         raise UsageError("--together is about several files; name another one, or leave it out")
-    _check_room(sources, instruction, window)
+    _check_window(sources, instruction, window_tokens)
     files = tuple(Attachment(source.name, source.text) for source in sources)
     first, *others = sources
     openings = [
-        Request(f"{instruction}\n\n{_wish(first)}", files, most_tokens(first), task="edit", rewrites=first.name)
+        Request(
+            f"{instruction}\n\n{_file_instruction(first)}",
+            files,
+            max_answer_tokens(first),
+            task="edit",
+            file_to_rewrite=first.name,
+        )
     ]
     for source in others:
-        question = f"{instruction}\n\nThat was one of the files. {_wish(source)}"
-        openings.append(Request(question, max_tokens=most_tokens(source), task="edit", rewrites=source.name))
+        question = f"{instruction}\n\nThat was one of the files. {_file_instruction(source)}"
+        openings.append(
+            Request(question, max_tokens=max_answer_tokens(source), task="edit", file_to_rewrite=source.name)
+        )
     pairs = zip(sources, openings, strict=True)
-    return [Job(source, instruction, window, opening=opening) for source, opening in pairs]
+    return [EditJob(source, instruction, window_tokens, first_request=opening) for source, opening in pairs]
 
 
-def _wish(source: Source) -> str:
+def _file_instruction(source: Source) -> str:
     return f"Write the whole of `{source.name}` anew and nothing else; the other files come afterwards."
 
 
-def _check_room(sources: Sequence[Source], instruction: str, window: int) -> None:
+def _check_window(sources: Sequence[Source], instruction: str, window_tokens: int) -> None:
     needed = sum(needed_tokens(source.text, instruction) for source in sources)
-    if needed > window:
+    if needed > window_tokens:
         raise ContextError(
             f"reading and writing these {len(sources)} files together takes about {needed} tokens and the window holds "
-            f"{window}; name fewer files, or leave out --together"
+            f"{window_tokens}; name fewer files, or leave out --together"
         )

@@ -4,39 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specchat.edit.hunks import CONTEXT_LINES, Hunk, changes, grouped, split_lines
+from specchat.edit.hunks import CONTEXT_LINES, Hunk, diff_lines, group_changes, split_lines
 from specchat.edit.source_text import Source
 
-NO_FILE = "/dev/null"
-NO_NEWLINE = "\n\\ No newline at end of file\n"
+DEV_NULL = "/dev/null"
+NO_NEWLINE_MARKER = "\n\\ No newline at end of file\n"
 
 
-def diff(source: Source, text: str) -> str:
+def source_diff(source: Source, text: str) -> str:
     """A unified diff that `patch -p1` and `git apply` take."""
     codec = source.codec.removesuffix("-sig")
-    return unified(source.name, source.raw.decode(codec), source.encode(text).decode(codec))
+    return unified_diff(source.name, source.raw.decode(codec), source.encode(text).decode(codec))
 
 
-def unified(name: str, old: str | None, new: str | None) -> str:
+def unified_diff(name: str, old: str | None, new: str | None) -> str:
     """The same of two texts with the newlines that they have; None where there is no file."""
     lines, new_lines = split_lines(old or ""), split_lines(new or "")
-    hunks = grouped(changes(lines, new_lines))
+    hunks = group_changes(diff_lines(lines, new_lines))
     if not hunks:
         return ""
-    shown = "".join(line for each in numbered(lines, hunks) for line in each)
+    shown = "".join(line for each in format_hunks(lines, hunks) for line in each)
     name = name.lstrip("/")
-    before, after = NO_FILE if old is None else f"a/{name}", NO_FILE if new is None else f"b/{name}"
+    before, after = DEV_NULL if old is None else f"a/{name}", DEV_NULL if new is None else f"b/{name}"
     return f"--- {before}\n+++ {after}\n{shown}"
 
 
-def numbered(old: Sequence[str], hunks: Sequence[Hunk]) -> Iterator[list[str]]:
+def format_hunks(old: Sequence[str], hunks: Sequence[Hunk]) -> Iterator[list[str]]:
     """Each hunk as the lines of a diff, its `@@` line first."""
     grown = 0
     for hunk in hunks:
         shown = hunk_lines(old, hunk)
         first = max(0, hunk.first - CONTEXT_LINES)
         removed, added = (sum(line[0] in signs for line in shown) for signs in (" -", " +"))
-        yield [f"@@ -{_range(first, removed)} +{_range(first + grown, added)} @@\n", *map(_ended, shown)]
+        yield [
+            f"@@ -{_hunk_range(first, removed)} +{_hunk_range(first + grown, added)} @@\n",
+            *map(_with_newline_marker, shown),
+        ]
         grown += added - removed
 
 
@@ -51,10 +54,10 @@ def hunk_lines(old: Sequence[str], hunk: Hunk) -> list[str]:
     return shown + [f" {line}" for line in old[done : done + CONTEXT_LINES]]
 
 
-def _range(first: int, count: int) -> str:
+def _hunk_range(first: int, count: int) -> str:
     """An empty range is named by the line before it."""
     return f"{first + 1 if count else first},{count}"
 
 
-def _ended(line: str) -> str:
-    return line if line.endswith("\n") else f"{line}{NO_NEWLINE}"
+def _with_newline_marker(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}{NO_NEWLINE_MARKER}"

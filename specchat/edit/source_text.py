@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.edit.encoding import decode
-from specchat.edit.hunks import changes, split_lines
+from specchat.edit.encoding import decode_bytes
+from specchat.edit.hunks import diff_lines, split_lines
 from specchat.errors import InputError, NoUsableEditError
 
-DOS = "\r\n"
+CRLF = "\r\n"
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Source:
         line = self.text.partition("\n")[0]
         return line[: len(line) - len(line.lstrip())] if line.strip() else ""
 
-    def ended(self, text: str) -> str:
+    def with_original_ending(self, text: str) -> str:
         """A text that ends as this one does; what was empty gets a newline."""
         end = self.text[len(self.text.rstrip("\n")) :] if self.text else "\n"
         return text.rstrip("\n") + end if text else text
 
     def encode(self, text: str) -> bytes:
         """A new text in the manner of the old one. Lines that stay keep their own newlines."""
-        whole = "".join(self._with_newlines(split_lines(self.ended(text))))
+        whole = "".join(self._restore_newlines(split_lines(self.with_original_ending(text))))
         try:
             return whole.encode(self.codec)
         except UnicodeEncodeError as error:
@@ -49,21 +49,21 @@ class Source:
                 f"{self.name}: the new text holds {letter!r}, which is not in {self.codec}"
             ) from None
 
-    def _with_newlines(self, lines: list[str]) -> Iterator[str]:
+    def _restore_newlines(self, lines: list[str]) -> Iterator[str]:
         """Each line with the newline of the line that it was, or of the one whose place it takes."""
         old = split_lines(self.raw.decode(self.codec))
-        if len({line.endswith(DOS) for line in old if line.endswith("\n")}) < 2:
+        if len({line.endswith(CRLF) for line in old if line.endswith("\n")}) < 2:
             yield from (line.replace("\n", self.newline) for line in lines)
             return
-        for line, was in zip(lines, self._origins(old, lines), strict=True):
-            newline = self.newline if was is None else DOS if was.endswith(DOS) else "\n"
+        for line, was in zip(lines, self._matching_old_lines(old, lines), strict=True):
+            newline = self.newline if was is None else CRLF if was.endswith(CRLF) else "\n"
             yield line.replace("\n", newline)
 
-    def _origins(self, old: list[str], lines: list[str]) -> list[str | None]:
+    def _matching_old_lines(self, old: list[str], lines: list[str]) -> list[str | None]:
         """For each new line the old one that it stands for."""
         origins: list[str | None] = []
         done = 0
-        for change in changes(split_lines(self.text), lines):
+        for change in diff_lines(split_lines(self.text), lines):
             origins += old[done : change.first]
             replaced: list[str | None] = [*old[change.first : change.end]]
             origins += (replaced + [None] * len(change.new))[: len(change.new)]
@@ -84,7 +84,7 @@ def read_source(path: Path) -> Source:
 
 def make_source(raw: bytes, name: str) -> Source:
     """A text from anywhere; the newline that most lines end with is the newline of the text."""
-    decoded = decode(raw, name)
+    decoded = decode_bytes(raw, name)
     text = decoded.text
-    newline = DOS if 2 * text.count(DOS) > text.count("\n") else "\n"
-    return Source(name, raw, text.replace(DOS, "\n"), newline, decoded.codec)
+    newline = CRLF if 2 * text.count(CRLF) > text.count("\n") else "\n"
+    return Source(name, raw, text.replace(CRLF, "\n"), newline, decoded.codec)

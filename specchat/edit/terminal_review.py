@@ -14,33 +14,33 @@ COLOURS = {"-": "\x1b[31m", "+": "\x1b[32m"}
 RESET = "\x1b[0m"
 
 
-def is_coloured() -> bool:
+def wants_colours() -> bool:
     """Whether who reads wants colours."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def coloured(hunk: str) -> str:
+def colour_hunk(hunk: str) -> str:
     """A hunk with what goes and what comes in colours."""
     title, *lines = hunk.split("\n")
     return "\n".join([title, *(f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)])
 
 
-def answer_to(question: str) -> str:
+def prompt_user(question: str) -> str:
     """The line that the person types; "" at the end of input."""
     sys.stderr.write(question)
     sys.stderr.flush()
     return sys.stdin.readline()
 
 
-def in_editor(text: str, ending: str, note: Callable[[str], None]) -> str | None:
+def edit_in_editor(text: str, suffix: str, show_message: Callable[[str], None]) -> str | None:
     """The text as the person left it; None when the editor did not end well. `ending` is that of the file."""
     program = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with TemporaryDirectory(prefix="specchat-hunk-") as folder:
-        file = Path(folder) / f"hunk{ending}"
+        file = Path(folder) / f"hunk{suffix}"
         file.write_text(text, encoding="utf-8", newline="")
         try:
             ran = subprocess.run([*shlex.split(program), str(file)], check=False)
         except (OSError, ValueError) as error:
-            note(f"{program}: {error}")
+            show_message(f"{program}: {error}")
             return None
         return file.read_bytes().decode("utf-8", "replace") if ran.returncode == 0 else None

@@ -21,15 +21,15 @@ from typing import Any
 
 from specchat.edit.atomic_write import Replacement
 from specchat.errors import UsageError
-from specchat.host.spawn import history_path, locked
+from specchat.host.spawn import file_lock, history_path
 
-MOST_EDITS = 200
-MOST_BYTES = 128 * 2**20
-MOST_CANDIDATES = 20
+MAX_EDITS = 200
+MAX_STORED_BYTES = 128 * 2**20
+MAX_CANDIDATES = 20
 
 
 @dataclass(frozen=True)
-class KeptFile:
+class StoredFile:
     """A file of an edit: its real path, and the hashes of what it held before and after; None where there was none."""
 
     path: str
@@ -38,130 +38,134 @@ class KeptFile:
 
 
 @dataclass(frozen=True)
-class KeptEdit:
+class StoredEdit:
     """One edit. `undoes` is the number of the edit that it took back, 0 for an ordinary one."""
 
     number: int
     when: str
     instruction: str
-    files: tuple[KeptFile, ...]
+    files: tuple[StoredFile, ...]
     is_undone: bool = False
     undoes: int = 0
 
 
-class Kept:
+class UndoStore:
     """All edits of this user, the oldest first."""
 
     def __init__(self, folder: Path) -> None:
-        self._notes, self._images = folder / "notes", folder / "images"
-        for each in (self._notes, self._images):
+        self._records_folder, self._blobs_folder = folder / "notes", folder / "images"
+        for each in (self._records_folder, self._blobs_folder):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = folder / "lock"
+        self._lock_path = folder / "lock"
 
-    def alone(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Nobody else notes or applies an edit meanwhile."""
-        return locked(self._lock)
+        return file_lock(self._lock_path)
 
-    def add(self, instruction: str, replacements: Sequence[Replacement], undoes: int = 0) -> KeptEdit:
+    def add(self, instruction: str, replacements: Sequence[Replacement], undoes: int = 0) -> StoredEdit:
         """Note an edit that is about to be applied; call it `alone`."""
         edits = self.edits()
-        files = tuple(KeptFile(str(each.target), self._keep(each.old), state_of(each.new)) for each in replacements)
+        files = tuple(
+            StoredFile(str(each.target), self._store_blob(each.old), hash_or_none(each.new)) for each in replacements
+        )
         number = 1 + max((edit.number for edit in edits), default=0)
-        edit = KeptEdit(number, time.strftime("%Y-%m-%d %H:%M:%S"), instruction, files, undoes=undoes)
-        self._note(edit)
-        self._forget([*edits, edit])
+        edit = StoredEdit(number, time.strftime("%Y-%m-%d %H:%M:%S"), instruction, files, undoes=undoes)
+        self._write_record(edit)
+        self._evict_oldest([*edits, edit])
         return edit
 
-    def edits(self) -> list[KeptEdit]:
+    def edits(self) -> list[StoredEdit]:
         """Every edit that can still be taken back, or was."""
-        notes = (_read(path) for path in self._notes.glob("*.json"))
+        notes = (_read_record(path) for path in self._records_folder.glob("*.json"))
         return sorted((edit for edit in notes if edit), key=lambda edit: edit.number)
 
-    def before(self, file: KeptFile) -> bytes | None:
+    def content_before(self, file: StoredFile) -> bytes | None:
         """What a file held before an edit, None when there was no file."""
         if file.before is None:
             return None
         try:
-            return (self._images / file.before).read_bytes()
+            return (self._blobs_folder / file.before).read_bytes()
         except OSError:
             raise UsageError(f"{file.path}: what it held before is no longer kept") from None
 
-    def mark(self, edit: KeptEdit, *, is_undone: bool) -> None:
+    def set_undone(self, edit: StoredEdit, *, is_undone: bool) -> None:
         """It was taken back, and the next `undo` goes on with the one before; or it holds again."""
-        self._note(replace(edit, is_undone=is_undone))
+        self._write_record(replace(edit, is_undone=is_undone))
 
-    def drop(self, edit: KeptEdit) -> None:
+    def remove(self, edit: StoredEdit) -> None:
         """It was not applied after all."""
-        (self._notes / f"{edit.number}.json").unlink(missing_ok=True)
+        (self._records_folder / f"{edit.number}.json").unlink(missing_ok=True)
 
-    def _keep(self, content: bytes | None) -> str | None:
+    def _store_blob(self, content: bytes | None) -> str | None:
         if content is None:
             return None
-        name = digest(content)
-        if not (self._images / name).exists():
-            _put(self._images / name, content)
+        name = content_hash(content)
+        if not (self._blobs_folder / name).exists():
+            _write_atomically(self._blobs_folder / name, content)
         return name
 
-    def _note(self, edit: KeptEdit) -> None:
-        _put(self._notes / f"{edit.number}.json", json.dumps(asdict(edit), ensure_ascii=False).encode())
+    def _write_record(self, edit: StoredEdit) -> None:
+        _write_atomically(
+            self._records_folder / f"{edit.number}.json", json.dumps(asdict(edit), ensure_ascii=False).encode()
+        )
 
-    def _forget(self, edits: Sequence[KeptEdit]) -> None:
+    def _evict_oldest(self, edits: Sequence[StoredEdit]) -> None:
         """Let go of the oldest, by number and by size; the newest stays in any case."""
         needed: set[str] = set()
-        room = MOST_BYTES
+        room = MAX_STORED_BYTES
         for age, edit in enumerate(reversed(edits)):
             images = {file.before for file in edit.files if file.before is not None} - needed
-            room -= sum(self._size(name) for name in images)
-            if age and (age >= MOST_EDITS or room < 0):
-                self.drop(edit)
+            room -= sum(self._blob_bytes(name) for name in images)
+            if age and (age >= MAX_EDITS or room < 0):
+                self.remove(edit)
             else:
                 needed |= images
-        for image in self._images.iterdir():
+        for image in self._blobs_folder.iterdir():
             if image.name not in needed:
                 image.unlink(missing_ok=True)
 
-    def _size(self, name: str) -> int:
-        path = self._images / name
+    def _blob_bytes(self, name: str) -> int:
+        path = self._blobs_folder / name
         return path.stat().st_size if path.exists() else 0
 
 
-def kept_edits() -> Kept:
+def user_undo_store() -> UndoStore:
     """Those beside the history of this user."""
-    return Kept(history_path().parent / "edits")
+    return UndoStore(history_path().parent / "edits")
 
 
-def keep_candidate(name: str, content: bytes) -> Path:
+def save_candidate(name: str, content: bytes) -> Path:
     """Put a text that was not taken where a person can look at it; the few newest stay."""
     folder = history_path().parent / "edits" / "candidates"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f"{digest(content)[:8]}-{Path(name).name}"
-    _put(path, content)
-    for old in sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime_ns)[:-MOST_CANDIDATES]:
+    path = folder / f"{content_hash(content)[:8]}-{Path(name).name}"
+    _write_atomically(path, content)
+    for old in sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime_ns)[:-MAX_CANDIDATES]:
         old.unlink(missing_ok=True)
     return path
 
 
-def digest(content: bytes) -> str:
+def content_hash(content: bytes) -> str:
     """The name of a content."""
     return sha256(content).hexdigest()
 
 
-def state_of(content: bytes | None) -> str | None:
+def hash_or_none(content: bytes | None) -> str | None:
     """The same as a `KeptFile` has it: None for no file."""
-    return None if content is None else digest(content)
+    return None if content is None else content_hash(content)
 
 
-def _read(path: Path) -> KeptEdit | None:
+def _read_record(path: Path) -> StoredEdit | None:
     """A note; None for one that is no longer there, or not ours."""
     try:
         note: dict[str, Any] = json.loads(path.read_bytes())
-        files = tuple(KeptFile(**file) for file in note.pop("files"))
-        return KeptEdit(files=files, **note)
+        files = tuple(StoredFile(**file) for file in note.pop("files"))
+        return StoredEdit(files=files, **note)
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _put(path: Path, content: bytes) -> None:
+def _write_atomically(path: Path, content: bytes) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
         with os.fdopen(descriptor, "wb") as file:

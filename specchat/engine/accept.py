@@ -35,22 +35,24 @@ from torch import Tensor
 from specchat.engine.tree import ROOT, DraftTree
 
 
-def verdict(ours: Tensor, theirs: Tensor, guess: Tensor) -> Tensor:
+def rejection_sampling_probabilities(
+    target_probabilities: Tensor, draft_probabilities: Tensor, is_draft_token: Tensor
+) -> Tensor:
     """The classic rule: the chances of the pick, when the target's are p, and a guess was drawn from a drafter's q.
 
     p, q [C]; guess [C] bool, True for its column at most. The guess is picked with min(1, p/q), and the rest is
     shared out in proportion to max(p - q, 0); should rounding leave nothing there, in proportion to p.
     """
-    accepted = torch.where(guess, ours / theirs, 0.0).sum().clamp(max=1.0)
-    more = (ours - theirs).clamp(min=0.0)
+    accepted = torch.where(is_draft_token, target_probabilities / draft_probabilities, 0.0).sum().clamp(max=1.0)
+    more = (target_probabilities - draft_probabilities).clamp(min=0.0)
     total = more.sum()
-    more = torch.where(total > 0, more / total, ours)
-    return torch.where(guess, accepted, 0.0) + (1 - accepted) * more
+    more = torch.where(total > 0, more / total, target_probabilities)
+    return torch.where(is_draft_token, accepted, 0.0) + (1 - accepted) * more
 
 
-def accept(tree: DraftTree, picks: list[int]) -> list[int]:
+def accept(tree: DraftTree, sampled_tokens: list[int]) -> list[int]:
     """Follow the guesses that the target agrees with: the nodes to keep, root first."""
     path = [ROOT]
-    while (node := tree.child(path[-1], picks[path[-1]])) is not None:
+    while (node := tree.child(path[-1], sampled_tokens[path[-1]])) is not None:
         path.append(node)
     return path

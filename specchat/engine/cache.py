@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from specchat.engine.device import sent
+from specchat.engine.device import copy_to_device
 from specchat.errors import CacheError
 
-SMALLEST_BUCKET = 1024  # rows of text
-SCRATCH = 256  # rows past the text that a pass may write: the largest tree or chunk of a prompt
+MIN_BUCKET_ROWS = 1024  # rows of text
+SCRATCH_ROWS = 256  # rows past the text that a pass may write: the largest tree or chunk of a prompt
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Slot:
             stack[:, :, :length] = stacks[shape][:, :, :length]
 
 
-class Place(NamedTuple):
+class KVLocation(NamedTuple):
     """Where a pass finds the rows of a layer."""
 
     keys: Tensor  # [1, H, rows, size], of which the pass looks at `width`
     values: Tensor
-    first: int  # where its own rows go
-    width: int
+    first_new_row: int  # where its own rows go
+    kv_length: int
 
 
 class KVCache:
@@ -80,29 +80,29 @@ class KVCache:
 
     def __init__(self) -> None:
         self.length = 0  # sure rows
-        self.floor = 0  # a cut below forgets everything: for networks whose memory cannot be taken back
+        self.rollback_floor = 0  # a cut below forgets everything: for networks whose memory cannot be taken back
         self.slot: Slot | None = None  # None while parked or dropped
 
-    def rows(self) -> Slot:
+    def require_slot(self) -> Slot:
         """The slot to write to. A cache must be seated before a pass."""
         assert self.slot is not None, "a pass over a cache that has no slot"
         return self.slot
 
-    def write(self, layer: int, keys: Tensor, values: Tensor, width: int | None = None) -> tuple[Tensor, Tensor]:
+    def write(self, layer: int, keys: Tensor, values: Tensor, kv_length: int | None = None) -> tuple[Tensor, Tensor]:
         """Put the rows of a pass behind the sure ones; returns the first `width` rows (default: sure and new).
 
         keys, values: [1, H, N, size] -> [1, H, width, size]
         """
         end = self.length + keys.shape[2]
-        stored_keys, stored_values = self.rows().layers[layer]
+        stored_keys, stored_values = self.require_slot().layers[layer]
         stored_keys[:, :, self.length : end] = keys
         stored_values[:, :, self.length : end] = values
-        width = width or end
-        return stored_keys[:, :, :width], stored_values[:, :, :width]
+        kv_length = kv_length or end
+        return stored_keys[:, :, :kv_length], stored_values[:, :, :kv_length]
 
-    def place(self, layer: int, width: int) -> Place:
+    def kv_location(self, layer: int, kv_length: int) -> KVLocation:
         """Where the rows of a pass that looks at `width` rows go, for those who write them themselves."""
-        return Place(*self.rows().layers[layer], self.length, width)
+        return KVLocation(*self.require_slot().layers[layer], self.length, kv_length)
 
     def commit(self, path: list[int]) -> None:
         """Keep these nodes of the last pass, root first, and drop the others.
@@ -110,34 +110,34 @@ class KVCache:
         With length 5 and path [0, 2], rows 5 and 7 become rows 5 and 6, and length becomes 7.
         """
         if path != list(range(len(path))):
-            slot = self.rows()
-            kept = sent([node + self.length for node in path], slot.layout.device)
+            slot = self.require_slot()
+            kept = copy_to_device([node + self.length for node in path], slot.layout.device)
             for stack in slot.stacks.values():
                 stack[:, :, self.length : self.length + len(path)] = stack.index_select(2, kept)
         self.length += len(path)
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens; no-op for a cache that knows fewer."""
-        self.length = min(self.length, length) if length >= self.floor else 0
+        self.length = min(self.length, length) if length >= self.rollback_floor else 0
 
 
 def bucket_of(length: int) -> int:
     """The length bucket, a power of two, that holds a text."""
-    return max(SMALLEST_BUCKET, 1 << (length - 1).bit_length())
+    return max(MIN_BUCKET_ROWS, 1 << (length - 1).bit_length())
 
 
-def rows_for(rows: int) -> int:
+def slot_rows(min_rows: int) -> int:
     """How large a slot is that has at least so many rows: a bucket of text, and scratch paper behind it."""
-    return bucket_of(max(rows - SCRATCH, 1)) + SCRATCH
+    return bucket_of(max(min_rows - SCRATCH_ROWS, 1)) + SCRATCH_ROWS
 
 
 @dataclass
-class _Seat:
+class _CacheEntry:
     """What the pool knows of a cache."""
 
     pins: int = 0  # turns that run on it now
-    used: int = 0  # when it was last seated, by the pool's own clock
-    parked: dict[tuple[int, int], Tensor] | None = None  # rows in host memory
+    last_used: int = 0  # when it was last seated, by the pool's own clock
+    offloaded: dict[tuple[int, int], Tensor] | None = None  # rows in host memory
 
 
 @dataclass
@@ -151,28 +151,28 @@ class KVPool:
     layout: KVLayout
     slots: int = 2
     budget_bytes: int | None = None  # for slots; None: as much as the device has
-    host_bytes: int = 2**30  # for parked rows
-    _seats: WeakKeyDictionary[KVCache, _Seat] = field(default_factory=WeakKeyDictionary)
+    offload_bytes: int = 2**30  # for parked rows
+    _entries: WeakKeyDictionary[KVCache, _CacheEntry] = field(default_factory=WeakKeyDictionary)
     _clock: int = 0
 
     def open(self) -> KVCache:
         """A new, empty cache that is not seated yet."""
         cache = KVCache()
-        self._seats[cache] = _Seat()
+        self._entries[cache] = _CacheEntry()
         return cache
 
     def close(self, cache: KVCache) -> None:
         """The text of this cache is gone for good."""
-        self._seats.pop(cache, None)
+        self._entries.pop(cache, None)
         cache.slot, cache.length = None, 0
 
     @contextmanager
-    def seated(self, cache: KVCache, rows: int) -> Generator[None]:
+    def acquire_slot(self, cache: KVCache, min_rows: int) -> Generator[None]:
         """Hold a slot of at least `rows` rows for as long as a turn runs; CacheError when there is none."""
-        seat = self._seats[cache]
+        seat = self._entries[cache]
         self._clock += 1
-        seat.used = self._clock
-        self._seat(cache, seat, rows_for(rows))
+        seat.last_used = self._clock
+        self._allocate_slot(cache, seat, slot_rows(min_rows))
         seat.pins += 1
         try:
             yield
@@ -180,59 +180,62 @@ class KVPool:
             seat.pins -= 1
 
     @property
-    def can_seat(self) -> bool:
+    def has_free_slot(self) -> bool:
         """Whether a cache without a slot could get one now."""
-        return sum(seat.pins > 0 for seat in self._seats.values()) < self.slots
+        return sum(seat.pins > 0 for seat in self._entries.values()) < self.slots
 
     @property
     def bytes(self) -> int:
         """Memory that the slots take now."""
-        return sum(cache.slot.bytes for cache in self._seats if cache.slot)
+        return sum(cache.slot.bytes for cache in self._entries if cache.slot)
 
-    def _seat(self, cache: KVCache, seat: _Seat, rows: int) -> None:
+    def _allocate_slot(self, cache: KVCache, entry: _CacheEntry, rows: int) -> None:
         old = cache.slot
         if old is not None and old.rows >= rows:
             return
         if old is None:
-            self._make_way(rows)
-        elif seat.pins:
+            self._evict_idle(rows)
+        elif entry.pins:
             raise CacheError("keys and values cannot grow in the middle of a turn")
-        self._fits_or_raise(rows, without=old)
+        self._fits_or_raise(rows, excluded_slot=old)
         try:
             slot = Slot(self.layout, rows)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             raise CacheError(f"no memory for {rows} rows of keys and values; lower limits.context") from error
-        stacks = old.stacks if old is not None else seat.parked
+        stacks = old.stacks if old is not None else entry.offloaded
         if stacks is not None:
             slot.copy_from(stacks, cache.length)
-        seat.parked, cache.slot = None, slot
+        entry.offloaded, cache.slot = None, slot
 
-    def _make_way(self, rows: int) -> None:
+    def _evict_idle(self, rows: int) -> None:
         """Free one slot if all are taken, or more if the budget asks for it."""
-        seated = sorted((cache for cache in self._seats if cache.slot), key=lambda cache: self._seats[cache].used)
-        idle = [cache for cache in seated if not self._seats[cache].pins]
+        seated = sorted(
+            (cache for cache in self._entries if cache.slot), key=lambda cache: self._entries[cache].last_used
+        )
+        idle = [cache for cache in seated if not self._entries[cache].pins]
         while idle and (len(seated) >= self.slots or not self._fits(rows)):
-            self._park(idle[0])
+            self._offload(idle[0])
             seated.remove(idle.pop(0))
         if len(seated) >= self.slots:
             raise CacheError(f"all {self.slots} slots for keys and values are busy; wait for a turn to end")
 
-    def _park(self, cache: KVCache) -> None:
-        parked = sum(other.length for other, seat in self._seats.items() if seat.parked is not None)
-        if (parked + cache.length) * self.layout.bytes_per_row <= self.host_bytes:
-            self._seats[cache].parked = {
-                shape: stack[:, :, : cache.length].to("cpu", copy=True) for shape, stack in cache.rows().stacks.items()
+    def _offload(self, cache: KVCache) -> None:
+        parked = sum(other.length for other, seat in self._entries.items() if seat.offloaded is not None)
+        if (parked + cache.length) * self.layout.bytes_per_row <= self.offload_bytes:
+            self._entries[cache].offloaded = {
+                shape: stack[:, :, : cache.length].to("cpu", copy=True)
+                for shape, stack in cache.require_slot().stacks.items()
             }
         else:
             cache.length = 0
         cache.slot = None
 
-    def _fits(self, rows: int, without: Slot | None = None) -> bool:
-        taken = self.bytes - (without.bytes if without else 0)
+    def _fits(self, rows: int, excluded_slot: Slot | None = None) -> bool:
+        taken = self.bytes - (excluded_slot.bytes if excluded_slot else 0)
         return self.budget_bytes is None or taken + rows * self.layout.bytes_per_row <= self.budget_bytes
 
-    def _fits_or_raise(self, rows: int, without: Slot | None) -> None:
-        if not self._fits(rows, without):
+    def _fits_or_raise(self, rows: int, excluded_slot: Slot | None) -> None:
+        if not self._fits(rows, excluded_slot):
             wanted, have = rows * self.layout.bytes_per_row / 2**20, (self.budget_bytes or 0) / 2**20
             raise CacheError(
                 f"keys and values of {rows} rows take {wanted:.0f} MiB, more than is left of {have:.0f} MiB; "

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from specchat.engine.cache import KVCache
-from specchat.engine.sampling import Prefix, Sampler
+from specchat.engine.sampling import Sampler, SeenTokens
 from specchat.engine.tree import DraftTree
 
 
 @dataclass(frozen=True)
-class Context:
+class DraftContext:
     """All that a drafter may look at when it guesses."""
 
     tokens: list[int]  # the text so far; the last token is the root of the tree. Not to be changed
     sampler: Sampler
-    budget: int  # most guesses worth verifying in one pass
-    prefix: Prefix | None = None  # what the sampler's rules remember of the text
+    max_draft_tokens: int  # most guesses worth verifying in one pass
+    seen_tokens: SeenTokens | None = None  # what the sampler's rules remember of the text
     cache: KVCache | None = None  # the target's own, for who reads on from its rows; left as it was found
 
 
@@ -31,17 +31,17 @@ class Outcome:
 
     tree: DraftTree
     path: list[int]  # nodes kept, root first
-    picks: list[int]  # the target's token after every node [N]; of a prompt, the text itself
-    position: int  # of the root in the text
-    features: Tensor | None = None  # tapped hidden states of the last nodes kept [<= len(path), taps * D]
+    sampled_tokens: list[int]  # the target's token after every node [N]; of a prompt, the text itself
+    root_position: int  # of the root in the text
+    hidden_states: Tensor | None = None  # tapped hidden states of the last nodes kept [<= len(path), taps * D]
     logits: Tensor | None = None  # at every node [N, V]; a prompt has none
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # the pass, the picks and what was kept of them; a prompt has none
 
     @property
-    def tokens(self) -> list[int]:
+    def committed_tokens(self) -> list[int]:
         """What became sure: the accepted guesses, then the target's own token."""
-        return [self.tree.tokens[node] for node in self.path[1:]] + [self.picks[self.path[-1]]]
+        return [self.tree.tokens[node] for node in self.path[1:]] + [self.sampled_tokens[self.path[-1]]]
 
 
 class Drafter:
@@ -56,9 +56,11 @@ class Drafter:
 
     name = "plain"
     is_instant = False  # answers in microseconds, so that it is worth asking before anything is decided
-    taps: tuple[int, ...] = ()  # hidden states it wants: k is the residual stream after k layers, -1 the final norm
+    hidden_state_layers: tuple[
+        int, ...
+    ] = ()  # hidden states it wants: k is the residual stream after k layers, -1 the final norm
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         """Guess what follows the text, at most `budget` nodes. Here: nothing."""
         return DraftTree(context.tokens[-1])
 

@@ -14,42 +14,47 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specchat.engine.accept import verdict
-from specchat.engine.device import sent
-from specchat.engine.tree import DraftTree, Draw
+from specchat.engine.accept import rejection_sampling_probabilities
+from specchat.engine.device import copy_to_device
+from specchat.engine.tree import DraftSample, DraftTree
 
-SHORTLIST = 1024  # truncation looks at so many best tokens first, and sorts in full only when they are too few
-NO_TOKEN = float("-inf")
-OF_STEPS, OF_DRAFTERS = -1, -2  # dice for other ends than picks are thrown at positions that no token has
+TOP_P_SHORTLIST = 1024  # truncation looks at so many best tokens first, and sorts in full only when they are too few
+MASKED_LOGIT = float("-inf")
+STEP_NOISE_POSITION, DRAFTER_NOISE_POSITION = (
+    -1,
+    -2,
+)  # dice for other ends than picks are thrown at positions that no token has
 
 
-class Prefix:
+class SeenTokens:
     """Which tokens the text holds so far, for the rules that look back. Grows with the text."""
 
-    def __init__(self, tokens: list[int], vocabulary: int, device: torch.device) -> None:
-        self.seen = torch.zeros(vocabulary, dtype=torch.bool, device=device)  # [V]
+    def __init__(self, tokens: list[int], vocab_size: int, device: torch.device) -> None:
+        self.mask = torch.zeros(vocab_size, dtype=torch.bool, device=device)  # [V]
         self.extend(tokens)
 
     def extend(self, tokens: list[int]) -> None:
         """The text has grown by these."""
-        self.seen[sent(tokens, self.seen.device)] = True
+        self.mask[copy_to_device(tokens, self.mask.device)] = True
 
 
 @dataclass(frozen=True)
-class Rows:
+class LogitRows:
     """Where rows of logits stand in the text."""
 
     positions: list[int]  # of the token that each row follows [N]
-    paths: list[list[int]] | None = None  # guesses between the text and each row; only for rules that look back
-    ids: Tensor | None = None  # the target's token id of every column, for a reduced vocabulary [V]
-    draws: Mapping[int, Draw] = field(default_factory=dict[int, Draw])  # by row: what a drafter drew after it
-    allowed: Tensor | None = None  # by a grammar, which masks the target alone. bool [N, V]
+    draft_paths: list[list[int]] | None = None  # guesses between the text and each row; only for rules that look back
+    token_ids: Tensor | None = None  # the target's token id of every column, for a reduced vocabulary [V]
+    draft_samples: Mapping[int, DraftSample] = field(
+        default_factory=dict[int, DraftSample]
+    )  # by row: what a drafter drew after it
+    allowed_mask: Tensor | None = None  # by a grammar, which masks the target alone. bool [N, V]
 
 
 class Ranking(NamedTuple):
     """The best tokens of every row, best first."""
 
-    ids: Tensor  # the target's token ids [N, count]
+    token_ids: Tensor  # the target's token ids [N, count]
     scores: Tensor  # -inf where the rules leave no token [N, count]
 
 
@@ -69,161 +74,176 @@ class Sampler:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     seed: int = 0
-    vocabulary: int | None = None  # ids from here on are padding, and are never picked
-    is_classic: bool = False
+    vocab_size: int | None = None  # ids from here on are padding, and are never picked
+    uses_rejection_sampling: bool = False
 
     @property
-    def looks_back(self) -> bool:
+    def has_penalties(self) -> bool:
         """Whether a score depends on the tokens before it."""
         return self.repetition_penalty != 1.0
 
     @property
-    def wants_draws(self) -> bool:
+    def wants_draft_samples(self) -> bool:
         """Whether drafters that can draw their guesses are to do so; at T = 0 there is nothing to draw."""
-        return self.is_classic and self.temperature > 0
+        return self.uses_rejection_sampling and self.temperature > 0
 
-    def at_step(self, length: int) -> Sampler:
+    def at_step(self, text_length: int) -> Sampler:
         """The sampler of the step that goes on from `length` tokens: under the classic rule it has its own dice."""
-        return replace(self, seed=_state(_state(self.seed, OF_STEPS), length)) if self.wants_draws else self
+        return (
+            replace(self, seed=_splitmix64(_splitmix64(self.seed, STEP_NOISE_POSITION), text_length))
+            if self.wants_draft_samples
+            else self
+        )
 
-    def prefix(self, tokens: list[int], vocabulary: int, device: torch.device) -> Prefix | None:
+    def make_seen_tokens(self, tokens: list[int], vocab_size: int, device: torch.device) -> SeenTokens | None:
         """What the rules must remember of the text; None when they do not look back."""
-        return Prefix(tokens, vocabulary, device) if self.looks_back else None
+        return SeenTokens(tokens, vocab_size, device) if self.has_penalties else None
 
-    def rows(self, tree: DraftTree, length: int, allowed: Tensor | None = None) -> Rows:
+    def rows_of_tree(self, tree: DraftTree, text_length: int, allowed_mask: Tensor | None = None) -> LogitRows:
         """Where the nodes of a tree stand under a text of `length` tokens, its root included."""
-        paths = [tree.path_to(node) for node in range(len(tree))] if self.looks_back else None
-        return Rows([length - 1 + depth for depth in tree.depths], paths, draws=tree.draws, allowed=allowed)
+        paths = [tree.path_tokens(node) for node in range(len(tree))] if self.has_penalties else None
+        return LogitRows(
+            [text_length - 1 + depth for depth in tree.depths],
+            paths,
+            draft_samples=tree.samples,
+            allowed_mask=allowed_mask,
+        )
 
-    def rank(self, logits: Tensor, rows: Rows, prefix: Prefix | None = None, count: int = 1) -> Ranking:
+    def rank(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1) -> Ranking:
         """The `count` best tokens of each row under the rules and the dice. [N, V] -> [N, count]"""
         if self.temperature == 0:
-            return _best(self._allowed(logits.float(), rows, prefix), rows.ids, count)
-        logits, ids = self.weigh(logits, rows, prefix)
-        return _best(logits + gumbel(self.seed, rows.positions, ids), ids, count)
+            return _top_tokens(self._penalize_and_mask(logits.float(), rows, seen_tokens), rows.token_ids, count)
+        logits, ids = self.process_logits(logits, rows, seen_tokens)
+        return _top_tokens(logits + gumbel_noise(self.seed, rows.positions, ids), ids, count)
 
-    def pick(self, logits: Tensor, rows: Rows, prefix: Prefix | None = None) -> list[int]:
+    def sample(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> list[int]:
         """The token after each row. This is the one place where a step waits for the device."""
-        return self.rank(logits, rows, prefix).ids[:, 0].tolist()
+        return self.rank(logits, rows, seen_tokens).token_ids[:, 0].tolist()
 
-    def draw(self, logits: Tensor, rows: Rows, prefix: Prefix | None = None) -> Draw:
+    def sample_draft(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> DraftSample:
         """A guess by the drafter's own dice, under the same rules, and what it was drawn from. One row [1, V]"""
-        logits, ids = self.weigh(logits, rows, prefix)
-        noise = gumbel(_state(self.seed, OF_DRAFTERS), rows.positions, ids)
-        token = int(_best(logits + noise, ids, 1).ids)
-        return Draw(token, ids if ids.dim() == 1 else ids[0], logits[0].softmax(-1))
+        logits, ids = self.process_logits(logits, rows, seen_tokens)
+        noise = gumbel_noise(_splitmix64(self.seed, DRAFTER_NOISE_POSITION), rows.positions, ids)
+        token = int(_top_tokens(logits + noise, ids, 1).token_ids)
+        return DraftSample(token, ids if ids.dim() == 1 else ids[0], logits[0].softmax(-1))
 
-    def weigh(self, logits: Tensor, rows: Rows, prefix: Prefix | None = None) -> tuple[Tensor, Tensor]:
+    def process_logits(
+        self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None
+    ) -> tuple[Tensor, Tensor]:
         """What dice are thrown over at T > 0: the logits that the rules leave, and the token ids of their columns.
 
         [N, V] -> [N, C], and [C] or [N, C]. In a row after which a drafter drew, they are those of the verdict.
         """
         size = logits.shape[-1]
-        logits = self._allowed(logits.float(), rows, prefix)
-        logits, ids = self._truncated(logits / self.temperature, rows.ids)
-        for row, draw in rows.draws.items():
+        logits = self._penalize_and_mask(logits.float(), rows, seen_tokens)
+        logits, ids = self._truncate(logits / self.temperature, rows.token_ids)
+        for row, draw in rows.draft_samples.items():
             columns = ids if ids.dim() == 1 else ids[row]
-            chances = logits.new_zeros(size).index_copy(0, draw.ids, draw.chances)[columns]
-            logits[row] = verdict(logits[row].softmax(-1), chances, columns == draw.token).log()
+            chances = logits.new_zeros(size).index_copy(0, draw.token_ids, draw.probabilities)[columns]
+            logits[row] = rejection_sampling_probabilities(
+                logits[row].softmax(-1), chances, columns == draw.token
+            ).log()
         return logits, ids
 
-    def _allowed(self, logits: Tensor, rows: Rows, prefix: Prefix | None) -> Tensor:
-        if prefix is not None:
-            seen = prefix.seen.expand(len(logits), -1)
-            if rows.paths is not None and any(rows.paths):
+    def _penalize_and_mask(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None) -> Tensor:
+        if seen_tokens is not None:
+            seen = seen_tokens.mask.expand(len(logits), -1)
+            if rows.draft_paths is not None and any(rows.draft_paths):
                 seen = seen.clone()
-                for row, path in enumerate(rows.paths):
+                for row, path in enumerate(rows.draft_paths):
                     seen[row, path] = True
-            if rows.ids is not None:
-                seen = seen[:, rows.ids]
+            if rows.token_ids is not None:
+                seen = seen[:, rows.token_ids]
             seen = seen[:, : logits.shape[-1]]
             penalty = self.repetition_penalty
             logits = torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
-        if self.vocabulary is not None and rows.ids is None:
-            logits = logits[:, : self.vocabulary]
-        if rows.allowed is not None:
-            logits = logits.masked_fill(~rows.allowed[:, : logits.shape[-1]], NO_TOKEN)
+        if self.vocab_size is not None and rows.token_ids is None:
+            logits = logits[:, : self.vocab_size]
+        if rows.allowed_mask is not None:
+            logits = logits.masked_fill(~rows.allowed_mask[:, : logits.shape[-1]], MASKED_LOGIT)
         return logits
 
-    def _truncated(self, logits: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _truncate(self, logits: Tensor, token_ids: Tensor | None) -> tuple[Tensor, Tensor]:
         """Logits with the unlikely ones ruled out, and the token ids of their columns: [V], or [N, C] when sorted."""
         size = logits.shape[-1]
-        if ids is None:
-            ids = _all_ids(size, logits.device)
+        if token_ids is None:
+            token_ids = _all_token_ids(size, logits.device)
         if self.top_k or self.top_p < 1:
-            ranked, order = logits.topk(min(self.top_k or SHORTLIST, size), sorted=True)
-            if not self.top_k and not _holds(ranked, logits, self.top_p):
+            ranked, order = logits.topk(min(self.top_k or TOP_P_SHORTLIST, size), sorted=True)
+            if not self.top_k and not _covers_top_p(ranked, logits, self.top_p):
                 ranked, order = logits.sort(descending=True, stable=True)
-            logits, ids = _nucleus(ranked, ranked if self.top_k else logits, self.top_p), ids[order]
+            logits, token_ids = _apply_top_p(ranked, ranked if self.top_k else logits, self.top_p), token_ids[order]
         if self.min_p > 0:
             floor = logits.amax(-1, keepdim=True) + torch.tensor(self.min_p).log()
-            logits = logits.masked_fill(logits < floor, NO_TOKEN)
-        return logits, ids
+            logits = logits.masked_fill(logits < floor, MASKED_LOGIT)
+        return logits, token_ids
 
 
-def gumbel(seed: int, positions: list[int], ids: Tensor) -> Tensor:
+def gumbel_noise(seed: int, positions: list[int], token_ids: Tensor) -> Tensor:
     """Noise for which argmax(logits + noise) is a sample of softmax(logits). ids [V] or [N, C] -> [N, V] or [N, C]
 
     Position and seed give each row two keys; an integer hash of key and token id (two rounds of a 32-bit mixer)
     gives 31 uniform bits. The same on every device, and the same for a token wherever its column stands.
     """
-    keys = sent(torch.tensor([_keys(seed, position) for position in positions], dtype=torch.int32), ids.device)
-    bits = _mixed(_mixed(ids.to(torch.int32) + keys[:, :1]) ^ keys[:, 1:]) & 0x7FFFFFFF
+    keys = copy_to_device(
+        torch.tensor([_hash_keys(seed, position) for position in positions], dtype=torch.int32), token_ids.device
+    )
+    bits = _hash_bits(_hash_bits(token_ids.to(torch.int32) + keys[:, :1]) ^ keys[:, 1:]) & 0x7FFFFFFF
     chance = bits.float().add_(0.5).mul_(2.0**-31).clamp_(max=1 - 2.0**-24)  # small ones stay finely spaced
     return chance.neg_().log1p_().neg_().log_().neg_()
 
 
-def _best(scores: Tensor, ids: Tensor | None, count: int) -> Ranking:
+def _top_tokens(scores: Tensor, token_ids: Tensor | None, count: int) -> Ranking:
     """The columns with the highest scores, as token ids. ids [V], [N, C], or None when columns are ids."""
     if count == 1:
         order = scores.argmax(-1, keepdim=True)
         best = scores.gather(-1, order)
     else:
         best, order = scores.topk(min(count, scores.shape[-1]))
-    if ids is not None:
-        order = ids[order] if ids.dim() == 1 else ids.gather(-1, order)
+    if token_ids is not None:
+        order = token_ids[order] if token_ids.dim() == 1 else token_ids.gather(-1, order)
     return Ranking(order, best)
 
 
-def _holds(ranked: Tensor, logits: Tensor, top_p: float) -> bool:
+def _covers_top_p(ranked: Tensor, logits: Tensor, top_p: float) -> bool:
     """Whether in every row the shortlist `ranked` has at least `top_p` of the probability of all."""
     return bool((ranked.logsumexp(-1) - logits.logsumexp(-1)).exp().ge(top_p).all())
 
 
-def _nucleus(ranked: Tensor, logits: Tensor, top_p: float) -> Tensor:
+def _apply_top_p(ranked: Tensor, logits: Tensor, top_p: float) -> Tensor:
     """Rule out the tail that holds the last 1 - top_p of the probability of `logits`. Best first, [N, C] -> [N, C]"""
     if top_p >= 1:
         return ranked
     chances = (ranked - logits.logsumexp(-1, keepdim=True)).exp()
-    return ranked.masked_fill(chances.cumsum(-1) - chances >= top_p, NO_TOKEN)
+    return ranked.masked_fill(chances.cumsum(-1) - chances >= top_p, MASKED_LOGIT)
 
 
 @lru_cache(maxsize=8)
-def _all_ids(size: int, device: torch.device) -> Tensor:
+def _all_token_ids(size: int, device: torch.device) -> Tensor:
     return torch.arange(size, device=device)
 
 
-def _mixed(bits: Tensor) -> Tensor:
+def _hash_bits(bits: Tensor) -> Tensor:
     """A bijection of 32-bit integers in which every bit hangs on every other. Wraps around on every device."""
-    bits = (bits ^ _shifted(bits, 16)) * 0x21F0AAAD
-    bits = (bits ^ _shifted(bits, 15)) * 0x735A2D97
-    return bits ^ _shifted(bits, 15)
+    bits = (bits ^ _logical_shift_right(bits, 16)) * 0x21F0AAAD
+    bits = (bits ^ _logical_shift_right(bits, 15)) * 0x735A2D97
+    return bits ^ _logical_shift_right(bits, 15)
 
 
-def _shifted(bits: Tensor, places: int) -> Tensor:
+def _logical_shift_right(bits: Tensor, places: int) -> Tensor:
     """Shift right and fill with zeros: the sign bit is a bit like the others."""
     return (bits >> places) & ((1 << (32 - places)) - 1)
 
 
 @lru_cache(maxsize=4096)  # drafter and target ask for the same few positions
-def _keys(seed: int, position: int) -> tuple[int, int]:
+def _hash_keys(seed: int, position: int) -> tuple[int, int]:
     """Two 32-bit keys of a position, as signed integers."""
-    state = _state(seed, position)
+    state = _splitmix64(seed, position)
     low, high = state & 0xFFFFFFFF, state >> 32
     return low - ((low >> 31) << 32), high - ((high >> 31) << 32)
 
 
-def _state(seed: int, position: int) -> int:
+def _splitmix64(seed: int, position: int) -> int:
     """64 bits of a position (SplitMix64)."""
     state = (seed * 0x9E3779B97F4A7C15 + (position + 1) * 0xD1B54A32D192ED03) & (2**64 - 1)
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)

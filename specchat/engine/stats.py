@@ -11,35 +11,35 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Stats:
+class DecodingStats:
     """What a run of steps came to."""
 
     steps: int = 0
     tokens: int = 0
     drafted: int = 0
-    accepted: Counter[str] = field(default_factory=Counter[str])  # by who guessed
-    tried_at: Counter[int] = field(default_factory=Counter[int])  # steps whose tree was at least so deep
-    kept_at: Counter[int] = field(default_factory=Counter[int])  # steps that kept a guess so deep
+    accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])  # by who guessed
+    drafted_at_depth: Counter[int] = field(default_factory=Counter[int])  # steps whose tree was at least so deep
+    accepted_at_depth: Counter[int] = field(default_factory=Counter[int])  # steps that kept a guess so deep
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
 
-    def add(self, step: Step, kept: int | None = None) -> None:
+    def add(self, step: Step, kept_tokens: int | None = None) -> None:
         """Count one more step; of its tokens only the first `kept`, when a stop string cut the others off."""
-        kept = len(step.tokens) if kept is None else kept
+        kept_tokens = len(step.committed_tokens) if kept_tokens is None else kept_tokens
         self.steps += 1
-        self.tokens += kept
+        self.tokens += kept_tokens
         self.drafted += step.drafted
-        self.accepted.update(step.sources[:kept])
-        self.tried_at.update(range(1, max(step.tree.depths) + 1))
-        self.kept_at.update(range(1, min(step.accepted, kept) + 1))
+        self.accepted_by_drafter.update(step.accepted_sources[:kept_tokens])
+        self.drafted_at_depth.update(range(1, max(step.tree.depths) + 1))
+        self.accepted_at_depth.update(range(1, min(step.accepted, kept_tokens) + 1))
         self.draft_seconds += step.draft_seconds
         self.verify_seconds += step.verify_seconds
 
     @property
-    def tokens_per_pass(self) -> float:
+    def tokens_per_step(self) -> float:
         """1 means that speculation brought nothing."""
         return self.tokens / max(self.steps, 1)
 
-    def acceptance_at(self, depth: int) -> float | None:
+    def acceptance_rate_at(self, depth: int) -> float | None:
         """How often a guess at this depth held, where one was made; None where none was."""
-        return self.kept_at[depth] / self.tried_at[depth] if self.tried_at[depth] else None
+        return self.accepted_at_depth[depth] / self.drafted_at_depth[depth] if self.drafted_at_depth[depth] else None

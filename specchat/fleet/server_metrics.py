@@ -17,60 +17,62 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-SPEC_DECODE = "spec_decode_num_"
-SGLANG = "sglang:"
+SPEC_DECODE_PREFIX = "spec_decode_num_"
+SGLANG_PREFIX = "sglang:"
 
 
 @dataclass(frozen=True)
-class Guessed:
+class SpecDecodeCounts:
     """Passes that verified guesses, guessed tokens, and those that held."""
 
-    passes: int
-    drafted: int
-    accepted: int
+    verify_steps: int
+    draft_tokens: int
+    accepted_tokens: int
 
-    def within(self, tokens: int) -> Guessed | None:
+    def scaled_to(self, tokens: int) -> SpecDecodeCounts | None:
         """For an answer of so many tokens; None when nothing was guessed."""
-        if self.drafted <= 0 or self.passes <= 0 or not 0 <= self.accepted <= self.drafted:
+        if self.draft_tokens <= 0 or self.verify_steps <= 0 or not 0 <= self.accepted_tokens <= self.draft_tokens:
             return None
-        written = self.accepted + self.passes
+        written = self.accepted_tokens + self.verify_steps
         share = min(1.0, tokens / written)
-        return Guessed(round(self.passes * share), round(self.drafted * share), round(self.accepted * share))
+        return SpecDecodeCounts(
+            round(self.verify_steps * share), round(self.draft_tokens * share), round(self.accepted_tokens * share)
+        )
 
 
-def of_answer(metrics: Any) -> Guessed | None:
+def counts_of_response(metrics: Any) -> SpecDecodeCounts | None:
     """From `metrics.speculative_decoding`, which vLLM adds to an answer when it was started to."""
     told = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
     if not isinstance(told, Mapping):
         return None
     names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
     numbers = [told.get(name) for name in names]
-    return Guessed(*numbers) if all(isinstance(each, int) for each in numbers) else None  # pyright: ignore[reportArgumentType]
+    return SpecDecodeCounts(*numbers) if all(isinstance(each, int) for each in numbers) else None  # pyright: ignore[reportArgumentType]
 
 
-def between(before: str | None, after: str | None) -> Guessed | None:
+def counts_between(before: str | None, after: str | None) -> SpecDecodeCounts | None:
     """From two pages of metrics; None when they do not tell."""
     if before is None or after is None:
         return None
-    old, new = counts(before), counts(after)
+    old, new = sample_sums(before), sample_sums(after)
     grown = defaultdict[str, float](float, {name: value - old.get(name, 0.0) for name, value in new.items()})
-    if prefix := _prefix(new):
+    if prefix := _metric_prefix(new):
         drafts, drafted, accepted = (
-            grown[f"{prefix}{SPEC_DECODE}{name}_total"] for name in ("drafts", "draft_tokens", "accepted_tokens")
+            grown[f"{prefix}{SPEC_DECODE_PREFIX}{name}_total"] for name in ("drafts", "draft_tokens", "accepted_tokens")
         )
-        return Guessed(round(drafts), round(drafted), round(accepted))
-    if f"{SGLANG}spec_verify_calls_total" in new:
-        return _of_sglang(new, grown)
+        return SpecDecodeCounts(round(drafts), round(drafted), round(accepted))
+    if f"{SGLANG_PREFIX}spec_verify_calls_total" in new:
+        return _sglang_counts(new, grown)
     return None
 
 
-def guesses(page: str) -> bool:
+def has_speculation(page: str) -> bool:
     """Whether a server with this page of metrics guesses at all."""
-    known = counts(page)
-    return bool(_prefix(known)) or known.get(f"{SGLANG}spec_accept_length", 0.0) > 0
+    known = sample_sums(page)
+    return bool(_metric_prefix(known)) or known.get(f"{SGLANG_PREFIX}spec_accept_length", 0.0) > 0
 
 
-def counts(page: str) -> dict[str, float]:
+def sample_sums(page: str) -> dict[str, float]:
     """Samples by name, summed over their labels; what cannot be read is left out."""
     sums: dict[str, float] = {}
     try:
@@ -82,17 +84,20 @@ def counts(page: str) -> dict[str, float]:
     return sums
 
 
-def _prefix(known: Mapping[str, float]) -> str:
+def _metric_prefix(known: Mapping[str, float]) -> str:
     """Whose counters these are: `vllm:`, `llamacpp:`, or nobody's."""
-    name = f"{SPEC_DECODE}drafts_total"
+    name = f"{SPEC_DECODE_PREFIX}drafts_total"
     return next((each.removesuffix(name) for each in known if each.endswith(name)), "")
 
 
-def _of_sglang(new: Mapping[str, float], grown: Mapping[str, float]) -> Guessed:
+def _sglang_counts(new: Mapping[str, float], grown: Mapping[str, float]) -> SpecDecodeCounts:
     """Each pass writes what held and a token of its own; the first token of an answer comes from reading the prompt."""
-    passes = grown[f"{SGLANG}spec_verify_calls_total"]
-    answers = grown[f"{SGLANG}num_requests_total"]
-    accepted = max(0.0, grown[f"{SGLANG}generation_tokens_total"] - answers - passes)
-    width, rate = new.get(f"{SGLANG}spec_num_draft_tokens", 0.0), new.get(f"{SGLANG}spec_accept_rate", 0.0)
+    passes = grown[f"{SGLANG_PREFIX}spec_verify_calls_total"]
+    answers = grown[f"{SGLANG_PREFIX}num_requests_total"]
+    accepted = max(0.0, grown[f"{SGLANG_PREFIX}generation_tokens_total"] - answers - passes)
+    width, rate = (
+        new.get(f"{SGLANG_PREFIX}spec_num_draft_tokens", 0.0),
+        new.get(f"{SGLANG_PREFIX}spec_accept_rate", 0.0),
+    )
     drafted = passes * (width - 1) if width > 1 else accepted / rate if rate else accepted
-    return Guessed(round(passes), round(max(drafted, accepted)), round(accepted))
+    return SpecDecodeCounts(round(passes), round(max(drafted, accepted)), round(accepted))

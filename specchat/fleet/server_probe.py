@@ -8,86 +8,92 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.fleet.http_client import Line
-from specchat.fleet.installed_servers import numbers
-from specchat.fleet.server_errors import INSTEAD
-from specchat.fleet.server_metrics import guesses
+from specchat.fleet.installed_servers import version_numbers
+from specchat.fleet.server_client import ServerClient
+from specchat.fleet.server_errors import FALLBACK_HINT
+from specchat.fleet.server_metrics import has_speculation
 
-OWNERS = {"vllm": "vllm", "sglang": "sglang"}  # who owns its models, as a server says
-OTHERS = {"llamacpp": "llama.cpp"}
-LOOK_SECONDS = 5.0
-OLDEST = {"vllm": (0, 8, 5), "sglang": (0, 4, 0)}  # before those, metrics and options had other names
+BACKEND_BY_OWNER = {"vllm": "vllm", "sglang": "sglang"}  # who owns its models, as a server says
+NAME_BY_OWNER = {"llamacpp": "llama.cpp"}
+PROBE_TIMEOUT_SECONDS = 5.0
+MIN_VERSIONS = {"vllm": (0, 8, 5), "sglang": (0, 4, 0)}  # before those, metrics and options had other names
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """A model that a server has, who says so, and how long a text may be (None: it does not say)."""
 
     name: str
     owner: str
-    window: int | None
+    context_window: int | None
 
 
 @dataclass(frozen=True)
-class Found:
+class ServerInfo:
     """A running server."""
 
     url: str
     backend: str  # as a profile calls it
-    kind: str  # as people call it
+    display_name: str  # as people call it
     version: str  # "" when it does not say
-    models: tuple[Served, ...]
+    models: tuple[ServedModel, ...]
     has_metrics: bool
-    guesses: bool
+    has_speculation: bool
 
     @property
-    def is_old(self) -> bool:
+    def is_outdated(self) -> bool:
         """Whether it is of a time when names were others."""
-        oldest, version = OLDEST.get(self.backend), numbers(self.version)
+        oldest, version = MIN_VERSIONS.get(self.backend), version_numbers(self.version)
         return bool(oldest and version and version < oldest)
 
 
-def served_models(line: Line) -> list[Served]:
+def served_models(client: ServerClient) -> list[ServedModel]:
     """The models of a server; none when it has no list. ModelError when there is no server, or no such one."""
-    page = line.page(f"{line.url.rstrip('/')}/models", LOOK_SECONDS)
+    page = client.get_page(f"{client.url.rstrip('/')}/models", PROBE_TIMEOUT_SECONDS)
     if page is None:
         return []
     try:
-        return [_served(model) for model in json.loads(page)["data"]]
+        return [_to_served_model(model) for model in json.loads(page)["data"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{line.url} is no server that speaks as OpenAI's does; {INSTEAD}") from error
+        raise ModelError(f"{client.url} is no server that speaks as OpenAI's does; {FALLBACK_HINT}") from error
 
 
-def _served(model: dict[str, Any]) -> Served:
+def _to_served_model(model: dict[str, Any]) -> ServedModel:
     """One entry; llama.cpp puts the window into its `meta`."""
     meta = model.get("meta")
     window = model.get("max_model_len") or (meta.get("n_ctx_train") if isinstance(meta, dict) else None)
-    return Served(str(model["id"]), str(model.get("owned_by", "")), window if isinstance(window, int) else None)
+    return ServedModel(str(model["id"]), str(model.get("owned_by", "")), window if isinstance(window, int) else None)
 
 
-def known_as(served: Sequence[Served]) -> str:
+def detect_backend(served: Sequence[ServedModel]) -> str:
     """The backend whose models these are, "" when nobody says."""
-    return next((OWNERS[model.owner] for model in served if model.owner in OWNERS), "")
+    return next((BACKEND_BY_OWNER[model.owner] for model in served if model.owner in BACKEND_BY_OWNER), "")
 
 
-def find_server(line: Line) -> Found:
+def probe_server(client: ServerClient) -> ServerInfo:
     """Everything that a server tells without being asked a question."""
-    served = served_models(line)
-    metrics = line.page(f"{line.root}/metrics", LOOK_SECONDS) or ""
-    backend = known_as(served)
+    served = served_models(client)
+    metrics = client.get_page(f"{client.root_url}/metrics", PROBE_TIMEOUT_SECONDS) or ""
+    backend = detect_backend(served)
     owner = served[0].owner if served else ""
-    kind = backend or OTHERS.get(owner, "a server like OpenAI's")
+    kind = backend or NAME_BY_OWNER.get(owner, "a server like OpenAI's")
     is_page = "# TYPE" in metrics
-    return Found(
-        line.url, backend or "openai", kind, _version(line), tuple(served), is_page, is_page and guesses(metrics)
+    return ServerInfo(
+        client.url,
+        backend or "openai",
+        kind,
+        _server_version(client),
+        tuple(served),
+        is_page,
+        is_page and has_speculation(metrics),
     )
 
 
-def _version(line: Line) -> str:
+def _server_version(client: ServerClient) -> str:
     """vLLM has a page for it, SGLang tells it among its settings."""
     for path in ("version", "server_info", "get_server_info"):
         try:
-            told = json.loads(line.page(f"{line.root}/{path}", LOOK_SECONDS) or "{}")
+            told = json.loads(client.get_page(f"{client.root_url}/{path}", PROBE_TIMEOUT_SECONDS) or "{}")
         except (ValueError, ModelError):
             continue
         if isinstance(told, dict) and isinstance(told.get("version"), str):

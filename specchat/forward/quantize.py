@@ -11,66 +11,70 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specchat.forward.native_ops import Kernel, address, kernels
+from specchat.forward.native_ops import Kernel, data_pointer, native_kernels
 
-TOP = 127  # the largest number of a row, as a byte
-ZERO = 128  # what stands for 0 in unsigned bytes
-NEAR = {torch.float32: 1e-5, torch.bfloat16: 0.01}  # what rounding once less may change
-NOTHING = 1e-12  # a row whose largest number is less is a row of nothing
+INT8_MAX = 127  # the largest number of a row, as a byte
+ZERO_POINT = 128  # what stands for 0 in unsigned bytes
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.01}  # what rounding once less may change
+MIN_ABSMAX = 1e-12  # a row whose largest number is less is a row of nothing
 
 
-def shrunk(rows: Tensor) -> tuple[Tensor, Tensor]:
+def quantize_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Bytes around ZERO, and what a step of one is worth in each row. [N, D] -> uint8 [N, D], float32 [N]"""
-    compiled = _compiled(rows.dtype)
-    return _shrunk_by_torch(rows) if compiled is None else _shrunk(compiled[0], rows.contiguous())
+    compiled = _quantize_kernels(rows.dtype)
+    return _quantize_rows_torch(rows) if compiled is None else _quantize_rows_native(compiled[0], rows.contiguous())
 
 
-def widened(sums: Tensor, scales: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def dequantize_rows(sums: Tensor, scales: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Sums of such bytes as numbers again, with the bias; `sums` may be changed. float32 [N, D], [N] -> [N, D]"""
-    compiled = _compiled(dtype)
+    compiled = _quantize_kernels(dtype)
     if compiled is None:
-        return _widened_by_torch(sums, scales, bias, dtype)
-    return _widened(compiled[1], sums, scales, bias, dtype)
+        return _dequantize_rows_torch(sums, scales, bias, dtype)
+    return _dequantize_rows_native(compiled[1], sums, scales, bias, dtype)
 
 
-def scales_of(rows: Tensor, top: int) -> Tensor:
+def absmax_scales(rows: Tensor, max_value: int) -> Tensor:
     """What each row is divided by, so that its largest number becomes `top`. float32 [N]"""
-    return rows.abs().amax(dim=1).float().clamp_(min=NOTHING).div_(top)
+    return rows.abs().amax(dim=1).float().clamp_(min=MIN_ABSMAX).div_(max_value)
 
 
-def _shrunk(shrink: Kernel, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _quantize_rows_native(quantize: Kernel, rows: Tensor) -> tuple[Tensor, Tensor]:
     small, scales = torch.empty(rows.shape, dtype=torch.uint8), torch.empty(len(rows))
-    shrink(rows.data_ptr(), small.data_ptr(), scales.data_ptr(), *rows.shape, TOP, ZERO)
+    quantize(rows.data_ptr(), small.data_ptr(), scales.data_ptr(), *rows.shape, INT8_MAX, ZERO_POINT)
     return small, scales
 
 
-def _shrunk_by_torch(rows: Tensor) -> tuple[Tensor, Tensor]:
-    scales = scales_of(rows, TOP)
-    return (rows / scales[:, None]).round_().add_(ZERO).to(torch.uint8), scales
+def _quantize_rows_torch(rows: Tensor) -> tuple[Tensor, Tensor]:
+    scales = absmax_scales(rows, INT8_MAX)
+    return (rows / scales[:, None]).round_().add_(ZERO_POINT).to(torch.uint8), scales
 
 
-def _widened(widen: Kernel, sums: Tensor, scales: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _dequantize_rows_native(
+    dequantize: Kernel, sums: Tensor, scales: Tensor, bias: Tensor | None, dtype: torch.dtype
+) -> Tensor:
     out = torch.empty(sums.shape, dtype=dtype)
-    widen(sums.data_ptr(), scales.data_ptr(), address(bias), out.data_ptr(), *sums.shape)
+    dequantize(sums.data_ptr(), scales.data_ptr(), data_pointer(bias), out.data_ptr(), *sums.shape)
     return out
 
 
-def _widened_by_torch(sums: Tensor, scales: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _dequantize_rows_torch(sums: Tensor, scales: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     sums.mul_(scales[:, None])
     return (sums if bias is None else sums.add_(bias)).to(dtype)
 
 
 @lru_cache
-def _compiled(dtype: torch.dtype) -> tuple[Kernel, Kernel] | None:
+def _quantize_kernels(dtype: torch.dtype) -> tuple[Kernel, Kernel] | None:
     """Both kernels for rows of this dtype; None where there are none, or they round otherwise than torch does."""
-    shrink, widen = kernels().kernel("shrink", dtype), kernels().kernel("widen", dtype)
+    shrink, widen = native_kernels().kernel("shrink", dtype), native_kernels().kernel("widen", dtype)
     if shrink is None or widen is None:
         return None
     rows, bias = (torch.arange(count).float().sin_().mul_(9).to(dtype) for count in (3 * 77, 77))
     rows = rows.view(3, 77)
-    (small, scales), (theirs, their_scales) = _shrunk(shrink, rows), _shrunk_by_torch(rows)
+    (small, scales), (theirs, their_scales) = _quantize_rows_native(shrink, rows), _quantize_rows_torch(rows)
     sums = torch.arange(3 * 77.0).view(3, 77)
-    wide = _widened(widen, sums, scales, bias, dtype)
+    wide = _dequantize_rows_native(widen, sums, scales, bias, dtype)
     bytes_agree = torch.equal(small, theirs) and torch.equal(scales, their_scales)
-    sums_agree = torch.allclose(wide, _widened_by_torch(sums, scales, bias, dtype), NEAR[dtype], NEAR[dtype])
+    sums_agree = torch.allclose(
+        wide, _dequantize_rows_torch(sums, scales, bias, dtype), TOLERANCE[dtype], TOLERANCE[dtype]
+    )
     return (shrink, widen) if bytes_agree and sums_agree else None

@@ -18,114 +18,118 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cache import KVCache, KVLayout
-from specchat.engine.model import Output
+from specchat.engine.model import ModelOutput
 from specchat.engine.tree import DraftTree
-from specchat.forward.batch import PassShape
+from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers_model import TransformersModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-MOST_REPLAYED = 16  # tokens read again in front of a pass; more get a pass of their own, once
+MAX_REPLAYED_TOKENS = 16  # tokens read again in front of a pass; more get a pass of their own, once
 
 
 @dataclass
-class _Memory:
+class _RecurrentState:
     """What the network remembers of one text."""
 
-    past: Any  # its cache, after `length` tokens and those of the last pass
+    cache: Any  # its cache, after `length` tokens and those of the last pass
     length: int = 0
-    states: list[dict[int, Tensor]] = field(default_factory=list[dict[int, Tensor]])  # of the layers, after `length`
-    last: list[int] = field(default_factory=list[int])  # tokens of the last pass
+    saved_states: list[dict[int, Tensor]] = field(
+        default_factory=list[dict[int, Tensor]]
+    )  # of the layers, after `length`
+    last_tokens: list[int] = field(default_factory=list[int])  # tokens of the last pass
 
 
 class RecurrentModel(TransformersModel):
     """A network of transformers with recurrent layers, over its own cache."""
 
-    def __init__(self, network: PreTrainedModel, window: int | None = None, shape: PassShape | None = None) -> None:
-        super().__init__(network, window, shape)
-        self.takes_trees = False
-        self._memories: WeakKeyDictionary[KVCache, _Memory] = WeakKeyDictionary()
+    def __init__(
+        self, network: PreTrainedModel, context_window: int | None = None, limits: BatchLimits | None = None
+    ) -> None:
+        super().__init__(network, context_window, limits)
+        self.supports_trees = False
+        self._state_by_cache: WeakKeyDictionary[KVCache, _RecurrentState] = WeakKeyDictionary()
 
-    def forward(self, tree: DraftTree, cache: KVCache) -> Output:
+    def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         """Score every node of a chain. [N, V]"""
         assert tree.is_chain, "a tree for a network that takes chains only"
-        return self._read_on(tree.tokens, cache, rows=len(tree))
+        return self._forward_tokens(tree.tokens, cache, rows=len(tree))
 
-    def read(self, tokens: list[int] | Tensor, cache: KVCache) -> Output:
+    def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
         """Take in a chunk of a prompt and commit it. Logits [1, V], features [len(tokens), taps * D]"""
         tokens = tokens.tolist() if isinstance(tokens, Tensor) else tokens
-        output = self._read_on(tokens, cache, rows=1)
+        output = self._forward_tokens(tokens, cache, rows=1)
         cache.commit(list(range(len(tokens))))
         return output
 
-    def _layout(self) -> KVLayout:
+    def _kv_layout(self) -> KVLayout:
         return KVLayout((), self.network.dtype, self.network.device)
 
     @torch.inference_mode()
-    def _read_on(self, tokens: list[int], cache: KVCache, rows: int) -> Output:
-        memory, again = self._settled(cache)
-        if len(again) > MOST_REPLAYED:
-            self._pass(memory, again, rows=1)
-            memory, again = self._settled(cache)
-        output = self._pass(memory, again + tokens, rows)
-        cache.floor = memory.length
-        features = output.features[len(again) :] if output.features is not None else None
-        return Output(output.logits, features)
+    def _forward_tokens(self, tokens: list[int], cache: KVCache, rows: int) -> ModelOutput:
+        memory, again = self._restore_committed_state(cache)
+        if len(again) > MAX_REPLAYED_TOKENS:
+            self._run_network(memory, again, rows=1)
+            memory, again = self._restore_committed_state(cache)
+        output = self._run_network(memory, again + tokens, rows)
+        cache.rollback_floor = memory.length
+        features = output.hidden_states[len(again) :] if output.hidden_states is not None else None
+        return ModelOutput(output.logits, features)
 
-    def _settled(self, cache: KVCache) -> tuple[_Memory, list[int]]:
+    def _restore_committed_state(self, cache: KVCache) -> tuple[_RecurrentState, list[int]]:
         """The memory with a state that holds sure tokens only, and the sure tokens that are to be read again."""
-        memory = self._memories.get(cache)
+        memory = self._state_by_cache.get(cache)
         if memory is None or cache.length < memory.length:
             assert cache.length == 0, "a text was cut below the state that is kept of it"
-            memory = self._memories[cache] = _Memory(_empty_past(self.network))
+            memory = self._state_by_cache[cache] = _RecurrentState(_empty_cache(self.network))
         sure = cache.length - memory.length
-        if sure == len(memory.last):
-            memory.length, memory.last, memory.states = cache.length, [], _states_of(memory.past)
+        if sure == len(memory.last_tokens):
+            memory.length, memory.last_tokens, memory.saved_states = cache.length, [], _copy_states(memory.cache)
             return memory, []
         if memory.length == 0:
-            memory.past = _empty_past(self.network)
-            return memory, memory.last[:sure]
-        again, memory.last = memory.last[:sure], []
-        _put_back(memory.past, memory.states, memory.length)
+            memory.cache = _empty_cache(self.network)
+            return memory, memory.last_tokens[:sure]
+        again, memory.last_tokens = memory.last_tokens[:sure], []
+        _restore_states(memory.cache, memory.saved_states, memory.length)
         return memory, again
 
-    def _pass(self, memory: _Memory, tokens: list[int], rows: int) -> Output:
+    def _run_network(self, state: _RecurrentState, tokens: list[int], rows: int) -> ModelOutput:
         ids = torch.tensor([tokens], device=self.network.device)
-        out = self.network(input_ids=ids, past_key_values=memory.past, use_cache=True, logits_to_keep=rows)
-        memory.last = tokens
-        return Output(out.logits[0], self._features())
+        out = self.network(input_ids=ids, past_key_values=state.cache, use_cache=True, logits_to_keep=rows)
+        state.last_tokens = tokens
+        return ModelOutput(out.logits[0], self._hidden_states())
 
 
-def is_recurrent(network: PreTrainedModel) -> bool:
+def has_recurrent_layers(network: PreTrainedModel) -> bool:
     """Whether a network has layers whose memory cannot be cut back."""
-    return any(hasattr(layer, "recurrent_states") for layer in _empty_past(network).layers)
+    return any(hasattr(layer, "recurrent_states") for layer in _empty_cache(network).layers)
 
 
-def _empty_past(network: PreTrainedModel) -> Any:
+def _empty_cache(network: PreTrainedModel) -> Any:
     from transformers import DynamicCache
 
     return DynamicCache(config=network.config)
 
 
-def _states_of(past: Any) -> list[dict[int, Tensor]]:
+def _copy_states(cache: Any) -> list[dict[int, Tensor]]:
     """Copies of every state of every layer; an empty dict where a layer has none."""
     return [
-        {index: state.clone() for index, state in enumerate(_states(layer)) if state is not None}
-        for layer in past.layers
+        {index: state.clone() for index, state in enumerate(_layer_states(layer)) if state is not None}
+        for layer in cache.layers
     ]
 
 
-def _put_back(past: Any, saved: list[dict[int, Tensor]], length: int) -> None:
-    for layer, states in zip(past.layers, saved, strict=True):
-        for index, state in enumerate(_states(layer)):
+def _restore_states(cache: Any, saved: list[dict[int, Tensor]], length: int) -> None:
+    for layer, states in zip(cache.layers, saved, strict=True):
+        for index, state in enumerate(_layer_states(layer)):
             if index in states and state is not None:
                 state.copy_(states[index])
         if getattr(layer, "keys", None) is not None:
             layer.keys, layer.values = layer.keys[:, :, :length], layer.values[:, :, :length]
 
 
-def _states(layer: Any) -> list[Tensor | None]:
+def _layer_states(layer: Any) -> list[Tensor | None]:
     """What a recurrent layer remembers, in a fixed order."""
     kinds = (getattr(layer, "conv_states", {}), getattr(layer, "recurrent_states", {}))
     return [kind[key] for kind in kinds for key in sorted(kind)]

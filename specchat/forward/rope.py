@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-KINDS = ("default", "linear", "llama3", "yarn")
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 @dataclass(frozen=True)
@@ -22,86 +22,92 @@ class Rope:
     """The settings of a rotary embedding."""
 
     theta: float = 10000.0
-    kind: str = "default"
+    rope_type: str = "default"
     scaling: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    share: float = 1.0  # of a head's size that is turned; the rest stays as it is
+    partial_rotary_factor: float = 1.0  # of a head's size that is turned; the rest stays as it is
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], theta: float = 10000.0) -> Rope:
+    def from_config(cls, config: Mapping[str, Any], theta: float = 10000.0) -> Rope:
         """What a config says, in the spelling of today or of old. `theta` holds where it says no base."""
         said = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
         kind = said.get("rope_type") or said.get("type") or "default"
         return cls(
             theta=float(said.get("rope_theta") or config.get("rope_theta") or theta),
-            kind="default" if kind == "mrope" else kind,  # of text, all three positions are one
+            rope_type="default" if kind == "mrope" else kind,  # of text, all three positions are one
             scaling=said,
-            share=float(said.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0),
+            partial_rotary_factor=float(
+                said.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+            ),
         )
 
     @property
-    def is_known(self) -> bool:
+    def is_supported(self) -> bool:
         """Whether we compute this kind."""
-        return self.kind in KINDS
+        return self.rope_type in ROPE_TYPES
 
-    def speeds(self, head_size: int) -> Tensor:
+    def inv_freq(self, head_size: int) -> Tensor:
         """Radians per position of every pair of numbers. [share * head_size / 2]"""
-        turned = int(head_size * self.share)
+        turned = int(head_size * self.partial_rotary_factor)
         pairs = torch.arange(0, turned, 2, dtype=torch.int64).float() / turned
         speeds = 1.0 / self.theta**pairs
-        match self.kind:
+        match self.rope_type:
             case "linear":
                 return speeds / self.scaling["factor"]
             case "llama3":
-                return _llama3(speeds, self.scaling)
+                return _llama3_inv_freq(speeds, self.scaling)
             case "yarn":
-                return _yarn(speeds, self.scaling, self.theta)
+                return _yarn_inv_freq(speeds, self.scaling, self.theta)
             case _:
                 return speeds
 
     @property
-    def size(self) -> float:
+    def attention_factor(self) -> float:
         """What cosine and sine are multiplied with: YaRN makes long texts attend more sharply."""
-        if self.kind != "yarn":
+        if self.rope_type != "yarn":
             return 1.0
         if (said := self.scaling.get("attention_factor")) is not None:
             return float(said)
         one, all_of = (self.scaling.get(key) for key in ("mscale", "mscale_all_dim"))
-        return (self._grown * one + 1) / (self._grown * all_of + 1) if one and all_of else self._grown + 1
+        return (
+            (self._yarn_log_factor * one + 1) / (self._yarn_log_factor * all_of + 1)
+            if one and all_of
+            else self._yarn_log_factor + 1
+        )
 
     @property
-    def sharpness(self) -> float:
+    def softmax_mscale(self) -> float:
         """What DeepSeek's attention over latents multiplies all scores with: what `size` leaves out, of both sides."""
         all_of = self.scaling.get("mscale_all_dim") or 0.0
-        return (self._grown * all_of + 1) ** 2 if self.kind == "yarn" else 1.0
+        return (self._yarn_log_factor * all_of + 1) ** 2 if self.rope_type == "yarn" else 1.0
 
     @property
-    def _grown(self) -> float:
+    def _yarn_log_factor(self) -> float:
         factor = self.scaling.get("factor")
         return 0.1 * math.log(factor) if factor and factor > 1 else 0.0
 
 
-def turns(positions: Tensor, speeds: Tensor, size: float = 1.0) -> tuple[Tensor, Tensor]:
+def cos_sin(positions: Tensor, inv_freq: Tensor, attention_factor: float = 1.0) -> tuple[Tensor, Tensor]:
     """Cosine and sine, negative in its first half, at every position. [N] -> two [N, 2 * speeds]"""
-    angles = positions.float()[:, None] * speeds[None, :]
-    cosine, sine = angles.cos() * size, angles.sin() * size
+    angles = positions.float()[:, None] * inv_freq[None, :]
+    cosine, sine = angles.cos() * attention_factor, angles.sin() * attention_factor
     return torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1)
 
 
-def _llama3(speeds: Tensor, scaling: Mapping[str, Any]) -> Tensor:
+def _llama3_inv_freq(inv_freq: Tensor, scaling: Mapping[str, Any]) -> Tensor:
     """Llama 3.1's scaling: slow waves are stretched, fast ones kept, those between blended."""
     old, low, high = (
         scaling[key] for key in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
     )
-    waves = 2 * math.pi / speeds
+    waves = 2 * math.pi / inv_freq
     blend = (old / waves - low) / (high - low)
-    stretched = torch.where(waves > old / low, speeds / scaling["factor"], speeds)
+    stretched = torch.where(waves > old / low, inv_freq / scaling["factor"], inv_freq)
     between = (1 - blend) * stretched / scaling["factor"] + blend * stretched
     return torch.where((waves <= old / low) & (waves >= old / high), between, stretched)
 
 
-def _yarn(speeds: Tensor, scaling: Mapping[str, Any], theta: float) -> Tensor:
+def _yarn_inv_freq(inv_freq: Tensor, scaling: Mapping[str, Any], theta: float) -> Tensor:
     """YaRN (arXiv 2309.00071): pairs that turn often are kept, those that turn seldom stretched, a ramp between."""
-    old, pairs = scaling["original_max_position_embeddings"], len(speeds)
+    old, pairs = scaling["original_max_position_embeddings"], len(inv_freq)
 
     def pair_that_turns(times: float) -> float:
         return pairs * math.log(old / (times * 2 * math.pi)) / math.log(theta)
@@ -111,4 +117,4 @@ def _yarn(speeds: Tensor, scaling: Mapping[str, Any], theta: float) -> Tensor:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, 2 * pairs - 1)
     stretched = ((torch.arange(pairs).float() - low) / (max(high - low, 0) or 0.001)).clamp(0, 1)
-    return speeds / scaling["factor"] * stretched + speeds * (1 - stretched)
+    return inv_freq / scaling["factor"] * stretched + inv_freq * (1 - stretched)

@@ -13,34 +13,34 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from specchat.engine.cache import KVCache
 
 
-class Past(Cache):
+class TransformersCache(Cache):
     """The text so far, for one pass."""
 
-    def __init__(self, cache: KVCache, layers: int, width: int) -> None:
-        super().__init__(layers=[PastLayer(cache, layer, width) for layer in range(layers)])
+    def __init__(self, cache: KVCache, layer_count: int, kv_length: int) -> None:
+        super().__init__(layers=[TransformersCacheLayer(cache, layer, kv_length) for layer in range(layer_count)])
 
 
-class PastLayer(CacheLayerMixin):
+class TransformersCacheLayer(CacheLayerMixin):
     """One layer of the text so far."""
 
     is_sliding = False  # sliding layers keep all rows too; the mask applies the window, so that rollback is exact
 
-    def __init__(self, cache: KVCache, layer: int, width: int) -> None:
+    def __init__(self, cache: KVCache, layer_index: int, kv_length: int) -> None:
         super().__init__()
-        self.cache, self.layer, self.width = cache, layer, width
+        self.cache, self.layer_index, self.kv_length = cache, layer_index, kv_length
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any) -> tuple[Tensor, Tensor]:
-        return self.cache.write(self.layer, key_states, value_states, self.width)
+        return self.cache.write(self.layer_index, key_states, value_states, self.kv_length)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to do: the rows are there."""
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.width, 0
+        return self.kv_length, 0
 
     def get_seq_length(self) -> int:
         return self.cache.length
 
     def get_max_length(self) -> int:
-        return self.cache.rows().rows
+        return self.cache.require_slot().rows

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
-from specchat.engine.device import sent
-from specchat.engine.model import FINAL, Output, longest_text
+from specchat.engine.device import copy_to_device
+from specchat.engine.model import FINAL_NORM, ModelOutput, limit_context_window
 from specchat.engine.tree import DraftTree
-from specchat.forward.batch import Pass, PassShape, chain_of
+from specchat.forward.batch import BatchLimits, RowBatch, chain_nodes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,33 +27,39 @@ class TransformersModel:
     the window by *position*; rows of a tree are not in the order of their positions.
     """
 
-    def __init__(self, network: PreTrainedModel, window: int | None = None, shape: PassShape | None = None) -> None:
+    def __init__(
+        self, network: PreTrainedModel, context_window: int | None = None, limits: BatchLimits | None = None
+    ) -> None:
         self.network: Any = network.eval()  # transformers' own types change from family to family
-        self.shape = shape or PassShape()
+        self.limits = limits or BatchLimits()
         config: Any = network.config.get_text_config()
-        self.window = longest_text(window, getattr(config, "max_position_embeddings", None))
-        self.vocabulary = int(self.network.get_output_embeddings().weight.shape[0])
-        self.chunk, self.widest, self.takes_trees = self.shape.chunk, self.shape.widest, not self.shape.exact
-        self.pool = KVPool(self._layout())
+        self.context_window = limit_context_window(context_window, getattr(config, "max_position_embeddings", None))
+        self.vocab_size = int(self.network.get_output_embeddings().weight.shape[0])
+        self.prefill_chunk, self.max_rows, self.supports_trees = (
+            self.limits.prefill_chunk,
+            self.limits.max_rows,
+            not self.limits.exact,
+        )
+        self.pool = KVPool(self._kv_layout())
         self.bytes = sum(weight.numel() * weight.element_size() for weight in network.parameters())
-        self.taps: tuple[int, ...] = ()
-        self._caught: dict[int, Tensor] = {}
+        self.hidden_state_layers: tuple[int, ...] = ()
+        self._captured: dict[int, Tensor] = {}
         self._hooks: list[Any] = []
         kinds = set[str](getattr(config, "layer_types", None) or ())
         sliding = getattr(config, "sliding_window", None)
-        self._kinds = tuple(sorted(kinds)) if "sliding_attention" in kinds else ()
-        self._sliding = int(sliding) if sliding and (self._kinds or not kinds) else None
-        self._adds_mask = config._attn_implementation == "eager"  # noqa: SLF001 - else a mask is bool
+        self._layer_types = tuple(sorted(kinds)) if "sliding_attention" in kinds else ()
+        self._sliding_window = int(sliding) if sliding and (self._layer_types or not kinds) else None
+        self._uses_additive_mask = config._attn_implementation == "eager"  # noqa: SLF001 - else a mask is bool
 
-    def tap(self, taps: tuple[int, ...]) -> None:
+    def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
         """From now on, every output carries these hidden states."""
         for hook in self._hooks:
             hook.remove()
         decoder = self.network.get_decoder()
         layers = [decoder.embed_tokens, *decoder.layers]
-        places = {tap: decoder.norm if tap == FINAL else layers[tap] for tap in taps}
-        self.taps, self._caught = taps, {}
-        self._hooks = [module.register_forward_hook(self._catcher(tap)) for tap, module in places.items()]
+        places = {tap: decoder.norm if tap == FINAL_NORM else layers[tap] for tap in hidden_state_layers}
+        self.hidden_state_layers, self._captured = hidden_state_layers, {}
+        self._hooks = [module.register_forward_hook(self._capture_hook(tap)) for tap, module in places.items()]
 
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:
@@ -61,65 +67,74 @@ class TransformersModel:
         return self.network.get_input_embeddings()(tokens)
 
     @torch.inference_mode()
-    def score(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """The output matrix alone. [n, D] -> [n, V]"""
-        return self.network.get_output_embeddings()(hidden)
+        return self.network.get_output_embeddings()(hidden_states)
 
-    def forward(self, tree: DraftTree, cache: KVCache) -> Output:
+    def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         """Score every node of the tree in one pass. [N, V]"""
-        output = self._run(self.shape.of_tree(tree, cache), cache)
-        return Output(output.logits[: len(tree)], output.features[: len(tree)] if output.features is not None else None)
+        output = self._forward(self.limits.batch_for_tree(tree, cache), cache)
+        return ModelOutput(
+            output.logits[: len(tree)], output.hidden_states[: len(tree)] if output.hidden_states is not None else None
+        )
 
-    def read(self, tokens: list[int] | Tensor, cache: KVCache) -> Output:
+    def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
         """Take in a chunk of a prompt and commit it. Logits [1, V], features [len(tokens), taps * D]"""
-        output = self._run(self.shape.behind(chain_of(tokens), cache), cache, last_only=True)
+        output = self._forward(self.limits.batch_for_nodes(chain_nodes(tokens), cache), cache, last_only=True)
         cache.commit(list(range(len(tokens))))
         return output
 
     @torch.inference_mode()
-    def _run(self, nodes: Pass, cache: KVCache, last_only: bool = False) -> Output:
+    def _forward(self, nodes: RowBatch, cache: KVCache, last_only: bool = False) -> ModelOutput:
         device = self.network.device
         out = self.network(
-            input_ids=sent(nodes.tokens, device)[None],
+            input_ids=copy_to_device(nodes.tokens, device)[None],
             position_ids=nodes.positions.to(device)[None],
-            attention_mask=self._masks(nodes),
-            past_key_values=_as_past(cache, len(self.pool.layout.shapes), nodes.width),
+            attention_mask=self._attention_masks(nodes),
+            past_key_values=_as_transformers_cache(cache, len(self.pool.layout.shapes), nodes.kv_length),
             use_cache=True,
             logits_to_keep=1 if last_only else 0,
         )
-        return Output(out.logits[0], self._features())
+        return ModelOutput(out.logits[0], self._hidden_states())
 
-    def _layout(self) -> KVLayout:
-        return layout_of(self.network)
+    def _kv_layout(self) -> KVLayout:
+        return kv_layout_of(self.network)
 
-    def _features(self) -> Tensor | None:
-        return torch.cat([self._caught[tap] for tap in self.taps], dim=-1) if self.taps else None
+    def _hidden_states(self) -> Tensor | None:
+        return (
+            torch.cat([self._captured[tap] for tap in self.hidden_state_layers], dim=-1)
+            if self.hidden_state_layers
+            else None
+        )
 
-    def _masks(self, nodes: Pass) -> Tensor | dict[str, Tensor]:
+    def _attention_masks(self, nodes: RowBatch) -> Tensor | dict[str, Tensor]:
         """What each kind of layer sees. [1, 1, N, width]"""
-        if self._sliding is None:
-            return self._mask(nodes.sees)
-        near = nodes.near(self._sliding)
-        if not self._kinds:
-            return self._mask(near)
-        return {kind: self._mask(near if kind == "sliding_attention" else nodes.sees) for kind in self._kinds}
+        if self._sliding_window is None:
+            return self._attention_mask(nodes.attention_mask)
+        near = nodes.sliding_window_mask(self._sliding_window)
+        if not self._layer_types:
+            return self._attention_mask(near)
+        return {
+            kind: self._attention_mask(near if kind == "sliding_attention" else nodes.attention_mask)
+            for kind in self._layer_types
+        }
 
-    def _mask(self, sees: Tensor) -> Tensor:
-        mask = sees.to(self.network.device)[None, None]
-        if not self._adds_mask:
+    def _attention_mask(self, allowed: Tensor) -> Tensor:
+        mask = allowed.to(self.network.device)[None, None]
+        if not self._uses_additive_mask:
             return mask
         lowest = torch.finfo(self.network.dtype).min
         return torch.zeros(mask.shape, dtype=self.network.dtype, device=mask.device).masked_fill_(~mask, lowest)
 
-    def _catcher(self, tap: int) -> Any:
+    def _capture_hook(self, layer: int) -> Any:
         def catch(_module: nn.Module, _inputs: Any, output: Any) -> None:
             hidden = output[0] if isinstance(output, tuple) else output
-            self._caught[tap] = hidden[0]
+            self._captured[layer] = hidden[0]
 
         return catch
 
 
-def layout_of(network: PreTrainedModel) -> KVLayout:
+def kv_layout_of(network: PreTrainedModel) -> KVLayout:
     """What a row of keys and values holds, found by asking the network itself with one token."""
     from transformers import DynamicCache
 
@@ -130,8 +145,8 @@ def layout_of(network: PreTrainedModel) -> KVLayout:
     return KVLayout(shapes, probe.layers[0].keys.dtype, network.device)
 
 
-def _as_past(cache: KVCache, layers: int, width: int) -> Any:
+def _as_transformers_cache(cache: KVCache, layer_count: int, kv_length: int) -> Any:
     """Our cache, as transformers wants to see it. Imported late: transformers takes seconds to import."""
-    from specchat.forward.transformers_cache import Past
+    from specchat.forward.transformers_cache import TransformersCache
 
-    return Past(cache, layers, width)
+    return TransformersCache(cache, layer_count, kv_length)

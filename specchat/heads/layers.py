@@ -12,83 +12,93 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
-from specchat.forward.rope import turns
-from specchat.heads.head_attention import Attention, Turn, normed
-from specchat.heads.mla import LatentAttention
-from specchat.heads.moe import Gated, Mixture
+from specchat.forward.rope import cos_sin
+from specchat.heads.head_attention import Attention, RopeAngles, rms_norm
+from specchat.heads.mla import MlaAttention
+from specchat.heads.moe import MixtureOfExperts, SwiGluMlp
 from specchat.heads.spec import HeadSpec
-from specchat.models.tensor_files import Loader
+from specchat.models.tensor_files import WeightLoader
 
 
 @dataclass(frozen=True)
-class Layer:
+class HeadLayer:
     """Weights of one layer of a head."""
 
-    before_attention: Tensor | None  # norm [D]; the first layer of EAGLE has none
-    attention: Attention | LatentAttention
-    before_mlp: Tensor  # norm [D]
+    input_layernorm: Tensor | None  # norm [D]; the first layer of EAGLE has none
+    attention: Attention | MlaAttention
+    post_attention_layernorm: Tensor  # norm [D]
     mlp: Callable[[Tensor], Tensor]  # [N, D] -> [N, D]
-    window: int | None  # positions that it looks back; None: all
+    sliding_window: int | None  # positions that it looks back; None: all
 
 
-class Stack:
+class LayerStack:
     """The layers of one head, and the pool of their keys and values."""
 
-    def __init__(self, spec: HeadSpec, loader: Loader, dtype: torch.dtype) -> None:
-        self.sizes, self._spec, self._loader = spec.block, spec, loader
-        self._adds_one = 1.0 if spec.wiring.norms_add_one else 0.0
-        self.layers = [self._layer(index) for index in range(spec.block.layers)]
-        self._speeds, self._size = spec.rope.speeds(spec.block.turned).to(loader.device), spec.rope.size
-        self.pool = KVPool(KVLayout(tuple(layer.attention.row for layer in self.layers), dtype, loader.device))
+    def __init__(self, spec: HeadSpec, loader: WeightLoader, dtype: torch.dtype) -> None:
+        self.dimensions, self._spec, self._loader = spec.dimensions, spec, loader
+        self._norm_offset = 1.0 if spec.wiring.norms_add_one else 0.0
+        self.layers = [self._layer(index) for index in range(spec.dimensions.layers)]
+        self._inv_freq, self._attention_factor = (
+            spec.rope.inv_freq(spec.dimensions.rope_size).to(loader.device),
+            spec.rope.attention_factor,
+        )
+        self.pool = KVPool(KVLayout(tuple(layer.attention.kv_shape for layer in self.layers), dtype, loader.device))
 
-    def turn(self, positions: Tensor, like: Tensor) -> Turn:
+    def rope_angles(self, positions: Tensor, like: Tensor) -> RopeAngles:
         """The angles of these positions, in the dtype of `like`."""
-        cosine, sine = turns(positions.to(like.device), self._speeds, self._size)
-        return Turn(cosine[:, None].to(like), sine[:, None].to(like))
+        cosine, sine = cos_sin(positions.to(like.device), self._inv_freq, self._attention_factor)
+        return RopeAngles(cosine[:, None].to(like), sine[:, None].to(like))
 
-    def through(
-        self, index: int, stream: Tensor, rows: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, width: int
+    def forward_layer(
+        self,
+        index: int,
+        residual: Tensor,
+        attention_input: Tensor,
+        rope: RopeAngles,
+        mask: Tensor | None,
+        cache: KVCache,
+        kv_length: int,
     ) -> Tensor:
         """The stream after a layer whose attention reads `rows`: the normed stream, or what a first layer is given.
 
         Keys and values of the rows go behind `cache.length`, and the first `width` rows are looked at. [N, D]
         """
         layer = self.layers[index]
-        read = layer.attention.read(rows, turn)
-        keys, values = cache.write(index, *read.offered, width)
-        stream = stream + layer.attention.answer(read, keys, values, mask)
-        return stream + layer.mlp(self.normed(stream, layer.before_mlp))
+        read = layer.attention.project_qkv(attention_input, rope)
+        keys, values = cache.write(index, *read.cache_rows, kv_length)
+        residual = residual + layer.attention.attend(read, keys, values, mask)
+        return residual + layer.mlp(self.rms_norm(residual, layer.post_attention_layernorm))
 
-    def normed(self, rows: Tensor, weight: Tensor | None) -> Tensor:
+    def rms_norm(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         """RMS norm over the last numbers; without a weight, the rows as they are."""
-        return normed(rows, weight, self.sizes.epsilon)
+        return rms_norm(rows, weight, self.dimensions.epsilon)
 
-    def weight(self, name: str) -> Tensor | None:
+    def norm_weight(self, name: str) -> Tensor | None:
         """The weight of a norm; some families store it less one."""
         weight = self._loader.optional(f"{name}.weight")
-        return weight if weight is None else weight + self._adds_one
+        return weight if weight is None else weight + self._norm_offset
 
-    def _layer(self, index: int) -> Layer:
-        at, loader, windows = f"layers.{index}", self._loader, self.sizes.windows
-        before_mlp = self.weight(f"{at}.post_attention_layernorm")
+    def _layer(self, index: int) -> HeadLayer:
+        at, loader, windows = f"layers.{index}", self._loader, self.dimensions.sliding_windows
+        before_mlp = self.norm_weight(f"{at}.post_attention_layernorm")
         assert before_mlp is not None, "a layer without a norm before its MLP passed inspection"
         routing = self._spec.routing
-        return Layer(
-            before_attention=self.weight(f"{at}.input_layernorm"),
+        return HeadLayer(
+            input_layernorm=self.norm_weight(f"{at}.input_layernorm"),
             attention=self._attention(f"{at}.self_attn"),
-            before_mlp=before_mlp,
-            mlp=Mixture(routing, loader, f"{at}.mlp") if routing else Gated.of(loader, f"{at}.mlp"),
-            window=windows[index] if windows else None,
+            post_attention_layernorm=before_mlp,
+            mlp=MixtureOfExperts(routing, loader, f"{at}.mlp") if routing else SwiGluMlp.load(loader, f"{at}.mlp"),
+            sliding_window=windows[index] if windows else None,
         )
 
-    def _attention(self, at: str) -> Attention | LatentAttention:
-        sizes, loader = self.sizes, self._loader
-        if sizes.latent is not None:
-            return LatentAttention(sizes.latent, loader, at, self._spec.rope.sharpness)
+    def _attention(self, prefix: str) -> Attention | MlaAttention:
+        sizes, loader = self.dimensions, self._loader
+        if sizes.mla is not None:
+            return MlaAttention(sizes.mla, loader, prefix, self._spec.rope.softmax_mscale)
         return Attention(
             sizes,
-            qkv=loader.product(*(f"{at}.{part}_proj" for part in "qkv")),
-            query_norm=self.weight(f"{at}.q_norm"),
-            key_norm=self.weight(f"{at}.k_norm"),
-            out=loader.product(f"{at}.o_proj"),
+            qkv_proj=loader.linear(*(f"{prefix}.{part}_proj" for part in "qkv")),
+            q_norm=self.norm_weight(f"{prefix}.q_norm"),
+            k_norm=self.norm_weight(f"{prefix}.k_norm"),
+            o_proj=loader.linear(f"{prefix}.o_proj"),
         )

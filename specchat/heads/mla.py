@@ -15,66 +15,81 @@ import math
 import torch
 from torch import Tensor
 
-from specchat.forward.linear import Product, product
-from specchat.heads.head_attention import Read, Turn, normed
-from specchat.heads.spec import Latent
-from specchat.models.tensor_files import Loader
+from specchat.forward.linear import Linear, float_linear
+from specchat.heads.head_attention import QKV, RopeAngles, rms_norm
+from specchat.heads.spec import MlaDimensions
+from specchat.models.tensor_files import WeightLoader
 
-EPSILON = 1e-6  # of the norms of latents, whatever the config says of the others
+LATENT_NORM_EPSILON = 1e-6  # of the norms of latents, whatever the config says of the others
 
 
-class LatentAttention:
+class MlaAttention:
     """All heads ask one vector of every token, each in its own way."""
 
-    def __init__(self, sizes: Latent, loader: Loader, at: str, sharpness: float) -> None:
-        self._sizes, self._loader, self._at = sizes, loader, at
-        asking = "q_b_proj" if sizes.query_rank else "q_proj"
-        self._query_in = loader.product(f"{at}.q_a_proj") if sizes.query_rank else None
-        self._query_norm = loader.optional(f"{at}.q_a_layernorm.weight")
-        self._query = self._halved(asking, heads=sizes.heads, before=sizes.still)
-        self._offer = self._halved("kv_a_proj_with_mqa", heads=1, before=sizes.rank)
-        self._norm = loader.optional(f"{at}.kv_a_layernorm.weight")
-        both = loader.tensor(f"{at}.kv_b_proj.weight").view(sizes.heads, -1, sizes.rank)
-        self._of_keys, self._of_values = both[:, : sizes.still], both[:, sizes.still :]  # [heads, size, rank]
-        self._out = loader.product(f"{at}.o_proj")
-        self._scale = sharpness / math.sqrt(sizes.still + sizes.turned)  # not of what is asked, which has another size
+    def __init__(self, dimensions: MlaDimensions, loader: WeightLoader, prefix: str, softmax_mscale: float) -> None:
+        self._dimensions, self._loader, self._prefix = dimensions, loader, prefix
+        asking = "q_b_proj" if dimensions.q_lora_rank else "q_proj"
+        self._q_a_proj = loader.linear(f"{prefix}.q_a_proj") if dimensions.q_lora_rank else None
+        self._q_a_norm = loader.optional(f"{prefix}.q_a_layernorm.weight")
+        self._q_proj = self._rope_half_split_proj(asking, heads=dimensions.heads, unrotated=dimensions.qk_nope_head_dim)
+        self._kv_a_proj = self._rope_half_split_proj("kv_a_proj_with_mqa", heads=1, unrotated=dimensions.kv_lora_rank)
+        self._kv_a_norm = loader.optional(f"{prefix}.kv_a_layernorm.weight")
+        both = loader.tensor(f"{prefix}.kv_b_proj.weight").view(dimensions.heads, -1, dimensions.kv_lora_rank)
+        self._w_uk, self._w_uv = (
+            both[:, : dimensions.qk_nope_head_dim],
+            both[:, dimensions.qk_nope_head_dim :],
+        )  # [heads, size, rank]
+        self._o_proj = loader.linear(f"{prefix}.o_proj")
+        self._softmax_scale = softmax_mscale / math.sqrt(
+            dimensions.qk_nope_head_dim + dimensions.qk_rope_head_dim
+        )  # not of what is asked, which has another size
 
     @property
-    def row(self) -> tuple[int, int, int]:
+    def kv_shape(self) -> tuple[int, int, int]:
         """What it leaves for a token: heads, size of a key, size of a value."""
-        return 1, self._sizes.rank + self._sizes.turned, 0
+        return 1, self._dimensions.kv_lora_rank + self._dimensions.qk_rope_head_dim, 0
 
-    def read(self, rows: Tensor, turn: Turn) -> Read:
+    def project_qkv(self, hidden_states: Tensor, rope: RopeAngles) -> QKV:
         """What these rows ask and offer."""
-        sizes = self._sizes
-        inner = rows if self._query_in is None else normed(self._query_in(rows), self._query_norm, EPSILON)
-        still, moving = self._query(inner).view(len(rows), sizes.heads, -1).split((sizes.still, sizes.turned), dim=-1)
-        latents, shared = self._offer(rows)[:, None].split((sizes.rank, sizes.turned), dim=-1)
-        asked = torch.cat((torch.einsum("nhs,hsr->nhr", still, self._of_keys), turn(moving)), dim=-1)
-        offered = torch.cat((normed(latents, self._norm, EPSILON), turn(shared)), dim=-1)
-        return Read(asked * self._scale, offered, offered[..., :0])
+        sizes = self._dimensions
+        inner = (
+            hidden_states
+            if self._q_a_proj is None
+            else rms_norm(self._q_a_proj(hidden_states), self._q_a_norm, LATENT_NORM_EPSILON)
+        )
+        still, moving = (
+            self._q_proj(inner)
+            .view(len(hidden_states), sizes.heads, -1)
+            .split((sizes.qk_nope_head_dim, sizes.qk_rope_head_dim), dim=-1)
+        )
+        latents, shared = self._kv_a_proj(hidden_states)[:, None].split(
+            (sizes.kv_lora_rank, sizes.qk_rope_head_dim), dim=-1
+        )
+        asked = torch.cat((torch.einsum("nhs,hsr->nhr", still, self._w_uk), rope(moving)), dim=-1)
+        offered = torch.cat((rms_norm(latents, self._kv_a_norm, LATENT_NORM_EPSILON), rope(shared)), dim=-1)
+        return QKV(asked * self._softmax_scale, offered, offered[..., :0])
 
-    def answer(self, read: Read, keys: Tensor, _values: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(self, qkv: QKV, keys: Tensor, _values: Tensor, mask: Tensor | None) -> Tensor:
         """What the rows make of the latents that they see [1, 1, width, rank + turned]. [N, D]"""
-        sizes, count, seen = self._sizes, len(read.queries), keys[0, 0]
-        scores = (read.queries.flatten(0, 1) @ seen.T).view(count, sizes.heads, -1).float()
+        sizes, count, seen = self._dimensions, len(qkv.queries), keys[0, 0]
+        scores = (qkv.queries.flatten(0, 1) @ seen.T).view(count, sizes.heads, -1).float()
         if mask is not None:
             scores += mask[0, 0, :, None]
-        mixed = scores.softmax(-1).to(seen).flatten(0, 1) @ seen[:, : sizes.rank]
-        values = torch.einsum("nhr,hvr->nhv", mixed.view(count, sizes.heads, -1), self._of_values)
-        return self._out(values.flatten(1))
+        mixed = scores.softmax(-1).to(seen).flatten(0, 1) @ seen[:, : sizes.kv_lora_rank]
+        values = torch.einsum("nhr,hvr->nhv", mixed.view(count, sizes.heads, -1), self._w_uv)
+        return self._o_proj(values.flatten(1))
 
-    def _halved(self, name: str, heads: int, before: int) -> Product:
+    def _rope_half_split_proj(self, name: str, heads: int, unrotated: int) -> Linear:
         """A map whose every head ends in numbers to be turned. Where neighbours turn together, they are laid apart.
 
         Of (0, 1, 2, 3) it makes (0, 2, 1, 3): what turned 0 with 1 now turns the first half with the second. Queries
         and keys are laid out alike, so their products are what they were.
         """
-        turned, bias = self._sizes.turned, self._loader.optional(f"{self._at}.{name}.bias")
-        weight = self._loader.tensor(f"{self._at}.{name}.weight")
-        if self._sizes.interleaved:
-            halves = before + torch.arange(turned).view(-1, 2).T.flatten()
-            order = torch.cat((torch.arange(before), halves))
+        turned, bias = self._dimensions.qk_rope_head_dim, self._loader.optional(f"{self._prefix}.{name}.bias")
+        weight = self._loader.tensor(f"{self._prefix}.{name}.weight")
+        if self._dimensions.is_rope_interleaved:
+            halves = unrotated + torch.arange(turned).view(-1, 2).T.flatten()
+            order = torch.cat((torch.arange(unrotated), halves))
             order = (torch.arange(heads)[:, None] * len(order) + order).flatten().to(weight.device)
             weight, bias = weight[order], None if bias is None else bias[order]
-        return product(weight, bias)
+        return float_linear(weight, bias)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from specchat.host.host_process import run_host
-from specchat.host.wiring import shipped_parts
+from specchat.host.wiring import default_components
 
 if __name__ == "__main__":
-    sys.exit(run_host(shipped_parts(), sys.argv[1:]))
+    sys.exit(run_host(default_components(), sys.argv[1:]))

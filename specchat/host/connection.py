@@ -8,74 +8,80 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from specchat.host.event_feed import Feed
-from specchat.host.protocol import LineReader, Message, encode
+from specchat.host.event_feed import EventFeed
+from specchat.host.protocol import LineReader, RpcMessage, encode
 
-FETCH_BYTES = 64 * 2**10
-LAG_BYTES = 2**20
+SEND_BUFFER_BYTES = 64 * 2**10
+MAX_LAG_BYTES = 2**20
 READ_BYTES = 2**18
 
 
 @dataclass
-class Listening:
+class Subscription:
     """How far a client has heard a feed. `slack` is what it was behind when it came."""
 
-    feed: Feed
-    next: int
-    slack: int
+    feed: EventFeed
+    next_sequence_number: int
+    initial_lag_bytes: int
 
     @property
-    def lag(self) -> int:
+    def lag_bytes(self) -> int:
         """Bytes that were said and not fetched."""
-        if self.next < self.feed.first:
-            return self.feed.bytes  # what it misses is forgotten already
-        return self.feed.bytes - self.feed.bytes_before(self.next)
+        if self.next_sequence_number < self.feed.first_sequence_number:
+            return self.feed.total_bytes  # what it misses is forgotten already
+        return self.feed.total_bytes - self.feed.bytes_before(self.next_sequence_number)
 
 
-class Connection:
+class ClientConnection:
     """The host's end of a socket. Never blocks."""
 
-    def __init__(self, peer: socket.socket) -> None:
-        self.peer = peer
-        self.reader = LineReader()
-        self.name = "somebody"
-        self.feeds: dict[str, Listening] = {}
-        self._out = bytearray()
-        self._fetched = 0  # how much of it came from feeds, which a client asked for and may take its time over
-        peer.setblocking(False)
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.line_reader = LineReader()
+        self.client_name = "somebody"
+        self.subscriptions: dict[str, Subscription] = {}
+        self._send_buffer = bytearray()
+        self._buffered_feed_bytes = (
+            0  # how much of it came from feeds, which a client asked for and may take its time over
+        )
+        sock.setblocking(False)
 
-    def listen(self, feed: Feed, start: int) -> None:
+    def subscribe(self, feed: EventFeed, from_sequence_number: int) -> None:
         """Hear a feed from this line on."""
-        self.leave(feed.session)
-        listening = Listening(feed, start, 0)
-        listening.slack = listening.lag
-        self.feeds[feed.session] = listening
-        feed.listeners += 1
+        self.unsubscribe(feed.session_id)
+        listening = Subscription(feed, from_sequence_number, 0)
+        listening.initial_lag_bytes = listening.lag_bytes
+        self.subscriptions[feed.session_id] = listening
+        feed.subscriber_count += 1
 
-    def leave(self, session: str) -> None:
+    def unsubscribe(self, session_id: str) -> None:
         """Hear this session no longer."""
-        if listening := self.feeds.pop(session, None):
-            listening.feed.listeners -= 1
+        if listening := self.subscriptions.pop(session_id, None):
+            listening.feed.subscriber_count -= 1
 
-    def say(self, message: Message) -> None:
+    def queue_message(self, message: RpcMessage) -> None:
         """Owe the client an answer."""
-        self._out += encode(message)
+        self._send_buffer += encode(message)
 
     @property
     def is_too_slow(self) -> bool:
         """Is it a mebibyte behind, in answers or in a feed?"""
-        lags = (listening.lag - listening.slack for listening in self.feeds.values())
-        return len(self._out) - self._fetched > LAG_BYTES or any(lag > LAG_BYTES for lag in lags)
+        lags = (listening.lag_bytes - listening.initial_lag_bytes for listening in self.subscriptions.values())
+        return len(self._send_buffer) - self._buffered_feed_bytes > MAX_LAG_BYTES or any(
+            lag > MAX_LAG_BYTES for lag in lags
+        )
 
     @property
-    def owes(self) -> bool:
+    def has_pending_output(self) -> bool:
         """Is there anything to send?"""
-        return bool(self._out) or any(listening.feed.line(listening.next) for listening in self.feeds.values())
+        return bool(self._send_buffer) or any(
+            listening.feed.line(listening.next_sequence_number) for listening in self.subscriptions.values()
+        )
 
     def receive(self) -> bytes | None:
         """What has arrived; nothing yet is b"", None means that the client is gone."""
         try:
-            return self.peer.recv(READ_BYTES) or None
+            return self.sock.recv(READ_BYTES) or None
         except BlockingIOError:
             return b""
         except OSError:
@@ -84,28 +90,30 @@ class Connection:
     def send(self) -> bool:
         """Send as much as the client takes now; False when it is gone."""
         while True:
-            self._fetch()
-            if not self._out:
+            self._fill_send_buffer()
+            if not self._send_buffer:
                 return True
             try:
-                sent = self.peer.send(memoryview(self._out)[:READ_BYTES].toreadonly())
+                sent = self.sock.send(memoryview(self._send_buffer)[:READ_BYTES].toreadonly())
             except BlockingIOError:
                 return True
             except OSError:
                 return False
-            del self._out[:sent]
-            self._fetched = min(self._fetched, len(self._out))
+            del self._send_buffer[:sent]
+            self._buffered_feed_bytes = min(self._buffered_feed_bytes, len(self._send_buffer))
 
-    def _fetch(self) -> None:
-        for listening in self.feeds.values():
-            while len(self._out) < FETCH_BYTES and (line := listening.feed.line(listening.next)):
-                listening.next += 1
-                if line.only is None or line.only is self:
-                    self._out += line.text
-                    self._fetched += len(line.text)
+    def _fill_send_buffer(self) -> None:
+        for listening in self.subscriptions.values():
+            while len(self._send_buffer) < SEND_BUFFER_BYTES and (
+                line := listening.feed.line(listening.next_sequence_number)
+            ):
+                listening.next_sequence_number += 1
+                if line.recipient is None or line.recipient is self:
+                    self._send_buffer += line.encoded
+                    self._buffered_feed_bytes += len(line.encoded)
 
     def close(self) -> None:
         """Hang up."""
-        for session in list(self.feeds):
-            self.leave(session)
-        self.peer.close()
+        for session in list(self.subscriptions):
+            self.unsubscribe(session)
+        self.sock.close()

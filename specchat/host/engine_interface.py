@@ -8,7 +8,7 @@ from threading import Event as Flag
 from typing import Any, Protocol
 
 from specchat.chat.events import Event
-from specchat.chat.fim_request import Gap
+from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import UsageError
 
@@ -22,7 +22,7 @@ class EngineSession(Protocol):
         """Answer, one event at a time."""
         ...
 
-    def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
+    def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         """So many other answers wait for their next step."""
         ...
 
@@ -34,16 +34,16 @@ class EngineSession(Protocol):
 class Engine(Protocol):
     """The loaded models of a profile, as `assemble.py` makes them."""
 
-    def session(self, turns: Sequence[Any], profile: Any) -> EngineSession:
+    def create_session(self, turns: Sequence[Any], profile: Any) -> EngineSession:
         """A conversation that goes on from these turns, as this profile wants it."""
         ...
 
     @property
-    def turns_at_once(self) -> int:
+    def max_concurrent_turns(self) -> int:
         """How many answers it can write in turns."""
         ...
 
-    def memory(self) -> dict[str, int]:
+    def memory_bytes(self) -> dict[str, int]:
         """Bytes by what they hold."""
         ...
 
@@ -53,9 +53,9 @@ class Engine(Protocol):
 
 
 class Completer(Protocol):
-    """Who fills gaps, as `chat/completion.py` makes them."""
+    """Who fills gaps, as `chat/fim_completer.py` makes them."""
 
-    def fill(self, gap: Gap, cancelled: Flag) -> Iterator[Event]:
+    def complete(self, request: FimRequest, cancelled: Flag) -> Iterator[Event]:
         """Write into the gap, one event at a time."""
         ...
 
@@ -64,15 +64,15 @@ class Completer(Protocol):
         ...
 
 
-def nobody_completes(_engine: Any) -> Completer:
+def completion_unsupported(_engine: Any) -> Completer:
     """The completer of who has none."""
     raise UsageError("this engine fills no gaps")
 
 
 @dataclass(frozen=True)
-class Loader:
+class EngineLoader:
     """How engines come to be: `models` is the part of a profile that two profiles must share to share an engine."""
 
     load: Callable[[Any, Callable[[Event], None], Flag], Engine]
-    models: Callable[[Any], Any]
-    completer: Callable[[Any], Completer] = nobody_completes
+    engine_key: Callable[[Any], Any]
+    make_completer: Callable[[Any], Completer] = completion_unsupported

@@ -7,137 +7,151 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specchat.chat.events import Event, Routed, StepDone, Text
-from specchat.chat.history import Answered
-from specchat.host.protocol import NAMES, Json, Notice, encode, event_to_json
+from specchat.chat.events import Event, Routed, StepDone, TextDelta
+from specchat.chat.history import StoredAnswer
+from specchat.host.protocol import EVENT_METHODS, JsonObject, RpcNotification, encode, event_to_json
 
-MERGE_SECONDS = 0.016
-MERGE_STEPS = 64  # more of them wait for nobody
-KEPT_BYTES = 4 * 2**20
+BATCH_SECONDS = 0.016
+MAX_BATCH_STEPS = 64  # more of them wait for nobody
+RETAINED_BYTES = 4 * 2**20
 MAX_SOURCES = 255  # one byte says who guessed a token
 
 
-class Merger:
+class EventBatcher:
     """Events of one turn in, notices out; neighbouring texts become one text, neighbouring steps one batch."""
 
     def __init__(self) -> None:
-        self._text: list[str] = []
-        self._steps: list[Json] = []
-        self._told = float("-inf")
+        self._pending_text: list[str] = []
+        self._pending_steps: list[JsonObject] = []
+        self._last_text_at = float("-inf")
 
-    def add(self, event: Event, now: float) -> list[Notice]:
+    def add(self, event: Event, now: float) -> list[RpcNotification]:
         """The notices that are due with this event."""
         match event:
-            case Text(text=text):
-                self._text.append(text)
+            case TextDelta(text=text):
+                self._pending_text.append(text)
             case StepDone():
-                self._steps += event_to_json(event)["steps"]
+                self._pending_steps += event_to_json(event)["steps"]
             case _:
-                return [*self._rest(now), Notice(NAMES[type(event)], event_to_json(event))]
-        return self.take(now)
+                return [*self._flush(now), RpcNotification(EVENT_METHODS[type(event)], event_to_json(event))]
+        return self.take_due(now)
 
-    def due(self) -> float | None:
+    def due_at(self) -> float | None:
         """When `take` would bring something, None when nothing waits."""
-        if len(self._steps) >= MERGE_STEPS:
-            return self._told
-        return self._told + MERGE_SECONDS if self._text or self._steps else None
+        if len(self._pending_steps) >= MAX_BATCH_STEPS:
+            return self._last_text_at
+        return self._last_text_at + BATCH_SECONDS if self._pending_text or self._pending_steps else None
 
-    def take(self, now: float) -> list[Notice]:
+    def take_due(self, now: float) -> list[RpcNotification]:
         """What has waited long enough."""
-        due = self.due()
-        return self._rest(now) if due is not None and due <= now else []
+        due = self.due_at()
+        return self._flush(now) if due is not None and due <= now else []
 
-    def _rest(self, now: float) -> list[Notice]:
+    def _flush(self, now: float) -> list[RpcNotification]:
         notices = []
-        if self._steps:
-            notices.append(Notice("steps", {"steps": self._steps}))
-        if self._text:
-            notices.append(Notice("text", {"text": "".join(self._text)}))
-            self._told = now  # steps alone (a token without a whole character) do not hold up the first text
-        self._text, self._steps = [], []
+        if self._pending_steps:
+            notices.append(RpcNotification("steps", {"steps": self._pending_steps}))
+        if self._pending_text:
+            notices.append(RpcNotification("text", {"text": "".join(self._pending_text)}))
+            self._last_text_at = now  # steps alone (a token without a whole character) do not hold up the first text
+        self._pending_text, self._pending_steps = [], []
         return notices
 
 
 @dataclass
-class AnswerSoFar:
+class PartialAnswer:
     """What the events of a turn have said up to now, as the history keeps it."""
 
-    text: list[str] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    kinds: bytearray = field(default_factory=bytearray)
+    text_parts: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    source_indices: bytearray = field(default_factory=bytearray)
     sources: list[str] = field(default_factory=list)
     routed: Routed | None = None
 
-    def note(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Hear one more event."""
         match event:
-            case Text(text=text):
-                self.text.append(text)
-            case StepDone(committed=committed):
+            case TextDelta(text=text):
+                self.text_parts.append(text)
+            case StepDone(committed_tokens=committed):
                 for token in committed:
-                    self.ids.append(token.id)
-                    self.kinds.append(self._kind(token.source))
+                    self.token_ids.append(token.token_id)
+                    self.source_indices.append(self._source_index(token.source))
             case Routed():
                 self.routed = event
             case _:
                 pass
 
-    def answered(self) -> Answered:
+    def to_stored(self) -> StoredAnswer:
         """The value that is stored."""
         variant, seed = (self.routed.variant, self.routed.seed) if self.routed else ("", None)
-        return Answered("".join(self.text), tuple(self.ids), bytes(self.kinds), tuple(self.sources), variant, seed)
+        return StoredAnswer(
+            "".join(self.text_parts),
+            tuple(self.token_ids),
+            bytes(self.source_indices),
+            tuple(self.sources),
+            variant,
+            seed,
+        )
 
-    def _kind(self, source: str) -> int:
+    def _source_index(self, source: str) -> int:
         if source not in self.sources and len(self.sources) < MAX_SOURCES:
             self.sources.append(source)
         return self.sources.index(source) if source in self.sources else MAX_SOURCES
 
 
 @dataclass(frozen=True)
-class Line:
+class FeedLine:
     """One line of a session. `only` names the listener it is for, None means everyone."""
 
-    number: int
-    text: bytes
-    end: int  # bytes of the feed up to here
-    only: object = None
+    sequence_number: int
+    encoded: bytes
+    end_offset: int  # bytes of the feed up to here
+    recipient: object = None
 
 
-class Feed:
+class EventFeed:
     """The lines of a session in order. The last ones stay, so that a listener who lost touch can hear them again."""
 
-    def __init__(self, session: str) -> None:
-        self.session = session
-        self.bytes = 0
-        self.next = 1
-        self.listeners = 0
-        self._lines: list[Line] = []
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.total_bytes = 0
+        self.next_sequence_number = 1
+        self.subscriber_count = 0
+        self._lines: list[FeedLine] = []
 
-    def tell(self, turn: str | None, notice: Notice) -> None:
+    def emit(self, turn_id: str | None, notification: RpcNotification) -> None:
         """Append an event for everyone."""
-        params = {"session": self.session, "turn": turn, "number": self.next, **notice.params}
-        self.append(encode(Notice(notice.method, params)))
+        params = {
+            "session": self.session_id,
+            "turn": turn_id,
+            "number": self.next_sequence_number,
+            **notification.params,
+        }
+        self.append(encode(RpcNotification(notification.method, params)))
 
-    def append(self, text: bytes, only: object = None) -> None:
+    def append(self, encoded: bytes, recipient: object = None) -> None:
         """Append a line, and forget the oldest ones over the limit."""
-        self.bytes += len(text)
-        self._lines.append(Line(self.next, text, self.bytes, only))
-        self.next += 1
-        if self.bytes - self._lines[0].end > 2 * KEPT_BYTES:
-            oldest = next(at for at, line in enumerate(self._lines) if self.bytes - line.end <= KEPT_BYTES)
+        self.total_bytes += len(encoded)
+        self._lines.append(FeedLine(self.next_sequence_number, encoded, self.total_bytes, recipient))
+        self.next_sequence_number += 1
+        if self.total_bytes - self._lines[0].end_offset > 2 * RETAINED_BYTES:
+            oldest = next(
+                at for at, line in enumerate(self._lines) if self.total_bytes - line.end_offset <= RETAINED_BYTES
+            )
             del self._lines[:oldest]
 
     @property
-    def first(self) -> int:
+    def first_sequence_number(self) -> int:
         """The number of the oldest line that is still here."""
-        return self._lines[0].number if self._lines else self.next
+        return self._lines[0].sequence_number if self._lines else self.next_sequence_number
 
-    def line(self, number: int) -> Line | None:
+    def line(self, sequence_number: int) -> FeedLine | None:
         """A line by its number, None when it is not there yet."""
-        at = number - self.first
+        at = sequence_number - self.first_sequence_number
         return self._lines[at] if 0 <= at < len(self._lines) else None
 
-    def bytes_before(self, number: int) -> int:
+    def bytes_before(self, sequence_number: int) -> int:
         """How much was said before this line."""
-        line = self.line(number)
-        return line.end - len(line.text) if line else self.bytes
+        line = self.line(sequence_number)
+        return line.end_offset - len(line.encoded) if line else self.total_bytes

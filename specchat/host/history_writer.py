@@ -18,7 +18,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from specchat.chat.history import ANSWER_COLUMNS, BUSY_MILLISECONDS, Answered, HistoryReader, Thread, pack_answer
+from specchat.chat.history import (
+    ANSWER_COLUMNS,
+    BUSY_TIMEOUT_MILLISECONDS,
+    HistoryReader,
+    StoredAnswer,
+    Thread,
+    pack_answer,
+)
 from specchat.errors import HostError
 
 MIGRATIONS = (
@@ -43,131 +50,135 @@ MIGRATIONS = (
     "CREATE TABLE steps (turn TEXT PRIMARY KEY, packed BLOB NOT NULL)",
 )
 
-FLUSH_SECONDS = 1.0
+FLUSH_INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Partial:
+class TurnSnapshot:
     """An answer that grows, and what was guessed in its steps so far."""
 
-    answered: Answered
+    answered: StoredAnswer
     steps: bytes = b""
 
 
 class HistoryWriter(HistoryReader):
     """The writer. One thread only, and no exception for what a disk may do."""
 
-    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS, spare: Path | None = None) -> None:
-        self.path, self._spare = path, spare
-        self.trouble = ""
+    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS, fallback_path: Path | None = None) -> None:
+        self.path, self._fallback_path = path, fallback_path
+        self.warning = ""
         self._migrations = migrations
-        self._pending: list[tuple[str, Sequence[Any]]] = []
-        self._partials: dict[str, Callable[[], Partial]] = {}
-        self._answers: dict[str, str] = {}  # by turn: the address of its answer
-        self._questions: dict[str, tuple[str, str]] = {}  # by running turn: the address and the text of its question
-        self._flushed = 0.0
+        self._pending_statements: list[tuple[str, Sequence[Any]]] = []
+        self._snapshots: dict[str, Callable[[], TurnSnapshot]] = {}
+        self._answer_hashes: dict[str, str] = {}  # by turn: the address of its answer
+        self._running_questions: dict[
+            str, tuple[str, str]
+        ] = {}  # by running turn: the address and the text of its question
+        self._flushed_at = 0.0
         self._database = self._open()
-        self._writers = self._enter_writers()
-        self._close_what_a_dead_host_left()
+        self._writer_locks = self._lock_as_writer()
+        self._close_interrupted_turns()
 
-    def begin(self, thread: Thread, turn: str, parent: str | None, request: dict[str, Any]) -> None:
+    def start_turn(self, thread: Thread, turn_id: str, parent_id: str | None, request: dict[str, Any]) -> None:
         """Store a question, and its thread with it, before anything is computed."""
         now = time.time()
-        question = self._message(self._answer_of(parent), "user", json.dumps(request))
-        self._questions[turn] = question, request["text"]
-        self._add_thread(replace(thread, tip=turn), now)
-        self._add(
+        question = self._add_message(self._answer_hash(parent_id), "user", json.dumps(request))
+        self._running_questions[turn_id] = question, request["text"]
+        self._add_thread_statement(replace(thread, tip=turn_id), now)
+        self._add_statement(
             "INSERT OR IGNORE INTO turns (id, thread, parent, question, partial, state, writer, started) "
             "VALUES (?, ?, ?, ?, '', 'running', ?, ?)",
-            turn, thread.id, parent, question, os.getpid(), now,
+            turn_id, thread.id, parent_id, question, os.getpid(), now,
         )  # fmt: skip
         self.flush()
 
-    def progress(self, turn: str, partial: Callable[[], Partial]) -> None:
+    def update_answer(self, turn_id: str, snapshot: Callable[[], TurnSnapshot]) -> None:
         """Note that a partial answer grew; it is asked for when the next flush writes it."""
-        self._partials[turn] = partial
+        self._snapshots[turn_id] = snapshot
 
-    def finish(self, turn: str, answered: Answered, state: str, totals: dict[str, Any], steps: bytes = b"") -> None:
+    def finish_turn(
+        self, turn_id: str, answered: StoredAnswer, state: str, totals: dict[str, Any], packed_steps: bytes = b""
+    ) -> None:
         """Store a whole answer with all that is known of it; `steps` as `record.py` packs them."""
-        self._partials.pop(turn, None)
-        if steps:
-            self._add(SET_STEPS, turn, steps)
-        self._store_answer(turn, *self._questions.pop(turn), answered.text)
-        self._add(
+        self._snapshots.pop(turn_id, None)
+        if packed_steps:
+            self._add_statement(SET_STEPS, turn_id, packed_steps)
+        self._store_answer(turn_id, *self._running_questions.pop(turn_id), answered.text)
+        self._add_statement(
             f"UPDATE turns SET partial = NULL, state = ?, totals = ?, ended = ?, {SET_ANSWER} WHERE id = ?",
-            state, json.dumps(totals), time.time(), *pack_answer(answered), turn,
+            state, json.dumps(totals), time.time(), *pack_answer(answered), turn_id,
         )  # fmt: skip
         self.flush()
 
-    def mend(self, turn: str, answered: Answered) -> bool:
+    def recover_answer(self, turn_id: str, answered: StoredAnswer) -> bool:
         """Replace an interrupted answer by a longer one that its reader had; False when it is another one."""
-        found = [each for each in self.turns(turn) if each.id == turn]
-        if not found or found[0].state != "interrupted" or not answered.text.startswith(found[0].answered.text):
+        found = [each for each in self.turns(turn_id) if each.id == turn_id]
+        if not found or found[0].state != "interrupted" or not answered.text.startswith(found[0].answer.text):
             return False
-        question = self._read("SELECT question FROM turns WHERE id = ?", [turn])[0][0]
-        self._store_answer(turn, question, found[0].request.get("text", ""), answered.text)
-        self._add(f"UPDATE turns SET {SET_ANSWER} WHERE id = ?", *pack_answer(answered), turn)
+        question = self._query("SELECT question FROM turns WHERE id = ?", [turn_id])[0][0]
+        self._store_answer(turn_id, question, found[0].request.get("text", ""), answered.text)
+        self._add_statement(f"UPDATE turns SET {SET_ANSWER} WHERE id = ?", *pack_answer(answered), turn_id)
         return self.flush()
 
-    def add(self, thread: Thread) -> None:
+    def add_thread(self, thread: Thread) -> None:
         """Store a thread before anything is asked in it."""
-        self._add_thread(thread, time.time())
+        self._add_thread_statement(thread, time.time())
         self.flush()
 
-    def update(self, thread: Thread) -> None:
+    def update_thread(self, thread: Thread) -> None:
         """Store what may change of a thread."""
-        self._add(
+        self._add_statement(
             "UPDATE threads SET name = ?, profile = ?, settings = ?, tip = ?, deleted = ? WHERE id = ?",
             thread.name, thread.profile, json.dumps(thread.settings), thread.tip, thread.deleted, thread.id,
         )  # fmt: skip
         self.flush()
 
-    def keep_profile(self, thread: str, packed: dict[str, Any]) -> None:
+    def store_profile(self, thread_id: str, packed: dict[str, Any]) -> None:
         """Store the profile that a thread is answered with, with the next flush."""
         if packed:
-            self._add("INSERT OR REPLACE INTO profiles VALUES (?, ?)", thread, json.dumps(packed))
+            self._add_statement("INSERT OR REPLACE INTO profiles VALUES (?, ?)", thread_id, json.dumps(packed))
 
-    def kept_profile(self, thread: str) -> dict[str, Any]:
+    def stored_profile(self, thread_id: str) -> dict[str, Any]:
         """What was kept; empty when nothing was."""
-        rows = self._read("SELECT packed FROM profiles WHERE thread = ?", [thread])
+        rows = self._query("SELECT packed FROM profiles WHERE thread = ?", [thread_id])
         return json.loads(rows[0][0]) if rows else {}
 
-    def flush_due(self) -> float | None:
+    def seconds_until_flush(self) -> float | None:
         """Seconds until `flush` should be called, None when nothing waits."""
-        if not (self._pending or self._partials):
+        if not (self._pending_statements or self._snapshots):
             return None
-        return max(0.0, self._flushed + FLUSH_SECONDS - time.monotonic())
+        return max(0.0, self._flushed_at + FLUSH_INTERVAL_SECONDS - time.monotonic())
 
     def flush(self) -> bool:
         """One transaction with all that waits; False when the disk refused and everything waits on."""
-        self._flushed = time.monotonic()
+        self._flushed_at = time.monotonic()
         try:
             self._write()
         except sqlite3.OperationalError as error:
-            self.trouble = f"{self.path}: {error}; what is said stays in memory and is tried again"
+            self.warning = f"{self.path}: {error}; what is said stays in memory and is tried again"
             return False
         except sqlite3.DatabaseError as error:
-            self._begin_anew(error)
+            self._replace_corrupt_database(error)
             return False
-        self._pending.clear()
-        self._partials.clear()
-        if self.trouble.startswith(f"{self.path}: ") and self.trouble.endswith("tried again"):
-            self.trouble = ""
+        self._pending_statements.clear()
+        self._snapshots.clear()
+        if self.warning.startswith(f"{self.path}: ") and self.warning.endswith("tried again"):
+            self.warning = ""
         return True
 
     def close(self) -> None:
         """Write what waits and let go of the file."""
         self.flush()
         super().close()
-        if self._writers:
-            self._writers.close()
+        if self._writer_locks:
+            self._writer_locks.close()
 
     def _write(self) -> None:
         self._database.execute("BEGIN IMMEDIATE")
         try:
-            for sql, values in self._pending:
+            for sql, values in self._pending_statements:
                 self._database.execute(sql, values)
-            for turn, partial in self._partials.items():
+            for turn, partial in self._snapshots.items():
                 grown = partial()
                 values = [grown.answered.text, *pack_answer(grown.answered), turn]
                 self._database.execute(f"UPDATE turns SET partial = ?, {SET_ANSWER} WHERE id = ?", values)
@@ -178,100 +189,100 @@ class HistoryWriter(HistoryReader):
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
 
-    def _add(self, sql: str, *values: Any) -> None:
-        self._pending.append((sql, values))
+    def _add_statement(self, sql: str, *values: Any) -> None:
+        self._pending_statements.append((sql, values))
 
-    def _add_thread(self, thread: Thread, now: float) -> None:
-        self._add(
+    def _add_thread_statement(self, thread: Thread, now: float) -> None:
+        self._add_statement(
             "INSERT INTO threads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL) "
             "ON CONFLICT (id) DO UPDATE SET tip = excluded.tip, updated = excluded.updated",
             thread.id, thread.name, thread.kind, thread.folder, thread.profile, json.dumps(thread.settings),
             thread.tip, thread.forked_from, thread.created or now, now,
         )  # fmt: skip
 
-    def _message(self, parent: str | None, role: str, content: str) -> str:
-        address = _address(parent, role, content)
-        self._add("INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?)", address, parent, role, content)
+    def _add_message(self, parent: str | None, role: str, content: str) -> str:
+        address = _message_hash(parent, role, content)
+        self._add_statement("INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?)", address, parent, role, content)
         return address
 
-    def _store_answer(self, turn: str, question: str, asked: str, text: str) -> None:
-        self._answers[turn] = self._message(question, "assistant", text)
-        self._add("UPDATE turns SET answer = ? WHERE id = ?", self._answers[turn], turn)
-        self._add("DELETE FROM search WHERE turn = ?", turn)
-        self._add("INSERT INTO search VALUES (?, ?, ?)", asked, text, turn)
+    def _store_answer(self, turn_id: str, question_hash: str, question_text: str, answer_text: str) -> None:
+        self._answer_hashes[turn_id] = self._add_message(question_hash, "assistant", answer_text)
+        self._add_statement("UPDATE turns SET answer = ? WHERE id = ?", self._answer_hashes[turn_id], turn_id)
+        self._add_statement("DELETE FROM search WHERE turn = ?", turn_id)
+        self._add_statement("INSERT INTO search VALUES (?, ?, ?)", question_text, answer_text, turn_id)
 
-    def _answer_of(self, turn: str | None) -> str | None:
+    def _answer_hash(self, turn_id: str | None) -> str | None:
         """The address of a turn's answer, None for the beginning of a conversation."""
-        if turn is not None and turn not in self._answers:
-            rows = self._read("SELECT answer FROM turns WHERE id = ?", [turn])
-            self._answers[turn] = (rows[0][0] if rows else None) or turn
-        return None if turn is None else self._answers[turn]
+        if turn_id is not None and turn_id not in self._answer_hashes:
+            rows = self._query("SELECT answer FROM turns WHERE id = ?", [turn_id])
+            self._answer_hashes[turn_id] = (rows[0][0] if rows else None) or turn_id
+        return None if turn_id is None else self._answer_hashes[turn_id]
 
     def _open(self) -> sqlite3.Connection:
         try:
             return _open_writer(self.path, self._migrations)
         except (HostError, sqlite3.OperationalError) as error:
-            spare, self._spare = self._spare or MEMORY, None
-            where = "in memory only" if spare == MEMORY else f"in {spare}"
-            self.trouble = f"{self.path}: {error}; what is said now is kept {where}"
+            spare, self._fallback_path = self._fallback_path or IN_MEMORY, None
+            where = "in memory only" if spare == IN_MEMORY else f"in {spare}"
+            self.warning = f"{self.path}: {error}; what is said now is kept {where}"
         except sqlite3.DatabaseError:
-            self._set_aside()
+            self._move_corrupt_files()
             return self._open()
         self.path = spare
         return self._open()
 
-    def _read(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def _query(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:
-            return super()._read(sql, values)
+            return super()._query(sql, values)
         except HostError as error:
             if isinstance(error.__cause__, sqlite3.OperationalError):
                 raise
-            self._begin_anew(error.__cause__)
+            self._replace_corrupt_database(error.__cause__)
             return []
 
-    def _begin_anew(self, error: BaseException | None) -> None:
+    def _replace_corrupt_database(self, error: BaseException | None) -> None:
         if getattr(error, "sqlite_errorcode", None) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise error or AssertionError("no error")
         self._database.close()
-        self._set_aside()
+        self._move_corrupt_files()
         self._database = self._open()
 
-    def _set_aside(self) -> None:
+    def _move_corrupt_files(self) -> None:
         aside = self.path.with_name(f"{self.path.name}.unreadable-{time.time_ns()}")
         for end in ("", "-wal", "-shm", "-journal"):
             part = self.path.with_name(self.path.name + end)
             if part.exists():
                 part.rename(f"{aside}{end}")
-        self.trouble = f"{self.path} could not be read and was set aside as {aside.name}; a new history begins"
+        self.warning = f"{self.path} could not be read and was set aside as {aside.name}; a new history begins"
 
-    def _close_what_a_dead_host_left(self) -> None:
-        for turn, question, partial, writer in self._read(LEFT_RUNNING, []):
-            if self._writers and not self._writers.is_alive(writer):
-                asked = self._read("SELECT content FROM messages WHERE hash = ?", [question])
+    def _close_interrupted_turns(self) -> None:
+        for turn, question, partial, writer in self._query(SELECT_RUNNING, []):
+            if self._writer_locks and not self._writer_locks.is_alive(writer):
+                asked = self._query("SELECT content FROM messages WHERE hash = ?", [question])
                 self._store_answer(turn, question, json.loads(asked[0][0])["text"] if asked else "", partial or "")
-                self._add("UPDATE turns SET state = 'interrupted', partial = NULL WHERE id = ?", turn)
-        if self._pending:
+                self._add_statement("UPDATE turns SET state = 'interrupted', partial = NULL WHERE id = ?", turn)
+        if self._pending_statements:
             self.flush()
 
-    def _enter_writers(self) -> Writers | None:
+    def _lock_as_writer(self) -> WriterLocks | None:
         try:
-            return None if self.path == MEMORY else Writers(self.path)
+            return None if self.path == IN_MEMORY else WriterLocks(self.path)
         except OSError as error:  # a file system without locks: nobody is declared dead there
-            self.trouble = f"{self.path}: {error.strerror}; answers that a killed host left are not closed"
+            self.warning = f"{self.path}: {error.strerror}; answers that a killed host left are not closed"
             return None
 
 
-MEMORY = Path(":memory:")
-LEFT_RUNNING = "SELECT id, question, partial, writer FROM turns WHERE state = 'running'"
+IN_MEMORY = Path(":memory:")
+SELECT_RUNNING = "SELECT id, question, partial, writer FROM turns WHERE state = 'running'"
 SET_STEPS = "INSERT OR REPLACE INTO steps VALUES (?, ?)"
 SET_ANSWER = ", ".join(f"{column} = ?" for column in ANSWER_COLUMNS)
 
 
-def _address(parent: str | None, role: str, content: str) -> str:
+def _message_hash(parent: str | None, role: str, content: str) -> str:
     return blake2b(json.dumps([parent, role, content]).encode(), digest_size=16).hexdigest()
 
 
-class Writers:
+class WriterLocks:
     """Which writers of a file live: each locks the byte with the number of its process, and the system lets go of it.
 
     A process id alone would not tell: a killed host may stay as a zombie, and numbers are used again.
@@ -281,15 +292,15 @@ class Writers:
         self._file = path.with_name(path.name + ".writers").open("a+b", buffering=0)
         fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, os.getpid())
 
-    def is_alive(self, process: int) -> bool:
+    def is_alive(self, process_id: int) -> bool:
         """Does this process write, and is it not ourselves?"""
-        if process == os.getpid():
+        if process_id == os.getpid():
             return False
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, process)
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, process_id)
         except OSError:
             return True
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, process)
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, process_id)
         return False
 
     def close(self) -> None:
@@ -301,7 +312,7 @@ def _open_writer(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
     """A database at the newest schema, with the best journal that its file system offers."""
     database = sqlite3.connect(path, isolation_level=None)
     try:
-        database.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+        database.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MILLISECONDS}")
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if version > len(migrations):
             raise HostError(f"written by a newer specchat (schema {version}); upgrade to go on with it")

@@ -18,47 +18,47 @@ from typing import IO, NoReturn
 
 from specchat import __version__
 from specchat.errors import HostError, SpecchatError
-from specchat.host.engine_interface import Loader
+from specchat.host.engine_interface import EngineLoader
 from specchat.host.history_writer import HistoryWriter
-from specchat.host.methods import Identity
-from specchat.host.open_sessions import Library
-from specchat.host.server import Patience, Server, serve, serve_stdio
+from specchat.host.methods import HostIdentity
+from specchat.host.open_sessions import SessionCallbacks
+from specchat.host.server import HostTimeouts, Server, serve, serve_stdio
 from specchat.host.spawn import (
+    fallback_history_path,
     find_host,
     history_path,
     host_lock,
-    lock_now,
-    meters_path,
+    metrics_port_path,
     runtime_folder,
-    spare_history_path,
+    try_lock,
 )
-from specchat.threads import wait_calmly
+from specchat.threads import use_passive_waiting
 
-LOCK_SECONDS = 10.0
-LOG_BYTES = 5 * 2**20
+LOCK_TIMEOUT_SECONDS = 10.0
+MAX_LOG_BYTES = 5 * 2**20
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
-class Parts:
+class HostComponents:
     """What a host is made of besides sockets: a test brings its own."""
 
-    library: Library
-    loader: Loader
-    configuration: Callable[[], str]
-    patience: Patience = Patience()
+    session_callbacks: SessionCallbacks
+    engine_loader: EngineLoader
+    configuration_hash: Callable[[], str]
+    timeouts: HostTimeouts = HostTimeouts()
 
 
-def run_host(parts: Parts, arguments: list[str]) -> int:
+def run_host(components: HostComponents, arguments: list[str]) -> int:
     """The process: `--stdio` serves the one who started it, else everyone of this user. Returns the exit code."""
-    wait_calmly()
+    use_passive_waiting()
     if "--stdio" in arguments:
-        return _run_on_stdio(parts)
+        return _run_on_stdio(components)
     ready = int(arguments[arguments.index("--ready") + 1]) if "--ready" in arguments else None
     if ready is not None and os.fork():
         os._exit(0)
     try:
-        return _run_on_socket(parts, ready)
+        return _run_on_socket(components, ready)
     except (SpecchatError, OSError) as error:
         if ready is None:
             print(f"specchat: {error}", file=sys.stderr)
@@ -67,44 +67,46 @@ def run_host(parts: Parts, arguments: list[str]) -> int:
         return getattr(error, "exit_code", 1)
 
 
-def _run_on_socket(parts: Parts, ready: int | None) -> int:
+def _run_on_socket(components: HostComponents, ready_fd: int | None) -> int:
     folder = runtime_folder()
-    _write_log_to(folder / "host.log")
+    _redirect_output_to_log(folder / "host.log")
     with host_lock() as lock:
-        if not _lock_soon(lock):
-            _tell(ready)  # another host was quicker
+        if not _wait_for_lock(lock):
+            _report_ready(ready_fd)  # another host was quicker
             return 0
-        server = _server(parts, meters_path())
-        server.desk.meters.reopen()
-        serve(server, folder / "host.sock", lambda: _tell(ready))
-        return _leave()
+        server = _make_server(components, metrics_port_path())
+        server.rpc_handler.metrics_server.restore_port()
+        serve(server, folder / "host.sock", lambda: _report_ready(ready_fd))
+        return _exit_now()
 
 
-def _run_on_stdio(parts: Parts) -> int:
+def _run_on_stdio(components: HostComponents) -> int:
     """Nobody but the protocol writes to stdout: its descriptor moves, and prints go to the log."""
     _die_with_parent()
     stdin, stdout = os.dup(0), os.dup(1)
-    _write_log_to(runtime_folder() / f"host-{os.getpid()}.log")
+    _redirect_output_to_log(runtime_folder() / f"host-{os.getpid()}.log")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    serve_stdio(_server(parts), stdin, stdout)
+    serve_stdio(_make_server(components), stdin, stdout)
     (runtime_folder() / f"host-{os.getpid()}.log").unlink(missing_ok=True)
-    return _leave()
+    return _exit_now()
 
 
-def _server(parts: Parts, remembered: Path | None = None) -> Server:
-    identity = Identity(__version__, parts.configuration())
-    history = HistoryWriter(history_path(), spare=spare_history_path())
-    return Server(identity, parts.library, parts.loader, history, parts.patience, remembered)
+def _make_server(components: HostComponents, port_file: Path | None = None) -> Server:
+    identity = HostIdentity(__version__, components.configuration_hash())
+    history = HistoryWriter(history_path(), fallback_path=fallback_history_path())
+    return Server(
+        identity, components.session_callbacks, components.engine_loader, history, components.timeouts, port_file
+    )
 
 
-def _leave() -> NoReturn:
+def _exit_now() -> NoReturn:
     """End now: a model that is still computing on its thread must not keep the process."""
     logging.shutdown()
     os._exit(0)
 
 
-def _write_log_to(path: Path) -> None:
-    if path.exists() and path.stat().st_size > LOG_BYTES:
+def _redirect_output_to_log(path: Path) -> None:
+    if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
         path.replace(path.with_suffix(".log.1"))
     log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(log, 1)
@@ -113,11 +115,11 @@ def _write_log_to(path: Path) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
-def _lock_soon(lock: IO[bytes]) -> bool:
+def _wait_for_lock(lock: IO[bytes]) -> bool:
     """Take the place of the host. One that is just ending is waited for; one that serves keeps it."""
-    until = time.monotonic() + LOCK_SECONDS
+    until = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
-        if lock_now(lock):
+        if try_lock(lock):
             return True
         if peer := find_host():
             peer.close()
@@ -127,10 +129,10 @@ def _lock_soon(lock: IO[bytes]) -> bool:
         time.sleep(0.02)
 
 
-def _tell(ready: int | None) -> None:
-    if ready is not None:
-        os.write(ready, b"ready")
-        os.close(ready)
+def _report_ready(ready_fd: int | None) -> None:
+    if ready_fd is not None:
+        os.write(ready_fd, b"ready")
+        os.close(ready_fd)
 
 
 def _die_with_parent() -> None:

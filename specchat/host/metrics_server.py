@@ -20,16 +20,16 @@ from specchat.host.metrics import CONTENT_TYPE
 log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-PATH = "/metrics"
-DAWDLING_SECONDS = 2.0
-LARGEST_PORT = 65535
+METRICS_PATH = "/metrics"
+READ_TIMEOUT_SECONDS = 2.0
+MAX_PORT = 65535
 
 
-class MetersDoor:
+class MetricsServer:
     """Opened and closed as clients of the host wish; the port is kept in a file, for the host that comes after."""
 
-    def __init__(self, page: Callable[[], str], remembered: Path | None = None) -> None:
-        self._page, self._remembered = page, remembered
+    def __init__(self, render_page: Callable[[], str], port_file: Path | None = None) -> None:
+        self._render_page, self._port_file = render_page, port_file
         self._server: HTTPServer | None = None
 
     @property
@@ -37,24 +37,24 @@ class MetersDoor:
         """Where it listens, 0 when it is closed."""
         return self._server.server_port if self._server else 0
 
-    def move(self, port: int) -> None:
+    def set_port(self, port: int) -> None:
         """Listen there from now on, 0: nowhere. HostError when the port is not to be had; then nothing changes."""
-        if not 0 <= port <= LARGEST_PORT:
-            raise HostError(f"{port} is no port; give one up to {LARGEST_PORT}, or 0 for none")
+        if not 0 <= port <= MAX_PORT:
+            raise HostError(f"{port} is no port; give one up to {MAX_PORT}, or 0 for none")
         if port != self.port:
-            opened = _listening(port, self._page) if port else None
+            opened = _bind(port, self._render_page) if port else None
             self.close()
             self._server = opened
             if opened:
                 Thread(target=opened.serve_forever, name="meters", daemon=True).start()
-        if self._remembered:
-            self._remembered.write_text(f"{port}\n", encoding="ascii")
+        if self._port_file:
+            self._port_file.write_text(f"{port}\n", encoding="ascii")
 
-    def reopen(self) -> None:
+    def restore_port(self) -> None:
         """Listen where the host before did, if it can be."""
         try:
-            if self._remembered and self._remembered.is_file():
-                self.move(int(self._remembered.read_text(encoding="ascii")))
+            if self._port_file and self._port_file.is_file():
+                self.set_port(int(self._port_file.read_text(encoding="ascii")))
         except (HostError, ValueError, OSError) as error:
             log.warning("metrics: %s", error)
 
@@ -62,49 +62,51 @@ class MetersDoor:
         """Listen no longer."""
         server, self._server = self._server, None
         if server:
-            Thread(target=_end, args=(server,), name="meters", daemon=True).start()  # its loop looks up twice a second
+            Thread(
+                target=_shut_down, args=(server,), name="meters", daemon=True
+            ).start()  # its loop looks up twice a second
 
 
-def _listening(port: int, page: Callable[[], str]) -> HTTPServer:
-    class Reader(_Reader):
+def _bind(port: int, render_page: Callable[[], str]) -> HTTPServer:
+    class Reader(_RequestHandler):
         names = (f"{LOOPBACK}:{port}", f"localhost:{port}")
-        written = staticmethod(page)
+        written = staticmethod(render_page)
 
     try:
-        return _Server((LOOPBACK, port), Reader)
+        return _LoopbackServer((LOOPBACK, port), Reader)
     except OSError as error:
         raise HostError(f"metrics: port {port} is not to be had ({error.strerror}); take another one") from None
 
 
-def _end(server: HTTPServer) -> None:
+def _shut_down(server: HTTPServer) -> None:
     server.shutdown()
     server.server_close()
 
 
-class _Server(HTTPServer):
+class _LoopbackServer(HTTPServer):
     def server_bind(self) -> None:
         """As its parent does, but without asking the network how our number is called."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = LOOPBACK, self.socket.getsockname()[1]
 
 
-class _Reader(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
     """One request for the page."""
 
-    timeout = DAWDLING_SECONDS
+    timeout = READ_TIMEOUT_SECONDS
     server_version = "specchat"
     sys_version = ""
-    names: tuple[str, ...]  # under which we may be asked
-    written: Callable[[], str]
+    allowed_hosts: tuple[str, ...]  # under which we may be asked
+    render_page: Callable[[], str]
 
     def do_GET(self) -> None:
         """Tell, if it is us who are asked, and this."""
-        if self.headers.get("Host") not in self.names:
+        if self.headers.get("Host") not in self.allowed_hosts:
             self.send_error(403, "ask for 127.0.0.1")
-        elif self.path != PATH:
-            self.send_error(404, f"there is only {PATH}")
+        elif self.path != METRICS_PATH:
+            self.send_error(404, f"there is only {METRICS_PATH}")
         else:
-            body = self.written().encode()
+            body = self.render_page().encode()
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))

@@ -11,38 +11,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from specchat.chat.events import Failed, Finished, Routed, StepDone, Text
-from specchat.chat.fim_request import Gap
-from specchat.chat.history import Answered, StoredTurn, Thread
+from specchat.chat.events import Failed, Finished, Routed, StepDone, TextDelta
+from specchat.chat.fim_request import FimRequest
+from specchat.chat.history import StoredAnswer, StoredTurn, Thread
 from specchat.chat.request import Request
-from specchat.chat.step_encoding import Recording
+from specchat.chat.step_encoding import StepPacker
 from specchat.chat.transcript import Exchange
 from specchat.errors import UsageError
-from specchat.host.connection import Connection
-from specchat.host.event_feed import AnswerSoFar, Feed, Merger
-from specchat.host.history_writer import HistoryWriter, Partial
+from specchat.host.connection import ClientConnection
+from specchat.host.event_feed import EventBatcher, EventFeed, PartialAnswer
+from specchat.host.history_writer import HistoryWriter, TurnSnapshot
 from specchat.host.protocol import (
-    NAMES,
-    REFUSED,
-    Answer,
-    Id,
-    Json,
-    Notice,
-    Refusal,
+    EVENT_METHODS,
+    REQUEST_FAILED,
+    JsonObject,
+    RequestId,
+    RpcError,
+    RpcNotification,
+    RpcResponse,
     encode,
     event_to_json,
     new_id,
     request_to_json,
 )
-from specchat.host.queue import Happened, QueuedGap, QueuedTurn, TurnQueue
+from specchat.host.queue import QueuedCompletion, QueuedTurn, TurnEvent, TurnQueue
 
-GRACE_SECONDS = 30.0
-IDLE_SESSIONS = 16
-NAME_LENGTH = 60
+RECONNECT_SECONDS = 30.0
+MAX_IDLE_SESSIONS = 16
+MAX_NAME_CHARS = 60
 
 
 @dataclass(frozen=True)
-class Library:
+class SessionCallbacks:
     """How a name and settings become a profile, and a stored turn what the engine goes on from (None: it cannot).
 
     A conversation keeps its profile as it was: `pack` makes a JSON object of it, `unpack` a profile again, or None when
@@ -50,36 +50,36 @@ class Library:
     when that cannot be known before the model is loaded.
     """
 
-    profile: Callable[[str, dict[str, Any]], Any]
-    restore: Callable[[StoredTurn], Any]
-    pack: Callable[[Any], Json] = lambda _profile: {}
-    unpack: Callable[[Json, dict[str, Any]], Any] = lambda _packed, _overrides: None
-    window: Callable[[Any], int] = lambda _profile: 0
+    load_profile: Callable[[str, dict[str, Any]], Any]
+    restore_turn: Callable[[StoredTurn], Any]
+    profile_to_json: Callable[[Any], JsonObject] = lambda _profile: {}
+    profile_from_json: Callable[[JsonObject, dict[str, Any]], Any] = lambda _packed, _overrides: None
+    context_window: Callable[[Any], int] = lambda _profile: 0
 
 
 @dataclass(eq=False)
 class LiveTurn:
     """A turn that waits or runs. Its owner is answered in the end; without one it is on borrowed time."""
 
-    owner: Connection | None
-    call: Id
-    merger: Merger = field(default_factory=Merger)
-    answer: AnswerSoFar = field(default_factory=AnswerSoFar)
-    steps: Recording = field(default_factory=Recording)
-    left: float | None = None  # when the owner was cut off
+    owner: ClientConnection | None
+    request_id: RequestId
+    batcher: EventBatcher = field(default_factory=EventBatcher)
+    partial_answer: PartialAnswer = field(default_factory=PartialAnswer)
+    steps: StepPacker = field(default_factory=StepPacker)
+    disconnected_at: float | None = None  # when the owner was cut off
 
-    def partial(self) -> Partial:
+    def snapshot(self) -> TurnSnapshot:
         """What there is of it now, to be stored."""
-        return Partial(self.answer.answered(), self.steps.packed())
+        return TurnSnapshot(self.partial_answer.to_stored(), self.steps.packed())
 
 
 @dataclass(eq=False)
-class LiveGap:
+class LiveCompletion:
     """A gap that waits or is being filled, and for whom. Nothing of it is stored."""
 
-    owner: Connection
-    call: Id
-    text: list[str] = field(default_factory=list)
+    owner: ClientConnection
+    request_id: RequestId
+    text_parts: list[str] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -90,265 +90,277 @@ class OpenSession:
     """
 
     thread: Thread
-    feed: Feed
-    path: dict[str, bool]
+    feed: EventFeed
+    turns_in_engine: dict[str, bool]
     profile: Any
-    is_kept: bool = True
-    is_profile_kept: bool = False
-    live: dict[str, LiveTurn] = field(default_factory=dict)
-    routed: Routed | None = None
+    is_stored: bool = True
+    is_profile_stored: bool = False
+    live_turns: dict[str, LiveTurn] = field(default_factory=dict)
+    last_routed: Routed | None = None
 
     @property
-    def tip(self) -> str | None:
+    def last_turn_id(self) -> str | None:
         """The last turn."""
-        return next(reversed(self.path), None)
+        return next(reversed(self.turns_in_engine), None)
 
 
-class Sessions:
+class OpenSessions:
     """Every session that is open, and the events on their way to whoever listens."""
 
-    def __init__(self, library: Library, history: HistoryWriter, queue: TurnQueue) -> None:
-        self.library, self.history, self.queue = library, history, queue
-        self.open: dict[str, OpenSession] = {}
-        self.gaps: dict[str, LiveGap] = {}
-        self.used = time.monotonic()
+    def __init__(self, callbacks: SessionCallbacks, history: HistoryWriter, queue: TurnQueue) -> None:
+        self.callbacks, self.history, self.queue = callbacks, history, queue
+        self.by_id: dict[str, OpenSession] = {}
+        self.live_completions: dict[str, LiveCompletion] = {}
+        self.last_used_at = time.monotonic()
 
     @property
     def is_busy(self) -> bool:
         """Does anybody wait for an answer?"""
-        return bool(self.gaps) or any(session.live for session in self.open.values())
+        return bool(self.live_completions) or any(session.live_turns for session in self.by_id.values())
 
-    def find(self, id: str) -> OpenSession:
+    def find(self, session_id: str) -> OpenSession:
         """A session by its id, from memory or from the history."""
-        thread = self.thread(id)
-        return self.open.get(thread.id) or self.enter(thread)
+        thread = self.thread(session_id)
+        return self.by_id.get(thread.id) or self.load_thread(thread)
 
-    def thread(self, id: str) -> Thread:
+    def thread(self, session_id: str) -> Thread:
         """The thread of a session, also when nobody has it open."""
-        thread = self.open[id].thread if id in self.open else self.history.thread(id)
+        thread = self.by_id[session_id].thread if session_id in self.by_id else self.history.thread(session_id)
         if thread is None:
-            raise UsageError(f"there is no session {id!r}; 'specchat sessions list' lists them")
+            raise UsageError(f"there is no session {session_id!r}; 'specchat sessions list' lists them")
         return thread
 
     def configure(self, session: OpenSession, profile: str | None, overrides: dict[str, Any]) -> None:
         """Answer with this profile from now on (None: the one so far, as it was then), and begin to load it."""
         old = session.thread
         thread = replace(old, profile=profile or old.profile, settings={**old.settings, **overrides})
-        chosen = self.library.profile(profile, thread.settings) if profile else self._as_kept(thread, overrides)
+        chosen = (
+            self.callbacks.load_profile(profile, thread.settings)
+            if profile
+            else self._stored_profile(thread, overrides)
+        )
         if thread != session.thread:
-            self.change(thread)
-        session.profile, session.is_profile_kept = chosen, session.is_profile_kept and chosen == session.profile
-        self.queue.open(thread.id, chosen, [])
+            self.update_thread(thread)
+        session.profile, session.is_profile_stored = chosen, session.is_profile_stored and chosen == session.profile
+        self.queue.open_session(thread.id, chosen, [])
 
-    def change(self, thread: Thread) -> None:
+    def update_thread(self, thread: Thread) -> None:
         """Store what changed of a thread."""
-        self.history.update(thread)
-        if thread.id in self.open:
-            self.open[thread.id].thread = thread
+        self.history.update_thread(thread)
+        if thread.id in self.by_id:
+            self.by_id[thread.id].thread = thread
 
-    def ask(self, session: OpenSession, id: str, request: Request, live: LiveTurn) -> None:
+    def queue_turn(self, session: OpenSession, turn_id: str, request: Request, live: LiveTurn) -> None:
         """Store a question and queue it."""
-        if id in session.path:
-            raise UsageError(f"there is a turn {id} already")
+        if turn_id in session.turns_in_engine:
+            raise UsageError(f"there is a turn {turn_id} already")
         if not session.thread.name:
             session.thread = replace(session.thread, name=short_name(request.text))
-        if session.is_kept:
-            self._store_question(session, id, request)
-        session.path[id] = False
-        session.thread = replace(session.thread, tip=id)
-        session.live[id] = live
-        self.used = time.monotonic()
-        self.queue.put(QueuedTurn(id, session.thread.id, request))
+        if session.is_stored:
+            self._store_question(session, turn_id, request)
+        session.turns_in_engine[turn_id] = False
+        session.thread = replace(session.thread, tip=turn_id)
+        session.live_turns[turn_id] = live
+        self.last_used_at = time.monotonic()
+        self.queue.enqueue(QueuedTurn(turn_id, session.thread.id, request))
 
-    def fill(self, session: OpenSession, id: str, gap: Gap, live: LiveGap) -> None:
+    def queue_completion(
+        self, session: OpenSession, completion_id: str, fim_request: FimRequest, live: LiveCompletion
+    ) -> None:
         """Have a gap filled with the models of a session; a newer wish of the same client takes the place of older."""
-        for older, each in self.gaps.items():
+        for older, each in self.live_completions.items():
             if each.owner is live.owner:
                 self.queue.cancel(older)
-        self.gaps[id] = live
-        self.used = time.monotonic()
-        self.queue.fill(QueuedGap(id, session.thread.id, gap))
+        self.live_completions[completion_id] = live
+        self.last_used_at = time.monotonic()
+        self.queue.enqueue_completion(QueuedCompletion(completion_id, session.thread.id, fim_request))
 
-    def rewind(self, session: OpenSession, count: int, told: Sequence[Exchange] = ()) -> None:
+    def rewind(self, session: OpenSession, count: int, replacement_turns: Sequence[Exchange] = ()) -> None:
         """Go back behind the last turns; they stay in the history as a branch.
 
         A session that is not kept goes on from what was said elsewhere, if it is told of it.
         """
-        if session.live:
+        if session.live_turns:
             raise UsageError("an answer is being written; stop it first")
-        if told and session.is_kept:
+        if replacement_turns and session.is_stored:
             raise UsageError("what was said elsewhere can be told only to a conversation that is not kept")
-        turns = [self.library.restore(_as_stored(each)) for each in told]
-        dropped = [session.path.popitem() for _ in range(min(count, len(session.path)))]
-        session.path |= {new_id(): True for _ in turns}
+        turns = [self.callbacks.restore_turn(_to_stored_turn(each)) for each in replacement_turns]
+        dropped = [session.turns_in_engine.popitem() for _ in range(min(count, len(session.turns_in_engine)))]
+        session.turns_in_engine |= {new_id(): True for _ in turns}
         self.queue.rewind(session.thread.id, sum(is_kept for _, is_kept in dropped), turns)
-        self.change(replace(session.thread, tip=session.tip))
+        self.update_thread(replace(session.thread, tip=session.last_turn_id))
 
-    def keep(self, session: OpenSession, name: str) -> None:
+    def store(self, session: OpenSession, name: str) -> None:
         """Store a session in which nothing was asked yet, under this name if it has none."""
         if not session.thread.name:
             session.thread = replace(session.thread, name=short_name(name))
-        self.history.add(session.thread)
+        self.history.add_thread(session.thread)
 
-    def fork(self, source: Thread, turn: str | None) -> OpenSession:
+    def fork(self, source: Thread, turn_id: str | None) -> OpenSession:
         """A session of its own that begins with the turns up to this one."""
-        if source.id in self.open and not self.open[source.id].is_kept:
+        if source.id in self.by_id and not self.by_id[source.id].is_stored:
             raise UsageError("this conversation is not kept, so it cannot be gone on with elsewhere")
         turns = [stored.id for stored in self.history.turns(source.tip)]
-        if turn is not None and turn not in turns:
-            raise UsageError(f"there is no turn {turn} in session {source.id}")
-        tip = turn or source.tip
+        if turn_id is not None and turn_id not in turns:
+            raise UsageError(f"there is no turn {turn_id} in session {source.id}")
+        tip = turn_id or source.tip
         forked = replace(source, id=new_id(), tip=tip, forked_from=source.id, created=0.0, deleted=None)
-        self.history.keep_profile(forked.id, self.history.kept_profile(source.id))
-        self.history.add(forked)
-        return self.enter(forked)
+        self.history.store_profile(forked.id, self.history.stored_profile(source.id))
+        self.history.add_thread(forked)
+        return self.load_thread(forked)
 
     def cancel_all(self) -> None:
         """End every turn."""
-        for id in [*self.gaps, *(id for session in self.open.values() for id in session.live)]:
+        for id in [*self.live_completions, *(id for session in self.by_id.values() for id in session.live_turns)]:
             self.queue.cancel(id)
 
-    def abandon(self, client: Connection, *, was_slow: bool) -> None:
+    def on_disconnect(self, client: ClientConnection, *, was_slow: bool) -> None:
         """End the turns of a client that left; those of one that was only slow wait for it to come back."""
-        for id in [id for id, gap in self.gaps.items() if gap.owner is client]:
+        for id in [id for id, gap in self.live_completions.items() if gap.owner is client]:
             self.queue.cancel(id)
-            del self.gaps[id]
-        for session in self.open.values():
-            for id, turn in session.live.items():
+            del self.live_completions[id]
+        for session in self.by_id.values():
+            for id, turn in session.live_turns.items():
                 if turn.owner is not client:
                     continue
                 turn.owner = None
                 if was_slow:
-                    turn.left = time.monotonic()
+                    turn.disconnected_at = time.monotonic()
                 else:
                     self.queue.cancel(id)
 
-    def adopt(self, session: OpenSession, client: Connection) -> None:
+    def on_reconnect(self, session: OpenSession, client: ClientConnection) -> None:
         """A client came back: turns without an owner are its own again."""
-        for turn in session.live.values():
+        for turn in session.live_turns.values():
             if turn.owner is None:
-                turn.owner, turn.left = client, None
+                turn.owner, turn.disconnected_at = client, None
 
-    def tell(self, happened: Happened, now: float) -> None:
+    def on_event(self, turn_event: TurnEvent, now: float) -> None:
         """Pass on an event of the engine thread."""
-        if gap := self.gaps.get(happened.turn or ""):
-            self._tell_gap(gap, happened)
+        if gap := self.live_completions.get(turn_event.turn_id or ""):
+            self._on_completion_event(gap, turn_event)
             return
-        session = self.open.get(happened.session)
+        session = self.by_id.get(turn_event.session_id)
         if session is None:
             return
-        self.used = now
-        turn = session.live.get(happened.turn or "")
-        if turn is None or happened.turn is None:
-            session.feed.tell(None, Notice(NAMES[type(happened.event)], event_to_json(happened.event)))
+        self.last_used_at = now
+        turn = session.live_turns.get(turn_event.turn_id or "")
+        if turn is None or turn_event.turn_id is None:
+            session.feed.emit(
+                None, RpcNotification(EVENT_METHODS[type(turn_event.event)], event_to_json(turn_event.event))
+            )
             return
-        turn.answer.note(happened.event)
-        if isinstance(happened.event, StepDone):
-            turn.steps.add(happened.event)
-        if isinstance(happened.event, Routed):
-            session.routed = happened.event
-        if session.is_kept:
-            self._store(turn, happened)
-        for notice in turn.merger.add(happened.event, now):
-            session.feed.tell(happened.turn, notice)
-        if isinstance(happened.event, Finished | Failed):
-            session.path[happened.turn] = happened.kept is not None
-            del session.live[happened.turn]
-            if turn.call is not None and turn.owner is not None:
-                session.feed.append(encode(_reply(turn.call, happened)), only=turn.owner)
+        turn.partial_answer.on_event(turn_event.event)
+        if isinstance(turn_event.event, StepDone):
+            turn.steps.add(turn_event.event)
+        if isinstance(turn_event.event, Routed):
+            session.last_routed = turn_event.event
+        if session.is_stored:
+            self._store_answer(turn, turn_event)
+        for notice in turn.batcher.add(turn_event.event, now):
+            session.feed.emit(turn_event.turn_id, notice)
+        if isinstance(turn_event.event, Finished | Failed):
+            session.turns_in_engine[turn_event.turn_id] = turn_event.completed_turn is not None
+            del session.live_turns[turn_event.turn_id]
+            if turn.request_id is not None and turn.owner is not None:
+                session.feed.append(encode(_final_response(turn.request_id, turn_event)), recipient=turn.owner)
 
-    def _tell_gap(self, gap: LiveGap, happened: Happened) -> None:
+    def _on_completion_event(self, completion: LiveCompletion, turn_event: TurnEvent) -> None:
         """Keep what is written into a gap; its client hears all of it in the end."""
-        assert happened.turn is not None
-        match happened.event:
-            case Text(text=text):
-                gap.text.append(text)
+        assert turn_event.turn_id is not None
+        match turn_event.event:
+            case TextDelta(text=text):
+                completion.text_parts.append(text)
             case Finished() | Failed():
-                del self.gaps[happened.turn]
-                reply = _reply(gap.call, happened)
-                if isinstance(reply, Answer):
-                    reply.result["text"] = "".join(gap.text)
-                gap.owner.say(reply)
+                del self.live_completions[turn_event.turn_id]
+                reply = _final_response(completion.request_id, turn_event)
+                if isinstance(reply, RpcResponse):
+                    reply.result["text"] = "".join(completion.text_parts)
+                completion.owner.queue_message(reply)
             case _:
                 pass
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        for session in self.open.values():
-            for id, turn in list(session.live.items()):
-                for notice in turn.merger.take(now):
-                    session.feed.tell(id, notice)
-                if turn.left is not None and now - turn.left > GRACE_SECONDS:
+        for session in self.by_id.values():
+            for id, turn in list(session.live_turns.items()):
+                for notice in turn.batcher.take_due(now):
+                    session.feed.emit(id, notice)
+                if turn.disconnected_at is not None and now - turn.disconnected_at > RECONNECT_SECONDS:
                     self.queue.cancel(id)
-        if self.history.flush_due() == 0.0:
+        if self.history.seconds_until_flush() == 0.0:
             self.history.flush()
 
-    def due(self, now: float) -> float | None:
+    def next_due_at(self, now: float) -> float | None:
         """When `tick` should be called, None when nothing waits."""
-        turns = [turn for session in self.open.values() for turn in session.live.values()]
-        times = [due for turn in turns if (due := turn.merger.due()) is not None]
-        times += [turn.left + GRACE_SECONDS for turn in turns if turn.left is not None]
-        if (flush := self.history.flush_due()) is not None:
+        turns = [turn for session in self.by_id.values() for turn in session.live_turns.values()]
+        times = [due for turn in turns if (due := turn.batcher.due_at()) is not None]
+        times += [turn.disconnected_at + RECONNECT_SECONDS for turn in turns if turn.disconnected_at is not None]
+        if (flush := self.history.seconds_until_flush()) is not None:
             times.append(now + flush)
         return min(times, default=None)
 
-    def _store_question(self, session: OpenSession, id: str, request: Request) -> None:
-        if not session.is_profile_kept:
-            self.history.keep_profile(session.thread.id, self.library.pack(session.profile))
-            session.is_profile_kept = True
-        self.history.begin(session.thread, id, session.tip, request_to_json(request))
+    def _store_question(self, session: OpenSession, turn_id: str, request: Request) -> None:
+        if not session.is_profile_stored:
+            self.history.store_profile(session.thread.id, self.callbacks.profile_to_json(session.profile))
+            session.is_profile_stored = True
+        self.history.start_turn(session.thread, turn_id, session.last_turn_id, request_to_json(request))
 
-    def _store(self, turn: LiveTurn, happened: Happened) -> None:
+    def _store_answer(self, turn: LiveTurn, turn_event: TurnEvent) -> None:
         """What there is of an answer now."""
-        assert happened.turn is not None
-        if not isinstance(happened.event, Finished | Failed):
-            self.history.progress(happened.turn, turn.partial)
+        assert turn_event.turn_id is not None
+        if not isinstance(turn_event.event, Finished | Failed):
+            self.history.update_answer(turn_event.turn_id, turn.snapshot)
             return
-        answered, kept, steps = turn.answer.answered(), happened.kept, turn.steps.packed()
+        answered, kept, steps = turn.partial_answer.to_stored(), turn_event.completed_turn, turn.steps.packed()
         if kept is not None:
             answered = replace(answered, ids=kept.answer_ids, prompt_ids=kept.prompt_ids, rendered=kept.rendered)
-        match happened.event:
-            case Finished(reason=reason, totals=totals):
-                self.history.finish(happened.turn, answered, reason, asdict(totals), steps)
+        match turn_event.event:
+            case Finished(finish_reason=reason, totals=totals):
+                self.history.finish_turn(turn_event.turn_id, answered, reason, asdict(totals), steps)
             case Failed(message=message):
-                self.history.finish(happened.turn, answered, "failed", {"message": message}, steps)
+                self.history.finish_turn(turn_event.turn_id, answered, "failed", {"message": message}, steps)
 
-    def enter(self, thread: Thread, *, is_kept: bool = True) -> OpenSession:
+    def load_thread(self, thread: Thread, *, is_stored: bool = True) -> OpenSession:
         """Take a thread into memory, and let go of those that nobody hears. A new one is stored with its question."""
-        profile = self._as_kept(thread, {})
-        turns = [(stored.id, self.library.restore(stored)) for stored in self.history.turns(thread.tip)]
-        self.queue.open(thread.id, profile, [turn for _, turn in turns if turn is not None])
-        session = OpenSession(thread, Feed(thread.id), {id: turn is not None for id, turn in turns}, profile, is_kept)
-        self.open[thread.id] = session
+        profile = self._stored_profile(thread, {})
+        turns = [(stored.id, self.callbacks.restore_turn(stored)) for stored in self.history.turns(thread.tip)]
+        self.queue.open_session(thread.id, profile, [turn for _, turn in turns if turn is not None])
+        session = OpenSession(
+            thread, EventFeed(thread.id), {id: turn is not None for id, turn in turns}, profile, is_stored
+        )
+        self.by_id[thread.id] = session
         idle = [
-            id for id, each in self.open.items() if not each.feed.listeners and not each.live and each is not session
+            id
+            for id, each in self.by_id.items()
+            if not each.feed.subscriber_count and not each.live_turns and each is not session
         ]
-        for id in {*idle[:-IDLE_SESSIONS], *(id for id in idle if not self.open[id].is_kept)}:
-            del self.open[id]
-            self.queue.forget(id)
+        for id in {*idle[:-MAX_IDLE_SESSIONS], *(id for id in idle if not self.by_id[id].is_stored)}:
+            del self.by_id[id]
+            self.queue.close_session(id)
         return session
 
-    def _as_kept(self, thread: Thread, overrides: dict[str, Any]) -> Any:
+    def _stored_profile(self, thread: Thread, overrides: dict[str, Any]) -> Any:
         """The profile of a conversation as it was when it was last asked, whatever its file says today."""
-        packed = self.history.kept_profile(thread.id)
-        kept = self.library.unpack(packed, overrides) if packed else None
-        return self.library.profile(thread.profile, thread.settings) if kept is None else kept
+        packed = self.history.stored_profile(thread.id)
+        kept = self.callbacks.profile_from_json(packed, overrides) if packed else None
+        return self.callbacks.load_profile(thread.profile, thread.settings) if kept is None else kept
 
 
-def _as_stored(told: Exchange) -> StoredTurn:
+def _to_stored_turn(exchange: Exchange) -> StoredTurn:
     """A turn that was made elsewhere, as if it came from the history."""
-    return StoredTurn("", None, {"text": told.user}, Answered(told.answer), "stop", {}, 0.0, None)
+    return StoredTurn("", None, {"text": exchange.user}, StoredAnswer(exchange.answer), "stop", {}, 0.0, None)
 
 
 def short_name(text: str) -> str:
     """The first words of a text, in one line."""
     line = " ".join(text.split())
-    return line if len(line) <= NAME_LENGTH else line[: NAME_LENGTH - 1].rstrip() + "…"
+    return line if len(line) <= MAX_NAME_CHARS else line[: MAX_NAME_CHARS - 1].rstrip() + "…"
 
 
-def _reply(call: Id, happened: Happened) -> Answer | Refusal:
+def _final_response(request_id: RequestId, turn_event: TurnEvent) -> RpcResponse | RpcError:
     """The answer that an `ask` gets in the end."""
-    if isinstance(happened.event, Failed):
-        return Refusal(call, REFUSED, happened.event.message)
-    result: Json = {"turn": happened.turn, **event_to_json(happened.event)}
-    return Answer(call, result)
+    if isinstance(turn_event.event, Failed):
+        return RpcError(request_id, REQUEST_FAILED, turn_event.event.message)
+    result: JsonObject = {"turn": turn_event.turn_id, **event_to_json(turn_event.event)}
+    return RpcResponse(request_id, result)

@@ -10,7 +10,7 @@ import sys
 DARWIN_LOCAL_PEERCRED = 1
 
 
-def peer_user(peer: socket.socket) -> int | None:
+def peer_uid(peer: socket.socket) -> int | None:
     """The user id of the process at the other end; None where the system does not tell."""
     if hasattr(socket, "SO_PEERCRED"):
         _process, user, _group = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -23,6 +23,6 @@ def peer_user(peer: socket.socket) -> int | None:
 
 def check_same_user(peer: socket.socket) -> None:
     """PermissionError unless the other end is ours."""
-    user = peer_user(peer)
+    user = peer_uid(peer)
     if user not in (None, os.getuid()):
         raise PermissionError(f"the process at the other end belongs to user {user}, not {os.getuid()}")

@@ -18,17 +18,17 @@ from threading import Condition
 from threading import Event as Flag
 from typing import Any
 
-from specchat.chat.events import Event, Failed, Finished, Text, Totals
-from specchat.chat.fim_request import Gap
+from specchat.chat.events import Event, Failed, Finished, TextDelta, Totals
+from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError
-from specchat.host.engine_interface import Completer, Engine, EngineSession, Loader
+from specchat.host.engine_interface import Completer, Engine, EngineLoader, EngineSession
 
 log = logging.getLogger(__name__)
 
-URGENT_STEPS = 4  # of a gap, while every turn takes one
-NOTHING_YET = Text("")  # from an answer that is waited for, so that the others have their turn
-NOT_LOADED = "loading"  # the reason of a gap that could not wait for a model
+COMPLETION_STEPS_PER_ROUND = 4  # of a gap, while every turn takes one
+NO_OUTPUT_YET = TextDelta("")  # from an answer that is waited for, so that the others have their turn
+MODEL_NOT_LOADED = "loading"  # the reason of a gap that could not wait for a model
 
 
 @dataclass(frozen=True)
@@ -36,314 +36,320 @@ class QueuedTurn:
     """A question that waits for its answer, or is being answered."""
 
     id: str
-    session: str
+    session_id: str
     request: Request
     cancelled: Flag = field(default_factory=Flag)
 
 
 @dataclass(frozen=True)
-class QueuedGap:
+class QueuedCompletion:
     """A gap that waits to be filled, or is being filled; the session says with which models."""
 
     id: str
-    session: str
-    gap: Gap
+    session_id: str
+    fim_request: FimRequest
     cancelled: Flag = field(default_factory=Flag)
 
 
 @dataclass(frozen=True)
-class Happened:
+class TurnEvent:
     """An event of a turn; with the last one comes the turn as the session keeps it, None when it keeps none."""
 
-    session: str
-    turn: str | None
+    session_id: str
+    turn_id: str | None
     event: Event
-    kept: Any = None
+    completed_turn: Any = None
 
 
 @dataclass(eq=False)
-class Lane:
+class SessionState:
     """One session as the engine thread sees it."""
 
     profile: Any
     turns: list[Any]
-    session: EngineSession | None = None
-    spoken_for: Any = None  # the profile that the engine's session was made with
-    is_rewritten: bool = False  # since the engine's session was last asked
-    waiting: deque[QueuedTurn] = field(default_factory=deque)
-    running: QueuedTurn | None = None
+    engine_session: EngineSession | None = None
+    engine_session_profile: Any = None  # the profile that the engine's session was made with
+    has_rewritten_turns: bool = False  # since the engine's session was last asked
+    waiting_turns: deque[QueuedTurn] = field(default_factory=deque)
+    running_turn: QueuedTurn | None = None
     events: Iterator[Event] = iter(())
 
 
 class TurnQueue:
     """The turns of every session, and the engine that answers them."""
 
-    def __init__(self, loader: Loader, post: Callable[[Happened], None]) -> None:
+    def __init__(self, engine_loader: EngineLoader, emit: Callable[[TurnEvent], None]) -> None:
         self.state = "cold"  # then loading, ready
-        self._loader, self._post = loader, post
+        self._engine_loader, self._emit = engine_loader, emit
         self._engine: Engine | None = None
-        self._models: Any = None
-        self._lanes: dict[str, Lane] = {}
-        self._gaps: deque[QueuedGap] = deque()
-        self._filling: QueuedGap | None = None
-        self._filled: Iterator[Event] = iter(())
+        self._engine_key: Any = None
+        self._sessions: dict[str, SessionState] = {}
+        self._waiting_completions: deque[QueuedCompletion] = deque()
+        self._running_completion: QueuedCompletion | None = None
+        self._completion_events: Iterator[Event] = iter(())
         self._completer: Completer | None = None
-        self._closing: list[EngineSession] = []
-        self._warm: Any = None
-        self._is_unloading = False
-        self._stopping = Flag()
+        self._sessions_to_close: list[EngineSession] = []
+        self._profile_to_preload: Any = None
+        self._is_unload_requested = False
+        self._stop_requested = Flag()
         self._changed = Condition()
 
-    def open(self, session: str, profile: Any, turns: Sequence[Any]) -> None:
+    def open_session(self, session_id: str, profile: Any, turns: Sequence[Any]) -> None:
         """Get to know a session and begin to load its models; one that is known only changes its profile."""
         with self._changed:
-            lane = self._lanes.setdefault(session, Lane(profile, list(turns)))
+            lane = self._sessions.setdefault(session_id, SessionState(profile, list(turns)))
             lane.profile = profile
-            self._warm = profile
+            self._profile_to_preload = profile
             self._changed.notify()
 
-    def put(self, turn: QueuedTurn) -> None:
+    def enqueue(self, turn: QueuedTurn) -> None:
         """Let a turn wait for its answer."""
         with self._changed:
-            self._lanes[turn.session].waiting.append(turn)
+            self._sessions[turn.session_id].waiting_turns.append(turn)
             self._changed.notify()
 
-    def fill(self, gap: QueuedGap) -> None:
+    def enqueue_completion(self, completion: QueuedCompletion) -> None:
         """Let a gap be filled next; without the models of its session it is answered at once, and they are loaded."""
         with self._changed:
-            profile = self._lanes[gap.session].profile
-            if self._engine is None or self._models != self._loader.models(profile):
-                self._warm = profile
-                self._post(Happened(gap.session, gap.id, Finished(NOT_LOADED, Totals())))
+            profile = self._sessions[completion.session_id].profile
+            if self._engine is None or self._engine_key != self._engine_loader.engine_key(profile):
+                self._profile_to_preload = profile
+                self._emit(TurnEvent(completion.session_id, completion.id, Finished(MODEL_NOT_LOADED, Totals())))
             else:
-                self._gaps.append(gap)
+                self._waiting_completions.append(completion)
             self._changed.notify()
 
-    def cancel(self, id: str) -> None:
+    def cancel(self, turn_id: str) -> None:
         """End a turn or a gap within one step; at once when it has not begun."""
         with self._changed:
-            if self._filling and self._filling.id == id:
-                self._filling.cancelled.set()
-            for gap in [gap for gap in self._gaps if gap.id == id]:
-                self._gaps.remove(gap)
-                self._post(Happened(gap.session, id, Finished("cancelled", Totals())))
-            for lane in self._lanes.values():
-                if lane.running and lane.running.id == id:
-                    lane.running.cancelled.set()
-                for turn in [turn for turn in lane.waiting if turn.id == id]:
-                    lane.waiting.remove(turn)
-                    self._post(Happened(turn.session, id, Finished("cancelled", Totals())))
+            if self._running_completion and self._running_completion.id == turn_id:
+                self._running_completion.cancelled.set()
+            for gap in [gap for gap in self._waiting_completions if gap.id == turn_id]:
+                self._waiting_completions.remove(gap)
+                self._emit(TurnEvent(gap.session_id, turn_id, Finished("cancelled", Totals())))
+            for lane in self._sessions.values():
+                if lane.running_turn and lane.running_turn.id == turn_id:
+                    lane.running_turn.cancelled.set()
+                for turn in [turn for turn in lane.waiting_turns if turn.id == turn_id]:
+                    lane.waiting_turns.remove(turn)
+                    self._emit(TurnEvent(turn.session_id, turn_id, Finished("cancelled", Totals())))
 
-    def rewind(self, session: str, count: int, told: Sequence[Any] = ()) -> None:
+    def rewind(self, session_id: str, count: int, replacement_turns: Sequence[Any] = ()) -> None:
         """Forget the last turns of a session that is not answering, and put these in their place."""
         with self._changed:
-            lane = self._lanes[session]
-            assert lane.running is None and not lane.waiting
-            lane.turns = [*lane.turns[: max(0, len(lane.turns) - count)], *told]
-            lane.is_rewritten = True
+            lane = self._sessions[session_id]
+            assert lane.running_turn is None and not lane.waiting_turns
+            lane.turns = [*lane.turns[: max(0, len(lane.turns) - count)], *replacement_turns]
+            lane.has_rewritten_turns = True
 
-    def forget(self, session: str) -> None:
+    def close_session(self, session_id: str) -> None:
         """Give back what a session that is not answering holds."""
         with self._changed:
-            lane = self._lanes.pop(session, None)
-            if lane and lane.session:
-                self._closing.append(lane.session)
+            lane = self._sessions.pop(session_id, None)
+            if lane and lane.engine_session:
+                self._sessions_to_close.append(lane.engine_session)
                 self._changed.notify()
 
     def unload(self) -> None:
         """Give back the models as soon as nothing is being answered."""
         with self._changed:
-            self._is_unloading = True
+            self._is_unload_requested = True
             self._changed.notify()
 
     def stop(self) -> None:
         """End the thread within one step."""
         with self._changed:
-            self._stopping.set()
-            for busy in [self._filling, *(lane.running for lane in self._lanes.values())]:
+            self._stop_requested.set()
+            for busy in [self._running_completion, *(lane.running_turn for lane in self._sessions.values())]:
                 if busy:
                     busy.cancelled.set()
             self._changed.notify()
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """Questions that nobody has begun to answer."""
-        return sum(len(lane.waiting) for lane in list(self._lanes.values()))
+        return sum(len(lane.waiting_turns) for lane in list(self._sessions.values()))
 
-    def memory(self) -> dict[str, int]:
+    def memory_bytes(self) -> dict[str, int]:
         """Bytes by what they hold; nothing when no model is loaded."""
         engine = self._engine
-        return engine.memory() if engine else {}
+        return engine.memory_bytes() if engine else {}
 
     def run(self) -> None:
         """The body of the engine thread."""
-        while not self._stopping.is_set():
+        while not self._stop_requested.is_set():
             self._wait()
-            self._tidy()
-            self._begin_gap()
-            self._begin_waiting()
-            self._step_gap()
-            running = self._running()
+            self._do_pending_work()
+            self._start_completion()
+            self._start_waiting_turns()
+            self._step_completion()
+            running = self._running_sessions()
             for lane in running:
-                if lane.session:
-                    lane.session.make_way(len(running) - 1, is_urgent=self._filling is not None)
-                self._step(lane)
+                if lane.engine_session:
+                    lane.engine_session.set_load(len(running) - 1, is_urgent=self._running_completion is not None)
+                self._step_turn(lane)
         self._close_engine()
 
-    def _running(self) -> list[Lane]:
-        return [lane for lane in list(self._lanes.values()) if lane.running]
+    def _running_sessions(self) -> list[SessionState]:
+        return [lane for lane in list(self._sessions.values()) if lane.running_turn]
 
     def _has_work(self) -> bool:
-        lanes = self._lanes.values()
+        lanes = self._sessions.values()
         return bool(
-            self._stopping.is_set()
-            or any(lane.running or lane.waiting for lane in lanes)
-            or self._gaps
-            or self._filling
-            or self._closing
-            or self._is_unloading
-            or self._warm is not None
+            self._stop_requested.is_set()
+            or any(lane.running_turn or lane.waiting_turns for lane in lanes)
+            or self._waiting_completions
+            or self._running_completion
+            or self._sessions_to_close
+            or self._is_unload_requested
+            or self._profile_to_preload is not None
         )
 
     def _wait(self) -> None:
         with self._changed:
             self._changed.wait_for(self._has_work)
 
-    def _tidy(self) -> None:
+    def _do_pending_work(self) -> None:
         """What is done between steps: close sessions, unload, load ahead."""
         with self._changed:
-            closing, self._closing = self._closing, []
-            warm, self._warm = self._warm, None
-            is_busy = bool(self._running() or self._filling)
-            is_unloading, self._is_unloading = self._is_unloading and not is_busy, False
+            closing, self._sessions_to_close = self._sessions_to_close, []
+            warm, self._profile_to_preload = self._profile_to_preload, None
+            is_busy = bool(self._running_sessions() or self._running_completion)
+            is_unloading, self._is_unload_requested = self._is_unload_requested and not is_busy, False
         for session in closing:
             _close(session)
         if is_unloading:
             self._close_engine()
         elif warm is not None and self._engine is None:
-            self._load(warm)
+            self._load_engine(warm)
 
-    def _begin_waiting(self) -> None:
+    def _start_waiting_turns(self) -> None:
         """Start the first turn of every session that is not answering one."""
-        for lane in list(self._lanes.values()):
-            if lane.running or not lane.waiting or self._stopping.is_set():
+        for lane in list(self._sessions.values()):
+            if lane.running_turn or not lane.waiting_turns or self._stop_requested.is_set():
                 continue
-            if self._engine is None or self._models != self._loader.models(lane.profile):
-                if self._running() or self._filling:
+            if self._engine is None or self._engine_key != self._engine_loader.engine_key(lane.profile):
+                if self._running_sessions() or self._running_completion:
                     continue  # another model answers; this one is loaded when it has finished
-                if not self._load(lane.profile):
+                if not self._load_engine(lane.profile):
                     continue
-            if self._has_room():
-                self._begin(lane)
+            if self._has_free_slot():
+                self._start_turn(lane)
 
-    def _has_room(self) -> bool:
+    def _has_free_slot(self) -> bool:
         """Whether one more can be answered next to those that are."""
-        busy = len(self._running()) + (self._filling is not None)
-        return self._engine is not None and busy < self._engine.turns_at_once
+        busy = len(self._running_sessions()) + (self._running_completion is not None)
+        return self._engine is not None and busy < self._engine.max_concurrent_turns
 
-    def _begin_gap(self) -> None:
+    def _start_completion(self) -> None:
         """Start on the gap that waits longest; one whose models were given back meanwhile is not filled."""
         with self._changed:
-            if not self._gaps or self._filling or not (self._has_room() or self._engine is None):
+            if (
+                not self._waiting_completions
+                or self._running_completion
+                or not (self._has_free_slot() or self._engine is None)
+            ):
                 return
-            self._filling = gap = self._gaps.popleft()
-            self._filled = self._fill(gap)
+            self._running_completion = gap = self._waiting_completions.popleft()
+            self._completion_events = self._complete(gap)
 
-    def _fill(self, gap: QueuedGap) -> Iterator[Event]:
+    def _complete(self, completion: QueuedCompletion) -> Iterator[Event]:
         if self._engine is None:
-            yield Finished(NOT_LOADED, Totals())
+            yield Finished(MODEL_NOT_LOADED, Totals())
             return
         if self._completer is None:
-            self._completer = self._loader.completer(self._engine)
-        yield from self._completer.fill(gap.gap, gap.cancelled)
+            self._completer = self._engine_loader.make_completer(self._engine)
+        yield from self._completer.complete(completion.fim_request, completion.cancelled)
 
-    def _step_gap(self) -> None:
-        for _ in range(URGENT_STEPS):
-            gap = self._filling
+    def _step_completion(self) -> None:
+        for _ in range(COMPLETION_STEPS_PER_ROUND):
+            gap = self._running_completion
             if gap is None:
                 return
-            step = _next_event(self._filled)
+            step = _next_event(self._completion_events)
             if isinstance(step.event, Finished | Failed):
-                self._filled, self._filling = iter(()), None
-            if step.is_broken:
+                self._completion_events, self._running_completion = iter(()), None
+            if step.has_crashed:
                 self._close_completer()
-            self._post(Happened(gap.session, gap.id, step.event))
+            self._emit(TurnEvent(gap.session_id, gap.id, step.event))
 
-    def _begin(self, lane: Lane) -> None:
+    def _start_turn(self, session: SessionState) -> None:
         with self._changed:
-            if lane.waiting:
-                lane.running = lane.waiting.popleft()
-                lane.events = self._answer(lane, lane.running)
+            if session.waiting_turns:
+                session.running_turn = session.waiting_turns.popleft()
+                session.events = self._run_turn(session, session.running_turn)
 
-    def _answer(self, lane: Lane, turn: QueuedTurn) -> Iterator[Event]:
+    def _run_turn(self, session: SessionState, turn: QueuedTurn) -> Iterator[Event]:
         """The events of a turn, from the session that the engine has of it, or a new one."""
         assert self._engine is not None
-        is_rewritten, lane.is_rewritten = lane.is_rewritten, False
-        if lane.session is None or lane.spoken_for != lane.profile:
-            self._close_session(lane)
-            lane.session = self._engine.session(tuple(lane.turns), lane.profile)
-            lane.spoken_for = lane.profile
+        is_rewritten, session.has_rewritten_turns = session.has_rewritten_turns, False
+        if session.engine_session is None or session.engine_session_profile != session.profile:
+            self._close_engine_session(session)
+            session.engine_session = self._engine.create_session(tuple(session.turns), session.profile)
+            session.engine_session_profile = session.profile
         elif is_rewritten:
-            lane.session.turns = list(lane.turns)
-        yield from lane.session.ask(turn.request, turn.cancelled)
+            session.engine_session.turns = list(session.turns)
+        yield from session.engine_session.ask(turn.request, turn.cancelled)
 
-    def _step(self, lane: Lane) -> None:
-        turn = lane.running
+    def _step_turn(self, session: SessionState) -> None:
+        turn = session.running_turn
         assert turn is not None
-        step = _next_event(lane.events)
+        step = _next_event(session.events)
         event = step.event
-        if step.is_broken:
-            self._close_session(lane)
+        if step.has_crashed:
+            self._close_engine_session(session)
         if isinstance(event, Finished | Failed):
-            self._end(lane, turn, event)
-        elif event != NOTHING_YET:
-            self._post(Happened(turn.session, turn.id, event))
+            self._finish_turn(session, turn, event)
+        elif event != NO_OUTPUT_YET:
+            self._emit(TurnEvent(turn.session_id, turn.id, event))
 
-    def _end(self, lane: Lane, turn: QueuedTurn, event: Event) -> None:
-        lane.events = iter(())  # lets go of the generator, and with it of the cache it holds
+    def _finish_turn(self, session: SessionState, turn: QueuedTurn, event: Event) -> None:
+        session.events = iter(())  # lets go of the generator, and with it of the cache it holds
         kept = None
         with self._changed:
-            if lane.session and len(lane.session.turns) > len(lane.turns):
-                kept = lane.session.turns[-1]
-                lane.turns = list(lane.session.turns)
-            lane.running = None
-        self._post(Happened(turn.session, turn.id, event, kept))
+            if session.engine_session and len(session.engine_session.turns) > len(session.turns):
+                kept = session.engine_session.turns[-1]
+                session.turns = list(session.engine_session.turns)
+            session.running_turn = None
+        self._emit(TurnEvent(turn.session_id, turn.id, event, kept))
 
-    def _load(self, profile: Any) -> bool:
+    def _load_engine(self, profile: Any) -> bool:
         self._close_engine()
         self.state = "loading"
         try:
-            self._engine = self._loader.load(profile, self._tell_loading, self._stopping)
+            self._engine = self._engine_loader.load(profile, self._emit_loading, self._stop_requested)
         except SpecchatError as error:
-            self._fail_waiting(profile, Failed.of(error))
+            self._fail_waiting_turns(profile, Failed.from_error(error))
         except Exception as error:  # the edge: a model that cannot be loaded must not end the host
             log.exception("loading failed")
-            self._fail_waiting(profile, Failed(f"the model could not be loaded: {_one_line(error)}", 7))
-        self._models = self._loader.models(profile)
+            self._fail_waiting_turns(profile, Failed(f"the model could not be loaded: {_one_line(error)}", 7))
+        self._engine_key = self._engine_loader.engine_key(profile)
         self.state = "ready" if self._engine else "cold"
         return self._engine is not None
 
-    def _tell_loading(self, event: Event) -> None:
+    def _emit_loading(self, event: Event) -> None:
         with self._changed:
-            heads = {id: lane.waiting[0].id if lane.waiting else None for id, lane in self._lanes.items()}
-            others = [turn for lane in self._lanes.values() for turn in list(lane.waiting)[1:]]
+            heads = {
+                id: lane.waiting_turns[0].id if lane.waiting_turns else None for id, lane in self._sessions.items()
+            }
+            others = [turn for lane in self._sessions.values() for turn in list(lane.waiting_turns)[1:]]
         for session, turn in heads.items():
-            self._post(Happened(session, turn, event))
+            self._emit(TurnEvent(session, turn, event))
         for turn in others:
-            self._post(Happened(turn.session, turn.id, event))
+            self._emit(TurnEvent(turn.session_id, turn.id, event))
 
-    def _fail_waiting(self, profile: Any, failed: Failed) -> None:
+    def _fail_waiting_turns(self, profile: Any, failed: Failed) -> None:
         with self._changed:
-            models = self._loader.models(profile)
-            lanes = [lane for lane in self._lanes.values() if self._loader.models(lane.profile) == models]
-            turns = [turn for lane in lanes for turn in lane.waiting]
+            models = self._engine_loader.engine_key(profile)
+            lanes = [lane for lane in self._sessions.values() if self._engine_loader.engine_key(lane.profile) == models]
+            turns = [turn for lane in lanes for turn in lane.waiting_turns]
             for lane in lanes:
-                lane.waiting.clear()
+                lane.waiting_turns.clear()
         for turn in turns:
-            self._post(Happened(turn.session, turn.id, failed))
+            self._emit(TurnEvent(turn.session_id, turn.id, failed))
 
-    def _close_session(self, lane: Lane) -> None:
-        session, lane.session = lane.session, None
+    def _close_engine_session(self, state: SessionState) -> None:
+        session, state.engine_session = state.engine_session, None
         if session:
             _close(session)
 
@@ -353,11 +359,11 @@ class TurnQueue:
             _close(completer)
 
     def _close_engine(self) -> None:
-        self._filled = iter(())
+        self._completion_events = iter(())
         self._close_completer()
-        for lane in list(self._lanes.values()):
+        for lane in list(self._sessions.values()):
             lane.events = iter(())
-            self._close_session(lane)
+            self._close_engine_session(lane)
         if self._engine:
             _close(self._engine)
         self._engine = None
@@ -365,31 +371,31 @@ class TurnQueue:
 
 
 @dataclass(frozen=True)
-class _Next:
+class _StepResult:
     """What came next, and whether whoever said it can be trusted no longer."""
 
     event: Event
-    is_broken: bool = False
+    has_crashed: bool = False
 
 
-def _next_event(events: Iterator[Event]) -> _Next:
+def _next_event(events: Iterator[Event]) -> _StepResult:
     """One step; whatever goes wrong in it, the host lives on."""
     try:
-        return _Next(next(events))
+        return _StepResult(next(events))
     except SpecchatError as error:
-        return _Next(Failed.of(error))
+        return _StepResult(Failed.from_error(error))
     except StopIteration:
-        return _Next(Failed("the engine ended an answer without saying how"))
+        return _StepResult(Failed("the engine ended an answer without saying how"))
     except Exception as error:  # the edge
         log.exception("a turn failed")
-        return _Next(Failed(f"the engine failed: {_one_line(error)}; see the log of the host"), is_broken=True)
+        return _StepResult(Failed(f"the engine failed: {_one_line(error)}; see the log of the host"), has_crashed=True)
 
 
-def _close(what: EngineSession | Engine | Completer) -> None:
+def _close(resource: EngineSession | Engine | Completer) -> None:
     try:
-        what.close()
+        resource.close()
     except Exception:  # the edge: what cannot be closed must not end the host
-        log.exception("could not close %r", what)
+        log.exception("could not close %r", resource)
 
 
 def _one_line(error: BaseException) -> str:

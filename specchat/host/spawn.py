@@ -28,19 +28,19 @@ from typing import IO
 
 from specchat.errors import HostError
 from specchat.host.peer_credentials import check_same_user
-from specchat.plugins.discovery import CHOSEN, declarations
+from specchat.plugins.discovery import PLUGINS_VARIABLE, entry_point_files
 
-INHERITED = ("SPECCHAT_RUNTIME", "SPECCHAT_CONFIG", "SPECCHAT_CACHE", "TMPDIR")
+INHERITED_VARIABLES = ("SPECCHAT_RUNTIME", "SPECCHAT_CONFIG", "SPECCHAT_CACHE", "TMPDIR")
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
-START_SECONDS = 60.0
-SOCKET_NAME_BYTES = 100  # the shortest limit among our platforms is 104
+START_TIMEOUT_SECONDS = 60.0
+MAX_SOCKET_PATH_BYTES = 100  # the shortest limit among our platforms is 104
 
 
 def runtime_folder() -> Path:
     """The folder of the socket: made when it is missing, private, ours; HostError when it is not."""
     chosen = os.environ.get("SPECCHAT_RUNTIME")
     folder = Path(chosen).absolute() if chosen else _default_folder()
-    if len(os.fsencode(folder / "host.sock")) > SOCKET_NAME_BYTES:
+    if len(os.fsencode(folder / "host.sock")) > MAX_SOCKET_PATH_BYTES:
         raise HostError(f"{folder} is too long a name for a socket; set SPECCHAT_RUNTIME to a shorter one")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -72,7 +72,7 @@ def home_folder() -> Path:
 def history_path() -> Path:
     """Where the conversations are kept; a home that cannot be written gives way to the runtime folder."""
     if os.environ.get("SPECCHAT_RUNTIME"):
-        return spare_history_path()
+        return fallback_history_path()
     data = "Library/Application Support" if sys.platform == "darwin" else ".local/share"
     folder = home_folder() / data / "specchat"
     try:
@@ -80,15 +80,15 @@ def history_path() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder / "history.db"
     except OSError:
-        return spare_history_path()
+        return fallback_history_path()
 
 
-def spare_history_path() -> Path:
+def fallback_history_path() -> Path:
     """Where conversations are kept when their place is taken: by a disk that is read-only, or by a newer specchat."""
     return runtime_folder() / "history.db"
 
 
-def meters_path() -> Path:
+def metrics_port_path() -> Path:
     """Which port the meters were last served on, for the next host; lasts as long as the runtime folder."""
     return runtime_folder() / "meters.port"
 
@@ -101,8 +101,10 @@ def configuration_hash() -> str:
     digest = blake2b(os.fsencode(folder), digest_size=8)
     sources = sorted((str(path), path.stat().st_mtime_ns) for path in Path(__file__).parents[1].rglob("*.py"))
     digest.update(repr(sources).encode())  # a host of another checkout, or of yesterday's code, is another host
-    added = [(str(path), path.stat().st_mtime_ns) for path in declarations() if path.is_relative_to(sys.prefix)]
-    digest.update(repr((added, os.environ.get(CHOSEN))).encode())  # PYTHONPATH is not among what a host inherits
+    added = [(str(path), path.stat().st_mtime_ns) for path in entry_point_files() if path.is_relative_to(sys.prefix)]
+    digest.update(
+        repr((added, os.environ.get(PLUGINS_VARIABLE))).encode()
+    )  # PYTHONPATH is not among what a host inherits
     for path in sorted(folder.rglob("*.toml")):
         digest.update(os.fsencode(path))
         with contextlib.suppress(OSError):  # what nobody may read configures nobody
@@ -133,7 +135,7 @@ def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
     """A connection to the host; it is started when it does not run."""
     if peer := find_host():
         return peer
-    with locked(runtime_folder() / "spawn.lock"):
+    with file_lock(runtime_folder() / "spawn.lock"):
         if peer := find_host():
             return peer
         start_host(command or HOST_COMMAND)
@@ -143,7 +145,7 @@ def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Generator[None]:
+def file_lock(path: Path) -> Generator[None]:
     """Alone among all processes that lock this file."""
     with path.open("a", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -155,7 +157,7 @@ def host_lock() -> IO[bytes]:
     return (runtime_folder() / "host.lock").open("ab")
 
 
-def lock_now(file: IO[bytes]) -> bool:
+def try_lock(file: IO[bytes]) -> bool:
     """Lock it, unless somebody else has."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,16 +175,16 @@ def start_host(command: Sequence[str]) -> None:
         starter = subprocess.Popen(
             [*command, "--ready", str(sending)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(sending,),
-            cwd=Path(__file__).parents[2], env=_environment(), start_new_session=True,
+            cwd=Path(__file__).parents[2], env=_host_environment(), start_new_session=True,
         )  # fmt: skip
     finally:
         os.close(sending)
         os.close(log)
     try:
-        said = _read_until_closed(receiving, START_SECONDS)
+        said = _read_until_closed(receiving, START_TIMEOUT_SECONDS)
     except TimeoutError:
         starter.kill()
-        raise HostError(f"the engine process did not start within {START_SECONDS:.0f} s") from None
+        raise HostError(f"the engine process did not start within {START_TIMEOUT_SECONDS:.0f} s") from None
     finally:
         os.close(receiving)
         starter.wait()
@@ -190,16 +192,16 @@ def start_host(command: Sequence[str]) -> None:
         raise HostError(said or f"the engine process could not start; see {runtime_folder() / 'host.log'}")
 
 
-def _environment() -> dict[str, str]:
+def _host_environment() -> dict[str, str]:
     """What the host inherits: nothing that differs between the terminals and editors that may start it."""
-    kept = {name: str(Path(os.environ[name]).absolute()) for name in INHERITED if os.environ.get(name)}
-    kept |= {CHOSEN: os.environ[CHOSEN]} if CHOSEN in os.environ else {}
+    kept = {name: str(Path(os.environ[name]).absolute()) for name in INHERITED_VARIABLES if os.environ.get(name)}
+    kept |= {PLUGINS_VARIABLE: os.environ[PLUGINS_VARIABLE]} if PLUGINS_VARIABLE in os.environ else {}
     path = os.environ.get("PATH") or os.defpath
     return {"HOME": str(home_folder()), "PATH": path, "LANG": "C.UTF-8", **kept}
 
 
-def _read_until_closed(descriptor: int, seconds: float) -> str:
-    said, until = b"", time.monotonic() + seconds
+def _read_until_closed(descriptor: int, timeout_seconds: float) -> str:
+    said, until = b"", time.monotonic() + timeout_seconds
     while True:
         readable, _, _ = select.select([descriptor], [], [], max(0.0, until - time.monotonic()))
         if not readable:

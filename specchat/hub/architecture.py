@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-EMBEDDING, OUTPUT, LINEAR, EXPERT, SMALL = "embedding", "output", "linear", "expert", "small"
-KINDS = (EMBEDDING, OUTPUT, LINEAR, EXPERT, SMALL)
-FLOATS = ("bf16", "float32")
+EMBEDDING, OUTPUT, LINEAR, EXPERT, OTHER = "embedding", "output", "linear", "expert", "small"
+MATRIX_KINDS = (EMBEDDING, OUTPUT, LINEAR, EXPERT, OTHER)
+FLOAT_FORMATS = ("bf16", "float32")
 
 
 @dataclass(frozen=True)
@@ -23,46 +23,46 @@ class Matrix:
     count: int = 1
 
     @property
-    def numbers(self) -> int:
+    def parameters(self) -> int:
         """How many numbers all of them hold."""
         return self.rows * self.columns * self.count
 
 
 @dataclass(frozen=True)
-class Kept:
+class KVLayers:
     """Layers that keep the same of every token that they read."""
 
     layers: int
-    numbers: int  # of a token, in each layer
-    window: int | None = None  # tokens that they look back; None: all
+    elements_per_token: int  # of a token, in each layer
+    sliding_window: int | None = None  # tokens that they look back; None: all
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class Architecture:
     """A model as matrices, and what it keeps while it reads a text."""
 
     family: str
     matrices: tuple[Matrix, ...]
-    kept: tuple[Kept, ...]
-    state: int = 0  # numbers that recurrent layers keep, however long the text is
-    vocabulary: int = 0
-    width: int = 0  # D, of a hidden state
+    kv_layers: tuple[KVLayers, ...]
+    recurrent_elements: int = 0  # numbers that recurrent layers keep, however long the text is
+    vocab_size: int = 0
+    hidden_size: int = 0  # D, of a hidden state
     layers: int = 0
-    longest: int = 0  # tokens that it was made for
+    max_position_embeddings: int = 0  # tokens that it was made for
     stored_bytes: int | None = None  # of its tensors on disk; None where only its config is known
-    stored_as: str = "bf16"  # what its numbers are on disk: bf16, float32, or the name of a quantisation
+    stored_format: str = "bf16"  # what its numbers are on disk: bf16, float32, or the name of a quantisation
     notes: tuple[str, ...] = ()
 
-    def numbers(self, kind: str) -> int:
+    def parameters_of_kind(self, kind: str) -> int:
         """How many parameters are of a kind."""
-        return sum(matrix.numbers for matrix in self.matrices if matrix.kind == kind)
+        return sum(matrix.parameters for matrix in self.matrices if matrix.kind == kind)
 
     @property
     def parameters(self) -> int:
         """All of them."""
-        return sum(matrix.numbers for matrix in self.matrices)
+        return sum(matrix.parameters for matrix in self.matrices)
 
     @property
     def is_tied(self) -> bool:
         """Whether the embeddings are the output matrix as well."""
-        return not self.numbers(OUTPUT)
+        return not self.parameters_of_kind(OUTPUT)

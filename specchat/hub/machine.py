@@ -15,15 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from specchat.hub.memory_plan import GIB, usable
+from specchat.hub.memory_plan import GIB, usable_gpu_bytes
 
-CARD, CPU = "cuda", "cpu"
-SKILLS = {"AVX2": "avx2", "AVX512": "avx512f", "VNNI": "avx512_vnni", "BF16": "avx512_bf16", "AMX": "amx_bf16"}
-ALSO = {"avx_vnni": "VNNI", "bf16": "BF16", "i8mm": "VNNI", "asimddp": "VNNI"}  # what other CPUs call them
-COPIED_BYTES = 64 * 2**20  # by each thread and turn: more than a cache holds
-TURNS = 4
-SMI = ("nvidia-smi", "--query-gpu=name,memory.free,memory.total", "--format=csv,noheader,nounits")
-SMI_SECONDS = 5.0
+GPU, CPU = "cuda", "cpu"
+CPU_FEATURE_FLAGS = {
+    "AVX2": "avx2",
+    "AVX512": "avx512f",
+    "VNNI": "avx512_vnni",
+    "BF16": "avx512_bf16",
+    "AMX": "amx_bf16",
+}
+CPU_FEATURE_ALIASES = {
+    "avx_vnni": "VNNI",
+    "bf16": "BF16",
+    "i8mm": "VNNI",
+    "asimddp": "VNNI",
+}  # what other CPUs call them
+COPY_BYTES_PER_THREAD = 64 * 2**20  # by each thread and turn: more than a cache holds
+COPY_REPEATS = 4
+NVIDIA_SMI_COMMAND = ("nvidia-smi", "--query-gpu=name,memory.free,memory.total", "--format=csv,noheader,nounits")
+NVIDIA_SMI_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -32,13 +43,13 @@ class Device:
 
     kind: str  # CARD or CPU
     name: str
-    free: int  # bytes
-    total: int
+    free_bytes: int  # bytes
+    total_bytes: int
 
     @property
-    def is_card(self) -> bool:
+    def is_gpu(self) -> bool:
         """Whether it has memory of its own."""
-        return self.kind == CARD
+        return self.kind == GPU
 
 
 @dataclass(frozen=True)
@@ -46,14 +57,14 @@ class Machine:
     """All of it, the cards first."""
 
     devices: tuple[Device, ...]
-    skills: tuple[str, ...] = ()
+    cpu_features: tuple[str, ...] = ()
     bytes_per_second: float | None = None  # of main memory; None: not measured
 
     @property
-    def best(self) -> Device:
+    def best_device(self) -> Device:
         """The card with the most free memory, or the CPU."""
-        cards = [device for device in self.devices if device.is_card]
-        return max(cards, key=lambda card: card.free) if cards else self.cpu
+        cards = [device for device in self.devices if device.is_gpu]
+        return max(cards, key=lambda card: card.free_bytes) if cards else self.cpu
 
     @property
     def cpu(self) -> Device:
@@ -61,33 +72,35 @@ class Machine:
         return next(device for device in self.devices if device.kind == CPU)
 
 
-def this_machine(*, is_measured: bool = False) -> Machine:
+def detect_machine(*, measures_bandwidth: bool = False) -> Machine:
     """What is found here now."""
-    return Machine((*cards(), main_memory()), skills(), memory_bandwidth() if is_measured else None)
+    return Machine((*detect_gpus(), main_memory()), cpu_features(), memory_bandwidth() if measures_bandwidth else None)
 
 
-def simulated(card_gib: float) -> Device:
+def simulated_gpu(gpu_gib: float) -> Device:
     """A card of this size with nothing else on it but a screen."""
-    return Device(CARD, f"a card of {card_gib:g} GB", usable(card_gib), int(card_gib * GIB))
+    return Device(GPU, f"a card of {gpu_gib:g} GB", usable_gpu_bytes(gpu_gib), int(gpu_gib * GIB))
 
 
-def cards() -> tuple[Device, ...]:
+def detect_gpus() -> tuple[Device, ...]:
     """CUDA devices, as their driver's own tool lists them; none where it is missing or silent."""
     try:
-        ran = subprocess.run(SMI, capture_output=True, text=True, check=True, timeout=SMI_SECONDS)
+        ran = subprocess.run(
+            NVIDIA_SMI_COMMAND, capture_output=True, text=True, check=True, timeout=NVIDIA_SMI_TIMEOUT_SECONDS
+        )
     except (OSError, subprocess.SubprocessError):
         return ()
-    return parsed_cards(ran.stdout)
+    return parse_nvidia_smi(ran.stdout)
 
 
-def parsed_cards(table: str) -> tuple[Device, ...]:
+def parse_nvidia_smi(table: str) -> tuple[Device, ...]:
     """Lines like "NVIDIA H200, 142000, 143771", in MiB; a line that says something else is left out."""
     found = list[Device]()
     for line in table.splitlines():
         name, _, memory = line.partition(",")
         free, _, total = memory.partition(",")
         if free.strip().isdigit() and total.strip().isdigit():
-            found.append(Device(CARD, name.strip(), int(free) * 2**20, int(total) * 2**20))
+            found.append(Device(GPU, name.strip(), int(free) * 2**20, int(total) * 2**20))
     return tuple(found)
 
 
@@ -96,7 +109,7 @@ def main_memory() -> Device:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
-        return Device(CPU, cpu_name(), min(sizes["MemAvailable"], _allowed()), sizes["MemTotal"])
+        return Device(CPU, cpu_name(), min(sizes["MemAvailable"], _cgroup_available_bytes()), sizes["MemTotal"])
     except (OSError, ValueError, KeyError, IndexError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Device(CPU, cpu_name(), total // 2, total)  # a guess where nobody says what is free
@@ -110,11 +123,11 @@ def cpu_name() -> str:
     return f"{named[0] if named else sys.platform}, {cores} core{'s' * (cores > 1)}"
 
 
-def skills() -> tuple[str, ...]:
+def cpu_features() -> tuple[str, ...]:
     """The names of `SKILLS` that this CPU has."""
     flags = {flag for line in _cpuinfo() if line.startswith(("flags", "Features")) for flag in line.split()}
-    also = {ALSO[flag] for flag in flags & ALSO.keys()}
-    return tuple(name for name, flag in SKILLS.items() if flag in flags or name in also)
+    also = {CPU_FEATURE_ALIASES[flag] for flag in flags & CPU_FEATURE_ALIASES.keys()}
+    return tuple(name for name, flag in CPU_FEATURE_FLAGS.items() if flag in flags or name in also)
 
 
 def memory_bandwidth(threads: int | None = None) -> float:
@@ -122,17 +135,20 @@ def memory_bandwidth(threads: int | None = None) -> float:
     import numpy
 
     count = min(threads or _cores(), 16)
-    pairs = [(numpy.ones(COPIED_BYTES, numpy.uint8), numpy.zeros(COPIED_BYTES, numpy.uint8)) for _ in range(count)]
+    pairs = [
+        (numpy.ones(COPY_BYTES_PER_THREAD, numpy.uint8), numpy.zeros(COPY_BYTES_PER_THREAD, numpy.uint8))
+        for _ in range(count)
+    ]
     best = 0.0
     with ThreadPoolExecutor(count) as pool:
-        for _ in range(TURNS):
+        for _ in range(COPY_REPEATS):
             begun = perf_counter()
             list(pool.map(lambda pair: numpy.copyto(pair[1], pair[0]), pairs))
-            best = max(best, 2 * COPIED_BYTES * count / (perf_counter() - begun))
+            best = max(best, 2 * COPY_BYTES_PER_THREAD * count / (perf_counter() - begun))
     return best
 
 
-def _allowed() -> int:
+def _cgroup_available_bytes() -> int:
     """What the group of this process may take, where a container sets a limit; else more than any machine has."""
     group = Path("/sys/fs/cgroup")
     try:

@@ -11,21 +11,21 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from specchat.errors import last_line
+from specchat.errors import last_output_line
 
-PROBE_SECONDS = 60.0
+PROBE_TIMEOUT_SECONDS = 60.0
 
 
 def probe(package: str) -> dict[str, Any]:
     """What one of PROBES says of itself, from another process; {"trouble": ...} when it cannot."""
     command = [sys.executable, "-m", "specchat.hub.probe", package]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_SECONDS, check=False)
         if ran.returncode:
-            return {"trouble": last_line(ran.stderr, "its process ended without a word")}
+            return {"trouble": last_output_line(ran.stderr, "its process ended without a word")}
         return json.loads(ran.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        return {"trouble": f"no word of it for {PROBE_SECONDS:.0f} seconds"}
+        return {"trouble": f"no word of it for {PROBE_TIMEOUT_SECONDS:.0f} seconds"}
     except (OSError, ValueError, IndexError) as error:
         return {"trouble": f"it said nothing that can be read ({type(error).__name__})"}
 
@@ -61,24 +61,24 @@ def _bitsandbytes() -> dict[str, Any]:
     return {"version": bitsandbytes.__version__, "device": device, "computes": error < 0.2}
 
 
-def _kernels() -> dict[str, Any]:
+def _native_kernels() -> dict[str, Any]:
     """Compile our own kernels, unless that was done before, and hold them against torch."""
     import torch
 
-    from specchat.forward.fused_ops import Compiled, Heads, agrees
-    from specchat.forward.native_ops import kernels
+    from specchat.forward.fused_ops import AttentionDimensions, NativeOps, matches_torch
+    from specchat.forward.native_ops import native_kernels
 
-    found = kernels()
+    found = native_kernels()
     if found.library is None:
-        return {"trouble": found.lack}
-    compiled = Compiled(Heads(count=4, kv_count=2, size=64, epsilon=1e-6), found, torch.float32)
-    return {"computes": agrees(compiled, torch.float32)}
+        return {"trouble": found.missing_reason}
+    compiled = NativeOps(AttentionDimensions(heads=4, kv_heads=2, head_size=64, epsilon=1e-6), found, torch.float32)
+    return {"computes": matches_torch(compiled, torch.float32)}
 
 
 PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "torch": _torch,
     "bitsandbytes": _bitsandbytes,
-    "kernels": _kernels,
+    "kernels": _native_kernels,
 }
 
 if __name__ == "__main__":

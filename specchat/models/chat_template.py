@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 # What a base model gets, which was never taught a conversation: the texts, one after the other.
-BARE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
+PLAIN_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
 
 
 class TemplateError(Exception):
@@ -24,13 +24,14 @@ class TemplateError(Exception):
 class ChatTemplate:
     """A template, and the special tokens it may name."""
 
-    def __init__(self, source: str | None, tokens: Mapping[str, str]) -> None:
+    def __init__(self, source: str | None, special_tokens: Mapping[str, str]) -> None:
         from jinja2 import TemplateError as JinjaError
 
-        self.tokens = dict(tokens)
+        self.special_tokens = dict(special_tokens)
         try:
             self._template = _environment().from_string(
-                BARE if source is None else source, globals={"raise_exception": _refuse, "strftime_now": _now}
+                PLAIN_TEMPLATE if source is None else source,
+                globals={"raise_exception": _raise_exception, "strftime_now": _strftime_now},
             )
         except JinjaError as error:
             raise TemplateError(_first_line(error)) from error
@@ -42,7 +43,11 @@ class ChatTemplate:
         plain = [dict(message) for message in messages]
         try:
             return self._template.render(
-                self.tokens, messages=plain, tools=None, documents=None, add_generation_prompt=add_generation_prompt
+                self.special_tokens,
+                messages=plain,
+                tools=None,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
             )
         except (JinjaError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             raise TemplateError(_first_line(error)) from error
@@ -86,11 +91,11 @@ def _to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _now(form: str) -> str:
+def _strftime_now(form: str) -> str:
     return datetime.now().astimezone().strftime(form)
 
 
-def _refuse(message: str) -> NoReturn:
+def _raise_exception(message: str) -> NoReturn:
     from jinja2 import TemplateError as JinjaError
 
     raise JinjaError(message)

@@ -9,7 +9,7 @@ from typing import Any
 EMBEDDED = Path(__file__).parents[1] / "embedded" / "target"
 
 
-def trained_window(source: str) -> int | None:
+def trained_context_window(source: str) -> int | None:
     """The tokens that the config of a model names; None when it names none, or is not on this machine yet."""
     config = _config(source)
     text = config.get("text_config", config)
@@ -19,7 +19,7 @@ def trained_window(source: str) -> int | None:
 
 def _config(source: str) -> dict[str, Any]:
     folder = EMBEDDED if source == "embedded" else Path(source).expanduser()
-    found = folder / "config.json" if folder.is_dir() else _in_cache_of_the_hub(source)
+    found = folder / "config.json" if folder.is_dir() else _cached_config_path(source)
     try:
         config = json.loads(found.read_text(encoding="utf-8")) if found else {}
     except (OSError, ValueError):
@@ -27,7 +27,7 @@ def _config(source: str) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _in_cache_of_the_hub(source: str) -> Path | None:
+def _cached_config_path(source: str) -> Path | None:
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         return None
     from huggingface_hub import try_to_load_from_cache

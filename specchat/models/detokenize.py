@@ -13,70 +13,70 @@ from dataclasses import dataclass
 
 from specchat.errors import UsageError
 
-Utf8 = getincrementaldecoder("utf-8")
+Utf8Decoder = getincrementaldecoder("utf-8")
 
 
 @dataclass(frozen=True)
-class Piece:
+class DecodedText:
     """What a block of tokens brought: text that is sure, how many of its tokens count, and whether a stop was met."""
 
     text: str
-    kept: int
-    stopped: bool
+    token_count: int
+    is_stopped: bool
 
 
-class TextStream:
+class Detokenizer:
     """One answer. After a stop string was met, or after `flush`, nothing more comes out."""
 
     def __init__(
-        self, bytes_of: Callable[[int], bytes], stops: tuple[str, ...] = (), strip_first_space: bool = False
+        self, token_bytes: Callable[[int], bytes], stop_strings: tuple[str, ...] = (), strip_first_space: bool = False
     ) -> None:
-        if "" in stops:
+        if "" in stop_strings:
             raise UsageError("a stop string must not be empty")
-        self._bytes_of = bytes_of
-        self._stops = stops
-        self._utf8 = Utf8("replace")
-        self._held = ""
-        self._strip_first_space = strip_first_space
-        self._ended = False
+        self._token_bytes = token_bytes
+        self._stop_strings = stop_strings
+        self._utf8 = Utf8Decoder("replace")
+        self._pending_text = ""
+        self._strips_first_space = strip_first_space
+        self._is_ended = False
 
-    def push(self, ids: Sequence[int]) -> Piece:
+    def push(self, ids: Sequence[int]) -> DecodedText:
         """Take a block. The token that completes a stop string is the last that counts; its text ends before the stop.
 
         With the stop string "END", the tokens "an", "sw", "E", "ND!" and "more" give Piece("answ", 4, True).
         """
         said: list[str] = []
         for index, token in enumerate(ids):
-            if self._ended:
-                return Piece("".join(said), index, True)
-            said.append(self._take(self._utf8.decode(self._bytes_of(token))))
-        return Piece("".join(said), len(ids), self._ended)
+            if self._is_ended:
+                return DecodedText("".join(said), index, True)
+            said.append(self._append(self._utf8.decode(self._token_bytes(token))))
+        return DecodedText("".join(said), len(ids), self._is_ended)
 
     def flush(self) -> str:
         """What was held back; no more tokens come. Half a character becomes U+FFFD."""
-        if self._ended:
+        if self._is_ended:
             return ""
-        text = self._take(self._utf8.decode(b"", final=True)) + self._held
-        self._held, self._ended = "", True
+        text = self._append(self._utf8.decode(b"", final=True)) + self._pending_text
+        self._pending_text, self._is_ended = "", True
         return text
 
-    def _take(self, text: str) -> str:
+    def _append(self, text: str) -> str:
         """Add a text, and return what is sure now."""
         if not text:
             return ""
-        if self._strip_first_space:
-            text, self._strip_first_space = text.removeprefix(" "), False
-        text = self._held + text
-        found = [start for stop in self._stops if (start := text.find(stop)) >= 0]
+        if self._strips_first_space:
+            text, self._strips_first_space = text.removeprefix(" "), False
+        text = self._pending_text + text
+        found = [start for stop in self._stop_strings if (start := text.find(stop)) >= 0]
         if found:
-            self._held, self._ended = "", True
+            self._pending_text, self._is_ended = "", True
             return text[: min(found)]
-        waiting = max((_beginning(stop, text) for stop in self._stops), default=0)
-        self._held = text[len(text) - waiting :]
+        waiting = max((_partial_stop_length(stop, text) for stop in self._stop_strings), default=0)
+        self._pending_text = text[len(text) - waiting :]
         return text[: len(text) - waiting]
 
 
-def _beginning(stop: str, text: str) -> int:
+def _partial_stop_length(stop: str, text: str) -> int:
     """How many characters at the end of the text could begin the stop string: 2 for "END" after "...EN"."""
     longest = min(len(stop) - 1, len(text))
     return next((length for length in range(longest, 0, -1) if text.endswith(stop[:length])), 0)

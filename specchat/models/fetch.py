@@ -14,43 +14,53 @@ from pathlib import Path, PurePosixPath
 
 from specchat.errors import ModelError
 
-WANTED: tuple[str, ...] = ("*.json", "*.safetensors", "*.jinja", "*.model")  # what is read when a model is loaded
-PICKLES: tuple[str, ...] = ("*.bin", "*.pt")  # they can hold code: taken only where a head has nothing else
-OURS, COPY = "model*.safetensors", "consolidated*.safetensors"  # the same weights under the names of another program
+MODEL_FILE_PATTERNS: tuple[str, ...] = (
+    "*.json",
+    "*.safetensors",
+    "*.jinja",
+    "*.model",
+)  # what is read when a model is loaded
+PICKLE_PATTERNS: tuple[str, ...] = ("*.bin", "*.pt")  # they can hold code: taken only where a head has nothing else
+MODEL_SAFETENSORS, CONSOLIDATED_SAFETENSORS = (
+    "model*.safetensors",
+    "consolidated*.safetensors",
+)  # the same weights under the names of another program
 
 
-def needed(source: str, names: Sequence[str], *, is_draft: bool = False) -> list[str]:
+def needed_files(source: str, names: Sequence[str], *, is_draft: bool = False) -> list[str]:
     """Those of the files that are read when it is loaded; pickles only of a head that has no safetensors.
 
     A head is known by having no tokenizer; what was called a draft may be one that has.
     """
-    wanted = sorted(without_copies(_of(names, WANTED)))
+    wanted = sorted(without_consolidated(_matching(names, MODEL_FILE_PATTERNS)))
     if any(name.endswith(".safetensors") for name in wanted):
         return wanted
-    pickles = sorted(_of(names, PICKLES))
+    pickles = sorted(_matching(names, PICKLE_PATTERNS))
     if pickles and (is_draft or "tokenizer.json" not in names):
         return wanted + pickles
     only = "weights are pickles, which can hold code" if pickles else "files hold no *.safetensors"
     raise ModelError(f"{source}: its {only}; look for a copy with *.safetensors")
 
 
-def without_copies(names: Sequence[str]) -> list[str]:
+def without_consolidated(names: Sequence[str]) -> list[str]:
     """The files but for a second copy of the weights. consolidated* stays where there is no model*."""
-    has_ours = any(fnmatch(_last(name), OURS) for name in names)
-    return [name for name in names if not (has_ours and fnmatch(_last(name), COPY))]
+    has_ours = any(fnmatch(_base_name(name), MODEL_SAFETENSORS) for name in names)
+    return [name for name in names if not (has_ours and fnmatch(_base_name(name), CONSOLIDATED_SAFETENSORS))]
 
 
-def from_hub(source: str, *, is_draft: bool = False) -> Path:
+def fetch_from_hub(source: str, *, is_draft: bool = False) -> Path:
     """The folder of a hub id with the files that are needed; ModelError says why there is none and what to do."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        names = _listed(source)
-        if names is None and (folder := in_cache(source, is_draft=is_draft)):
+        names = _hub_file_names(source)
+        if names is None and (folder := cached_model_folder(source, is_draft=is_draft)):
             return folder
         chosen = (
-            list(WANTED) if names is None else [glob.escape(name) for name in needed(source, names, is_draft=is_draft)]
+            list(MODEL_FILE_PATTERNS)
+            if names is None
+            else [glob.escape(name) for name in needed_files(source, names, is_draft=is_draft)]
         )
         return Path(snapshot_download(source, allow_patterns=chosen))
     except LocalEntryNotFoundError as error:
@@ -65,7 +75,7 @@ def from_hub(source: str, *, is_draft: bool = False) -> Path:
         raise ModelError(f"{source}: the hub does not give it out: {lines[0][:200]}") from error
 
 
-def in_cache(source: str, *, is_draft: bool = False) -> Path | None:
+def cached_model_folder(source: str, *, is_draft: bool = False) -> Path | None:
     """The folder of a hub id that is whole in the cache; None when it is not. Asks nobody.
 
     The hub's library may remember the list of all files there, so what was left out must be left out again.
@@ -73,8 +83,11 @@ def in_cache(source: str, *, is_draft: bool = False) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    everything = [*WANTED, *(PICKLES if is_draft else ())]
-    for allowed, ignored in ((everything, []), (list(WANTED), [COPY, f"*/{COPY}"])):
+    everything = [*MODEL_FILE_PATTERNS, *(PICKLE_PATTERNS if is_draft else ())]
+    for allowed, ignored in (
+        (everything, []),
+        (list(MODEL_FILE_PATTERNS), [CONSOLIDATED_SAFETENSORS, f"*/{CONSOLIDATED_SAFETENSORS}"]),
+    ):
         try:
             folder = snapshot_download(source, allow_patterns=allowed, ignore_patterns=ignored, local_files_only=True)
         except LocalEntryNotFoundError:
@@ -84,7 +97,7 @@ def in_cache(source: str, *, is_draft: bool = False) -> Path | None:
     return None
 
 
-def _listed(source: str) -> list[str] | None:
+def _hub_file_names(source: str) -> list[str] | None:
     """The names of all files that the hub has of it; None when it says nothing, and the cache must do."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import OfflineModeIsEnabled
@@ -98,9 +111,9 @@ def _listed(source: str) -> list[str] | None:
     return [sibling.rfilename for sibling in info.siblings or []]
 
 
-def _of(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
+def _matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
     return [name for name in names if any(fnmatch(name, pattern) for pattern in patterns)]
 
 
-def _last(name: str) -> str:
+def _base_name(name: str) -> str:
     return PurePosixPath(name).name

@@ -27,69 +27,69 @@ from torch import Tensor
 from specchat.errors import ModelError
 from specchat.models.tensor_files import TensorFiles
 
-SCALE = "_scale_inv"
-SCALES = (SCALE, "_scale")  # what is appended to the name of a weight
-EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
-BLOCK = (128, 128)
-BAND = 32  # rows that stand in memory as float32 at once
+SCALE_INV_SUFFIX = "_scale_inv"
+SCALE_SUFFIXES = (SCALE_INV_SUFFIX, "_scale")  # what is appended to the name of a weight
+FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
+DEFAULT_BLOCK_SHAPE = (128, 128)
+DEQUANT_CHUNK_ROWS = 32  # rows that stand in memory as float32 at once
 STRATEGIES = ("tensor", "channel", "block")  # of compressed-tensors, that have one of the layouts above
 
 
 @dataclass(frozen=True)
-class ScaledFiles(TensorFiles):
+class Fp8TensorFiles(TensorFiles):
     """Tensors of which some have scales beside them."""
 
-    block: tuple[int, int] = BLOCK  # rows and columns that share a scale, where blocks do
+    block_shape: tuple[int, int] = DEFAULT_BLOCK_SHAPE  # rows and columns that share a scale, where blocks do
     dtype: torch.dtype = torch.float32  # what they are made, if they were in eight bits
 
     def renamed(self, names: Mapping[str, str]) -> Self:
         """The same tensors under other names: {new: old}. Scales go where they are named to."""
-        return replace(self, places=super().renamed(names).places)
+        return replace(self, places=super().renamed(names).locations)
 
     @property
-    def has_scales(self) -> bool:
+    def has_scaled_weights(self) -> bool:
         """Whether any weight has scales beside it."""
-        return any(self._scales_of(name) for name in self.places)
+        return any(self._scales_name(name) for name in self.locations)
 
-    def read(self, name: str) -> Tensor:
+    def read_tensor(self, name: str) -> Tensor:
         """One tensor in main memory: multiplied with its scales if it is in eight bits, else as the file has it."""
-        return self._whole(name, self._stored(name), 0)
+        return self._dequantize(name, self._read_stored(name), 0)
 
-    def rows(self, name: str, first: int, last: int) -> Tensor:
+    def read_rows(self, name: str, first: int, last: int) -> Tensor:
         """Some rows of a matrix, made whole in the same way. No other rows are read."""
-        return self._whole(name, self._stored_rows(name, first, last), first)
+        return self._dequantize(name, self._read_stored_rows(name, first, last), first)
 
-    def _scales_of(self, name: str) -> str | None:
-        return next((f"{name}{ending}" for ending in SCALES if f"{name}{ending}" in self), None)
+    def _scales_name(self, name: str) -> str | None:
+        return next((f"{name}{ending}" for ending in SCALE_SUFFIXES if f"{name}{ending}" in self), None)
 
-    def _whole(self, name: str, part: Tensor, first: int) -> Tensor:
+    def _dequantize(self, name: str, stored: Tensor, first: int) -> Tensor:
         """Rows from `first` on as what they mean. Scales beside wider floats are those that they were rounded by once.
 
         A byte that nothing says the meaning of is refused: unscaled, it would be wrong by orders and look right.
         """
-        scales_of = self._scales_of(name)
-        if part.dtype.itemsize > 1 or (scales_of is None and not part.is_floating_point()):
-            return part
-        kind = str(part.dtype).removeprefix("torch.")
+        scales_of = self._scales_name(name)
+        if stored.dtype.itemsize > 1 or (scales_of is None and not stored.is_floating_point()):
+            return stored
+        kind = str(stored.dtype).removeprefix("torch.")
         if scales_of is None:
             raise ModelError(f"{self.source}: {name} is in {kind}, and no file holds its scales")
-        if part.dtype not in EIGHT_BITS:
+        if stored.dtype not in FP8_DTYPES:
             raise ModelError(f"{self.source}: {name} is in {kind}, which scales alone do not make whole")
-        whole = torch.empty(part.shape, dtype=self.dtype)
-        for begin, end, scales in self._bands(name, first, first + len(part), self._stored(scales_of)):
+        whole = torch.empty(stored.shape, dtype=self.dtype)
+        for begin, end, scales in self._scale_bands(name, first, first + len(stored), self._read_stored(scales_of)):
             here = slice(begin - first, end - first)
-            whole[here] = part[here].float().mul_(scales)
+            whole[here] = stored[here].float().mul_(scales)
         return whole
 
-    def _bands(self, name: str, first: int, last: int, scales: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    def _scale_bands(self, name: str, first: int, last: int, scales: Tensor) -> Iterator[tuple[int, int, Tensor]]:
         """Where each few rows begin and end, and what they are multiplied with: a number, or one per row or column."""
         if not scales.is_floating_point():
             raise ModelError(f"{self.source}: the scales of {name} are in {str(scales.dtype).removeprefix('torch.')}")
         height, width = self.shape(name)
-        scales, (rows, columns) = scales.float(), self.block
+        scales, (rows, columns) = scales.float(), self.block_shape
         is_one = scales.dim() < 2 and scales.numel() == 1
         if is_one or scales.shape == (height, 1):
-            for begin, end in pairwise([*range(first, last, BAND), last]):
+            for begin, end in pairwise([*range(first, last, DEQUANT_CHUNK_ROWS), last]):
                 yield begin, end, scales if is_one else scales[begin:end]
             return
         wanted = (-(-height // rows), -(-width // columns))
@@ -100,17 +100,17 @@ class ScaledFiles(TensorFiles):
             yield max(above, first), min(above + rows, last), scales[above // rows].repeat_interleave(columns)[:width]
 
 
-def reads_scales(said: object) -> bool:
+def is_supported_fp8(quantization_config: object) -> bool:
     """Whether weights that `quantization_config` says this of are floats of eight bits with scales that are read here.
 
     Sparse and rotated weights need more than scales; what is meant for keys and values in few bits we would not follow.
     """
-    if not isinstance(said, Mapping):
+    if not isinstance(quantization_config, Mapping):
         return False
-    told = cast("Mapping[str, Any]", said)
+    told = cast("Mapping[str, Any]", quantization_config)
     try:
         sparse = (told.get("sparsity_config") or {}).get("format", "dense") != "dense"
-        scaled = all(_is_scaled(weights) for weights in _groups(told))
+        scaled = all(_is_scaled_fp8(weights) for weights in _weight_schemes(told))
     except (AttributeError, TypeError):  # tables that are none
         return False
     if sparse or told.get("kv_cache_scheme") or told.get("transform_config"):
@@ -120,10 +120,10 @@ def reads_scales(said: object) -> bool:
     return told.get("format") == "float-quantized" and scaled
 
 
-def block_of(said: Mapping[str, Any]) -> tuple[int, int]:
+def block_shape_from_config(quantization_config: Mapping[str, Any]) -> tuple[int, int]:
     """The rows and columns that share a scale, by a `quantization_config`. ValueError for what cannot be."""
-    structures = (weights.get("block_structure") for weights in _groups(said))
-    block = said.get("weight_block_size") or next(filter(None, structures), BLOCK)
+    structures = (weights.get("block_structure") for weights in _weight_schemes(quantization_config))
+    block = quantization_config.get("weight_block_size") or next(filter(None, structures), DEFAULT_BLOCK_SHAPE)
     try:
         rows, columns = (int(size) for size in block)
     except TypeError as error:
@@ -133,11 +133,11 @@ def block_of(said: Mapping[str, Any]) -> tuple[int, int]:
     return rows, columns
 
 
-def _groups(said: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _weight_schemes(quantization_config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What compressed-tensors says of the weights of each group of modules."""
-    return [group.get("weights") or {} for group in (said.get("config_groups") or {}).values()]
+    return [group.get("weights") or {} for group in (quantization_config.get("config_groups") or {}).values()]
 
 
-def _is_scaled(weights: Mapping[str, Any]) -> bool:
+def _is_scaled_fp8(weights: Mapping[str, Any]) -> bool:
     kind = (weights.get("type"), weights.get("num_bits"), weights.get("symmetric", True))
     return kind == ("float", 8, True) and weights.get("strategy") in STRATEGIES

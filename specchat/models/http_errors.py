@@ -23,7 +23,7 @@ HTTPError = cast("type[Exception]", HfHubHTTPError.__bases__[0])  # of httpx or 
 
 
 @contextmanager
-def in_one_line(source: str) -> Generator[None]:
+def hub_errors_as_model_errors(source: str) -> Generator[None]:
     """A ModelError for whatever goes wrong with the hub in here."""
     hub = constants.ENDPOINT
     try:
@@ -37,7 +37,7 @@ def in_one_line(source: str) -> Generator[None]:
         private = "check the name; a private one needs 'hf auth login' or HF_TOKEN"
         raise ModelError(f"{source}: the hub has no such model, or not for everybody: {private}") from error
     except HfHubHTTPError as error:
-        raise ModelError(f"{source}: {_refusal(error.response.status_code)}") from error
+        raise ModelError(f"{source}: {_status_message(error.response.status_code)}") from error
     except HFValidationError as error:
         raise ModelError(f"{source}: no hub id like org/name") from error
     except (HTTPError, LocalEntryNotFoundError) as error:
@@ -49,7 +49,7 @@ def in_one_line(source: str) -> Generator[None]:
         raise ModelError(f"{source}: {message}") from error
 
 
-def _refusal(status: int) -> str:
+def _status_message(status: int) -> str:
     if status == 401:
         return "the hub does not know the token (401): 'hf auth login' again, or correct HF_TOKEN"
     if status == 403:

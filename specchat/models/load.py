@@ -17,111 +17,122 @@ from safetensors import SafetensorError
 
 from specchat.engine.model import Model
 from specchat.errors import ModelError
-from specchat.forward.batch import PassShape
-from specchat.forward.linear import shortfall
-from specchat.forward.recurrent import RecurrentModel, is_recurrent
+from specchat.forward.batch import BatchLimits
+from specchat.forward.linear import hardware_warning
+from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.forward.transformers_model import TransformersModel
-from specchat.models.fetch import from_hub
-from specchat.models.llama_weights import files_of, is_dense, load_dense, meant_dtype
-from specchat.plugins.discovery import complain, offers
-from specchat.profile import OWN, SERVERS
+from specchat.models.fetch import fetch_from_hub
+from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama, tensor_files
+from specchat.plugins.discovery import find_extensions, print_warning
+from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
-FLOAT, SMALLEST = "float", "nf4"  # ways to hold weights: as they are, and what a card that is too small is told of
-HALF = 2  # bytes of a number
+FLOAT_FORMAT, SMALLEST_FORMAT = (
+    "float",
+    "nf4",
+)  # ways to hold weights: as they are, and what a card that is too small is told of
+HALF_PRECISION_BYTES = 2  # bytes of a number
 
 
 @dataclass(frozen=True)
-class Loading:
+class LoadOptions:
     """How a model is to be loaded. `auto` is decided by the device and by what the weights were saved in."""
 
     dtype: str = "auto"
     device: str = "auto"
-    window: int | None = None  # longest text, in tokens
+    context_window: int | None = None  # longest text, in tokens
     exact: bool = False
-    backend: str = OWN  # who runs the passes
-    weights: str = FLOAT  # how those that are multiplied with are held
-    embedding: str = "auto"  # where the table of input embeddings lies: beside the rest, or on the CPU
+    backend: str = BUILTIN_BACKEND  # who runs the passes
+    quant_format: str = FLOAT_FORMAT  # how those that are multiplied with are held
+    embedding_device: str = "auto"  # where the table of input embeddings lies: beside the rest, or on the CPU
 
 
 def find_model(source: str, role: str = "target") -> Path:
     """The folder of a model: `embedded`, a local folder, or a hub id that is fetched or found in the cache."""
     if source == "embedded":
-        return _checked(EMBEDDED / role, source)
+        return _checked_folder(EMBEDDED / role, source)
     folder = Path(source).expanduser()
     if folder.exists():
-        return _checked(folder, source)
+        return _checked_folder(folder, source)
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise ModelError(f"{source}: no such folder; give a model's folder, a hub id like org/name, or 'embedded'")
-    return _checked(from_hub(source), source)
+    return _checked_folder(fetch_from_hub(source), source)
 
 
-def load_model(folder: Path, loading: Loading) -> Model:
+def load_model(folder: Path, options: LoadOptions) -> Model:
     """Weights of a local folder, on the device, ready for a pass: our own passes where they know the family."""
-    if loading.backend != OWN:
-        return _from_plugin(folder, loading)
-    device = _device(loading.device)
-    dtype = _dtype(loading.dtype, folder, device)
-    shape = PassShape(chunk=512 if device.type == "cuda" else 128, exact=loading.exact)
+    if options.backend != BUILTIN_BACKEND:
+        return _load_from_plugin(folder, options)
+    device = _resolve_device(options.device)
+    dtype = _resolve_dtype(options.dtype, folder, device)
+    shape = BatchLimits(prefill_chunk=512 if device.type == "cuda" else 128, exact=options.exact)
     try:
         config = json.loads((folder / "config.json").read_text())
-        if is_dense(config):
+        if is_llama_like(config):
             is_small = bool(config.get("quantization_config"))
-            if is_small and loading.weights == FLOAT and files_of(folder, config).has_scales:
-                complain(f"{folder.name}: {_widened(dtype or meant_dtype(config), device)}")
-            return _dense(folder, loading, partial(load_dense, folder, dtype, device, loading.window, shape), device)
-        if loading.weights != FLOAT:
-            raise ValueError(f"{loading.weights} is for Llama, Mistral, Qwen2 and Qwen3; use --weights {FLOAT}")
-        return _adapted(_load_network(folder, device, dtype), loading.window, shape)
+            if is_small and options.quant_format == FLOAT_FORMAT and tensor_files(folder, config).has_scaled_weights:
+                print_warning(f"{folder.name}: {_dequantization_warning(dtype or config_dtype(config), device)}")
+            return _load_llama_model(
+                folder, options, partial(load_llama, folder, dtype, device, options.context_window, shape), device
+            )
+        if options.quant_format != FLOAT_FORMAT:
+            raise ValueError(
+                f"{options.quant_format} is for Llama, Mistral, Qwen2 and Qwen3; use --weights {FLOAT_FORMAT}"
+            )
+        return _wrap_network(_load_network(folder, device, dtype), options.context_window, shape)
     except torch.OutOfMemoryError as error:
-        remedy = "take a smaller model" if loading.weights == SMALLEST else f"try --weights {SMALLEST}"
+        remedy = (
+            "take a smaller model" if options.quant_format == SMALLEST_FORMAT else f"try --weights {SMALLEST_FORMAT}"
+        )
         raise ModelError(f"{folder}: does not fit the memory of {device}; {remedy}") from error
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
 
 
-def _dense(folder: Path, loading: Loading, load: Callable[..., Model], device: torch.device) -> Model:
+def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Model], device: torch.device) -> Model:
     """Our own passes. What this machine lacks for them is said once, and they work without it."""
-    if lack := shortfall(loading.weights, device):
-        complain(f"{folder.name}: {lack}")
-    cpu, wanted = torch.device("cpu"), loading.embedding
+    if lack := hardware_warning(options.quant_format, device):
+        print_warning(f"{folder.name}: {lack}")
+    cpu, wanted = torch.device("cpu"), options.embedding_device
     if wanted != "cpu":
         try:
-            return load(weights=loading.weights)
+            return load(weights=options.quant_format)
         except torch.OutOfMemoryError:
             if wanted == "device" or device == cpu:
                 raise
-        complain(f"{folder.name}: {device} is short of memory: the embedding stays on the CPU, and passes are slower")
-    return load(weights=loading.weights, embedding=cpu)
+        print_warning(
+            f"{folder.name}: {device} is short of memory: the embedding stays on the CPU, and passes are slower"
+        )
+    return load(weights=options.quant_format, embedding=cpu)
 
 
-def _widened(dtype: torch.dtype, device: torch.device) -> str:
+def _dequantization_warning(dtype: torch.dtype, device: torch.device) -> str:
     """What is said of weights in eight bits that are to be held as floats."""
-    times = "twice" if dtype.itemsize == HALF else "four times"
+    times = "twice" if dtype.itemsize == HALF_PRECISION_BYTES else "four times"
     small = "int8" if device.type == "cpu" else "fp8"
     return f"its 8-bit weights become floats of {8 * dtype.itemsize}, {times} as large; --weights {small} keeps 8"
 
 
-def _from_plugin(folder: Path, loading: Loading) -> Model:
-    offer = offers("backends", (OWN, *SERVERS)).get(loading.backend)
+def _load_from_plugin(folder: Path, options: LoadOptions) -> Model:
+    offer = find_extensions("backends", (BUILTIN_BACKEND, *SERVER_BACKENDS)).get(options.backend)
     if offer is None:
-        raise ModelError(f"backend {loading.backend!r}: no plugin offers it; 'specchat plugins' lists what there is")
-    model = offer.call(folder, loading)
+        raise ModelError(f"backend {options.backend!r}: no plugin offers it; 'specchat plugins' lists what there is")
+    model = offer.call(folder, options)
     if not (hasattr(model, "forward") and hasattr(model, "read") and hasattr(model, "pool")):
-        raise offer.failure(f"made a {type(model).__name__}, which is no Model")
+        raise offer.plugin_error(f"made a {type(model).__name__}, which is no Model")
     return model
 
 
-def _adapted(network: PreTrainedModel, window: int | None, shape: PassShape) -> Model:
+def _wrap_network(network: PreTrainedModel, context_window: int | None, limits: BatchLimits) -> Model:
     """The adapter that fits what the network remembers."""
-    if not is_recurrent(network):
-        return TransformersModel(network, window, shape)
-    if shape.exact:
+    if not has_recurrent_layers(network):
+        return TransformersModel(network, context_window, limits)
+    if limits.exact:
         raise ValueError("it has recurrent layers, which round a pass over one token otherwise: leave exact mode out")
-    return RecurrentModel(network, window, shape)
+    return RecurrentModel(network, context_window, limits)
 
 
 def _load_network(folder: Path, device: torch.device, dtype: torch.dtype | None) -> PreTrainedModel:
@@ -136,7 +147,7 @@ def _load_network(folder: Path, device: torch.device, dtype: torch.dtype | None)
     return network.to(device)
 
 
-def _checked(folder: Path, source: str) -> Path:
+def _checked_folder(folder: Path, source: str) -> Path:
     if not folder.is_dir():
         raise ModelError(f"{source}: not a folder; a model is a folder with config.json and *.safetensors")
     for needed in ("config.json", "tokenizer.json"):
@@ -145,18 +156,18 @@ def _checked(folder: Path, source: str) -> Path:
     return folder
 
 
-def _device(wanted: str) -> torch.device:
-    if wanted == "auto":
+def _resolve_device(name: str) -> torch.device:
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if wanted.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError(f"device {wanted}: torch finds no CUDA device here; use --device cpu")
-    return torch.device(wanted)
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(f"device {name}: torch finds no CUDA device here; use --device cpu")
+    return torch.device(name)
 
 
-def _dtype(wanted: str, folder: Path, device: torch.device) -> torch.dtype | None:
+def _resolve_dtype(name: str, folder: Path, device: torch.device) -> torch.dtype | None:
     """The dtype of the weights; None keeps the one they were saved in."""
-    if wanted != "auto":
-        return getattr(torch, wanted)
+    if name != "auto":
+        return getattr(torch, name)
     if device.type == "cpu" and folder.is_relative_to(EMBEDDED):
         return torch.float32  # the embedded models are small: exact text is worth more than memory
     if device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

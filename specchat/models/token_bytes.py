@@ -13,54 +13,54 @@ from typing import Any
 
 from specchat.errors import ModelError
 
-BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-UNDERSTOOD = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip")
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+SUPPORTED_DECODERS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip")
 
 
 @dataclass(frozen=True)
-class Spelling:
+class TokenDecoder:
     """The rules that turn one piece into bytes."""
 
-    byte_level: bool = False
-    byte_fallback: bool = False
+    is_byte_level: bool = False
+    has_byte_fallback: bool = False
     replacements: tuple[tuple[str, str], ...] = ()
     strips_first_space: bool = False
 
-    def bytes_of(self, piece: str) -> bytes:
+    def piece_bytes(self, piece: str) -> bytes:
         """What a piece stands for: "Ġthe" and "▁the" are both " the"."""
-        if self.byte_level:
-            codes = [BYTES.get(character) for character in piece]
+        if self.is_byte_level:
+            codes = [BYTE_OF_CHARACTER.get(character) for character in piece]
             known = [code for code in codes if code is not None]
             return bytes(known) if len(known) == len(codes) else piece.encode()
-        if self.byte_fallback and (byte := BYTE_PIECE.fullmatch(piece)):
+        if self.has_byte_fallback and (byte := BYTE_TOKEN.fullmatch(piece)):
             return bytes([int(byte[1], 16)])
         for written, meant in self.replacements:
             piece = piece.replace(written, meant)
         return piece.encode()
 
 
-def read_spelling(decoder: dict[str, Any] | None) -> Spelling:
+def read_token_decoder(decoder: dict[str, Any] | None) -> TokenDecoder:
     """The rules in the `decoder` of a tokenizer.json."""
-    steps = list(_steps(decoder)) if decoder else []
+    steps = list(_decoder_steps(decoder)) if decoder else []
     kinds = {step["type"] for step in steps}
-    unknown = sorted(kinds.difference(UNDERSTOOD))
+    unknown = sorted(kinds.difference(SUPPORTED_DECODERS))
     if unknown or not steps:
         raise ModelError(
             f"its tokenizer spells in a way that is not known here ({', '.join(unknown) or 'no decoder'}); "
             "known are byte-level BPE and SentencePiece"
         )
-    return Spelling(
-        byte_level="ByteLevel" in kinds,
-        byte_fallback="ByteFallback" in kinds,
+    return TokenDecoder(
+        is_byte_level="ByteLevel" in kinds,
+        has_byte_fallback="ByteFallback" in kinds,
         replacements=tuple(_replacement(step) for step in steps if step["type"] in ("Replace", "Metaspace")),
-        strips_first_space=any(_strips(step) for step in steps),
+        strips_first_space=any(_strips_first_space(step) for step in steps),
     )
 
 
-def _steps(decoder: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _decoder_steps(decoder: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if decoder["type"] == "Sequence":
         for part in decoder["decoders"]:
-            yield from _steps(part)
+            yield from _decoder_steps(part)
     else:
         yield decoder
 
@@ -74,7 +74,7 @@ def _replacement(step: dict[str, Any]) -> tuple[str, str]:
     return (pattern["String"], step["content"])
 
 
-def _strips(step: dict[str, Any]) -> bool:
+def _strips_first_space(step: dict[str, Any]) -> bool:
     if step["type"] == "Metaspace":
         return step.get("prepend_scheme", "always") != "never" and step.get("add_prefix_space", True)
     return step["type"] == "Strip" and step["content"] == " " and step["start"] > 0
@@ -87,4 +87,4 @@ def _byte_characters() -> dict[str, int]:
     return {chr(code): code for code in printable} | {chr(256 + place): code for place, code in enumerate(others)}
 
 
-BYTES = _byte_characters()
+BYTE_OF_CHARACTER = _byte_characters()

@@ -24,11 +24,11 @@ import tokenizers
 
 from specchat.errors import ModelError
 from specchat.models.chat_template import ChatTemplate, TemplateError
-from specchat.models.detokenize import TextStream
-from specchat.models.token_bytes import Spelling, read_spelling
+from specchat.models.detokenize import Detokenizer
+from specchat.models.token_bytes import TokenDecoder, read_token_decoder
 
-CUT = "\ufdd0"
-NEVER = re.compile(r"(?!)")
+SPLIT_MARK = "\ufdd0"
+MATCHES_NOTHING = re.compile(r"(?!)")
 
 Message = Mapping[str, str]
 
@@ -38,98 +38,102 @@ class Tokenizer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._settings = _settings(folder)
+        self._settings = _tokenizer_settings(folder)
         self._backend = _load_backend(folder / "tokenizer.json")
         self._backend_lock = Lock()  # whether special tokens are seen is a state of the backend
         self.vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
-        self.size = max(self.vocabulary.values()) + 1
-        added = self._backend.get_added_tokens_decoder()
-        self.added = frozenset(added)
-        self.special = frozenset(token for token, how in added.items() if how.special)
-        self._pattern = _any_of(token.content for token in added.values() if token.special)
-        self._spelling = _spelling(self._backend, folder)
-        self.strips_first_space = self._spelling.strips_first_space
+        self.vocab_size = max(self.vocabulary.values()) + 1
+        added_token_ids = self._backend.get_added_tokens_decoder()
+        self.added = frozenset(added_token_ids)
+        self.special_token_ids = frozenset(token for token, how in added_token_ids.items() if how.special)
+        self._control_token_pattern = _any_of(token.content for token in added_token_ids.values() if token.special)
+        self._token_decoder = _load_token_decoder(self._backend, folder)
+        self.strips_first_space = self._token_decoder.strips_first_space
         self.template = _load_template(folder, self._settings)
-        self.stop = frozenset(self._declared_ends() | self._template_end())
+        self.stop_token_ids = frozenset(self._declared_stop_ids() | self._template_stop_ids())
 
     def __str__(self) -> str:
         return str(self.folder)
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
+    def encode(self, text: str, parse_special: bool = False) -> list[int]:
         """Tokens of a text. Only with `special`, for rendered templates, is "<|end|>" the token of that name."""
-        if not special:
-            return self._encode(text, special=False)
-        first, *others = text.split(CUT)
-        ids = self._encode(first, special=True)
+        if not parse_special:
+            return self._encode(text, parse_special=False)
+        first, *others = text.split(SPLIT_MARK)
+        ids = self._encode(first, parse_special=True)
         for part in others:
-            ids += self._encode_inside(part)
+            ids += self._encode_continuation(part)
         return ids
 
-    def encode_inside(self, text: str) -> list[int]:
+    def encode_continuation(self, text: str) -> list[int]:
         """Tokens of the rest of a rendered template, after tokens that are there already."""
-        return [token for part in text.split(CUT) for token in self._encode_inside(part)]
+        return [token for part in text.split(SPLIT_MARK) for token in self._encode_continuation(part)]
 
     def render(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
         """A conversation in the model's own shape, for `encode(..., special=True)`."""
-        guarded = [{"role": message["role"], "content": self.guard(message["content"])} for message in messages]
+        guarded = [
+            {"role": message["role"], "content": self.escape_control_tokens(message["content"])} for message in messages
+        ]
         try:
             return self.template.render(guarded, add_generation_prompt)
         except TemplateError as error:
             raise ModelError(f"{self.folder}: its chat template refuses this conversation: {error}") from error
 
-    def guard(self, text: str) -> str:
+    def escape_control_tokens(self, text: str) -> str:
         """The text with a mark inside everything that looks like a control token.
 
         "a <|end|>" becomes "a <" + CUT + "|end|>", and `encode` will not see "<|end|>" there.
         """
-        text, found = text.replace(CUT, ""), 1
+        text, found = text.replace(SPLIT_MARK, ""), 1
         while found:
-            text, found = self._pattern.subn(lambda match: f"{match[0][:1]}{CUT}{match[0][1:]}", text)
+            text, found = self._control_token_pattern.subn(
+                lambda match: f"{match[0][:1]}{SPLIT_MARK}{match[0][1:]}", text
+            )
         return text
 
-    def bytes_of(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         """What a token stands for: part of a character, or a few of them; nothing for a padding row of the model."""
-        return self._spelled[token] if 0 <= token < self.size else b""
+        return self._token_byte_table[token] if 0 <= token < self.vocab_size else b""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some tokens as it is shown: control tokens left out, invalid bytes as U+FFFD."""
-        stream = self.stream()
+        stream = self.detokenizer()
         return stream.push(ids).text + stream.flush()
 
-    def stream(self, stops: tuple[str, ...] = ()) -> TextStream:
+    def detokenizer(self, stop_strings: tuple[str, ...] = ()) -> Detokenizer:
         """A new answer that becomes text token by token, and ends before the first of these strings."""
-        return TextStream(self._shown, stops, self.strips_first_space)
+        return Detokenizer(self._shown, stop_strings, self.strips_first_space)
 
     def _shown(self, token: int) -> bytes:
-        return b"" if token in self.special else self.bytes_of(token)
+        return b"" if token in self.special_token_ids else self.token_bytes(token)
 
-    def _encode(self, text: str, special: bool) -> list[int]:
+    def _encode(self, text: str, parse_special: bool) -> list[int]:
         with self._backend_lock:
-            self._backend.encode_special_tokens = not special
+            self._backend.encode_special_tokens = not parse_special
             return self._backend.encode(text, add_special_tokens=False).ids
 
-    def _encode_inside(self, text: str) -> list[int]:
+    def _encode_continuation(self, text: str) -> list[int]:
         """Tokens of a text that goes on after another: without the space that some tokenizers put before a text."""
         if not text:
             return []
-        anchored = self._encode(f"\n{text}", special=True)
-        anchor = self._anchor
-        return anchored[len(anchor) :] if anchored[: len(anchor)] == anchor else self._encode(text, special=True)
+        anchored = self._encode(f"\n{text}", parse_special=True)
+        anchor = self._newline_tokens
+        return anchored[len(anchor) :] if anchored[: len(anchor)] == anchor else self._encode(text, parse_special=True)
 
     @cached_property
-    def _anchor(self) -> list[int]:
-        return self._encode("\n", special=False)
+    def _newline_tokens(self) -> list[int]:
+        return self._encode("\n", parse_special=False)
 
     @cached_property
-    def _spelled(self) -> list[bytes]:
+    def _token_byte_table(self) -> list[bytes]:
         """The bytes of every token. Byte-level tokenizers write their added tokens as they are."""
-        as_it_is = self.added if self._spelling.byte_level else frozenset[int]()
-        spelled = [b""] * self.size
+        as_it_is = self.added if self._token_decoder.is_byte_level else frozenset[int]()
+        spelled = [b""] * self.vocab_size
         for piece, token in self.vocabulary.items():
-            spelled[token] = piece.encode() if token in as_it_is else self._spelling.bytes_of(piece)
+            spelled[token] = piece.encode() if token in as_it_is else self._token_decoder.piece_bytes(piece)
         return spelled
 
-    def _declared_ends(self) -> set[int]:
+    def _declared_stop_ids(self) -> set[int]:
         """The end tokens that the files of the folder name; what is said for generating goes before config.json."""
         generation = _read_json(self.folder / "generation_config.json", {})
         config = _read_json(self.folder / "config.json", {})
@@ -139,7 +143,7 @@ class Tokenizer:
         named = self.vocabulary.get(_content(self._settings.get("eos_token")))
         return ends | ({named} if named is not None else set())
 
-    def _template_end(self) -> set[int]:
+    def _template_stop_ids(self) -> set[int]:
         """The control token that the template writes right after an answer."""
         answer = "answer"
         try:
@@ -148,7 +152,7 @@ class Tokenizer:
             )
         except TemplateError:
             return set()
-        end = self._pattern.match(rendered.rpartition(answer)[2].lstrip())
+        end = self._control_token_pattern.match(rendered.rpartition(answer)[2].lstrip())
         return {self.vocabulary[end[0]]} if end else set()
 
 
@@ -164,10 +168,10 @@ def _load_backend(path: Path) -> tokenizers.Tokenizer:
     return backend
 
 
-def _spelling(backend: tokenizers.Tokenizer, folder: Path) -> Spelling:
+def _load_token_decoder(backend: tokenizers.Tokenizer, folder: Path) -> TokenDecoder:
     decoder = backend.decoder
     try:
-        return read_spelling(json.loads(decoder.__getstate__()) if decoder else None)
+        return read_token_decoder(json.loads(decoder.__getstate__()) if decoder else None)
     except ModelError as error:
         raise ModelError(f"{folder}: {error}") from error
 
@@ -185,16 +189,16 @@ def _load_template(folder: Path, settings: Mapping[str, Any]) -> ChatTemplate:
         raise ModelError(f"{folder}: its chat template cannot be read: {error}") from error
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def _tokenizer_settings(folder: Path) -> dict[str, Any]:
     """What tokenizer_config.json says, on top of the file that older folders keep the special tokens in."""
     return _read_json(folder / "special_tokens_map.json", {}) | _read_json(folder / "tokenizer_config.json", {})
 
 
-def _read_json(path: Path, otherwise: dict[str, Any]) -> dict[str, Any]:
+def _read_json(path: Path, default: dict[str, Any]) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return otherwise
+        return default
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: not readable as JSON: {error}") from error
 
@@ -209,4 +213,4 @@ def _content(token: object) -> str:
 def _any_of(words: Iterable[str]) -> re.Pattern[str]:
     """Matches any of the words, the longer first; those of one character cannot be cut and are left alone."""
     longest_first = sorted((word for word in words if len(word) > 1), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else NEVER
+    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else MATCHES_NOTHING

@@ -39,7 +39,7 @@ def map_tokens(target: Tokenizer, draft: Tokenizer) -> TokenMap:
         )
     if target.vocabulary == draft.vocabulary:
         return TokenMap()
-    return TokenMap(_mapped(target.vocabulary, draft.vocabulary, draft.size))
+    return TokenMap(_mapped_ids(target.vocabulary, draft.vocabulary, draft.vocab_size))
 
 
 def check_same_tokens(target: Tokenizer, draft: Tokenizer) -> None:
@@ -47,7 +47,7 @@ def check_same_tokens(target: Tokenizer, draft: Tokenizer) -> None:
     map_tokens(target, draft)
 
 
-def _mapped(target: Mapping[str, int], draft: Mapping[str, int], size: int) -> tuple[int, ...]:
+def _mapped_ids(target: Mapping[str, int], draft: Mapping[str, int], size: int) -> tuple[int, ...]:
     ids = [-1] * size
     for piece, token in draft.items():
         ids[token] = target.get(piece, -1)
@@ -56,18 +56,18 @@ def _mapped(target: Mapping[str, int], draft: Mapping[str, int], size: int) -> t
 
 def _first_difference(target: Tokenizer, draft: Tokenizer) -> str | None:
     """The lowest id whose ordinary meaning differs, in words. An added token on either side may differ."""
-    meant, guessed = _ordinary(target), _ordinary(draft)
+    meant, guessed = _ordinary_tokens(target), _ordinary_tokens(draft)
     free = target.added | draft.added
     for token in sorted(meant.keys() | guessed.keys()):
         here, there = meant.get(token), guessed.get(token)
         if here != there and token not in free:
-            return f"id {token} is {_shown(here)} in the target and {_shown(there)} in the draft"
+            return f"id {token} is {_token_repr(here)} in the target and {_token_repr(there)} in the draft"
     return None
 
 
-def _ordinary(tokenizer: Tokenizer) -> dict[int, str]:
+def _ordinary_tokens(tokenizer: Tokenizer) -> dict[int, str]:
     return {token: piece for piece, token in tokenizer.vocabulary.items() if token not in tokenizer.added}
 
 
-def _shown(piece: str | None) -> str:
+def _token_repr(piece: str | None) -> str:
     return "nothing" if piece is None else repr(piece)

@@ -11,27 +11,27 @@ environment and project file are the business of the commands that a person star
 process itself. Knows no model and imports no torch.
 """
 
-from specchat.profile.drafter_names import GUESSERS, VARIANTS, every_guesser
+from specchat.profile.drafter_names import DRAFTER_NAMES, DRAFTERS, all_drafters
 from specchat.profile.keys import (
-    ACCEPT_RULES,
+    ACCEPTANCE_TESTS,
+    BUILTIN_BACKEND,
     DEVICES,
     DTYPES,
-    KINDS,
-    OWN,
-    SERVERS,
-    WEIGHTS,
+    REQUEST_KINDS,
+    SERVER_BACKENDS,
+    WEIGHT_FORMATS,
     Limits,
     Models,
     Profile,
     Prompt,
-    Rule,
+    RouteRule,
     Sampling,
     Speculation,
 )
 from specchat.profile.profile_files import configuration_folder, load_profile, profile_names
 
 __all__ = [
-    "ACCEPT_RULES", "DEVICES", "DTYPES", "GUESSERS", "KINDS", "OWN", "SERVERS", "VARIANTS", "WEIGHTS", "Limits",
-    "Models", "Profile", "Prompt", "Rule", "Sampling", "Speculation", "configuration_folder", "every_guesser",
+    "ACCEPTANCE_TESTS", "DEVICES", "DTYPES", "DRAFTERS", "REQUEST_KINDS", "BUILTIN_BACKEND", "SERVER_BACKENDS", "DRAFTER_NAMES", "WEIGHT_FORMATS", "Limits",
+    "Models", "Profile", "Prompt", "RouteRule", "Sampling", "Speculation", "configuration_folder", "all_drafters",
     "load_profile", "profile_names",
 ]  # fmt: skip

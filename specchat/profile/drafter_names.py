@@ -8,41 +8,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specchat.plugins.discovery import offers
+from specchat.plugins.discovery import find_extensions
 
 
 @dataclass(frozen=True)
-class Guesser:
+class DrafterInfo:
     """One way to guess ahead, and what must be loaded for it ("" when the target alone is enough)."""
 
-    what: str
+    description: str
     needs: str = ""
 
 
 AUTO, PLAIN = "auto", "plain"
-GUESSERS: Mapping[str, Guesser] = {
-    AUTO: Guesser("whoever pays most on this machine, nobody included"),
-    PLAIN: Guesser("nobody: one token a pass"),
-    "lookup": Guesser("repeats of the text are copied"),
-    "suffix": Guesser("the longest repeats are copied, from files and earlier answers too"),
-    "recycling": Guesser("what the model nearly said before is tried again"),
-    "lookahead": Guesser("the model guesses several places ahead in the same pass"),
-    "draft": Guesser("a small model", "a draft model; name one with --draft or under models.draft"),
-    "exit": Guesser("the first layers of the model itself", "a target that was trained to exit early"),
-    "medusa": Guesser("extra heads, one for each place ahead", "a Medusa head trained for this target"),
-    "eagle": Guesser("a head that continues the model's last features", "an EAGLE head trained for this target"),
-    "eagle3": Guesser("a head that reads three layers of the model", "an EAGLE-3 head trained for this target"),
-    "mtp": Guesser("the model's own layers for the tokens after next", "a target whose checkpoint has MTP layers"),
-    "dflash": Guesser("a head that fills in a whole block at once", "a DFlash head trained for this target"),
+DRAFTERS: Mapping[str, DrafterInfo] = {
+    AUTO: DrafterInfo("whoever pays most on this machine, nobody included"),
+    PLAIN: DrafterInfo("nobody: one token a pass"),
+    "lookup": DrafterInfo("repeats of the text are copied"),
+    "suffix": DrafterInfo("the longest repeats are copied, from files and earlier answers too"),
+    "recycling": DrafterInfo("what the model nearly said before is tried again"),
+    "lookahead": DrafterInfo("the model guesses several places ahead in the same pass"),
+    "draft": DrafterInfo("a small model", "a draft model; name one with --draft or under models.draft"),
+    "exit": DrafterInfo("the first layers of the model itself", "a target that was trained to exit early"),
+    "medusa": DrafterInfo("extra heads, one for each place ahead", "a Medusa head trained for this target"),
+    "eagle": DrafterInfo("a head that continues the model's last features", "an EAGLE head trained for this target"),
+    "eagle3": DrafterInfo("a head that reads three layers of the model", "an EAGLE-3 head trained for this target"),
+    "mtp": DrafterInfo("the model's own layers for the tokens after next", "a target whose checkpoint has MTP layers"),
+    "dflash": DrafterInfo("a head that fills in a whole block at once", "a DFlash head trained for this target"),
 }
-VARIANTS = tuple(GUESSERS)
+DRAFTER_NAMES = tuple(DRAFTERS)
 
 
-def every_guesser() -> Mapping[str, Guesser]:
+def all_drafters() -> Mapping[str, DrafterInfo]:
     """All of them: ours, and then those of plugins."""
-    return {**GUESSERS, **{name: Guesser(offer.what) for name, offer in offers("drafters", GUESSERS).items()}}
+    return {
+        **DRAFTERS,
+        **{name: DrafterInfo(offer.description) for name, offer in find_extensions("drafters", DRAFTERS).items()},
+    }
 
 
-def added_guessers() -> tuple[str, ...]:
+def plugin_drafters() -> tuple[str, ...]:
     """The names of those that plugins bring."""
-    return tuple(offers("drafters", GUESSERS))
+    return tuple(find_extensions("drafters", DRAFTERS))

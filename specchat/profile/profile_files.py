@@ -18,23 +18,23 @@ from pathlib import Path
 from typing import cast
 
 from specchat.errors import ProfileError
-from specchat.profile.keys import Order, Profile, Rule, as_tables
+from specchat.profile.keys import DrafterOrder, Profile, RouteRule, as_tables
 from specchat.profile.toml_lines import TomlFile, parse_toml, read_toml
-from specchat.profile.tuned_values import tuned_layer
-from specchat.profile.validation import Source, hints, nearest, settle
+from specchat.profile.tuned_values import tuned_source
+from specchat.profile.validation import SettingsSource, did_you_mean, key_types, merge_sources
 
-LONGEST_CHAIN = 8  # profiles that extend one another
-OF_PROFILES_ALONE = ("name", "description", "extends")
+MAX_EXTENDS_DEPTH = 8  # profiles that extend one another
+PROFILE_ONLY_KEYS = ("name", "description", "extends")
 PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
-class Chain:
+class ProfileChain:
     """A profile with all that it extends, the user's file and what was tuned, the weakest first."""
 
     name: str
     description: str
-    sources: tuple[Source, ...]
+    sources: tuple[SettingsSource, ...]
 
     @property
     def base(self) -> Profile:
@@ -47,31 +47,35 @@ def load_profile(name: str, overrides: Mapping[str, object] | None = None) -> Pr
 
     Overriding is done here where models may be overridden: what was tuned is tuned for some models and not for others.
     """
-    chain = read_chain(name)
-    above = [Source("option", as_tables(overrides or {}), lambda _path: "options")]
-    return settle(chain.base, [*chain.sources, *above]).value
+    chain = read_profile_chain(name)
+    above = [SettingsSource("option", as_tables(overrides or {}), lambda _path: "options")]
+    return merge_sources(chain.base, [*chain.sources, *above]).value
 
 
-def read_chain(name: str) -> Chain:
+def read_profile_chain(name: str) -> ProfileChain:
     """Everything that the profile of this name says and inherits."""
-    links = list(_links(_find(name, frozenset())))
+    links = list(_extends_chain(_find_profile(name, frozenset())))
     own = links[0].tables
     settings = [
-        replace(link, tables={key: value for key, value in link.tables.items() if key not in OF_PROFILES_ALONE})
+        replace(link, tables={key: value for key, value in link.tables.items() if key not in PROFILE_ONLY_KEYS})
         for link in links
     ]
     sources = [link.source(f"profile {link.path.stem}") for link in reversed(settings)]
-    user = [read_settings(user_file(), user_file().read_bytes()).source("user file")] if user_file().is_file() else []
-    layers = (tuned_layer(), *user, *sources)
-    return Chain(own.get("name", links[0].path.stem), own.get("description", ""), layers)
+    user = (
+        [read_settings_file(user_config_file(), user_config_file().read_bytes()).source("user file")]
+        if user_config_file().is_file()
+        else []
+    )
+    layers = (tuned_source(), *user, *sources)
+    return ProfileChain(own.get("name", links[0].path.stem), own.get("description", ""), layers)
 
 
-def read_settings(path: Path, content: bytes) -> TomlFile:
+def read_settings_file(path: Path, content: bytes) -> TomlFile:
     """A file that is no profile, but says what is different everywhere, or in a project."""
-    file = parse_toml(path, content, known_words())
-    for key in OF_PROFILES_ALONE:
+    file = parse_toml(path, content, known_keys())
+    for key in PROFILE_ONLY_KEYS:
         if key in file.tables:
-            raise ProfileError(f"{file.at((key,))}: {key!r} belongs into a profile, not into {path.name}")
+            raise ProfileError(f"{file.location_of((key,))}: {key!r} belongs into a profile, not into {path.name}")
     return file
 
 
@@ -90,23 +94,23 @@ def configuration_folder() -> Path:
     return user_config_path("specchat", appauthor=False)
 
 
-def user_file() -> Path:
+def user_config_file() -> Path:
     """What the user wants in every profile that does not say otherwise."""
     return configuration_folder() / "config.toml"
 
 
-def known_words() -> tuple[str, ...]:
+def known_keys() -> tuple[str, ...]:
     """Every word that may stand before an equals sign or in a header."""
-    kinds = [kind for kind in hints(Profile).values() if isinstance(kind, type) and kind is not str]
-    inner = [word for kind in (*kinds, Rule, Order) for word in hints(cast("type", kind))]
-    return (*hints(Profile), *inner, "extends")
+    kinds = [kind for kind in key_types(Profile).values() if isinstance(kind, type) and kind is not str]
+    inner = [word for kind in (*kinds, RouteRule, DrafterOrder) for word in key_types(cast("type", kind))]
+    return (*key_types(Profile), *inner, "extends")
 
 
 def _folders() -> tuple[Path, ...]:
     return (configuration_folder() / "profiles", PACKAGE / "profiles", PACKAGE.parent / "profiles")
 
 
-def _find(name: str, seen: frozenset[Path]) -> Path:
+def _find_profile(name: str, seen: frozenset[Path]) -> Path:
     """The file of a profile, past the files that are extending it right now."""
     if name.endswith(".toml") or "/" in name or os.sep in name:
         return Path(name).expanduser().resolve()
@@ -115,32 +119,34 @@ def _find(name: str, seen: frozenset[Path]) -> Path:
         if path.is_file() and path not in seen:
             return path
     known = profile_names()
-    raise ProfileError(f"unknown profile {name!r};{nearest(name, known)} known are {', '.join(known) or 'none'}")
+    raise ProfileError(f"unknown profile {name!r};{did_you_mean(name, known)} known are {', '.join(known) or 'none'}")
 
 
-def _links(path: Path) -> Iterator[TomlFile]:
+def _extends_chain(path: Path) -> Iterator[TomlFile]:
     """A profile, what it extends, what that extends..."""
     seen: frozenset[Path] = frozenset()
     while True:
-        link = read_toml(path, known_words())
-        for key in OF_PROFILES_ALONE:
+        link = read_toml(path, known_keys())
+        for key in PROFILE_ONLY_KEYS:
             if not isinstance(link.tables.get(key, ""), str):
-                raise ProfileError(f"{link.at((key,))}: {key} must be a text in quotes, not {link.tables[key]!r}")
+                raise ProfileError(
+                    f"{link.location_of((key,))}: {key} must be a text in quotes, not {link.tables[key]!r}"
+                )
         yield link
         if "extends" not in link.tables:
             return
         seen |= {path}
-        if len(seen) > LONGEST_CHAIN:
-            raise ProfileError(f"{path}: more than {LONGEST_CHAIN} profiles extend one another")
+        if len(seen) > MAX_EXTENDS_DEPTH:
+            raise ProfileError(f"{path}: more than {MAX_EXTENDS_DEPTH} profiles extend one another")
         path = _parent(link, link.tables["extends"], seen)
 
 
 def _parent(link: TomlFile, name: str, seen: frozenset[Path]) -> Path:
     beside = (link.path.parent / Path(name).expanduser()).resolve()
     try:
-        found = beside if name.endswith(".toml") else _find(name, seen)
+        found = beside if name.endswith(".toml") else _find_profile(name, seen)
     except ProfileError as error:
-        raise ProfileError(f"{link.at(('extends',))}: extends an {error}") from error
+        raise ProfileError(f"{link.location_of(('extends',))}: extends an {error}") from error
     if found in seen:
-        raise ProfileError(f"{link.at(('extends',))}: extends {name!r}, which leads back to {found.name}")
+        raise ProfileError(f"{link.location_of(('extends',))}: extends {name!r}, which leads back to {found.name}")
     return found

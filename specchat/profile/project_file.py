@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from specchat.errors import ProfileError
-from specchat.profile.profile_files import read_settings
-from specchat.profile.validation import Source
+from specchat.profile.profile_files import read_settings_file
+from specchat.profile.validation import SettingsSource
 
 PROJECT_FILE = ".specchat.toml"
-LONGEST_FILE = 2**20
+MAX_FILE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,16 @@ class ProjectFile:
         """A word that changes with the content."""
         return blake2b(self.content, digest_size=16).hexdigest()
 
-    def source(self) -> Source:
+    def source(self) -> SettingsSource:
         """What it wants; a model's folder is taken from beside the file."""
-        file = read_settings(self.path, self.content)
+        file = read_settings_file(self.path, self.content)
         models = file.tables.get("models")
         if isinstance(models, dict):
-            whole = {key: self._whole(value) for key, value in cast("dict[str, Any]", models).items()}
+            whole = {key: self._resolve_folder(value) for key, value in cast("dict[str, Any]", models).items()}
             file = replace(file, tables=file.tables | {"models": whole})
         return file.source("project file")
 
-    def _whole(self, value: Any) -> Any:
+    def _resolve_folder(self, value: Any) -> Any:
         """The name of a folder beside this file, from anywhere."""
         is_folder = isinstance(value, str) and value and (self.path.parent / value).is_dir()
         return str(self.path.parent / value) if is_folder else value
@@ -69,26 +69,26 @@ def read_project_file(path: Path) -> ProjectFile:
     """This very file."""
     try:
         with path.open("rb") as file:
-            content = file.read(LONGEST_FILE + 1)
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(content) > LONGEST_FILE:
-        raise ProfileError(f"{path}: larger than {LONGEST_FILE} bytes, which no settings are")
+    if len(content) > MAX_FILE_BYTES:
+        raise ProfileError(f"{path}: larger than {MAX_FILE_BYTES} bytes, which no settings are")
     return ProjectFile(path.resolve(), content)
 
 
-class Trust:
+class TrustStore:
     """What a person said of project files, kept in one file of the state folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def verdict(self, file: ProjectFile) -> bool | None:
+    def is_trusted(self, file: ProjectFile) -> bool | None:
         """Trusted, refused, or None: not asked yet about this content."""
         said = self._read().get(str(file.path))
         return bool(said["trusted"]) if said and said.get("hash") == file.hash else None
 
-    def remember(self, file: ProjectFile, *, is_trusted: bool) -> None:
+    def record(self, file: ProjectFile, *, is_trusted: bool) -> None:
         """Keep an answer."""
         self._write(self._read() | {str(file.path): {"hash": file.hash, "trusted": is_trusted}})
 

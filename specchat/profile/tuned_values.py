@@ -20,36 +20,36 @@ from typing import Any
 from specchat.errors import ProfileError
 from specchat.profile.keys import Models, Profile
 from specchat.profile.toml_lines import read_toml
-from specchat.profile.validation import Source, settle
+from specchat.profile.validation import SettingsSource, merge_sources
 
-KIND = "tuned"
-OURS = ("speculation", "orders")  # the tables that such a file may have
-CARDS = Path("/proc/driver/nvidia/gpus")
+SOURCE_KIND = "tuned"
+TUNED_TABLES = ("speculation", "orders")  # the tables that such a file may have
+NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 PACKAGE = Path(__file__).parents[1]
 
 
-def tuned_layer() -> Source:
+def tuned_source() -> SettingsSource:
     """The layer as a source that waits for the models: what it wants depends on what the other sources settle on."""
-    return Source(KIND, {}, lambda _path: "", fitting=tuned_for)
+    return SettingsSource(SOURCE_KIND, {}, lambda _path: "", resolve_for=tuned_source_for)
 
 
-def tuned_for(profile: Profile) -> Source | None:
+def tuned_source_for(profile: Profile) -> SettingsSource | None:
     """What was measured for the models of this profile on this machine; None when nothing was, or nothing sound."""
     if not tuned_folder().is_dir():
         return None
     path = tuned_path(profile)
     try:
         file = read_toml(path)
-        source = file.source(KIND)
-        settle(Profile(), [source])
+        source = file.source(SOURCE_KIND)
+        merge_sources(Profile(), [source])
     except ProfileError:
         return None
-    return source if set(file.tables) <= set(OURS) else None
+    return source if set(file.tables) <= set(TUNED_TABLES) else None
 
 
 def tuned_path(profile: Profile) -> Path:
     """Where the file for these models and this machine is, or would be."""
-    spelled = json.dumps(identity(profile), sort_keys=True)
+    spelled = json.dumps(tuning_key(profile), sort_keys=True)
     return tuned_folder() / f"{blake2b(spelled.encode(), digest_size=12).hexdigest()}.toml"
 
 
@@ -67,26 +67,26 @@ def tuned_folder() -> Path:
     return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "specchat" / "tuned"
 
 
-def identity(profile: Profile) -> dict[str, Any]:
+def tuning_key(profile: Profile) -> dict[str, Any]:
     """All that the numbers depend on, as far as it can be told without loading anything."""
     models = profile.models
     return {
-        "models": asdict(models), "exact": profile.speculation.exact, "weights": _weights(models),
-        "machine": [platform.machine(), platform.node(), os.cpu_count()], "cards": _cards(),
+        "models": asdict(models), "exact": profile.speculation.exact, "weights": _weight_files(models),
+        "machine": [platform.machine(), platform.node(), os.cpu_count()], "cards": _gpu_names(),
     }  # fmt: skip
 
 
-def _cards() -> list[str]:
+def _gpu_names() -> list[str]:
     """The names of the NVIDIA cards that the driver knows; none where there is no such driver."""
     try:
-        texts = [file.read_text(encoding="utf-8") for file in sorted(CARDS.glob("*/information"))]
+        texts = [file.read_text(encoding="utf-8") for file in sorted(NVIDIA_GPUS.glob("*/information"))]
     except OSError:
         return []
     lines = (line.partition(":") for text in texts for line in text.splitlines())
     return [value.strip() for name, _, value in lines if name.strip() == "Model"]
 
 
-def _weights(models: Models) -> list[list[Any]]:
+def _weight_files(models: Models) -> list[list[Any]]:
     """The files of models that are folders here: name, size and time of change. A hub id stands for itself."""
     sources = [(models.target, "target"), (models.draft, "draft"), *((head, "") for head in models.heads)]
     folders = [PACKAGE / "embedded" / role if name == "embedded" else Path(name).expanduser() for name, role in sources]

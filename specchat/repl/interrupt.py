@@ -9,16 +9,16 @@ from threading import Event as Flag
 from threading import current_thread, main_thread
 
 
-class Stop(Flag):
+class InterruptFlag(Flag):
     """Set when somebody wants an end; `exit_code` says how shells know it."""
 
     exit_code = 128 + signal.SIGINT
 
 
 @contextmanager
-def stoppable() -> Generator[Stop]:
+def interruptible() -> Generator[InterruptFlag]:
     """A flag that the first Ctrl-C (or SIGTERM) sets; the second one interrupts as usual."""
-    stopped = Stop()
+    stopped = InterruptFlag()
     if current_thread() is not main_thread():
         yield stopped  # signals reach the main thread only
         return

@@ -15,20 +15,20 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from specchat.chat.at_names import REPOSITORY
-from specchat.commands.registry import line_commands
+from specchat.commands.command_registry import line_mode_commands
 
-TAKES_FILE = ("/file ", "/edit ", "/apply ")
+FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ")
 PROMPT = "> "
-BLOCK = '"""'  # a line that begins with it opens a text of several lines, which ends with it
+BLOCK_QUOTES = '"""'  # a line that begins with it opens a text of several lines, which ends with it
 
 
-def can_draw() -> bool:
+def is_capable_terminal() -> bool:
     """May this terminal be drawn on? Not when it is dumb, without colour, or no terminal."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return is_terminal and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
 
 
-def plain_reader() -> Callable[[], str]:
+def plain_line_reader() -> Callable[[], str]:
     """Lines as they come; the prompt is shown to people only, on stderr."""
 
     def read() -> str:
@@ -36,28 +36,28 @@ def plain_reader() -> Callable[[], str]:
             print(PROMPT, end="", file=sys.stderr, flush=True)
         if not (line := sys.stdin.readline()):
             raise EOFError
-        return whole_block(line, sys.stdin.readline)
+        return read_block(line, sys.stdin.readline)
 
     return read
 
 
-def whole_block(line: str, more: Callable[[], str]) -> str:
+def read_block(line: str, read_line: Callable[[], str]) -> str:
     """The text between three quotes, over as many lines as it takes; any other line is itself."""
-    if not line.strip().startswith(BLOCK):
+    if not line.strip().startswith(BLOCK_QUOTES):
         return line.strip()
-    text = line.strip().removeprefix(BLOCK) + "\n"
-    while BLOCK not in text:
-        if not (line := more()):
+    text = line.strip().removeprefix(BLOCK_QUOTES) + "\n"
+    while BLOCK_QUOTES not in text:
+        if not (line := read_line()):
             break
         text += line
-    return text.partition(BLOCK)[0].strip("\n")
+    return text.partition(BLOCK_QUOTES)[0].strip("\n")
 
 
-def drawn_reader(status: Callable[[], str], remembered: Path) -> Callable[[], str]:
+def prompt_toolkit_reader(status: Callable[[], str], history_file: Path) -> Callable[[], str]:
     """A prompt with completion, search through what was asked before, and the status line below."""
     session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(remembered)),
-        completer=WordCompleter(),
+        history=FileHistory(str(history_file)),
+        completer=CommandPathCompleter(),
         complete_while_typing=False,
         enable_history_search=True,
         enable_open_in_editor=True,
@@ -90,7 +90,7 @@ def key_bindings() -> KeyBindings:
     return keys
 
 
-class WordCompleter(Completer):
+class CommandPathCompleter(Completer):
     """Commands after a slash at the beginning, files after an @ anywhere."""
 
     def __init__(self) -> None:
@@ -101,15 +101,15 @@ class WordCompleter(Completer):
         before = document.text_before_cursor
         word = before.split()[-1] if before and not before[-1].isspace() else ""
         if before.startswith("/") and " " not in before:
-            yield from _commands(before)
-        elif word.startswith("@") or before.startswith(TAKES_FILE):
+            yield from _command_completions(before)
+        elif word.startswith("@") or before.startswith(FILE_ARGUMENT_COMMANDS):
             if word and REPOSITORY.startswith(word):
                 yield Completion(REPOSITORY, start_position=-len(word), display_meta="what the repository says")
             path = Document(word.removeprefix("@"))
             yield from self.paths.get_completions(path, complete_event)
 
 
-def _commands(typed: str) -> Iterator[Completion]:
-    for command in line_commands().values():
+def _command_completions(typed: str) -> Iterator[Completion]:
+    for command in line_mode_commands().values():
         if command.name.startswith(typed[1:]):
             yield Completion(command.name, start_position=1 - len(typed), display_meta=command.help)

@@ -11,24 +11,26 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from specchat.chat.events import Event, Failed, Loading, Text
+from specchat.chat.events import Event, Failed, LoadingProgress, TextDelta
 from specchat.chat.request import Request
-from specchat.commands.registry import changes_files, run_line
-from specchat.commands.talk import Reply, Talk
+from specchat.commands.chat_state import ChatState, CommandResult
+from specchat.commands.command_registry import is_file_command, run_line
 from specchat.errors import SpecchatError
 from specchat.profile import Models
-from specchat.repl.interrupt import stoppable
-from specchat.repl.line_input import can_draw, drawn_reader, plain_reader
+from specchat.repl.interrupt import interruptible
+from specchat.repl.line_input import is_capable_terminal, plain_line_reader, prompt_toolkit_reader
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def run_repl(talk: Talk, remembered: Path) -> int:
+def run_repl(chat: ChatState, history_file: Path) -> int:
     """Talk until the person leaves. Returns the exit code."""
-    read = drawn_reader(lambda: talk.status, remembered) if can_draw() else plain_reader()
+    read = (
+        prompt_toolkit_reader(lambda: chat.status_line, history_file) if is_capable_terminal() else plain_line_reader()
+    )
     if sys.stdin.isatty():
-        talk.may_load = may_load
-    say("/help lists the commands; Ctrl-D leaves")
+        chat.confirm_load = confirm_load
+    print_notice("/help lists the commands; Ctrl-D leaves")
     while True:
         try:
             line = read()
@@ -36,102 +38,102 @@ def run_repl(talk: Talk, remembered: Path) -> int:
             continue
         except EOFError:
             return 0
-        if line.strip() and do(talk, line).leaves:
+        if line.strip() and run_input_line(chat, line).should_quit:
             return 0
 
 
-def do(talk: Talk, line: str) -> Reply:
+def run_input_line(chat: ChatState, line: str) -> CommandResult:
     """One line; what goes wrong is said, and the talk goes on."""
     try:
-        if changes_files(line):
-            change(talk, line)
-            return Reply()
-        reply = run_line(talk, line)
-        follow(talk, reply)
+        if is_file_command(line):
+            run_file_edit(chat, line)
+            return CommandResult()
+        reply = run_line(chat, line)
+        show_result(chat, reply)
     except SpecchatError as error:
-        say(f"specchat: {error}")
-        return Reply()
+        print_notice(f"specchat: {error}")
+        return CommandResult()
     return reply
 
 
-def follow(talk: Talk, reply: Reply) -> None:
+def show_result(chat: ChatState, result: CommandResult) -> None:
     """Show what there is to show, ask what is to be asked, and go on with what follows from the answer."""
     while True:
-        if reply.text:
-            say(reply.text)
-        if reply.ask:
-            ask(talk, reply.ask)
-        if reply.then is None:
+        if result.text:
+            print_notice(result.text)
+        if result.request:
+            print_answer(chat, result.request)
+        if result.after_answer is None:
             return
-        reply = reply.then(talk)
+        result = result.after_answer(chat)
 
 
-def may_load(models: Models) -> bool:
+def confirm_load(models: Models) -> bool:
     """Ask the person at this terminal, before other models take minutes and memory; Ctrl-C is a no."""
-    from specchat.commands.model_loading import agrees
-    from specchat.edit.terminal_review import answer_to
+    from specchat.commands.model_loading import confirm_models
+    from specchat.edit.terminal_review import prompt_user
 
     try:
-        return agrees(models, answer_to)
+        return confirm_models(models, prompt_user)
     except KeyboardInterrupt:
         return False
 
 
-def change(talk: Talk, line: str) -> None:
+def run_file_edit(chat: ChatState, line: str) -> None:
     """A command about files; Ctrl-C while the model writes ends it, and nothing is written."""
     from specchat.commands.file_edits import run_file_command
-    from specchat.repl.edit_prompt import line_desk
+    from specchat.repl.terminal_edit_ui import terminal_edit_ui
 
-    with stoppable() as stopped:
-        desk = line_desk(stopped)
-        done = run_file_command(talk, line, desk)
-    desk.note(done)
+    with interruptible() as stopped:
+        desk = terminal_edit_ui(stopped)
+        done = run_file_command(chat, line, desk)
+    desk.show_message(done)
 
 
-def ask(talk: Talk, request: Request) -> None:
+def print_answer(chat: ChatState, request: Request) -> None:
     """Print an answer as it comes, and then what it cost."""
-    if talk.notice:
-        say(talk.notice)
-    with stoppable() as stopped:
-        printer = Printer()
+    if chat.attachment_notice:
+        print_notice(chat.attachment_notice)
+    with interruptible() as stopped:
+        printer = AnswerPrinter()
         try:
-            for event in talk.conversation.ask(request, stopped):
-                talk.hear(event)
-                printer.hear(event)
+            for event in chat.conversation.ask(request, stopped):
+                chat.on_event(event)
+                printer.on_event(event)
         finally:
-            printer.end()
-    if talk.finished:
-        say(("(stopped) " if talk.finished.reason == "cancelled" else "") + talk.status)
-    for remark in talk.remarks:
-        say(remark)
+            printer.end_line()
+    if chat.finished:
+        print_notice(("(stopped) " if chat.finished.finish_reason == "cancelled" else "") + chat.status_line)
+    for remark in chat.notices:
+        print_notice(remark)
 
 
-class Printer:
+class AnswerPrinter:
     """Events to a stream of characters."""
 
     def __init__(self) -> None:
         self._is_inside_line = False
-        self._loading = ""
+        self._loading_label = ""
         self._write: Callable[[str], object] = sys.stdout.write
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Print what is to be printed."""
         match event:
-            case Text(text=text):
-                shown = CONTROL.sub("", text)  # a model must not be able to talk to the terminal
+            case TextDelta(text=text):
+                shown = CONTROL_CHARACTERS.sub("", text)  # a model must not be able to talk to the terminal
                 sys.stdout.write(shown)
                 sys.stdout.flush()
                 self._is_inside_line = not shown.endswith("\n") if shown else self._is_inside_line
-            case Loading(what=what) if what != self._loading:
-                self._loading = what
-                say(f"loading the {what} model…")
+            case LoadingProgress(label=what) if what != self._loading_label:
+                self._loading_label = what
+                print_notice(f"loading the {what} model…")
             case Failed(message=message):
-                self.end()
-                say(f"specchat: {message}")
+                self.end_line()
+                print_notice(f"specchat: {message}")
             case _:
                 pass
 
-    def end(self) -> None:
+    def end_line(self) -> None:
         """End the last line."""
         if self._is_inside_line:
             sys.stdout.write("\n")
@@ -139,6 +141,6 @@ class Printer:
         self._is_inside_line = False
 
 
-def say(line: str) -> None:
+def print_notice(line: str) -> None:
     """The talk beside the answers."""
     print(line, file=sys.stderr, flush=True)

@@ -7,14 +7,18 @@ from typing import Any
 
 from specchat.errors import ContextError, SpecchatError, UsageError
 
-SERVERS_FAULT = 500
-UNAVAILABLE = 503
-STATUS = {UsageError.exit_code: 400, ContextError.exit_code: 400, 7: UNAVAILABLE}  # by the exit code of a command
-CODES = {ContextError.exit_code: "context_length_exceeded", 7: "engine_unavailable"}
+INTERNAL_SERVER_ERROR = 500
+SERVICE_UNAVAILABLE = 503
+STATUS_BY_EXIT_CODE = {
+    UsageError.exit_code: 400,
+    ContextError.exit_code: 400,
+    7: SERVICE_UNAVAILABLE,
+}  # by the exit code of a command
+ERROR_CODE_BY_EXIT_CODE = {ContextError.exit_code: "context_length_exceeded", 7: "engine_unavailable"}
 
 
 @dataclass(frozen=True)
-class Fault:
+class ApiError:
     """Why there is no answer. `param` is the field of the request that is to blame, `code` a word for programs."""
 
     status: int
@@ -24,20 +28,24 @@ class Fault:
 
     def body(self) -> dict[str, Any]:
         """The object that OpenAI's clients look for."""
-        kind = "invalid_request_error" if self.status < SERVERS_FAULT else "server_error"
+        kind = "invalid_request_error" if self.status < INTERNAL_SERVER_ERROR else "server_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
-class RefusedError(UsageError):
+class RequestError(UsageError):
     """A request that is not served as it stands."""
 
     def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
         super().__init__(message)
-        self.fault = Fault(status, message, param, code)
+        self.api_error = ApiError(status, message, param, code)
 
 
-def fault_of(error: SpecchatError) -> Fault:
+def to_api_error(error: SpecchatError) -> ApiError:
     """What one of our errors is in this API."""
-    if isinstance(error, RefusedError):
-        return error.fault
-    return Fault(STATUS.get(error.exit_code, SERVERS_FAULT), str(error), code=CODES.get(error.exit_code))
+    if isinstance(error, RequestError):
+        return error.api_error
+    return ApiError(
+        STATUS_BY_EXIT_CODE.get(error.exit_code, INTERNAL_SERVER_ERROR),
+        str(error),
+        code=ERROR_CODE_BY_EXIT_CODE.get(error.exit_code),
+    )

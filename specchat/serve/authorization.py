@@ -11,31 +11,31 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from ipaddress import ip_address
 
-from specchat.serve.api_errors import Fault
+from specchat.serve.api_errors import ApiError
 
 LOCALHOST = "localhost"
 
 
 @dataclass(frozen=True)
-class Guard:
+class AccessPolicy:
     """What one server lets in. Without a token it must be a server for this machine alone."""
 
     token: str = ""
-    is_local: bool = True  # it listens on loopback
+    listens_on_loopback: bool = True  # it listens on loopback
 
     def __post_init__(self) -> None:
-        assert self.token or self.is_local
+        assert self.token or self.listens_on_loopback
 
-    def refusal(self, host: str, origin: str | None, authorization: str | None) -> Fault | None:
+    def check_access(self, host: str, origin: str | None, authorization: str | None) -> ApiError | None:
         """Why a request with these headers may not come in; None when it may."""
-        if self.is_local and not is_loopback(host_name(host)):
-            return Fault(403, f"{host!r} is no name of this machine; call it 127.0.0.1 or localhost")
+        if self.listens_on_loopback and not is_loopback(host_name(host)):
+            return ApiError(403, f"{host!r} is no name of this machine; call it 127.0.0.1 or localhost")
         if self.token:
-            return None if _brings(authorization, self.token) else Fault(
+            return None if _has_bearer_token(authorization, self.token) else ApiError(
                 401, "this server wants its token: 'Authorization: Bearer TOKEN'", code="invalid_api_key"
             )  # fmt: skip
         if origin is not None:
-            return Fault(
+            return ApiError(
                 403, f"pages in browsers ({origin}) are answered only with a token; see 'specchat serve --help'"
             )
         return None
@@ -56,7 +56,7 @@ def is_loopback(name: str) -> bool:
         return False
 
 
-def _brings(authorization: str | None, token: str) -> bool:
+def _has_bearer_token(authorization: str | None, token: str) -> bool:
     scheme, _, given = (authorization or "").partition(" ")
     is_same = compare_digest(given.strip().encode("utf-8", "surrogateescape"), token.encode())
     return scheme.lower() == "bearer" and is_same

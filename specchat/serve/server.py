@@ -15,141 +15,149 @@ from aiohttp.typedefs import Handler
 
 from specchat.chat.events import Event
 from specchat.errors import SpecchatError, UsageError
-from specchat.host.client import Wish
-from specchat.host.protocol import LINE_BYTES
-from specchat.serve.api_errors import SERVERS_FAULT, Fault, fault_of
-from specchat.serve.authorization import Guard, is_loopback
-from specchat.serve.requests import check_model, read_asked, read_body
-from specchat.serve.responses import LAST, Telling, line, model_entry, models_page
-from specchat.serve.session_pool import Rooms
+from specchat.host.client import SessionRequest
+from specchat.host.protocol import MAX_LINE_BYTES
+from specchat.serve.api_errors import INTERNAL_SERVER_ERROR, ApiError, to_api_error
+from specchat.serve.authorization import AccessPolicy, is_loopback
+from specchat.serve.requests import check_model, parse_chat_completion_request, parse_json_body
+from specchat.serve.responses import DONE_EVENT, ResponseBuilder, model_entry, models_response, sse_event
+from specchat.serve.session_pool import SessionPool
 
 log = logging.getLogger(__name__)
 
-RUNNING: dict[str, Any] = {
+RUN_APP_OPTIONS: dict[str, Any] = {
     "access_log": None,
     "shutdown_timeout": 5.0,  # seconds
     "handler_cancellation": True,  # a client that hangs up ends its answer
 }
 STREAM_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
-SERVED = "/v1/models and /v1/chat/completions are"
+ENDPOINTS_HINT = "/v1/models and /v1/chat/completions are"
 
 
 @dataclass(frozen=True)
-class Offer:
+class ServeConfig:
     """What is served to whom: conversations as `wish` has them, under the name of a model."""
 
     model: str
-    wish: Wish
-    guard: Guard
+    session_request: SessionRequest
+    access_policy: AccessPolicy
 
 
-class Service:
+class ApiServer:
     """The API, as aiohttp runs it."""
 
-    def __init__(self, offer: Offer, say: Callable[[str], None]) -> None:
-        self._offer, self._say = offer, say
-        self._created = int(time.time())
-        self._rooms: Rooms | None = None
+    def __init__(self, config: ServeConfig, notify: Callable[[str], None]) -> None:
+        self._config, self._notify = config, notify
+        self._created_at = int(time.time())
+        self._session_pool: SessionPool | None = None
 
     def application(self) -> web.Application:
         """For one event loop."""
-        application = web.Application(middlewares=[self._edge], client_max_size=LINE_BYTES)
+        application = web.Application(middlewares=[self._access_and_error_middleware], client_max_size=MAX_LINE_BYTES)
         application.add_routes([
-            web.get("/v1/models", self.models),
-            web.get("/v1/models/{name:.+}", self.model),
-            web.post("/v1/chat/completions", self.chat),
+            web.get("/v1/models", self.list_models),
+            web.get("/v1/models/{name:.+}", self.get_model),
+            web.post("/v1/chat/completions", self.chat_completions),
         ])  # fmt: skip
-        application.on_startup.append(self._begin)
-        application.on_shutdown.append(self._end)
+        application.on_startup.append(self._on_startup)
+        application.on_shutdown.append(self._on_shutdown)
         return application
 
     @property
-    def rooms(self) -> Rooms:
+    def session_pool(self) -> SessionPool:
         """Where answers come from."""
-        assert self._rooms is not None
-        return self._rooms
+        assert self._session_pool is not None
+        return self._session_pool
 
-    async def models(self, _request: web.Request) -> web.Response:
+    async def list_models(self, _request: web.Request) -> web.Response:
         """What there is."""
-        return web.json_response(models_page(self._offer.model, self._created, self.rooms.window))
+        return web.json_response(
+            models_response(self._config.model, self._created_at, self.session_pool.context_window)
+        )
 
-    async def model(self, request: web.Request) -> web.Response:
+    async def get_model(self, request: web.Request) -> web.Response:
         """One of them."""
-        check_model(request.match_info["name"], self._offer.model)
-        return web.json_response(model_entry(self._offer.model, self._created, self.rooms.window))
+        check_model(request.match_info["name"], self._config.model)
+        return web.json_response(model_entry(self._config.model, self._created_at, self.session_pool.context_window))
 
-    async def chat(self, request: web.Request) -> web.StreamResponse:
+    async def chat_completions(self, request: web.Request) -> web.StreamResponse:
         """One answer."""
-        asked = read_asked(read_body(await request.read()), self._offer.model)
-        telling = Telling(self._offer.model, asked.tells_usage)
-        async with aclosing(self.rooms.answer(asked)) as events:
+        asked = parse_chat_completion_request(parse_json_body(await request.read()), self._config.model)
+        telling = ResponseBuilder(self._config.model, asked.includes_usage)
+        async with aclosing(self.session_pool.stream_answer(asked)) as events:
             if asked.is_streamed:
-                return await _streamed(request, events, telling)
+                return await _stream_response(request, events, telling)
             async for event in events:
-                telling.hear(event)
+                telling.on_event(event)
         return web.json_response(telling.completion())
 
     @web.middleware
-    async def _edge(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Let in who may, and tell every fault as this API does."""
         headers = request.headers
-        refusal = self._offer.guard.refusal(request.host, headers.get("Origin"), headers.get("Authorization"))
+        refusal = self._config.access_policy.check_access(
+            request.host, headers.get("Origin"), headers.get("Authorization")
+        )
         if refusal is not None:
-            return _told(refusal)
+            return _error_response(refusal)
         try:
             return await handler(request)
         except SpecchatError as error:
-            return _told(fault_of(error))
+            return _error_response(to_api_error(error))
         except web.HTTPNotFound:
-            return _told(Fault(404, f"{request.path} is not served here; {SERVED}"))
+            return _error_response(ApiError(404, f"{request.path} is not served here; {ENDPOINTS_HINT}"))
         except web.HTTPException as error:
-            return _told(Fault(error.status, f"{request.method} {request.path}: {error.reason}"))
+            return _error_response(ApiError(error.status, f"{request.method} {request.path}: {error.reason}"))
         except ConnectionError:
             raise  # whoever asked has gone
         except Exception as error:  # the edge: no request may end the server
             log.exception("a request failed")
-            return _told(Fault(SERVERS_FAULT, f"unexpected {type(error).__name__}; the server's stderr says where"))
+            return _error_response(
+                ApiError(INTERNAL_SERVER_ERROR, f"unexpected {type(error).__name__}; the server's stderr says where")
+            )
 
-    async def _begin(self, _: web.Application) -> None:
-        self._rooms = Rooms(self._offer.wish, self._say)
-        await self._rooms.warm()
+    async def _on_startup(self, _: web.Application) -> None:
+        self._session_pool = SessionPool(self._config.session_request, self._notify)
+        await self._session_pool.preload()
 
-    async def _end(self, _: web.Application) -> None:
-        self.rooms.close()
+    async def _on_shutdown(self, _: web.Application) -> None:
+        self.session_pool.close()
 
 
-async def _streamed(request: web.Request, events: AsyncGenerator[Event], telling: Telling) -> web.StreamResponse:
+async def _stream_response(
+    request: web.Request, events: AsyncGenerator[Event], builder: ResponseBuilder
+) -> web.StreamResponse:
     """Chunks as they come. What fails before the first word still has a status of its own."""
     response = web.StreamResponse(headers=STREAM_HEADERS)
     try:
         async for event in events:
-            if text := telling.hear(event):
-                await _open(response, request, telling)
-                await response.write(line(telling.chunk(text)))
-        await _open(response, request, telling)
-        for chunk in telling.last_chunks():
-            await response.write(line(chunk))
-        await response.write(LAST)
+            if text := builder.on_event(event):
+                await _send_first_chunk(response, request, builder)
+                await response.write(sse_event(builder.chunk(text)))
+        await _send_first_chunk(response, request, builder)
+        for chunk in builder.last_chunks():
+            await response.write(sse_event(chunk))
+        await response.write(DONE_EVENT)
     except SpecchatError as error:
         if not response.prepared:
             raise
-        await response.write(line(fault_of(error).body()))
+        await response.write(sse_event(to_api_error(error).body()))
     await response.write_eof()
     return response
 
 
-async def _open(response: web.StreamResponse, request: web.Request, telling: Telling) -> None:
+async def _send_first_chunk(response: web.StreamResponse, request: web.Request, builder: ResponseBuilder) -> None:
     """The first chunk, once."""
     if not response.prepared:
         await response.prepare(request)
-        await response.write(line(telling.first_chunk()))
+        await response.write(sse_event(builder.first_chunk()))
 
 
-def _told(fault: Fault) -> web.Response:
-    return web.json_response(fault.body(), status=fault.status)
+def _error_response(api_error: ApiError) -> web.Response:
+    return web.json_response(api_error.body(), status=api_error.status)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """A socket; port 0 takes a free one. UsageError when it cannot be had."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -166,11 +174,13 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def is_for_this_machine_alone(listening: socket.socket) -> bool:
+def is_loopback_socket(listener: socket.socket) -> bool:
     """Whether nobody else can reach this socket."""
-    return is_loopback(str(listening.getsockname()[0]))
+    return is_loopback(str(listener.getsockname()[0]))
 
 
-def serve(offer: Offer, listening: socket.socket, say: Callable[[str], None], ready: Callable[[], None]) -> None:
+def serve(
+    config: ServeConfig, listener: socket.socket, notify: Callable[[str], None], on_ready: Callable[[], None]
+) -> None:
     """Serve until Ctrl-C or SIGTERM. `ready` is called once somebody would be answered."""
-    web.run_app(Service(offer, say).application(), sock=listening, print=lambda *_: ready(), **RUNNING)
+    web.run_app(ApiServer(config, notify).application(), sock=listener, print=lambda *_: on_ready(), **RUN_APP_OPTIONS)

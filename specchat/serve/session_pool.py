@@ -18,138 +18,146 @@ from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from threading import Thread
 
-from specchat.chat.events import Event, Failed, Finished, Loading, Text
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, TextDelta
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, SpecchatError
-from specchat.host.client import Conversation, Wish
-from specchat.serve.requests import Asked, Manner, Past
+from specchat.host.client import Conversation, SessionRequest
+from specchat.serve.requests import ChatCompletionRequest, ConversationHistory, SessionSettings
 
 log = logging.getLogger(__name__)
 
-CLIENT = "serve"
-KIND = "serve"
-MOST_ROOMS = 8  # answers at once; the host writes as many of them in turns as it has slots for
-READY = "ready"
-END, NOTHING = "\x1e", "\x00"  # after each message, and in the place of one
+CLIENT_NAME = "serve"
+SESSION_KIND = "serve"
+MAX_SESSIONS = 8  # answers at once; the host writes as many of them in turns as it has slots for
+ENGINE_READY = "ready"
+MESSAGE_END, FAILED_EXCHANGE = "\x1e", "\x00"  # after each message, and in the place of one
 
 
-class Room:
+class PooledSession:
     """A conversation with the host, and what was said in it. None stands for an exchange that came to nothing."""
 
-    def __init__(self, wish: Wish) -> None:
-        self.manner = Manner()
-        self.said: list[Exchange | None] = []
-        self.used = 0
-        self._wish = wish
+    def __init__(self, session_request: SessionRequest) -> None:
+        self.settings = SessionSettings()
+        self.exchanges: list[Exchange | None] = []
+        self.last_used = 0
+        self._session_request = session_request
         self._conversation: Conversation | None = None
 
-    def gain(self, past: Past, question: str) -> int:
+    def reuse_score(self, history: ConversationHistory, question: str) -> int:
         """Letters that need not be read again if this room goes on, without those that it would have to forget."""
-        ours, theirs = _joined(self.said), _joined(past.said) + question
-        common = common_letters(ours, theirs)
-        return len(past.manner.system) + common - (len(ours) - common)
+        ours, theirs = _as_text(self.exchanges), _as_text(history.exchanges) + question
+        common = common_prefix_length(ours, theirs)
+        return len(history.settings.system_prompt) + common - (len(ours) - common)
 
-    def common(self, said: Sequence[Exchange]) -> int:
+    def common_exchanges(self, exchanges: Sequence[Exchange]) -> int:
         """How many exchanges are the same from the beginning on."""
-        pairs = enumerate(zip(self.said, said, strict=False))
-        return next((at for at, (ours, theirs) in pairs if ours != theirs), min(len(self.said), len(said)))
+        pairs = enumerate(zip(self.exchanges, exchanges, strict=False))
+        return next((at for at, (ours, theirs) in pairs if ours != theirs), min(len(self.exchanges), len(exchanges)))
 
-    def answer(self, asked: Asked, cancelled: Flag) -> Iterator[Event]:
+    def stream_answer(self, chat_request: ChatCompletionRequest, cancelled: Flag) -> Iterator[Event]:
         """Go on from the past that is asked for. HostError when there is no host."""
-        if asked.past.manner != self.manner:
+        if chat_request.history.settings != self.settings:
             self.close()
         try:
-            conversation = self._gone_back(asked.past)
+            conversation = self._rewind_to(chat_request.history)
         except (HostError, ConnectionError):  # the host is another one, which knows nothing of this
             self.close()
-            conversation = self._gone_back(asked.past)
-        self.said.append(None)
+            conversation = self._rewind_to(chat_request.history)
+        self.exchanges.append(None)
         text: list[str] = []
-        for event in conversation.ask(asked.request, cancelled):
+        for event in conversation.ask(chat_request.request, cancelled):
             match event:
-                case Text(text=more):
+                case TextDelta(text=more):
                     text.append(more)
                 case Finished() if text:
-                    self.said[-1] = Exchange(asked.request.text, "".join(text))
+                    self.exchanges[-1] = Exchange(chat_request.request.text, "".join(text))
                 case Failed():
                     self.close()  # nobody knows whether the host counts it among the turns
                 case _:
                     pass
             yield event
 
-    def opened(self, manner: Manner) -> Conversation:
+    def open_conversation(self, settings: SessionSettings) -> Conversation:
         """The conversation, which is begun when there is none. Loads no model, but lets the host begin to."""
         if self._conversation is None:
-            overrides = {**self._wish.overrides, **manner.overrides()}
-            self._conversation = Conversation(replace(self._wish, overrides=overrides), CLIENT)
-            self.manner = manner
+            overrides = {**self._session_request.overrides, **settings.overrides()}
+            self._conversation = Conversation(replace(self._session_request, overrides=overrides), CLIENT_NAME)
+            self.settings = settings
         return self._conversation
 
     def close(self) -> None:
         """Hang up; the next question begins anew."""
         if self._conversation is not None:
             self._conversation.close()
-        self._conversation, self.said = None, []
+        self._conversation, self.exchanges = None, []
 
-    def _gone_back(self, past: Past) -> Conversation:
+    def _rewind_to(self, history: ConversationHistory) -> Conversation:
         """The conversation where this past ends."""
-        conversation, common = self.opened(past.manner), self.common(past.said)
-        rest = past.said[common:]
-        conversation.rewind(len(self.said) - common, rest)
-        self.said[common:] = rest
+        conversation, common = self.open_conversation(history.settings), self.common_exchanges(history.exchanges)
+        rest = history.exchanges[common:]
+        conversation.rewind(len(self.exchanges) - common, rest)
+        self.exchanges[common:] = rest
         return conversation
 
 
-def common_letters(ours: str, theirs: str) -> int:
+def common_prefix_length(first: str, second: str) -> int:
     """How far two texts are the same."""
-    shorter = range(min(len(ours), len(theirs)))
-    return bisect_left(shorter, True, key=lambda at: ours[: at + 1] != theirs[: at + 1])
+    shorter = range(min(len(first), len(second)))
+    return bisect_left(shorter, True, key=lambda at: first[: at + 1] != second[: at + 1])
 
 
-def _joined(said: Sequence[Exchange | None]) -> str:
+def _as_text(exchanges: Sequence[Exchange | None]) -> str:
     """All of it as one text. What came to nothing is like no text of anybody's."""
-    return "".join(f"{each.user}{END}{each.answer}{END}" if each else NOTHING for each in said)
+    return "".join(
+        f"{each.user}{MESSAGE_END}{each.answer}{MESSAGE_END}" if each else FAILED_EXCHANGE for each in exchanges
+    )
 
 
 @dataclass(eq=False)
-class Hearing:
+class AnswerStream:
     """An answer on its way from its thread to the event loop."""
 
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     events: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue["Event | None"])
     cancelled: Flag = field(default_factory=Flag)
 
-    def tell(self, event: Event | None) -> None:
+    def emit(self, event: Event | None) -> None:
         """The next event, from any thread; None is the end."""
-        self.call(self.events.put_nowait, event)
+        self.call_in_loop(self.events.put_nowait, event)
 
-    def call(self, function: Callable[..., object], *arguments: object) -> None:
+    def call_in_loop(self, function: Callable[..., object], *arguments: object) -> None:
         """Have something done by the loop; nothing when it has ended."""
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(function, *arguments)
 
 
-class Rooms:
+class SessionPool:
     """A few conversations. For one event loop; `say` hears what a person should know, from any thread."""
 
-    def __init__(self, wish: Wish, say: Callable[[str], None], most: int = MOST_ROOMS) -> None:
-        self.window = 0  # tokens that a conversation may have; 0: not known yet
-        self._wish, self._say, self._most = replace(wish, is_kept=False, kind=KIND), say, most
-        self._idle: list[Room] = []
-        self._busy: dict[Room, Hearing] = {}
-        self._seats = asyncio.Semaphore(most)
-        self._clock = 0
+    def __init__(
+        self, session_request: SessionRequest, notify: Callable[[str], None], max_sessions: int = MAX_SESSIONS
+    ) -> None:
+        self.context_window = 0  # tokens that a conversation may have; 0: not known yet
+        self._session_request, self._notify, self._max_sessions = (
+            replace(session_request, is_kept=False, kind=SESSION_KIND),
+            notify,
+            max_sessions,
+        )
+        self._idle: list[PooledSession] = []
+        self._busy: dict[PooledSession, AnswerStream] = {}
+        self._free_slots = asyncio.Semaphore(max_sessions)
+        self._use_counter = 0
         self._is_closing = False
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         """Have the host begin to load, and learn how long a conversation may be. Waits for neither."""
-        room = await self._enter(Past(), "")
-        self._go(room, self._warm)
+        room = await self._acquire(ConversationHistory(), "")
+        self._start_thread(room, self._run_preload)
 
-    async def answer(self, asked: Asked) -> AsyncGenerator[Event]:
+    async def stream_answer(self, chat_request: ChatCompletionRequest) -> AsyncGenerator[Event]:
         """The events of an answer, when a room is free. Whoever stops to listen ends it."""
-        room = await self._enter(asked.past, asked.request.text)
-        hearing = self._go(room, lambda room, hearing: self._answer(room, asked, hearing))
+        room = await self._acquire(chat_request.history, chat_request.request.text)
+        hearing = self._start_thread(room, lambda room, hearing: self._run_answer(room, chat_request, hearing))
         try:
             while (event := await hearing.events.get()) is not None:
                 yield event
@@ -164,62 +172,64 @@ class Rooms:
         for room in self._idle:
             room.close()
 
-    async def _enter(self, past: Past, question: str) -> Room:
+    async def _acquire(self, history: ConversationHistory, question: str) -> PooledSession:
         """The room that gains most; a new one rather than one that loses; else the one used longest ago."""
-        await self._seats.acquire()
-        same = [room for room in self._idle if room.manner == past.manner]
-        room = max(same, key=lambda room: (room.gain(past, question), room.used), default=None)
-        if room is None or room.gain(past, question) < 0:
-            is_full = len(self._idle) + len(self._busy) >= self._most
-            room = min(self._idle, key=lambda room: room.used) if is_full else Room(self._wish)
+        await self._free_slots.acquire()
+        same = [room for room in self._idle if room.settings == history.settings]
+        room = max(same, key=lambda room: (room.reuse_score(history, question), room.last_used), default=None)
+        if room is None or room.reuse_score(history, question) < 0:
+            is_full = len(self._idle) + len(self._busy) >= self._max_sessions
+            room = min(self._idle, key=lambda room: room.last_used) if is_full else PooledSession(self._session_request)
         self._idle = [each for each in self._idle if each is not room]
         return room
 
-    def _go(self, room: Room, work: Callable[[Room, Hearing], None]) -> Hearing:
+    def _start_thread(
+        self, session: PooledSession, work: Callable[[PooledSession, AnswerStream], None]
+    ) -> AnswerStream:
         """Do something in a room, on a thread that nobody waits for in the end."""
-        hearing = self._busy[room] = Hearing()
+        hearing = self._busy[session] = AnswerStream()
 
         def run() -> None:
             try:
-                work(room, hearing)
+                work(session, hearing)
             finally:
-                hearing.tell(None)
-                hearing.call(self._leave, room)
+                hearing.emit(None)
+                hearing.call_in_loop(self._release, session)
 
         Thread(target=run, name="serve-room", daemon=True).start()
         return hearing
 
-    def _leave(self, room: Room) -> None:
-        del self._busy[room]
-        self._clock += 1
-        room.used = self._clock
+    def _release(self, session: PooledSession) -> None:
+        del self._busy[session]
+        self._use_counter += 1
+        session.last_used = self._use_counter
         if self._is_closing:
-            room.close()
-        self._idle.append(room)
-        self._seats.release()
+            session.close()
+        self._idle.append(session)
+        self._free_slots.release()
 
-    def _warm(self, room: Room, _hearing: Hearing) -> None:
+    def _run_preload(self, session: PooledSession, _stream: AnswerStream) -> None:
         try:
-            conversation = room.opened(Manner())
-            self.window = conversation.window
-            if conversation.call("stats")["state"] != READY:
-                self._say("the models are loading; the first answer waits for them")
+            conversation = session.open_conversation(SessionSettings())
+            self.context_window = conversation.context_window
+            if conversation.call("stats")["state"] != ENGINE_READY:
+                self._notify("the models are loading; the first answer waits for them")
         except (SpecchatError, ConnectionError) as error:
-            self._say(str(error))
+            self._notify(str(error))
 
-    def _answer(self, room: Room, asked: Asked, hearing: Hearing) -> None:
+    def _run_answer(self, session: PooledSession, chat_request: ChatCompletionRequest, stream: AnswerStream) -> None:
         try:
             is_loading = False
-            for event in room.answer(asked, hearing.cancelled):
-                if isinstance(event, Loading) and not is_loading:
-                    self._say(f"loading the {event.what} model")
+            for event in session.stream_answer(chat_request, stream.cancelled):
+                if isinstance(event, LoadingProgress) and not is_loading:
+                    self._notify(f"loading the {event.label} model")
                     is_loading = True
-                hearing.tell(event)
+                stream.emit(event)
         except SpecchatError as error:
-            hearing.tell(Failed.of(error))
+            stream.emit(Failed.from_error(error))
         except ConnectionError as error:
-            hearing.tell(Failed(f"the engine process is gone: {error}", HostError.exit_code))
+            stream.emit(Failed(f"the engine process is gone: {error}", HostError.exit_code))
         except Exception as error:  # the edge: a thread has nobody above it
             log.exception("an answer failed")
-            hearing.tell(Failed(f"unexpected {type(error).__name__}"))
-            room.close()
+            stream.emit(Failed(f"unexpected {type(error).__name__}"))
+            session.close()

@@ -5,12 +5,12 @@ when a text of their language comes along. Knows no model, no request and no oth
 """
 
 from specchat.syntax.comments import comments
-from specchat.syntax.definitions import Definition, definitions, enclosing
-from specchat.syntax.languages import TEXT, language_of
-from specchat.syntax.parse import SyntaxFault, faults
-from specchat.syntax.text_chunks import Chunk, chunks
+from specchat.syntax.definitions import Definition, definitions, enclosing_definition
+from specchat.syntax.languages import PLAIN_TEXT, language_of
+from specchat.syntax.parse import SyntaxDiagnostic, syntax_diagnostics
+from specchat.syntax.text_chunks import Chunk, split_chunks
 
 __all__ = [
-    "TEXT", "Chunk", "Definition", "SyntaxFault", "chunks", "comments", "definitions", "enclosing", "faults",
+    "PLAIN_TEXT", "Chunk", "Definition", "SyntaxDiagnostic", "split_chunks", "comments", "definitions", "enclosing_definition", "syntax_diagnostics",
     "language_of",
 ]  # fmt: skip

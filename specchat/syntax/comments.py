@@ -6,21 +6,21 @@ import re
 
 from tree_sitter import Node
 
-from specchat.syntax.parse import found_nodes, parsed, words
+from specchat.syntax.parse import find_nodes, node_text, syntax_tree
 
 COMMENT_TYPES = ("comment", "line_comment", "block_comment", "html_block_comment")
 # without a grammar: a line that is nothing but a comment
 COMMENT_LINE = re.compile(r"^\s*(?:#(?!!)|//|--|;|%|/\*|<!--).*\S", re.MULTILINE)
-HEADINGS = ("markdown", "")  # a `#` there is no comment
+NO_HASH_COMMENTS = ("markdown", "")  # a `#` there is no comment
 
 
 def comments(text: str, language: str) -> list[str]:
     """Every comment and docstring in the order of the text, stripped."""
-    root = parsed(text, language)
+    root = syntax_tree(text, language)
     if root is None:
-        return [] if language in HEADINGS else [line.strip() for line in COMMENT_LINE.findall(text)]
-    found = found_nodes(root, language, (*COMMENT_TYPES, "string") if language == "python" else COMMENT_TYPES)
-    return [words(node).strip() for node in found if node.type != "string" or _is_docstring(node)]
+        return [] if language in NO_HASH_COMMENTS else [line.strip() for line in COMMENT_LINE.findall(text)]
+    found = find_nodes(root, language, (*COMMENT_TYPES, "string") if language == "python" else COMMENT_TYPES)
+    return [node_text(node).strip() for node in found if node.type != "string" or _is_docstring(node)]
 
 
 def _is_docstring(node: Node) -> bool:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from tree_sitter import Node, Parser, Query, QueryCursor
 
-from specchat.syntax.languages import grammar
+from specchat.syntax.languages import load_grammar
 
-SHOWN_LETTERS = 60
-MOST_LETTERS = 2**21
+MAX_SHOWN_CHARACTERS = 60
+MAX_PARSED_CHARACTERS = 2**21
 
 
 @dataclass(frozen=True)
-class SyntaxFault:
+class SyntaxDiagnostic:
     """A place where a text does not follow its grammar; lines count from 1."""
 
     line: int
@@ -24,26 +24,26 @@ class SyntaxFault:
         return f"line {self.line}: {self.message}"
 
 
-def parsed(text: str, language: str) -> Node | None:
+def syntax_tree(text: str, language: str) -> Node | None:
     """The root of the tree; None where there is no grammar, and for a text that would take seconds.
 
     Rows and columns are of the UTF-8 text.
     """
-    known = grammar(language) if len(text) <= MOST_LETTERS else None
+    known = load_grammar(language) if len(text) <= MAX_PARSED_CHARACTERS else None
     return Parser(known).parse(text.encode()).root_node if known else None
 
 
-def faults(text: str, language: str) -> list[SyntaxFault] | None:
+def syntax_diagnostics(text: str, language: str) -> list[SyntaxDiagnostic] | None:
     """Every fault, in the order of the text; None when nobody can tell. tree-sitter goes on after a fault."""
-    root = parsed(text, language)
+    root = syntax_tree(text, language)
     if root is None:
         return None
-    return [_fault(node) for node in _wrong_nodes(root)]
+    return [_diagnostic(node) for node in _error_nodes(root)]
 
 
-def found_nodes(root: Node, language: str, types: Iterable[str]) -> list[Node]:
+def find_nodes(root: Node, language: str, types: Iterable[str]) -> list[Node]:
     """Every node of these types in the order of the text, outer ones first; searched in C, for files may be long."""
-    known = grammar(language)
+    known = load_grammar(language)
     types = [each for each in types if known and known.id_for_node_kind(each, True) is not None]
     if known is None or not types:
         return []
@@ -52,12 +52,12 @@ def found_nodes(root: Node, language: str, types: Iterable[str]) -> list[Node]:
     return sorted(found, key=lambda node: (node.start_byte, -node.end_byte))
 
 
-def words(node: Node) -> str:
+def node_text(node: Node) -> str:
     """The text of a node."""
     return (node.text or b"").decode(errors="replace")
 
 
-def _wrong_nodes(root: Node) -> Iterator[Node]:
+def _error_nodes(root: Node) -> Iterator[Node]:
     """Nodes that are errors or stand for missing text, without recursion: trees of broken texts are deep."""
     waiting = [root] if root.has_error else []
     while waiting:
@@ -67,8 +67,8 @@ def _wrong_nodes(root: Node) -> Iterator[Node]:
         waiting.extend(child for child in reversed(node.children) if child.has_error)
 
 
-def _fault(node: Node) -> SyntaxFault:
+def _diagnostic(node: Node) -> SyntaxDiagnostic:
     if node.is_missing:
-        return SyntaxFault(node.start_point.row + 1, f"{node.type!r} is missing")
-    shown = words(node).strip().partition("\n")[0][:SHOWN_LETTERS]
-    return SyntaxFault(node.start_point.row + 1, f"not understood: {shown}" if shown else "not understood")
+        return SyntaxDiagnostic(node.start_point.row + 1, f"{node.type!r} is missing")
+    shown = node_text(node).strip().partition("\n")[0][:MAX_SHOWN_CHARACTERS]
+    return SyntaxDiagnostic(node.start_point.row + 1, f"not understood: {shown}" if shown else "not understood")

@@ -16,19 +16,19 @@ from torch import Tensor
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.train.export_weights import TOKENIZER_FILES, write_json, write_weights
-from specchat.train.frozen_target import Target
-from specchat.train.trainable_llama import Network, Shape
+from specchat.train.frozen_target import FrozenTarget
+from specchat.train.trainable_llama import ModelShape, TrainableLlama
 
 LAYERS, HEAD_WIDTH = 2, 64
-SETTINGS = ("generation_config.json", "special_tokens_map.json", *TOKENIZER_FILES)
+COPIED_FILES = ("generation_config.json", "special_tokens_map.json", *TOKENIZER_FILES)
 
 
-def begin_draft(target: Shape, embedding: Tensor) -> Network:
+def new_draft_model(target: ModelShape, embedding: Tensor) -> TrainableLlama:
     """A new one: two layers of three quarters of the target's width. embedding [V, D]: the target's."""
-    heads = max(1, 3 * target.width // 4 // HEAD_WIDTH)
-    width = min(heads * HEAD_WIDTH, target.width)
+    heads = max(1, 3 * target.hidden_size // 4 // HEAD_WIDTH)
+    width = min(heads * HEAD_WIDTH, target.hidden_size)
     shape = replace(target, layers=LAYERS, width=width, heads=1 if width < HEAD_WIDTH else heads, inner=2 * width)
-    network = Network(replace(shape, head_width=width // shape.heads))
+    network = TrainableLlama(replace(shape, head_width=width // shape.num_heads))
     table = embedding.float().cpu()
     _, directions = torch.linalg.eigh(table.T @ table)
     with torch.no_grad():
@@ -36,21 +36,21 @@ def begin_draft(target: Shape, embedding: Tensor) -> Network:
     return network
 
 
-def check_draft(folder: Path, target: Target) -> None:
+def check_draft_tokens(folder: Path, target: FrozenTarget) -> None:
     """ModelError for a model that has other tokens than the target."""
     check_same_tokens(target.tokenizer, Tokenizer(folder))
 
 
-def publish_draft(network: Network, target: Target, folder: Path) -> None:
+def export_draft_model(network: TrainableLlama, target: FrozenTarget, folder: Path) -> None:
     """A folder for AutoModelForCausalLM, with the target's tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", network.shape.config())
+    write_json(folder / "config.json", network.shape.to_config())
     write_weights(folder / "model.safetensors", network.state_dict())
-    for name in SETTINGS:
+    for name in COPIED_FILES:
         if (target.folder / name).is_file():
             shutil.copy(target.folder / name, folder / name)
 
 
-def is_draft(folder: Path) -> bool:
+def is_draft_model(folder: Path) -> bool:
     """Whether a folder holds a whole model and not a head."""
     return (folder / "tokenizer.json").is_file()

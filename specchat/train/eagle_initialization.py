@@ -11,7 +11,7 @@ RIDGE = 1e-4  # keeps the least squares of the EAGLE-1 fit solvable, as a share 
 
 
 @torch.no_grad()
-def start_first_eagle(fusion: Tensor, attention: Attention, pairs: Tensor, states: Tensor) -> None:
+def initialize_eagle1(fusion: Tensor, attention: Attention, pairs: Tensor, states: Tensor) -> None:
     """The first EAGLE begins with the best guess that needs no attention, which is silent at first.
 
     pairs [N, 2D], states [N, D]: `fusion` [D, 2D] becomes the linear map that comes nearest to the target's next states.

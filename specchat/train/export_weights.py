@@ -11,51 +11,51 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from specchat.train.trainable_heads import Eagle, FirstEagle, Medusa, MultiToken
-from specchat.train.trainable_llama import Network, Shape
+from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
+from specchat.train.trainable_llama import ModelShape, TrainableLlama
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
-def eagle_taps(layers: int) -> tuple[int, int, int]:
+def eagle3_hidden_state_layers(layers: int) -> tuple[int, int, int]:
     """Which places of the residual stream EAGLE-3 reads: before these layers."""
     return 2, layers // 2, layers - 3
 
 
-def export_network(network: Network, folder: Path, tokenizer: Path) -> None:
+def export_network(network: TrainableLlama, folder: Path, tokenizer: Path) -> None:
     """A folder for AutoModelForCausalLM and AutoTokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", network.shape.config())
+    write_json(folder / "config.json", network.shape.to_config())
     write_json(folder / "generation_config.json", {"eos_token_id": 0, "pad_token_id": 5, "do_sample": False})
     write_weights(folder / "model.safetensors", network.state_dict())
     for name in TOKENIZER_FILES:
         shutil.copy(tokenizer / name, folder / name)
 
 
-def export_eagle(eagle: Eagle, target: Shape, folder: Path) -> None:
+def export_eagle3(eagle: Eagle3, target: ModelShape, folder: Path) -> None:
     """The SafeAILab form: `midlayer.*`, offsets in `d2t`, membership in `t2d`; embeddings are the target's."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = eagle.shape.config() | {
+    config = eagle.shape.to_config() | {
         "architectures": ["LlamaForCausalLMEagle3"],
         "num_hidden_layers": 1,
         "draft_vocab_size": len(eagle.d2t),
-        "target_hidden_size": target.width,
+        "target_hidden_size": target.hidden_size,
         "tie_word_embeddings": False,
         "num_target_layers": target.layers,
     }
     write_json(folder / "config.json", config)
     state = eagle.state_dict()
-    write_weights(folder / "model.safetensors", state | {"fc.weight": state["fc.weight"] * eagle.tap_scale})
+    write_weights(folder / "model.safetensors", state | {"fc.weight": state["fc.weight"] * eagle.hidden_state_scale})
 
 
-def export_first_eagle(eagle: FirstEagle, folder: Path) -> None:
+def export_eagle1(eagle: Eagle1, folder: Path) -> None:
     """The SafeAILab form of EAGLE-1 and EAGLE-2: `fc.weight` without bias, `layers.0.*`; the rest is the target's."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", eagle.shape.config() | {"bias": False})
+    write_json(folder / "config.json", eagle.shape.to_config() | {"bias": False})
     write_weights(folder / "model.safetensors", eagle.state_dict())
 
 
-def export_mtp(block: MultiToken, target: Shape, folder: Path) -> None:
+def export_mtp(block: MtpBlock, target: ModelShape, folder: Path) -> None:
     """The DeepSeek-V3 form: `model.layers.{n}.{enorm,hnorm,eh_proj,shared_head.norm}` and a normal layer."""
     folder.mkdir(parents=True, exist_ok=True)
     prefix = f"model.layers.{target.layers}."
@@ -63,7 +63,7 @@ def export_mtp(block: MultiToken, target: Shape, folder: Path) -> None:
     state = {
         prefix + names.get(name, name.removeprefix("layer.")): tensor for name, tensor in block.state_dict().items()
     }
-    config = target.config() | {
+    config = target.to_config() | {
         "architectures": ["LlamaForCausalLMMTP"],
         "num_nextn_predict_layers": 1,
         "mtp_hidden_states": "post_norm",
@@ -72,14 +72,14 @@ def export_mtp(block: MultiToken, target: Shape, folder: Path) -> None:
     write_weights(folder / "model.safetensors", state)
 
 
-def export_medusa(medusa: Medusa, target: Shape, folder: Path) -> None:
+def export_medusa(medusa: Medusa, target: ModelShape, folder: Path) -> None:
     """Medusa's form with residual blocks only (`{k}.0.linear.*`): the output matrix is the target's."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "medusa_num_heads": len(medusa),
         "medusa_num_layers": 1,
-        "hidden_size": target.width,
-        "vocab_size": target.vocabulary,
+        "hidden_size": target.hidden_size,
+        "vocab_size": target.vocab_size,
         "version": "2",
         "base_model_name_or_path": "../target",
     }

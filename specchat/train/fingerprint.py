@@ -22,7 +22,7 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def trained_for(folder: Path) -> str:
+def trained_target_fingerprint(folder: Path) -> str:
     """The fingerprint of the target that a head of ours was trained for; "" for a head that says none."""
     path = folder / "config.json"
     said = json.loads(path.read_text(encoding="utf-8")).get("specchat") if path.is_file() else None

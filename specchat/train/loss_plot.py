@@ -9,7 +9,7 @@ from pathlib import Path
 SMOOTHING = 0.95
 
 
-def plot_curves(folder: Path) -> None:
+def plot_loss_curves(folder: Path) -> None:
     """Draw every CSV of the folder as a PNG beside it."""
     from matplotlib.figure import Figure  # heavy, and only this function needs it
 
@@ -22,14 +22,14 @@ def plot_curves(folder: Path) -> None:
         axes = figure.subplots()
         millions = [int(row["tokens"]) / 1e6 for row in rows]
         for name in [name for name in rows[0] if name not in ("step", "tokens", "seconds", "gradient")]:
-            axes.plot(millions, smoothed([float(row[name]) for row in rows]), label=name, linewidth=1)
+            axes.plot(millions, exponential_moving_average([float(row[name]) for row in rows]), label=name, linewidth=1)
         axes.set(title=path.stem, xlabel="million tokens", ylabel="loss (smoothed)")
         axes.legend()
         axes.grid(alpha=0.3)
         figure.savefig(path.with_suffix(".png"), dpi=110)
 
 
-def smoothed(values: list[float]) -> list[float]:
+def exponential_moving_average(values: list[float]) -> list[float]:
     """A running mean that starts at the first value."""
     kept, lines = values[0], []
     for value in values:
@@ -38,7 +38,7 @@ def smoothed(values: list[float]) -> list[float]:
     return lines
 
 
-def plot_trial(before: Sequence[float], after: Sequence[float], path: Path) -> None:
+def plot_head_comparison(before: Sequence[float], after: Sequence[float], path: Path) -> None:
     """Guesses that held for each pass, turn by turn: what there was against the new head; above the line it is better."""
     from matplotlib.figure import Figure  # heavy, and only this function needs it
 

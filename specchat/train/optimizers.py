@@ -14,62 +14,69 @@ from torch import nn
 
 
 @dataclass(frozen=True)
-class Pace:
+class LearningRateSchedule:
     """Learning rates and the shape of the schedule, in fractions of a stage."""
 
-    matrices: float = 0.02
-    others: float = 2e-3
-    gentle: float = 3e-4
-    warmup: float = 0.02
-    decay: float = 0.6
-    floor: float = 0.0
-    clip: float = 1.0
+    muon_lr: float = 0.02
+    adamw_lr: float = 2e-3
+    slow_lr: float = 3e-4
+    warmup_fraction: float = 0.02
+    decay_fraction: float = 0.6
+    final_lr_factor: float = 0.0
+    max_grad_norm: float = 1.0
 
-    def at(self, progress: float) -> float:
+    def lr_factor(self, progress: float) -> float:
         """The share of the full rate when this much (0 to 1) of the stage is done."""
-        if progress < self.warmup:
-            return max(progress, 1e-3) / self.warmup
-        if progress > 1.0 - self.decay:
-            return self.floor + (1.0 - self.floor) * max(0.0, 1.0 - progress) / self.decay
+        if progress < self.warmup_fraction:
+            return max(progress, 1e-3) / self.warmup_fraction
+        if progress > 1.0 - self.decay_fraction:
+            return self.final_lr_factor + (1.0 - self.final_lr_factor) * max(0.0, 1.0 - progress) / self.decay_fraction
         return 1.0
 
 
-class Optimiser:
+class MuonAdamW:
     """Two optimisers that step together; `is_gentle` names the weights that AdamW moves at the low rate."""
 
-    def __init__(self, module: nn.Module, pace: Pace, is_gentle: Callable[[str], bool] = lambda _name: False) -> None:
-        self.pace = pace
+    def __init__(
+        self,
+        module: nn.Module,
+        schedule: LearningRateSchedule,
+        uses_slow_lr: Callable[[str], bool] = lambda _name: False,
+    ) -> None:
+        self.schedule = schedule
         named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
         self.parameters = [parameter for _, parameter in named]
-        matrices = [p for name, p in named if is_inner_matrix(name, p) and not is_gentle(name)]
-        others = [p for name, p in named if not is_inner_matrix(name, p) and p.ndim > 1]
-        slow = [p for name, p in named if p.ndim == 1 or (is_inner_matrix(name, p) and is_gentle(name))]
-        self.parts: list[torch.optim.Optimizer] = []
+        matrices = [p for name, p in named if is_hidden_matrix(name, p) and not uses_slow_lr(name)]
+        others = [p for name, p in named if not is_hidden_matrix(name, p) and p.ndim > 1]
+        slow = [p for name, p in named if p.ndim == 1 or (is_hidden_matrix(name, p) and uses_slow_lr(name))]
+        self.optimizers: list[torch.optim.Optimizer] = []
         if matrices:
-            self.parts.append(torch.optim.Muon(matrices, lr=pace.matrices, weight_decay=0.0, momentum=0.95))
-        groups = [{"params": others, "lr": pace.others}, {"params": slow, "lr": pace.gentle}]
+            self.optimizers.append(torch.optim.Muon(matrices, lr=schedule.muon_lr, weight_decay=0.0, momentum=0.95))
+        groups = [{"params": others, "lr": schedule.adamw_lr}, {"params": slow, "lr": schedule.slow_lr}]
         groups = [group for group in groups if group["params"]]
         if groups:
-            self.parts.append(torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-10, weight_decay=0.0, fused=True))
-        self.full_rates = [[group["lr"] for group in part.param_groups] for part in self.parts]
+            self.optimizers.append(
+                torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-10, weight_decay=0.0, fused=True)
+            )
+        self.base_lrs = [[group["lr"] for group in part.param_groups] for part in self.optimizers]
 
     def step(self, progress: float) -> float:
         """Move the weights and forget the gradients; the answer is the gradient's norm."""
-        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.pace.clip))
-        for part, rates in zip(self.parts, self.full_rates, strict=True):
+        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.schedule.max_grad_norm))
+        for part, rates in zip(self.optimizers, self.base_lrs, strict=True):
             for group, rate in zip(part.param_groups, rates, strict=True):
-                group["lr"] = rate * self.pace.at(progress)
+                group["lr"] = rate * self.schedule.lr_factor(progress)
             part.step()
             part.zero_grad(set_to_none=True)
         return norm
 
-    def state(self) -> list[dict[str, object]]:
-        return [part.state_dict() for part in self.parts]
+    def state_dicts(self) -> list[dict[str, object]]:
+        return [part.state_dict() for part in self.optimizers]
 
-    def restore(self, state: list[dict[str, object]]) -> None:
-        for part, saved in zip(self.parts, state, strict=True):
+    def load_state_dicts(self, state: list[dict[str, object]]) -> None:
+        for part, saved in zip(self.optimizers, state, strict=True):
             part.load_state_dict(saved)
 
 
-def is_inner_matrix(name: str, parameter: nn.Parameter) -> bool:
+def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
     return parameter.ndim == 2 and "embed_tokens" not in name and "lm_head" not in name

@@ -11,12 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Item = TypeVar("Item")
 
 
-def each(what: str, items: Sequence[Item], *, is_shown: bool = True) -> Iterator[Item]:
+def with_progress_bar(label: str, items: Sequence[Item], *, is_shown: bool = True) -> Iterator[Item]:
     """The items, and how many of them are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, refresh_per_second=2, transient=True, disable=not is_shown) as bar:
-        task = bar.add_task(what, total=len(items))
+        task = bar.add_task(label, total=len(items))
         for item in items:
             yield item
             bar.advance(task)

@@ -8,17 +8,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.train.trainable_llama import EXITS, Network
+from specchat.train.trainable_llama import EXIT_LAYERS, TrainableLlama
 from specchat.train.training_batches import Batch
 
-EXIT_WEIGHT = 0.25
-EXIT_SHARE = 4  # one supervised row in so many also teaches the middle layer
+EXIT_LOSS_WEIGHT = 0.25
+EXIT_ROW_INTERVAL = 4  # one supervised row in so many also teaches the middle layer
 
 Forward = Callable[[Tensor], list[Tensor]]
 
 
 def target_loss(
-    network: Network, forward: Forward, exits: tuple[int, ...] = EXITS
+    network: TrainableLlama, forward: Forward, exits: tuple[int, ...] = EXIT_LAYERS
 ) -> Callable[[Batch, int], dict[str, Tensor]]:
     """The loss of a training step; `forward` may be the compiled pass of the network.
 
@@ -28,19 +28,19 @@ def target_loss(
     def loss(batch: Batch, step: int) -> dict[str, Tensor]:
         with torch.autocast(batch.tokens.device.type, torch.bfloat16):
             stream = forward(batch.tokens)
-            rows, wanted, weights = supervised(batch)
+            rows, wanted, weights = supervised_rows(batch)
             final = weighted_loss(network, stream[-1].flatten(0, 1)[rows], wanted, weights)
             if not exits:
                 return {"loss": final}
-            few = slice(step % EXIT_SHARE, None, EXIT_SHARE)
+            few = slice(step % EXIT_ROW_INTERVAL, None, EXIT_ROW_INTERVAL)
             middle = stream[exits[step % len(exits)]].flatten(0, 1)[rows[few]]
             early = weighted_loss(network, middle, wanted[few], weights[few])
-        return {"loss": final + EXIT_WEIGHT * early, "final": final, "early": early}
+        return {"loss": final + EXIT_LOSS_WEIGHT * early, "final": final, "early": early}
 
     return loss
 
 
-def supervised(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+def supervised_rows(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Flat indices of the rows that predict something, what they should predict, and how much it matters."""
     weights = torch.zeros_like(batch.weights)
     weights[:, :-1] = batch.weights[:, 1:]
@@ -49,6 +49,6 @@ def supervised(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     return rows, wanted, weights.flatten()[rows]
 
 
-def weighted_loss(network: Network, hidden: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
-    losses = F.cross_entropy(network.logits(hidden).float(), wanted, reduction="none")
+def weighted_loss(network: TrainableLlama, hidden: Tensor, target_ids: Tensor, weights: Tensor) -> Tensor:
+    losses = F.cross_entropy(network.logits(hidden).float(), target_ids, reduction="none")
     return (losses * weights).sum() / weights.sum().clamp(min=1.0)

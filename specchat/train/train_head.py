@@ -19,221 +19,246 @@ import torch
 from torch import nn
 
 from specchat.errors import ModelError, SpecchatError
-from specchat.heads.detect import inspect_head, target_facts
-from specchat.heads.spec import fits
-from specchat.train.distillation_batches import Ends, Lessons, make_lessons
-from specchat.train.distributed import ALONE, Ranks
-from specchat.train.draft_models import check_draft, is_draft
-from specchat.train.feature_cache import FeatureCache, megabytes, taps_with_final
-from specchat.train.fingerprint import trained_for
-from specchat.train.frozen_target import Target
-from specchat.train.head_kinds import Ground, kind_named, read_head, taps_of
-from specchat.train.loss_plot import plot_curves, plot_trial
-from specchat.train.model_card import Made, profile_line, settle_config, write_card
-from specchat.train.optimizers import Pace
-from specchat.train.target_answers import Answer, write_answers
-from specchat.train.trainer import Effort, Position, Stage, run_stage
-from specchat.train.training_prompts import Parted, Question, check_enough
-from specchat.train.trial import Tried, Verdict, judge, try_out
+from specchat.heads.detect import inspect_head, target_dimensions
+from specchat.heads.spec import mismatches
+from specchat.train.compare_heads import HeadComparison, TurnAcceptance, compare_acceptance, measure_acceptance
+from specchat.train.distillation_batches import TargetMatrices, TrainingData, build_training_data
+from specchat.train.distributed import SINGLE_PROCESS, DistributedContext
+from specchat.train.draft_models import check_draft_tokens, is_draft_model
+from specchat.train.feature_cache import FeatureCache, format_megabytes, with_final_norm
+from specchat.train.fingerprint import trained_target_fingerprint
+from specchat.train.frozen_target import FrozenTarget
+from specchat.train.head_kinds import HeadInitInputs, head_kind, hidden_state_layers_of, load_head_for_training
+from specchat.train.loss_plot import plot_head_comparison, plot_loss_curves
+from specchat.train.model_card import HeadSummary, finish_config, profile_line, write_model_card
+from specchat.train.optimizers import LearningRateSchedule
+from specchat.train.target_answers import TargetAnswer, generate_answers
+from specchat.train.trainer import Stage, StageProgress, TrainingBudget, run_stage
+from specchat.train.training_prompts import PromptSplit, TrainingPrompt, check_enough_prompts
 
-LEAST_ANSWER = 4  # tokens; shorter ones teach nothing
+MIN_ANSWER_TOKENS = 4  # tokens; shorter ones teach nothing
 SAVE_SECONDS = 15.0
-NEW = Pace(matrices=0.02, others=2e-3, gentle=5e-4, warmup=0.02, decay=0.7)
-GOING_ON = Pace(matrices=0.004, others=5e-4, gentle=2e-4, warmup=0.05, decay=0.8)
+NEW_HEAD_SCHEDULE = LearningRateSchedule(
+    muon_lr=0.02, adamw_lr=2e-3, slow_lr=5e-4, warmup_fraction=0.02, decay_fraction=0.7
+)
+RESUMED_HEAD_SCHEDULE = LearningRateSchedule(
+    muon_lr=0.004, adamw_lr=5e-4, slow_lr=2e-4, warmup_fraction=0.05, decay_fraction=0.8
+)
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Order:
+class HeadTrainingRequest:
     """What is wanted, besides the target and the questions."""
 
     kind: str
-    out: Path
-    start: Path | None = None  # the head that goes on; None: a new one
-    against: Path | None = None  # the head that it must beat; None: guesses that copy
-    effort: Effort = Effort(minutes=4.0)
-    limit: int = 120  # tokens of an answer
+    output_folder: Path
+    initial_head: Path | None = None  # the head that goes on; None: a new one
+    baseline_head: Path | None = None  # the head that it must beat; None: guesses that copy
+    budget: TrainingBudget = TrainingBudget(minutes=4.0)
+    max_answer_tokens: int = 120  # tokens of an answer
     batch_tokens: int = 2048
     seed: int = 0
-    is_forced: bool = False  # install it whatever the trial says
-    ranks: Ranks = ALONE
+    installs_anyway: bool = False  # install it whatever the trial says
+    distributed: DistributedContext = SINGLE_PROCESS
 
 
 @dataclass(frozen=True)
 class _Trained:
     head: nn.Module
-    position: Position
-    stage: str
+    progress: StageProgress
+    stage_name: str
 
 
 @dataclass(frozen=True)
-class _Learned:
+class _TrainedWithData:
     """A head that is not tried yet, what it learned from, and what it is tried on; the folder is for what comes of it."""
 
     trained: _Trained
-    answers: Sequence[Answer]
-    trials: Sequence[list[int]]
+    answers: Sequence[TargetAnswer]
+    held_out_prompts: Sequence[list[int]]
     folder: Path
 
 
-def make_head(order: Order, target: Target, questions: Parted, say: Say) -> Verdict:
+def train_and_install_head(
+    request: HeadTrainingRequest, target: FrozenTarget, prompts: PromptSplit, print_line: PrintLine
+) -> HeadComparison:
     """Train a head and install it in `order.out` if it is better than `order.against`.
 
     SpecchatError with the verdict for a head that is not; it lies in `order.out`/refused then.
     """
-    learned = _learn(order, target, questions, say)
-    trained, trials, fresh = learned.trained, learned.trials, learned.folder / "head"
-    plot_curves(learned.folder / "curves")
-    before = try_out(target, order.against, trials, order.limit)
+    learned = _train_with_answers(request, target, prompts, print_line)
+    trained, trials, fresh = learned.trained, learned.held_out_prompts, learned.folder / "head"
+    plot_loss_curves(learned.folder / "curves")
+    before = measure_acceptance(target, request.baseline_head, trials, request.max_answer_tokens)
     shutil.rmtree(fresh, ignore_errors=True)
-    kind_named(order.kind).publish(trained.head, target, fresh)
-    after = try_out(target, fresh, trials, order.limit)
-    verdict = judge(before, after)
-    _describe(order, target, learned.answers, trained.position, fresh, verdict)
-    curve = learned.folder / "curves" / f"{trained.stage}.png"
+    head_kind(request.kind).export(trained.head, target, fresh)
+    after = measure_acceptance(target, fresh, trials, request.max_answer_tokens)
+    verdict = compare_acceptance(before, after)
+    _write_summary(request, target, learned.answers, trained.progress, fresh, verdict)
+    curve = learned.folder / "curves" / f"{trained.stage_name}.png"
     if curve.is_file():  # it took more than a single step
         shutil.copy(curve, fresh / "loss.png")
-    plot_trial([_share(turn) for turn in before], [_share(turn) for turn in after], fresh / "trial.png")
-    _install(order, fresh, verdict, say)
+    plot_head_comparison(
+        [_accepted_per_pass(turn) for turn in before], [_accepted_per_pass(turn) for turn in after], fresh / "trial.png"
+    )
+    _install(request, fresh, verdict, print_line)
     return verdict
 
 
-def help_to_make(order: Order, target: Target, questions: Parted) -> None:
+def train_head_as_worker(request: HeadTrainingRequest, target: FrozenTarget, prompts: PromptSplit) -> None:
     """What a process does that is not the first of `order.ranks`: its share of answers, states and batches."""
-    _learn(order, target, questions, lambda _line: None)
+    _train_with_answers(request, target, prompts, lambda _line: None)
 
 
-def _learn(order: Order, target: Target, questions: Parted, say: Say) -> _Learned:
+def _train_with_answers(
+    order: HeadTrainingRequest, target: FrozenTarget, questions: PromptSplit, say: PrintLine
+) -> _TrainedWithData:
     """Everything up to a trained head, together with the other processes."""
-    taps = taps_of(order.kind, target.shape.layers)
-    work = order.out / "work" / target.fingerprint
+    taps = hidden_state_layers_of(order.kind, target.shape.layers)
+    work = order.output_folder / "work" / target.fingerprint
     check_heads(order, target)
-    warn_of_changes(order, target, work, say)
-    trials = _prompts(target, questions.trials, order.limit, say)
-    lessons = [prompt for prompt in _prompts(target, questions.lessons, order.limit, say) if prompt not in trials]
-    check_enough(len(lessons), len(trials), "the different questions that fit the window")
-    say(f"{len(lessons)} questions to learn from, {len(trials)} held out; everything stays in {order.out}")
-    with order.ranks.joined(target.device):
-        answers = write_answers(target, lessons, order.limit, work / "answers.jsonl", order.ranks)
-        answers = [answer for answer in answers if len(answer.tokens) - answer.start >= LEAST_ANSWER]
-        check_enough(len(answers), len(trials), f"answers of {LEAST_ANSWER} tokens and more")
-        folder = work / _digest(order.kind, [answer.key for answer in answers])
-        cache = FeatureCache(folder / "states", answers, taps_with_final(taps), target.shape.width)
-        say(f"hidden states: {megabytes(cache.bytes)} in {cache.folder}, {megabytes(cache.missing_bytes)} to be made")
-        cache.fill(target, order.ranks)
-        return _Learned(_train(order, target, cache, folder), answers, trials, folder)
+    warn_of_changed_target(order, target, work, say)
+    trials = _tokenize_prompts(target, questions.held_out, order.max_answer_tokens, say)
+    lessons = [
+        prompt
+        for prompt in _tokenize_prompts(target, questions.training, order.max_answer_tokens, say)
+        if prompt not in trials
+    ]
+    check_enough_prompts(len(lessons), len(trials), "the different questions that fit the window")
+    say(f"{len(lessons)} questions to learn from, {len(trials)} held out; everything stays in {order.output_folder}")
+    with order.distributed.process_group(target.device):
+        answers = generate_answers(target, lessons, order.max_answer_tokens, work / "answers.jsonl", order.distributed)
+        answers = [answer for answer in answers if len(answer.tokens) - answer.answer_start >= MIN_ANSWER_TOKENS]
+        check_enough_prompts(len(answers), len(trials), f"answers of {MIN_ANSWER_TOKENS} tokens and more")
+        folder = work / _digest(order.kind, [answer.content_hash for answer in answers])
+        cache = FeatureCache(folder / "states", answers, with_final_norm(taps), target.shape.hidden_size)
+        say(
+            f"hidden states: {format_megabytes(cache.total_bytes)} in {cache.folder}, {format_megabytes(cache.missing_bytes)} to be made"
+        )
+        cache.fill(target, order.distributed)
+        return _TrainedWithData(_train(order, target, cache, folder), answers, trials, folder)
 
 
-def _prompts(target: Target, questions: Sequence[Question], limit: int, say: Say) -> list[list[int]]:
+def _tokenize_prompts(
+    target: FrozenTarget, questions: Sequence[TrainingPrompt], limit: int, say: PrintLine
+) -> list[list[int]]:
     """The questions as tokens, each once; those that leave no room for an answer are left out, and said so."""
-    prompts = list({tuple(prompt): prompt for prompt in map(target.prompt, questions)}.values())
-    fitting = [prompt for prompt in prompts if len(prompt) + limit < target.model.window]
+    prompts = list({tuple(prompt): prompt for prompt in map(target.prompt_tokens, questions)}.values())
+    fitting = [prompt for prompt in prompts if len(prompt) + limit < target.model.context_window]
     if left_out := len(prompts) - len(fitting):
         say(f"{left_out} questions are longer than the window of the target and were left out")
     return fitting
 
 
-def _train(order: Order, target: Target, cache: FeatureCache, folder: Path) -> _Trained:
+def _train(order: HeadTrainingRequest, target: FrozenTarget, cache: FeatureCache, folder: Path) -> _Trained:
     """A trained head, from its last checkpoint if there is one."""
     torch.manual_seed(order.seed)
-    kind, ends = kind_named(order.kind), Ends(target.embedding, target.output)
-    lessons = make_lessons(cache, ends, order.batch_tokens, order.seed)
-    ground = Ground(target.shape, ends, target.last_norm, lessons, target.tokenizer.stop)
-    if order.start is None:
-        head = kind.begin(ground)
+    kind, ends = head_kind(order.kind), TargetMatrices(target.embedding_weight, target.lm_head_weight)
+    lessons = build_training_data(cache, ends, order.batch_tokens, order.seed)
+    ground = HeadInitInputs(target.shape, ends, target.final_norm_weight, lessons, target.tokenizer.stop_token_ids)
+    if order.initial_head is None:
+        head = kind.initialize(ground)
     else:
-        head = read_head(order.kind, order.start, target.shape)
-        kind.settle(head, ground)
+        head = load_head_for_training(order.kind, order.initial_head, target.shape)
+        kind.prepare_resumed(head, ground)
     head.to(target.device)
     stage = _stage(order, head, lessons, folder)
-    stage.loss, stage.device = lessons.loss(kind.loss(head, target.shape)), target.device
+    stage.loss, stage.device = lessons.step_loss(kind.loss(head, target.shape)), target.device
     with redirect_stdout(sys.stderr):
         position = run_stage(stage)
     return _Trained(head.eval(), position, stage.name)
 
 
-def _stage(order: Order, head: nn.Module, lessons: Lessons, folder: Path) -> Stage:
+def _stage(order: HeadTrainingRequest, head: nn.Module, lessons: TrainingData, folder: Path) -> Stage:
     """Its name holds all that decides the result, so that another wish is not taken for the same one."""
-    began = str(order.start.resolve()) if order.start else ""
-    together = [] if order.ranks.is_alone else [order.ranks.count]
-    wish = _digest(began, order.effort.tokens, order.effort.minutes, order.batch_tokens, *together)[:6]
+    began = str(order.initial_head.resolve()) if order.initial_head else ""
+    together = [] if order.distributed.is_single_process else [order.distributed.world_size]
+    wish = _digest(began, order.budget.tokens, order.budget.minutes, order.batch_tokens, *together)[:6]
     return Stage(
         name=f"{order.kind}-{wish}-{order.seed}",
         folder=folder,
         student=head,
         loss=lambda _batch, _step: {},
-        shelf=lessons.shelf,
-        plan=lessons.plan,
-        effort=order.effort,
-        pace=NEW if order.start is None else GOING_ON,
+        packed_rows=lessons.packed_rows,
+        batch_plan=lessons.batch_plan,
+        budget=order.budget,
+        schedule=NEW_HEAD_SCHEDULE if order.initial_head is None else RESUMED_HEAD_SCHEDULE,
         save_every_seconds=SAVE_SECONDS,
-        ranks=order.ranks,
+        distributed=order.distributed,
     )
 
 
-def check_heads(order: Order, target: Target) -> None:
+def check_heads(request: HeadTrainingRequest, target: FrozenTarget) -> None:
     """ModelError for a head that does not fit the target or cannot go on, before anything long is done."""
-    facts = target_facts(target.folder)
-    for head in {head for head in (order.start, order.against) if head is not None}:
-        if is_draft(head):
-            check_draft(head, target)
-        elif reasons := fits(inspect_head(head), facts):
+    facts = target_dimensions(target.folder)
+    for head in {head for head in (request.initial_head, request.baseline_head) if head is not None}:
+        if is_draft_model(head):
+            check_draft_tokens(head, target)
+        elif reasons := mismatches(inspect_head(head), facts):
             raise ModelError(f"{head}: this head does not fit {target.source}: {'; '.join(reasons)}")
-    if order.start is not None:
-        read_head(order.kind, order.start, target.shape)
+    if request.initial_head is not None:
+        load_head_for_training(request.kind, request.initial_head, target.shape)
 
 
-def warn_of_changes(order: Order, target: Target, work: Path, say: Say) -> None:
+def warn_of_changed_target(
+    request: HeadTrainingRequest, target: FrozenTarget, work: Path, print_line: PrintLine
+) -> None:
     """Say so when the target is not the one of the last run, or of the head that goes on."""
     others = [path for path in work.parent.glob("*") if path.is_dir() and path != work]
     if others and not work.is_dir():
-        say(f"{target.source} has changed since {others[0].name}: its answers and states are made anew")
-    for head in {head for head in (order.start, order.against) if head is not None}:
-        if (known := trained_for(head)) and known != target.fingerprint:
-            say(f"{head}: the target has changed since this was trained ({known}, now {target.fingerprint})")
+        print_line(f"{target.source} has changed since {others[0].name}: its answers and states are made anew")
+    for head in {head for head in (request.initial_head, request.baseline_head) if head is not None}:
+        if (known := trained_target_fingerprint(head)) and known != target.fingerprint:
+            print_line(f"{head}: the target has changed since this was trained ({known}, now {target.fingerprint})")
 
 
-def _describe(
-    order: Order, target: Target, answers: Sequence[Answer], position: Position, folder: Path, verdict: Verdict
+def _write_summary(
+    order: HeadTrainingRequest,
+    target: FrozenTarget,
+    answers: Sequence[TargetAnswer],
+    position: StageProgress,
+    folder: Path,
+    verdict: HeadComparison,
 ) -> None:
-    made = Made(
+    made = HeadSummary(
         kind=order.kind,
         target=target.source,
         fingerprint=target.fingerprint,
-        began=order.start.name if order.start else "",
-        against=f"the head `{order.against.name}`" if order.against else "guesses that copy from the text",
-        lessons=len(answers),
-        lesson_tokens=sum(len(answer.tokens) - answer.start for answer in answers),
-        tokens_seen=position.tokens,
+        initial_head=order.initial_head.name if order.initial_head else "",
+        baseline=f"the head `{order.baseline_head.name}`" if order.baseline_head else "guesses that copy from the text",
+        training_prompts=len(answers),
+        answer_tokens=sum(len(answer.tokens) - answer.answer_start for answer in answers),
+        trained_tokens=position.tokens,
         minutes=position.seconds / 60.0,
         seed=order.seed,
-        verdict=verdict,
+        comparison=verdict,
     )
-    settle_config(folder, target.config, made)
-    write_card(folder, made)
+    finish_config(folder, target.config, made)
+    write_model_card(folder, made)
 
 
-def _install(order: Order, fresh: Path, verdict: Verdict, say: Say) -> None:
+def _install(order: HeadTrainingRequest, fresh: Path, verdict: HeadComparison, say: PrintLine) -> None:
     """The gate. SpecchatError for a head that does not pass it."""
     say(str(verdict))
-    if not verdict.is_better and not order.is_forced:
-        aside = order.out / "refused"
+    if not verdict.is_better and not order.installs_anyway:
+        aside = order.output_folder / "refused"
         shutil.rmtree(aside, ignore_errors=True)
         shutil.copytree(fresh, aside)
         raise SpecchatError(
             f"not installed, for it is not certainly better; the head lies in {aside} (--force takes it)"
         )
-    shutil.rmtree(order.out / "refused", ignore_errors=True)
+    shutil.rmtree(order.output_folder / "refused", ignore_errors=True)
     for path in fresh.iterdir():
-        shutil.copy(path, order.out / path.name)
+        shutil.copy(path, order.output_folder / path.name)
     if not verdict.is_better:
         say("installed by force, though it is not certainly better")
-    say(f"in a profile, under [models]: {profile_line(order.kind, order.out)}")
+    say(f"in a profile, under [models]: {profile_line(order.kind, order.output_folder)}")
 
 
-def _share(turn: Tried) -> float:
-    return turn.held / max(turn.passes, 1)
+def _accepted_per_pass(turn: TurnAcceptance) -> float:
+    return turn.accepted_tokens / max(turn.target_passes, 1)
 
 
 def _digest(*values: object) -> str:

@@ -17,23 +17,23 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from specchat.train.distributed import ALONE, Ranks
-from specchat.train.optimizers import Optimiser, Pace
-from specchat.train.training_batches import Batch, Plan, Shelf
+from specchat.train.distributed import SINGLE_PROCESS, DistributedContext
+from specchat.train.optimizers import LearningRateSchedule, MuonAdamW
+from specchat.train.training_batches import Batch, BatchPlan, PackedRows
 
-PADDING = 5
+PADDING_ID = 5
 
 Loss = Callable[[Batch, int], dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
-class Effort:
+class TrainingBudget:
     """When a stage is over: after so many tokens, or after so many minutes of training."""
 
     tokens: int | None = None
     minutes: float | None = None
 
-    def progress(self, tokens: int, seconds: float) -> float:
+    def fraction_done(self, tokens: int, seconds: float) -> float:
         if self.tokens is not None:
             return tokens / self.tokens
         if self.minutes is not None:
@@ -42,13 +42,13 @@ class Effort:
 
 
 @dataclass
-class Position:
+class StageProgress:
     """How far a stage has come; saved with every checkpoint."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    finished: bool = False
+    is_finished: bool = False
 
 
 @dataclass
@@ -59,107 +59,109 @@ class Stage:
     folder: Path
     student: nn.Module
     loss: Loss
-    shelf: Shelf
-    plan: Plan
-    effort: Effort
-    pace: Pace = field(default_factory=Pace)
-    is_gentle: Callable[[str], bool] = lambda _name: False
+    packed_rows: PackedRows
+    batch_plan: BatchPlan
+    budget: TrainingBudget
+    schedule: LearningRateSchedule = field(default_factory=LearningRateSchedule)
+    uses_slow_lr: Callable[[str], bool] = lambda _name: False
     save_every_seconds: float = 120.0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    ranks: Ranks = ALONE
+    distributed: DistributedContext = SINGLE_PROCESS
 
     @property
     def checkpoint(self) -> Path:
         return self.folder / f"{self.name}.pt"
 
 
-def run_stage(stage: Stage, stop_after_steps: int | None = None) -> Position:
+def run_stage(stage: Stage, stop_after_steps: int | None = None) -> StageProgress:
     """Train until the effort is spent, from the last checkpoint if there is one.
 
     Processes that train together must have joined each other.
     """
-    ranks = stage.ranks
-    optimiser = Optimiser(stage.student, stage.pace, stage.is_gentle)
-    position = resume(stage, optimiser)
-    ranks.check_alike(position.step, stage.folder)
-    ranks.make_alike(stage.student)
-    if position.finished:
+    ranks = stage.distributed
+    optimiser = MuonAdamW(stage.student, stage.schedule, stage.uses_slow_lr)
+    position = load_checkpoint(stage, optimiser)
+    ranks.check_same_value(position.step, stage.folder)
+    ranks.broadcast_weights(stage.student)
+    if position.is_finished:
         return position
     stage.folder.mkdir(parents=True, exist_ok=True)
     saved_at = begun = time.monotonic()
     before, first_step, smooth = position.seconds, position.step, None
-    with progress_bar(is_shown=ranks.is_first) as bar:
+    with progress_bar(is_shown=ranks.is_main_process) as bar:
         task = bar.add_task(stage.name, total=1.0, loss="")
         while True:
-            progress = stage.effort.progress(position.tokens, position.seconds)
-            has_no_effort = stage.effort.progress(1, 60.0) == 0.0
-            if progress >= 1.0 or (has_no_effort and position.step * ranks.count >= len(stage.plan)):
+            progress = stage.budget.fraction_done(position.tokens, position.seconds)
+            has_no_effort = stage.budget.fraction_done(1, 60.0) == 0.0
+            if progress >= 1.0 or (has_no_effort and position.step * ranks.world_size >= len(stage.batch_plan)):
                 break
-            place = ranks.place(position.step)
+            place = ranks.batch_index(position.step)
             batch = next_batch(stage, place)
             parts = stage.loss(batch, place)
             parts["loss"].backward()
             ranks.average_gradients(optimiser.parameters)
             norm = optimiser.step(progress)
             position.step += 1
-            position.tokens += ranks.total(batch.size)
-            position.seconds = ranks.of_first(before + time.monotonic() - begun)
-            values = ranks.means({name: float(value.detach()) for name, value in parts.items()})
+            position.tokens += ranks.all_reduce_sum(batch.token_count)
+            position.seconds = ranks.broadcast_value(before + time.monotonic() - begun)
+            values = ranks.all_reduce_means({name: float(value.detach()) for name, value in parts.items()})
             smooth = values["loss"] if smooth is None else 0.95 * smooth + 0.05 * values["loss"]
-            write_curve(stage, position, values, norm)
+            append_loss_curve(stage, position, values, norm)
             bar.update(task, completed=progress, loss=f"{smooth:.3f}")
             if time.monotonic() - saved_at > stage.save_every_seconds:
-                save(stage, optimiser, position)
+                save_checkpoint(stage, optimiser, position)
                 saved_at = time.monotonic()
             if stop_after_steps is not None and position.step - first_step >= stop_after_steps:
-                save(stage, optimiser, position)
+                save_checkpoint(stage, optimiser, position)
                 return position
-    position.finished = True
-    save(stage, optimiser, position)
+    position.is_finished = True
+    save_checkpoint(stage, optimiser, position)
     return position
 
 
-def next_batch(stage: Stage, place: int) -> Batch:
-    index = place % len(stage.plan)
-    batch = stage.shelf.batch(stage.plan.members[index], stage.plan.lengths[index], PADDING)
+def next_batch(stage: Stage, batch_index: int) -> Batch:
+    index = batch_index % len(stage.batch_plan)
+    batch = stage.packed_rows.batch(
+        stage.batch_plan.row_indices[index], stage.batch_plan.padded_lengths[index], PADDING_ID
+    )
     return Batch(batch.tokens.to(stage.device), batch.weights.to(stage.device))
 
 
-def save(stage: Stage, optimiser: Optimiser, position: Position) -> None:
+def save_checkpoint(stage: Stage, optimiser: MuonAdamW, position: StageProgress) -> None:
     """Write a checkpoint beside the old one, then swap: a kill in between loses nothing."""
-    if not stage.ranks.is_first:
+    if not stage.distributed.is_main_process:
         return
     partial = stage.checkpoint.with_suffix(".part")
     content = {
         "student": stage.student.state_dict(),
-        "optimiser": optimiser.state(),
+        "optimiser": optimiser.state_dicts(),
         "position": vars(position).copy(),
     }
     torch.save(content, partial)
     partial.replace(stage.checkpoint)
 
 
-def resume(stage: Stage, optimiser: Optimiser) -> Position:
+def load_checkpoint(stage: Stage, optimiser: MuonAdamW) -> StageProgress:
     if not stage.checkpoint.exists():
-        return Position()
+        return StageProgress()
     content = torch.load(stage.checkpoint, map_location=stage.device, weights_only=True)
     stage.student.load_state_dict(content["student"])
-    optimiser.restore(content["optimiser"])
-    position = Position(**content["position"])
-    cut_curve(stage, position.step)
+    optimiser.load_state_dicts(content["optimiser"])
+    position = StageProgress(**content["position"])
+    truncate_loss_curve(stage, position.step)
     return position
 
 
-def cut_curve(stage: Stage, last_step: int) -> None:
+def truncate_loss_curve(stage: Stage, last_step: int) -> None:
     """Forget the lines of steps that are done again."""
     path = stage.folder / "curves" / f"{stage.name}.csv"
-    if path.exists() and stage.ranks.is_first:
+    if path.exists() and stage.distributed.is_main_process:
         head, *lines = path.read_text().splitlines(keepends=True)
         path.write_text(head + "".join(line for line in lines if int(line.split(",")[0]) <= last_step))
 
 
-def write_curve(stage: Stage, position: Position, values: dict[str, float], norm: float) -> None:
-    if not stage.ranks.is_first:
+def append_loss_curve(stage: Stage, position: StageProgress, values: dict[str, float], gradient_norm: float) -> None:
+    if not stage.distributed.is_main_process:
         return
     path = stage.folder / "curves" / f"{stage.name}.csv"
     is_new = not path.exists()
@@ -169,7 +171,7 @@ def write_curve(stage: Stage, position: Position, values: dict[str, float], norm
         if is_new:
             writer.writerow(["step", "tokens", "seconds", "gradient", *values])
         numbers = [f"{value:.4f}" for value in values.values()]
-        writer.writerow([position.step, position.tokens, f"{position.seconds:.1f}", f"{norm:.3f}", *numbers])
+        writer.writerow([position.step, position.tokens, f"{position.seconds:.1f}", f"{gradient_norm:.3f}", *numbers])
 
 
 def progress_bar(*, is_shown: bool) -> Progress:

@@ -6,29 +6,29 @@ from dataclasses import dataclass
 
 import torch
 
-from specchat.engine.decode import Plan, Step, Writing
+from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.model import Model
 
-BUDGET = 24  # guesses in one pass
+DRAFT_BUDGET = 24  # guesses in one pass
 
 
 @dataclass(frozen=True)
-class Written:
+class GeneratedAnswer:
     """An answer, and the passes that it took."""
 
     tokens: list[int]
     steps: list[Step]
 
 
-def write_as(target: Model, plan: Plan, prompt: list[int]) -> Written:
+def generate_answer(target: Model, plan: GenerationConfig, prompt: list[int]) -> GeneratedAnswer:
     """An answer as planned, with its end mark."""
-    writing = Writing(target, (plan.drafter,))
+    writing = Generation(target, (plan.drafter,))
     try:
-        writing.revise(prompt)
-        with torch.inference_mode(), target.pool.seated(writing.cache, writing.rows_for(plan.limit)):
-            for _known in writing.read():
+        writing.replace_tokens(prompt)
+        with torch.inference_mode(), target.pool.acquire_slot(writing.cache, writing.rows_needed(plan.max_new_tokens)):
+            for _known in writing.prefill():
                 pass
-            steps = list(writing.steps(plan))
-        return Written(writing.tokens[len(prompt) :], steps)
+            steps = list(writing.decode(plan))
+        return GeneratedAnswer(writing.tokens[len(prompt) :], steps)
     finally:
         writing.close()

@@ -9,7 +9,7 @@ from specchat.chat.events import Totals
 from specchat.host.protocol import totals_from_json
 from specchat.tui.glyphs import UNICODE, Glyphs
 
-ENDS = {
+END_REASON_TEXTS = {
     "stop": "stop: end",
     "length": "stop: length limit",
     "cancelled": "stopped, the partial is kept",
@@ -18,26 +18,27 @@ ENDS = {
 }
 
 
-def footer(reason: str, totals: Totals, glyphs: Glyphs = UNICODE) -> str:
+def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) -> str:
     """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · accepted 82% · lookup→draft · stop: end."""
     parts: list[str] = []
-    if totals.tokens:
+    if totals.completion_tokens:
         seconds = totals.prefill_seconds + totals.decode_seconds
-        parts = [f"{totals.tokens} tok", f"{seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
-    if totals.times_plain is not None:
-        parts.append(f"{glyphs.times}{totals.times_plain:.1f}")
-    if totals.accepted_share is not None:
-        parts.append(f"accepted {totals.accepted_share:.0%}")
+        parts = [f"{totals.completion_tokens} tok", f"{seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
+    if totals.speedup is not None:
+        parts.append(f"{glyphs.times}{totals.speedup:.1f}")
+    if totals.acceptance_rate is not None:
+        parts.append(f"accepted {totals.acceptance_rate:.0%}")
     sources = sorted(
-        (source for source, count in totals.accepted.items() if count), key=lambda each: -totals.accepted[each]
+        (source for source, count in totals.accepted_by_drafter.items() if count),
+        key=lambda each: -totals.accepted_by_drafter[each],
     )
     if sources:
         parts.append(glyphs.arrow.join(sources))
-    return f" {glyphs.dot} ".join([*parts, ENDS.get(reason, reason)])
+    return f" {glyphs.dot} ".join([*parts, END_REASON_TEXTS.get(finish_reason, finish_reason)])
 
 
 def stored_footer(state: str, totals: Mapping[str, Any], glyphs: Glyphs = UNICODE) -> str:
     """The same of a turn from the history; a failure says what happened."""
     if message := totals.get("message"):
         return f"failed: {message}"
-    return footer(state, totals_from_json(dict(totals)), glyphs)
+    return answer_footer(state, totals_from_json(dict(totals)), glyphs)

@@ -16,19 +16,19 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static, TextArea
 
-from specchat.tui.glyphs import Glyphs, visible
-from specchat.tui.messages import Query, Want
+from specchat.tui.glyphs import Glyphs, printable
+from specchat.tui.worker_messages import InputKind, InputRequest
 
-STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-muted"}
-YES_OR_NO = "yn"
-LETTERS = "y take  n skip  e edit  s split  a all  d done  c retry  u back  q quit"
-KEYS = {
-    Want.YES: "y yes  n no  Escape no",
-    Want.LETTER: LETTERS,
-    Want.LINE: "Enter has it written again  Escape goes back",
-    Want.TEXT: "Ctrl+S takes these lines  Escape goes back",
+LINE_STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-muted"}
+YES_NO_KEYS = "yn"
+HUNK_KEY_HELP = "y take  n skip  e edit  s split  a all  d done  c retry  u back  q quit"
+KEY_HELP = {
+    InputKind.YES_NO: "y yes  n no  Escape no",
+    InputKind.KEY: HUNK_KEY_HELP,
+    InputKind.LINE: "Enter has it written again  Escape goes back",
+    InputKind.TEXT: "Ctrl+S takes these lines  Escape goes back",
 }
-BUSY = "Escape stops"
+BUSY_KEY_HELP = "Escape stops"
 
 
 class Approval(Vertical):
@@ -41,15 +41,15 @@ class Approval(Vertical):
     ]
 
     @dataclass
-    class Said(Message):
+    class Answered(Message):
         """What the person answered; None for nothing."""
 
         text: str | None
 
-    class Stopped(Message):
+    class StopRequested(Message):
         """What is being done is to end."""
 
-    class Hunk(VerticalScroll, can_focus=True):
+    class HunkView(VerticalScroll, can_focus=True):
         """The lines, and the letters that say what becomes of them."""
 
         BINDINGS: ClassVar[list[BindingType]] = [
@@ -65,25 +65,25 @@ class Approval(Vertical):
         ]
 
         @dataclass
-        class Pressed(Message):
+        class KeyPressed(Message):
             """A letter."""
 
-            letter: str
+            key: str
 
-        def action_say(self, letter: str) -> None:
+        def action_answer(self, key: str) -> None:
             """Leave it to whoever knows how."""
-            self.post_message(self.Pressed(letter))
+            self.post_message(self.KeyPressed(key))
 
-    def __init__(self, query: Query, glyphs: Glyphs, grace: float = 0.0) -> None:
+    def __init__(self, request: InputRequest, glyphs: Glyphs, grace_seconds: float = 0.0) -> None:
         super().__init__(id="approval")
-        self._query, self._glyphs = query, glyphs
-        self._deaf_until = monotonic() + grace  # what is just being typed must not answer
+        self._request, self._glyphs = request, glyphs
+        self._ignore_keys_until = monotonic() + grace_seconds  # what is just being typed must not answer
         self.is_busy = False
 
     def compose(self) -> ComposeResult:
         """Title, the lines, what was remarked, the keys."""
         yield Static("", classes="title", markup=False)
-        with self.Hunk():
+        with self.HunkView():
             yield Static("", classes="hunk", markup=False)
         yield Static("", classes="remark", markup=False)
         yield Input(compact=True)
@@ -92,75 +92,81 @@ class Approval(Vertical):
 
     def on_mount(self) -> None:
         """Take the keys at once."""
-        self.ask(self._query)
+        self.show_request(self._request)
 
-    def ask(self, query: Query) -> None:
+    def show_request(self, request: InputRequest) -> None:
         """The next question."""
-        self._query, self.is_busy = query, False
-        title, _, lines = query.hunk.partition("\n")
-        self.query_one(".title", Static).update(visible(title.replace("·", self._glyphs.dot)))
-        self.query_one(".hunk", Static).update(Content("\n").join(map(_drawn, lines.removesuffix("\n").split("\n"))))
-        self._remark(query.remark)
-        hunk, line, text = self.query_one(self.Hunk), self.query_one(Input), self.query_one(TextArea)
+        self._request, self.is_busy = request, False
+        title, _, lines = request.hunk.partition("\n")
+        self.query_one(".title", Static).update(printable(title.replace("·", self._glyphs.dot)))
+        self.query_one(".hunk", Static).update(
+            Content("\n").join(map(_styled_line, lines.removesuffix("\n").split("\n")))
+        )
+        self._show_notice(request.notice)
+        hunk, line, text = self.query_one(self.HunkView), self.query_one(Input), self.query_one(TextArea)
         hunk.display, line.display, text.display = (
-            query.want is not Want.TEXT, query.want is Want.LINE, query.want is Want.TEXT
+            request.kind is not InputKind.TEXT, request.kind is InputKind.LINE, request.kind is InputKind.TEXT
         )  # fmt: skip
-        match query.want:
-            case Want.LETTER | Want.YES:
+        match request.kind:
+            case InputKind.KEY | InputKind.YES_NO:
                 self.screen.set_focus(hunk)
                 hunk.scroll_home(animate=False)
-            case Want.LINE:
-                line.value, line.placeholder = "", query.text.strip()
+            case InputKind.LINE:
+                line.value, line.placeholder = "", request.text.strip()
                 self.screen.set_focus(line)
-            case Want.TEXT:
-                text.load_text(query.text)
+            case InputKind.TEXT:
+                text.load_text(request.text)
                 self.screen.set_focus(text)
-        self._show_keys(KEYS[query.want])
+        self._show_key_help(KEY_HELP[request.kind])
 
-    def tell(self, line: str) -> None:
+    def show_progress(self, line: str) -> None:
         """How far what is being done is."""
         if self.is_busy:
-            self._remark(line)
+            self._show_notice(line)
 
-    def on_hunk_pressed(self, event: Approval.Hunk.Pressed) -> None:
+    def on_hunk_view_key_pressed(self, event: Approval.HunkView.KeyPressed) -> None:
         """A letter; one that comes before the hunk was seen is none."""
         event.stop()
-        is_known = self._query.want is not Want.YES or event.letter in YES_OR_NO
-        if is_known and monotonic() >= self._deaf_until:
-            self._say(event.letter)
+        is_known = self._request.kind is not InputKind.YES_NO or event.key in YES_NO_KEYS
+        if is_known and monotonic() >= self._ignore_keys_until:
+            self._answer(event.key)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """A line."""
         event.stop()
-        self._say(event.value)
+        self._answer(event.value)
 
-    def action_take_lines(self) -> None:
+    def action_submit_text(self) -> None:
         """The lines as they stand now."""
-        if self._query.want is Want.TEXT:
-            self._say(self.query_one(TextArea).text)
+        if self._request.kind is InputKind.TEXT:
+            self._answer(self.query_one(TextArea).text)
 
-    def action_leave(self) -> None:
+    def action_cancel(self) -> None:
         """Stop what is being done, else go back, else nothing of it."""
         if self.is_busy:
-            self.post_message(self.Stopped())
+            self.post_message(self.StopRequested())
         else:
-            self._say({Want.LETTER: "q", Want.YES: "n", Want.LINE: "", Want.TEXT: None}[self._query.want])
+            self._answer(
+                {InputKind.KEY: "q", InputKind.YES_NO: "n", InputKind.LINE: "", InputKind.TEXT: None}[
+                    self._request.kind
+                ]
+            )
 
-    def _say(self, text: str | None) -> None:
+    def _answer(self, text: str | None) -> None:
         if not self.is_busy:
             self.is_busy = True
-            self._show_keys(BUSY)
-            self.post_message(self.Said(text))
+            self._show_key_help(BUSY_KEY_HELP)
+            self.post_message(self.Answered(text))
 
-    def _remark(self, remark: str) -> None:
+    def _show_notice(self, remark: str) -> None:
         line = self.query_one(".remark", Static)
-        line.update(visible(remark.replace("·", self._glyphs.dot)))
+        line.update(printable(remark.replace("·", self._glyphs.dot)))
         line.display = bool(remark)
 
-    def _show_keys(self, keys: str) -> None:
+    def _show_key_help(self, keys: str) -> None:
         self.query_one(".keys", Static).update(keys)
 
 
-def _drawn(line: str) -> Content:
-    shown = Content(visible(line.rstrip("\r\n")))
-    return shown.stylize(STYLES[line[0]]) if line[:1] in STYLES else shown
+def _styled_line(line: str) -> Content:
+    shown = Content(printable(line.rstrip("\r\n")))
+    return shown.stylize(LINE_STYLES[line[0]]) if line[:1] in LINE_STYLES else shown

@@ -14,24 +14,24 @@ from textual.widgets import Static
 
 from specchat.tui.approval import Approval
 from specchat.tui.completion_list import CompletionList
-from specchat.tui.completion_words import completions
 from specchat.tui.glyphs import Glyphs
 from specchat.tui.picker import Picker
+from specchat.tui.prompt_completions import completions
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.screen_commands import all_commands
 
 
-class Slot(Vertical):
+class BottomArea(Vertical):
     """Holds the prompt for good; a picker only for a while. The list of completions lies above it, on the screen."""
 
-    def __init__(self, glyphs: Glyphs, shown: CompletionList) -> None:
+    def __init__(self, glyphs: Glyphs, completion_list: CompletionList) -> None:
         super().__init__(id="slot")
-        self._glyphs, self._shown = glyphs, shown
+        self._glyphs, self._completion_list = glyphs, completion_list
 
     def compose(self) -> ComposeResult:
         """The prompt behind its mark."""
         with Horizontal(id="prompt-row"):
-            yield Static(self._glyphs.question, id="mark", markup=False)
+            yield Static(self._glyphs.prompt_mark, id="mark", markup=False)
             yield PromptBox()
 
     @property
@@ -40,7 +40,7 @@ class Slot(Vertical):
         return self.query_one(PromptBox)
 
     @property
-    def is_swapped(self) -> bool:
+    def is_prompt_replaced(self) -> bool:
         """Does something else stand there?"""
         return bool(self.query(".guest"))
 
@@ -50,48 +50,48 @@ class Slot(Vertical):
         found = self.query(Approval)
         return found.first() if found else None
 
-    async def swap(self, guest: Picker | Approval) -> None:
+    async def replace_prompt(self, replacement: Picker | Approval) -> None:
         """Put this in the place of the prompt; what is written there stays."""
         await self.query(".guest").remove()
         self.query_one("#prompt-row").display = False
-        await self.mount(guest.add_class("guest"))
+        await self.mount(replacement.add_class("guest"))
 
-    async def swap_back(self) -> None:
+    async def restore_prompt(self) -> None:
         """Back to the prompt."""
         await self.query(".guest").remove()
         self.query_one("#prompt-row").display = True
         self.screen.set_focus(self.prompt)
 
     @on(PromptBox.Edited)
-    def complete(self) -> None:
+    def update_completions(self) -> None:
         """Offer what the word before the cursor may become."""
-        self._shown.offer(completions(self.prompt.before_cursor, all_commands(), Path.cwd()))
-        self._shown.styles.margin = (0, 1, self.outer_size.height + 1, 1)
-        self.prompt.is_completing = self._shown.display
+        self._completion_list.show_items(completions(self.prompt.text_before_cursor, all_commands(), Path.cwd()))
+        self._completion_list.styles.margin = (0, 1, self.outer_size.height + 1, 1)
+        self.prompt.is_completing = self._completion_list.display
 
-    @on(PromptBox.Steered)
-    def steer(self, event: PromptBox.Steered) -> None:
+    @on(PromptBox.CompletionAction)
+    def control_completions(self, event: PromptBox.CompletionAction) -> None:
         """Move in the list, take from it, close it."""
-        match event.how:
+        match event.action:
             case "up" | "down":
-                self._shown.move(-1 if event.how == "up" else 1)
+                self._completion_list.move_highlight(-1 if event.action == "up" else 1)
             case "close":
                 self._close_completions()
             case how:
-                self.take(is_last=how == "enter")
+                self.accept_completion(is_enter=how == "enter")
 
-    def take(self, *, is_last: bool) -> None:
+    def accept_completion(self, *, is_enter: bool) -> None:
         """Take the marked completion; send, if nothing is left to be typed and that was the last key."""
-        marked = self._shown.marked
+        marked = self._completion_list.highlighted_item
         if marked is None:
             return
-        is_typed = self.prompt.before_cursor.endswith(marked.text.rstrip())
-        if not is_typed or not is_last:
-            self.prompt.complete(marked.text, marked.length)
-        if is_last and (is_typed or marked.is_whole):
+        is_typed = self.prompt.text_before_cursor.endswith(marked.text.rstrip())
+        if not is_typed or not is_enter:
+            self.prompt.insert_completion(marked.text, marked.replaced_length)
+        if is_enter and (is_typed or marked.is_final):
             self._close_completions()
             self.prompt.call_later(self.prompt.action_send)  # a message that is sent here would come no further
 
     def _close_completions(self) -> None:
-        self._shown.offer(())
+        self._completion_list.show_items(())
         self.prompt.is_completing = False

@@ -19,36 +19,43 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
-from specchat.commands.registry import COMMAND, FILE_COMMANDS
+from specchat.commands.command_registry import COMMAND_PATTERN, FILE_COMMANDS
 from specchat.tui import choice_lists
 from specchat.tui.approval import Approval
-from specchat.tui.background_requests import Errands
-from specchat.tui.bottom_area import Slot
-from specchat.tui.clipboard import copy
-from specchat.tui.code_block_header import CodeHead
+from specchat.tui.background_requests import BackgroundRequests
+from specchat.tui.bottom_area import BottomArea
+from specchat.tui.clipboard import copy_text
+from specchat.tui.code_block_header import CodeBlockHeader
 from specchat.tui.completion_list import CompletionList
-from specchat.tui.glyphs import Glyphs, visible
-from specchat.tui.inspector import WIDEST_BESIDE, Inspector
-from specchat.tui.inspector_source import Inspecting
-from specchat.tui.message_handlers import Asks, Broken, Goes, Hearing, NoEngine, Over
-from specchat.tui.messages import Mailbox
+from specchat.tui.conversation_presenter import (
+    ConversationPresenter,
+    EditProgressed,
+    EngineCrashed,
+    EngineUnavailable,
+    InputRequested,
+    ReadyForInput,
+)
+from specchat.tui.glyphs import Glyphs, printable
+from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
+from specchat.tui.inspector_controller import InspectorController
 from specchat.tui.picker import Picker
-from specchat.tui.prompt_history import read_questions, remember_question
+from specchat.tui.prompt_history import append_prompt_history, read_prompt_history
 from specchat.tui.prompt_input import PromptBox
-from specchat.tui.screen_commands import action_of, help_text
+from specchat.tui.screen_commands import help_text, screen_action
 from specchat.tui.session_list import SessionsScreen
-from specchat.tui.session_worker import Partner
+from specchat.tui.session_worker import SessionWorker
 from specchat.tui.smooth_stream import TICK_SECONDS
-from specchat.tui.status_widget import StatusBar
+from specchat.tui.status_bar import StatusBar
 from specchat.tui.token_view import TokenView
 from specchat.tui.transcript_view import Transcript
-from specchat.tui.turn_widget import Asked, TurnView, code_blocks
+from specchat.tui.turn_widget import QuestionRef, TurnView, code_block_texts
+from specchat.tui.worker_messages import MessageQueue
 
-TWICE_SECONDS = 2.0  # within which a key counts as pressed twice
-SHORT_LINES = 12
-BUSY = "an answer is being written; Esc stops it"
-DECIDE = "something is to be decided on first"
-HINT = "Enter sends, Ctrl+J new line, @ file, / command"
+DOUBLE_PRESS_SECONDS = 2.0  # within which a key counts as pressed twice
+SHORT_SCREEN_LINES = 12
+BUSY_NOTICE = "an answer is being written; Esc stops it"
+DECIDE_FIRST_NOTICE = "something is to be decided on first"
+PROMPT_HINT = "Enter sends, Ctrl+J new line, @ file, / command"
 
 
 class ChatScreen(Screen[None]):
@@ -71,22 +78,38 @@ class ChatScreen(Screen[None]):
         Binding("ctrl+end", "follow", "newest", show=False, priority=True),
     ]
 
-    class Arrived(Message):
+    class MessagesArrived(Message):
         """There is news."""
 
     class Tick(Message):
         """Time to look. A message, for a call by the timer would be cut off when the screen closes."""
 
-    def __init__(self, partner: Partner, errands: Errands, mailbox: Mailbox, glyphs: Glyphs, remembered: Path) -> None:
+    def __init__(
+        self,
+        session_worker: SessionWorker,
+        background_requests: BackgroundRequests,
+        worker_messages: MessageQueue,
+        glyphs: Glyphs,
+        prompt_history_file: Path,
+    ) -> None:
         super().__init__()
-        self._partner, self._errands, self._mailbox, self._glyphs = partner, errands, mailbox, glyphs
-        self._remembered, self._past, self.hearing = remembered, list[str](), Hearing(self, glyphs)
-        self._inspecting = Inspecting(self, self.hearing, errands, glyphs)
+        self._session_worker, self._background_requests, self._worker_messages, self._glyphs = (
+            session_worker,
+            background_requests,
+            worker_messages,
+            glyphs,
+        )
+        self._prompt_history_file, self._prompt_history, self.presenter = (
+            prompt_history_file,
+            list[str](),
+            ConversationPresenter(self, glyphs),
+        )
+        self._inspector_controller = InspectorController(self, self.presenter, background_requests, glyphs)
         self._cancelled = Flag()
-        self._waiting: list[str] = []
-        self._editing: Asked | None = None
-        self._leaving = self._escaped = float("-inf")
-        self._is_reminded = False
+        self._queued_prompts: list[str] = []
+        self._replaced_question: QuestionRef | None = None
+        self._quit_pressed_at = self._escape_pressed_at = float("-inf")
+        self._is_tick_pending = False
 
     def compose(self) -> ComposeResult:
         """Title, transcript, prompt, numbers."""
@@ -96,57 +119,57 @@ class ChatScreen(Screen[None]):
             yield Static("", id="about", markup=False)
         yield Transcript(self._glyphs)
         yield Static("", id="waiting", markup=False)
-        yield Slot(self._glyphs, completion_list)
+        yield BottomArea(self._glyphs, completion_list)
         yield StatusBar(self._glyphs)
         yield completion_list
 
     def on_mount(self) -> None:
         """The first frame comes before the host is looked for."""
-        self.set_class(self._glyphs.ascii, "-ascii")
-        self._past = read_questions(self._remembered)
-        self.prompt.placeholder = HINT
-        self.prompt.remember(self._past)
+        self.set_class(self._glyphs.is_ascii, "-ascii")
+        self._prompt_history = read_prompt_history(self._prompt_history_file)
+        self.prompt.placeholder = PROMPT_HINT
+        self.prompt.set_earlier_questions(self._prompt_history)
         self.prompt.focus()
-        self.hearing.gauge.wait("starting the engine", monotonic())
-        self._timer = self.set_interval(TICK_SECONDS, self._remind)
-        self._partner.begin()
-        self._errands.begin()
+        self.presenter.live_stats.start_waiting("starting the engine", monotonic())
+        self._tick_timer = self.set_interval(TICK_SECONDS, self._post_tick)
+        self._session_worker.start()
+        self._background_requests.start()
 
     def on_resize(self) -> None:
         """Title and rules give way on a small screen; on a wide one there is room beside the conversation."""
-        self.set_class(self.size.height < SHORT_LINES, "-short")
-        self.set_class(self.size.width >= WIDEST_BESIDE, "-beside")
+        self.set_class(self.size.height < SHORT_SCREEN_LINES, "-short")
+        self.set_class(self.size.width >= MIN_SIDE_BY_SIDE_COLUMNS, "-beside")
 
     @property
     def prompt(self) -> PromptBox:
         """Where questions are written."""
-        return self._slot.prompt
+        return self._bottom_area.prompt
 
     @property
-    def _slot(self) -> Slot:
-        return self.query_one(Slot)
+    def _bottom_area(self) -> BottomArea:
+        return self.query_one(BottomArea)
 
     @property
     def transcript(self) -> Transcript:
         """What was said."""
         return self.query_one(Transcript)
 
-    def _remind(self) -> None:
-        if not self._is_reminded:
-            self._is_reminded = True
+    def _post_tick(self) -> None:
+        if not self._is_tick_pending:
+            self._is_tick_pending = True
             self.post_message(self.Tick())
 
     async def on_chat_screen_tick(self) -> None:
         """Take what arrived; sleep when there is nothing to wait for."""
-        self._is_reminded = False
-        await self.hearing.tick(self._mailbox.take())
-        self._inspecting.follow()
-        if self.hearing.is_quiet and self._mailbox.is_empty:
-            self._timer.pause()
+        self._is_tick_pending = False
+        await self.presenter.tick(self._worker_messages.take_all())
+        self._inspector_controller.update()
+        if self.presenter.is_idle and self._worker_messages.is_empty:
+            self._tick_timer.pause()
 
-    def on_chat_screen_arrived(self) -> None:
+    def on_chat_screen_messages_arrived(self) -> None:
         """Look into the mailbox with the next ticks."""
-        self._timer.resume()
+        self._tick_timer.resume()
 
     def submit(self, text: str) -> None:
         """A question or a command, as soon as nothing else is being drawn."""
@@ -154,190 +177,190 @@ class ChatScreen(Screen[None]):
 
     async def _submit(self, text: str) -> None:
         """Carry it out, ask it, or let it wait."""
-        found = COMMAND.match(text.strip())
-        action = action_of(found["name"], (found["argument"] or "").strip()) if found else None
+        found = COMMAND_PATTERN.match(text.strip())
+        action = screen_action(found["name"], (found["argument"] or "").strip()) if found else None
         if found and found["name"] == "help":
-            await self.transcript.tell(help_text())
+            await self.transcript.add_note(help_text())
         elif action:
             await self.run_action(action)
-        elif self.hearing.turn is not None:
-            self._waiting.append(text)
+        elif self.presenter.turn is not None:
+            self._queued_prompts.append(text)
         elif found and found["name"] in FILE_COMMANDS:
-            await self._change(text)
-        elif self._editing is not None and not found:
-            await self._ask_again(self._editing, text)
+            await self._run_file_command(text)
+        elif self._replaced_question is not None and not found:
+            await self._resend_question(self._replaced_question, text)
         else:
             await self._ask(text, is_question=not found)
-        self._show_waiting()
+        self._show_queued()
 
     async def _ask(self, text: str, *, is_question: bool) -> None:
         self._cancelled = Flag()
         if is_question:
-            await self.hearing.begin(text)
-        self._partner.say(text, self._cancelled)
-        self._timer.resume()
+            await self.presenter.start_turn(text)
+        self._session_worker.submit_line(text, self._cancelled)
+        self._tick_timer.resume()
 
-    async def _change(self, line: str) -> None:
+    async def _run_file_command(self, line: str) -> None:
         """A command about files; it stands in the transcript like a question, and is no part of the conversation."""
-        self._editing, self._cancelled = None, Flag()
-        await self.hearing.begin(line)
-        self._partner.change(line, self._cancelled)
-        self._timer.resume()
+        self._replaced_question, self._cancelled = None, Flag()
+        await self.presenter.start_turn(line)
+        self._session_worker.submit_file_command(line, self._cancelled)
+        self._tick_timer.resume()
 
-    @on(Asks)
-    async def show_query(self, event: Asks) -> None:
+    @on(InputRequested)
+    async def show_input_request(self, event: InputRequested) -> None:
         """Something is to be decided on, where the prompt was; what is written there stays."""
-        if approval := self._slot.approval:
-            approval.ask(event.query)
+        if approval := self._bottom_area.approval:
+            approval.show_request(event.request)
         else:
-            await self._slot.swap(Approval(event.query, self._glyphs, choice_lists.GRACE_SECONDS))
+            await self._bottom_area.replace_prompt(Approval(event.request, self._glyphs, choice_lists.GRACE_SECONDS))
 
-    @on(Goes)
-    def show_progress(self, event: Goes) -> None:
+    @on(EditProgressed)
+    def show_progress(self, event: EditProgressed) -> None:
         """Also where a hunk is being written again."""
-        if approval := self._slot.approval:
-            approval.tell(event.line)
+        if approval := self._bottom_area.approval:
+            approval.show_progress(event.line)
 
-    @on(Approval.Said)
-    def answer(self, event: Approval.Said) -> None:
+    @on(Approval.Answered)
+    def send_answer(self, event: Approval.Answered) -> None:
         """Whoever edits hears it."""
-        self._partner.answer(event.text)
+        self._session_worker.answer_input_request(event.text)
 
-    async def _ask_again(self, asked: Asked, text: str) -> None:
+    async def _resend_question(self, asked: QuestionRef, text: str) -> None:
         """In the place of that question, or after all when it is no part of the conversation."""
-        self._editing, self._cancelled = None, Flag()
-        if COMMAND.match(text.strip()):
+        self._replaced_question, self._cancelled = None, Flag()
+        if COMMAND_PATTERN.match(text.strip()):
             await self._submit(text)
             return
         if asked.position is None:
             await self._ask(text, is_question=True)
             return
-        self._partner.ask_again(asked.position, text, self._cancelled)
-        self._timer.resume()
+        self._session_worker.replace_question(asked.position, text, self._cancelled)
+        self._tick_timer.resume()
 
-    @on(Over)
-    async def ask_next(self) -> None:
+    @on(ReadyForInput)
+    async def send_next_queued(self) -> None:
         """What waited is asked now."""
-        self._errands.watch()
-        await self._inspecting.look_again()
-        if self._slot.approval and self.hearing.turn is None:
-            await self._slot.swap_back()
-        if self._waiting and self.hearing.turn is None:
-            await self._submit(self._waiting.pop(0))
-        self._show_waiting()
+        self._background_requests.poll_engine_state()
+        await self._inspector_controller.refresh()
+        if self._bottom_area.approval and self.presenter.turn is None:
+            await self._bottom_area.restore_prompt()
+        if self._queued_prompts and self.presenter.turn is None:
+            await self._submit(self._queued_prompts.pop(0))
+        self._show_queued()
 
-    @on(Broken)
-    async def offer_again(self, event: Broken) -> None:
+    @on(EngineCrashed)
+    async def offer_retry(self, event: EngineCrashed) -> None:
         """The engine broke: ask once more?"""
-        self._editing = event.turn.asked
-        await self._slot.swap(choice_lists.again_picker(event.reason))
+        self._replaced_question = event.turn.question_ref
+        await self._bottom_area.replace_prompt(choice_lists.retry_picker(event.reason))
 
-    @on(NoEngine)
-    async def offer_engine(self, event: NoEngine) -> None:
+    @on(EngineUnavailable)
+    async def offer_engine_restart(self, event: EngineUnavailable) -> None:
         """Start it once more?"""
-        await self._slot.swap(choice_lists.lost_picker(event.reason))
+        await self._bottom_area.replace_prompt(choice_lists.engine_lost_picker(event.reason))
 
-    def _show_waiting(self) -> None:
+    def _show_queued(self) -> None:
         waiting = self.query_one("#waiting", Static)
-        waiting.display = bool(self._waiting) or self._editing is not None
+        waiting.display = bool(self._queued_prompts) or self._replaced_question is not None
         edited = "this replaces an earlier question; Esc leaves it as it is"
-        waiting.update(f"next: {visible(' / '.join(self._waiting))}" if self._waiting else edited)
+        waiting.update(f"next: {printable(' / '.join(self._queued_prompts))}" if self._queued_prompts else edited)
 
     @on(PromptBox.Sent)
     async def send(self, event: PromptBox.Sent) -> None:
         """Ask it, and remember it."""
         self.prompt.clear_all()
-        remember_question(self._remembered, event.text)
-        self._past.append(event.text)
-        self.prompt.remember(self._past)
+        append_prompt_history(self._prompt_history_file, event.text)
+        self._prompt_history.append(event.text)
+        self.prompt.set_earlier_questions(self._prompt_history)
         await self._submit(event.text)
 
     @on(OptionList.OptionSelected, "#completions")
-    def take_clicked(self) -> None:
+    def accept_clicked_completion(self) -> None:
         """A click takes one."""
-        self._slot.take(is_last=False)
+        self._bottom_area.accept_completion(is_enter=False)
         self.prompt.focus()
 
-    @on(Picker.Left)
-    async def picked_nothing(self) -> None:
+    @on(Picker.Cancelled)
+    async def close_picker(self) -> None:
         """Back to the prompt."""
-        self._editing = None
-        await self._slot.swap_back()
-        self._show_waiting()
+        self._replaced_question = None
+        await self._bottom_area.restore_prompt()
+        self._show_queued()
 
     @on(Picker.Picked)
-    async def picked(self, event: Picker.Picked) -> None:
+    async def handle_pick(self, event: Picker.Picked) -> None:
         """Do what was chosen."""
-        broken, self._editing = self._editing, None
-        await self._slot.swap_back()
-        self._show_waiting()
+        broken, self._replaced_question = self._replaced_question, None
+        await self._bottom_area.restore_prompt()
+        self._show_queued()
         match event.purpose, event.value:
             case ("variant" | "profile") as command, value:
                 await self._submit(f"/{command} {value}")
             case "theme", name:
                 self.app.theme = name
             case "question", text:
-                self.prompt.write(text)
-            case "rewind", place if int(place) < len(self.transcript.asked):
-                self._edit(self.transcript.asked[int(place)])
+                self.prompt.set_text(text)
+            case "rewind", place if int(place) < len(self.transcript.question_refs):
+                self._reword_question(self.transcript.question_refs[int(place)])
             case "again", "again" if broken is not None:
-                await self._ask_again(broken, broken.question)
+                await self._resend_question(broken, broken.text)
             case "lost", "connect":
-                self.hearing.gauge.wait("starting the engine", monotonic())
-                self._partner.connect_again()
-                self._timer.resume()
+                self.presenter.live_stats.start_waiting("starting the engine", monotonic())
+                self._session_worker.reconnect()
+                self._tick_timer.resume()
             case "lost", "quit":
                 self.app.exit()
             case _:
                 pass
 
-    @on(TurnView.Act)
-    async def act(self, event: TurnView.Act) -> None:
+    @on(TurnView.ActionRequested)
+    async def run_turn_action(self, event: TurnView.ActionRequested) -> None:
         """Do something with a turn."""
         turn = event.turn
-        match event.what:
+        match event.action:
             case "inspect" if turn.position is not None:
-                await self._inspecting.open(turn.position)
+                await self._inspector_controller.open(turn.position)
             case "copy":
-                self._copy(turn.answer)
+                self._copy_text(turn.answer)
             case "code":
-                self._copy((code_blocks(turn.answer) or [""])[-1])
-            case "edit" | "again" | "fork" if self.hearing.turn is not None:
-                self.notify(BUSY, markup=False)
+                self._copy_text((code_block_texts(turn.answer) or [""])[-1])
+            case "edit" | "again" | "fork" if self.presenter.turn is not None:
+                self.notify(BUSY_NOTICE, markup=False)
             case "edit":
-                self._edit(turn.asked)
+                self._reword_question(turn.question_ref)
             case "again":
-                await self._ask_again(turn.asked, turn.question)
+                await self._resend_question(turn.question_ref, turn.question)
             case "fork" if turn.position is not None:
-                self._partner.fork(turn.position)
+                self._session_worker.fork(turn.position)
             case _:
                 self.notify("this question is not part of the conversation", markup=False)
 
-    @on(CodeHead.Clicked)
-    def copy_block(self, event: CodeHead.Clicked) -> None:
+    @on(CodeBlockHeader.Clicked)
+    def copy_code_block(self, event: CodeBlockHeader.Clicked) -> None:
         """One block of code among others."""
-        self._copy(event.code)
+        self._copy_text(event.code)
 
-    def _edit(self, asked: Asked) -> None:
-        self._editing = asked
-        self.prompt.write(asked.question)
+    def _reword_question(self, asked: QuestionRef) -> None:
+        self._replaced_question = asked
+        self.prompt.set_text(asked.text)
         self.prompt.focus()
-        self._show_waiting()
+        self._show_queued()
 
-    def _copy(self, text: str) -> None:
+    def _copy_text(self, text: str) -> None:
         if not text:
             self.notify("there is nothing to copy", markup=False)
             return
-        ways = copy(self.app, text)
+        ways = copy_text(self.app, text)
         self.notify(f"{len(text):,} characters copied ({ways})", markup=False)
 
     @on(Transcript.ReachedEnd)
-    async def look(self) -> None:
+    async def show_pending_text(self) -> None:
         """The end is in sight again."""
-        await self.hearing.look()
+        await self.presenter.show_pending_text()
 
-    @on(Approval.Stopped)
-    def stop(self) -> None:
+    @on(Approval.StopRequested)
+    def stop_answer(self) -> None:
         """End the answer that is being written."""
         self._cancelled.set()
 
@@ -346,43 +369,43 @@ class ChatScreen(Screen[None]):
         self.call_later(self._stop_or_go_back)
 
     async def _stop_or_go_back(self) -> None:
-        if approval := self._slot.approval:
-            approval.action_leave()
+        if approval := self._bottom_area.approval:
+            approval.action_cancel()
             return
-        if self._slot.is_swapped:
-            await self.picked_nothing()
+        if self._bottom_area.is_prompt_replaced:
+            await self.close_picker()
             return
         is_idle = self.prompt.has_focus and not self.prompt.text
-        if self.hearing.turn is not None:
-            self.stop()
-            if self._waiting:
-                self.prompt.write("\n".join(self._waiting))
-                self._waiting.clear()
-        elif self._editing is not None:
-            self._editing = None
+        if self.presenter.turn is not None:
+            self.stop_answer()
+            if self._queued_prompts:
+                self.prompt.set_text("\n".join(self._queued_prompts))
+                self._queued_prompts.clear()
+        elif self._replaced_question is not None:
+            self._replaced_question = None
             self.prompt.clear_all()
-        elif is_idle and monotonic() - self._escaped < TWICE_SECONDS:
-            await self._choose("rewind")
+        elif is_idle and monotonic() - self._escape_pressed_at < DOUBLE_PRESS_SECONDS:
+            await self._open_picker("rewind")
             return
         elif is_idle:
-            self._escaped = monotonic()
-        self._show_waiting()
+            self._escape_pressed_at = monotonic()
+        self._show_queued()
         self.prompt.focus()
 
     def action_interrupt(self) -> None:
         """Copy what is selected, stop the answer, clear the prompt; and twice: leave."""
         selected = self.prompt.selected_text or self.get_selected_text()
         if selected:
-            self._copy(selected)
-        elif self.hearing.turn is not None:
+            self._copy_text(selected)
+        elif self.presenter.turn is not None:
             self.action_stop()
         elif self.prompt.text:
             self.prompt.clear_all()
-        elif monotonic() - self._leaving < TWICE_SECONDS:
+        elif monotonic() - self._quit_pressed_at < DOUBLE_PRESS_SECONDS:
             self.app.exit()
         else:
-            self._leaving = monotonic()
-            self.notify("Ctrl+C once more leaves; everything is kept", timeout=TWICE_SECONDS, markup=False)
+            self._quit_pressed_at = monotonic()
+            self.notify("Ctrl+C once more leaves; everything is kept", timeout=DOUBLE_PRESS_SECONDS, markup=False)
 
     def action_scroll(self, direction: int) -> None:
         """A page up or down, of the conversation or of what is inspected."""
@@ -392,7 +415,7 @@ class ChatScreen(Screen[None]):
         else:
             paged.scroll_page_down(animate=False)
 
-    @on(Transcript.OlderWanted)
+    @on(Transcript.OlderRequested)
     def action_show_older(self) -> None:
         """More of a long conversation."""
         self.call_later(self.transcript.show_older)
@@ -417,43 +440,45 @@ class ChatScreen(Screen[None]):
             if chosen is None:
                 return
             way, session = chosen
-            (self._partner.fork_of if way == "fork" else self._partner.open)(session)
-            self._timer.resume()
+            (self._session_worker.fork_session if way == "fork" else self._session_worker.open)(session)
+            self._tick_timer.resume()
 
-        self.app.push_screen(SessionsScreen(self._errands, self.hearing.session, self._glyphs), go_on)
+        self.app.push_screen(SessionsScreen(self._background_requests, self.presenter.session_id, self._glyphs), go_on)
 
     def action_inspect(self) -> None:
         """Look into the newest answer, or no longer."""
-        self.call_later(self._inspecting.toggle)
+        self.call_later(self._inspector_controller.toggle)
 
     @on(Inspector.Closed)
-    async def end_inspecting(self) -> None:
+    async def close_inspector(self) -> None:
         """Back to the prompt."""
-        await self._inspecting.close()
+        await self._inspector_controller.close()
 
-    @on(Inspecting.Fetched)
-    def show_fetched(self, event: Inspecting.Fetched) -> None:
+    @on(InspectorController.StepsFetched)
+    def show_fetched_steps(self, event: InspectorController.StepsFetched) -> None:
         """The host knows the steps of a turn."""
-        self._inspecting.show_fetched(event)
+        self._inspector_controller.show_fetched_steps(event)
 
-    def action_choose(self, what: str) -> None:
+    def action_open_picker(self, purpose: str) -> None:
         """Open a list in the place of the prompt."""
-        self.call_later(self._choose, what)
+        self.call_later(self._open_picker, purpose)
 
-    async def _choose(self, what: str) -> None:
-        self._escaped = float("-inf")
-        if what == "rewind" and self.hearing.turn is not None:
-            self.notify(BUSY, markup=False)
+    async def _open_picker(self, what: str) -> None:
+        self._escape_pressed_at = float("-inf")
+        if what == "rewind" and self.presenter.turn is not None:
+            self.notify(BUSY_NOTICE, markup=False)
             return
-        if self._slot.approval:
-            self.notify(DECIDE, markup=False)
+        if self._bottom_area.approval:
+            self.notify(DECIDE_FIRST_NOTICE, markup=False)
             return
-        picker = choice_lists.picker(what, self._past, self.transcript.asked, sorted(self.app.available_themes))
+        picker = choice_lists.make_picker(
+            what, self._prompt_history, self.transcript.question_refs, sorted(self.app.available_themes)
+        )
         if picker:
-            await self._slot.swap(picker)
+            await self._bottom_area.replace_prompt(picker)
 
-    def action_act_on_last(self, what: str) -> None:
+    def action_last_turn(self, action: str) -> None:
         """Copy or edit the last turn."""
         turns = self.transcript.turns
         if turns:
-            self.post_message(TurnView.Act(turns[-1], what))
+            self.post_message(TurnView.ActionRequested(turns[-1], action))

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from textual.app import App
 
-PATIENCE_SECONDS = 2.0
-PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
+PROGRAM_TIMEOUT_SECONDS = 2.0
+CLIPBOARD_PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "tmux": (("tmux", "load-buffer", "-w", "-"), "TMUX"),
     "wl-copy": (("wl-copy",), "WAYLAND_DISPLAY"),
     "xclip": (("xclip", "-selection", "clipboard"), "DISPLAY"),
@@ -23,27 +23,30 @@ PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-def copy(app: App[None], text: str) -> str:
+def copy_text(app: App[None], text: str) -> str:
     """Copy; returns by which ways, for the person."""
     app.copy_to_clipboard(text)
-    ways = ["terminal", *(name for name in programs(os.environ) if _hand_over(PROGRAMS[name][0], text))]
+    ways = [
+        "terminal",
+        *(name for name in available_programs(os.environ) if _pipe_to_program(CLIPBOARD_PROGRAMS[name][0], text)),
+    ]
     return ", ".join(ways)
 
 
-def programs(environment: Mapping[str, str]) -> list[str]:
+def available_programs(environment: Mapping[str, str]) -> list[str]:
     """The programs that are here and have somewhere to copy to."""
     return [
         name
-        for name, (command, needs) in PROGRAMS.items()
+        for name, (command, needs) in CLIPBOARD_PROGRAMS.items()
         if (not needs or environment.get(needs)) and shutil.which(command[0])
     ]
 
 
-def _hand_over(command: tuple[str, ...], text: str) -> bool:
+def _pipe_to_program(command: tuple[str, ...], text: str) -> bool:
     try:
         done = subprocess.run(
             command, input=text.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            timeout=PATIENCE_SECONDS, check=False,
+            timeout=PROGRAM_TIMEOUT_SECONDS, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return False

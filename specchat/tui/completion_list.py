@@ -8,8 +8,8 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from specchat.tui.completion_words import Choice
-from specchat.tui.glyphs import visible
+from specchat.tui.glyphs import printable
+from specchat.tui.prompt_completions import CompletionItem
 
 
 class CompletionList(OptionList, can_focus=False):
@@ -17,29 +17,29 @@ class CompletionList(OptionList, can_focus=False):
 
     def __init__(self) -> None:
         super().__init__(id="completions", markup=False)
-        self._choices: Sequence[Choice] = ()
+        self._completion_items: Sequence[CompletionItem] = ()
 
-    def offer(self, choices: Sequence[Choice]) -> None:
+    def show_items(self, items: Sequence[CompletionItem]) -> None:
         """Show these, or nothing."""
-        self._choices = choices
+        self._completion_items = items
         self.clear_options()
-        self.add_options([Option(_drawn(choice)) for choice in choices])
-        self.display = bool(choices)
-        self.highlighted = 0 if choices else None
+        self.add_options([Option(_item_content(choice)) for choice in items])
+        self.display = bool(items)
+        self.highlighted = 0 if items else None
 
-    def move(self, step: int) -> None:
+    def move_highlight(self, step: int) -> None:
         """Mark another one."""
-        if self._choices:
-            self.highlighted = ((self.highlighted or 0) + step) % len(self._choices)
+        if self._completion_items:
+            self.highlighted = ((self.highlighted or 0) + step) % len(self._completion_items)
 
     @property
-    def marked(self) -> Choice | None:
+    def highlighted_item(self) -> CompletionItem | None:
         """The one that is marked."""
-        if self.highlighted is None or not self._choices:
+        if self.highlighted is None or not self._completion_items:
             return None
-        return self._choices[self.highlighted]
+        return self._completion_items[self.highlighted]
 
 
-def _drawn(choice: Choice) -> Content:
-    shown = Content(visible(choice.text.rstrip()))
-    return shown + Content(f"  {visible(choice.help)}").stylize("$text-muted") if choice.help else shown
+def _item_content(choice: CompletionItem) -> Content:
+    shown = Content(printable(choice.text.rstrip()))
+    return shown + Content(f"  {printable(choice.help)}").stylize("$text-muted") if choice.help else shown

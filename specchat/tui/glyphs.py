@@ -9,27 +9,27 @@ import os
 import re
 from dataclasses import dataclass
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-PICTURES = 0x2400  # where Unicode keeps a picture of every control character
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+CONTROL_PICTURES = 0x2400  # where Unicode keeps a picture of every control character
 DELETE, PICTURE_OF_DELETE = 0x7F, 0x2421
-TAB = "    "
+TAB_SPACES = "    "
 
 
 @dataclass(frozen=True)
 class Glyphs:
     """Every character that is no word."""
 
-    ascii: bool
-    question: str
-    bar: str
+    is_ascii: bool
+    prompt_mark: str
+    separator: str
     rule: str
-    by: str
-    per_pass: str
+    drafter_mark: str
+    tokens_per_step: str
     times: str
     dot: str
     arrow: str
-    levels: str
-    more: str
+    sparkline_levels: str
+    ellipsis: str
     line_end: str
 
 
@@ -45,21 +45,21 @@ def choose_glyphs(is_ascii: bool | None = None) -> Glyphs:
     return ASCII if is_ascii else UNICODE
 
 
-def visible(text: str) -> str:
+def printable(text: str) -> str:
     """The text with every character that a terminal would obey as one that it shows; tabs become spaces.
 
     An escape becomes "␛", so a colour code reads as "␛[31m" and colours nothing.
     """
-    return harmless(text).replace("\t", TAB)
+    return printable_with_tabs(text).replace("\t", TAB_SPACES)
 
 
-def harmless(text: str) -> str:
+def printable_with_tabs(text: str) -> str:
     """The same with its tabs, for a text that is still to be used."""
-    return CONTROL.sub(_picture, text.replace("\r\n", "\n"))
+    return CONTROL_CHARACTERS.sub(_control_picture, text.replace("\r\n", "\n"))
 
 
-def _picture(found: re.Match[str]) -> str:
+def _control_picture(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code < 0x20:
-        return chr(PICTURES + code)
+        return chr(CONTROL_PICTURES + code)
     return chr(PICTURE_OF_DELETE) if code == DELETE else "\N{REPLACEMENT CHARACTER}"

@@ -20,15 +20,15 @@ from textual.widgets import Static
 
 from specchat.chat.events import StepDone
 from specchat.chat.step_records import Inspection
-from specchat.tui.glyphs import Glyphs, visible
-from specchat.tui.inspector_lines import charts, guess_lines, legend, shares, step_lines, sums
-from specchat.tui.inspector_svg import as_svg
+from specchat.tui.glyphs import Glyphs, printable
+from specchat.tui.inspector_lines import charts, draft_lines, legend, source_shares, step_lines, totals_line
+from specchat.tui.inspector_svg import render_svg
 from specchat.tui.token_colours import TokenColours
 from specchat.tui.token_view import TokenView
 
-NO_RECORD = "nothing is known of the steps of this answer: it is older than the inspector, or it has not begun"
-WIDEST_BESIDE = 120  # columns of the screen from which on there is room beside the conversation
-PICTURE = "inspected"
+NO_STEPS_NOTICE = "nothing is known of the steps of this answer: it is older than the inspector, or it has not begun"
+MIN_SIDE_BY_SIDE_COLUMNS = 120  # columns of the screen from which on there is room beside the conversation
+SVG_NAME = "inspected"
 
 
 class Inspector(Vertical):
@@ -55,10 +55,10 @@ class Inspector(Vertical):
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="inspector")
         self._glyphs = glyphs
-        self._title, self._plain_seconds, self._memory = "", 0.0, ""
+        self._title, self._plain_step_seconds, self._memory = "", 0.0, ""
         self._steps: Sequence[StepDone] = ()
         self.inspection = Inspection()
-        self._at = 0
+        self._step_index = 0
         self._shows_drafts = False
 
     def compose(self) -> ComposeResult:
@@ -68,66 +68,66 @@ class Inspector(Vertical):
         yield Static("", id="inspector-foot", markup=False)
 
     @property
-    def tokens(self) -> TokenView:
+    def token_view(self) -> TokenView:
         """The answer."""
         return self.query_one(TokenView)
 
-    def show(self, title: str, steps: Sequence[StepDone], plain_seconds: float = 0.0) -> None:
+    def show_steps(self, title: str, steps: Sequence[StepDone], plain_step_seconds: float = 0.0) -> None:
         """These steps from their first one on; more may follow in the same list."""
-        self._title, self._steps, self._plain_seconds = title, steps, plain_seconds
+        self._title, self._steps, self._plain_step_seconds = title, steps, plain_step_seconds
         self.inspection = Inspection(steps)
-        self.tokens.show(self.inspection)
-        self._mark(0)
+        self.token_view.show_inspection(self.inspection)
+        self._select_step(0)
 
-    def follow(self, title: str, steps: Sequence[StepDone], plain_seconds: float, *, is_over: bool) -> None:
+    def update_steps(self, title: str, steps: Sequence[StepDone], plain_step_seconds: float, *, is_over: bool) -> None:
         """What has come since, if anything has; another list is another answer. While it grows its end is marked."""
         if steps is not self._steps:
-            self.show(title, steps, plain_seconds)
+            self.show_steps(title, steps, plain_step_seconds)
             if not is_over:
                 self.action_end(1)
             return
         known = self.inspection.steps
-        if len(known) == len(steps) and plain_seconds == self._plain_seconds:
+        if len(known) == len(steps) and plain_step_seconds == self._plain_step_seconds:
             return
-        was_last, self._plain_seconds = self._at >= len(known) - 1, plain_seconds
+        was_last, self._plain_step_seconds = self._step_index >= len(known) - 1, plain_step_seconds
         for step in steps[len(known) :]:
             self.inspection.add(step)
-        self.tokens.grow()
+        self.token_view.show_new_tokens()
         if was_last:
-            self._mark(len(known) - 1, goes_there=False)
-        self._say()
+            self._select_step(len(known) - 1, goes_there=False)
+        self._redraw()
 
     def show_memory(self, line: str) -> None:
         """What the processes take."""
         if line != self._memory:
             self._memory = line
-            self._say()
+            self._redraw()
 
-    def action_step(self, by: int) -> None:
+    def action_step(self, offset: int) -> None:
         """To another step."""
-        self._mark(self._at + by)
+        self._select_step(self._step_index + offset)
 
-    def action_end(self, to: int) -> None:
+    def action_end(self, direction: int) -> None:
         """To the first or the last."""
-        self._mark(0 if to < 0 else len(self.inspection.steps) - 1)
+        self._select_step(0 if direction < 0 else len(self.inspection.steps) - 1)
 
-    def action_toggle_bounds(self) -> None:
+    def action_toggle_boundaries(self) -> None:
         """Where steps begin."""
-        self.tokens.toggle_bounds()
+        self.token_view.toggle_boundaries()
 
     def action_toggle_drafts(self) -> None:
         """All guesses of the step."""
         self._shows_drafts = not self._shows_drafts
-        self._say()
+        self._redraw()
 
     def action_export(self) -> None:
         """Write a picture into this folder; nothing that is there is written over."""
         if not self.inspection.steps:
             self.notify("there is nothing to draw", markup=False)
             return
-        picture = as_svg(self._title, self.inspection, self.app.theme_variables, self._plain_seconds)
+        picture = render_svg(self._title, self.inspection, self.app.theme_variables, self._plain_step_seconds)
         try:
-            path = write_beside(Path.cwd(), picture)
+            path = write_numbered_svg(Path.cwd(), picture)
         except OSError as error:
             self.notify(f"no picture: {error.strerror}", markup=False)
             return
@@ -137,60 +137,60 @@ class Inspector(Vertical):
         """Back to the conversation."""
         self.post_message(self.Closed())
 
-    @on(TokenView.Pointed)
-    def go_to(self, event: TokenView.Pointed) -> None:
+    @on(TokenView.StepClicked)
+    def go_to_step(self, event: TokenView.StepClicked) -> None:
         """To the step that was clicked."""
-        self._mark(event.step)
+        self._select_step(event.step)
 
     def notify_style_update(self) -> None:
         """Other colours."""
         super().notify_style_update()
         if self.is_mounted:
-            self.call_after_refresh(self._say)
+            self.call_after_refresh(self._redraw)
 
     def on_resize(self) -> None:
         """More or less room for charts."""
-        self._say()
+        self._redraw()
 
-    def _mark(self, step: int, *, goes_there: bool = True) -> None:
-        self._at = max(0, min(step, len(self.inspection.steps) - 1))
-        self.tokens.mark(self._at, goes_there=goes_there)
-        self._say()
+    def _select_step(self, step: int, *, goes_there: bool = True) -> None:
+        self._step_index = max(0, min(step, len(self.inspection.steps) - 1))
+        self.token_view.select_step(self._step_index, should_scroll=goes_there)
+        self._redraw()
 
-    def _say(self) -> None:
-        colours = TokenColours.of_theme(self.app.theme_variables)
-        self.query_one("#inspector-head", Static).update(self._head(colours))
-        self.query_one("#inspector-foot", Static).update(self._foot(colours))
+    def _redraw(self) -> None:
+        colours = TokenColours.from_theme(self.app.theme_variables)
+        self.query_one("#inspector-head", Static).update(self._header_content(colours))
+        self.query_one("#inspector-foot", Static).update(self._footer_content(colours))
 
-    def _head(self, colours: TokenColours) -> Text:
-        name = Text(f"inspect  {visible(self._title)}\n").append(legend(self.inspection, colours, self._glyphs))
-        name.append(f"\n{sums(self.inspection, self._plain_seconds, self._glyphs) or NO_RECORD}")
+    def _header_content(self, colours: TokenColours) -> Text:
+        name = Text(f"inspect  {printable(self._title)}\n").append(legend(self.inspection, colours, self._glyphs))
+        name.append(f"\n{totals_line(self.inspection, self._plain_step_seconds, self._glyphs) or NO_STEPS_NOTICE}")
         return name.append(f"\n{self._memory}" if self._memory else "", "dim")
 
-    def _foot(self, colours: TokenColours) -> Text:
+    def _footer_content(self, colours: TokenColours) -> Text:
         if not self.inspection.steps:
             return Text("Esc back")
-        step, glyphs = self.inspection.steps[self._at], self._glyphs
-        foot = Text("\n".join([*step_lines(self.inspection, self._at, glyphs), ""]))
+        step, glyphs = self.inspection.steps[self._step_index], self._glyphs
+        foot = Text("\n".join([*step_lines(self.inspection, self._step_index, glyphs), ""]))
         if self._shows_drafts:
-            foot.append("\n".join([*guess_lines(step, glyphs), ""]))
-        foot.append(shares(self.inspection, colours, glyphs))
-        foot.append(f"\n{charts(self.inspection, self._at, self.size.width - 2, glyphs)}\n")
-        return foot.append(_keys(glyphs), "dim")
+            foot.append("\n".join([*draft_lines(step, glyphs), ""]))
+        foot.append(source_shares(self.inspection, colours, glyphs))
+        foot.append(f"\n{charts(self.inspection, self._step_index, self.size.width - 2, glyphs)}\n")
+        return foot.append(_key_help(glyphs), "dim")
 
 
-def _keys(glyphs: Glyphs) -> str:
-    arrows = "Left/Right" if glyphs.ascii else "←/→"
+def _key_help(glyphs: Glyphs) -> str:
+    arrows = "Left/Right" if glyphs.is_ascii else "←/→"
     return f"{arrows} step  s bounds  d guesses  x picture  Esc back"
 
 
-def write_beside(folder: Path, picture: str) -> Path:
+def write_numbered_svg(folder: Path, svg: str) -> Path:
     """The picture under the first name in this folder that is free."""
     for at in count(1):
-        path = folder / f"{PICTURE}-{at}.svg"
+        path = folder / f"{SVG_NAME}-{at}.svg"
         try:
             with path.open("x", encoding="utf-8") as file:
-                file.write(picture)
+                file.write(svg)
         except FileExistsError:
             continue
         return path

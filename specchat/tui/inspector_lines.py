@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from specchat.chat.step_records import Guess, Inspection, Kind, Seen, Span
-from specchat.tui.glyphs import Glyphs, visible
-from specchat.tui.status_bar import spark
+from specchat.chat.step_records import DraftToken, Inspection, StepRecord, TokenKind, TokenSpan
+from specchat.tui.glyphs import Glyphs, printable
+from specchat.tui.status_text import sparkline
 from specchat.tui.token_colours import TokenColours
 
-LONGEST_WORD = 24
-MOST_DEPTHS = 6
-KINDS = {Kind.ACCEPTED: "accepted draft", Kind.PLAIN: "target", Kind.CORRECTION: "correction"}
+MAX_QUOTED_CHARS = 24
+MAX_DEPTHS = 6
+KIND_NAMES = {TokenKind.ACCEPTED: "accepted draft", TokenKind.SAMPLED: "target", TokenKind.CORRECTION: "correction"}
 
 
-def spelt(span: Span, glyphs: Glyphs) -> str:
+def token_text(span: TokenSpan, glyphs: Glyphs) -> str:
     """What stands on the screen for a token: its ends of lines can be seen, and in ASCII its kind."""
-    text = visible(span.text)
-    if glyphs.ascii:
+    text = printable(span.text)
+    if glyphs.is_ascii:
         return f"[{span.kind.value}{text.replace(chr(10), glyphs.line_end)}]" + "\n" * text.count("\n")
     return text.replace("\n", f"{glyphs.line_end}\n")
 
@@ -27,91 +27,91 @@ def spelt(span: Span, glyphs: Glyphs) -> str:
 def legend(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
     """The three kinds, each as it looks, and whose the tokens are."""
     line, sources = Text(), inspection.sources
-    for kind, name in KINDS.items():
-        source = (sources[0] if sources else "") if kind is Kind.ACCEPTED else "target"
-        shown = f"[{kind.value}{name}]" if glyphs.ascii else name
-        line.append("  " if line else "").append(shown, colours.of_kind(kind, source, sources))
+    for kind, name in KIND_NAMES.items():
+        source = (sources[0] if sources else "") if kind is TokenKind.ACCEPTED else "target"
+        shown = f"[{kind.value}{name}]" if glyphs.is_ascii else name
+        line.append("  " if line else "").append(shown, colours.kind_style(kind, source, sources))
     return line
 
 
-def shares(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
+def source_shares(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
     """Which part of the tokens is whose."""
-    line = Text("by source: " if inspection.tokens else "")
-    for place, (source, share) in enumerate(inspection.shares.items()):
+    line = Text("by source: " if inspection.committed_count else "")
+    for place, (source, share) in enumerate(inspection.source_shares.items()):
         line.append(f" {glyphs.dot} " if place else "")
-        line.append(f"{visible(source)} {share:.0%}", colours.of_source(source, inspection.sources))
+        line.append(f"{printable(source)} {share:.0%}", colours.source_style(source, inspection.sources))
     return line
 
 
-def sums(inspection: Inspection, plain_seconds: float, glyphs: Glyphs) -> str:
+def totals_line(inspection: Inspection, plain_step_seconds: float, glyphs: Glyphs) -> str:
     """The answer as a whole; `plain_seconds` is what a plain pass costs here, 0 when nobody knows."""
-    steps, tokens, seconds = len(inspection.steps), inspection.tokens, inspection.decode_seconds
+    steps, tokens, seconds = len(inspection.steps), inspection.committed_count, inspection.decode_seconds
     if not steps:
         return ""
-    drafted, accepted = inspection.drafted, inspection.accepted
+    drafted, accepted = inspection.draft_count, inspection.accepted_count
     held = f" ({accepted / drafted:.0%})" if drafted else ""
     fields = [f"drafted {drafted}", f"accepted {accepted}{held}", f"steps {steps}"]
-    fields.append(f"{glyphs.per_pass} {tokens / steps:.1f}")
+    fields.append(f"{glyphs.tokens_per_step} {tokens / steps:.1f}")
     if seconds:
-        gain = f" {glyphs.times}{tokens * plain_seconds / seconds:.1f}" if plain_seconds else ""
+        gain = f" {glyphs.times}{tokens * plain_step_seconds / seconds:.1f}" if plain_step_seconds else ""
         fields.append(f"{tokens / seconds:.0f} t/s{gain}")
     return "  ".join(fields)
 
 
-def step_lines(inspection: Inspection, number: int, glyphs: Glyphs) -> list[str]:
+def step_lines(inspection: Inspection, step_index: int, glyphs: Glyphs) -> list[str]:
     """What became of the guesses of a step, what the target wrote then, and what that took."""
-    step, arrow = inspection.steps[number], glyphs.arrow
-    who = ", ".join(map(visible, step.by)) if step.guesses else "nobody guessed"
-    held = f"  drafted {len(step.guesses)} {arrow} accepted {step.accepted}" if step.guesses else ""
-    refused = f" (draft {quoted(step.refused, glyphs)})" if step.refused is not None else ""
-    wrote = f"{arrow} wrote {quoted(step.wrote, glyphs)}{refused}" if step.wrote else ""
+    step, arrow = inspection.steps[step_index], glyphs.arrow
+    who = ", ".join(map(printable, step.drafters)) if step.draft_tokens else "nobody guessed"
+    held = f"  drafted {len(step.draft_tokens)} {arrow} accepted {step.accepted_count}" if step.draft_tokens else ""
+    refused = f" (draft {quote_text(step.rejected_text, glyphs)})" if step.rejected_text is not None else ""
+    wrote = f"{arrow} wrote {quote_text(step.target_text, glyphs)}{refused}" if step.target_text else ""
     cost = f"draft {step.draft_seconds * 1000:.1f} ms {glyphs.dot} verify {step.verify_seconds * 1000:.1f} ms"
-    return [f"step {number + 1}/{len(inspection.steps)}  {who}{held}", wrote, cost]
+    return [f"step {step_index + 1}/{len(inspection.steps)}  {who}{held}", wrote, cost]
 
 
-def guess_lines(step: Seen, glyphs: Glyphs) -> list[str]:
+def draft_lines(step: StepRecord, glyphs: Glyphs) -> list[str]:
     """Every guess with a plus if it held and a minus if not: a chain in one line, a tree by depth."""
-    if not step.guesses:
+    if not step.draft_tokens:
         return ["nobody guessed"]
     if step.is_chain:
-        return [_marked(step.guesses, glyphs)]
-    deepest = max(guess.depth for guess in step.guesses)
+        return [_marked_drafts(step.draft_tokens, glyphs)]
+    deepest = max(guess.depth for guess in step.draft_tokens)
     lines = [
-        f"{depth}  {_marked([guess for guess in step.guesses if guess.depth == depth], glyphs)}"
+        f"{depth}  {_marked_drafts([guess for guess in step.draft_tokens if guess.depth == depth], glyphs)}"
         for depth in range(1, deepest + 1)
     ]
-    more = [f"{glyphs.more} {deepest - MOST_DEPTHS} deeper"] if deepest > MOST_DEPTHS else []
-    return lines[:MOST_DEPTHS] + more
+    more = [f"{glyphs.ellipsis} {deepest - MAX_DEPTHS} deeper"] if deepest > MAX_DEPTHS else []
+    return lines[:MAX_DEPTHS] + more
 
 
-def charts(inspection: Inspection, number: int, room: int, glyphs: Glyphs) -> str:
+def charts(inspection: Inspection, step_index: int, width: int, glyphs: Glyphs) -> str:
     """Tokens a step and guesses a step, of as many steps around this one as there is room for."""
     names = "tokens/step ", "  guesses "
-    each = max(1, (room - sum(map(len, names))) // 2)
-    first = max(0, min(number - each // 2, len(inspection.steps) - each))
+    each = max(1, (width - sum(map(len, names))) // 2)
+    first = max(0, min(step_index - each // 2, len(inspection.steps) - each))
     steps = inspection.steps[first : first + each]
-    tokens, guesses = [step.tokens for step in steps], [len(step.guesses) for step in steps]
-    return f"{names[0]}{spark(tokens, glyphs)}{names[1]}{spark(guesses, glyphs) or 'none'}"
+    tokens, guesses = [step.committed_count for step in steps], [len(step.draft_tokens) for step in steps]
+    return f"{names[0]}{sparkline(tokens, glyphs)}{names[1]}{sparkline(guesses, glyphs) or 'none'}"
 
 
-def quoted(text: str, glyphs: Glyphs) -> str:
+def quote_text(text: str, glyphs: Glyphs) -> str:
     """A word in quotes, its ends of lines as `\\n`; not all of a long one."""
-    shown = visible(text.replace("\n", "\\n"))
-    return f'"{shown if len(shown) <= LONGEST_WORD else shown[:LONGEST_WORD] + glyphs.more}"'
+    shown = printable(text.replace("\n", "\\n"))
+    return f'"{shown if len(shown) <= MAX_QUOTED_CHARS else shown[:MAX_QUOTED_CHARS] + glyphs.ellipsis}"'
 
 
-def _marked(guesses: Sequence[Guess], glyphs: Glyphs) -> str:
-    return "".join(_each(guesses, glyphs))
+def _marked_drafts(guesses: Sequence[DraftToken], glyphs: Glyphs) -> str:
+    return "".join(_draft_marks(guesses, glyphs))
 
 
-def _each(guesses: Sequence[Guess], glyphs: Glyphs) -> Iterator[str]:
+def _draft_marks(guesses: Sequence[DraftToken], glyphs: Glyphs) -> Iterator[str]:
     for guess in guesses:
-        yield f"[{'+' if guess.held else '-'}{quoted(guess.text, glyphs)[1:-1]}]"
+        yield f"[{'+' if guess.is_accepted else '-'}{quote_text(guess.text, glyphs)[1:-1]}]"
 
 
-def answer(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
+def answer_content(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
     """The whole answer, every token in the look of who guessed it."""
     text = Text()
     for span in inspection.spans:
-        text.append(spelt(span, glyphs), colours.of_span(span, inspection.sources))
+        text.append(token_text(span, glyphs), colours.span_style(span, inspection.sources))
     return text

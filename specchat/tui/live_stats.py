@@ -17,12 +17,23 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from specchat.chat.events import TARGET, Event, Failed, Finished, Loading, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.events import (
+    TARGET,
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    PrefillProgress,
+    Routed,
+    StepDone,
+    TextDelta,
+    Totals,
+)
 
 WINDOW_STEPS = 64
 SPEED_SECONDS = 2.0
-SPARK_STEPS = 24
-SERVER = "server"  # a variant without steps: it writes elsewhere, and tells what it guessed in the end
+SPARKLINE_STEPS = 24
+SERVER_VARIANT = "server"  # a variant without steps: it writes elsewhere, and tells what it guessed in the end
 
 
 class Phase(Enum):
@@ -31,52 +42,52 @@ class Phase(Enum):
     STARTING = "starting"
     LOADING = "loading"
     PREFILL = "prefill"
-    WRITING = "writing"
+    DECODE = "writing"
     IDLE = "idle"
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUsage:
     """Bytes that the engine holds, of how many; the total is 0 when unknown."""
 
     label: str
-    used: int
-    total: int = 0
+    used_bytes: int
+    total_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Progress:
     """How far something is, since when."""
 
-    what: str = ""
+    label: str = ""
     done: int = 0
     total: int = 0
-    seconds: float = 0.0
-    per_second: float = 0.0
+    elapsed_seconds: float = 0.0
+    tokens_per_second: float = 0.0
 
 
 @dataclass(frozen=True)
-class Readings:
+class StatsSnapshot:
     """What there is to show. None is what nobody knows."""
 
     phase: Phase = Phase.IDLE
     progress: Progress = Progress()
     variant: str = ""
-    by: str = ""  # who guessed most of what was accepted, when `auto` chose
+    drafter: str = ""  # who guessed most of what was accepted, when `auto` chose
     reason: str = ""
-    guesses: int | None = None
-    accepted: float | None = None
-    accepted_session: float | None = None
-    per_pass: float | None = None
-    speed: float | None = None
-    times_plain: float | None = None
-    is_estimate: bool = False
-    first_seconds: float | None = None
-    context: int | None = None
-    window: int | None = None
-    memory: Memory | None = None
-    committed: tuple[int, ...] = ()  # tokens of the last steps
-    is_paused: bool = False
+    draft_tokens: int | None = None
+    acceptance_rate: float | None = None
+    session_acceptance_rate: float | None = None
+    tokens_per_step: float | None = None
+    tokens_per_second: float | None = None
+    speedup: float | None = None
+    is_speedup_estimated: bool = False
+    ttft_seconds: float | None = None
+    context_tokens: int | None = None
+    context_window: int | None = None
+    memory: MemoryUsage | None = None
+    tokens_by_step: tuple[int, ...] = ()  # tokens of the last steps
+    is_speculation_paused: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,177 +99,179 @@ class _Step:
 
 
 @dataclass
-class Gauge:
+class LiveStats:
     """A sum over the events of a session."""
 
-    window: int | None = None
-    memory: Memory | None = None
+    context_window: int | None = None
+    memory: MemoryUsage | None = None
     phase: Phase = Phase.IDLE
     progress: Progress = Progress()
     routed: Routed | None = None
     steps: deque[_Step] = field(default_factory=lambda: deque[_Step](maxlen=WINDOW_STEPS))
     drafted: int = 0
     accepted: int = 0
-    context: int | None = None
-    prompt: int = 0
-    plain_seconds: float = 0.0
-    asked: float = 0.0
-    first_seconds: float | None = None
-    last: Totals | None = None
-    begun: float = 0.0
-    read_before: int = 0
+    context_tokens: int | None = None
+    prompt_tokens: int = 0
+    plain_step_seconds: float = 0.0
+    request_time: float = 0.0
+    ttft_seconds: float | None = None
+    last_totals: Totals | None = None
+    phase_start_time: float = 0.0
+    reused_tokens: int = 0
 
-    def ask(self, now: float) -> None:
+    def start_turn(self, now: float) -> None:
         """A question was sent."""
-        self.asked, self.first_seconds, self.last = now, None, None
-        self._enter(Phase.PREFILL, Progress("waiting"), now)
+        self.request_time, self.ttft_seconds, self.last_totals = now, None, None
+        self._enter_phase(Phase.PREFILL, Progress("waiting"), now)
 
-    def wait(self, what: str, now: float) -> None:
+    def start_waiting(self, label: str, now: float) -> None:
         """Something begins that says nothing of itself."""
-        self._enter(Phase.STARTING, Progress(what), now)
+        self._enter_phase(Phase.STARTING, Progress(label), now)
 
-    def rest(self) -> None:
+    def set_idle(self) -> None:
         """Nothing is waited for."""
         self.phase, self.progress = Phase.IDLE, Progress()
 
-    def remember(self, totals: Mapping[str, Any]) -> None:
+    def add_stored_totals(self, totals: Mapping[str, Any]) -> None:
         """A turn of earlier, as the history keeps its totals."""
         accepted = totals.get("accepted")
         self.drafted += int(totals.get("drafted") or 0)
         self.accepted += sum(accepted.values()) if isinstance(accepted, dict) else 0
-        self.plain_seconds = float(totals.get("plain_seconds") or 0.0) or self.plain_seconds
+        self.plain_step_seconds = float(totals.get("plain_seconds") or 0.0) or self.plain_step_seconds
         if "prompt_tokens" in totals:
-            self.context = int(totals["prompt_tokens"]) + int(totals.get("tokens") or 0)
+            self.context_tokens = int(totals["prompt_tokens"]) + int(totals.get("tokens") or 0)
 
-    def hear(self, event: Event, now: float) -> None:
+    def on_event(self, event: Event, now: float) -> None:
         """One event more."""
         match event:
-            case Loading(what=what, done=done, total=total):
-                self._enter(Phase.LOADING, Progress(what, done, total), now)
-            case Prefill(done=done, total=total, reused=reused):
-                self._read(done, total, reused, now)
+            case LoadingProgress(label=what, done=done, total=total):
+                self._enter_phase(Phase.LOADING, Progress(what, done, total), now)
+            case PrefillProgress(processed_tokens=done, prompt_tokens=total, cached_tokens=reused):
+                self._on_prefill(done, total, reused, now)
             case Routed():
                 self.routed = event
             case StepDone():
-                self._step(event, now)
+                self._on_step(event, now)
             case Finished(totals=totals):
-                self._finish(totals)
+                self._on_finished(totals)
             case Failed():
-                self.rest()
-            case Text():
-                if self._is_served and self.phase is not Phase.WRITING:
-                    self._begin_writing(now)
+                self.set_idle()
+            case TextDelta():
+                if self._is_from_server and self.phase is not Phase.DECODE:
+                    self._start_decode(now)
 
-    def readings(self, now: float) -> Readings:
+    def snapshot(self, now: float) -> StatsSnapshot:
         """What to show."""
         progress = self.progress
-        if progress.what:
-            progress = replace(progress, seconds=max(0.0, now - self.begun))
-        common = Readings(
-            self.phase, progress, window=self.window, memory=self.memory, context=self.context,
-            accepted_session=_share(self.accepted, self.drafted), first_seconds=self.first_seconds,
+        if progress.label:
+            progress = replace(progress, seconds=max(0.0, now - self.phase_start_time))
+        common = StatsSnapshot(
+            self.phase, progress, context_window=self.context_window, memory=self.memory, context_tokens=self.context_tokens,
+            session_acceptance_rate=_ratio(self.accepted, self.drafted), ttft_seconds=self.ttft_seconds,
         )  # fmt: skip
         return self._with_route(self._with_steps(common))
 
-    def _enter(self, phase: Phase, progress: Progress, now: float) -> None:
-        if self.phase is not phase or self.progress.what != progress.what:
-            self.begun = now
+    def _enter_phase(self, phase: Phase, progress: Progress, now: float) -> None:
+        if self.phase is not phase or self.progress.label != progress.label:
+            self.phase_start_time = now
         self.phase, self.progress = phase, progress
 
-    def _read(self, done: int, total: int, reused: int, now: float) -> None:
-        if self.progress.what != "prompt":
-            self.read_before = reused
-            self._enter(Phase.PREFILL, Progress("prompt"), now)
-        seconds = now - self.begun
-        speed = (done - self.read_before) / seconds if seconds > 0 else 0.0
+    def _on_prefill(self, done: int, total: int, reused: int, now: float) -> None:
+        if self.progress.label != "prompt":
+            self.reused_tokens = reused
+            self._enter_phase(Phase.PREFILL, Progress("prompt"), now)
+        seconds = now - self.phase_start_time
+        speed = (done - self.reused_tokens) / seconds if seconds > 0 else 0.0
         self.progress = Progress("prompt", done, total, seconds, max(0.0, speed))
-        self.context = self.prompt = total
+        self.context_tokens = self.prompt_tokens = total
 
     @property
-    def _is_served(self) -> bool:
-        return self.routed is not None and self.routed.variant == SERVER
+    def _is_from_server(self) -> bool:
+        return self.routed is not None and self.routed.variant == SERVER_VARIANT
 
-    def _begin_writing(self, now: float) -> None:
+    def _start_decode(self, now: float) -> None:
         self.steps.clear()
-        self.first_seconds = now - self.asked
-        self._enter(Phase.WRITING, Progress(), now)
+        self.ttft_seconds = now - self.request_time
+        self._enter_phase(Phase.DECODE, Progress(), now)
 
-    def _step(self, step: StepDone, now: float) -> None:
-        if self.phase is not Phase.WRITING:
-            self._begin_writing(now)
+    def _on_step(self, step: StepDone, now: float) -> None:
+        if self.phase is not Phase.DECODE:
+            self._start_decode(now)
         accepted: dict[str, int] = {}
-        for token in step.committed:
+        for token in step.committed_tokens:
             if token.source != TARGET:
                 accepted[token.source] = accepted.get(token.source, 0) + 1
         self.steps.append(
-            _Step(len(step.drafted), accepted, len(step.committed), step.draft_seconds + step.verify_seconds)
+            _Step(
+                len(step.draft_tokens), accepted, len(step.committed_tokens), step.draft_seconds + step.verify_seconds
+            )
         )
-        self.drafted += len(step.drafted)
+        self.drafted += len(step.draft_tokens)
         self.accepted += sum(accepted.values())
-        self.context = (self.context or 0) + len(step.committed)
+        self.context_tokens = (self.context_tokens or 0) + len(step.committed_tokens)
 
-    def _finish(self, totals: Totals) -> None:
-        self.rest()
-        self.last = totals if totals.tokens else None
-        if self._is_served:
-            self.drafted += totals.drafted
-            self.accepted += sum(totals.accepted.values())
-        self.plain_seconds = totals.plain_seconds or self.plain_seconds
+    def _on_finished(self, totals: Totals) -> None:
+        self.set_idle()
+        self.last_totals = totals if totals.completion_tokens else None
+        if self._is_from_server:
+            self.drafted += totals.draft_tokens
+            self.accepted += sum(totals.accepted_by_drafter.values())
+        self.plain_step_seconds = totals.plain_step_seconds or self.plain_step_seconds
         if totals.prompt_tokens:
-            self.context = totals.prompt_tokens + totals.tokens
-        if totals.first_token_seconds:
-            self.first_seconds = totals.first_token_seconds
+            self.context_tokens = totals.prompt_tokens + totals.completion_tokens
+        if totals.ttft_seconds:
+            self.ttft_seconds = totals.ttft_seconds
 
-    def _with_steps(self, readings: Readings) -> Readings:
+    def _with_steps(self, readings: StatsSnapshot) -> StatsSnapshot:
         if not self.steps:
             return self._with_totals(readings)
         steps = list(self.steps)
         drafted, tokens = sum(step.drafted for step in steps), sum(step.tokens for step in steps)
-        speed = self._speed()
-        times = speed * self.plain_seconds if speed and self.plain_seconds else None
-        last = self.last
+        speed = self._recent_tokens_per_second()
+        times = speed * self.plain_step_seconds if speed and self.plain_step_seconds else None
+        last = self.last_totals
         return replace(
             readings,
             guesses=steps[-1].drafted,
-            accepted=_share(sum(sum(step.accepted.values()) for step in steps), drafted),
+            accepted=_ratio(sum(sum(step.accepted.values()) for step in steps), drafted),
             per_pass=tokens / len(steps),
             speed=last.tokens_per_second if last else speed,
-            times_plain=last.times_plain if last else times,
+            times_plain=last.speedup if last else times,
             is_estimate=last is None and times is not None,
-            committed=tuple(step.tokens for step in steps[-SPARK_STEPS:]),
+            committed=tuple(step.tokens for step in steps[-SPARKLINE_STEPS:]),
             is_paused=not drafted and len(steps) == WINDOW_STEPS,
         )
 
-    def _with_totals(self, readings: Readings) -> Readings:
+    def _with_totals(self, readings: StatsSnapshot) -> StatsSnapshot:
         """What there is to show of an answer that came without steps."""
-        last = self.last
+        last = self.last_totals
         if last is None:
             return readings
-        per_pass, speed = last.tokens_per_pass or None, last.tokens_per_second or None
-        return replace(readings, accepted=last.accepted_share, per_pass=per_pass, speed=speed)
+        per_pass, speed = last.tokens_per_step or None, last.tokens_per_second or None
+        return replace(readings, accepted=last.acceptance_rate, per_pass=per_pass, speed=speed)
 
-    def _with_route(self, readings: Readings) -> Readings:
+    def _with_route(self, readings: StatsSnapshot) -> StatsSnapshot:
         if self.routed is None:
             return readings
         sums: dict[str, int] = {}
         for step in self.steps:
             for source, count in step.accepted.items():
                 sums[source] = sums.get(source, 0) + count
-        if self._is_served:
-            return replace(readings, variant=SERVER, reason=self.routed.reason)
+        if self._is_from_server:
+            return replace(readings, variant=SERVER_VARIANT, reason=self.routed.reason)
         is_chosen = self.routed.reason != "pinned"
         variant, by = ("auto", max(sums, key=lambda source: sums[source]) if sums else "") if is_chosen else (
             self.routed.variant, ""
         )  # fmt: skip
         if is_chosen and not by and self.routed.variant != "auto":
             by = self.routed.variant
-        guesses = self.routed.budget if readings.guesses is None else readings.guesses
-        is_paused = readings.is_paused and is_chosen
+        guesses = self.routed.budget if readings.draft_tokens is None else readings.draft_tokens
+        is_paused = readings.is_speculation_paused and is_chosen
         return replace(
             readings, variant=variant, by=by, reason=self.routed.reason, guesses=guesses, is_paused=is_paused
         )
 
-    def _speed(self) -> float | None:
+    def _recent_tokens_per_second(self) -> float | None:
         """Tokens a second over the last steps that took about two seconds together."""
         seconds, tokens = 0.0, 0
         for step in reversed(self.steps):
@@ -269,5 +282,5 @@ class Gauge:
         return tokens / seconds if seconds else None
 
 
-def _share(part: int, whole: int) -> float | None:
+def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None

@@ -15,17 +15,17 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from specchat.tui.glyphs import visible
+from specchat.tui.glyphs import printable
 
-LONGEST_ROW = 300
+MAX_ROW_CHARS = 300
 
 
 @dataclass(frozen=True)
-class Row:
+class PickerRow:
     """One thing to choose: what it is, what is shown, and what is said of it."""
 
     value: str
-    shown: str
+    label: str
     help: str = ""
 
 
@@ -47,21 +47,21 @@ class Picker(Vertical):
         value: str
 
     @dataclass
-    class Left(Message):
+    class Cancelled(Message):
         """Nothing was chosen."""
 
         purpose: str
 
-    def __init__(self, purpose: str, title: str, rows: Sequence[Row], grace: float = 0.0) -> None:
+    def __init__(self, purpose: str, title: str, rows: Sequence[PickerRow], grace_seconds: float = 0.0) -> None:
         super().__init__(id="picker")
         self.purpose = purpose
-        self._title, self._rows = visible(title), list(rows)
-        self._deaf_until = monotonic() + grace
+        self._title, self._rows = printable(title), list(rows)
+        self._ignore_keys_until = monotonic() + grace_seconds
 
     def compose(self) -> ComposeResult:
         """Title, filter, list."""
         yield Static(self._title, classes="title", markup=False)
-        yield OptionList(*self._options(""), markup=False)
+        yield OptionList(*self._matching_options(""), markup=False)
         yield Input(placeholder="type to narrow", compact=True)
 
     def on_mount(self) -> None:
@@ -74,7 +74,7 @@ class Picker(Vertical):
         event.stop()
         rows = self.query_one(OptionList)
         rows.clear_options()
-        rows.add_options(self._options(event.value))
+        rows.add_options(self._matching_options(event.value))
         rows.highlighted = 0 if rows.option_count else None
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -82,12 +82,12 @@ class Picker(Vertical):
         event.stop()
         rows = self.query_one(OptionList)
         if rows.highlighted is not None:
-            self._take(rows.get_option_at_index(rows.highlighted).id)
+            self._pick(rows.get_option_at_index(rows.highlighted).id)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Take the line that was clicked."""
         event.stop()
-        self._take(event.option.id)
+        self._pick(event.option.id)
 
     def action_move(self, step: int) -> None:
         """Mark another line."""
@@ -95,25 +95,25 @@ class Picker(Vertical):
         if rows.option_count:
             rows.highlighted = ((rows.highlighted or 0) + step) % rows.option_count
 
-    def action_leave(self) -> None:
+    def action_cancel(self) -> None:
         """Choose nothing."""
-        self.post_message(self.Left(self.purpose))
+        self.post_message(self.Cancelled(self.purpose))
 
-    def _take(self, id: str | None) -> None:
-        if id is not None and monotonic() >= self._deaf_until:
+    def _pick(self, id: str | None) -> None:
+        if id is not None and monotonic() >= self._ignore_keys_until:
             self.post_message(self.Picked(self.purpose, self._rows[int(id)].value))
 
-    def _options(self, typed: str) -> list[Option]:
+    def _matching_options(self, typed: str) -> list[Option]:
         """Every row in which all words occur."""
         words = typed.lower().split()
         found = [
             (number, row)
             for number, row in enumerate(self._rows)
-            if all(word in f"{row.shown} {row.help}".lower() for word in words)
+            if all(word in f"{row.label} {row.help}".lower() for word in words)
         ]
-        return [Option(_drawn(row), id=str(number)) for number, row in found]
+        return [Option(_row_content(row), id=str(number)) for number, row in found]
 
 
-def _drawn(row: Row) -> Content:
-    shown = Content(visible(" ".join(row.shown.split())[:LONGEST_ROW]))
-    return shown + Content(f"  {visible(row.help)}").stylize("$text-muted") if row.help else shown
+def _row_content(row: PickerRow) -> Content:
+    shown = Content(printable(" ".join(row.label.split())[:MAX_ROW_CHARS]))
+    return shown + Content(f"  {printable(row.help)}").stylize("$text-muted") if row.help else shown

@@ -23,10 +23,10 @@ from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 from specchat.errors import ProfileError
 from specchat.profile import configuration_folder
 from specchat.profile.toml_lines import TomlFile, read_toml
-from specchat.profile.validation import nearest
+from specchat.profile.validation import did_you_mean
 
 MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "meta", "hyper"})
-NAMED = {key.value.rpartition("+")[2] for key in Keys} | set(KEY_NAME_REPLACEMENTS.values())
+NAMED_KEYS = {key.value.rpartition("+")[2] for key in Keys} | set(KEY_NAME_REPLACEMENTS.values())
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Preferences:
     """What somebody prefers of the screen. `keys` are those of an action with commas between them, for its keymap."""
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
-    has_mouse: bool = True
+    captures_mouse: bool = True
 
 
-USUAL = Preferences()
+DEFAULT_PREFERENCES = Preferences()
 
 
 def preferences_file() -> Path:
@@ -45,47 +45,51 @@ def preferences_file() -> Path:
     return configuration_folder() / "screen.toml"
 
 
-def read_preferences(path: Path, bindings: Sequence[Sequence[BindingType]]) -> Preferences:
+def read_preferences(path: Path, binding_scopes: Sequence[Sequence[BindingType]]) -> Preferences:
     """What a file says; nothing if there is none.
 
     `bindings` are those that one key may reach together, a list for each place on the screen. ProfileError names what
     is wrong, and where.
     """
     if not path.is_file():
-        return USUAL
+        return DEFAULT_PREFERENCES
     file = read_toml(path, ("mouse", "keys"))
     for name in file.tables:
         if name not in ("mouse", "keys"):
-            raise ProfileError(f"{file.at((name,))}: unknown key {name!r};{nearest(name, ('mouse', 'keys'))}")
+            raise ProfileError(
+                f"{file.location_of((name,))}: unknown key {name!r};{did_you_mean(name, ('mouse', 'keys'))}"
+            )
     mouse, keys = file.tables.get("mouse", True), file.tables.get("keys", {})
     if not isinstance(mouse, bool):
-        raise ProfileError(f"{file.at(('mouse',))}: mouse must be true or false, not {mouse!r}")
+        raise ProfileError(f"{file.location_of(('mouse',))}: mouse must be true or false, not {mouse!r}")
     if not isinstance(keys, dict):
-        raise ProfileError(f"{file.at(('keys',))}: [keys] is a table: an action, and its keys")
-    places = [list(Binding.make_bindings(place)) for place in bindings]
+        raise ProfileError(f"{file.location_of(('keys',))}: [keys] is a table: an action, and its keys")
+    places = [list(Binding.make_bindings(place)) for place in binding_scopes]
     known = sorted({binding.id for place in places for binding in place if binding.id})
-    chosen = {str(name): _keys(file, str(name), value, known) for name, value in keys.items()}
+    chosen = {str(name): _read_keys(file, str(name), value, known) for name, value in keys.items()}
     for place in places:
-        _check_place(file, place, chosen)
+        _check_scope(file, place, chosen)
     return Preferences({name: ",".join(each) for name, each in chosen.items()}, mouse)
 
 
-def _keys(file: TomlFile, action: str, value: Any, known: Sequence[str]) -> list[str]:
-    where = file.at(("keys", action))
+def _read_keys(file: TomlFile, action: str, value: Any, known: Sequence[str]) -> list[str]:
+    where = file.location_of(("keys", action))
     if action not in known:
-        hint = nearest(action, known) or f" known are {', '.join(known)}"
+        hint = did_you_mean(action, known) or f" known are {', '.join(known)}"
         raise ProfileError(f"{where}: unknown action {action!r};{hint}")
     keys = [value] if isinstance(value, str) else value
     if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
         raise ProfileError(f'{where}: {action} needs a key such as "f12", or a list of them')
     for key in keys:
         *modifiers, last = key.split("+")
-        if not (set(modifiers) <= MODIFIERS and (len(last) == 1 or last in NAMED)):
-            raise ProfileError(f'{where}: {key!r} is no key;{nearest(key, sorted(NAMED))} try "f12" or "ctrl+s"')
+        if not (set(modifiers) <= MODIFIERS and (len(last) == 1 or last in NAMED_KEYS)):
+            raise ProfileError(
+                f'{where}: {key!r} is no key;{did_you_mean(key, sorted(NAMED_KEYS))} try "f12" or "ctrl+s"'
+            )
     return keys
 
 
-def _check_place(file: TomlFile, place: Sequence[Binding], chosen: Mapping[str, Sequence[str]]) -> None:
+def _check_scope(file: TomlFile, place: Sequence[Binding], chosen: Mapping[str, Sequence[str]]) -> None:
     """Two meanings of a key are an error where somebody chose one of them; those that we ship shadow each other."""
     meanings: dict[str, str] = {}
     for binding in sorted(place, key=lambda binding: binding.id not in chosen):
@@ -93,4 +97,6 @@ def _check_place(file: TomlFile, place: Sequence[Binding], chosen: Mapping[str, 
         for key in chosen.get(binding.id or "", [binding.key]):
             other = meanings.setdefault(key, name)
             if other != name and other in chosen:
-                raise ProfileError(f"{file.at(('keys', other))}: {key!r} would mean {other} and {name}; choose another")
+                raise ProfileError(
+                    f"{file.location_of(('keys', other))}: {key!r} would mean {other} and {name}; choose another"
+                )

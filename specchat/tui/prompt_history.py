@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-MOST = 1000
+MAX_QUESTIONS = 1000
 
 
-def read_questions(path: Path) -> list[str]:
+def read_prompt_history(path: Path) -> list[str]:
     """The last questions, the newest last, each once; nothing when there is no such file."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -22,10 +22,10 @@ def read_questions(path: Path) -> list[str]:
         elif question:
             questions.append("\n".join(question))
             question = []
-    return list(reversed(dict.fromkeys(reversed(questions))))[-MOST:]
+    return list(reversed(dict.fromkeys(reversed(questions))))[-MAX_QUESTIONS:]
 
 
-def remember_question(path: Path, question: str) -> None:
+def append_prompt_history(path: Path, question: str) -> None:
     """Append one; a disk that refuses is no reason not to ask."""
     written = "".join(f"+{line}\n" for line in question.split("\n"))
     try:

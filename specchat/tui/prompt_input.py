@@ -15,9 +15,9 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from specchat.tui.glyphs import harmless
+from specchat.tui.glyphs import printable_with_tabs
 
-NEWLINES = frozenset({"ctrl+j", "shift+enter", "alt+enter", "newline"})
+NEWLINE_KEYS = frozenset({"ctrl+j", "shift+enter", "alt+enter", "newline"})
 LONG_PASTE_LINES = 20
 LONG_PASTE_CHARACTERS = 2000
 
@@ -41,10 +41,10 @@ class PromptBox(TextArea):
         text: str
 
     @dataclass
-    class Steered(Message):
+    class CompletionAction(Message):
         """A key for the list of completions: up, down, take, close."""
 
-        how: str
+        action: str
 
     class Edited(Message):
         """The text or the cursor changed: other completions, perhaps."""
@@ -56,12 +56,12 @@ class PromptBox(TextArea):
         )  # fmt: skip
         self.is_completing = False
         self._pastes: dict[str, str] = {}
-        self._past: Sequence[str] = ()
-        self._place: int | None = None
-        self._draft = ""
+        self._earlier_questions: Sequence[str] = ()
+        self._question_index: int | None = None
+        self._unsent_text = ""
 
     @property
-    def whole_text(self) -> str:
+    def expanded_text(self) -> str:
         """The text with every long paste in its place."""
         text = self.text
         for mark, paste in self._pastes.items():
@@ -69,15 +69,15 @@ class PromptBox(TextArea):
         return text
 
     @property
-    def before_cursor(self) -> str:
+    def text_before_cursor(self) -> str:
         """The text up to the cursor."""
         return self.get_text_range((0, 0), self.cursor_location)
 
-    def remember(self, past: Sequence[str]) -> None:
+    def set_earlier_questions(self, questions: Sequence[str]) -> None:
         """The questions of before, the newest last."""
-        self._past, self._place = past, None
+        self._earlier_questions, self._question_index = questions, None
 
-    def write(self, text: str) -> None:
+    def set_text(self, text: str) -> None:
         """Replace everything; the cursor goes to the end."""
         self.load_text("")
         self._pastes.clear()
@@ -92,9 +92,9 @@ class PromptBox(TextArea):
             mark = f"[pasted {size}, {len(self._pastes) + 1}]"
             self._pastes[mark] = text
             text = mark
-        self.insert(harmless(text))
+        self.insert(printable_with_tabs(text))
 
-    def complete(self, text: str, length: int) -> None:
+    def insert_completion(self, text: str, length: int) -> None:
         """Replace what stands before the cursor."""
         row, column = self.cursor_location
         self.replace(text, (row, column - length), (row, column))
@@ -103,14 +103,14 @@ class PromptBox(TextArea):
         """Begin anew."""
         self.load_text("")
         self._pastes.clear()
-        self._place = None
+        self._question_index = None
 
     async def _on_key(self, event: events.Key) -> None:
-        if self._steer(event.key) or self._move_or_send(event.key):
+        if self._handle_completion_key(event.key) or self._handle_prompt_key(event.key):
             event.stop()
             event.prevent_default()
             return
-        self._place = None
+        self._question_index = None
         await super()._on_key(event)
 
     async def _on_paste(self, event: events.Paste) -> None:
@@ -125,54 +125,60 @@ class PromptBox(TextArea):
     def action_send(self) -> None:
         """Send, unless a backslash or nothing stands there."""
         row, column = self.cursor_location
-        if self.before_cursor.endswith("\\"):
+        if self.text_before_cursor.endswith("\\"):
             self.replace("\n", (row, column - 1), (row, column))
-        elif text := self.whole_text.strip():
+        elif text := self.expanded_text.strip():
             self.post_message(self.Sent(text))
 
     def action_new_line(self) -> None:
         """Begin a new line."""
         self.insert("\n")
 
-    def _steer(self, key: str) -> bool:
-        how = STEERING.get(key) if self.is_completing else None
+    def _handle_completion_key(self, key: str) -> bool:
+        how = COMPLETION_KEYS.get(key) if self.is_completing else None
         if how:
-            self.post_message(self.Steered(how))
+            self.post_message(self.CompletionAction(how))
         return how is not None
 
-    def _move_or_send(self, key: str) -> bool:
-        if key in NEWLINES:
+    def _handle_prompt_key(self, key: str) -> bool:
+        if key in NEWLINE_KEYS:
             self.action_new_line()
         elif key == "enter":
             self.action_send()
-        elif key == "up" and self.cursor_location[0] == 0 and not self._is_below_top():
-            return self._recall(-1)
+        elif key == "up" and self.cursor_location[0] == 0 and not self._is_below_first_row():
+            return self._browse_questions(-1)
         elif key == "down" and self.cursor_at_last_line:
-            return self._recall(1)
+            return self._browse_questions(1)
         else:
             return False
         return True
 
-    def _is_below_top(self) -> bool:
+    def _is_below_first_row(self) -> bool:
         """Is the cursor in a later row of a first line that was wrapped?"""
         return self.wrapped_document.location_to_offset(self.cursor_location).y > 0
 
-    def _recall(self, step: int) -> bool:
+    def _browse_questions(self, step: int) -> bool:
         """An earlier question, or a later one; of those that begin like the draft."""
-        if self._place is None:
+        if self._question_index is None:
             if step > 0:
                 return False
-            self._place, self._draft = len(self._past), self.text
-        places = range(self._place - 1, -1, -1) if step < 0 else range(self._place + 1, len(self._past))
-        place = next((at for at in places if self._past[at].startswith(self._draft)), None)
+            self._question_index, self._unsent_text = len(self._earlier_questions), self.text
+        places = (
+            range(self._question_index - 1, -1, -1)
+            if step < 0
+            else range(self._question_index + 1, len(self._earlier_questions))
+        )
+        place = next((at for at in places if self._earlier_questions[at].startswith(self._unsent_text)), None)
         if place is None and step < 0:
-            self._place = None if self._place == len(self._past) else self._place
+            self._question_index = (
+                None if self._question_index == len(self._earlier_questions) else self._question_index
+            )
             return True
-        draft, self._place = self._draft, len(self._past) if place is None else place
-        self.write(draft if place is None else self._past[place])
+        draft, self._question_index = self._unsent_text, len(self._earlier_questions) if place is None else place
+        self.set_text(draft if place is None else self._earlier_questions[place])
         if place is None:
-            self._place = None
+            self._question_index = None
         return True
 
 
-STEERING = {"up": "up", "down": "down", "tab": "take", "enter": "enter", "escape": "close"}
+COMPLETION_KEYS = {"up": "up", "down": "down", "tab": "take", "enter": "enter", "escape": "close"}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specchat.commands.registry import COMMANDS, FILE_COMMANDS, Described, every_command
-from specchat.commands.registry import help_text as described
+from specchat.commands.command_registry import COMMANDS, FILE_COMMANDS, CommandInfo, conversation_commands
+from specchat.commands.command_registry import help_text as described
 
 
 @dataclass(frozen=True)
@@ -35,25 +35,25 @@ SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
         ScreenCommand("keys", "", "every key", "toggle_help"),
     )
 }
-LISTS: Mapping[str, str] = {
+PICKER_ACTIONS: Mapping[str, str] = {
     "sessions": "open_sessions",
     "open": "open_sessions",
     "variant": "choose('variant')",
     "profile": "choose('profile')",
 }
-EVERY: Mapping[str, Described] = {**COMMANDS, **FILE_COMMANDS, **SCREEN_COMMANDS}
+BUILTIN_COMMANDS: Mapping[str, CommandInfo] = {**COMMANDS, **FILE_COMMANDS, **SCREEN_COMMANDS}
 
 
-def all_commands() -> Mapping[str, Described]:
+def all_commands() -> Mapping[str, CommandInfo]:
     """Every command, those of plugins last; where a name is taken twice, that of the screen."""
-    return {**EVERY, **every_command({*FILE_COMMANDS, *SCREEN_COMMANDS}), **EVERY}
+    return {**BUILTIN_COMMANDS, **conversation_commands({*FILE_COMMANDS, *SCREEN_COMMANDS}), **BUILTIN_COMMANDS}
 
 
-def action_of(name: str, argument: str) -> str | None:
+def screen_action(name: str, argument: str) -> str | None:
     """The action of the screen that carries this out, None when the conversation does."""
     if name in SCREEN_COMMANDS:
         return SCREEN_COMMANDS[name].action
-    return LISTS.get(name) if not argument else None
+    return PICKER_ACTIONS.get(name) if not argument else None
 
 
 def help_text() -> str:

@@ -20,15 +20,15 @@ from textual.widgets.option_list import Option
 
 from specchat.chat.history import StoredTurn
 from specchat.errors import SpecchatError
-from specchat.tui.background_requests import Errands, Json
-from specchat.tui.glyphs import Glyphs, visible
-from specchat.tui.session_preview import Preview
-from specchat.tui.session_row import Listed, listed_from
+from specchat.tui.background_requests import BackgroundRequests, Json
+from specchat.tui.glyphs import Glyphs, printable
+from specchat.tui.session_preview import SessionPreview
+from specchat.tui.session_row import SessionRow, session_row_from_json
 
-HINT = "Enter go on   Ctrl+F copy and go on   F2 rename   Ctrl+D delete   Ctrl+Z undo   Esc back"
-MOST_ROWS = 200
-SHORTEST_SEARCH = 2
-NARROWEST_WITH_PREVIEW = 100
+KEY_HINT = "Enter go on   Ctrl+F copy and go on   F2 rename   Ctrl+D delete   Ctrl+Z undo   Esc back"
+MAX_ROWS = 200
+MIN_SEARCH_CHARS = 2
+MIN_PREVIEW_COLUMNS = 100
 
 
 class SessionsScreen(Screen[tuple[str, str] | None]):
@@ -46,32 +46,32 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
     ]
 
     @dataclass
-    class Answered(Message):
+    class RowsReceived(Message):
         """The host answered: rows for what was typed, or what went wrong."""
 
-        typed: str
-        answer: Json | SpecchatError
+        search_text: str
+        response: Json | SpecchatError
 
     @dataclass
-    class Done(Message):
+    class ChangeDone(Message):
         """Something was changed, or not."""
 
-        said: str
-        answer: Json | SpecchatError
+        notice: str
+        response: Json | SpecchatError
 
     @dataclass
-    class Glanced(Message):
+    class PreviewRead(Message):
         """What was said last in a conversation."""
 
-        session: str
+        session_id: str
         turn: StoredTurn | None
 
-    def __init__(self, errands: Errands, current: str, glyphs: Glyphs) -> None:
+    def __init__(self, background_requests: BackgroundRequests, current: str, glyphs: Glyphs) -> None:
         super().__init__()
-        self._errands, self._current, self._glyphs = errands, current, glyphs
-        self._all: list[Listed] = []
-        self._rows: list[Listed] = []
-        self._deleted: list[Listed] = []
+        self._background_requests, self._current_session, self._glyphs = background_requests, current, glyphs
+        self._all_rows: list[SessionRow] = []
+        self._shown_rows: list[SessionRow] = []
+        self._deleted_rows: list[SessionRow] = []
 
     def compose(self) -> ComposeResult:
         """Search, list, keys."""
@@ -80,99 +80,103 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         yield Input(id="new-name", compact=True)
         with Horizontal():
             yield OptionList(id="sessions", markup=False)
-            yield Preview(self._glyphs)
-        yield Static(HINT, id="hint", markup=False)
+            yield SessionPreview(self._glyphs)
+        yield Static(KEY_HINT, id="hint", markup=False)
 
     def on_mount(self) -> None:
         """Ask for the list."""
         self.query_one("#new-name").display = False
         self.query_one("#search").focus()
-        self._refresh()
+        self._request_rows()
 
     @property
-    def marked(self) -> Listed | None:
+    def highlighted_row(self) -> SessionRow | None:
         """The conversation that is marked."""
         at = self.query_one("#sessions", OptionList).highlighted
-        return self._rows[at] if at is not None and at < len(self._rows) else None
+        return self._shown_rows[at] if at is not None and at < len(self._shown_rows) else None
 
     @on(Input.Changed, "#search")
     def search(self, event: Input.Changed) -> None:
         """Names at once, what was said as soon as the host has looked."""
-        self._show([row for row in self._all if row.matches(event.value)])
-        if len(event.value.strip()) >= SHORTEST_SEARCH:
+        self._show_rows([row for row in self._all_rows if row.matches(event.value)])
+        if len(event.value.strip()) >= MIN_SEARCH_CHARS:
             typed = event.value
-            self._errands.send("list", {"search": typed}, lambda answer: self._post(self.Answered(typed, answer)))
+            self._background_requests.send(
+                "list", {"search": typed}, lambda answer: self._post_from_thread(self.RowsReceived(typed, answer))
+            )
 
-    @on(Answered)
-    def take_rows(self, event: Answered) -> None:
+    @on(RowsReceived)
+    def receive_rows(self, event: RowsReceived) -> None:
         """Show what the host found, if it is still what is looked for."""
-        if isinstance(event.answer, SpecchatError):
-            self._say(str(event.answer))
+        if isinstance(event.response, SpecchatError):
+            self._show_hint(str(event.response))
             return
-        rows = [listed_from(row) for row in event.answer.get("sessions", ())]
+        rows = [session_row_from_json(row) for row in event.response.get("sessions", ())]
         typed = self.query_one("#search", Input).value
-        if not event.typed:
-            self._all = rows
-        if event.typed and event.typed != typed:
+        if not event.search_text:
+            self._all_rows = rows
+        if event.search_text and event.search_text != typed:
             return
-        named = [row for row in self._all if row.matches(typed)]
+        named = [row for row in self._all_rows if row.matches(typed)]
         known = {row.id for row in named}
-        self._show([*named, *(row for row in (rows if typed else ()) if row.id not in known)])
+        self._show_rows([*named, *(row for row in (rows if typed else ()) if row.id not in known)])
 
-    @on(Done)
-    def take_done(self, event: Done) -> None:
+    @on(ChangeDone)
+    def finish_change(self, event: ChangeDone) -> None:
         """Say what was done, and look again."""
-        self._say(str(event.answer) if isinstance(event.answer, SpecchatError) else event.said)
-        self._refresh()
+        self._show_hint(str(event.response) if isinstance(event.response, SpecchatError) else event.notice)
+        self._request_rows()
 
     @on(OptionList.OptionHighlighted)
-    def glance(self) -> None:
+    def request_preview(self) -> None:
         """Look into the marked conversation, if there is room to show it."""
-        if (row := self.marked) and not self.has_class("-narrow"):
-            self._errands.read_last_turn(row.id, lambda turn: self._post(self.Glanced(row.id, turn)))
+        if (row := self.highlighted_row) and not self.has_class("-narrow"):
+            self._background_requests.read_last_turn(
+                row.id, lambda turn: self._post_from_thread(self.PreviewRead(row.id, turn))
+            )
 
-    @on(Glanced)
-    def show_glance(self, event: Glanced) -> None:
+    @on(PreviewRead)
+    def show_preview(self, event: PreviewRead) -> None:
         """Show it, if it is still what is marked."""
-        if (row := self.marked) and row.id == event.session:
-            self.query_one(Preview).show(event.turn)
+        if (row := self.highlighted_row) and row.id == event.session_id:
+            self.query_one(SessionPreview).show_turn(event.turn)
 
     def on_resize(self) -> None:
         """A list alone where there is no room for more."""
-        self.set_class(self.size.width < NARROWEST_WITH_PREVIEW, "-narrow")
-        self.glance()
+        self.set_class(self.size.width < MIN_PREVIEW_COLUMNS, "-narrow")
+        self.request_preview()
 
     @on(Input.Submitted, "#search")
-    def go_on(self) -> None:
+    def open_highlighted(self) -> None:
         """With the marked one."""
         self.action_choose("open")
 
     @on(OptionList.OptionSelected)
-    def go_on_with_clicked(self) -> None:
+    def open_clicked(self) -> None:
         """With the one that was clicked."""
         self.action_choose("open")
 
     @on(Input.Submitted, "#new-name")
-    def take_name(self, event: Input.Submitted) -> None:
+    def rename_highlighted(self, event: Input.Submitted) -> None:
         """Rename the marked one."""
-        name, row = event.value.strip(), self.marked
+        name, row = event.value.strip(), self.highlighted_row
         if name and row:
-            self._change("rename", row, f"now called {name}", name=name)
+            self._send_change("rename", row, f"now called {name}", name=name)
         self._end_renaming()
 
-    def action_choose(self, way: str) -> None:
+    def action_choose(self, method: str) -> None:
         """Leave with the marked conversation."""
-        if row := self.marked:
-            self._leave((way, row.id))
+        if row := self.highlighted_row:
+            self._close_with((method, row.id))
 
     def action_back(self) -> None:
         """Out of the renaming, or of the list."""
         if self.query_one("#new-name").display:
             self._end_renaming()
         else:
-            self._leave(None)
+            self._close_with(None)
 
-    def _leave(self, chosen: tuple[str, str] | None) -> None:
+    def _close_with(self, chosen: tuple[str, str] | None) -> None:
         """Once: a second key may already be on its way, and would take the screen below with it."""
         if self.is_current:
             self.dismiss(chosen)
@@ -180,56 +184,62 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
     def action_move(self, step: int) -> None:
         """Mark another one."""
         rows = self.query_one("#sessions", OptionList)
-        if self._rows:
-            rows.highlighted = ((rows.highlighted or 0) + step) % len(self._rows)
+        if self._shown_rows:
+            rows.highlighted = ((rows.highlighted or 0) + step) % len(self._shown_rows)
 
     def action_rename(self) -> None:
         """Ask for a name."""
-        if row := self.marked:
+        if row := self.highlighted_row:
             name = self.query_one("#new-name", Input)
             name.value, name.display = row.name, True
             name.focus()
-            self._say("Enter renames, Esc leaves the name")
+            self._show_hint("Enter renames, Esc leaves the name")
 
     def action_delete(self) -> None:
         """Take the marked one from the list."""
-        row = self.marked
+        row = self.highlighted_row
         if row is None:
             return
-        if row.id == self._current:
-            self._say("this is the conversation on the screen; /delete takes it away")
+        if row.id == self._current_session:
+            self._show_hint("this is the conversation on the screen; /delete takes it away")
             return
-        self._deleted.append(row)
-        self._change("delete", row, f"deleted {row.name}; Ctrl+Z brings it back")
+        self._deleted_rows.append(row)
+        self._send_change("delete", row, f"deleted {row.name}; Ctrl+Z brings it back")
 
     def action_undo(self) -> None:
         """Bring the last deleted one back."""
-        if self._deleted:
-            row = self._deleted.pop()
-            self._change("restore", row, f"{row.name} is back")
+        if self._deleted_rows:
+            row = self._deleted_rows.pop()
+            self._send_change("restore", row, f"{row.name} is back")
 
-    def _change(self, method: str, row: Listed, said: str, **params: Any) -> None:
-        self._errands.send(method, {"session": row.id, **params}, lambda answer: self._post(self.Done(said, answer)))
+    def _send_change(self, method: str, row: SessionRow, said: str, **params: Any) -> None:
+        self._background_requests.send(
+            method, {"session": row.id, **params}, lambda answer: self._post_from_thread(self.ChangeDone(said, answer))
+        )
 
-    def _refresh(self) -> None:
-        self._errands.send("list", {"kind": "chat"}, lambda answer: self._post(self.Answered("", answer)))
+    def _request_rows(self) -> None:
+        self._background_requests.send(
+            "list", {"kind": "chat"}, lambda answer: self._post_from_thread(self.RowsReceived("", answer))
+        )
 
-    def _post(self, message: Message) -> None:
+    def _post_from_thread(self, message: Message) -> None:
         """From the other thread."""
         self.post_message(message)
 
     def _end_renaming(self) -> None:
         self.query_one("#new-name").display = False
         self.query_one("#search").focus()
-        self._say("")
+        self._show_hint("")
 
-    def _say(self, text: str) -> None:
-        self.query_one("#hint", Static).update(visible(f"{text}\n{HINT}" if text else HINT))
+    def _show_hint(self, text: str) -> None:
+        self.query_one("#hint", Static).update(printable(f"{text}\n{KEY_HINT}" if text else KEY_HINT))
 
-    def _show(self, rows: list[Listed]) -> None:
-        self._rows = rows[:MOST_ROWS]
+    def _show_rows(self, rows: list[SessionRow]) -> None:
+        self._shown_rows = rows[:MAX_ROWS]
         listed = self.query_one("#sessions", OptionList)
         before = listed.highlighted or 0
         listed.clear_options()
-        listed.add_options([Option(row.drawn(is_current=row.id == self._current)) for row in self._rows])
-        listed.highlighted = min(before, len(self._rows) - 1) if self._rows else None
+        listed.add_options(
+            [Option(row.to_content(is_current=row.id == self._current_session)) for row in self._shown_rows]
+        )
+        listed.highlighted = min(before, len(self._shown_rows) - 1) if self._shown_rows else None

@@ -6,23 +6,23 @@ from textual.content import Content
 from textual.widgets import Static
 
 from specchat.chat.history import StoredTurn
-from specchat.tui.glyphs import Glyphs, visible
+from specchat.tui.glyphs import Glyphs, printable
 
-LONGEST_QUESTION, LONGEST_ANSWER = 600, 3000  # characters; more would not fit anyway
+MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # characters; more would not fit anyway
 
 
-class Preview(Static):
+class SessionPreview(Static):
     """The words of one turn, as plain text."""
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__("", id="preview", markup=False)
         self._glyphs = glyphs
 
-    def show(self, turn: StoredTurn | None) -> None:
+    def show_turn(self, turn: StoredTurn | None) -> None:
         """This turn, or that there is none yet."""
         if turn is None:
             self.update(Content("nothing was said yet").stylize("$text-muted"))
             return
-        question = visible(str(turn.request.get("text", ""))[:LONGEST_QUESTION])
-        asked = Content(f"{self._glyphs.question} {question}").stylize("$text-accent")
-        self.update(asked + Content("\n\n" + visible(turn.answered.text[:LONGEST_ANSWER])))
+        question = printable(str(turn.request.get("text", ""))[:MAX_QUESTION_CHARS])
+        asked = Content(f"{self._glyphs.prompt_mark} {question}").stylize("$text-accent")
+        self.update(asked + Content("\n\n" + printable(turn.answer.text[:MAX_ANSWER_CHARS])))

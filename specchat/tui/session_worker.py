@@ -16,254 +16,276 @@ from typing import TYPE_CHECKING
 from specchat.chat.events import Failed
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
-from specchat.commands.registry import COMMAND, run_line
-from specchat.commands.talk import Reply, Talk
-from specchat.errors import CancelledError, HostError, NotTakenError, SpecchatError, UsageError
-from specchat.host.client import Conversation, Wish
+from specchat.commands.chat_state import ChatState, CommandResult
+from specchat.commands.command_registry import COMMAND_PATTERN, run_line
+from specchat.errors import CancelledError, DeclinedError, HostError, SpecchatError, UsageError
+from specchat.host.client import Conversation, SessionRequest
 from specchat.profile import Models
-from specchat.tui.messages import Asking, Changed, Ended, Leaving, Lost, Mailbox, Named, Opened, Told
+from specchat.tui.worker_messages import (
+    AnswerEnded,
+    ConversationNamed,
+    ConversationOpened,
+    EditFinished,
+    EngineLost,
+    MessageQueue,
+    QuitRequested,
+    RequestSent,
+    TranscriptNote,
+)
 
 if TYPE_CHECKING:
-    from specchat.tui.edit_dialogue import Dialogue
+    from specchat.tui.screen_edit_ui import ScreenEditUI
 
-CHANGING = frozenset({"new", "open", "fork", "undo", "back", "delete", "retry", "rename", "profile", "compact"})
-GOODBYE_SECONDS = 0.5
-LOADS = "this loads other models; go on?"
-NEEDS_ENGINE = "no engine process; it must be started first"
+CONVERSATION_CHANGING_COMMANDS = frozenset(
+    {"new", "open", "fork", "undo", "back", "delete", "retry", "rename", "profile", "compact"}
+)
+CLOSE_TIMEOUT_SECONDS = 0.5
+LOAD_QUESTION = "this loads other models; go on?"
+NO_ENGINE_MESSAGE = "no engine process; it must be started first"
 
 Job = Callable[[], None]
 
 
-class Partner:
+class SessionWorker:
     """Everything that is asked of a conversation. Public methods may be called from any thread."""
 
-    def __init__(self, wish: Wish, mailbox: Mailbox, client: str = "specchat") -> None:
-        self._wish, self._mailbox, self._client = wish, mailbox, client
-        self._talk: Talk | None = None
-        self._dialogue: Dialogue | None = None
-        self._overrides = dict(wish.overrides)
+    def __init__(
+        self, session_request: SessionRequest, worker_messages: MessageQueue, client_name: str = "specchat"
+    ) -> None:
+        self._session_request, self._worker_messages, self._client_name = session_request, worker_messages, client_name
+        self._chat: ChatState | None = None
+        self._edit_ui: ScreenEditUI | None = None
+        self._overrides = dict(session_request.overrides)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="partner", daemon=True)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Connect, and start the host if it does not run."""
         self._jobs.put(self._connect)
         self._thread.start()
 
-    def connect_again(self) -> None:
+    def reconnect(self) -> None:
         """After the host was lost."""
         self._jobs.put(self._connect)
 
-    def say(self, line: str, cancelled: Flag) -> None:
+    def submit_line(self, line: str, cancelled: Flag) -> None:
         """A question or a command."""
-        self._jobs.put(lambda: self._say(line, cancelled))
+        self._jobs.put(lambda: self._run_line(line, cancelled))
 
-    def ask_again(self, position: int, text: str, cancelled: Flag) -> None:
+    def replace_question(self, position: int, text: str, cancelled: Flag) -> None:
         """The question at this place of the conversation in other words; what was said since is left behind.
 
         The last question is replaced. An earlier one is asked in a copy, so that nothing is lost.
         """
-        self._jobs.put(lambda: self._ask_again(position, text, cancelled))
+        self._jobs.put(lambda: self._replace_question(position, text, cancelled))
 
-    def change(self, line: str, cancelled: Flag) -> None:
+    def submit_file_command(self, line: str, cancelled: Flag) -> None:
         """A command about files; what it asks is answered with `answer`."""
-        self._jobs.put(lambda: self._change(line, cancelled))
+        self._jobs.put(lambda: self._run_file_command(line, cancelled))
 
-    def answer(self, text: str | None) -> None:
+    def answer_input_request(self, text: str | None) -> None:
         """What the person says to a question about an edit."""
-        if self._dialogue:
-            self._dialogue.answer(text)
+        if self._edit_ui:
+            self._edit_ui.put_answer(text)
 
     def fork(self, position: int) -> None:
         """Go on in a copy of the conversation up to this question and its answer."""
         self._jobs.put(lambda: self._fork(position))
 
-    def open(self, session: str) -> None:
+    def open(self, session_id: str) -> None:
         """Go on with another conversation."""
-        self._jobs.put(lambda: self._open(session))
+        self._jobs.put(lambda: self._open(session_id))
 
-    def fork_of(self, session: str) -> None:
+    def fork_session(self, session_id: str) -> None:
         """Go on in a copy of another conversation."""
-        self._jobs.put(lambda: self._switch(session, "fork"))
+        self._jobs.put(lambda: self._switch(session_id, "fork"))
 
     def close(self) -> None:
         """Hang up; a thread that still waits for the host ends with the process."""
         self._jobs.put(None)
-        self.answer(None)
+        self.answer_input_request(None)
         if self._thread.is_alive():  # nobody began who leaves before the first frame
-            self._thread.join(GOODBYE_SECONDS)
+            self._thread.join(CLOSE_TIMEOUT_SECONDS)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
             except SpecchatError as error:
-                self._mailbox.put(Told(str(error), is_error=True))
+                self._worker_messages.put(TranscriptNote(str(error), is_error=True))
             except ConnectionError:
-                self._mailbox.put(Lost("the engine process hung up"))
+                self._worker_messages.put(EngineLost("the engine process hung up"))
             except Exception as error:  # noqa: BLE001 (the edge: the screen lives on)
-                self._mailbox.put(Told(f"unexpected {type(error).__name__}: {error}", is_error=True))
-        if self._talk:
-            self._talk.conversation.close()
+                self._worker_messages.put(TranscriptNote(f"unexpected {type(error).__name__}: {error}", is_error=True))
+        if self._chat:
+            self._chat.conversation.close()
 
     def _connect(self) -> None:
         try:
-            if self._talk:
-                self._wish = replace(self._wish, session=self._talk.conversation.session, profile="", overrides={})
-                self._talk.conversation.close()
-            options = self._talk.options if self._talk else None
-            self._talk = Talk(Conversation(self._wish, self._client), overrides=self._overrides)
-            self._talk.options, self._talk.may_load = options or self._talk.options, self._may_load
+            if self._chat:
+                self._session_request = replace(
+                    self._session_request, session=self._chat.conversation.session_id, profile="", overrides={}
+                )
+                self._chat.conversation.close()
+            options = self._chat.options if self._chat else None
+            self._chat = ChatState(Conversation(self._session_request, self._client_name), overrides=self._overrides)
+            self._chat.options, self._chat.confirm_load = options or self._chat.options, self._confirm_load
         except (SpecchatError, ConnectionError) as error:
-            self._mailbox.put(Lost(str(error)))
+            self._worker_messages.put(EngineLost(str(error)))
             return
-        self._tell_opened()
+        self._post_opened()
 
     @property
-    def _known(self) -> Talk:
-        if self._talk is None:
-            raise HostError(NEEDS_ENGINE)
-        return self._talk
+    def _connected_chat(self) -> ChatState:
+        if self._chat is None:
+            raise HostError(NO_ENGINE_MESSAGE)
+        return self._chat
 
-    def _tell_opened(self) -> None:
+    def _post_opened(self) -> None:
         """Which conversation this is; a history that cannot be read is complained of, and the talk goes on."""
-        conversation = self._known.conversation
-        turns, troubles = list[StoredTurn](), [conversation.trouble]
+        conversation = self._connected_chat.conversation
+        turns, troubles = list[StoredTurn](), [conversation.warning]
         try:
             turns = conversation.turns()
         except HostError as error:
             troubles.append(str(error))
         trouble = "; ".join(filter(None, troubles))
-        opened = Opened(conversation.session, conversation.name, conversation.profile, tuple(turns), trouble)
-        self._mailbox.put(opened)
+        opened = ConversationOpened(
+            conversation.session_id, conversation.name, conversation.profile, tuple(turns), trouble
+        )
+        self._worker_messages.put(opened)
 
-    def _say(self, line: str, cancelled: Flag) -> None:
-        command = COMMAND.match(line.strip())
+    def _run_line(self, line: str, cancelled: Flag) -> None:
+        command = COMMAND_PATTERN.match(line.strip())
         if not command:
-            self._ask(lambda talk: talk.request(line), cancelled)
+            self._ask(lambda talk: talk.make_request(line), cancelled)
             return
-        talk = self._known
+        talk = self._connected_chat
         reply = run_line(talk, line)
-        if command["name"] in CHANGING:
-            self._after_change(command["name"], (command["argument"] or "").strip())
-        self._follow(talk, reply, cancelled)
+        if command["name"] in CONVERSATION_CHANGING_COMMANDS:
+            self._post_change(command["name"], (command["argument"] or "").strip())
+        self._handle_result(talk, reply, cancelled)
 
-    def _follow(self, talk: Talk, reply: Reply, cancelled: Flag) -> None:
+    def _handle_result(self, talk: ChatState, reply: CommandResult, cancelled: Flag) -> None:
         """Tell, leave, ask; and then what follows from the answer, perhaps in another conversation."""
         while True:
             if reply.text:
-                self._mailbox.put(Told(reply.text))
-            if reply.leaves:
-                self._mailbox.put(Leaving())
-            if request := reply.ask:
+                self._worker_messages.put(TranscriptNote(reply.text))
+            if reply.should_quit:
+                self._worker_messages.put(QuitRequested())
+            if request := reply.request:
                 self._ask(lambda _talk, request=request: request, cancelled)
-            if reply.then is None:
+            if reply.after_answer is None:
                 return
-            reply = reply.then(talk)
-            self._tell_opened()
+            reply = reply.after_answer(talk)
+            self._post_opened()
 
-    def _change(self, line: str, cancelled: Flag) -> None:
+    def _run_file_command(self, line: str, cancelled: Flag) -> None:
         """Whatever comes of it is one line, and the talk goes on."""
         from specchat.commands.file_edits import run_file_command
-        from specchat.tui.edit_dialogue import Dialogue  # files can wait until somebody edits one
+        from specchat.tui.screen_edit_ui import ScreenEditUI  # files can wait until somebody edits one
 
-        self._dialogue = Dialogue(self._mailbox, cancelled)
+        self._edit_ui = ScreenEditUI(self._worker_messages, cancelled)
         try:
-            self._mailbox.put(Changed(run_file_command(self._known, line, self._dialogue.desk)))
-        except (CancelledError, NotTakenError) as nothing:
-            self._mailbox.put(Changed(str(nothing)))
+            self._worker_messages.put(EditFinished(run_file_command(self._connected_chat, line, self._edit_ui.edit_ui)))
+        except (CancelledError, DeclinedError) as nothing:
+            self._worker_messages.put(EditFinished(str(nothing)))
         except SpecchatError as error:
-            self._mailbox.put(Changed(str(error), is_error=True))
+            self._worker_messages.put(EditFinished(str(error), is_error=True))
         except ConnectionError:
-            self._mailbox.put(Changed("the engine process hung up; nothing is written", is_error=True))
+            self._worker_messages.put(EditFinished("the engine process hung up; nothing is written", is_error=True))
         except Exception as error:  # noqa: BLE001 (the edge: an edit that breaks leaves the screen as it was)
-            self._mailbox.put(Changed(f"unexpected {type(error).__name__}: {error}", is_error=True))
+            self._worker_messages.put(EditFinished(f"unexpected {type(error).__name__}: {error}", is_error=True))
         finally:
-            self._dialogue = None
-            self._mailbox.put(Ended(is_stored=False))
+            self._edit_ui = None
+            self._worker_messages.put(AnswerEnded(is_stored=False))
 
-    def _may_load(self, models: Models) -> bool:
+    def _confirm_load(self, models: Models) -> bool:
         """Ask, where edits are decided; whoever leaves has not agreed."""
-        from specchat.commands.model_loading import loads
-        from specchat.tui.edit_dialogue import Dialogue
+        from specchat.commands.model_loading import pending_models
+        from specchat.tui.screen_edit_ui import ScreenEditUI
 
-        self._dialogue = Dialogue(self._mailbox, Flag())
+        self._edit_ui = ScreenEditUI(self._worker_messages, Flag())
         try:
-            return self._dialogue.agrees("\n".join([LOADS, *(f"  {load.words}" for load in loads(models))]))
+            return self._edit_ui.confirm(
+                "\n".join([LOAD_QUESTION, *(f"  {load.description}" for load in pending_models(models))])
+            )
         finally:
-            self._dialogue = None
+            self._edit_ui = None
 
-    def _after_change(self, command: str, argument: str) -> None:
+    def _post_change(self, command: str, argument: str) -> None:
         if command == "rename":
-            self._known.conversation.name = argument
-            self._mailbox.put(Named(argument))
+            self._connected_chat.conversation.name = argument
+            self._worker_messages.put(ConversationNamed(argument))
         else:
-            self._tell_opened()
+            self._post_opened()
 
-    def _ask(self, make: Callable[[Talk], Request], cancelled: Flag) -> None:
+    def _ask(self, make: Callable[[ChatState], Request], cancelled: Flag) -> None:
         is_stored = False
         try:
-            talk = self._known
+            talk = self._connected_chat
             request = make(talk)
-            self._mailbox.put(Asking(request))
-            if talk.notice:
-                self._mailbox.put(Told(talk.notice))
+            self._worker_messages.put(RequestSent(request))
+            if talk.attachment_notice:
+                self._worker_messages.put(TranscriptNote(talk.attachment_notice))
             is_stored = True
             for event in talk.conversation.ask(request, cancelled):
-                talk.hear(event)
-                self._mailbox.put(event)
-                is_stored = is_stored and not _was_refused(event)
-            for remark in talk.remarks:
-                self._mailbox.put(Told(remark))
-            self._name_if_new(talk)
+                talk.on_event(event)
+                self._worker_messages.put(event)
+                is_stored = is_stored and not _is_refused(event)
+            for remark in talk.notices:
+                self._worker_messages.put(TranscriptNote(remark))
+            self._post_new_name(talk)
         except SpecchatError as error:
             is_stored = False
-            self._mailbox.put(Failed.of(error))
+            self._worker_messages.put(Failed.from_error(error))
         except ConnectionError:
-            self._mailbox.put(Failed("the engine process hung up", HostError.exit_code))
+            self._worker_messages.put(Failed("the engine process hung up", HostError.exit_code))
         except Exception as error:  # noqa: BLE001 (the edge: a turn that breaks leaves the screen as it was)
-            self._mailbox.put(Failed(f"unexpected {type(error).__name__}: {error}"))
+            self._worker_messages.put(Failed(f"unexpected {type(error).__name__}: {error}"))
         finally:
-            self._mailbox.put(Ended(is_stored))
+            self._worker_messages.put(AnswerEnded(is_stored))
 
-    def _name_if_new(self, talk: Talk) -> None:
+    def _post_new_name(self, talk: ChatState) -> None:
         """The host names a conversation after its first question."""
         if not talk.conversation.name:
             name = str(talk.conversation.call("subscribe")["name"])
             talk.conversation.name = name
-            self._mailbox.put(Named(name))
+            self._worker_messages.put(ConversationNamed(name))
 
-    def _ask_again(self, position: int, text: str, cancelled: Flag) -> None:
-        conversation = self._known.conversation
+    def _replace_question(self, position: int, text: str, cancelled: Flag) -> None:
+        conversation = self._connected_chat.conversation
         count = len(conversation.turns()) - position
         if count > 1:
-            conversation.switch(conversation.call("fork"))
+            conversation.switch_session(conversation.call("fork"))
         conversation.rewind(count)
-        self._tell_opened()
-        self._ask(lambda talk: talk.request(text), cancelled)
+        self._post_opened()
+        self._ask(lambda talk: talk.make_request(text), cancelled)
 
     def _fork(self, position: int) -> None:
-        conversation = self._known.conversation
+        conversation = self._connected_chat.conversation
         turns = conversation.turns()
         if not 0 <= position < len(turns):
             raise UsageError("this question is not part of the conversation")
-        conversation.switch(conversation.call("fork", {"turn": turns[position].id}))
-        self._tell_opened()
-        self._mailbox.put(Told("a copy of this conversation up to here; the old one stays as it is"))
+        conversation.switch_session(conversation.call("fork", {"turn": turns[position].id}))
+        self._post_opened()
+        self._worker_messages.put(TranscriptNote("a copy of this conversation up to here; the old one stays as it is"))
 
     def _open(self, session: str) -> None:
-        if self._talk is None:
-            self._wish = replace(self._wish, session=session, profile="", overrides={}, is_last=False)
+        if self._chat is None:
+            self._session_request = replace(
+                self._session_request, session=session, profile="", overrides={}, is_last=False
+            )
             self._connect()
             return
         self._switch(session, "open")
 
     def _switch(self, session: str, method: str) -> None:
-        conversation = self._known.conversation
-        conversation.switch(conversation.call(method, {"session": session}))
-        self._tell_opened()
+        conversation = self._connected_chat.conversation
+        conversation.switch_session(conversation.call(method, {"session": session}))
+        self._post_opened()
 
 
-def _was_refused(event: object) -> bool:
+def _is_refused(event: object) -> bool:
     """Did the host never take the question?"""
     return isinstance(event, Failed) and event.message.startswith("this is too much at once")

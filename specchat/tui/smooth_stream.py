@@ -10,71 +10,75 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 TICK_SECONDS = 1 / 16
-MANY_CHARACTERS = 320  # about eight lines of waiting text
-FEW_CHARACTERS = 80
-LONG_SECONDS = 0.15
-CALM_SECONDS = 0.25
-SHARE = 3  # a third of what waits is released with a tick
-LEAST_CHARACTERS = 12
-DRAWING_SHARE = 0.1  # of a core
-LONGEST_WAIT_SECONDS = 0.25
+CATCH_UP_CHARACTERS = 320  # about eight lines of waiting text
+QUIET_CHARACTERS = 80
+CATCH_UP_SECONDS = 0.15
+QUIET_SECONDS = 0.25
+RELEASE_DIVISOR = 3  # a third of what waits is released with a tick
+MIN_CHARACTERS_PER_TICK = 12
+MAX_DRAWING_SHARE = 0.1  # of a core
+MAX_DRAW_DELAY_SECONDS = 0.25
 
 
 @dataclass
-class Pace:
+class SmoothStream:
     """Text in, text out, in order and complete."""
 
-    waiting: str = ""
-    since: float = 0.0  # when the oldest waiting character arrived
+    buffered_text: str = ""
+    buffered_since: float = 0.0  # when the oldest waiting character arrived
     is_catching_up: bool = False
-    calm_since: float | None = field(default=None)
+    quiet_since: float | None = field(default=None)
 
     def add(self, text: str, now: float) -> None:
         """Let text wait."""
-        if not self.waiting:
-            self.since = now
-        self.waiting += text
+        if not self.buffered_text:
+            self.buffered_since = now
+        self.buffered_text += text
 
-    def take(self, now: float) -> str:
+    def take_chunk(self, now: float) -> str:
         """What is shown with this tick."""
-        if not self.waiting:
+        if not self.buffered_text:
             return ""
-        if len(self.waiting) >= MANY_CHARACTERS or now - self.since >= LONG_SECONDS:
-            self.is_catching_up, self.calm_since = True, None
+        if len(self.buffered_text) >= CATCH_UP_CHARACTERS or now - self.buffered_since >= CATCH_UP_SECONDS:
+            self.is_catching_up, self.quiet_since = True, None
         elif self.is_catching_up:
-            self._calm_down(now)
-        count = len(self.waiting) if self.is_catching_up else max(LEAST_CHARACTERS, len(self.waiting) // SHARE)
-        taken, self.waiting = self.waiting[:count], self.waiting[count:]
-        if not self.waiting:
-            self.since = now
+            self._leave_catch_up(now)
+        count = (
+            len(self.buffered_text)
+            if self.is_catching_up
+            else max(MIN_CHARACTERS_PER_TICK, len(self.buffered_text) // RELEASE_DIVISOR)
+        )
+        taken, self.buffered_text = self.buffered_text[:count], self.buffered_text[count:]
+        if not self.buffered_text:
+            self.buffered_since = now
         return taken
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         """All of it, at the end."""
-        taken, self.waiting = self.waiting, ""
-        self.is_catching_up, self.calm_since = False, None
+        taken, self.buffered_text = self.buffered_text, ""
+        self.is_catching_up, self.quiet_since = False, None
         return taken
 
-    def _calm_down(self, now: float) -> None:
-        if len(self.waiting) > FEW_CHARACTERS:
-            self.calm_since = None
-        elif self.calm_since is None:
-            self.calm_since = now
-        elif now - self.calm_since >= CALM_SECONDS:
-            self.is_catching_up, self.calm_since = False, None
+    def _leave_catch_up(self, now: float) -> None:
+        if len(self.buffered_text) > QUIET_CHARACTERS:
+            self.quiet_since = None
+        elif self.quiet_since is None:
+            self.quiet_since = now
+        elif now - self.quiet_since >= QUIET_SECONDS:
+            self.is_catching_up, self.quiet_since = False, None
 
 
 @dataclass
-class Thrift:
+class DrawThrottle:
     """Lets drawing take no more than a share of a core, however slow the machine is; but never waits for long."""
 
     drawn_at: float = float("-inf")
-    spent_then: float = 0.0
+    cpu_seconds_at_draw: float = 0.0
 
-    def may_draw(self, now: float, spent: float) -> bool:
+    def may_draw(self, now: float, cpu_seconds: float) -> bool:
         """Is it time? `spent` are the CPU seconds of the thread that draws."""
-        waited, spent_since = now - self.drawn_at, spent - self.spent_then
-        if spent_since > DRAWING_SHARE * waited and waited < LONGEST_WAIT_SECONDS:
+        waited, spent_since = now - self.drawn_at, cpu_seconds - self.cpu_seconds_at_draw
+        if spent_since > MAX_DRAWING_SHARE * waited and waited < MAX_DRAW_DELAY_SECONDS:
             return False
-        self.drawn_at, self.spent_then = now, spent
+        self.drawn_at, self.cpu_seconds_at_draw = now, cpu_seconds
         return True

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-WORDS = re.compile(r"\n|[^\S\n]+|\S+")
-NOBODY = -1
+WORD_PATTERN = re.compile(r"\n|[^\S\n]+|\S+")
+NO_TOKEN = -1
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Piece:
     """A word, a space, or a part of one; and the number of its token."""
 
     text: str
-    token: int
+    token_index: int
     cells: int
 
     @property
@@ -35,20 +35,20 @@ class TokenRows:
     def __init__(self, width: int) -> None:
         self.width = max(1, width)
         self.rows: list[list[Piece]] = [[]]
-        self._used = 0  # cells of the last row
+        self._used_cells = 0  # cells of the last row
 
     def add(self, text: str, token: int) -> None:
         """The text of a token, after all that is there."""
-        for word in WORDS.findall(text):
+        for word in WORD_PATTERN.findall(text):
             if word == "\n":
-                self._break()
+                self._start_row()
             else:
-                self._place(Piece(word, token, cell_len(word)))
+                self._append_piece(Piece(word, token, cell_len(word)))
 
-    def row_of(self, token: int, since: int = 0) -> int:
+    def row_of(self, token: int, first_row: int = 0) -> int:
         """The first row on which this token stands; the last one if it stands nowhere."""
-        for number in range(since, len(self.rows)):
-            if any(piece.token >= token for piece in self.rows[number]):
+        for number in range(first_row, len(self.rows)):
+            if any(piece.token_index >= token for piece in self.rows[number]):
                 return number
         return len(self.rows) - 1
 
@@ -56,20 +56,20 @@ class TokenRows:
         """Whose text stands there; NOBODY where there is none."""
         for piece in self.rows[row] if 0 <= row < len(self.rows) else ():
             if column < piece.cells:
-                return piece.token
+                return piece.token_index
             column -= piece.cells
-        return NOBODY
+        return NO_TOKEN
 
-    def _place(self, piece: Piece) -> None:
-        if self._used + piece.cells > self.width and self._used and not piece.is_space:
-            self._take_word_along()
-        for part in _parts(piece, self.width - self._used, self.width):
-            if self._used + part.cells > self.width and self._used and not part.is_space:
-                self._break()
+    def _append_piece(self, piece: Piece) -> None:
+        if self._used_cells + piece.cells > self.width and self._used_cells and not piece.is_space:
+            self._move_word_to_next_row()
+        for part in _split_piece(piece, self.width - self._used_cells, self.width):
+            if self._used_cells + part.cells > self.width and self._used_cells and not part.is_space:
+                self._start_row()
             self.rows[-1].append(part)
-            self._used += part.cells
+            self._used_cells += part.cells
 
-    def _take_word_along(self) -> None:
+    def _move_word_to_next_row(self) -> None:
         """The beginning of a word goes to the next row with its end, unless the row is nothing but that word."""
         row = self.rows[-1]
         start = next((place + 1 for place in range(len(row) - 1, -1, -1) if row[place].is_space), 0)
@@ -77,16 +77,16 @@ class TokenRows:
             return
         word = row[start:]
         del row[start:]
-        self._break()
+        self._start_row()
         self.rows[-1] += word
-        self._used = sum(piece.cells for piece in word)
+        self._used_cells = sum(piece.cells for piece in word)
 
-    def _break(self) -> None:
+    def _start_row(self) -> None:
         self.rows.append([])
-        self._used = 0
+        self._used_cells = 0
 
 
-def _parts(piece: Piece, room: int, width: int) -> list[Piece]:
+def _split_piece(piece: Piece, room: int, width: int) -> list[Piece]:
     """A word that is longer than a row, cut; the first part fills what is left of the row."""
     if piece.is_space or piece.cells <= width:
         return [piece]
@@ -96,4 +96,4 @@ def _parts(piece: Piece, room: int, width: int) -> list[Piece]:
             parts.append(text)
             text = ""
         text += character
-    return [Piece(part, piece.token, cell_len(part)) for part in [*parts, text]]
+    return [Piece(part, piece.token_index, cell_len(part)) for part in [*parts, text]]

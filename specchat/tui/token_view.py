@@ -14,16 +14,16 @@ from textual.strip import Strip
 
 from specchat.chat.step_records import Inspection
 from specchat.tui.glyphs import Glyphs
-from specchat.tui.inspector_lines import spelt
+from specchat.tui.inspector_lines import token_text
 from specchat.tui.token_colours import TokenColours
-from specchat.tui.token_rows import NOBODY, TokenRows
+from specchat.tui.token_rows import NO_TOKEN, TokenRows
 
 
 class TokenView(ScrollView, can_focus=True):
     """Tokens in rows; one step is marked."""
 
     @dataclass
-    class Pointed(Message):
+    class StepClicked(Message):
         """Somebody clicked on a token of this step."""
 
         step: int
@@ -32,51 +32,51 @@ class TokenView(ScrollView, can_focus=True):
         super().__init__(id="tokens")
         self._glyphs = glyphs
         self.inspection = Inspection()
-        self._laid = TokenRows(1)
-        self._shown = 0  # tokens that are laid out
-        self._drawn: dict[int, Strip] = {}  # rows that will not change any more
+        self._token_rows = TokenRows(1)
+        self._laid_out_count = 0  # tokens that are laid out
+        self._strip_cache: dict[int, Strip] = {}  # rows that will not change any more
         self._colours: TokenColours | None = None
-        self.marked = 0
-        self.has_bounds = False
+        self.selected_step = 0
+        self.shows_boundaries = False
 
-    def show(self, inspection: Inspection) -> None:
+    def show_inspection(self, inspection: Inspection) -> None:
         """Another answer."""
-        self.inspection, self.marked = inspection, 0
+        self.inspection, self.selected_step = inspection, 0
         self._lay_out()
         self.scroll_to(0, 0, animate=False, immediate=True)
 
-    def grow(self) -> None:
+    def show_new_tokens(self) -> None:
         """The answer has more tokens than before."""
         at_end = self.scroll_offset.y >= self.max_scroll_y
-        self._drawn.pop(len(self._laid.rows) - 1, None)
-        self._append()
+        self._strip_cache.pop(len(self._token_rows.rows) - 1, None)
+        self._append_tokens()
         if at_end:
             self.scroll_end(animate=False, immediate=True)
 
-    def mark(self, step: int, *, goes_there: bool = True) -> None:
+    def select_step(self, step: int, *, should_scroll: bool = True) -> None:
         """Mark the tokens of a step, and bring them into sight."""
-        self.marked = step
-        self._drawn.clear()
+        self.selected_step = step
+        self._strip_cache.clear()
         first = next((place for place, span in enumerate(self.inspection.spans) if span.step >= step), None)
-        if goes_there and first is not None:
-            row = self._laid.row_of(first)
+        if should_scroll and first is not None:
+            row = self._token_rows.row_of(first)
             self.scroll_to_region(Region(0, row, 1, 2), animate=False, immediate=True)
         self.refresh()
 
-    def toggle_bounds(self) -> None:
+    def toggle_boundaries(self) -> None:
         """Show where steps begin, or hide it."""
-        self.has_bounds = not self.has_bounds
+        self.shows_boundaries = not self.shows_boundaries
         self._lay_out()
 
     def on_resize(self) -> None:
         """Another width."""
-        if self._laid.width != self._columns:
+        if self._token_rows.width != self._column_count:
             self._lay_out()
 
     def notify_style_update(self) -> None:
         """Other colours."""
         self._colours = None
-        self._drawn.clear()
+        self._strip_cache.clear()
         super().notify_style_update()
 
     def on_click(self, event: Click) -> None:
@@ -84,49 +84,49 @@ class TokenView(ScrollView, can_focus=True):
         place = event.get_content_offset(self)
         if place is None:
             return
-        token = self._laid.token_at(place.y + self.scroll_offset.y, place.x)
-        if token != NOBODY:
-            self.post_message(self.Pointed(self.inspection.spans[token].step))
+        token = self._token_rows.token_at(place.y + self.scroll_offset.y, place.x)
+        if token != NO_TOKEN:
+            self.post_message(self.StepClicked(self.inspection.spans[token].step))
 
     def render_line(self, y: int) -> Strip:
         """One row."""
         number = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
-        if not 0 <= number < len(self._laid.rows):
+        if not 0 <= number < len(self._token_rows.rows):
             return Strip.blank(width, self.rich_style)
-        drawn = self._drawn.get(number)
+        drawn = self._strip_cache.get(number)
         if drawn is None:
-            drawn = self._draw(number).crop_extend(0, width, self.rich_style)
-            self._drawn[number] = drawn
+            drawn = self._draw_row(number).crop_extend(0, width, self.rich_style)
+            self._strip_cache[number] = drawn
         return drawn
 
     @property
-    def _columns(self) -> int:
+    def _column_count(self) -> int:
         return max(1, self.scrollable_content_region.width)
 
-    def _draw(self, number: int) -> Strip:
+    def _draw_row(self, number: int) -> Strip:
         base, sources = self.rich_style, self.inspection.sources
-        colours = self._colours = self._colours or TokenColours.of_theme(self.app.theme_variables)
+        colours = self._colours = self._colours or TokenColours.from_theme(self.app.theme_variables)
         segments = list[Segment]()
-        for piece in self._laid.rows[number]:
+        for piece in self._token_rows.rows[number]:
             look = Style(dim=True)
-            if piece.token != NOBODY:
-                span = self.inspection.spans[piece.token]
-                look = colours.of_span(span, sources) + Style(reverse=span.step == self.marked)
+            if piece.token_index != NO_TOKEN:
+                span = self.inspection.spans[piece.token_index]
+                look = colours.span_style(span, sources) + Style(reverse=span.step == self.selected_step)
             segments.append(Segment(piece.text, base + look))
         return Strip(segments)
 
     def _lay_out(self) -> None:
-        self._laid, self._shown = TokenRows(self._columns), 0
-        self._drawn.clear()
-        self._append()
+        self._token_rows, self._laid_out_count = TokenRows(self._column_count), 0
+        self._strip_cache.clear()
+        self._append_tokens()
 
-    def _append(self) -> None:
+    def _append_tokens(self) -> None:
         spans = self.inspection.spans
-        for place in range(self._shown, len(spans)):
-            if self.has_bounds and (place == 0 or spans[place].step != spans[place - 1].step):
-                self._laid.add(self._glyphs.bar, NOBODY)
-            self._laid.add(spelt(spans[place], self._glyphs), place)
-        self._shown = len(spans)
-        self.virtual_size = Size(self._columns, len(self._laid.rows))
+        for place in range(self._laid_out_count, len(spans)):
+            if self.shows_boundaries and (place == 0 or spans[place].step != spans[place - 1].step):
+                self._token_rows.add(self._glyphs.separator, NO_TOKEN)
+            self._token_rows.add(token_text(spans[place], self._glyphs), place)
+        self._laid_out_count = len(spans)
+        self.virtual_size = Size(self._column_count, len(self._token_rows.rows))
         self.refresh()

@@ -17,21 +17,21 @@ from textual.message import Message
 from textual.widgets import Static
 
 from specchat.chat.history import StoredTurn
-from specchat.commands.code_blocks import blocks
+from specchat.commands.code_blocks import find_code_blocks
 from specchat.tui.answer_footer import stored_footer
-from specchat.tui.code_block_header import CodeHead, headings
-from specchat.tui.glyphs import Glyphs, visible
-from specchat.tui.streaming_answer import Flowing
+from specchat.tui.code_block_header import CodeBlockHeader, header_texts
+from specchat.tui.glyphs import Glyphs, printable
+from specchat.tui.streaming_answer import StreamingAnswer
 
-LONGEST_MARKDOWN = 100_000  # characters; the parser would hold up the screen for longer than a person waits
-LINES_OF_QUESTION = 16
+MAX_MARKDOWN_CHARS = 100_000  # characters; the parser would hold up the screen for longer than a person waits
+MAX_QUESTION_LINES = 16
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionRef:
     """A question and its place in the conversation; None for one that is no part of it."""
 
-    question: str
+    text: str
     position: int | None
 
 
@@ -51,125 +51,125 @@ class TurnView(Vertical, can_focus=True):
     ]
 
     @dataclass
-    class Act(Message):
+    class ActionRequested(Message):
         """Something is to be done with a turn: copy, code, edit, again, fork, inspect."""
 
         turn: TurnView
-        what: str
+        action: str
 
     def __init__(self, question: str, glyphs: Glyphs, position: int | None, files: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.question, self.position = question, position
         self.answer = ""
-        self.is_over = self._is_settling = self.is_settled = False
+        self.is_finished = self._is_finalizing = self.is_final = False
         self._glyphs, self._files = glyphs, files
-        self._unseen = ""
+        self._pending_text = ""
         self._is_newest = False
 
     def compose(self) -> ComposeResult:
         """Question, answer, footer."""
-        yield Static(self._shown_question(), classes="question", markup=False)
-        yield Flowing()
+        yield Static(self._question_text(), classes="question", markup=False)
+        yield StreamingAnswer()
         yield Static("", classes="footer", markup=False)
 
     @property
-    def asked(self) -> Asked:
+    def question_ref(self) -> QuestionRef:
         """The question, to be asked again or otherwise."""
-        return Asked(self.question, self.position)
+        return QuestionRef(self.question, self.position)
 
-    def begin(self, files: tuple[str, ...]) -> None:
+    def set_files(self, files: tuple[str, ...]) -> None:
         """The question is being asked, with these files."""
         self._files = files
-        self.query_one(".question", Static).update(self._shown_question())
+        self.query_one(".question", Static).update(self._question_text())
 
-    def write(self, text: str, *, is_seen: bool = True) -> None:
+    def append_text(self, text: str, *, is_in_view: bool = True) -> None:
         """The answer grows; what nobody sees waits until somebody looks."""
         self.answer += text
-        self._unseen += text
-        if is_seen:
-            self.look()
+        self._pending_text += text
+        if is_in_view:
+            self.show_pending_text()
 
-    def look(self) -> None:
+    def show_pending_text(self) -> None:
         """Show what waited."""
-        flowing = self.query(Flowing)
-        if self._unseen and flowing:
-            unseen, self._unseen = self._unseen, ""
-            flowing.first().write(unseen)
+        flowing = self.query(StreamingAnswer)
+        if self._pending_text and flowing:
+            unseen, self._pending_text = self._pending_text, ""
+            flowing.first().append_text(unseen)
 
-    def note(self, footer: str, *, is_error: bool = False) -> None:
+    def set_footer(self, footer: str, *, is_error: bool = False) -> None:
         """What is said below the answer."""
         line = self.query_one(".footer", Static)
-        line.update(visible(footer))
+        line.update(printable(footer))
         line.set_class(is_error, "-error")
 
-    async def finish(self) -> None:
+    async def finalize(self) -> None:
         """Make Markdown of the whole answer; in ASCII it stays as it was written, for Markdown is drawn with more."""
-        self.is_over = True
-        if self._is_settling:
+        self.is_finished = True
+        if self._is_finalizing:
             return
-        self._is_settling = True
-        if self._glyphs.ascii or not self.answer.strip() or len(self.answer) > LONGEST_MARKDOWN:
-            self.look()
-            self._show_heads()
-            self.is_settled = True
+        self._is_finalizing = True
+        if self._glyphs.is_ascii or not self.answer.strip() or len(self.answer) > MAX_MARKDOWN_CHARS:
+            self.show_pending_text()
+            self._show_code_headers()
+            self.is_final = True
             return
-        from specchat.tui.markdown_answer import Settled  # the parser can wait until there is something to parse
+        from specchat.tui.markdown_answer import MarkdownAnswer  # the parser can wait until there is something to parse
 
-        flowing = self.query_one(Flowing)
-        settled = Settled(visible(self.answer), self._glyphs, is_newest=self._is_newest)
+        flowing = self.query_one(StreamingAnswer)
+        settled = MarkdownAnswer(printable(self.answer), self._glyphs, is_newest=self._is_newest)
         settled.display = False
         await self.mount(settled, after=flowing)
-        await settled.show()
+        await settled.show_markdown()
         with self.app.batch_update():
             settled.display = True
             await flowing.remove()
-        self._unseen = ""
-        self.is_settled = True
-        self._show_heads()
+        self._pending_text = ""
+        self.is_final = True
+        self._show_code_headers()
 
-    def mark(self, *, is_newest: bool) -> None:
+    def set_newest(self, *, is_newest: bool) -> None:
         """Is its answer the last one of the conversation, which commands are about?"""
         if is_newest != self._is_newest:
             self._is_newest = is_newest
-            if self.is_settled:
-                self._show_heads()
+            if self.is_final:
+                self._show_code_headers()
 
-    def _show_heads(self) -> None:
+    def _show_code_headers(self) -> None:
         """What can be done with the blocks of code."""
-        for flowing in self.query(Flowing):
-            flowing.head(
+        for flowing in self.query(StreamingAnswer):
+            flowing.replace_lines(
                 {
-                    line: partial(heading.line, glyphs=self._glyphs, is_newest=self._is_newest, is_fence=True)
-                    for line, heading in headings(visible(self.answer)).items()
+                    line: partial(heading.to_line, glyphs=self._glyphs, is_newest=self._is_newest, is_fence=True)
+                    for line, heading in header_texts(printable(self.answer)).items()
                 }
             )
-        for head in self.query(CodeHead):
-            head.mark(is_newest=self._is_newest)
+        for head in self.query(CodeBlockHeader):
+            head.set_newest(is_newest=self._is_newest)
 
     async def show_stored(self, stored: StoredTurn) -> None:
         """A turn from the history."""
-        self.answer = self._unseen = stored.answered.text
-        self.note(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
-        await self.finish()
+        self.answer = self._pending_text = stored.answer.text
+        self.set_footer(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
+        await self.finalize()
 
-    def action_act(self, what: str) -> None:
+    def action_request(self, action: str) -> None:
         """Leave it to whoever knows how."""
-        self.post_message(self.Act(self, what))
+        self.post_message(self.ActionRequested(self, action))
 
     def on_click(self) -> None:
         """A click takes the block cursor here."""
         self.focus(scroll_visible=False)
 
-    def _shown_question(self) -> str:
-        lines = visible(self.question).split("\n")
-        if len(lines) > LINES_OF_QUESTION:
-            rest = len(lines) - LINES_OF_QUESTION
-            lines = [*lines[:LINES_OF_QUESTION], f"{self._glyphs.more} {rest} more lines"]
-        files = "".join(f"  @{visible(name)}" for name in self._files if f"@{name}" not in self.question)
+    def _question_text(self) -> str:
+        lines = printable(self.question).split("\n")
+        if len(lines) > MAX_QUESTION_LINES:
+            rest = len(lines) - MAX_QUESTION_LINES
+            lines = [*lines[:MAX_QUESTION_LINES], f"{self._glyphs.ellipsis} {rest} more lines"]
+        files = "".join(f"  @{printable(name)}" for name in self._files if f"@{name}" not in self.question)
         indented = "\n  ".join(line[:2000] for line in lines)
-        return f"{self._glyphs.question} {indented}{files}"
+        return f"{self._glyphs.prompt_mark} {indented}{files}"
 
 
-def code_blocks(answer: str) -> list[str]:
+def code_block_texts(answer: str) -> list[str]:
     """What stands between the fences of an answer, in order."""
-    return [block.text for block in blocks(answer)]
+    return [block.text for block in find_code_blocks(answer)]

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
-LEAVE_SECONDS = 10.0  # for an answer that is being written to be put away
+STOP_TIMEOUT_SECONDS = 10.0  # for an answer that is being written to be put away
 
 
-class Window(AppService):
+class BrowserTab(AppService):
     """Runs the command without a shell in between, and kills what does not leave when it is asked to."""
 
     def __init__(
@@ -21,17 +21,21 @@ class Window(AppService):
         write_bytes: Callable[[bytes], Awaitable[None]],
         write_str: Callable[[str], Awaitable[None]],
         close: Callable[[], Awaitable[None]],
-        downloads: DownloadManager,
+        download_manager: DownloadManager,
     ) -> None:
         super().__init__(
-            " ".join(command), write_bytes=write_bytes, write_str=write_str, close=close, download_manager=downloads
+            " ".join(command),
+            write_bytes=write_bytes,
+            write_str=write_str,
+            close=close,
+            download_manager=download_manager,
         )
-        self._words = tuple(command)
+        self._arguments = tuple(command)
 
     async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
         environment = self._build_environment(width=width, height=height)
         process = await asyncio.create_subprocess_exec(
-            *self._words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment
+            *self._arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment
         )
         self._process, self._stdin = process, process.stdin
         return process
@@ -39,13 +43,13 @@ class Window(AppService):
     async def stop(self) -> None:
         """End the process: kindly, then not."""
         try:
-            await asyncio.wait_for(super().stop(), LEAVE_SECONDS)
+            await asyncio.wait_for(super().stop(), STOP_TIMEOUT_SECONDS)
         except TimeoutError:
             self._task = None
         if self._process is None:
             return
         try:
-            await asyncio.wait_for(self._process.wait(), LEAVE_SECONDS)
+            await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_SECONDS)
         except TimeoutError:
             self._process.kill()
             await self._process.wait()

@@ -8,18 +8,18 @@ import signal
 import time
 from threading import Thread
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 def main() -> None:
     """Run the command of this process under a watch."""
-    Thread(target=_end_with, args=(os.getppid(),), daemon=True, name="tether").start()
+    Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True, name="tether").start()
     runpy.run_module("specchat", run_name="__main__", alter_sys=True)
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(LOOK_SECONDS)
+def _exit_with_parent(parent_pid: int) -> None:
+    while os.getppid() == parent_pid:
+        time.sleep(POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from specchat.editors.acp.process_acp import serve
-from specchat.host.client import Wish
+from specchat.editors.acp.process_acp import serve_acp
+from specchat.host.client import SessionRequest
 from tests.acp.driver import FULL, Editor
 from tests.host.conftest import world
 
@@ -29,7 +29,7 @@ class Served:
 
     def _run(self) -> None:
         incoming, outgoing = self._descriptors
-        self.code = asyncio.run(serve(incoming, outgoing, lambda _folder: Wish()))
+        self.code = asyncio.run(serve_acp(incoming, outgoing, lambda _folder: SessionRequest()))
         os.close(outgoing)
 
     def end(self) -> None:

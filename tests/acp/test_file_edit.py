@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from specchat.edit.edit_intent import intent_from_command, intent_from_text
 from specchat.edit.undo_edits import undo_edit
-from specchat.edit.undo_store import kept_edits
-from specchat.editors.acp.edit_intent import wanted_by_command, wanted_by_words
-from specchat.editors.acp.workspace_roots import Places
+from specchat.edit.undo_store import user_undo_store
+from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import UsageError
 from tests.acp.test_talk import link, stop
 
@@ -56,7 +56,7 @@ def test_an_edit_is_shown_asked_for_and_written(editor, folder, file):
 def test_an_edit_by_us_can_be_taken_back(editor, folder, file):
     deciding(editor, ALLOW).ask(editor.new(folder), "/edit a.py replace total amount")
 
-    kept = kept_edits().edits()[-1]
+    kept = user_undo_store().edits()[-1]
     assert [str(file)] == [each.path for each in kept.files]
     assert f"specchat undo {kept.number}" in editor.said()
 
@@ -94,10 +94,10 @@ def test_a_file_that_is_not_there_is_created_after_the_same_question(editor, fol
 
 def test_a_file_that_we_created_is_removed_by_an_undo(editor, folder):
     deciding(editor, ALLOW).ask(editor.new(folder), "/edit new.txt write x = 2")
-    edit = kept_edits().edits()[-1]
+    edit = user_undo_store().edits()[-1]
     assert f"new.txt: created; `specchat undo {edit.number}` takes it back." in editor.said()
 
-    undo_edit(kept_edits(), edit, is_forced=False)
+    undo_edit(user_undo_store(), edit, is_forced=False)
 
     assert [] == list(folder.iterdir())
 
@@ -270,15 +270,15 @@ def test_a_rewrite_that_loses_comments_is_asked_for_even_when_nothing_is(editor,
     ],
 )
 def test_the_command_names_a_file_lines_and_a_wish(argument, path, lines, wish):
-    wanted = wanted_by_command(argument, Places(Path("/p")))
+    wanted = intent_from_command(argument, WorkspaceRoots(Path("/p")))
 
-    assert (Path(path), lines, wish) == (wanted.path, wanted.lines, wanted.instruction)
+    assert (Path(path), lines, wish) == (wanted.path, wanted.line_range, wanted.instruction)
 
 
 @pytest.mark.parametrize("argument", ["", "a.py", "a.py   "])
 def test_the_command_needs_both(argument):
     with pytest.raises(UsageError, match="INSTRUCTION"):
-        wanted_by_command(argument, Places(Path("/p")))
+        intent_from_command(argument, WorkspaceRoots(Path("/p")))
 
 
 @pytest.mark.parametrize(
@@ -291,21 +291,21 @@ def test_the_command_needs_both(argument):
     ],
 )
 def test_an_order_with_one_file_is_an_edit(text):
-    assert wanted_by_words(text, [Path("/p/a.py")], Places(Path("/p")))
+    assert intent_from_text(text, [Path("/p/a.py")], WorkspaceRoots(Path("/p")))
 
 
 @pytest.mark.parametrize(
     "text", ["what does `a.py` do?", "explain the fix in `a.py`", "why add this?", "is it used?", "write a test for it"]
 )
 def test_a_question_with_a_file_is_none(text):
-    assert wanted_by_words(text, [Path("/p/a.py")], Places(Path("/p"))) is None
+    assert intent_from_text(text, [Path("/p/a.py")], WorkspaceRoots(Path("/p"))) is None
 
 
 @pytest.mark.parametrize(
     "text", ["create new.py with a class", "Please write a new file `docs/new.md` about it", "make 'new.py', empty"]
 )
 def test_an_order_about_a_file_that_is_not_there_creates_it(tmp_path, text):
-    assert wanted_by_words(text, [], Places(tmp_path)).path.is_relative_to(tmp_path)
+    assert intent_from_text(text, [], WorkspaceRoots(tmp_path)).path.is_relative_to(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -314,9 +314,9 @@ def test_an_order_about_a_file_that_is_not_there_creates_it(tmp_path, text):
 def test_other_words_create_nothing(tmp_path, text):
     (tmp_path / "old.py").touch()
 
-    assert wanted_by_words(text, [], Places(tmp_path)) is None
+    assert intent_from_text(text, [], WorkspaceRoots(tmp_path)) is None
 
 
 def test_an_order_about_several_files_or_none_is_talk():
-    assert wanted_by_words("rename x", [], Places(Path("/p"))) is None
-    assert wanted_by_words("rename x", [Path("/p/a.py"), Path("/p/b.py")], Places(Path("/p"))) is None
+    assert intent_from_text("rename x", [], WorkspaceRoots(Path("/p"))) is None
+    assert intent_from_text("rename x", [Path("/p/a.py"), Path("/p/b.py")], WorkspaceRoots(Path("/p"))) is None

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from specchat.cli.acp import _wish as wish_in
-from specchat.cli.options import OVERRIDING
-from specchat.cli.project_trust import trust
-from specchat.editors.acp.edit_log import RememberedEdit, _path, remember
-from specchat.host.client import Conversation, Wish
+from specchat.cli.acp import _session_request as wish_in
+from specchat.cli.options import PROFILE_OPTIONS
+from specchat.cli.project_trust import project_trust
+from specchat.editors.acp.edit_log import LoggedEdit, _log_path, log_edit
+from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.project_file import find_project_file
 from tests.acp.conftest import Served
 
@@ -160,8 +160,8 @@ def test_a_session_in_which_nothing_was_asked_is_not_listed(editor, another, fol
 def test_a_memory_of_edits_that_is_broken_costs_only_itself(editor, another, folder):
     session = editor.new(folder)
     editor.ask(session, "count 2")
-    remember(session, RememberedEdit("", "an edit", "done"))
-    with _path(session).open("a") as file:
+    log_edit(session, LoggedEdit("", "an edit", "done"))
+    with _log_path(session).open("a") as file:
         file.write('{"after": 3}\n[]\nno json\n')
 
     another.request("session/load", params(session, folder))
@@ -181,7 +181,7 @@ def test_a_conversation_goes_on_without_being_told_again(editor, another, folder
 
 
 def test_a_conversation_of_another_front_end_is_listed_and_told(editor, folder):
-    with Conversation(Wish()) as conversation:
+    with Conversation(SessionRequest()) as conversation:
         list(conversation.ask("count 2"))
 
     row = editor.request("session/list", {"cwd": str(Path.cwd())})["sessions"][0]
@@ -322,9 +322,9 @@ def test_what_cannot_be_chosen_is_refused(editor, folder, option, value):
 
 def test_the_project_of_a_session_has_a_say_where_it_is_trusted(runtime, folder):
     (folder / ".specchat.toml").write_text("limits.answer = 77\n")
-    options = {"profile": "chat", "exact": None} | {option.parameter: None for option in OVERRIDING}
+    options = {"profile": "chat", "exact": None} | {option.parameter_name: None for option in PROFILE_OPTIONS}
     before = wish_in(options, folder)
-    trust().remember(find_project_file(folder), is_trusted=True)
+    project_trust().record(find_project_file(folder), is_trusted=True)
 
     assert "limits.answer" not in before.overrides
     assert 77 == wish_in(options, folder).overrides["limits.answer"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from specchat.bench.shapes import shaped
+from specchat.bench.random_models import random_model_folder
 
 CONFIG = {
     "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
@@ -24,4 +24,4 @@ def config_file(folder: Path, family: str = "qwen2") -> Path:
 
 def counting(folder: Path, family: str = "qwen2") -> Path:
     """The folder of such a network."""
-    return shaped(str(config_file(folder, family)), folder)
+    return random_model_folder(str(config_file(folder, family)), folder)

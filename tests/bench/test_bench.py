@@ -6,15 +6,15 @@ import sys
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.compare import Pair, Row, compare
-from specchat.bench.contenders import Run
+from specchat.bench.compare import Comparison, PairedRuns, compare
+from specchat.bench.contenders import TimedRun
 from specchat.bench.prompt_files import read_prompts
-from specchat.bench.report import Bench, as_table, tokens_of
+from specchat.bench.report import PeerBench, as_table, tokenize_prompts
 from specchat.chat.request import Attachment
 from specchat.errors import InputError
 from specchat.profile import Profile
 from tests.tiny import speaking
-from tools.terminal_picture import draw, run_on_a_terminal
+from tools.terminal_picture import draw_svg, run_in_pty
 
 
 def test_prompts_are_questions_or_edits_of_a_file(tmp_path):
@@ -42,47 +42,50 @@ def test_a_folder_without_prompts_is_named(tmp_path):
 
 
 def test_the_ratio_is_theirs_by_ours_for_each_token():
-    fast, slow = Run([1, 2], 1, 1.0), Run([1, 2, 3, 4], 0, 6.0)
+    fast, slow = TimedRun([1, 2], 1, 1.0), TimedRun([1, 2, 3, 4], 0, 6.0)
 
-    pair = Pair((fast, fast), (slow, slow))
+    pair = PairedRuns((fast, fast), (slow, slow))
 
-    assert pair.ratio == pytest.approx(3.0)
-    assert not pair.same_text
+    assert pair.speedup == pytest.approx(3.0)
+    assert not pair.is_identical
 
 
 def test_contenders_take_turns():
     heard: list[str] = []
 
     def contender(name: str):
-        return lambda prompt, _limit: heard.append(name) or Run(prompt, 1, 1.0)
+        return lambda prompt, _limit: heard.append(name) or TimedRun(prompt, 1, 1.0)
 
-    [pair] = compare(contender("a"), contender("b"), [[1, 2]], limit=5)
+    [pair] = compare(contender("a"), contender("b"), [[1, 2]], max_tokens=5)
 
     assert heard == ["a", "b", "a", "b", "b", "a"]  # once each to warm up
-    assert pair.same_text
+    assert pair.is_identical
 
 
 def test_the_table_has_the_middle_and_the_ends():
-    pairs = [Pair((Run([1], 1, s), Run([1], 1, s)), (Run([1], 0, 6.0), Run([1], 0, 6.0))) for s in (1.0, 2.0, 6.0)]
+    pairs = [
+        PairedRuns((TimedRun([1], 1, s), TimedRun([1], 1, s)), (TimedRun([1], 0, 6.0), TimedRun([1], 0, 6.0)))
+        for s in (1.0, 2.0, 6.0)
+    ]
 
-    assert "| x | 3.00 | 1.00 | 6.00 | 1.00 | 3 of 3 |" in as_table([Row("x", tuple(pairs))])
+    assert "| x | 3.00 | 1.00 | 6.00 | 1.00 | 3 of 3 |" in as_table([Comparison("x", tuple(pairs))])
 
 
 def test_both_engines_write_the_same_text():
     profile = Profile().override({"models.target": str(speaking()), "models.draft": str(speaking(layers=1, seed=2))})
     engine = load_engine(profile.override({"limits.context": 512, "limits.answer": 100}))
-    prompts = tokens_of(engine, iter([]), 2, 20) or ([1, 68, 69, 70, 0, 2], [1, 80, 81, 0, 2])
+    prompts = tokenize_prompts(engine, iter([]), 2, 20) or ([1, 68, 69, 70, 0, 2], [1, 80, 81, 0, 2])
 
-    rows = list(Bench(engine, prompts, limit=12, file_in=lambda prompt: prompt[1:]).rows())
+    rows = list(PeerBench(engine, prompts, max_tokens=12, source_of_prompt=lambda prompt: prompt[1:]).rows())
 
-    assert [row.equal for row in rows] == [2] * 9
-    assert all(row.tokens_per_pass >= 1 for row in rows)
+    assert [row.identical_prompts for row in rows] == [2] * 9
+    assert all(row.tokens_per_step >= 1 for row in rows)
 
 
 def test_only_the_rows_that_are_asked_for_are_measured():
     engine = load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""}))
 
-    rows = list(Bench(engine, ([1, 68, 69, 0, 2],), limit=4, only="our plain").rows())
+    rows = list(PeerBench(engine, ([1, 68, 69, 0, 2],), max_tokens=4, name_filter="our plain").rows())
 
     assert ["lookup / our plain"] == [row.name for row in rows]
 
@@ -90,7 +93,7 @@ def test_only_the_rows_that_are_asked_for_are_measured():
 def test_a_picture_shows_what_stands_on_the_screen_in_the_end():
     command = [sys.executable, "-c", "print('loading…', end='\\r\\x1b[2K'); print('[green]answer')"]
 
-    text = run_on_a_terminal(command)
+    text = run_in_pty(command)
 
     assert text == "[green]answer\n"
-    assert "answer" in draw(command, text)
+    assert "answer" in draw_svg(command, text)

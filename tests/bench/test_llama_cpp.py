@@ -7,15 +7,17 @@ import pytest
 import torch
 
 from specchat.assemble import load_engine
-from specchat.bench.llama_cpp import VARIABLE, Llama, find_llama
-from specchat.bench.llama_gguf import BLOCK, KINDS, _packed, _turned, write_gguf
-from specchat.bench.report import Bench
+from specchat.bench.llama_cpp import LIBRARY_VARIABLE, LlamaCppModel, find_library_folder
+from specchat.bench.llama_gguf import GGML_TYPES, Q8_BLOCK_SIZE, _encode_tensor, _permute_for_rope, write_gguf
+from specchat.bench.report import PeerBench
 from specchat.errors import InputError, ModelError
 from specchat.profile import Profile
 from tests.bench.counting import CONFIG, counting
 from tests.tiny import saved
 
-needs_llama = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no folder with libllama")
+needs_llama = pytest.mark.skipif(
+    LIBRARY_VARIABLE not in os.environ, reason=f"{LIBRARY_VARIABLE} names no folder with libllama"
+)
 
 
 def test_a_file_begins_with_what_it_holds(tmp_path):
@@ -26,7 +28,7 @@ def test_a_file_begins_with_what_it_holds(tmp_path):
     assert values > 10
 
 
-@pytest.mark.parametrize(("kind", "bytes_of_a_weight"), [("f32", 4), ("bf16", 2), ("q8_0", 1 + 2 / BLOCK)])
+@pytest.mark.parametrize(("kind", "bytes_of_a_weight"), [("f32", 4), ("bf16", 2), ("q8_0", 1 + 2 / Q8_BLOCK_SIZE)])
 def test_a_file_is_as_long_as_its_weights(tmp_path, kind, bytes_of_a_weight):
     write_gguf(counting(tmp_path), tmp_path / "model.gguf", kind)
 
@@ -36,21 +38,21 @@ def test_a_file_is_as_long_as_its_weights(tmp_path, kind, bytes_of_a_weight):
 
 
 def test_eight_bits_are_a_scale_and_whole_numbers():
-    weights = torch.tensor([1.0, -2.54] + [0.0] * (BLOCK - 2))
+    weights = torch.tensor([1.0, -2.54] + [0.0] * (Q8_BLOCK_SIZE - 2))
 
-    packed = _packed(weights, KINDS["q8_0"])
+    packed = _encode_tensor(weights, GGML_TYPES["q8_0"])
 
     assert 0.02 == pytest.approx(struct.unpack("<e", packed[:2])[0], rel=1e-3)
     assert (50, -127, 0) == struct.unpack("<3b", packed[2:5])
-    assert BLOCK + 2 == len(packed)
+    assert Q8_BLOCK_SIZE + 2 == len(packed)
 
 
 def test_halves_of_a_head_become_pairs_for_llama_alone():
     name, rows = "model.layers.0.self_attn.q_proj.weight", torch.arange(8.0)[:, None]
     config = {"model_type": "llama", "num_attention_heads": 2}
 
-    assert [0, 2, 1, 3, 4, 6, 5, 7] == _turned(rows, name, config).flatten().tolist()
-    assert rows is _turned(rows, name, {**config, "model_type": "qwen2"})
+    assert [0, 2, 1, 3, 4, 6, 5, 7] == _permute_for_rope(rows, name, config).flatten().tolist()
+    assert rows is _permute_for_rope(rows, name, {**config, "model_type": "qwen2"})
 
 
 def test_a_family_that_is_spelled_otherwise_is_refused(tmp_path):
@@ -66,37 +68,39 @@ def test_weights_are_stored_as_ours_are_held(tmp_path, settings, kind):
     models = {"target": str(counting(tmp_path)), "draft": "", **settings}
     engine = load_engine(Profile().override({f"models.{key}": value for key, value in models.items()}))
 
-    assert kind == Bench(engine, (), 1).kind
+    assert kind == PeerBench(engine, (), 1).gguf_type
 
 
 def test_a_folder_without_the_library_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(tmp_path))
 
     with pytest.raises(InputError, match="no libllama in this folder"):
-        find_llama()
+        find_library_folder()
 
 
 @needs_llama
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", GGML_TYPES)
 def test_llama_counts_as_we_do(tmp_path, kind):
-    model = Llama(find_llama(), counting(tmp_path), kind, CONFIG["vocab_size"], 512)
+    model = LlamaCppModel(find_library_folder(), counting(tmp_path), kind, CONFIG["vocab_size"], 512)
 
-    assert [311, 312, 313] == model.answer([500, 400, 310], 3).tokens
-    assert [411, 412] == model.answer([410], 2).tokens
+    assert [311, 312, 313] == model.generate([500, 400, 310], 3).tokens
+    assert [411, 412] == model.generate([410], 2).tokens
     model.close()
 
 
 @needs_llama
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_llama_writes_our_text(family):
-    model = Llama(find_llama(), saved(family), "f32", 96, 256)
+    model = LlamaCppModel(find_library_folder(), saved(family), "f32", 96, 256)
 
     from specchat.engine.drafter import Drafter
     from specchat.engine.sampling import Sampler
     from tests.tiny import answer, target
 
     prompt = [5, 6, 7, 8, 9, 10, 11, 12]
-    assert answer(target(f"dense-{family}"), Drafter(), prompt, Sampler(), limit=20) == model.answer(prompt, 20).tokens
+    assert (
+        answer(target(f"dense-{family}"), Drafter(), prompt, Sampler(), limit=20) == model.generate(prompt, 20).tokens
+    )
     model.close()
 
 
@@ -104,6 +108,6 @@ def test_llama_writes_our_text(family):
 def test_llama_is_a_row_of_the_table(tmp_path):
     engine = load_engine(Profile().override({"models.target": str(counting(tmp_path)), "models.draft": ""}))
 
-    [row] = Bench(engine, ([400, 401], [500, 501]), limit=8, only="llama.cpp").rows()
+    [row] = PeerBench(engine, ([400, 401], [500, 501]), max_tokens=8, name_filter="llama.cpp").rows()
 
-    assert ("plain / llama.cpp bf16", 2) == (row.name, row.equal)
+    assert ("plain / llama.cpp bf16", 2) == (row.name, row.identical_prompts)

@@ -9,12 +9,12 @@ import torch
 
 from specchat.assemble import Engine, load_engine
 from specchat.bench import lossless_check
-from specchat.bench.lossless_check import Report, Trial, chance_of, examine
-from specchat.chat.history import Answered, Thread
+from specchat.bench.lossless_check import VerifyReport, VerifySettings, chi_square_p_value, verify_lossless
+from specchat.chat.history import StoredAnswer, Thread
 from specchat.cli import verify as command
 from specchat.engine import sampling
 from specchat.engine.cache import KVCache
-from specchat.errors import DistrustError, InputError, UsageError
+from specchat.errors import InputError, NotLosslessError, UsageError
 from specchat.host.history_writer import HistoryWriter
 from specchat.profile import Profile
 from tests.tiny import speaking
@@ -27,16 +27,19 @@ def engine(**settings: object) -> Engine:
     return load_engine(Profile().override({**models, "limits.context": 512, "limits.answer": 64, **settings}))
 
 
-def tried(made: Engine, draws: int = 0, variants: tuple[str, ...] = ("suffix", "draft", "recycling")) -> Report:
-    return examine(made, Trial(PROMPTS, variants, limit=24, draws=draws))
+def tried(made: Engine, draws: int = 0, variants: tuple[str, ...] = ("suffix", "draft", "recycling")) -> VerifyReport:
+    return verify_lossless(made, VerifySettings(PROMPTS, variants, max_tokens=24, draws=draws))
 
 
 def test_an_engine_that_keeps_its_law_is_trusted():
     report = tried(engine(), draws=150)
 
-    assert report.is_trusted
-    assert [(verdict.same, verdict.answers) for verdict in report.verdicts] == [(2, 2)] * 6
-    assert {(fit.rule, fit.place) for fit in report.fits} >= {("dice", "first token"), ("classic", "first token")}
+    assert report.is_lossless
+    assert [(verdict.identical_answers, verdict.answers) for verdict in report.results] == [(2, 2)] * 6
+    assert {(fit.rule, fit.token_position) for fit in report.distribution_tests} >= {
+        ("dice", "first token"),
+        ("classic", "first token"),
+    }
 
 
 def test_a_cache_that_commits_one_row_too_far_is_found(monkeypatch):
@@ -48,8 +51,8 @@ def test_a_cache_that_commits_one_row_too_far_is_found(monkeypatch):
     monkeypatch.setattr(KVCache, "commit", shifted)
     report = tried(engine())
 
-    assert not report.is_trusted
-    assert any(verdict.faults for verdict in report.verdicts)
+    assert not report.is_lossless
+    assert any(verdict.mismatches for verdict in report.results)
 
 
 def test_a_walk_that_takes_one_guess_too_many_is_found(monkeypatch):
@@ -63,7 +66,7 @@ def test_a_walk_that_takes_one_guess_too_many_is_found(monkeypatch):
 
     monkeypatch.setattr("specchat.engine.decode.accept", greedy)
 
-    assert not tried(engine()).is_trusted
+    assert not tried(engine()).is_lossless
 
 
 @pytest.mark.full
@@ -72,7 +75,7 @@ def test_a_guess_that_is_always_taken_is_found(monkeypatch):
 
     report = tried(engine(), draws=150, variants=("draft",))
 
-    assert {fit.rule for fit in report.fits if fit.is_fault} == {"classic"}
+    assert {fit.rule for fit in report.distribution_tests if fit.is_failure} == {"classic"}
 
 
 @pytest.mark.full
@@ -84,8 +87,8 @@ def test_a_biased_residual_is_found(monkeypatch):
     monkeypatch.setattr(sampling, "verdict", biased)
     report = tried(engine(), draws=1500, variants=("draft",))
 
-    assert not report.is_trusted
-    assert {fit.rule for fit in report.fits if fit.is_fault} == {"classic"}
+    assert not report.is_lossless
+    assert {fit.rule for fit in report.distribution_tests if fit.is_failure} == {"classic"}
 
 
 @pytest.mark.full
@@ -94,19 +97,19 @@ def test_dice_that_are_thrown_twice_the_same_are_found(monkeypatch):
 
     report = tried(engine(), draws=200, variants=("draft",))
 
-    assert {fit.rule for fit in report.fits if fit.is_fault} >= {"dice"}
+    assert {fit.rule for fit in report.distribution_tests if fit.is_failure} >= {"dice"}
 
 
 def test_near_ties_are_counted_and_are_no_faults(monkeypatch):
-    monkeypatch.setitem(lossless_check.ROUNDING, torch.float32, 1e9)
+    monkeypatch.setitem(lossless_check.NEAR_TIE_MARGIN, torch.float32, 1e9)
     monkeypatch.setattr(lossless_check, "REMEMBERED", 10**6)
     monkeypatch.setattr("specchat.engine.decode.accept", lambda tree, _picks: [0, 1] if len(tree) > 1 else [0])
 
     report = tried(engine(), variants=("draft",))
 
-    assert report.near == report.picks > 0
-    assert any(verdict.ties for verdict in report.verdicts)
-    assert report.is_trusted
+    assert report.near_tie_tokens == report.sampled_tokens > 0
+    assert any(verdict.near_ties for verdict in report.results)
+    assert report.is_lossless
 
 
 @pytest.mark.full
@@ -114,38 +117,40 @@ def test_near_ties_are_counted_and_are_no_faults(monkeypatch):
 def test_in_bfloat16(exact):
     report = tried(engine(**{"models.dtype": "bfloat16", "speculation.exact": exact}))
 
-    assert report.is_trusted
+    assert report.is_lossless
     assert (report.dtype, report.exact) == ("bfloat16", exact)
     if exact:
-        assert not any(verdict.ties for verdict in report.verdicts)
+        assert not any(verdict.near_ties for verdict in report.results)
 
 
 def test_who_cannot_guess_here_is_told():
-    (verdict, _warm) = tried(engine(), variants=("eagle3",)).verdicts
+    (verdict, _warm) = tried(engine(), variants=("eagle3",)).results
 
-    assert (verdict.answers, verdict.refused) == (0, "not with these models")
+    assert (verdict.answers, verdict.skip_reason) == (0, "not with these models")
 
 
 def test_the_chance_of_a_distance_is_that_of_the_tables():
     chances = torch.tensor([0.25, 0.25, 0.25, 0.25], dtype=torch.float64)
 
-    assert chance_of({0: 25, 1: 25, 2: 25, 3: 25}, chances) == pytest.approx(1.0)
-    assert chance_of({0: 37, 1: 21, 2: 21, 3: 21}, chances) == pytest.approx(0.0531, abs=1e-3)  # 7.68, 3 degrees
-    assert chance_of({0: 100}, torch.tensor([1.0, 0.0], dtype=torch.float64)) == 1.0
+    assert chi_square_p_value({0: 25, 1: 25, 2: 25, 3: 25}, chances) == pytest.approx(1.0)
+    assert chi_square_p_value({0: 37, 1: 21, 2: 21, 3: 21}, chances) == pytest.approx(
+        0.0531, abs=1e-3
+    )  # 7.68, 3 degrees
+    assert chi_square_p_value({0: 100}, torch.tensor([1.0, 0.0], dtype=torch.float64)) == 1.0
 
 
 def test_rare_tokens_are_one_cell():
     chances = torch.tensor([0.9] + [0.1 / 50] * 50, dtype=torch.float64)
 
-    assert chance_of({0: 90, **dict.fromkeys(range(1, 11), 1)}, chances) > 0.9
+    assert chi_square_p_value({0: 90, **dict.fromkeys(range(1, 11), 1)}, chances) > 0.9
 
 
 def test_a_conversation_that_is_kept_is_replayed(tmp_path, capsys):
     history = HistoryWriter(tmp_path / "history.db")
     for number, prompt in enumerate(PROMPTS):
         turn = chr(ord("a") + number)
-        history.begin(Thread("talk", "talk"), turn, None if number == 0 else "a", {"text": "and?"})
-        history.finish(turn, Answered("so", (1,), prompt_ids=prompt), "stop", {"tokens": 1})
+        history.start_turn(Thread("talk", "talk"), turn, None if number == 0 else "a", {"text": "and?"})
+        history.finish_turn(turn, StoredAnswer("so", (1,), prompt_ids=prompt), "stop", {"tokens": 1})
     history.close()
 
     assert run_verify("--session", "talk", "--variants", "suffix") == 0
@@ -176,7 +181,7 @@ def test_the_command_says_so_and_leaves_with_zero(capsys):
 def test_the_command_leaves_with_a_code_of_its_own_when_a_text_changed(monkeypatch, capsys):
     monkeypatch.setattr("specchat.engine.decode.accept", lambda tree, _picks: [0, 1] if len(tree) > 1 else [0])
 
-    assert run_verify("--variants", "draft", "--json") == DistrustError.exit_code
+    assert run_verify("--variants", "draft", "--json") == NotLosslessError.exit_code
 
     report = json.loads(capsys.readouterr().out)
     assert report["trusted"] is False

@@ -2,10 +2,10 @@
 
 import pytest
 
-from specchat.bench.oracle_drafter import Gain, Oracle, as_table, gains
-from specchat.bench.pass_costs import subjects
-from specchat.bench.statistics import Spread
-from specchat.engine.drafter import Context
+from specchat.bench.median_range import MedianRange
+from specchat.bench.oracle_drafter import OracleDrafter, OracleRow, as_table, measure_synthetic_acceptance
+from specchat.bench.pass_costs import load_models
+from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.profile import Profile
 from tests.bench.counting import counting
@@ -14,7 +14,7 @@ TEXT = list(range(300, 4300))
 
 
 def guesses(chances, length, budget=8):
-    return Oracle(TEXT, chances).propose(Context(TEXT[:length], Sampler(), budget)).tokens[1:]
+    return OracleDrafter(TEXT, chances).propose(DraftContext(TEXT[:length], Sampler(), budget)).tokens[1:]
 
 
 def test_certain_guesses_are_the_text_and_impossible_ones_never():
@@ -34,16 +34,16 @@ def test_no_more_is_guessed_than_the_budget():
 
 def test_what_chains_bring_is_measured_beside_plain_decoding(tmp_path):
     profile = Profile().override({"models.target": str(counting(tmp_path)), "limits.context": 512, "limits.answer": 8})
-    [subject], said = subjects(profile, ["float32"], 64, 0), []
+    [subject], said = load_models(profile, ["float32"], 64, 0), []
 
-    one, two = gains(subject, 64, [1, 0], limit=12, rounds=1, progress=said.append)
+    one, two = measure_synthetic_acceptance(subject, 64, [1, 0], max_tokens=12, rounds=1, progress=said.append)
 
-    assert (2, 2) == (one.tokens_per_pass, two.tokens_per_pass)  # the second guess never holds
-    assert one.times_plain.low > 0
+    assert (2, 2) == (one.tokens_per_step, two.tokens_per_step)  # the second guess never holds
+    assert one.speedup.lowest > 0
     assert said == ["float32, 64 tokens, synthetic acceptance: round 1"]
 
 
 def test_the_prediction_is_tokens_by_costs():
-    gain = Gain("bfloat16", 128, 4, 3.0, Spread.of([1.2]), Spread.of([2.0, 2.4, 2.2]))
+    gain = OracleRow("bfloat16", 128, 4, 3.0, MedianRange.from_values([1.2]), MedianRange.from_values([2.0, 2.4, 2.2]))
 
     assert "| bfloat16 | 128 | 4 | 3.00 | 1.20 | 2.20 (2.00-2.40) | 2.50 |" in as_table([gain])

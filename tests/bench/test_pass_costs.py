@@ -4,8 +4,18 @@ import json
 
 import pytest
 
-from specchat.bench.pass_costs import STEPS, WIDTHS, Clocked, PassRow, as_json, as_table, measured, standing, subjects
-from specchat.bench.statistics import Spread
+from specchat.bench.median_range import MedianRange
+from specchat.bench.pass_costs import (
+    ROW_COUNTS,
+    STEPS_PER_ROUND,
+    PassCosts,
+    TimedModel,
+    as_json,
+    as_table,
+    load_models,
+    measure_pass_costs,
+    random_context,
+)
 from specchat.engine.tree import DraftTree
 from specchat.profile import Profile
 from tests.bench.counting import counting
@@ -17,16 +27,27 @@ def profile(tmp_path):
 
 
 def row(**fields):
-    one = Spread.of([0.010, 0.020, 0.012])
-    known = {"threads": 1, "growth": {1: Spread.of([1]), 16: Spread.of([1.5])}, "bandwidth": 2e10, "waits": None}
-    return PassRow(
-        "bfloat16", 128, **({"one": one, "share": Spread.of([0.5]), "host": Spread.of([2e-4])} | known | fields)
+    one = MedianRange.from_values([0.010, 0.020, 0.012])
+    known = {
+        "threads": 1,
+        "growth": {1: MedianRange.from_values([1]), 16: MedianRange.from_values([1.5])},
+        "bandwidth": 2e10,
+        "waits": None,
+    }
+    return PassCosts(
+        "bfloat16",
+        128,
+        **(
+            {"one": one, "share": MedianRange.from_values([0.5]), "host": MedianRange.from_values([2e-4])}
+            | known
+            | fields
+        ),
     )
 
 
 @pytest.fixture
 def subject(profile):
-    [subject] = subjects(profile, ["float32"], 64, 0)
+    [subject] = load_models(profile, ["float32"], 64, 0)
     return subject
 
 
@@ -34,20 +55,27 @@ def subject(profile):
 def test_every_width_is_measured_in_every_dtype(profile):
     said = []
 
-    rows = [measured(each, 64, 2, said.append) for each in subjects(profile, ["float32", "bfloat16"], 64, 0)]
+    rows = [
+        measure_pass_costs(each, 64, 2, said.append) for each in load_models(profile, ["float32", "bfloat16"], 64, 0)
+    ]
 
     assert [("float32", 64), ("bfloat16", 64)] == [(each.dtype, each.context) for each in rows]
-    assert all(tuple(each.growth) == WIDTHS and each.growth[1].middle == 1 for each in rows)
-    assert all(each.one.low > 0 and each.share.low > 0 and each.waits is None for each in rows)
+    assert all(
+        tuple(each.relative_cost_by_rows) == ROW_COUNTS and each.relative_cost_by_rows[1].median == 1 for each in rows
+    )
+    assert all(
+        each.single_row_seconds.lowest > 0 and each.bandwidth_utilization.lowest > 0 and each.device_syncs is None
+        for each in rows
+    )
     assert said == [f"{dtype}, 64 tokens: round {number}" for dtype in ("float32", "bfloat16") for number in (1, 2)]
 
 
 def test_a_context_fits_with_what_is_written_behind_it(subject):
-    longest = subject.target.window - max(WIDTHS) - STEPS
+    longest = subject.target.window - max(ROW_COUNTS) - STEPS_PER_ROUND
 
     assert subject.fits(longest - 1, 1)
     assert not subject.fits(longest, 1)
-    assert not subject.fits(longest - 1, STEPS + 1)
+    assert not subject.fits(longest - 1, STEPS_PER_ROUND + 1)
 
 
 def test_a_pass_reads_all_weights_but_the_table_of_embeddings(subject):
@@ -55,21 +83,21 @@ def test_a_pass_reads_all_weights_but_the_table_of_embeddings(subject):
 
 
 def test_the_text_stands_as_before_after_steps_were_measured(subject):
-    with standing(Clocked(subject.target), 64) as writing:
+    with random_context(TimedModel(subject.target), 64) as writing:
         assert (65, 64) == (len(writing.tokens), writing.cache.length)
-    measured(subject, 64, 1, lambda _said: None)
+    measure_pass_costs(subject, 64, 1, lambda _said: None)
 
     assert subject.target.pool.can_seat
     assert not subject.target.pool.bytes
 
 
 def test_a_clocked_model_tells_each_pass_once(subject):
-    watched = Clocked(subject.target)
-    with standing(watched, 16) as writing:
+    watched = TimedModel(subject.target)
+    with random_context(watched, 16) as writing:
         watched.forward(DraftTree(1), writing.cache)
 
-        assert watched.spent() > 0
-        assert watched.spent() == 0
+        assert watched.take_pass_seconds() > 0
+        assert watched.take_pass_seconds() == 0
 
 
 def test_the_table_tells_milliseconds_ratios_and_shares():
@@ -81,4 +109,4 @@ def test_what_is_kept_as_json_are_seconds():
     [kept] = json.loads(as_json([row()]))
 
     assert (0.012, 1.5) == (kept["one"]["middle"], kept["growth"]["16"]["middle"])
-    assert STEPS > 0
+    assert STEPS_PER_ROUND > 0

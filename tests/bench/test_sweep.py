@@ -9,23 +9,32 @@ from itertools import islice
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.latency import Heard
-from specchat.bench.sweep import Narrow, at_hand, by_kind, collect, engine_asker, hash_of, sweep, warm_up
-from specchat.bench.sweep_cells import PLAIN, Cell, Grid, Sample
-from specchat.bench.sweep_plot import check_picture, draw
-from specchat.bench.sweep_report import COLUMNS, as_csv, as_json, as_table, measured, recommended
-from specchat.bench.sweep_store import Store
-from specchat.chat.events import Committed, StepDone, Totals
+from specchat.bench.latency import TimedAnswer
+from specchat.bench.sweep import (
+    WidthLimitedDrafter,
+    available_drafters,
+    collect_until_interrupt,
+    engine_measurer,
+    request_hash,
+    requests_by_kind,
+    run_combinations,
+    warm_up,
+)
+from specchat.bench.sweep_cells import PLAIN, Combination, Grid, SweepSample
+from specchat.bench.sweep_plot import check_plot_path, draw_sweep
+from specchat.bench.sweep_report import COLUMNS, as_csv, as_json, as_table, group_samples, recommendations
+from specchat.bench.sweep_store import SampleStore
+from specchat.chat.events import CommittedToken, StepDone, Totals
 from specchat.chat.request import Request
-from specchat.drafters.prompt_lookup import Lookup
-from specchat.engine.drafter import Context, Drafter
+from specchat.drafters.prompt_lookup import PromptLookup
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import InputError, SpecchatError, UsageError
 from specchat.profile import Profile
 from tests.tiny import speaking
 
-GRID = Grid(("draft", "lookup"), budgets=(2, 4), limit=12)
+GRID = Grid(("draft", "lookup"), budgets=(2, 4), max_tokens=12)
 PROMPTS = {"edit": [Request("abcabc abcabc abc")], "chat": [Request("why"), Request("how"), Request("when")]}
 
 
@@ -37,22 +46,22 @@ def engine():
 
 @pytest.fixture(scope="module")
 def rows(engine):
-    return measured(sweep(engine_asker(engine), GRID, PROMPTS, 2, Store()), GRID)
+    return group_samples(run_combinations(engine_measurer(engine), GRID, PROMPTS, 2, SampleStore()), GRID)
 
 
-def heard(request: Request, cell: Cell) -> Heard:
+def heard(request: Request, cell: Combination) -> TimedAnswer:
     """An answer that follows from its cell: with a budget of 4 twice as fast as nobody, with one of 2 half as fast."""
     if "too long" in request.text:
         raise SpecchatError("does not fit the window")
     guesses, seconds = tuple(range(cell.budget)), {0: 0.1, 2: 0.2, 4: 0.05}[cell.budget]
-    said = tuple(Committed(id, b"x", "target") for id in range(1 + cell.budget // 2))
+    said = tuple(CommittedToken(id, b"x", "target") for id in range(1 + cell.budget // 2))
     step = StepDone(guesses, guesses, said, 0.0, seconds * len(said))
     tokens = 2 * len(said)
     totals = Totals(
-        tokens=tokens, steps=2, drafted=2 * cell.budget, accepted={cell.drafter: cell.budget},
+        completion_tokens=tokens, steps=2, draft_tokens=2 * cell.budget, accepted_by_drafter={cell.drafter: cell.budget},
         draft_seconds=0.25 * seconds * tokens, verify_seconds=0.75 * seconds * tokens,
     )  # fmt: skip
-    return Heard("text", (step, step), totals, 0.3, (0.01, 0.02), 1.0)
+    return TimedAnswer("text", (step, step), totals, 0.3, (0.01, 0.02), 1.0)
 
 
 def test_each_combination_stands_behind_plain_decoding_of_its_kind(rows):
@@ -86,55 +95,67 @@ def test_plain_decoding_is_as_fast_as_itself_and_as_predicted(rows):
 def test_plain_decoding_is_measured_beside_every_two_others():
     asked: list[str] = []
 
-    def ask(request: Request, cell: Cell) -> Heard:
+    def ask(request: Request, cell: Combination) -> TimedAnswer:
         asked.append(cell.drafter)
         return heard(request, cell)
 
-    samples = list(sweep(ask, GRID, {"chat": [Request("why")]}, 1, Store()))
+    samples = list(run_combinations(ask, GRID, {"chat": [Request("why")]}, 1, SampleStore()))
 
     assert 5 == len(samples)
     assert ["plain", "other", "other", "plain", "other", "other", "plain"] == [
         each if each == PLAIN else "other" for each in asked
     ]
-    assert GRID.answers(1) == len(asked)
+    assert GRID.answer_count(1) == len(asked)
 
 
 def test_numbers_follow_from_what_was_heard():
-    rows = measured(sweep(heard, GRID, {"chat": [Request("why")]}, 1, Store()), GRID)
-    chat = {row.cell.name: row for row in rows}
+    rows = group_samples(run_combinations(heard, GRID, {"chat": [Request("why")]}, 1, SampleStore()), GRID)
+    chat = {row.combination.name: row for row in rows}
     draft = chat["draft 4"]
 
-    assert [0.5, 2.0] == pytest.approx([chat["draft 2"].times_plain, draft.times_plain])
+    assert [0.5, 2.0] == pytest.approx([chat["draft 2"].median_speedup, draft.median_speedup])
     assert 20 == pytest.approx(draft.tokens_per_second)
-    assert 3.0 == draft.tokens_per_pass
-    assert (1.0, 0.0) == (draft.accepted_at(2), draft.accepted_at(3))
-    assert draft.acceptance == pytest.approx(4 / 6)  # four held, and in both passes one fell
-    assert draft.pass_cost == pytest.approx(0.75 * 0.05 * 3 / 0.1)
-    assert (0.01, 0.02, 0.3, 1.0) == (draft.waiting(0.5), draft.waiting(0.95), draft.first, draft.whole)
+    assert 3.0 == draft.tokens_per_step
+    assert (1.0, 0.0) == (draft.acceptance_at_depth(2), draft.acceptance_at_depth(3))
+    assert draft.conditional_acceptance == pytest.approx(4 / 6)  # four held, and in both passes one fell
+    assert draft.relative_pass_cost == pytest.approx(0.75 * 0.05 * 3 / 0.1)
+    assert (0.01, 0.02, 0.3, 1.0) == (
+        draft.text_interval(0.5),
+        draft.text_interval(0.95),
+        draft.median_ttft_seconds,
+        draft.median_request_seconds,
+    )
 
 
 def test_what_follows_is_said_in_words():
-    said = recommended(measured(sweep(heard, GRID, PROMPTS, 1, Store()), GRID))
+    said = recommendations(group_samples(run_combinations(heard, GRID, PROMPTS, 1, SampleStore()), GRID))
 
     assert said["chat T=0"].startswith("draft 4, 2.00 times plain (2.00 to 2.00); then lookup 4 with 2.00")
-    only_slow = [row for row in measured(sweep(heard, GRID, PROMPTS, 1, Store()), GRID) if row.cell.budget != 4]
-    assert "nobody pays here: plain decoding; the best guesser, draft 2 with 0.50" == recommended(only_slow)["chat T=0"]
+    only_slow = [
+        row
+        for row in group_samples(run_combinations(heard, GRID, PROMPTS, 1, SampleStore()), GRID)
+        if row.combination.budget != 4
+    ]
+    assert (
+        "nobody pays here: plain decoding; the best guesser, draft 2 with 0.50"
+        == recommendations(only_slow)["chat T=0"]
+    )
 
 
 def test_a_sweep_that_was_ended_goes_on_and_comes_to_the_same_table(tmp_path):
     path, asked = tmp_path / "kept.jsonl", []
 
-    def ask(request: Request, cell: Cell) -> Heard:
+    def ask(request: Request, cell: Combination) -> TimedAnswer:
         asked.append(cell)
         return heard(request, cell)
 
-    whole = measured(sweep(heard, GRID, PROMPTS, 2, Store()), GRID)
-    begun = list(islice(sweep(ask, GRID, PROMPTS, 2, Store(path)), 7))
+    whole = group_samples(run_combinations(heard, GRID, PROMPTS, 2, SampleStore()), GRID)
+    begun = list(islice(run_combinations(ask, GRID, PROMPTS, 2, SampleStore(path)), 7))
     with path.open("a") as file:
         file.write('\n{"cell": {"kind": "cut o')
     first = len(asked)
-    resumed = measured(sweep(ask, GRID, PROMPTS, 2, Store(path)), GRID)
-    again = measured(sweep(ask, GRID, PROMPTS, 2, Store(path)), GRID)
+    resumed = group_samples(run_combinations(ask, GRID, PROMPTS, 2, SampleStore(path)), GRID)
+    again = group_samples(run_combinations(ask, GRID, PROMPTS, 2, SampleStore(path)), GRID)
 
     assert 7 == len(begun)
     assert as_table(whole) == as_table(resumed) == as_table(again)
@@ -144,52 +165,54 @@ def test_a_sweep_that_was_ended_goes_on_and_comes_to_the_same_table(tmp_path):
 
 def test_a_disk_that_refuses_costs_the_resuming_and_not_the_sweep(tmp_path):
     (tmp_path / "file").write_text("")
-    store = Store(tmp_path / "file" / "kept.jsonl")
+    store = SampleStore(tmp_path / "file" / "kept.jsonl")
 
-    assert 10 == len(list(sweep(heard, GRID, PROMPTS, 1, store)))
+    assert 10 == len(list(run_combinations(heard, GRID, PROMPTS, 1, store)))
 
 
 def test_what_was_discarded_is_measured_anew(tmp_path):
     path = tmp_path / "kept.jsonl"
-    store = Store(path)
-    list(sweep(heard, GRID, PROMPTS, 1, store))
-    assert 10 == len(Store(path))
+    store = SampleStore(path)
+    list(run_combinations(heard, GRID, PROMPTS, 1, store))
+    assert 10 == len(SampleStore(path))
 
     store.discard()
 
-    assert 0 == len(Store(path))
+    assert 0 == len(SampleStore(path))
 
 
 def test_ctrl_c_ends_it_with_what_there_is():
     count = 0
 
-    def ask(request: Request, cell: Cell) -> Heard:
+    def ask(request: Request, cell: Combination) -> TimedAnswer:
         nonlocal count
         count += 1
         if count == 4:
             raise KeyboardInterrupt
         return heard(request, cell)
 
-    collected = collect(sweep(ask, GRID, PROMPTS, 1, Store()))
+    collected = collect_until_interrupt(run_combinations(ask, GRID, PROMPTS, 1, SampleStore()))
 
-    assert not collected.is_whole
+    assert not collected.is_complete
     assert 2 == len(collected.samples)
-    assert collect(sweep(heard, GRID, PROMPTS, 1, Store())).is_whole
+    assert collect_until_interrupt(run_combinations(heard, GRID, PROMPTS, 1, SampleStore())).is_complete
 
 
 def test_a_prompt_that_does_not_fit_makes_room_for_the_next():
     told: list[str] = []
     prompts = {"chat": [Request("too long"), Request("why")]}
 
-    samples = list(sweep(heard, GRID, prompts, 1, Store(), told.append))
+    samples = list(run_combinations(heard, GRID, prompts, 1, SampleStore(), told.append))
 
-    assert {hash_of(Request("why", max_tokens=12, seed=7, temperature=0.0))} == {sample.prompt for sample in samples}
+    assert {request_hash(Request("why", max_tokens=12, seed=7, temperature=0.0))} == {
+        sample.prompt_hash for sample in samples
+    }
     assert "chat T=0 1/1: left out: does not fit the window" == told[0]
     assert 1.0 == warm_up(heard, GRID, prompts)
 
 
 def test_widths_are_for_those_who_guess_and_not_for_who_chooses():
-    cells = Grid(("auto", "draft"), budgets=(4,), widths=(1, 2)).cells("chat", 0.0)
+    cells = Grid(("auto", "draft"), budgets=(4,), widths=(1, 2)).combinations("chat", 0.0)
 
     assert ["plain", "auto 4", "draft 4 by 1", "draft 4 by 2"] == [cell.name for cell in cells]
 
@@ -199,7 +222,7 @@ class Bush(Drafter):
 
     name = "bush"
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         tree = DraftTree(context.tokens[-1])
         nodes = [0]
         for depth in range(3):
@@ -211,25 +234,25 @@ class Bush(Drafter):
     ("width", "depths"), [(1, [1, 2, 3]), (2, [1, 1, 2, 2, 3, 3]), (9, [1] * 2 + [2] * 4 + [3] * 8)]
 )
 def test_a_narrow_tree_has_so_many_guesses_of_each_depth(width, depths):
-    tree = Narrow(Bush(), width).propose(Context([5], Sampler(), 16))
+    tree = WidthLimitedDrafter(Bush(), width).propose(DraftContext([5], Sampler(), 16))
 
     assert depths == sorted(tree.depths[1:])
-    assert tree.path_to(1) == [1]  # the likeliest comes first
+    assert tree.path_tokens(1) == [1]  # the likeliest comes first
 
 
 def test_a_narrowed_drafter_still_learns_and_changes_nothing(engine):
-    ask, cell = engine_asker(engine), Cell("edit", 0.0, "lookup", 8)
+    ask, cell = engine_measurer(engine), Combination("edit", 0.0, "lookup", 8)
     asked = Request("abcabc abcabc abc", temperature=0.0, max_tokens=12)
 
     wide, narrow = ask(asked, cell), ask(asked, replace(cell, width=1))
 
     assert wide.text == narrow.text
-    assert isinstance(Narrow(Lookup(), 1).drafter, Lookup)
+    assert isinstance(WidthLimitedDrafter(PromptLookup(), 1).drafter, PromptLookup)
 
 
 def test_whoever_is_at_hand_can_be_swept(engine):
-    assert {"lookup", "suffix", "draft", "auto"} <= set(at_hand(engine))
-    assert "eagle3" not in at_hand(engine)
+    assert {"lookup", "suffix", "draft", "auto"} <= set(available_drafters(engine))
+    assert "eagle3" not in available_drafters(engine)
 
 
 def test_every_column_stands_in_csv_and_json(rows):
@@ -247,12 +270,12 @@ def test_a_file_that_is_called_as_a_kind_says_what_its_prompts_are(tmp_path):
     (tmp_path / "creative.jsonl").write_text(2 * (json.dumps({"turns": ["Why is the sky blue?"]}) + "\n"))
     (tmp_path / "commits.jsonl").write_text(json.dumps({"instruction": "Rename a to b.", "before": "a = 1\n"}))
 
-    found = by_kind(Profile(), tmp_path, 3)
+    found = requests_by_kind(Profile(), tmp_path, 3)
 
     assert ["chat", "creative"] == list(found)  # without rules everything else is chat
     assert [1, 1] == [len(requests) for requests in found.values()]  # twice the same is asked once
     assert "edit" == found["chat"][0].task
-    assert set(by_kind(Profile(), None, 1)) >= {"edit", "code", "chat"}
+    assert set(requests_by_kind(Profile(), None, 1)) >= {"edit", "code", "chat"}
 
 
 @pytest.mark.parametrize("content", ["", "\n\n"])
@@ -260,12 +283,12 @@ def test_a_file_without_prompts_is_said_to_be_one(tmp_path, content):
     (tmp_path / "none.jsonl").write_text(content)
 
     with pytest.raises(InputError, match="no prompt there"):
-        by_kind(Profile(), tmp_path, 1)
+        requests_by_kind(Profile(), tmp_path, 1)
 
 
 def test_a_picture_is_drawn_in_both_formats_and_the_same_each_time(rows, tmp_path):
     for name in ("one.svg", "two.svg", "three.png"):
-        draw(rows, tmp_path / name, "a title")
+        draw_sweep(rows, tmp_path / name, "a title")
 
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     assert all(word in (tmp_path / "one.svg").read_text() for word in ("a title", "lookup", "edit, temperature 0"))
@@ -274,18 +297,18 @@ def test_a_picture_is_drawn_in_both_formats_and_the_same_each_time(rows, tmp_pat
 
 def test_what_cannot_be_drawn_is_said_before_anything_is_measured(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"ends in \.png or \.svg"):
-        check_picture(tmp_path / "picture.gif")
+        check_plot_path(tmp_path / "picture.gif")
     monkeypatch.setattr("specchat.bench.sweep_plot.find_spec", lambda _name: None)
     with pytest.raises(InputError, match=r"pip install 'specchat\[pictures\]'"):
-        check_picture(tmp_path / "picture.svg")
+        check_plot_path(tmp_path / "picture.svg")
 
 
 def test_a_sample_survives_its_file(tmp_path):
-    sample = Sample(
-        Cell("chat", 0.8, "draft", 4, 2), "key", 10, 4, 16, 6, 2, {4: 4}, {1: 4, 2: 2}, 0.1, 0.2, 10, 0.5, 0.01,
+    sample = SweepSample(
+        Combination("chat", 0.8, "draft", 4, 2), "key", 10, 4, 16, 6, 2, {4: 4}, {1: 4, 2: 2}, 0.1, 0.2, 10, 0.5, 0.01,
         (0.1, 0.2), 0.9, True,
     )  # fmt: skip
-    Store(tmp_path / "deep" / "kept.jsonl").add(sample)
+    SampleStore(tmp_path / "deep" / "kept.jsonl").add(sample)
 
-    assert sample == Store(tmp_path / "deep" / "kept.jsonl").get(sample.cell, "key")
-    assert sample.ratio == pytest.approx(0.05 / 0.03)
+    assert sample == SampleStore(tmp_path / "deep" / "kept.jsonl").get(sample.combination, "key")
+    assert sample.speedup == pytest.approx(0.05 / 0.03)

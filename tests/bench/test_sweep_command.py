@@ -6,10 +6,10 @@ import json
 import pytest
 
 from specchat.bench import sweep as sweeping
-from specchat.bench.latency_host import as_rows, as_table, wait_for_host
+from specchat.bench.client_latency import as_rows, as_table, measure_client_latency
 from specchat.chat.request import Request
 from specchat.cli.main import run
-from specchat.host.client import Wish
+from specchat.host.client import SessionRequest
 from specchat.host.spawn import history_path
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.tiny import speaking
@@ -46,7 +46,7 @@ def test_a_sweep_is_printed_written_and_drawn(prompts, tmp_path, capsys):
 
 
 def test_an_interrupted_sweep_says_what_it_has_and_goes_on_from_there(prompts, monkeypatch, capsys):
-    real, asked = sweeping.hear, []
+    real, asked = sweeping.time_answer, []
 
     def hear(events):
         asked.append(1)
@@ -103,10 +103,10 @@ def test_a_client_times_the_engine_process_and_leaves_nothing_behind():
     told: list[str] = []
     prompts = {"chat": [Request("fail"), Request("count 3"), Request("count 4")]}
 
-    waited = wait_for_host(Wish(), prompts, 1, 16, told.append)
+    waited = measure_client_latency(SessionRequest(), prompts, 1, 16, told.append)
 
     assert ["auto", "plain"] == [row.variant for row in waited]
-    assert all(1 == len(row.answers) and 0 < row.first <= row.whole for row in waited)
+    assert all(1 == len(row.answers) and 0 < row.median_ttft_seconds <= row.median_request_seconds for row in waited)
     assert all(row.answers[0].text.endswith("seed 7 turn 0") for row in waited)  # each in a conversation of its own
     assert "left out" in told[0]
     assert "| chat | plain | 1 |" in as_table(waited)

@@ -4,9 +4,14 @@ from itertools import product
 
 import pytest
 
-from specchat.bench.latency import hear, quantile
-from specchat.bench.predicted_speedup import best_guesses, mean_tokens, speed, tokens_of_pass
-from specchat.chat.events import Failed, Finished, Prefill, StepDone, Text, Totals
+from specchat.bench.latency import quantile, time_answer
+from specchat.bench.predicted_speedup import (
+    best_draft_length,
+    expected_tokens_per_step,
+    mean_expected_tokens,
+    predicted_speedup,
+)
+from specchat.chat.events import Failed, Finished, PrefillProgress, StepDone, TextDelta, Totals
 from specchat.errors import SpecchatError
 
 
@@ -25,11 +30,11 @@ def counted(acceptance: float, guesses: int) -> float:
 @pytest.mark.parametrize("guesses", [0, 1, 4, 8])
 @pytest.mark.parametrize("acceptance", [0.0, 0.3, 0.8, 1.0])
 def test_tokens_of_a_pass_are_those_of_every_way_to_hold_and_fall(acceptance, guesses):
-    assert tokens_of_pass(acceptance, guesses) == pytest.approx(counted(acceptance, guesses))
+    assert expected_tokens_per_step(acceptance, guesses) == pytest.approx(counted(acceptance, guesses))
 
 
 def test_passes_of_several_depths_are_averaged():
-    assert mean_tokens(0.5, {0: 1, 2: 3}) == pytest.approx((1 + 3 * counted(0.5, 2)) / 4)
+    assert mean_expected_tokens(0.5, {0: 1, 2: 3}) == pytest.approx((1 + 3 * counted(0.5, 2)) / 4)
 
 
 @pytest.mark.parametrize(
@@ -37,41 +42,50 @@ def test_passes_of_several_depths_are_averaged():
     [(0.8, 4, 0.05, 0.0, 2.80), (0.8, 8, 0.05, 0.0, 3.09), (0.8, 4, 0.05, 0.04, 2.47), (0.5, 2, 0.05, 0.0, 1.59)],
 )
 def test_speed_is_that_of_the_published_examples(acceptance, guesses, guess_cost, rows_cost, expected):
-    found = speed(tokens_of_pass(acceptance, guesses), 1 + rows_cost * guesses, guesses * guess_cost)
+    found = predicted_speedup(
+        expected_tokens_per_step(acceptance, guesses), 1 + rows_cost * guesses, guesses * guess_cost
+    )
 
     assert found == pytest.approx(expected, abs=0.006)
 
 
 def test_nobody_guesses_where_guesses_cost_more_than_they_bring():
-    assert 0 == best_guesses(0.3, 0.5, lambda _rows: 1.0, most=8)
-    assert 0 == best_guesses(0.9, 0.01, float, most=8)
-    assert 8 == best_guesses(0.99, 0.01, lambda _rows: 1.0, most=8)
+    assert 0 == best_draft_length(0.3, 0.5, lambda _rows: 1.0, max_length=8)
+    assert 0 == best_draft_length(0.9, 0.01, float, max_length=8)
+    assert 8 == best_draft_length(0.99, 0.01, lambda _rows: 1.0, max_length=8)
 
 
 def test_the_best_number_of_guesses_is_the_best_of_all():
     def cost(rows: int) -> float:
         return 1 + 0.04 * (rows - 1)
 
-    speeds = [speed(counted(0.7, guesses), cost(guesses + 1), 0.1 * guesses) for guesses in range(9)]
+    speeds = [predicted_speedup(counted(0.7, guesses), cost(guesses + 1), 0.1 * guesses) for guesses in range(9)]
 
-    assert speeds.index(max(speeds)) == best_guesses(0.7, 0.1, cost, most=8)
+    assert speeds.index(max(speeds)) == best_draft_length(0.7, 0.1, cost, max_length=8)
 
 
 def test_an_answer_is_timed_from_the_question_to_its_end():
     clock = iter([10.0, 10.5, 10.6, 11.0, 11.25])
     step = StepDone((), (), (), 0.0, 0.1)
-    events = [Prefill(1, 1), Text("a"), step, Text("b"), Text("c"), Finished("stop", Totals(tokens=3))]
+    events = [
+        PrefillProgress(1, 1),
+        TextDelta("a"),
+        step,
+        TextDelta("b"),
+        TextDelta("c"),
+        Finished("stop", Totals(completion_tokens=3)),
+    ]
 
-    heard = hear(events, lambda: next(clock))
+    heard = time_answer(events, lambda: next(clock))
 
-    assert ("abc", (step,), 0.5, 1.25) == (heard.text, heard.steps, heard.first, heard.whole)
-    assert heard.gaps == pytest.approx((0.1, 0.4))
+    assert ("abc", (step,), 0.5, 1.25) == (heard.text, heard.steps, heard.ttft_seconds, heard.request_seconds)
+    assert heard.text_intervals == pytest.approx((0.1, 0.4))
 
 
-@pytest.mark.parametrize("events", [[Failed("no room")], [Text("x")]])
+@pytest.mark.parametrize("events", [[Failed("no room")], [TextDelta("x")]])
 def test_an_answer_that_does_not_end_well_is_an_error(events):
     with pytest.raises(SpecchatError, match=r"no room|neither"):
-        hear(events)
+        time_answer(events)
 
 
 def test_a_quantile_is_one_of_the_values():

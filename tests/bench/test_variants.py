@@ -3,7 +3,7 @@
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.variants import as_table, depth_of, sweep
+from specchat.bench.variants import as_table, draft_tree_depth, measure_variants
 from specchat.chat.events import StepDone
 from specchat.chat.request import Request
 from specchat.profile import Profile
@@ -16,7 +16,7 @@ PROMPTS = {"edit": [Request("abcabc abcabc abc")], "chat": [Request("why"), Requ
 def rows():
     folder = str(speaking())
     engine = load_engine(Profile().override({"models.target": folder, "models.draft": folder}))
-    return list(sweep(engine, ["plain", "lookup", "draft"], PROMPTS, [0.0, 0.8], limit=12))
+    return list(measure_variants(engine, ["plain", "lookup", "draft"], PROMPTS, [0.0, 0.8], max_tokens=12))
 
 
 def test_each_variant_has_a_row_for_each_kind_and_temperature(rows):
@@ -41,7 +41,7 @@ def test_plain_guesses_nothing(rows):
 
 def test_a_variant_that_cannot_run_says_why_below_the_table():
     engine = load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""}))
-    table = as_table(list(sweep(engine, ["plain", "draft"], {"chat": PROMPTS["chat"]}, [0.0], limit=4)))
+    table = as_table(list(measure_variants(engine, ["plain", "draft"], {"chat": PROMPTS["chat"]}, [0.0], max_tokens=4)))
 
     assert "| plain | chat | 0 | 1.00 |" in table
     assert "draft: variant 'draft' needs a draft model" in table
@@ -49,5 +49,5 @@ def test_a_variant_that_cannot_run_says_why_below_the_table():
 
 
 def test_a_tree_is_as_deep_as_its_longest_branch():
-    assert 2 == depth_of(StepDone((5, 6, 7), (0, 0, 2), (), 0.0, 0.0))
-    assert 0 == depth_of(StepDone((), (), (), 0.0, 0.0))
+    assert 2 == draft_tree_depth(StepDone((5, 6, 7), (0, 0, 2), (), 0.0, 0.0))
+    assert 0 == draft_tree_depth(StepDone((), (), (), 0.0, 0.0))

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.chat.answer_format import Structure
-from specchat.chat.events import Failed, Finished, Text
+from specchat.chat.answer_format import AnswerFormat
+from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.chat.request import Request
 from specchat.errors import UsageError
 from specchat.profile import load_profile
@@ -24,15 +24,15 @@ SCHEMA = {
     [("schema", SCHEMA), ("schema", json.dumps(SCHEMA)), ("regex", "[a-z]+"), ("choices", ["yes", "no"])],
 )
 def test_a_form_is_made_of_what_a_user_writes(kind, value):
-    structure = Structure.of(kind, value)
+    structure = AnswerFormat.parse(kind, value)
 
-    assert Structure.among({structure.kind: structure.value}) == structure
+    assert AnswerFormat.from_options({structure.kind: structure.value}) == structure
 
 
 def test_no_form_is_none_and_two_are_too_many():
-    assert Structure.among({"schema": None, "regex": "", "choices": ()}) is None
+    assert AnswerFormat.from_options({"schema": None, "regex": "", "choices": ()}) is None
     with pytest.raises(UsageError, match="schema and regex"):
-        Structure.among({"schema": SCHEMA, "regex": "a"})
+        AnswerFormat.from_options({"schema": SCHEMA, "regex": "a"})
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_no_form_is_none_and_two_are_too_many():
 )
 def test_what_is_no_form_is_refused(kind, value, said):
     with pytest.raises(UsageError, match=said):
-        Structure.of(kind, value)
+        AnswerFormat.parse(kind, value)
 
 
 def test_choices_are_texts_and_not_expressions():
-    assert Structure.of("choices", ["a.b", "c|d"]).pattern == r"a\.b|c\|d"
+    assert AnswerFormat.parse("choices", ["a.b", "c|d"]).regex == r"a\.b|c\|d"
 
 
 @pytest.fixture(scope="module")
@@ -63,20 +63,24 @@ def engine():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
     "structure",
-    [Structure.of("schema", SCHEMA), Structure.of("choices", ["fifteen", "twelve"]), Structure.of("regex", "[a-f]{9}")],
+    [
+        AnswerFormat.parse("schema", SCHEMA),
+        AnswerFormat.parse("choices", ["fifteen", "twelve"]),
+        AnswerFormat.parse("regex", "[a-f]{9}"),
+    ],
     ids=lambda structure: structure.kind,
 )
 def test_an_answer_has_its_form_and_is_the_same_with_and_without_guesses(engine, structure, temperature):
     def said(variant):
         with engine.session() as session:
-            events = list(session.ask(Request("Well?", (), None, 7, temperature, variant, structure=structure)))
+            events = list(session.ask(Request("Well?", (), None, 7, temperature, variant, answer_format=structure)))
         assert isinstance(events[-1], Finished), events[-1]
-        return "".join(event.text for event in events if isinstance(event, Text)), events[-1]
+        return "".join(event.text for event in events if isinstance(event, TextDelta)), events[-1]
 
     (plain, _end), (guessed, end) = said("plain"), said("suffix")
 
     assert plain == guessed
-    assert end.reason == "stop"
+    assert end.finish_reason == "stop"
     match structure.kind:
         case "schema":
             assert set(json.loads(plain)) == {"ok"}
@@ -88,7 +92,7 @@ def test_an_answer_has_its_form_and_is_the_same_with_and_without_guesses(engine,
 
 def test_a_form_that_cannot_be_is_told_before_anything_is_written(engine):
     with engine.session() as session:
-        (failed,) = session.ask(Request("Well?", structure=Structure.of("schema", {"type": "nonsense"})))
+        (failed,) = session.ask(Request("Well?", answer_format=AnswerFormat.parse("schema", {"type": "nonsense"})))
 
     assert isinstance(failed, Failed)
     assert failed.exit_code == UsageError.exit_code

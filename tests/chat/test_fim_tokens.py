@@ -5,19 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.fim_request import Gap
-from specchat.chat.fim_tokens import FAMILIES, Infill, infill_of
+from specchat.chat.fim_request import FimRequest
+from specchat.chat.fim_tokens import FIM_FAMILIES, FimTokens, find_fim_tokens
 from specchat.errors import UsageError
 from specchat.models.load import EMBEDDED
 from specchat.models.tokenizer import Tokenizer
 from tests.tokenizers_at_hand import SPECIAL, byte_level, sentence_piece
 
-BY_NAME = {family.name: family for family in FAMILIES}
+BY_NAME = {family.name: family for family in FIM_FAMILIES}
 
 
 def tokenizer_with(folder: Path, name: str) -> Tokenizer:
     family = BY_NAME[name]
-    marks = {*family.ends, family.prefix, family.suffix, family.middle, family.first, *family.marks} - {""}
+    marks = {
+        *family.end_tokens,
+        family.prefix_token,
+        family.suffix_token,
+        family.middle_token,
+        family.bos_token,
+        *family.marker_tokens,
+    } - {""}
     if name != "CodeLlama":
         return Tokenizer(byte_level(folder, special=[*SPECIAL, *sorted(marks - set(SPECIAL))]))
     path = sentence_piece(folder) / "tokenizer.json"
@@ -28,14 +35,18 @@ def tokenizer_with(folder: Path, name: str) -> Tokenizer:
     return Tokenizer(folder)
 
 
-def written(infill: Infill, ids: list[int]) -> str:
+def written(infill: FimTokens, ids: list[int]) -> str:
     names = {token: piece for piece, token in infill.tokenizer.vocabulary.items()}
     return "".join(f"[{names[token]}]" if token in control(infill) else names[token] for token in ids)
 
 
-def control(infill: Infill) -> set[int]:
+def control(infill: FimTokens) -> set[int]:
     family, known = infill.family, infill.tokenizer.vocabulary
-    return {known[mark] for mark in (family.prefix, family.suffix, family.middle, family.first) if mark in known}
+    return {
+        known[mark]
+        for mark in (family.prefix_token, family.suffix_token, family.middle_token, family.bos_token)
+        if mark in known
+    }
 
 
 @pytest.mark.parametrize(
@@ -55,30 +66,30 @@ def control(infill: Infill) -> set[int]:
     ],
 )
 def test_every_family_is_known_by_its_tokens_and_asked_in_its_order(tmp_path, name, prompt):
-    infill = infill_of(tokenizer_with(tmp_path, name))
+    infill = find_fim_tokens(tokenizer_with(tmp_path, name))
 
     assert infill is not None
     assert infill.family.name == name
-    assert written(infill, infill.prompt(Gap("ab", "er"), 100)) == prompt
-    assert {infill.tokenizer.vocabulary[end] for end in infill.family.ends} <= infill.ends
+    assert written(infill, infill.build_prompt(FimRequest("ab", "er"), 100)) == prompt
+    assert {infill.tokenizer.vocabulary[end] for end in infill.family.end_tokens} <= infill.end_token_ids
 
 
 def test_a_tokenizer_without_such_tokens_fills_no_gaps(tmp_path):
-    assert infill_of(Tokenizer(byte_level(tmp_path))) is None
+    assert find_fim_tokens(Tokenizer(byte_level(tmp_path))) is None
 
 
 def test_what_looks_like_a_control_token_in_a_text_is_none():
-    infill = infill_of(Tokenizer(EMBEDDED / "target"))
+    infill = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
     middle = infill.tokenizer.vocabulary["<|fim_middle|>"]
 
-    assert infill.prompt(Gap("x = '<|fim_middle|>'\n"), 100).count(middle) == 1
+    assert infill.build_prompt(FimRequest("x = '<|fim_middle|>'\n"), 100).count(middle) == 1
 
 
 def test_a_line_that_has_begun_is_where_the_embedded_filling_begins():
-    infill = infill_of(Tokenizer(EMBEDDED / "target"))
+    infill = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
     encode = infill.tokenizer.encode
 
-    prompt = infill.prompt(Gap("a = 1\nb = ", ")\nc = 3\n"), 100)
+    prompt = infill.build_prompt(FimRequest("a = 1\nb = ", ")\nc = 3\n"), 100)
 
     mark = infill.tokenizer.vocabulary
     assert prompt == [
@@ -88,12 +99,12 @@ def test_a_line_that_has_begun_is_where_the_embedded_filling_begins():
 
 
 def test_too_much_text_loses_what_is_far_from_the_gap():
-    infill = infill_of(Tokenizer(EMBEDDED / "target"))
+    infill = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
     before, after = "first\n" + "a\n" * 300 + "near\n", "\nclose\n" + "b\n" * 300 + "last\n"
 
-    prompt = infill.tokenizer.decode(infill.prompt(Gap(before, after, context=100), 1000))
+    prompt = infill.tokenizer.decode(infill.build_prompt(FimRequest(before, after, max_context_tokens=100), 1000))
 
-    assert len(infill.prompt(Gap(before, after, context=100), 1000)) <= 100
+    assert len(infill.build_prompt(FimRequest(before, after, max_context_tokens=100), 1000)) <= 100
     assert "near" in prompt
     assert "close" in prompt
     assert "first" not in prompt
@@ -104,4 +115,4 @@ def test_too_much_text_loses_what_is_far_from_the_gap():
 @pytest.mark.parametrize("wrong", [{"max_tokens": 0}, {"context": 0}, {"lines": -1}, {"seconds": -1.0}])
 def test_a_gap_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(UsageError):
-        Gap("x", **wrong)
+        FimRequest("x", **wrong)

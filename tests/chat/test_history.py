@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 
 from specchat.chat import history as reading
-from specchat.chat.history import Answered, Thread, pack_ids, unpack_ids
+from specchat.chat.history import StoredAnswer, Thread, pack_ids, unpack_ids
 from specchat.errors import HostError
-from specchat.host.history_writer import MIGRATIONS, HistoryWriter, Partial
+from specchat.host.history_writer import MIGRATIONS, HistoryWriter, TurnSnapshot
 
-ANSWER = Answered(
+ANSWER = StoredAnswer(
     "Paris.", (4, 5, 2**31), b"\x00\x01\x00", ("target", "lookup"), "lookup", 2**64 - 1, (1, 2, 3), "<user>é"
 )
 THREAD = Thread("t1", "Capitals", folder="/home/me")
@@ -50,22 +50,22 @@ def look(path, sql):
 
 
 def say(history: History, turn: str, parent: str | None, question: str, answer: str, thread: Thread = THREAD) -> None:
-    history.begin(thread, turn, parent, {"text": question})
-    history.finish(turn, Answered(answer, (1,), b"\x00", ("target",)), "stop", {"tokens": 1})
+    history.start_turn(thread, turn, parent, {"text": question})
+    history.finish_turn(turn, StoredAnswer(answer, (1,), b"\x00", ("target",)), "stop", {"tokens": 1})
 
 
 def texts(history: HistoryReader, tip: str | None) -> list[tuple[str, str]]:
-    return [(turn.request["text"], turn.answered.text) for turn in history.turns(tip)]
+    return [(turn.request["text"], turn.answer.text) for turn in history.turns(tip)]
 
 
 def test_a_turn_comes_back_as_it_was(path):
     history = History(path)
-    history.begin(THREAD, "a", None, {"text": "capital of France?", "files": []})
-    history.finish("a", ANSWER, "stop", {"tokens": 3})
+    history.start_turn(THREAD, "a", None, {"text": "capital of France?", "files": []})
+    history.finish_turn("a", ANSWER, "stop", {"tokens": 3})
 
     [turn] = HistoryReader(path).turns("a")
 
-    assert ANSWER == turn.answered
+    assert ANSWER == turn.answer
     assert ("stop", {"tokens": 3}, {"text": "capital of France?", "files": []}) == (
         turn.state,
         turn.totals,
@@ -74,24 +74,24 @@ def test_a_turn_comes_back_as_it_was(path):
 
 
 def test_the_question_is_there_before_the_answer_begins(path):
-    History(path).begin(THREAD, "a", None, {"text": "why?"})
+    History(path).start_turn(THREAD, "a", None, {"text": "why?"})
 
     [turn] = HistoryReader(path).turns("a")
 
-    assert ("running", "why?", "") == (turn.state, turn.request["text"], turn.answered.text)
+    assert ("running", "why?", "") == (turn.state, turn.request["text"], turn.answer.text)
 
 
 def test_a_partial_answer_is_written_with_the_next_flush(path):
     history = History(path)
-    history.begin(THREAD, "a", None, {"text": "why?"})
-    history.progress("a", lambda: Partial(Answered("Bec")))
-    history.progress("a", lambda: Partial(Answered("Because")))
-    assert 0 <= history.flush_due() <= 1
+    history.start_turn(THREAD, "a", None, {"text": "why?"})
+    history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Bec")))
+    history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Because")))
+    assert 0 <= history.seconds_until_flush() <= 1
 
     history.flush()
 
-    assert "Because" == HistoryReader(path).turns("a")[0].answered.text
-    assert history.flush_due() is None
+    assert "Because" == HistoryReader(path).turns("a")[0].answer.text
+    assert history.seconds_until_flush() is None
 
 
 def test_a_fork_shares_what_came_before(path):
@@ -99,7 +99,7 @@ def test_a_fork_shares_what_came_before(path):
     say(history, "a", None, "one", "1")
     say(history, "b", "a", "two", "2")
 
-    history.add(Thread("t2", "Fork", tip="a", forked_from="t1"))
+    history.add_thread(Thread("t2", "Fork", tip="a", forked_from="t1"))
     say(history, "c", "a", "three", "3", Thread("t2", "Fork"))
 
     assert [("one", "1"), ("two", "2")] == texts(history, history.thread("t1").tip)
@@ -129,9 +129,9 @@ def test_a_deleted_thread_can_be_restored(path):
     history = History(path)
     say(history, "a", None, "one", "1")
 
-    history.update(replace(history.thread("t1"), deleted=5.0))
+    history.update_thread(replace(history.thread("t1"), deleted=5.0))
     assert ([], ["t1"]) == (history.threads(), [thread.id for thread in history.threads(deleted=True)])
-    history.update(replace(history.thread("t1"), deleted=None))
+    history.update_thread(replace(history.thread("t1"), deleted=None))
 
     assert ["t1"] == [thread.id for thread in history.threads(folder="/home/me", kind="chat")]
     assert [] == history.threads(folder="/tmp")
@@ -161,11 +161,11 @@ def test_what_a_killed_host_left_is_closed_and_can_be_mended(path):
 
     history = History(path)
     [turn] = history.turns("a")
-    assert ("interrupted", "Bec") == (turn.state, turn.answered.text)
+    assert ("interrupted", "Bec") == (turn.state, turn.answer.text)
 
-    assert not history.mend("a", Answered("Something else"))
-    assert history.mend("a", Answered("Because", (1, 2), b"\0\0", ("target",)))
-    assert "Because" == history.turns("a")[0].answered.text
+    assert not history.recover_answer("a", StoredAnswer("Something else"))
+    assert history.recover_answer("a", StoredAnswer("Because", (1, 2), b"\0\0", ("target",)))
+    assert "Because" == history.turns("a")[0].answer.text
 
 
 def test_a_file_that_is_no_database_is_set_aside(path):
@@ -174,7 +174,7 @@ def test_a_file_that_is_no_database_is_set_aside(path):
     history = History(path)
     say(history, "a", None, "one", "1")
 
-    assert "set aside" in history.trouble
+    assert "set aside" in history.warning
     assert [("one", "1")] == texts(HistoryReader(path), "a")
     assert b"no database" == next(path.parent.glob("*unreadable*")).read_bytes()[:11]
 
@@ -201,14 +201,14 @@ def test_a_full_disk_is_told_and_tried_again(path):
     say(history, "a", None, "one", "1")
     history._database.execute("PRAGMA max_page_count = 1")
 
-    history.begin(THREAD, "b", "a", {"text": "x" * 100_000})
-    history.finish("b", Answered("y" * 100_000), "stop", {})
-    assert "full" in history.trouble
-    assert history.flush_due() is not None
+    history.start_turn(THREAD, "b", "a", {"text": "x" * 100_000})
+    history.finish_turn("b", StoredAnswer("y" * 100_000), "stop", {})
+    assert "full" in history.warning
+    assert history.seconds_until_flush() is not None
     history._database.execute("PRAGMA max_page_count = 100000")
 
     assert history.flush()
-    assert "" == history.trouble
+    assert "" == history.warning
     assert ["1", "y" * 100_000] == [answer for _, answer in texts(HistoryReader(path), "b")]
 
 
@@ -216,7 +216,7 @@ def test_a_folder_that_cannot_be_written_keeps_the_talk_in_memory(path):
     history = History(path.parent / "missing" / "history.db")
     say(history, "a", None, "one", "1")
 
-    assert "in memory only" in history.trouble
+    assert "in memory only" in history.warning
     assert [("one", "1")] == texts(history, "a")
 
 
@@ -238,7 +238,7 @@ def test_a_newer_schema_is_left_alone(path):
     history = History(path, MIGRATIONS, spare)
     say(history, "a", None, "one", "1")
 
-    assert "newer specchat" in history.trouble
+    assert "newer specchat" in history.warning
     assert before == path.read_bytes()
     assert [("one", "1")] == texts(HistoryReader(spare), "a")
 
@@ -247,7 +247,7 @@ def test_a_reader_cannot_write(path):
     say(History(path), "a", None, "one", "1")
 
     with pytest.raises(HostError):
-        HistoryReader(path)._read("DELETE FROM turns", [])
+        HistoryReader(path)._query("DELETE FROM turns", [])
 
 
 def test_a_reader_without_a_file_says_so(path):
@@ -262,14 +262,14 @@ def test_ids_of_four_bytes_survive():
 
 def test_a_database_of_before_there_were_records_is_read_and_then_upgraded(path):
     old = HistoryWriter(path, MIGRATIONS[:2])
-    old.begin(THREAD, "a", None, {"text": "why?"})
+    old.start_turn(THREAD, "a", None, {"text": "why?"})
     old.close()
 
     assert HistoryReader(path).steps("a") == []
 
     history = History(path)
-    history.begin(THREAD, "b", "a", {"text": "really?"})
-    history.finish("b", Answered("yes"), "stop", {}, b"\x01packed")
+    history.start_turn(THREAD, "b", "a", {"text": "really?"})
+    history.finish_turn("b", StoredAnswer("yes"), "stop", {}, b"\x01packed")
 
     assert (b"", b"\x01packed") == (history.packed_steps("a"), history.packed_steps("b"))
     assert [("why?", ""), ("really?", "yes")] == texts(history, "b")
@@ -278,10 +278,10 @@ def test_a_database_of_before_there_were_records_is_read_and_then_upgraded(path)
 
 def test_what_was_guessed_so_far_is_written_with_the_partial_answer(path):
     history = History(path)
-    history.begin(THREAD, "a", None, {"text": "why?"})
-    history.progress("a", lambda: Partial(Answered("Bec"), b"\x01some"))
+    history.start_turn(THREAD, "a", None, {"text": "why?"})
+    history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Bec"), b"\x01some"))
     history.flush()
-    history.progress("a", lambda: Partial(Answered("Because"), b"\x01more"))
+    history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Because"), b"\x01more"))
     history.flush()
 
     assert HistoryReader(path).packed_steps("a") == b"\x01more"

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.chat.history import Answered, Thread
-from specchat.chat.past_answers import said_before
+from specchat.chat.history import StoredAnswer, Thread
+from specchat.chat.past_answers import past_texts
 from specchat.host.history_writer import HistoryWriter
 
 THREAD = Thread("t1", "Capitals")
@@ -22,7 +22,7 @@ def path(tmp_path):
 def say(history, thread, turn, parent, answer, files=()):
     request = {"text": "?", "files": [{"name": "a.py", "text": text} for text in files]}
     history.begin(thread, turn, parent, request)
-    history.finish(turn, Answered(answer), "stop", {})
+    history.finish(turn, StoredAnswer(answer), "stop", {})
 
 
 @pytest.fixture
@@ -35,28 +35,28 @@ def history(path):
 
 
 def test_answers_and_files_come_back_the_newest_last_and_each_once(history, path):
-    assert ["Paris.", "Rome.", "import os", "Oslo."] == said_before(path)
+    assert ["Paris.", "Rome.", "import os", "Oslo."] == past_texts(path)
 
 
 def test_the_newest_are_taken_when_there_is_too_much(history, path):
-    assert ["impo", "Oslo."] == said_before(path, most=9)
+    assert ["impo", "Oslo."] == past_texts(path, max_characters=9)
 
 
 def test_what_was_deleted_is_not_said_again(history, path):
     thread = history.thread("t1")
     history.update(replace(thread, deleted=1.0))
 
-    assert ["import os", "Oslo."] == said_before(path)
+    assert ["import os", "Oslo."] == past_texts(path)
 
 
 def test_a_running_answer_is_no_past(history, path):
     history.begin(THREAD, "4", "2", {"text": "?"})
 
-    assert "" not in said_before(path)
+    assert "" not in past_texts(path)
 
 
 def test_a_history_that_cannot_be_read_holds_nothing(tmp_path):
     (tmp_path / "broken.db").write_text("no database" * 100)
 
-    assert [] == said_before(tmp_path / "none.db")
-    assert [] == said_before(tmp_path / "broken.db")
+    assert [] == past_texts(tmp_path / "none.db")
+    assert [] == past_texts(tmp_path / "broken.db")

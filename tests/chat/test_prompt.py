@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from specchat.chat.attachments import with_attachments
-from specchat.chat.prompt import extend
+from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.models.tokenizer import Tokenizer
@@ -23,22 +23,24 @@ def tokenizer(request, tmp_path) -> Tokenizer:
 
 def spelled_out(tokenizer: Tokenizer, text: str) -> list[int]:
     """The longest way to write a text: no encoder would choose these tokens."""
-    return [token for character in text for token in tokenizer.encode(character) if tokenizer.bytes_of(token) != b" "]
+    return [
+        token for character in text for token in tokenizer.encode(character) if tokenizer.token_bytes(token) != b" "
+    ]
 
 
 def answered(tokenizer: Tokenizer, question: str, answer: str, ends: bool = True, turns: tuple[Turn, ...] = ()) -> Turn:
     """A turn whose answer has tokens that encoding its text would not give."""
-    prompt = extend(tokenizer, SYSTEM, turns, Request(question))
+    prompt = build_next_prompt(tokenizer, SYSTEM, turns, Request(question))
     ids = spelled_out(tokenizer, answer) + ([tokenizer.vocabulary["<|end|>"]] if ends else [])
-    return Turn(question, (), tuple(prompt.ids), answer, tuple(ids), prompt.rendered, finished=ends)
+    return Turn(question, (), tuple(prompt.token_ids), answer, tuple(ids), prompt.rendered_prompt, is_finished=ends)
 
 
 def test_a_first_prompt_is_the_rendered_template(tokenizer):
-    prompt = extend(tokenizer, SYSTEM, [], Request("Why?"))
+    prompt = build_next_prompt(tokenizer, SYSTEM, [], Request("Why?"))
 
-    assert prompt.rendered == "<|system|>\nBe brief.<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n"
-    assert prompt.ids == tokenizer.encode(prompt.rendered, special=True)
-    assert prompt.kept_prefix_length == 0
+    assert prompt.rendered_prompt == "<|system|>\nBe brief.<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n"
+    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, special=True)
+    assert prompt.cached_prefix_length == 0
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -46,38 +48,38 @@ def test_an_answer_is_never_encoded_again(tokenizer, ends):
     turn = answered(tokenizer, "What?", "afoxisquick", ends)
     assert list(turn.answer_ids)[:4] != tokenizer.encode(turn.answer)[:4]
 
-    prompt = extend(tokenizer, SYSTEM, [turn], Request("Why?"))
+    prompt = build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?"))
 
-    assert tuple(prompt.ids[: len(turn.ids)]) == turn.ids
-    assert prompt.kept_prefix_length == len(turn.ids)
-    assert prompt.ids.count(tokenizer.vocabulary["<|end|>"]) == 4
-    assert prompt.rendered.endswith("afoxisquick<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n")
+    assert tuple(prompt.token_ids[: len(turn.token_ids)]) == turn.token_ids
+    assert prompt.cached_prefix_length == len(turn.token_ids)
+    assert prompt.token_ids.count(tokenizer.vocabulary["<|end|>"]) == 4
+    assert prompt.rendered_prompt.endswith("afoxisquick<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n")
 
 
 def test_three_turns_only_ever_add_tokens(tokenizer):
     turns: tuple[Turn, ...] = ()
     for question in ("What?", "Why?", "And <|end|>?"):
         turn = answered(tokenizer, question, "thefox", turns=turns)
-        assert not turns or turn.prompt_ids[: len(turns[-1].ids)] == turns[-1].ids
+        assert not turns or turn.prompt_ids[: len(turns[-1].token_ids)] == turns[-1].token_ids
         turns = (*turns, turn)
 
 
 def test_an_end_token_that_the_template_would_not_write_is_taken_back(tmp_path):
     tokenizer = Tokenizer(at_hand.byte_level(tmp_path, special=[*at_hand.SPECIAL, "<|eot|>"]))
-    tokenizer.stop |= {tokenizer.vocabulary["<|eot|>"]}
+    tokenizer.stop_token_ids |= {tokenizer.vocabulary["<|eot|>"]}
     turn = answered(tokenizer, "What?", "fox", ends=False)
     turn = replace(turn, answer_ids=(*turn.answer_ids, tokenizer.vocabulary["<|eot|>"]))
 
-    prompt = extend(tokenizer, SYSTEM, [turn], Request("Why?"))
+    prompt = build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?"))
 
-    assert prompt.kept_prefix_length == len(turn.ids) - 1
-    assert tokenizer.vocabulary["<|eot|>"] not in prompt.ids
+    assert prompt.cached_prefix_length == len(turn.token_ids) - 1
+    assert tokenizer.vocabulary["<|eot|>"] not in prompt.token_ids
 
 
 def test_an_answer_may_hold_what_looks_like_a_control_token(tokenizer):
     turn = answered(tokenizer, "What?", "a<|end|>b")
 
-    assert extend(tokenizer, SYSTEM, [turn], Request("Why?")).kept_prefix_length == len(turn.ids)
+    assert build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?")).cached_prefix_length == len(turn.token_ids)
 
 
 @pytest.mark.parametrize(
@@ -89,29 +91,29 @@ def test_a_template_that_rewrites_the_past_is_followed(tmp_path, template, answe
     tokenizer = Tokenizer(at_hand.byte_level(tmp_path, template))
     turn = answered(tokenizer, "What?", answer)
 
-    prompt = extend(tokenizer, SYSTEM, [turn], Request("Why?"))
+    prompt = build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?"))
 
-    assert rewritten in prompt.rendered
-    assert prompt.ids == tokenizer.encode(prompt.rendered, special=True)
-    assert len(turn.prompt_ids) <= prompt.kept_prefix_length < len(turn.ids)
-    assert tuple(prompt.ids[: prompt.kept_prefix_length]) == turn.ids[: prompt.kept_prefix_length]
+    assert rewritten in prompt.rendered_prompt
+    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, parse_special=True)
+    assert len(turn.prompt_ids) <= prompt.cached_prefix_length < len(turn.token_ids)
+    assert tuple(prompt.token_ids[: prompt.cached_prefix_length]) == turn.token_ids[: prompt.cached_prefix_length]
 
 
 def test_a_changed_system_prompt_begins_anew(tokenizer):
     turn = answered(tokenizer, "What?", "fox")
 
-    prompt = extend(tokenizer, "Talk a lot.", [turn], Request("Why?"))
+    prompt = build_next_prompt(tokenizer, "Talk a lot.", [turn], Request("Why?"))
 
-    assert prompt.ids == tokenizer.encode(prompt.rendered, special=True)
-    assert prompt.kept_prefix_length < 12
+    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, special=True)
+    assert prompt.cached_prefix_length < 12
 
 
 def test_a_turn_without_tokens_is_encoded_from_its_text(tokenizer):
-    prompt = extend(tokenizer, "", [Turn("What?", answer="fox")], Request("Why?"))
+    prompt = build_next_prompt(tokenizer, "", [Turn("What?", answer="fox")], Request("Why?"))
 
-    assert prompt.ids == tokenizer.encode(prompt.rendered, special=True)
-    assert "fox<|end|>" in prompt.rendered
-    assert prompt.kept_prefix_length == 0
+    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, special=True)
+    assert "fox<|end|>" in prompt.rendered_prompt
+    assert prompt.cached_prefix_length == 0
 
 
 @pytest.mark.parametrize(
@@ -120,9 +122,9 @@ def test_a_turn_without_tokens_is_encoded_from_its_text(tokenizer):
 def test_a_system_prompt_without_a_place_opens_the_first_question(tmp_path, template):
     tokenizer = Tokenizer(at_hand.byte_level(tmp_path, template))
 
-    prompt = extend(tokenizer, SYSTEM, [], Request("Why?"))
+    prompt = build_next_prompt(tokenizer, SYSTEM, [], Request("Why?"))
 
-    assert prompt.rendered == "<|user|>\nBe brief.\n\nWhy?<|end|>\n<|assistant|>\n"
+    assert prompt.rendered_prompt == "<|user|>\nBe brief.\n\nWhy?<|end|>\n<|assistant|>\n"
 
 
 def test_the_space_before_a_sentence_piece_answer_is_no_rewriting(tmp_path):
@@ -132,7 +134,7 @@ def test_the_space_before_a_sentence_piece_answer_is_no_rewriting(tmp_path):
     tokenizer = Tokenizer(at_hand.sentence_piece(tmp_path, spaced))
     turn = answered(tokenizer, "What?", "fox")
 
-    assert extend(tokenizer, SYSTEM, [turn], Request("Why?")).kept_prefix_length == len(turn.ids)
+    assert build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?")).cached_prefix_length == len(turn.token_ids)
 
 
 def test_files_follow_the_question_under_their_names_and_in_fences():
@@ -151,10 +153,12 @@ def test_a_fence_is_longer_than_any_in_the_file():
 
 def test_attached_files_are_part_of_the_prompt_in_every_later_turn(tokenizer):
     files = (Attachment("a.py", "x = 1\n"),)
-    first = extend(tokenizer, "", [], Request("What?", files))
-    turn = Turn("What?", files, tuple(first.ids), "fox", tuple(spelled_out(tokenizer, "fox")), first.rendered)
+    first = build_next_prompt(tokenizer, "", [], Request("What?", files))
+    turn = Turn(
+        "What?", files, tuple(first.token_ids), "fox", tuple(spelled_out(tokenizer, "fox")), first.rendered_prompt
+    )
 
-    second = extend(tokenizer, "", [turn], Request("Why?"))
+    second = build_next_prompt(tokenizer, "", [turn], Request("Why?"))
 
-    assert "What?\n\nFile `a.py`:\n```python\nx = 1\n```<|end|>" in second.rendered
-    assert second.kept_prefix_length == len(turn.ids)
+    assert "What?\n\nFile `a.py`:\n```python\nx = 1\n```<|end|>" in second.rendered_prompt
+    assert second.cached_prefix_length == len(turn.token_ids)

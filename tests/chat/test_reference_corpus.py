@@ -2,11 +2,11 @@
 
 import pytest
 
-from specchat.chat.reference_corpus import Passage, Reference, read_reference, with_reference
+from specchat.chat.reference_corpus import Passage, ReferenceCorpus, read_reference_corpus, with_passages
 from specchat.errors import InputError
 from specchat.models.load import EMBEDDED
 
-BOOK = Reference(
+BOOK = ReferenceCorpus(
     [
         Passage("generator", "A function that yields."),
         Passage("generator iterator", "What a generator returns."),
@@ -28,26 +28,26 @@ BOOK = Reference(
     ],
 )
 def test_a_question_finds_the_passages_that_it_is_about(question, topics):
-    assert topics == [passage.topic for passage in BOOK.find(question)]
+    assert topics == [passage.topic for passage in BOOK.search(question)]
 
 
 @pytest.mark.parametrize("words", ["Hello!", "thanks a lot", "What can you do?", "why is Python slow", "", "rename x"])
 def test_small_talk_finds_nothing(words):
-    assert () == BOOK.find(words)
+    assert () == BOOK.search(words)
 
 
 def test_what_is_found_follows_the_question():
-    shown = with_reference("What is json?", BOOK.find("What is json?"))
+    shown = with_passages("What is json?", BOOK.search("What is json?"))
 
     assert "What is json?\n\nReference:\njson: Encode and decode JSON in Python." == shown
-    assert "hello" == with_reference("hello", ())
+    assert "hello" == with_passages("hello", ())
 
 
 def test_a_book_is_read_from_a_file(tmp_path):
     path = tmp_path / "book.jsonl"
     path.write_text('{"topic": "queue", "text": "First in, first out."}\n\n')
 
-    assert "queue" == read_reference(path).find("what is a queue")[0].topic
+    assert "queue" == read_reference_corpus(path).search("what is a queue")[0].topic
 
 
 @pytest.mark.parametrize("content", ["{", '{"title": "queue"}', "[1]"])
@@ -55,14 +55,14 @@ def test_a_file_that_is_no_book_is_refused_by_its_name(content, tmp_path):
     (tmp_path / "book.jsonl").write_text(content)
 
     with pytest.raises(InputError, match=r"book\.jsonl: not a reference"):
-        read_reference(tmp_path / "book.jsonl")
+        read_reference_corpus(tmp_path / "book.jsonl")
     with pytest.raises(InputError, match=r"other\.jsonl: cannot be read"):
-        read_reference(tmp_path / "other.jsonl")
+        read_reference_corpus(tmp_path / "other.jsonl")
 
 
 def test_the_book_that_ships_knows_a_generator_and_itself():
-    book = read_reference(EMBEDDED / "reference.jsonl")
+    book = read_reference_corpus(EMBEDDED / "reference.jsonl")
 
-    assert "yield" in book.find("what is a generator in Python?")[0].text
-    assert "drafter" in book.find("What is speculative decoding?")[0].text
-    assert () == book.find("Hello, how are you?")
+    assert "yield" in book.search("what is a generator in Python?")[0].text
+    assert "drafter" in book.search("What is speculative decoding?")[0].text
+    assert () == book.search("Hello, how are you?")

@@ -5,11 +5,11 @@ import sys
 import pytest
 
 from specchat.chat.attachments import with_attachments
-from specchat.chat.retrieve import Room, gather
+from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.errors import ContextError, InputError
 
-WIDE = Room.of_window(8192)
-NARROW = Room(whole=1400, found=600)
+WIDE = ContextBudget.of_window(8192)
+NARROW = ContextBudget(total_characters=1400, passage_characters=600)
 FENCE = "def fence(text):\n    return max(run_of_backticks(text), 3)\n"
 
 
@@ -29,12 +29,12 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_no_names_are_nothing():
-    assert gather([], "why?", WIDE) == gather((), "how?", NARROW)
-    assert () == gather([], "why?", WIDE).files
+    assert gather_context([], "why?", WIDE) == gather_context((), "how?", NARROW)
+    assert () == gather_context([], "why?", WIDE).files
 
 
 def test_what_is_small_travels_whole_in_the_order_of_its_names(folder):
-    found = gather(["src", "src/m1.py"], "anything", WIDE)
+    found = gather_context(["src", "src/m1.py"], "anything", WIDE)
 
     assert ["src/m1.py", "src/m0.py", "src/m2.py", "src/m3.py", "src/m4.py"] == [file.name for file in found.files]
     assert "4 files attached" == found.notice
@@ -42,20 +42,20 @@ def test_what_is_small_travels_whole_in_the_order_of_its_names(folder):
 
 
 def test_named_files_that_fit_need_no_word(folder):
-    assert "" == gather(["src/m1.py", "./src/m1.py"], "anything", WIDE).notice
+    assert "" == gather_context(["src/m1.py", "./src/m1.py"], "anything", WIDE).notice
 
 
 def test_of_a_long_folder_travels_what_the_question_is_about(folder):
-    found = gather(["src/"], "How long is a fence of backticks?", NARROW)
+    found = gather_context(["src/"], "How long is a fence of backticks?", NARROW)
 
     assert any(FENCE in file.text for file in found.files)
     assert all(file.name.startswith("src/m2.py lines ") for file in found.files)
-    assert sum(len(file.text) for file in found.files) <= NARROW.found
+    assert sum(len(file.text) for file in found.files) <= NARROW.passage_characters
     assert found.notice.startswith("1 passage of 1 file attached, out of 5 files")
 
 
 def test_a_passage_is_some_lines_of_its_file(folder):
-    [passage] = gather(["src/m2.py"], "How long is a fence of backticks?", NARROW).files
+    [passage] = gather_context(["src/m2.py"], "How long is a fence of backticks?", NARROW).files
     first, last = map(int, passage.name.rpartition(" ")[2].split("-"))
 
     lines = (folder / "src" / "m2.py").read_text().splitlines(keepends=True)
@@ -63,7 +63,7 @@ def test_a_passage_is_some_lines_of_its_file(folder):
 
 
 def test_the_source_is_the_file_and_its_lines(folder):
-    found = gather(["src/"], "fence", NARROW)
+    found = gather_context(["src/"], "fence", NARROW)
 
     assert [file.name.replace(" lines ", ":") for file in found.files] == list(found.sources)
 
@@ -72,7 +72,7 @@ def test_names_of_code_are_found_by_their_parts(folder):
     (folder / "src" / "camel.js").write_text("function closeOpenGates(x) {\n  return x\n}\n")
 
     for question in ("which gate is closed and open?", "close_open_gates", "GATE"):
-        assert "src/camel.js:1-3" in gather(["src/"], question, NARROW).sources
+        assert "src/camel.js:1-3" in gather_context(["src/"], question, NARROW).sources
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_names_of_code_are_found_by_their_parts(folder):
 def test_forms_of_a_word_are_one(folder, said, written):
     (folder / "src" / "found.py").write_text(f"x = my_{written}(1)\n")
 
-    assert ("src/found.py:1-1",) == gather(["src/"], f"what is {said}?", NARROW).sources
+    assert ("src/found.py:1-1",) == gather_context(["src/"], f"what is {said}?", NARROW).sources
 
 
 def test_a_file_can_be_found_by_its_name(folder):
     (folder / "src" / "parachute.py").write_text("x = 1\n")
 
-    assert ("src/parachute.py:1-1",) == gather(["src/"], "what is in the parachute?", NARROW).sources
+    assert ("src/parachute.py:1-1",) == gather_context(["src/"], "what is in the parachute?", NARROW).sources
 
 
 def test_passages_stand_in_the_order_of_the_files_and_neighbours_are_one(folder):
@@ -96,20 +96,20 @@ def test_passages_stand_in_the_order_of_the_files_and_neighbours_are_one(folder)
         (folder / "src" / name).write_text(
             "".join(f"def {name[0]}{n}():\n    fence({n})\n" + "    x = 1\n" * 30 for n in range(2))
         )
-    found = gather(["src/"], "fence", Room(whole=4000, found=2500))
+    found = gather_context(["src/"], "fence", ContextBudget(total_characters=4000, passage_characters=2500))
 
     assert ("src/a.py:1-64", "src/b.py:1-64") == found.sources[:2]
     assert "src/m2.py" in found.sources[2]
 
 
 def test_the_same_question_finds_the_same(folder):
-    assert gather(["src/"], "fence of other", NARROW) == gather(["src/"], "fence of other", NARROW)
+    assert gather_context(["src/"], "fence of other", NARROW) == gather_context(["src/"], "fence of other", NARROW)
 
 
 def test_the_shortest_of_the_named_files_stay_whole_when_not_all_can(folder):
     (folder / "note.txt").write_text("a note\n")
 
-    found = gather(["src/m2.py", "note.txt"], "fence", NARROW)
+    found = gather_context(["src/m2.py", "note.txt"], "fence", NARROW)
 
     assert "note.txt" == found.files[0].name
     assert "a note\n" == found.files[0].text
@@ -117,14 +117,14 @@ def test_the_shortest_of_the_named_files_stay_whole_when_not_all_can(folder):
 
 
 def test_the_model_is_shown_the_lines_beside_the_name(folder):
-    found = gather(["src/"], "fence", NARROW)
+    found = gather_context(["src/"], "fence", NARROW)
 
     lines = found.sources[0].partition(":")[2]
     assert f"File `src/m2.py` lines {lines}:\n```python\n" in with_attachments("fence?", found.files)
 
 
 def test_without_a_word_of_the_question_a_map_travels(folder):
-    found = gather(["src/"], "elephants?", NARROW)
+    found = gather_context(["src/"], "elephants?", NARROW)
 
     assert ["map of the definitions"] == [file.name for file in found.files]
     assert found.notice.startswith("a map of the definitions attached, out of 5 files")
@@ -134,7 +134,7 @@ def test_without_a_word_and_without_definitions_nothing_is_asked(folder):
     (folder / "long.txt").write_text("one two three\n" * 200)
 
     with pytest.raises(InputError, match=r"long\.txt: too long to be attached whole, and without a word") as caught:
-        gather(["long.txt"], "elephants?", NARROW)
+        gather_context(["long.txt"], "elephants?", NARROW)
     assert 2 == caught.value.exit_code
 
 
@@ -142,14 +142,14 @@ def test_a_line_that_is_longer_than_the_room_is_said(folder):
     (folder / "long.txt").write_text("fence " * 1000)
 
     with pytest.raises(ContextError, match=r"long\.txt:1-1 has 6000 letters, and there is room for 600") as caught:
-        gather(["long.txt"], "fence", NARROW)
+        gather_context(["long.txt"], "fence", NARROW)
     assert 6 == caught.value.exit_code
 
 
 def test_line_breaks_and_bytes_of_the_beginning_are_no_trouble(folder):
     (folder / "crlf.py").write_bytes(b"\xef\xbb\xbf" + b"x = 1\r\n" * 200 + b"fence = 2\r\n")
 
-    found = gather(["crlf.py"], "fence", NARROW)
+    found = gather_context(["crlf.py"], "fence", NARROW)
 
     assert found.files[0].text.endswith("fence = 2\r\n")
     assert found.sources[0].endswith("-201")
@@ -165,21 +165,21 @@ def test_a_ranker_that_is_installed_decides(folder, monkeypatch):
     (plugin / "toy_ranker.py").write_text(
         "def rank(question, passages):\n    return [-1.0 if 'iron' not in text else 0.0 for text in passages]\n"
     )
-    room = Room(whole=80, found=70)
-    assert ("f0.md:1-3",) == gather(["*.md"], "fence", room).sources
+    room = ContextBudget(total_characters=80, passage_characters=70)
+    assert ("f0.md:1-3",) == gather_context(["*.md"], "fence", room).sources
 
     monkeypatch.syspath_prepend(plugin)
-    assert ("f1.md:1-3",) == gather(["*.md"], "fence", room).sources
+    assert ("f1.md:1-3",) == gather_context(["*.md"], "fence", room).sources
 
     (plugin / "toy_ranker.py").write_text("def rank(question, passages):\n    return [1.0]\n")
     monkeypatch.delitem(sys.modules, "toy_ranker")
     with pytest.raises(InputError, match="the ranker 'toy' scored 1 passages of 3"):
-        gather(["*.md"], "fence", room)
+        gather_context(["*.md"], "fence", room)
 
 
 @pytest.mark.parametrize("tokens", [16, 8192, 2**24])
 def test_room_for_the_answer_is_always_left(tokens):
-    room = Room.of_window(tokens)
+    room = ContextBudget.of_window(tokens)
 
-    assert room.found < room.whole < 3 * tokens
-    assert 2 * room.whole < 32 * 2**20
+    assert room.passage_characters < room.total_characters < 3 * tokens
+    assert 2 * room.total_characters < 32 * 2**20

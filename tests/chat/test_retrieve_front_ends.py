@@ -2,9 +2,9 @@
 
 import pytest
 
-from specchat.chat.scripted import ScriptedSession, scene
+from specchat.chat.scripted import ScriptedSession, scripted_answer
 from specchat.cli.main import run
-from specchat.commands.registry import Talk, run_line
+from specchat.commands.command_registry import ChatState, run_line
 from specchat.errors import InputError
 from specchat.host.client import Conversation
 from specchat.repl import loop
@@ -25,11 +25,11 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def talk(folder, runtime):  # noqa: F811 (the fixture above)
-    return Talk(Conversation())
+    return ChatState(Conversation())
 
 
 def asked(*arguments):
-    session = ScriptedSession([scene(["iron"])])
+    session = ScriptedSession([scripted_answer(["iron"])])
     code = run(["ask", *arguments], lambda _profile: session)
     return code, session.requests[-1] if session.requests else None
 
@@ -61,7 +61,7 @@ def test_a_name_that_leads_nowhere_asks_nothing(folder, capsys, name):
 
 
 def test_what_is_mentioned_goes_along(talk):
-    request = run_line(talk, "what is the gate in @src/ made of?").ask
+    request = run_line(talk, "what is the gate in @src/ made of?").request
 
     assert ["src/gate.py lines 1-2"] == [file.name for file in request.files]
     assert ("src/gate.py:1-2",) == talk.sources
@@ -71,7 +71,7 @@ def test_what_is_mentioned_goes_along(talk):
 def test_sources_belong_to_one_question(talk):
     run_line(talk, "what is the gate in @src/ made of?")
 
-    assert () == run_line(talk, "and mail@example.org?").ask.files
+    assert () == run_line(talk, "and mail@example.org?").request.files
     assert ("", ()) == (talk.notice, talk.sources)
 
 
@@ -80,12 +80,12 @@ def test_a_folder_waits_for_the_next_question(talk):
     with pytest.raises(InputError):
         run_line(talk, "/file gone/")
 
-    assert 1 == len(run_line(talk, "which gate?").ask.files)
-    assert () == run_line(talk, "which gate?").ask.files
+    assert 1 == len(run_line(talk, "which gate?").request.files)
+    assert () == run_line(talk, "which gate?").request.files
 
 
 def test_the_line_mode_tells_what_went_along_and_where_it_is_from(talk, capsys):
-    loop.do(talk, "which gate is in @src/?")
+    loop.run_input_line(talk, "which gate is in @src/?")
 
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("1 passage of 1 file")

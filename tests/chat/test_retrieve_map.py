@@ -2,7 +2,7 @@
 
 import pytest
 
-from specchat.chat.repomap import draw_map, ranked
+from specchat.chat.repomap import build_repo_map, rank_definitions
 
 SHOP = [
     ("cart.py", "class ShoppingCart:\n    def add_item(self, item):\n        self.items.append(item)\n"),
@@ -13,7 +13,9 @@ SHOP = [
 
 
 def test_what_is_used_most_comes_first():
-    assert ["ShoppingCart", "add_item", "net_price", "_unused_rounding"] == [each.name for each in ranked(SHOP)]
+    assert ["ShoppingCart", "add_item", "net_price", "_unused_rounding"] == [
+        each.name for each in rank_definitions(SHOP)
+    ]
 
 
 def test_the_voice_of_a_file_that_is_used_counts_more():
@@ -24,7 +26,7 @@ def test_the_voice_of_a_file_that_is_used_counts_more():
         ("leaf.py", "def leaf_function():\n    from_leaf()\n"),
         *((f"user{n}.py", "hub_function()\n") for n in range(3)),
     ]
-    names = [each.name for each in ranked(files)]
+    names = [each.name for each in rank_definitions(files)]
 
     assert names.index("from_hub") < names.index("from_leaf")
 
@@ -33,16 +35,16 @@ def test_a_map_names_lines_under_their_files():
     assert (
         "cart.py\n  1: class ShoppingCart:\n  2: def add_item(self, item):\n"
         "price.py\n  1: def net_price(x):\n  5: def _unused_rounding(x):\n"
-    ) == draw_map(SHOP, 1000)
+    ) == build_repo_map(SHOP, 1000)
 
 
 @pytest.mark.parametrize("most", range(0, 160, 7))
 def test_a_map_stays_within_its_room(most):
-    assert len(draw_map(SHOP, most)) <= most
+    assert len(build_repo_map(SHOP, most)) <= most
 
 
 def test_the_best_definition_is_kept_in_a_small_room():
-    assert "cart.py\n  1: class ShoppingCart:\n" == draw_map(SHOP, 40)
+    assert "cart.py\n  1: class ShoppingCart:\n" == build_repo_map(SHOP, 40)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_the_best_definition_is_kept_in_a_small_room():
     ],
 )
 def test_definitions_are_known_in_many_languages(line, name):
-    assert [name] == [each.name for each in ranked([("x", f"\n{line}\n")])]
+    assert [name] == [each.name for each in rank_definitions([("x", f"\n{line}\n")])]
 
 
 def test_names_that_everybody_defines_and_mere_words_of_methods_say_nothing():
@@ -66,8 +68,8 @@ def test_names_that_everybody_defines_and_mere_words_of_methods_say_nothing():
     files = [(f"{n}.py", definitions.format(n)) for n in range(9)]
     users = [(f"user{n}.py", "copy(), run_it()\n") for n in range(5)]
 
-    assert "Own3" == ranked([*files, *users, ("last.py", "Own3()\n")])[0].name
+    assert "Own3" == rank_definitions([*files, *users, ("last.py", "Own3()\n")])[0].name
 
 
 def test_no_files_and_no_definitions_are_no_map():
-    assert "" == draw_map([], 100) == draw_map([("a.txt", "some prose")], 100)
+    assert "" == build_repo_map([], 100) == build_repo_map([("a.txt", "some prose")], 100)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.at_names import mentioned, resolve
-from specchat.chat.ignore import MAX_FILE_BYTES, is_like, list_folder, repository_of
-from specchat.chat.retrieve import Room, gather
+from specchat.chat.at_names import find_mentions, resolve_names
+from specchat.chat.file_listing import MAX_FILE_BYTES, find_repository, list_folder, matches_glob
+from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.errors import InputError
 
-WIDE = Room.of_window(8192)
+WIDE = ContextBudget.of_window(8192)
 
 
 def write(folder, *names):
@@ -40,7 +40,7 @@ def repository(folder):
 
 
 def listed(*names):
-    named, listing = resolve(names)
+    named, listing = resolve_names(names)
     return [file.name for file in named] + [str(path) for path in listing.files]
 
 
@@ -84,7 +84,7 @@ def test_the_repository_is_found_from_below(repository, monkeypatch):
     monkeypatch.chdir(repository / "src" / "deep")
 
     assert "../../a.py" in listed("@repo")
-    assert repository == repository_of(repository / "src")
+    assert repository == find_repository(repository / "src")
 
 
 def test_files_folders_and_globs_are_counted_once(folder):
@@ -115,7 +115,7 @@ def test_a_file_whose_name_looks_like_a_glob_is_that_file(folder):
 
 @pytest.mark.parametrize("pattern", ["[z-a]", "[", "[]", "[^", "***", "\\"])
 def test_an_odd_glob_matches_nothing_and_harms_nobody(pattern):
-    assert not is_like(["a", "b"], [pattern])
+    assert not matches_glob(["a", "b"], [pattern])
 
 
 def test_links_are_not_followed_and_loops_end(folder):
@@ -124,7 +124,7 @@ def test_links_are_not_followed_and_loops_end(folder):
 
     listing = list_folder(folder / "src")
 
-    assert (3, 1) == (len(listing.files), listing.links)
+    assert (3, 1) == (len(listing.files), listing.symlinks)
 
 
 def test_what_is_left_out_is_counted(folder):
@@ -134,7 +134,7 @@ def test_what_is_left_out_is_counted(folder):
     (folder / "src" / "link").symlink_to("b.py")
     (folder / "src" / "empty.py").touch()
 
-    notice = gather(["src"], "why?", WIDE).notice
+    notice = gather_context(["src"], "why?", WIDE).notice
 
     assert "3 files attached; left out: 2 not text, 1 over 1 MiB, 1 link" == notice
 
@@ -143,9 +143,11 @@ def test_a_name_cannot_talk_to_the_terminal(folder):
     for name in (b"src/\x1b[2J.py", b"src/F\xfcchse.py"):
         Path(os.fsdecode(name)).write_text("x = 1\n")
 
-    named = [file.name for file in gather(["src"], "why?", WIDE).files]
+    named = [file.name for file in gather_context(["src"], "why?", WIDE).files]
     assert {"src/?[2J.py", "src/F?chse.py"} < set(named)
-    assert [file.name.encode() for file in gather(["src/F\udcfcchse.py"], "why?", WIDE).files] == [b"src/F?chse.py"]
+    assert [file.name.encode() for file in gather_context(["src/F\udcfcchse.py"], "why?", WIDE).files] == [
+        b"src/F?chse.py"
+    ]
 
 
 def test_what_is_deleted_meanwhile_is_no_trouble(repository):
@@ -160,9 +162,9 @@ def test_what_cannot_be_read_is_named(folder):
     (folder / "src" / "b.py").chmod(0)
     (folder / "src" / "deep").chmod(0)
 
-    assert "cannot be read: src/deep, src/b.py" in gather(["."], "why?", WIDE).notice
+    assert "cannot be read: src/deep, src/b.py" in gather_context(["."], "why?", WIDE).notice
     with pytest.raises(InputError, match="src/deep: cannot be read: Permission denied"):
-        resolve(["src/deep"])
+        resolve_names(["src/deep"])
     (folder / "src" / "deep").chmod(0o700)
 
 
@@ -186,7 +188,7 @@ def test_a_name_that_leads_nowhere_is_one_line(folder, name, said):
     (folder / "pictures" / "p.png").write_bytes(b"\0")
 
     with pytest.raises(InputError, match=said) as caught:
-        gather(["a.py", name], "why?", WIDE)
+        gather_context(["a.py", name], "why?", WIDE)
     assert "\n" not in str(caught.value)
     assert 2 == caught.value.exit_code
 
@@ -195,4 +197,4 @@ def test_only_what_is_there_is_mentioned(folder):
     named = "why @a.py, @src/? and @*.py @repo!\n@src/deep/c.py."
     text = f"(@src/b.py) me@a.py @home @nobody @*.rs @. @{'x' * 300} @[z-a] @~nobody-of-this-name @\0 @"
 
-    assert ["a.py", "src/", "*.py", "@repo", "src/deep/c.py"] == mentioned(f"{named} {text}")
+    assert ["a.py", "src/", "*.py", "@repo", "src/deep/c.py"] == find_mentions(f"{named} {text}")

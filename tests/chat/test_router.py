@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.kinds import HEAD, TAIL, fits, read_question
 from specchat.chat.request import Attachment, Request
-from specchat.chat.router import KINDS, Route, choose_route
+from specchat.chat.request_kinds import HEAD_CHARACTERS, TAIL_CHARACTERS, matches_rule, parse_question
+from specchat.chat.router import KIND_DEFAULTS, Route, choose_route
 from specchat.errors import ProfileError
 from specchat.host.protocol import request_from_json, request_to_json
-from specchat.profile import GUESSERS, VARIANTS, Profile, Rule, load_profile
-from specchat.profile import KINDS as NAMES
+from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, RouteRule, load_profile
+from specchat.profile import REQUEST_KINDS as NAMES
 from tests.processes import modules_after
-from tools.router_accuracy import as_table, confuse, main, read_requests
+from tools.router_accuracy import as_table, confusion_matrix, main, read_requests
 
 REQUESTS = Path(__file__).with_name("requests.jsonl")
 FILE = Attachment("total.py", "def total(xs):\n    return sum(xs)\n")
 NOTHING = frozenset({"auto", "plain", "lookup"})
 DRAFT = NOTHING | {"draft"}
-EVERYBODY = frozenset(VARIANTS)
+EVERYBODY = frozenset(DRAFTER_NAMES)
 
 
 @pytest.fixture(autouse=True)
@@ -35,16 +35,16 @@ def route(request: Request | str, at_hand: frozenset[str] = DRAFT, **overrides) 
     return choose_route(Request(request) if isinstance(request, str) else request, profile, at_hand)
 
 
-def by_rules(request: Request | str, *rules: Rule, at_hand: frozenset[str] = DRAFT) -> Route:
+def by_rules(request: Request | str, *rules: RouteRule, at_hand: frozenset[str] = DRAFT) -> Route:
     return choose_route(Request(request) if isinstance(request, str) else request, Profile(routes=rules), at_hand)
 
 
 def test_most_requests_are_taken_for_what_they_are():
-    confusion = confuse(read_requests(REQUESTS), load_profile("chat"))
+    confusion = confusion_matrix(read_requests(REQUESTS), load_profile("chat"))
 
     assert confusion.total >= 200
-    assert confusion.share >= 0.85, as_table(confusion)
-    assert all((confusion.share_of(kind) or 0.0) >= 0.7 for kind in NAMES), as_table(confusion)
+    assert confusion.accuracy >= 0.85, as_table(confusion)
+    assert all((confusion.recall_of(kind) or 0.0) >= 0.7 for kind in NAMES), as_table(confusion)
 
 
 @pytest.mark.parametrize(
@@ -64,35 +64,35 @@ def test_most_requests_are_taken_for_what_they_are():
 def test_each_kind_has_its_likeliest_drafter(request_, kind, first):
     chosen = route(request_)
 
-    assert (kind, "auto", first) == (chosen.kind, chosen.variant, chosen.order[0])
+    assert (kind, "auto", first) == (chosen.kind, chosen.variant, chosen.drafter_order[0])
 
 
 def test_the_order_names_everybody_at_hand_once_and_nobody_else():
-    for kind in KINDS:
+    for kind in KIND_DEFAULTS:
         for at_hand in (NOTHING, DRAFT, EVERYBODY):
-            assert at_hand - {"auto"} == set(by_rules("x", Rule(kind=kind), at_hand=at_hand).order)
-            assert len(at_hand) - 1 == len(by_rules("x", Rule(kind=kind), at_hand=at_hand).order)
+            assert at_hand - {"auto"} == set(by_rules("x", RouteRule(kind=kind), at_hand=at_hand).drafter_order)
+            assert len(at_hand) - 1 == len(by_rules("x", RouteRule(kind=kind), at_hand=at_hand).drafter_order)
 
 
 def test_a_head_goes_before_a_draft_model_in_a_chat():
-    assert "eagle3" == route("Why do cats purr, and how?", EVERYBODY).order[0]
+    assert "eagle3" == route("Why do cats purr, and how?", EVERYBODY).drafter_order[0]
 
 
 def test_every_kind_of_the_profiles_has_a_reason_and_an_order():
-    assert set(NAMES) == KINDS.keys()
-    assert all({*kind.order} == {*VARIANTS} - {"auto"} for kind in KINDS.values())
+    assert set(NAMES) == KIND_DEFAULTS.keys()
+    assert all({*kind.drafter_order} == {*DRAFTER_NAMES} - {"auto"} for kind in KIND_DEFAULTS.values())
 
 
 def test_hot_sampling_puts_nobody_first():
     hot, warm = route("Write a poem on rain", sampling_temperature=1.3), route("Write a poem on rain")
 
-    assert ("plain", "draft") == (hot.order[0], warm.order[0])
+    assert ("plain", "draft") == (hot.drafter_order[0], warm.drafter_order[0])
     assert "creative" == hot.kind
     assert "at temperature 1.3 few guesses hold, so nobody guesses until it pays" == hot.reason
 
 
 def test_the_temperature_of_the_request_counts_more_than_that_of_the_profile():
-    assert "plain" == route(Request("Write a poem on rain", temperature=2.0), sampling_temperature=0.0).order[0]
+    assert "plain" == route(Request("Write a poem on rain", temperature=2.0), sampling_temperature=0.0).drafter_order[0]
 
 
 def test_the_reason_is_a_sentence_about_the_request():
@@ -117,7 +117,7 @@ def test_where_nobody_measures_the_likeliest_guesser_is_taken():
 def test_a_pin_always_wins(variant):
     by_request = route(Request("Write a poem on rain", variant=variant))
     by_profile = route("Write a poem on rain", speculation_variant=variant)
-    against_a_rule = by_rules(Request("x", variant=variant), Rule(kind="chat", variants=("lookup",)))
+    against_a_rule = by_rules(Request("x", variant=variant), RouteRule(kind="chat", variants=("lookup",)))
 
     budget = 0 if variant == "plain" else 16
     assert Route("creative", variant, budget, "pinned", (variant,)) == by_request == by_profile
@@ -165,68 +165,81 @@ def test_a_profile_that_pins_what_cannot_run_is_refused_alike():
     ],
 )
 def test_a_rule_orders_or_fixes_who_drafts(variants, variant, order):
-    chosen = by_rules("x", Rule(kind="chat", variants=variants))
+    chosen = by_rules("x", RouteRule(kind="chat", variants=variants))
 
-    assert (variant, order) == (chosen.variant, chosen.order)
+    assert (variant, order) == (chosen.variant, chosen.drafter_order)
 
 
 def test_a_fixed_variant_says_that_the_profile_wants_it():
-    assert "the profile wants lookup for chat" == by_rules("x", Rule(kind="chat", variants=("lookup",))).reason
+    assert "the profile wants lookup for chat" == by_rules("x", RouteRule(kind="chat", variants=("lookup",))).reason
 
 
 def test_a_rule_that_fixes_what_nobody_loaded_is_refused():
     with pytest.raises(ProfileError, match="variant 'mtp' needs a target whose checkpoint has MTP layers"):
-        by_rules("x", Rule(kind="chat", variants=("mtp", "eagle")))
+        by_rules("x", RouteRule(kind="chat", variants=("mtp", "eagle")))
 
 
 def test_a_rule_may_lower_the_budget_and_never_raise_it():
-    assert 4 == by_rules("x", Rule(kind="chat", budget=4)).budget
-    assert 16 == by_rules("x", Rule(kind="chat", budget=64)).budget
-    assert 0 == by_rules("x", Rule(kind="chat", variants=("plain",), budget=4)).budget
+    assert 4 == by_rules("x", RouteRule(kind="chat", budget=4)).budget
+    assert 16 == by_rules("x", RouteRule(kind="chat", budget=64)).budget
+    assert 0 == by_rules("x", RouteRule(kind="chat", variants=("plain",), budget=4)).budget
 
 
 def test_the_first_rule_that_fits_decides():
-    assert "code" == by_rules("a table", Rule(kind="code", words=("table",)), Rule(kind="edit", words=("table",))).kind
+    assert (
+        "code"
+        == by_rules(
+            "a table", RouteRule(kind="code", contains=("table",)), RouteRule(kind="edit", contains=("table",))
+        ).kind
+    )
 
 
 def test_what_fits_no_rule_is_a_chat():
-    assert "chat" == by_rules("hello", Rule(kind="code", words=("table",))).kind
+    assert "chat" == by_rules("hello", RouteRule(kind="code", contains=("table",))).kind
     assert "chat" == by_rules("hello").kind
 
 
 @pytest.mark.parametrize(
     ("rule", "fitting", "other"),
     [
-        (Rule(kind="chat", words=("tables*",)), "Three Tablespoons", "a table"),
-        (Rule(kind="chat", words=("fix ... bug",)), "fix that nasty old bug", "fix it so that nobody ever meets a bug"),
-        (Rule(kind="chat", words=("fix ... bug",)), "Fix: bug", "bug fix"),
-        (Rule(kind="chat", words=("c++",)), "Is C++ hard?", "Is C hard?"),
-        (Rule(kind="chat", words=("go",)), "in Go, please", "a good category"),
-        (Rule(kind="chat", words=("über",)), "ÜBER alles", "uber"),
-        (Rule(kind="chat", begins=("who",)), "  “Who goes there", "and who goes there"),
-        (Rule(kind="chat", words=("a",), also=("b",)), "b and a", "a and c"),
-        (Rule(kind="chat", words=("a",), without=("b",)), "a and c", "a and b"),
-        (Rule(kind="chat", shortest=3), "one two three", "one two"),
-        (Rule(kind="chat", longest=2), "one two", "one two three"),
-        (Rule(kind="chat", has_text=True), 'Correct "me and him was late"', "Correct me"),
-        (Rule(kind="chat", has_text=False), 'What does "brave" mean?', "Fix the grammar: me and him was late"),
-        (Rule(kind="chat", has_code=True), "Why does `x` fail?", "Why does x fail?"),
-        (Rule(kind="chat", words=("[a-z]",)), "what is [a-z]?", "what is b?"),
+        (RouteRule(kind="chat", contains=("tables*",)), "Three Tablespoons", "a table"),
+        (
+            RouteRule(kind="chat", contains=("fix ... bug",)),
+            "fix that nasty old bug",
+            "fix it so that nobody ever meets a bug",
+        ),
+        (RouteRule(kind="chat", contains=("fix ... bug",)), "Fix: bug", "bug fix"),
+        (RouteRule(kind="chat", contains=("c++",)), "Is C++ hard?", "Is C hard?"),
+        (RouteRule(kind="chat", contains=("go",)), "in Go, please", "a good category"),
+        (RouteRule(kind="chat", contains=("über",)), "ÜBER alles", "uber"),
+        (RouteRule(kind="chat", starts_with=("who",)), "  “Who goes there", "and who goes there"),
+        (RouteRule(kind="chat", contains=("a",), also_contains=("b",)), "b and a", "a and c"),
+        (RouteRule(kind="chat", contains=("a",), excludes=("b",)), "a and c", "a and b"),
+        (RouteRule(kind="chat", min_words=3), "one two three", "one two"),
+        (RouteRule(kind="chat", max_words=2), "one two", "one two three"),
+        (RouteRule(kind="chat", has_text=True), 'Correct "me and him was late"', "Correct me"),
+        (RouteRule(kind="chat", has_text=False), 'What does "brave" mean?', "Fix the grammar: me and him was late"),
+        (RouteRule(kind="chat", has_code=True), "Why does `x` fail?", "Why does x fail?"),
+        (RouteRule(kind="chat", contains=("[a-z]",)), "what is [a-z]?", "what is b?"),
     ],
 )
 def test_the_conditions_of_a_rule(rule, fitting, other):
-    assert fits(rule, read_question(Request(fitting)), 0.0)
-    assert not fits(rule, read_question(Request(other)), 0.0)
+    assert matches_rule(rule, parse_question(Request(fitting)), 0.0)
+    assert not matches_rule(rule, parse_question(Request(other)), 0.0)
 
 
 def test_conditions_on_files_tasks_and_temperature():
-    plain, filed = read_question(Request("x")), read_question(Request("x", (FILE,)))
+    plain, filed = parse_question(Request("x")), parse_question(Request("x", (FILE,)))
 
-    assert [False, True] == [fits(Rule(kind="chat", has_files=True), each, 0.0) for each in (plain, filed)]
-    assert [True, False] == [fits(Rule(kind="chat", has_files=False), each, 0.0) for each in (plain, filed)]
-    assert [False, True] == [fits(Rule(kind="chat", hotter=1.0), plain, heat) for heat in (1.0, 1.1)]
-    tasked = read_question(Request("x", task="edit"))
-    assert [False, True] == [fits(Rule(kind="chat", task="edit"), each, 0.0) for each in (plain, tasked)]
+    assert [False, True] == [matches_rule(RouteRule(kind="chat", has_files=True), each, 0.0) for each in (plain, filed)]
+    assert [True, False] == [
+        matches_rule(RouteRule(kind="chat", has_files=False), each, 0.0) for each in (plain, filed)
+    ]
+    assert [False, True] == [
+        matches_rule(RouteRule(kind="chat", temperature_above=1.0), plain, heat) for heat in (1.0, 1.1)
+    ]
+    tasked = parse_question(Request("x", task="edit"))
+    assert [False, True] == [matches_rule(RouteRule(kind="chat", task="edit"), each, 0.0) for each in (plain, tasked)]
 
 
 @pytest.mark.parametrize(
@@ -243,22 +256,22 @@ def test_conditions_on_files_tasks_and_temperature():
     ],
 )
 def test_the_question_is_told_from_its_text(text, asked):
-    assert asked == read_question(Request(text)).asked.strip()
+    assert asked == parse_question(Request(text)).instruction.strip()
 
 
 def test_of_a_long_text_only_the_ends_are_looked_at():
-    question = read_question(Request("a b " * 1_000_000 + "\n\nWho wrote it?"))
+    question = parse_question(Request("a b " * 1_000_000 + "\n\nWho wrote it?"))
 
-    assert len(question.asked) <= HEAD + TAIL + 2
-    assert 2_000_000 <= question.words <= 2_000_010
-    assert question.asked.endswith("Who wrote it?")
+    assert len(question.instruction) <= HEAD_CHARACTERS + TAIL_CHARACTERS + 2
+    assert 2_000_000 <= question.word_count <= 2_000_010
+    assert question.instruction.endswith("Who wrote it?")
 
 
 @pytest.mark.parametrize(
     "text", ["?", "```", ":", '"', "\x00", "a" * 100_000, "``` " * 9_000, ": " * 9_000, "\n\n.\n\n"]
 )
 def test_odd_questions_have_a_kind_too(text):
-    assert route(text).kind in KINDS
+    assert route(text).kind in KIND_DEFAULTS
 
 
 def test_the_task_travels_to_the_engine_process():
@@ -267,7 +280,7 @@ def test_the_task_travels_to_the_engine_process():
 
 
 def test_every_guesser_has_one_line():
-    assert all(guesser.what and "\n" not in guesser.what for guesser in GUESSERS.values())
+    assert all(guesser.description and "\n" not in guesser.description for guesser in DRAFTERS.values())
 
 
 def test_the_router_loads_nothing_heavy():

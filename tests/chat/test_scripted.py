@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from threading import Event as Flag
 
-from specchat.chat.events import Failed, Finished, Text
+from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.chat.request import Request
-from specchat.chat.scripted import ScriptedSession, scene
+from specchat.chat.scripted import ScriptedSession, scripted_answer
 
 
 def test_it_plays_one_scene_a_question():
-    with ScriptedSession([scene(["a"]), scene(["b"])]) as session:
-        said = [event for text in ("1", "2") for event in session.ask(Request(text)) if isinstance(event, Text)]
+    with ScriptedSession([scripted_answer(["a"]), scripted_answer(["b"])]) as session:
+        said = [event for text in ("1", "2") for event in session.ask(Request(text)) if isinstance(event, TextDelta)]
 
-    assert said == [Text("a"), Text("b")]
+    assert said == [TextDelta("a"), TextDelta("b")]
     assert [request.text for request in session.requests] == ["1", "2"]
-    assert session.closed
+    assert session.is_closed
 
 
 def test_it_obeys_a_cancel():
     cancelled = Flag()
-    events = ScriptedSession([scene(["a", "b"])]).ask(Request("x"), cancelled)
-    next(event for event in events if event == Text("a"))
+    events = ScriptedSession([scripted_answer(["a", "b"])]).ask(Request("x"), cancelled)
+    next(event for event in events if event == TextDelta("a"))
 
     cancelled.set()
 
-    assert [event.reason for event in events if isinstance(event, Finished)] == ["cancelled"]
+    assert [event.finish_reason for event in events if isinstance(event, Finished)] == ["cancelled"]
 
 
 def test_it_fails_politely_when_the_script_is_over():
@@ -33,7 +33,11 @@ def test_it_fails_politely_when_the_script_is_over():
 
 
 def test_the_totals_of_a_scene_are_the_sum_of_its_steps():
-    *_, finished = scene(["a", "b", "c"], accepted=2)
+    *_, finished = scripted_answer(["a", "b", "c"], accepted=2)
 
     assert isinstance(finished, Finished)
-    assert (finished.totals.tokens, finished.totals.steps, finished.totals.accepted) == (9, 3, {"lookup": 6})
+    assert (finished.totals.completion_tokens, finished.totals.steps, finished.totals.accepted_by_drafter) == (
+        9,
+        3,
+        {"lookup": 6},
+    )

@@ -8,12 +8,12 @@ from threading import Event as Flag
 import pytest
 
 from specchat.assemble import Engine, load_engine
-from specchat.chat.events import Failed, Finished, Prefill, Routed, StepDone, Text
+from specchat.chat.events import Failed, Finished, PrefillProgress, Routed, StepDone, TextDelta
 from specchat.chat.request import Attachment, Request
 from specchat.chat.session import Session
 from specchat.chat.step_records import Inspection
-from specchat.drafters.draft_model import DraftModel
-from specchat.engine.cache import SCRATCH
+from specchat.drafters.draft_model import DraftModelDrafter
+from specchat.engine.cache import SCRATCH_ROWS
 from specchat.profile import Profile
 from tests.cover import matrix
 from tests.tiny import Chaos, speaking
@@ -39,17 +39,17 @@ def engine(sampling: str, context: int) -> Engine:
         }
     )  # fmt: skip
     loaded = load_engine(profile)
-    loaded.voice.target.chunk = 16
+    loaded.models.target.prefill_chunk = 16
     return loaded
 
 
 def session(sampling: str = "greedy", context: int = 4096) -> Session:
     """A session that also knows the drafters that nobody would choose."""
-    opened = engine(sampling, context).session()
-    chaos, perfect = Chaos(7), DraftModel(engine(sampling, context).voice.target)
+    opened = engine(sampling, context).create_session()
+    chaos, perfect = Chaos(7), DraftModelDrafter(engine(sampling, context).models.target)
     perfect.name = "self"
     opened.drafters = {**opened.drafters, "chaos": chaos, "self": perfect}
-    opened.writing.drafters = (*opened.writing.drafters, chaos, perfect)
+    opened.generation.drafters = (*opened.generation.drafters, chaos, perfect)
     return opened
 
 
@@ -61,7 +61,7 @@ def pinned(session: Session, variant: str) -> None:
 def said(session: Session, question: str, **how: object) -> str:
     events = list(session.ask(Request(question, **{"seed": 5, **how})))
     assert isinstance(events[-1], Finished), events[-1]
-    return "".join(event.text for event in events if isinstance(event, Text))
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def conversation(session: Session, stop: tuple[str, ...]) -> list[str]:
@@ -113,22 +113,24 @@ def test_after_any_ending_the_next_turn_is_that_of_a_fresh_session(ending):
                 if isinstance(event, StepDone):
                     flag.set()
         else:
-            talked.voice.tokenizer.stop = frozenset(talked.voice.tokenizer.encode(said(fresh, QUESTIONS[0])[5]))
+            talked.models.tokenizer.stop_token_ids = frozenset(
+                talked.models.tokenizer.encode(said(fresh, QUESTIONS[0])[5])
+            )
             fresh.rewind()
             said(talked, QUESTIONS[0])
         fresh.turns = list(talked.turns)
 
-        assert len(talked.writing.tokens) == len(talked.turns[-1].ids)
-        assert talked.writing.cache.length <= len(talked.writing.tokens) - 1
+        assert len(talked.generation.tokens) == len(talked.turns[-1].token_ids)
+        assert talked.generation.cache.length <= len(talked.generation.tokens) - 1
         assert said(talked, QUESTIONS[1]) == said(fresh, QUESTIONS[1])
 
 
 @pytest.fixture(autouse=True)
 def end_tokens():
-    tokenizer = engine("greedy", 4096).voice.tokenizer
-    stop = tokenizer.stop
+    tokenizer = engine("greedy", 4096).models.tokenizer
+    stop = tokenizer.stop_token_ids
     yield
-    tokenizer.stop = stop
+    tokenizer.stop_token_ids = stop
 
 
 def test_a_turn_is_told_from_prompt_to_totals():
@@ -138,15 +140,19 @@ def test_a_turn_is_told_from_prompt_to_totals():
     kinds = [type(event) for event in events]
     assert kinds[0] is Routed
     assert kinds[-1] is Finished
-    assert kinds.index(Prefill) < kinds.index(Text)
+    assert kinds.index(PrefillProgress) < kinds.index(TextDelta)
     totals = events[-1].totals
     steps = [event for event in events if isinstance(event, StepDone)]
-    assert totals.tokens == sum(len(step.committed) for step in steps) == len(talked.turns[-1].answer_ids)
+    assert (
+        totals.completion_tokens
+        == sum(len(step.committed_tokens) for step in steps)
+        == len(talked.turns[-1].answer_ids)
+    )
     assert totals.steps == len(steps)
-    assert totals.plain_seconds > 0
-    assert totals.first_token_seconds >= totals.prefill_seconds > 0
-    accepted = [token.source for step in steps for token in step.committed if token.source != "target"]
-    assert len(accepted) == sum(totals.accepted.values())
+    assert totals.plain_step_seconds > 0
+    assert totals.ttft_seconds >= totals.prefill_seconds > 0
+    accepted = [token.source for step in steps for token in step.committed_tokens if token.source != "target"]
+    assert len(accepted) == sum(totals.accepted_by_drafter.values())
 
 
 def test_what_was_guessed_adds_up_to_what_was_counted_when_it_is_inspected():
@@ -156,10 +162,10 @@ def test_what_was_guessed_adds_up_to_what_was_counted_when_it_is_inspected():
         steps = [event for event in events if isinstance(event, StepDone)]
         inspection, totals = Inspection(steps), events[-1].totals
 
-        assert all(len(step.drafted) == len(step.words) == len(step.sources) for step in steps)
-        assert totals.drafted == inspection.drafted > 0
-        assert sum(totals.accepted.values()) == inspection.accepted > 0
-        spelled = b"".join(talked.voice.tokenizer.bytes_of(token) for token in talked.turns[-1].answer_ids)
+        assert all(len(step.draft_tokens) == len(step.draft_token_bytes) == len(step.draft_sources) for step in steps)
+        assert totals.draft_tokens == inspection.draft_count > 0
+        assert sum(totals.accepted_by_drafter.values()) == inspection.accepted_count > 0
+        spelled = b"".join(talked.models.tokenizer.token_bytes(token) for token in talked.turns[-1].answer_ids)
         assert spelled.decode("utf-8", "replace").startswith("".join(span.text for span in inspection.spans))
 
 
@@ -168,23 +174,23 @@ def test_what_a_stop_string_cuts_off_is_not_counted():
         pinned(talked, "self")
         *_, finished = talked.ask(Request(QUESTIONS[0], stop=(stop_string("greedy"),), seed=5))
 
-        assert finished.totals.tokens == len(talked.turns[-1].answer_ids)
-        assert sum(finished.totals.accepted.values()) < finished.totals.tokens
+        assert finished.totals.completion_tokens == len(talked.turns[-1].answer_ids)
+        assert sum(finished.totals.accepted_by_drafter.values()) < finished.totals.completion_tokens
 
 
 def test_the_second_turn_reads_only_what_is_new():
     with session() as talked:
         said(talked, QUESTIONS[0])
-        known = len(talked.writing.tokens) - 1
+        known = len(talked.generation.tokens) - 1
         *_, finished = talked.ask(Request(QUESTIONS[1]))
 
-    assert finished.totals.reused_tokens == known
+    assert finished.totals.cached_tokens == known
 
 
 def test_token_ids_are_kept_and_never_made_anew():
     with session("T1") as talked:
         said(talked, QUESTIONS[0])
-        first = talked.turns[0].ids
+        first = talked.turns[0].token_ids
         said(talked, QUESTIONS[1])
 
     assert talked.turns[1].prompt_ids[: len(first)] == first
@@ -217,7 +223,7 @@ def test_a_seed_fixes_the_text():
 def test_the_classic_rule_changes_the_text_of_a_seed_unless_it_is_to_be_exact(exact, is_same):
     warm, classic = engine("T1", 4096), {"speculation.rule": "classic", "speculation.exact": exact}
 
-    with session("T1") as plain, warm.session(profile=warm.voice.profile.override(classic)) as other:
+    with session("T1") as plain, warm.create_session(profile=warm.models.profile.override(classic)) as other:
         pinned(other, "draft")
         assert (said(plain, QUESTIONS[0]) == said(other, QUESTIONS[0])) == is_same
 
@@ -236,8 +242,8 @@ def test_an_answer_stops_where_the_window_ends():
     with session(context=64) as talked:
         *_, finished = talked.ask(Request("abc", max_tokens=100))
 
-        assert finished.reason == "length"
-        assert len(talked.writing.tokens) == 64
+        assert finished.finish_reason == "length"
+        assert len(talked.generation.tokens) == 64
 
 
 def test_a_bare_question_will_do():
@@ -266,24 +272,26 @@ def test_attached_files_reach_the_prompt():
     with session() as talked:
         said(talked, "what is this?", files=(Attachment("a.py", "x = 1\n"),))
 
-    assert "a.py" in talked.turns[0].rendered
-    assert "x = 1\n" in talked.turns[0].rendered
+    assert "a.py" in talked.turns[0].rendered_prompt
+    assert "x = 1\n" in talked.turns[0].rendered_prompt
 
 
 def test_cancel_in_a_long_read_answers_within_a_chunk():
     with session(context=32768) as talked:
-        talked.voice.target.chunk = 128
+        talked.models.target.prefill_chunk = 128
         flag, events = Flag(), []
         for event in talked.ask(Request("abc " * 5200), flag):
             events.append(event)
             flag.set()  # at the first sign of life
 
-        assert len(talked.writing.tokens) > 20_000
-        assert talked.voice.target.pool.bytes <= (32768 + SCRATCH) * talked.voice.target.pool.layout.bytes_per_row
-        assert sum(isinstance(event, Prefill) for event in events) == 1
+        assert len(talked.generation.tokens) > 20_000
+        assert (
+            talked.models.target.pool.bytes <= (32768 + SCRATCH_ROWS) * talked.models.target.pool.layout.bytes_per_row
+        )
+        assert sum(isinstance(event, PrefillProgress) for event in events) == 1
         assert isinstance(events[-1], Finished)
-        assert events[-1].reason == "cancelled"
-        assert talked.writing.cache.length <= 128
+        assert events[-1].finish_reason == "cancelled"
+        assert talked.generation.cache.length <= 128
 
 
 def test_a_listener_that_goes_away_loses_nothing():
@@ -291,20 +299,20 @@ def test_a_listener_that_goes_away_loses_nothing():
         answer = talked.ask(Request(QUESTIONS[0]))
         heard = ""
         for event in answer:
-            if isinstance(event, Text):
+            if isinstance(event, TextDelta):
                 heard += event.text
             if len(heard) > 3:
                 answer.close()
                 break
 
         assert talked.turns[-1].answer.startswith(heard)
-        assert not talked.turns[-1].finished
+        assert not talked.turns[-1].is_finished
         assert said(talked, QUESTIONS[1])
 
 
 def test_a_turn_that_found_no_memory_is_not_kept():
     with session() as talked:
-        pool = talked.voice.target.pool
+        pool = talked.models.target.pool
         pool.budget_bytes = 10
         *_, failed = talked.ask(QUESTIONS[0])
         pool.budget_bytes = None

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 
-from specchat.chat.events import Committed, StepDone
-from specchat.chat.step_encoding import Recording, unpack_steps
+from specchat.chat.events import CommittedToken, StepDone
+from specchat.chat.step_encoding import StepPacker, unpack_steps
 
 STEP = StepDone(
-    (5, 6, 7), (0, 1, 1), (Committed(5, b"\xc3", "lookup"), Committed(9, b"\xa9\n", "target")), 0.000125, 0.5,
+    (5, 6, 7), (0, 1, 1), (CommittedToken(5, b"\xc3", "lookup"), CommittedToken(9, b"\xa9\n", "target")), 0.000125, 0.5,
     (b"\xc3", b"a", b"\xff"), ("lookup", "lookup", "draft"),
 )  # fmt: skip
-BARE = StepDone((), (), (Committed(1, b"x", "target"),), 0.0, 0.25)
+BARE = StepDone((), (), (CommittedToken(1, b"x", "target"),), 0.0, 0.25)
 
 
-def recorded(*steps: StepDone) -> Recording:
-    recording = Recording()
+def recorded(*steps: StepDone) -> StepPacker:
+    recording = StepPacker()
     for step in steps:
         recording.add(step)
     return recording
@@ -53,14 +53,15 @@ def test_a_step_of_sixteen_guesses_takes_less_room_than_a_tenth_of_its_event():
     def step(number: int) -> StepDone:
         ids = tuple((number * 31 + place * 7) % 500 for place in range(16))
         words = tuple(f"w{id} ".encode() for id in ids)
-        said = tuple(Committed(id, word, "suffix") for id, word in zip(ids[:9], words[:9], strict=True))
+        said = tuple(CommittedToken(id, word, "suffix") for id, word in zip(ids[:9], words[:9], strict=True))
         return StepDone(
-            ids, tuple(range(16)), (*said, Committed(3, b"x", "target")), 1e-4, 3e-3, words, ("suffix",) * 16
+            ids, tuple(range(16)), (*said, CommittedToken(3, b"x", "target")), 1e-4, 3e-3, words, ("suffix",) * 16
         )
 
     steps = [step(number) for number in range(500)]
     size = sum(
-        len(json.dumps([each.drafted, [str(word) for word in each.words], str(each.committed)])) for each in steps
+        len(json.dumps([each.draft_tokens, [str(word) for word in each.draft_token_bytes], str(each.committed_tokens)]))
+        for each in steps
     )
 
     assert len(recorded(*steps).packed()) < size / 10

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from specchat.chat.events import Committed, StepDone
-from specchat.chat.step_records import Guess, Inspection, Kind
+from specchat.chat.events import CommittedToken, StepDone
+from specchat.chat.step_records import DraftToken, Inspection, TokenKind
 
 
 def step(guesses: str, said: str, own: str = "", parents: tuple[int, ...] = ()) -> StepDone:
     """Words with spaces between: guesses of `lookup` in a chain, those that held, and what the target wrote."""
     words = [word.encode() for word in guesses.split()]
     held = [word.encode() for word in said.split()]
-    committed = [Committed(number_of(word), word, "lookup") for word in held]
+    committed = [CommittedToken(number_of(word), word, "lookup") for word in held]
     if own:
-        committed.append(Committed(number_of(own.encode()), own.encode(), "target"))
+        committed.append(CommittedToken(number_of(own.encode()), own.encode(), "target"))
     return StepDone(
         tuple(map(number_of, words)), parents or tuple(range(len(words))), tuple(committed), 0.25, 0.5, tuple(words),
         ("lookup",) * len(words),
@@ -31,14 +31,14 @@ def test_a_guess_that_held_is_accepted_and_what_stands_for_one_that_did_not_is_a
     inspection = Inspection([step("a b c", "a b", "x")])
 
     assert kinds(inspection) == [("a", "+"), ("b", "+"), ("x", "!")]
-    assert (inspection.steps[0].wrote, inspection.steps[0].refused) == ("x", "c")
+    assert (inspection.steps[0].target_text, inspection.steps[0].rejected_text) == ("x", "c")
 
 
 def test_what_the_target_adds_where_nobody_guessed_is_its_own():
     inspection = Inspection([step("", "", "x"), step("a b", "a b", "y")])
 
     assert kinds(inspection) == [("x", "="), ("a", "+"), ("b", "+"), ("y", "=")]
-    assert [seen.refused for seen in inspection.steps] == [None, None]
+    assert [seen.rejected_text for seen in inspection.steps] == [None, None]
 
 
 def test_an_end_that_was_guessed_but_that_only_the_target_may_write_is_no_correction():
@@ -48,43 +48,43 @@ def test_an_end_that_was_guessed_but_that_only_the_target_may_write_is_no_correc
 def test_an_answer_that_was_cut_inside_its_guesses_has_no_word_of_the_target():
     [seen] = Inspection([step("a b c", "a b")]).steps
 
-    assert (seen.accepted, seen.wrote, seen.refused) == (2, "", None)
+    assert (seen.accepted_count, seen.target_text, seen.rejected_text) == (2, "", None)
 
 
 def test_in_a_tree_the_first_rival_is_the_one_that_was_refused():
     [seen] = Inspection([step("a b c d", "b", "x", parents=(0, 0, 2, 2))]).steps
 
-    assert seen.refused == "c"
+    assert seen.rejected_text == "c"
     assert not seen.is_chain
-    assert seen.guesses == (
-        Guess("a", "lookup", 1, False),
-        Guess("b", "lookup", 1, True),
-        Guess("c", "lookup", 2, False),
-        Guess("d", "lookup", 2, False),
+    assert seen.draft_tokens == (
+        DraftToken("a", "lookup", 1, False),
+        DraftToken("b", "lookup", 1, True),
+        DraftToken("c", "lookup", 2, False),
+        DraftToken("d", "lookup", 2, False),
     )
 
 
 def test_half_a_character_stands_with_the_token_that_completes_it():
-    half, rest = Committed(1, b"a\xc3", "lookup"), Committed(2, b"\xa9", "target")
+    half, rest = CommittedToken(1, b"a\xc3", "lookup"), CommittedToken(2, b"\xa9", "target")
     inspection = Inspection([StepDone((1, 7), (0, 1), (half, rest), 0.0, 0.0)])
 
     assert kinds(inspection) == [("a", "+"), ("é", "!")]
-    assert inspection.tokens == 2
+    assert inspection.committed_count == 2
 
 
 def test_a_token_without_a_whole_character_has_no_place_of_its_own():
-    parts = [Committed(number, bytes([byte]), "lookup") for number, byte in enumerate("…".encode(), start=1)]
+    parts = [CommittedToken(number, bytes([byte]), "lookup") for number, byte in enumerate("…".encode(), start=1)]
     inspection = Inspection([StepDone((1, 2, 3), (0, 1, 2), tuple(parts), 0.0, 0.0)])
 
     assert kinds(inspection) == [("…", "+")]
-    assert inspection.tokens == 3
+    assert inspection.committed_count == 3
 
 
 def test_sums_are_those_of_the_steps():
     inspection = Inspection([step("a b c", "a b", "x"), step("", "", "y"), step("q", "", "z")])
 
-    assert (inspection.drafted, inspection.accepted, inspection.tokens) == (4, 2, 5)
-    assert inspection.shares == {"target": 0.6, "lookup": 0.4}
+    assert (inspection.draft_count, inspection.accepted_count, inspection.committed_count) == (4, 2, 5)
+    assert inspection.source_shares == {"target": 0.6, "lookup": 0.4}
     assert inspection.sources == ["lookup"]
     assert inspection.decode_seconds == 2.25
     assert inspection.spans[-1].step == 2
@@ -99,9 +99,9 @@ def test_an_inspection_that_grows_is_the_one_of_all_steps():
 
 
 def test_guesses_whose_words_were_not_kept_have_numbers():
-    [seen] = Inspection([StepDone((41, 42), (0, 1), (Committed(9, b"x", "target"),), 0.0, 0.0)]).steps
+    [seen] = Inspection([StepDone((41, 42), (0, 1), (CommittedToken(9, b"x", "target"),), 0.0, 0.0)]).steps
 
-    assert seen.refused == "#41"
-    assert [Kind.CORRECTION] == [
-        span.kind for span in Inspection([StepDone((41,), (0,), (Committed(9, b"x", "target"),), 0, 0)]).spans
+    assert seen.rejected_text == "#41"
+    assert [TokenKind.CORRECTION] == [
+        span.kind for span in Inspection([StepDone((41,), (0,), (CommittedToken(9, b"x", "target"),), 0, 0)]).spans
     ]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
-from specchat.engine.model import Output
+from specchat.engine.model import ModelOutput
 from specchat.engine.tree import DraftTree
 
 
@@ -14,27 +14,27 @@ class TableModel:
     """Logits by token [V, V]. Its keys and values are nothing but rows to count."""
 
     def __init__(self, table: Tensor) -> None:
-        self.table, self.vocabulary = table, len(table)
-        self.window, self.chunk, self.widest, self.takes_trees = 2**20, 64, 64, True
+        self.table, self.vocab_size = table, len(table)
+        self.context_window, self.prefill_chunk, self.max_rows, self.supports_trees = 2**20, 64, 64, True
         self.pool = KVPool(KVLayout(((1, 1, 1),), torch.float32, torch.device("cpu")))
-        self.bytes, self.taps = 0, ()
+        self.bytes, self.hidden_state_layers = 0, ()
 
-    def forward(self, tree: DraftTree, cache: KVCache) -> Output:
+    def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         """[N, V]"""
-        return Output(self.table[tree.tokens], None)
+        return ModelOutput(self.table[tree.tokens], None)
 
-    def read(self, tokens: list[int], cache: KVCache) -> Output:
+    def prefill(self, tokens: list[int], cache: KVCache) -> ModelOutput:
         """[1, V]"""
         cache.commit(list(range(len(tokens))))
-        return Output(self.table[tokens[-1:]], None)
+        return ModelOutput(self.table[tokens[-1:]], None)
 
-    def tap(self, taps: tuple[int, ...]) -> None:
+    def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
         """There is nothing to tap."""
 
     def embed(self, tokens: Tensor) -> Tensor:
         """[n] -> [n, V]"""
         return self.table[tokens]
 
-    def score(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """[n, V] -> [n, V]"""
-        return hidden
+        return hidden_states

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from specchat.chooser.chooser import Candidate, Chooser, Pressure
+from specchat.chooser.chooser import CandidateStats, Chooser, DeviceLoad
 from specchat.chooser.costs import Costs
-from specchat.chooser.curve import Curve, Kept
-from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.chooser.curve import Curve, StoredCurve
+from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from tools.replay_chooser import Clock, Player, Shape, Table, Trace
+from tools.replay_chooser import CostTable, RecordedTree, Replayer, SimulatedClock, Trace
 
 FREE = Costs({1024: Curve({1: 1.0, 64: 1.0})})
 
@@ -20,32 +20,32 @@ class Counting(Drafter):
 
     is_instant = True
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         tree = DraftTree(context.tokens[-1])
-        tree.add_chain([context.tokens[-1] + 1 + step for step in range(context.budget)], source="counting")
+        tree.add_chain([context.tokens[-1] + 1 + step for step in range(context.max_draft_tokens)], source="counting")
         return tree
 
 
-def context(budget: int = 8) -> Context:
-    return Context([1, 2, 3], Sampler(), budget)
+def context(budget: int = 8) -> DraftContext:
+    return DraftContext([1, 2, 3], Sampler(), budget)
 
 
 def test_guesses_that_were_not_reached_are_not_judged():
-    record = Candidate(0.5)
-    player = Player(Table("free", {1: 1.0, 16: 1.0}, {"lookup": (0.0, 0.0)}))
-    trace = Trace("chat", 0.0, {"lookup": (Shape((0, 1, 2), (1,)),) + (Shape(),) * 9})
-    player.chooser.memory.records["lookup", "", False] = record
+    record = CandidateStats(0.5)
+    player = Replayer(CostTable("free", {1: 1.0, 16: 1.0}, {"lookup": (0.0, 0.0)}))
+    trace = Trace("chat", 0.0, {"lookup": (RecordedTree((0, 1, 2), (1,)),) + (RecordedTree(),) * 9})
+    player.chooser.state.candidates["lookup", "", False] = record
 
-    list(player.play(trace))
+    list(player.replay(trace))
 
-    assert [round(record.tried[0][depth]) for depth in range(3)] == [1, 1, 0]
-    assert [round(record.held[0][depth]) for depth in range(3)] == [1, 0, 0]
+    assert [round(record.trials[0][depth]) for depth in range(3)] == [1, 1, 0]
+    assert [round(record.accepted[0][depth]) for depth in range(3)] == [1, 0, 0]
 
 
 def test_nobody_drafts_while_a_completion_waits():
     chooser = Chooser({"counting": Counting()}, FREE)
 
-    chooser.pressure = Pressure(waiting=1, is_urgent=True)
+    chooser.device_load = DeviceLoad(waiting_sessions=1, is_completion_waiting=True)
 
     assert len(chooser.propose(context())) == 1
 
@@ -54,7 +54,7 @@ def test_who_waits_gets_a_share_of_the_budget():
     chooser = Chooser({"counting": Counting()}, FREE)
     alone = len(chooser.propose(context()))
 
-    chooser.pressure = Pressure(waiting=3)
+    chooser.device_load = DeviceLoad(waiting_sessions=3)
 
     assert (alone, len(chooser.propose(context()))) == (9, 3)
 
@@ -64,7 +64,7 @@ def test_without_costs_nobody_is_asked():
 
 
 def test_a_kept_curve_is_confirmed_by_a_plain_pass_and_a_few_guesses_before_many():
-    chooser, widths = Chooser({"counting": Counting()}, Costs({1024: Kept({1: 1.0, 64: 1.0})})), list[int]()
+    chooser, widths = Chooser({"counting": Counting()}, Costs({1024: StoredCurve({1: 1.0, 64: 1.0})})), list[int]()
     for length in range(3, 7):
         tree = chooser.propose(context())
         chooser.observe(Outcome(tree, [0], [0] * len(tree), length - 1, verify_seconds=1.0))
@@ -92,15 +92,15 @@ def test_everybody_hears_and_forgets():
 
 def test_the_next_answer_of_a_kind_begins_with_what_the_last_has_taught():
     first = Chooser({"counting": Counting()}, FREE)
-    first.begin("edit", ("counting", "plain"))
+    first.start_answer("edit", ("counting", "plain"))
     for step in range(30):
         tree = first.propose(context())
         first.observe(Outcome(tree, [0], [-1] * len(tree), 2 + step, verify_seconds=1.0))
-    second = Chooser({"counting": Counting()}, Costs({1024: Curve({1: 1.0, 16: 3.0})}), first.memory)
-    second.begin("edit", ("counting", "plain"))
+    second = Chooser({"counting": Counting()}, Costs({1024: Curve({1: 1.0, 16: 3.0})}), first.state)
+    second.start_answer("edit", ("counting", "plain"))
 
     assert len(second.propose(context())) == 1
-    second.begin("chat", ("counting", "plain"))
+    second.start_answer("chat", ("counting", "plain"))
     assert len(second.propose(context())) > 1
 
 
@@ -109,10 +109,10 @@ class Wrong(Drafter):
 
     is_instant = True
 
-    def __init__(self, clock: Clock, seconds: float = 0.01) -> None:
+    def __init__(self, clock: SimulatedClock, seconds: float = 0.01) -> None:
         self.clock, self.seconds, self.asked = clock, seconds, 0
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         self.asked += 1
         self.clock.now += self.seconds
         tree = DraftTree(context.tokens[-1])
@@ -123,16 +123,16 @@ class Wrong(Drafter):
 def written(chooser: Chooser, steps: int, start: int = 3) -> None:
     """A text of other tokens than anybody guesses; a pass takes a second."""
     for length in range(start, start + steps):
-        tree = chooser.propose(Context([1] * length, Sampler(), 4))
+        tree = chooser.propose(DraftContext([1] * length, Sampler(), 4))
         chooser.observe(Outcome(tree, [0], [2] * len(tree), length - 1, verify_seconds=1.0))
 
 
 def test_while_nobody_pays_most_steps_decide_nothing(monkeypatch):
-    clock, decided = Clock(), list[int]()
+    clock, decided = SimulatedClock(), list[int]()
     wrong, dear = Wrong(clock), Costs({1024: Curve({1: 1.0, 16: 9.0})})
     chooser = Chooser({"wrong": wrong}, dear, clock=clock)
     written(chooser, 60)
-    believed = dear.believed
+    believed = dear.trusted_pass_seconds
     monkeypatch.setattr(dear, "believed", lambda length, most: decided.append(length) or believed(length, most))
     asked = wrong.asked
 
@@ -145,7 +145,7 @@ def test_while_nobody_pays_most_steps_decide_nothing(monkeypatch):
 def test_who_only_claims_to_be_instant_is_asked_the_more_rarely_the_longer_it_takes():
     asked = list[int]()
     for seconds in (0.01, 0.1, 1.0):
-        clock = Clock()
+        clock = SimulatedClock()
         wrong = Wrong(clock, seconds)
         written(Chooser({"wrong": wrong}, Costs({1024: Curve({1: 1.0, 16: 1.5})}), clock=clock), 500)
         asked.append(wrong.asked)
@@ -155,13 +155,13 @@ def test_who_only_claims_to_be_instant_is_asked_the_more_rarely_the_longer_it_ta
 
 
 def test_the_next_answer_wakes_who_was_quiet():
-    clock, dear = Clock(), Costs({1024: Curve({1: 1.0, 16: 9.0})})
+    clock, dear = SimulatedClock(), Costs({1024: Curve({1: 1.0, 16: 9.0})})
     chooser = Chooser({"wrong": Wrong(clock), "counting": Counting()}, dear, clock=clock)
-    chooser.begin("chat", ("wrong",))
+    chooser.start_answer("chat", ("wrong",))
     written(chooser, 60)
 
-    chooser.costs.passes[1024] = Curve({1: 1.0, 16: 1.0})
-    chooser.begin("edit", ("counting",))
+    chooser.costs.pass_curves[1024] = Curve({1: 1.0, 16: 1.0})
+    chooser.start_answer("edit", ("counting",))
 
     assert len(chooser.propose(context())) > 1
 
@@ -169,10 +169,10 @@ def test_the_next_answer_wakes_who_was_quiet():
 class Reading(Drafter):
     """Has to compute, and to read the whole text before it can guess; always wrong."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: SimulatedClock) -> None:
         self.clock, self.known, self.read = clock, 0, 0
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         self.clock.now += 0.4 + 0.1 * (len(context.tokens) - self.known)
         self.read += len(context.tokens) - self.known
         self.known = len(context.tokens)
@@ -186,11 +186,11 @@ class Reading(Drafter):
 
 def test_who_would_have_to_read_much_first_is_tried_when_that_is_affordable():
     """Forty short answers over long prompts: a try in a new one takes as long as 40 passes, two of an answer."""
-    clock = Clock()
+    clock = SimulatedClock()
     reading = Reading(clock)
     chooser = Chooser({"reading": reading}, Costs({1024: Curve({1: 1.0, 16: 1.5})}), clock=clock)
     for _answer in range(40):
-        chooser.begin("chat", ("reading", "plain"))
+        chooser.start_answer("chat", ("reading", "plain"))
         chooser.forget(0)
         written(chooser, 20, start=400)
 
@@ -201,12 +201,12 @@ def test_the_reason_is_a_sentence():
     chooser = Chooser({"counting": Counting()}, FREE)
     chooser.propose(context())
 
-    assert chooser.why().sentence().startswith("counting guessed in 1 of 1 steps; expected now: counting ")
-    assert chooser.why().sentence().endswith("nobody 1 in 1000.0 ms")
+    assert chooser.choice_summary().describe().startswith("counting guessed in 1 of 1 steps; expected now: counting ")
+    assert chooser.choice_summary().describe().endswith("nobody 1 in 1000.0 ms")
 
 
 def test_an_answer_that_nobody_chose_for_has_no_reason():
-    assert not Chooser({}, Costs()).why().sentence()
+    assert not Chooser({}, Costs()).choice_summary().describe()
 
 
 def test_a_decision_is_plain_arithmetic(monkeypatch):

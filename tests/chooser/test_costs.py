@@ -6,7 +6,7 @@ import pytest
 
 from specchat.chooser.costs import Costs, load_costs
 from specchat.chooser.curve import Curve
-from specchat.engine.decode import Writing
+from specchat.engine.decode import Generation
 from tests.tiny import target
 
 IDENTITY = {"target": "tiny", "device": "here"}
@@ -16,30 +16,30 @@ def test_nothing_is_known_of_what_was_never_seen():
     costs = Costs()
     costs.learn_pass(100, 1, 2.0)
 
-    assert costs.at(100) == pytest.approx(2.0)
-    assert costs.at(5000) is None
-    assert Costs().rows(100, 4) is None
+    assert costs.plain_seconds(100) == pytest.approx(2.0)
+    assert costs.plain_seconds(5000) is None
+    assert Costs().pass_seconds(100, 4) is None
 
 
 def test_a_length_that_was_never_seen_costs_as_much_as_its_neighbour():
     costs = Costs({1024: Curve({1: 1.0}), 8192: Curve({1: 3.0})})
 
-    assert costs.rows(2000, 1) == [pytest.approx(0.9), 1.0]
-    assert costs.rows(20000, 1) == [pytest.approx(2.7), 3.0]
+    assert costs.pass_seconds(2000, 1) == [pytest.approx(0.9), 1.0]
+    assert costs.pass_seconds(20000, 1) == [pytest.approx(2.7), 3.0]
 
 
 def test_calibration_measures_three_widths_once_and_leaves_the_text_alone():
-    writing, costs = Writing(target()), Costs()
-    writing.revise([5, 6, 7, 8])
-    with writing.target.pool.seated(writing.cache, writing.rows_for(4)):
-        for _known in writing.read():
+    writing, costs = Generation(target()), Costs()
+    writing.replace_tokens([5, 6, 7, 8])
+    with writing.target.pool.acquire_slot(writing.cache, writing.rows_needed(4)):
+        for _known in writing.prefill():
             pass
         costs.calibrate(writing)
-        points = dict(costs.passes[1024].points)
+        points = dict(costs.pass_curves[1024].points)
         costs.calibrate(writing)
 
     assert sorted(points) == [1, 4, 16]
-    assert costs.passes[1024].points == points
+    assert costs.pass_curves[1024].points == points
     assert (writing.tokens, writing.cache.length) == ([5, 6, 7, 8], 3)
 
 
@@ -51,9 +51,9 @@ def test_a_second_start_knows_what_the_first_has_measured(tmp_path):
 
     again = load_costs(IDENTITY, tmp_path)
 
-    assert again.at(100) == 0.5
-    assert again.drafts["draft"][1024].at(8) == pytest.approx(0.5)
-    assert not load_costs({**IDENTITY, "device": "there"}, tmp_path).passes
+    assert again.plain_seconds(100) == 0.5
+    assert again.draft_curves["draft"][1024].seconds_at(8) == pytest.approx(0.5)
+    assert not load_costs({**IDENTITY, "device": "there"}, tmp_path).pass_curves
 
 
 def test_what_a_file_says_is_believed_step_by_step(tmp_path):
@@ -63,13 +63,13 @@ def test_what_a_file_says_is_believed_step_by_step(tmp_path):
 
     again = load_costs(IDENTITY, tmp_path)
 
-    assert again.rows(100, 16) == costs.rows(100, 16) == costs.believed(100, 16)
-    assert again.believed(100, 16) == again.rows(100, 1)
-    assert again.is_hearsay("draft", 100)
+    assert again.pass_seconds(100, 16) == costs.pass_seconds(100, 16) == costs.trusted_pass_seconds(100, 16)
+    assert again.trusted_pass_seconds(100, 16) == again.pass_seconds(100, 1)
+    assert again.is_unconfirmed("draft", 100)
     again.learn_pass(100, 1, 1.0)
     again.learn_draft("draft", 100, 4, 0.25)
-    assert len(again.believed(100, 16) or ()) == 5
-    assert not again.is_hearsay("draft", 100)
+    assert len(again.trusted_pass_seconds(100, 16) or ()) == 5
+    assert not again.is_unconfirmed("draft", 100)
 
 
 def test_a_length_that_was_never_seen_is_in_no_less_doubt_than_its_neighbour(tmp_path):
@@ -79,10 +79,10 @@ def test_a_length_that_was_never_seen_is_in_no_less_doubt_than_its_neighbour(tmp
 
     again.learn_pass(3000, 1, 3.0)
 
-    assert again.believed(3000, 16) == again.rows(3000, 1)
+    assert again.trusted_pass_seconds(3000, 16) == again.pass_seconds(3000, 1)
     again.learn_pass(3000, 1, 3.0)
-    assert again.at(3000) == pytest.approx(3.0)
-    assert again.at(100) == 1.0
+    assert again.plain_seconds(3000) == pytest.approx(3.0)
+    assert again.plain_seconds(100) == 1.0
 
 
 def test_what_is_measured_for_itself_today_is_not_doubted(tmp_path):
@@ -91,9 +91,9 @@ def test_what_is_measured_for_itself_today_is_not_doubted(tmp_path):
     again = load_costs(IDENTITY, tmp_path)
 
     for width in (1, 4, 16):
-        again.passes[1024].put(width, 2.0)
+        again.pass_curves[1024].set_point(width, 2.0)
 
-    assert again.believed(100, 16) == again.rows(100, 16)
+    assert again.trusted_pass_seconds(100, 16) == again.pass_seconds(100, 16)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_broken_file_is_ignored(tmp_path, content):
     assert costs.path is not None
     costs.path.write_text(content)
 
-    assert not load_costs(IDENTITY, tmp_path).passes
+    assert not load_costs(IDENTITY, tmp_path).pass_curves
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path):
@@ -116,4 +116,4 @@ def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path):
 
     costs.save()
 
-    assert costs.at(100) == 0.5
+    assert costs.plain_seconds(100) == 0.5

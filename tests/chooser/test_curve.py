@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.chooser.curve import Curve, Kept, proportional
+from specchat.chooser.curve import Curve, StoredCurve, proportional_curve
 
 
 def test_what_was_not_measured_lies_between_its_neighbours_and_goes_on_as_they_do():
-    seconds = Curve({1: 1.0, 4: 1.6, 16: 4.0}).up_to(32)
+    seconds = Curve({1: 1.0, 4: 1.6, 16: 4.0}).seconds_up_to(32)
 
     assert seconds is not None
     assert seconds[2] == pytest.approx(1.2)
@@ -17,7 +17,7 @@ def test_what_was_not_measured_lies_between_its_neighbours_and_goes_on_as_they_d
 
 
 def test_more_rows_never_cost_less():
-    seconds = Curve({1: 1.0, 4: 0.5, 16: 2.0}).up_to(20)
+    seconds = Curve({1: 1.0, 4: 0.5, 16: 2.0}).seconds_up_to(20)
 
     assert seconds is not None
     assert seconds == sorted(seconds)
@@ -28,7 +28,7 @@ def test_a_stall_is_no_news():
 
     curve.learn(1, 100.0)
 
-    assert curve.at(1) == pytest.approx(1.05)
+    assert curve.seconds_at(1) == pytest.approx(1.05)
 
 
 def test_many_slow_steps_are():
@@ -36,7 +36,7 @@ def test_many_slow_steps_are():
     for _ in range(60):
         curve.learn(1, 2.0)
 
-    assert curve.at(1) == pytest.approx(2.0, rel=0.1)
+    assert curve.seconds_at(1) == pytest.approx(2.0, rel=0.1)
 
 
 def test_a_machine_that_slows_down_slows_every_width():
@@ -49,36 +49,36 @@ def test_a_machine_that_slows_down_slows_every_width():
 
 
 def test_the_first_time_may_be_slow():
-    curve = proportional()
+    curve = proportional_curve()
     curve.learn(1, 8.0)
 
     curve.learn(1, 1.0)
 
-    assert curve.at(2) == pytest.approx(2.0)
+    assert curve.seconds_at(2) == pytest.approx(2.0)
 
 
-def kept() -> Kept:
+def kept() -> StoredCurve:
     """A steep curve of another day, whose plain pass was seen again."""
-    curve = Kept({1: 1.0, 4: 1.6, 16: 4.0})
+    curve = StoredCurve({1: 1.0, 4: 1.6, 16: 4.0})
     curve.learn(1, 1.0)
     return curve
 
 
 def test_a_kept_curve_is_believed_no_further_than_it_was_confirmed():
-    curve, widths = Kept({1: 1.0, 4: 1.6, 16: 4.0}), list[int]()
+    curve, widths = StoredCurve({1: 1.0, 4: 1.6, 16: 4.0}), list[int]()
     for count, seconds in ((1, 1.0), (3, 1.4), (16, 4.0)):
-        widths.append(len(curve.believed(20) or ()) - 1)
+        widths.append(len(curve.trusted_seconds_up_to(20) or ()) - 1)
         curve.learn(count, seconds)
 
     assert widths == [1, 4, 20]
-    assert curve.up_to(20) == pytest.approx(Curve({1: 1.0, 4: 1.6, 16: 4.0}).up_to(20))
+    assert curve.seconds_up_to(20) == pytest.approx(Curve({1: 1.0, 4: 1.6, 16: 4.0}).seconds_up_to(20))
 
 
 def test_the_first_guesses_of_a_day_get_a_chance_on_a_curve_that_is_too_steep():
-    curve = Kept({1: 1.0, 4: 4.0, 16: 16.0})
+    curve = StoredCurve({1: 1.0, 4: 4.0, 16: 16.0})
     curve.learn(1, 1.0)
 
-    assert curve.believed(20) == pytest.approx([0.0, 1.0, 1.1, 1.2, 1.3])
+    assert curve.trusted_seconds_up_to(20) == pytest.approx([0.0, 1.0, 1.1, 1.2, 1.3])
 
 
 def test_passes_of_another_slope_turn_a_kept_curve_about_its_plain_pass():
@@ -88,8 +88,8 @@ def test_passes_of_another_slope_turn_a_kept_curve_about_its_plain_pass():
         curve.learn(3, 1.0)
         curve.learn(9, 1.0)
 
-    assert curve.at(1) == 1.0
-    assert curve.at(16) == pytest.approx(1.0, rel=0.1)
+    assert curve.seconds_at(1) == 1.0
+    assert curve.seconds_at(16) == pytest.approx(1.0, rel=0.1)
 
 
 def test_one_pass_that_is_much_too_slow_does_not_turn_it():
@@ -97,15 +97,15 @@ def test_one_pass_that_is_much_too_slow_does_not_turn_it():
 
     curve.learn(3, 9.0)
 
-    assert curve.at(16) == 4.0
-    assert len(curve.believed(20) or ()) == 5
+    assert curve.seconds_at(16) == 4.0
+    assert len(curve.trusted_seconds_up_to(20) or ()) == 5
 
 
 def test_a_machine_that_is_slower_today_is_so_at_every_width():
-    curve = Kept({1: 1.0, 4: 1.6, 16: 4.0})
+    curve = StoredCurve({1: 1.0, 4: 1.6, 16: 4.0})
 
     for _ in range(2):
         curve.learn(1, 3.0)
 
-    assert curve.at(16) == pytest.approx(12.0)
-    assert len(curve.believed(20) or ()) == 5
+    assert curve.seconds_at(16) == pytest.approx(12.0)
+    assert len(curve.trusted_seconds_up_to(20) or ()) == 5

@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 
 from specchat.chooser.costs import Costs
-from specchat.chooser.curve import Curve, Kept
-from specchat.chooser.drift import Doubt
+from specchat.chooser.curve import Curve, StoredCurve
+from specchat.chooser.drift import DriftDetector
 from tests.cover import matrix
 from tools.replay_chooser import (
-    BUDGET,
-    Course,
-    Played,
-    Player,
-    Shape,
-    Table,
+    MAX_DRAFT_TOKENS,
+    CostTable,
+    FixedSizeReplay,
+    RecordedTree,
+    ReplayedStep,
+    Replayer,
     Trace,
-    best_single,
-    course,
-    flat,
-    read_tables,
+    best_fixed_drafter,
+    cpu_like_costs,
+    gpu_like_costs,
+    read_cost_tables,
     read_traces,
+    replay_fixed_size,
     seconds_per_token,
-    steep,
     write_traces,
 )
 
@@ -39,13 +39,13 @@ AS_SHIPPED = (4, 16)  # links of the draft model, and of a copy
 TABLES = {
     table.name: table
     for table in (
-        *read_tables(FOLDER / "costs-cpu.json"),
-        flat("flat", 0.01, draft=0.15),
-        flat("flat-slow-draft", 0.01, draft=0.5),
-        flat("flat-dear-draft", 0.01, draft=1.1),
-        steep("steep", 0.1, draft=0.15),
-        steep("steep-slow-draft", 0.1, draft=0.6),
-        steep("steep-dear-draft", 0.1, draft=1.1, lookup=0.01),
+        *read_cost_tables(FOLDER / "costs-cpu.json"),
+        gpu_like_costs("flat", 0.01, draft=0.15),
+        gpu_like_costs("flat-slow-draft", 0.01, draft=0.5),
+        gpu_like_costs("flat-dear-draft", 0.01, draft=1.1),
+        cpu_like_costs("steep", 0.1, draft=0.15),
+        cpu_like_costs("steep-slow-draft", 0.1, draft=0.6),
+        cpu_like_costs("steep-dear-draft", 0.1, draft=1.1, lookup=0.01),
     )
 }
 COPYING, CHATTING = ("lookup", "draft", "plain"), ("draft", "lookup", "plain")
@@ -56,9 +56,9 @@ def imagined(kind: str, holds: float, copied: float = 0.0, tokens: int = 120, se
     """An answer for which a draft's guess holds this often, and which repeats its text in this share of places."""
     dice = random.Random(seed)
 
-    def chain(length: int, chance: float) -> Shape:
+    def chain(length: int, chance: float) -> RecordedTree:
         held = next((depth for depth in range(length) if dice.random() >= chance), length)
-        return Shape(tuple(range(length)), tuple(range(1, held + 1)))
+        return RecordedTree(tuple(range(length)), tuple(range(1, held + 1)))
 
     copies = tuple(chain(16, 0.98) if dice.random() < copied else chain(4, 0.05) for _ in range(tokens))
     return Trace(kind, 0.0, {"lookup": copies, "draft": tuple(chain(8, holds) for _ in range(tokens))})
@@ -74,33 +74,33 @@ def traces() -> dict[str, list[Trace]]:
     return grouped
 
 
-def best(table: str, group: str, sizes: Iterable[int] = range(1, BUDGET + 1)) -> float:
+def best(table: str, group: str, sizes: Iterable[int] = range(1, MAX_DRAFT_TOKENS + 1)) -> float:
     """Seconds per token of the best single drafter of one of these sizes, or of nobody."""
     costs = TABLES[table]
-    passes = costs.passes()
+    passes = costs.pass_seconds()
     singles = (
         alone(group, name, size).seconds_per_token(passes, price)
-        for name, price in costs.drafters.items()
+        for name, price in costs.draft_costs.items()
         for size in sizes
     )
-    return min(costs.rows[1], *singles)
+    return min(costs.pass_seconds_by_rows[1], *singles)
 
 
 @cache
-def alone(group: str, name: str, guesses: int) -> Course:
-    return course(traces()[group], name, guesses)
+def alone(group: str, name: str, guesses: int) -> FixedSizeReplay:
+    return replay_fixed_size(traces()[group], name, guesses)
 
 
 def order_of(trace: Trace) -> tuple[str, ...]:
     return COPYING if trace.kind in ("edit", "files") else CHATTING
 
 
-def played(player: Player, answers: list[Trace], steps: int = STEPS) -> list[Played]:
+def played(player: Replayer, answers: list[Trace], steps: int = STEPS) -> list[ReplayedStep]:
     """Answers one after the other, from the first again when all were written."""
-    done: list[Played] = []
+    done: list[ReplayedStep] = []
     for trace in cycle(answers):
-        player.chooser.begin(trace.kind, order_of(trace))
-        done += player.play(trace)
+        player.chooser.start_answer(trace.kind, order_of(trace))
+        done += player.replay(trace)
         if len(done) >= steps:
             return done
     raise AssertionError("nothing to write")
@@ -109,13 +109,13 @@ def played(player: Player, answers: list[Trace], steps: int = STEPS) -> list[Pla
 @cache
 def of_auto(table: str, group: str) -> float:
     """Seconds per token of whoever is chosen, what was learnt and tried included."""
-    return seconds_per_token(played(Player(TABLES[table]), traces()[group]))
+    return seconds_per_token(played(Replayer(TABLES[table]), traces()[group]))
 
 
 @pytest.mark.parametrize("group", traces())
 @pytest.mark.parametrize("table", TABLES)
 def test_it_is_never_two_percent_slower_than_plain(table, group):
-    assert TABLES[table].rows[1] / of_auto(table, group) >= 0.98
+    assert TABLES[table].pass_seconds_by_rows[1] / of_auto(table, group) >= 0.98
 
 
 @pytest.mark.parametrize("group", traces())
@@ -132,21 +132,21 @@ def test_it_comes_near_the_best_size_in_hindsight(table, group):
     assert best(table, group) / of_auto(table, group) >= 0.96
 
 
-def kept(table: Table, draft: float = 1.0, passes: float = 1.0, rows: dict[int, float] | None = None) -> Costs:
+def kept(table: CostTable, draft: float = 1.0, passes: float = 1.0, rows: dict[int, float] | None = None) -> Costs:
     """What a file says that was written when a draft and a pass took so many times as long, or rows cost otherwise."""
-    once, each = table.drafters["draft"]
+    once, each = table.draft_costs["draft"]
     prices = {depth: (once + each * depth) * draft for depth in (1, 4, 8)}
-    points = {count: passes * seconds for count, seconds in (rows or table.rows).items()}
-    return Costs({1024: Kept(points)}, {"draft": {1024: Curve(prices, 1, Doubt())}})
+    points = {count: passes * seconds for count, seconds in (rows or table.pass_seconds_by_rows).items()}
+    return Costs({1024: StoredCurve(points)}, {"draft": {1024: Curve(prices, 1, DriftDetector())}})
 
 
-def turned(table: Table, factor: float) -> dict[int, float]:
+def turned(table: CostTable, factor: float) -> dict[int, float]:
     """Rows beyond the first that cost so many times as much."""
-    plain = table.rows[1]
-    return {count: plain + (seconds - plain) * factor for count, seconds in table.rows.items()}
+    plain = table.pass_seconds_by_rows[1]
+    return {count: plain + (seconds - plain) * factor for count, seconds in table.pass_seconds_by_rows.items()}
 
 
-STALE: dict[str, Callable[[Table], Costs]] = {
+STALE: dict[str, Callable[[CostTable], Costs]] = {
     "as it is": kept,
     "draft too cheap": lambda table: kept(table, draft=1 / 3),
     "draft too dear": lambda table: kept(table, draft=3),
@@ -154,8 +154,12 @@ STALE: dict[str, Callable[[Table], Costs]] = {
     "all too dear": lambda table: kept(table, draft=3, passes=3),
     "too flat": lambda table: kept(table, rows=turned(table, 0.2)),
     "too steep": lambda table: kept(table, rows=turned(table, 5)),
-    "of a steep machine": lambda table: kept(table, rows=dict(steep("steep", table.rows[1], 1).rows)),
-    "of a flat machine": lambda table: kept(table, rows=dict(flat("flat", table.rows[1], 1).rows)),
+    "of a steep machine": lambda table: kept(
+        table, rows=dict(cpu_like_costs("steep", table.pass_seconds_by_rows[1], 1).pass_seconds_by_rows)
+    ),
+    "of a flat machine": lambda table: kept(
+        table, rows=dict(gpu_like_costs("flat", table.pass_seconds_by_rows[1], 1).pass_seconds_by_rows)
+    ),
 }
 MET = [group for group in traces() if group not in ("half", "mostly")]  # the recorded ones, and two that never pay
 # Little is left to lose where a chooser that begins with the truth loses 1.9 %; and where a draft of one guess is
@@ -166,10 +170,10 @@ HARD = {"edit-T0.8": 0.97, "chat-T0": 0.95}
 @pytest.mark.parametrize(("stale", "table", "group"), matrix(list(STALE), list(TABLES), MET))
 def test_a_kept_price_that_holds_no_more_is_soon_forgotten(stale, table, group):
     """Wrong by a factor of three to five when the first of 500 steps is made; all that is lost before it is right."""
-    player = Player(TABLES[table], believed=STALE[stale](TABLES[table]))
+    player = Replayer(TABLES[table], initial_costs=STALE[stale](TABLES[table]))
     seconds = seconds_per_token(played(player, traces()[group]))
 
-    assert TABLES[table].rows[1] / seconds >= 0.98
+    assert TABLES[table].pass_seconds_by_rows[1] / seconds >= 0.98
     assert best(table, group, AS_SHIPPED) / seconds >= HARD.get(group, 0.98)
 
 
@@ -178,48 +182,53 @@ def test_a_kept_price_that_holds_no_more_is_soon_forgotten(stale, table, group):
     ("chat", "edit", "lookup"), ("edit", "chat", "draft"),
 ])  # fmt: skip
 def test_it_switches_within_twenty_steps_when_the_task_changes(table, before, after, wanted):
-    player, answers = Player(TABLES[table]), {"chat": imagined("chat", 0.8), "edit": imagined("edit", 0.1, copied=0.9)}
+    player, answers = (
+        Replayer(TABLES[table]),
+        {"chat": imagined("chat", 0.8), "edit": imagined("edit", 0.1, copied=0.9)},
+    )
     played(player, [answers[before]], steps=200)
 
     steps = played(player, [answers[after]], steps=60)
 
-    assert [step.chosen for step in steps[20:60]].count(wanted) >= 32
+    assert [step.drafter for step in steps[20:60]].count(wanted) >= 32
 
 
 def test_it_switches_within_twenty_steps_when_an_answer_changes_its_nature():
-    player, good, bad = Player(TABLES["steep"]), imagined("chat", 0.9, tokens=400), imagined("chat", 0.0, tokens=200)
-    changing = Trace("chat", 0.0, {name: good.guessed[name] + bad.guessed[name] for name in good.guessed})
-    player.chooser.begin("chat", CHATTING)
+    player, good, bad = Replayer(TABLES["steep"]), imagined("chat", 0.9, tokens=400), imagined("chat", 0.0, tokens=200)
+    changing = Trace(
+        "chat", 0.0, {name: good.trees_by_drafter[name] + bad.trees_by_drafter[name] for name in good.trees_by_drafter}
+    )
+    player.chooser.start_answer("chat", CHATTING)
 
-    steps, place = list(player.play(changing)), 0
-    late = list[Played]()
+    steps, place = list(player.replay(changing)), 0
+    late = list[ReplayedStep]()
     for step in steps:
         place += step.tokens
         if place > 400:
             late.append(step)
 
-    assert sum(step.guesses > 0 for step in late[20:]) <= len(late[20:]) // 10
+    assert sum(step.draft_tokens > 0 for step in late[20:]) <= len(late[20:]) // 10
 
 
 @pytest.mark.parametrize("table", ["flat-dear-draft", "steep-dear-draft"])
 def test_a_loser_is_parked(table):
-    player = Player(TABLES[table])
+    player = Replayer(TABLES[table])
 
     steps = played(player, [imagined("chat", 0.3)])
 
-    assert player.tapes["draft"].asked <= len(steps) // 40
+    assert player.drafters["draft"].propose_count <= len(steps) // 40
 
 
 @pytest.mark.parametrize("table", ["cpu", "flat", "steep"])
 def test_a_mixed_session_is_quicker_than_with_any_single_drafter(table):
     kinds = [traces()[f"{kind}-T0"] for kind in ("edit", "chat", "files", "code")]
     turns = [kinds[turn % 4][turn // 4 % len(kinds[turn % 4])] for turn in range(TURNS)]
-    player, steps = Player(TABLES[table]), list[Played]()
+    player, steps = Replayer(TABLES[table]), list[ReplayedStep]()
     for trace in turns:
-        player.chooser.begin(trace.kind, order_of(trace))
-        steps += player.play(trace)
+        player.chooser.start_answer(trace.kind, order_of(trace))
+        steps += player.replay(trace)
 
-    who, seconds = best_single(turns, TABLES[table])
+    who, seconds = best_fixed_drafter(turns, TABLES[table])
 
     assert seconds_per_token(steps) < seconds, who
 
@@ -233,8 +242,8 @@ def test_traces_are_small_and_come_back_as_they_were_written(tmp_path):
 
 def test_a_free_machine_drafts_and_a_steep_one_does_not():
     guess = imagined("chat", 0.5)
-    free = Table("free", {1: 1.0, 16: 1.0}, {"lookup": (0.0, 0.0), "draft": (0.0, 0.0)})
-    dear = Table("dear", {1: 1.0, 16: 16.0}, {"lookup": (0.0, 0.0), "draft": (0.0, 0.5)})
+    free = CostTable("free", {1: 1.0, 16: 1.0}, {"lookup": (0.0, 0.0), "draft": (0.0, 0.0)})
+    dear = CostTable("dear", {1: 1.0, 16: 16.0}, {"lookup": (0.0, 0.0), "draft": (0.0, 0.5)})
 
-    assert sum(step.guesses for step in played(Player(free), [guess])) > STEPS
-    assert sum(step.guesses for step in played(Player(dear), [guess])) < STEPS // 20
+    assert sum(step.draft_tokens for step in played(Replayer(free), [guess])) > STEPS
+    assert sum(step.draft_tokens for step in played(Replayer(dear), [guess])) < STEPS // 20

@@ -2,14 +2,14 @@
 
 import pytest
 
-from specchat.bench.llama_cpp import VARIABLE
+from specchat.bench.llama_cpp import LIBRARY_VARIABLE
 from specchat.cli.main import run
 from tests.bench.counting import config_file
 
 
 def test_a_shape_is_edited_beside_others(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path))
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
     monkeypatch.setattr("specchat.bench.llama_cpp.find_library", lambda _name: None)
     shape = ["--shape", str(config_file(tmp_path)), "--count", "1", "--limit", "60", "--only", "suffix /"]
 

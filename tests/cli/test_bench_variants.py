@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
-from specchat.profile import VARIANTS
+from specchat.profile import DRAFTER_NAMES
 from tests.tiny import SPEAKING, speaking
 from tests.tiny_heads import saved_head
 
@@ -60,7 +60,9 @@ def test_every_variant_there_is_runs_and_has_a_row_at_each_temperature(profile, 
     assert run(["bench", "--variants", "all", *SHORT, "-P", profile]) == 0
 
     rows, refused = rows_of(capsys.readouterr().out)
-    assert [(variant, "chat", at) for at in TEMPERATURES for variant in VARIANTS] == [tuple(row[:3]) for row in rows]
+    assert [(variant, "chat", at) for at in TEMPERATURES for variant in DRAFTER_NAMES] == [
+        tuple(row[:3]) for row in rows
+    ]
     assert {"1 of 1"} == {row[-1] for row in rows}
     assert [] == refused
 
@@ -70,7 +72,7 @@ def test_of_the_embedded_models_every_variant_runs_or_says_what_it_lacks(capsys)
     assert run(["bench", "--variants", "all", *SHORT]) == 0
 
     rows, refused = rows_of(capsys.readouterr().out)
-    assert [name for name in VARIANTS if name != "dflash"] * len(TEMPERATURES) == [row[0] for row in rows]
+    assert [name for name in DRAFTER_NAMES if name != "dflash"] * len(TEMPERATURES) == [row[0] for row in rows]
     assert {"1 of 1"} == {row[-1] for row in rows}
     [lacking] = refused
     assert lacking.startswith("dflash: variant 'dflash' needs a DFlash head")

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.scripted import ScriptedSession, scene
+from specchat.chat.scripted import ScriptedSession, scripted_answer
 from specchat.cli.main import run
-from specchat.cli.options import OVERRIDING, choice
-from specchat.cli.project_trust import trust
-from specchat.cli.session_options import wish
-from specchat.profile import GUESSERS, Profile, load_profile
-from specchat.profile.json_schema import schema
+from specchat.cli.options import PROFILE_OPTIONS, read_profile_layers
+from specchat.cli.project_trust import project_trust
+from specchat.cli.session_options import session_request
+from specchat.profile import DRAFTERS, Profile, load_profile
+from specchat.profile.json_schema import profile_schema
 from tests.front import command
 from tests.processes import modules_after
 
-QUIET = dict.fromkeys([*(option.parameter for option in OVERRIDING), "exact"])
+QUIET = dict.fromkeys([*(option.parameter_name for option in PROFILE_OPTIONS), "exact"])
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def answered(*arguments: str) -> Profile:
 
     def opener(profile):
         seen.append(profile)
-        return ScriptedSession([scene(["x"])])
+        return ScriptedSession([scripted_answer(["x"])])
 
     assert run(["ask", "x", *arguments], opener) == 0
     return seen[0]
@@ -120,7 +120,7 @@ def test_the_files_that_count_are_listed(monkeypatch, project, tmp_path):
 
 
 def test_the_schema_is_printed(monkeypatch):
-    assert schema() == json.loads(command(monkeypatch, "config", "schema").out)
+    assert profile_schema() == json.loads(command(monkeypatch, "config", "schema").out)
 
 
 def test_an_untrusted_project_file_is_left_out_with_one_line(monkeypatch, project):
@@ -162,7 +162,7 @@ def test_who_gives_no_answer_is_asked_again(monkeypatch, project):
     file = settings(project)
 
     assert 130 == command(monkeypatch, "config", "show", stdin=b"", on_terminal=True).code
-    assert str(file.resolve()) not in (trust().path.read_text() if trust().path.exists() else "")
+    assert str(file.resolve()) not in (project_trust().path.read_text() if project_trust().path.exists() else "")
 
 
 def test_a_changed_file_is_asked_about_again(monkeypatch, project):
@@ -270,17 +270,17 @@ def test_what_counts_more_than_the_profile_travels_and_nothing_else(monkeypatch,
     command(monkeypatch, "config", "trust")
     monkeypatch.setenv("SPECCHAT_LIMITS_ANSWER", "300")
 
-    chosen = choice(options(profile="edit", seed=5))
+    chosen = read_profile_layers(options(profile="edit", seed=5))
 
     overrides = chosen.overrides()
     assert {"limits.answer": 300, "sampling.seed": 5, "routes": [{"kind": "edit", "words": ["x"]}]} == overrides
-    assert chosen.settled().value == load_profile("edit").override(json.loads(json.dumps(overrides)))
+    assert chosen.resolve().value == load_profile("edit").override(json.loads(json.dumps(overrides)))
 
 
 def test_the_folder_of_a_model_travels_by_its_whole_name(project):
     (project / "weights").mkdir()
 
-    overrides = choice(options(target="weights", draft="org/name")).overrides()
+    overrides = read_profile_layers(options(target="weights", draft="org/name")).overrides()
 
     assert {"models.target": str(project / "weights"), "models.draft": "org/name"} == overrides
 
@@ -288,14 +288,14 @@ def test_the_folder_of_a_model_travels_by_its_whole_name(project):
 def test_the_environment_reaches_the_engine_process(monkeypatch):
     monkeypatch.setenv("SPECCHAT_LIMITS_ANSWER", "300")
 
-    assert {"limits.answer": 300} == wish(options()).overrides
+    assert {"limits.answer": 300} == session_request(options()).overrides
 
 
 def test_who_can_guess_is_said_by_the_help(capsys):
     assert run(["ask", "--help"]) == 0
 
     said = " ".join(capsys.readouterr().out.split())
-    assert all(f"{name}: {guesser.what}" in said for name, guesser in GUESSERS.items())
+    assert all(f"{name}: {guesser.description}" in said for name, guesser in DRAFTERS.items())
 
 
 def test_config_imports_nothing_heavy(project):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from specchat.cli.doctor import BROKEN
+from specchat.cli.doctor import BROKEN_EXIT_CODE
 from specchat.cli.doctor_checks import FAIL, OK, WARN
 from specchat.forward.native_ops import COMPILERS
 from specchat.hub import machine, probe
@@ -70,7 +70,7 @@ def test_a_profile_that_cannot_be_read_is_a_fault_even_if_nobody_asks_for_it(mon
     profile(own_folders, "mine", "[limits]\nanwser = 3\n")
     code, found = looked(monkeypatch, "--quick")
 
-    assert BROKEN == code
+    assert BROKEN_EXIT_CODE == code
     assert (FAIL, found["profile"][0][1]) == found["profile"][0]
     assert "unknown key 'anwser'" in found["profile"][0][1]
     assert found["plugin"]
@@ -81,14 +81,14 @@ def test_a_broken_file_of_the_user_is_a_fault(monkeypatch, own_folders):
     (own_folders / "config" / "config.toml").write_text("[limits\n")
     code, found = looked(monkeypatch, "--quick")
 
-    assert BROKEN == code
+    assert BROKEN_EXIT_CODE == code
     assert "config.toml:1: not valid TOML" in found["profile"][0][1]
 
 
 def test_an_unknown_profile_is_a_fault_and_the_rest_is_still_looked_at(monkeypatch):
     code, found = looked(monkeypatch, "--quick", "-P", "gone")
 
-    assert BROKEN == code
+    assert BROKEN_EXIT_CODE == code
     assert FAIL == found["profile"][-1][0]
     assert OK == found["plugin"][0][0]
 
@@ -102,7 +102,7 @@ def test_a_model_that_is_not_here_is_a_fault(monkeypatch, own_folders, target, s
     profile(own_folders, "mine", f'extends = "chat"\n[models]\ntarget = "{target}"\ndraft = ""\n')
     code, found = looked(monkeypatch, "--quick", "-P", "mine")
 
-    assert BROKEN == code
+    assert BROKEN_EXIT_CODE == code
     assert FAIL == found["model: target"][0][0]
     assert said in found["model: target"][0][1]
 
@@ -118,7 +118,7 @@ def test_a_model_that_does_not_fit_is_a_fault(monkeypatch, own_folders):
     profile(own_folders, "mine", f'extends = "chat"\n[models]\ntarget = "{huge}"\ndraft = ""\n')
     code, found = looked(monkeypatch, "--quick", "-P", "mine")
 
-    assert BROKEN == code
+    assert BROKEN_EXIT_CODE == code
     assert FAIL == found["memory needed"][0][0]
 
 
@@ -126,7 +126,7 @@ def test_a_folder_that_is_a_file_is_a_fault(monkeypatch, own_folders):
     (own_folders / "config").write_text("no folder")
     code, found = looked(monkeypatch, "--quick")
 
-    assert BROKEN == code
+    assert BROKEN_EXIT_CODE == code
     assert FAIL == found["folder: configuration"][0][0]
 
 
@@ -135,7 +135,7 @@ def test_a_folder_that_cannot_be_written_is_a_fault(monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", "/proc/models")
     code, found = looked(monkeypatch, "--quick")
 
-    assert BROKEN == code
+    assert BROKEN_EXIT_CODE == code
     assert "cannot be written" in found["folder: models"][0][1]
 
 
@@ -143,13 +143,13 @@ def test_a_state_folder_that_others_can_read_is_a_fault(monkeypatch, own_folders
     (own_folders / "s").chmod(0o755)
     code, found = looked(monkeypatch, "--quick")
 
-    assert BROKEN == code
+    assert BROKEN_EXIT_CODE == code
     assert "is open to others" in found["folder: runtime"][0][1]
 
 
 def test_a_broken_plugin_is_told_of_and_breaks_nothing(monkeypatch):
     monkeypatch.setattr(
-        discovery, "plugins", lambda: (discovery.Plugin("sums", "pkg", "1", trouble="ValueError: not today"),)
+        discovery, "plugins", lambda: (discovery.Plugin("sums", "pkg", "1", error="ValueError: not today"),)
     )
     code, found = looked(monkeypatch, "--quick")
 
@@ -164,7 +164,7 @@ def test_a_check_that_faints_is_a_finding_like_others(monkeypatch):
     monkeypatch.setattr(discovery, "plugins", faint)
     code, found = looked(monkeypatch, "--quick")
 
-    assert BROKEN == code
+    assert BROKEN_EXIT_CODE == code
     assert [(FAIL, "RuntimeError: no such file")] == found["plugins"]
 
 
@@ -178,7 +178,7 @@ def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypat
     monkeypatch.setattr(machine, "memory_bandwidth", lambda: 10e9)
     code, found = looked(monkeypatch)
 
-    assert BROKEN == code
+    assert BROKEN_EXIT_CODE == code
     assert "ImportError: libc10.so" in found["torch"][0][1]
     assert WARN == found["bitsandbytes"][0][0]
     assert [(WARN, "left out, so small models are slower on the CPU: no C++ compiler; install one")] == found["kernels"]

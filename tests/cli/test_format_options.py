@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from specchat.chat.scripted import ScriptedSession, scene
+from specchat.chat.scripted import ScriptedSession, scripted_answer
 from specchat.cli.main import run
 from specchat.errors import ContextError, InputError, UsageError
 from specchat.host import spawn
@@ -28,9 +28,9 @@ def own_folder(tmp_path, monkeypatch):
 
 def asked(*options: str, reason: str = "stop"):
     """The form that was asked for, and the exit code."""
-    session = ScriptedSession([scene(["yes"], reason)])
+    session = ScriptedSession([scripted_answer(["yes"], reason)])
     code = run(["ask", "Well?", *options], lambda _profile: session)
-    return (session.requests[-1].structure if session.requests else None), code
+    return (session.requests[-1].answer_format if session.requests else None), code
 
 
 def test_a_schema_is_given_as_it_is_or_as_a_file(tmp_path):

@@ -8,19 +8,26 @@ from dataclasses import asdict
 
 import pytest
 
-from specchat.chat.events import Committed, StepDone, Totals
-from specchat.chat.history import Answered, Thread
-from specchat.chat.step_encoding import Recording
+from specchat.chat.events import CommittedToken, StepDone, Totals
+from specchat.chat.history import StoredAnswer, Thread
+from specchat.chat.step_encoding import StepPacker
 from specchat.host.history_writer import HistoryWriter
 from specchat.host.spawn import history_path
 from tests.front import Ran, command
 
-TOTALS = Totals(tokens=4, steps=2, drafted=3, accepted={"suffix": 2}, verify_seconds=0.5, plain_seconds=0.25)
+TOTALS = Totals(
+    completion_tokens=4,
+    steps=2,
+    draft_tokens=3,
+    accepted_by_drafter={"suffix": 2},
+    verify_seconds=0.5,
+    plain_step_seconds=0.25,
+)
 STEPS = (
-    StepDone((), (), (Committed(7, b"The", "target"),), 0.0, 0.25),
+    StepDone((), (), (CommittedToken(7, b"The", "target"),), 0.0, 0.25),
     StepDone(
         (1, 2, 3), (0, 1, 2),
-        (Committed(1, b" cat", "suffix"), Committed(2, b"\n", "suffix"), Committed(9, b" sat", "target")),
+        (CommittedToken(1, b" cat", "suffix"), CommittedToken(2, b"\n", "suffix"), CommittedToken(9, b" sat", "target")),
         0.125, 0.25, (b" cat", b"\n", b" ran"), ("suffix",) * 3,
     ),
 )  # fmt: skip
@@ -37,17 +44,17 @@ def colours(monkeypatch):
 @pytest.fixture
 def kept(own_runtime):
     """A conversation of two answers, the first without a record, and a copy of it."""
-    recording = Recording()
+    recording = StepPacker()
     for step in STEPS:
         recording.add(step)
     with closing(HistoryWriter(history_path())) as history:
         thread = Thread("aaaa", "cats")
         for number, packed in enumerate((b"", recording.packed())):
             parent = str(number - 1) if number else None
-            history.begin(thread, str(number), parent, {"text": f"question {number}"})
-            answered = Answered("The cat\n sat", variant="auto", seed=5)
-            history.finish(str(number), answered, "stop", asdict(TOTALS), packed)
-        history.add(Thread("bbbb", "a copy", tip="1", forked_from="aaaa"))
+            history.start_turn(thread, str(number), parent, {"text": f"question {number}"})
+            answered = StoredAnswer("The cat\n sat", variant="auto", seed=5)
+            history.finish_turn(str(number), answered, "stop", asdict(TOTALS), packed)
+        history.add_thread(Thread("bbbb", "a copy", tip="1", forked_from="aaaa"))
 
 
 def inspect(monkeypatch, *arguments: str, on_terminal: bool = False) -> Ran:
@@ -100,7 +107,7 @@ def test_as_json_it_is_all_there(monkeypatch):
 
 def test_a_conversation_without_an_answer_has_nothing_to_look_into(monkeypatch):
     with closing(HistoryWriter(history_path())) as history:
-        history.add(Thread("cccc", "edits alone"))
+        history.add_thread(Thread("cccc", "edits alone"))
 
     assert "specchat: conversation cccc has no answers yet\n" == inspect(monkeypatch).err
 

@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from specchat import __version__
-from specchat.chat.events import Failed, Routed, Text
+from specchat.chat.events import Failed, Routed, TextDelta
 from specchat.chat.request import Attachment
-from specchat.chat.scripted import ScriptedSession, scene
-from specchat.cli.lazy_group import Later
-from specchat.cli.main import COMMANDS, run, with_command
+from specchat.chat.scripted import ScriptedSession, scripted_answer
+from specchat.cli.lazy_group import LazyCommand
+from specchat.cli.main import COMMANDS, run, with_default_command
 from specchat.errors import ModelError
 from tests.processes import modules_after
 
@@ -24,7 +24,7 @@ class Opener:
     """Opens scripted sessions, and remembers for which profile."""
 
     def __init__(self, *scenes) -> None:
-        self.session = ScriptedSession(scenes or [scene(["A fox", " is quick."])])
+        self.session = ScriptedSession(scenes or [scripted_answer(["A fox", " is quick."])])
 
     def __call__(self, profile):
         self.profile = profile
@@ -91,7 +91,7 @@ def test_the_version_is_one_line(capsys):
 
 
 @pytest.mark.parametrize("later", COMMANDS.values(), ids=list(COMMANDS))
-def test_every_command_is_where_the_list_says(later: Later):
+def test_every_command_is_where_the_list_says(later: LazyCommand):
     assert later.load().help
 
 
@@ -111,7 +111,7 @@ def test_words_make_one_question():
     run(["ask", "What is", "a fox?"], opener)
 
     assert opener.request.text == "What is a fox?"
-    assert opener.session.closed
+    assert opener.session.is_closed
 
 
 def test_options_change_the_profile():
@@ -233,7 +233,7 @@ def test_without_a_question_a_terminal_gets_the_usage(monkeypatch, capsys):
 
 
 def test_a_failure_keeps_what_was_said_and_its_own_exit_code(capsys):
-    failing = [Routed("plain", 0, "pinned", 1), Text("A fo"), Failed("the window is full", 6)]
+    failing = [Routed("plain", 0, "pinned", 1), TextDelta("A fo"), Failed("the window is full", 6)]
 
     assert run(["ask", "x"], Opener(failing)) == 6
 
@@ -294,7 +294,7 @@ def test_a_reader_who_leaves_is_no_error():
 
 
 def test_the_demo_asks_three_times_in_one_conversation(capsys):
-    opener = Opener(*[scene(["The same."])] * 3)
+    opener = Opener(*[scripted_answer(["The same."])] * 3)
 
     assert run(["demo"], opener) == 0
 
@@ -311,4 +311,4 @@ def test_the_demo_asks_three_times_in_one_conversation(capsys):
     ],
 )  # fmt: skip
 def test_without_a_command_it_talks_as_the_terminal_allows(arguments, is_terminal, command):
-    assert with_command(arguments, is_terminal)[0] == command
+    assert with_default_command(arguments, is_terminal)[0] == command

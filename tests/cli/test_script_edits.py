@@ -7,15 +7,15 @@ import os
 
 import pytest
 
-from specchat.cli.options import OVERRIDING
-from specchat.cli.script import Dialogue, Writer, _edits
-from specchat.edit.undo_store import kept_edits
-from specchat.host.client import Conversation, Wish
+from specchat.cli.options import PROFILE_OPTIONS
+from specchat.cli.script import InputLoop, JsonLinesWriter, _edit_runner
+from specchat.edit.undo_store import user_undo_store
+from specchat.host.client import Conversation, SessionRequest
 from tests.cli.test_script import lines_of
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 
-PROFILE = {"profile": "chat", "exact": None} | {option.parameter: None for option in OVERRIDING}
+PROFILE = {"profile": "chat", "exact": None} | {option.parameter_name: None for option in PROFILE_OPTIONS}
 EDIT = "/edit a.txt replace total amount"
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -52,7 +52,7 @@ def test_an_edit_is_shown_and_written_and_can_be_taken_back(monkeypatch, file):
     assert ("Edit a.txt", "edit", "pending") == (call["title"], call["kind"], call["status"])
     assert ["amount = 1\n"] == [content["newText"] for content in call["content"]]
     assert ["completed"] == [update["status"] for update in updates(lines, "tool_call_update")]
-    assert f"specchat undo {kept_edits().edits()[-1].number}" in lines[-1]["result"]
+    assert f"specchat undo {user_undo_store().edits()[-1].number}" in lines[-1]["result"]
     assert (False, "end_turn", 1) == (lines[-1]["is_error"], lines[-1]["stop_reason"], lines[-1]["spec"]["steps"])
     assert 0 == ran.code
 
@@ -110,10 +110,10 @@ class Program:
             self._to_script.close()
 
     def run(self):
-        writer = Writer(edits=_edits("ask", PROFILE))
+        writer = JsonLinesWriter(edit_runner=_edit_runner("ask", PROFILE))
         writer.write = self.write
-        with self._from, Conversation(Wish()) as conversation:
-            Dialogue(conversation, writer).run(self._from)
+        with self._from, Conversation(SessionRequest()) as conversation:
+            InputLoop(conversation, writer).run(self._from)
         return self.lines
 
 
@@ -182,10 +182,10 @@ def test_a_cancel_while_the_question_stands_writes_nothing(file):
 
 
 def test_a_model_that_is_missing_is_told_from_an_engine_that_failed(capsys):
-    writer = Writer()
+    writer = JsonLinesWriter()
 
-    writer.fail("/gone: no such folder; give a model's folder", 7)
-    writer.fail("the engine process is gone: it hung up", 7)
+    writer.write_error("/gone: no such folder; give a model's folder", 7)
+    writer.write_error("the engine process is gone: it hung up", 7)
 
     codes = [json.loads(line)["error"]["code"] for line in capsys.readouterr().out.splitlines()]
     assert ["model_missing", "engine"] == codes

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 import pytest
 
-from specchat.cli.lazy_group import Later
-from specchat.cli.models import Models
-from specchat.cli.setup_hint import INVITATION, invitation
-from specchat.hub.local_files import cache_of_hub
+from specchat.cli.lazy_group import LazyCommand
+from specchat.cli.models import ModelsGroup
+from specchat.cli.setup_hint import SETUP_HINT, setup_hint
+from specchat.hub.local_models import hub_cache_folder
 from specchat.profile import load_profile
 from tests.front import command
 
@@ -32,8 +32,8 @@ def own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    later = Later("tests.cli.test_setup:pull", "")
-    monkeypatch.setattr(Models, "later", {**Models.later, "pull": later})
+    later = LazyCommand("tests.cli.test_setup:pull", "")
+    monkeypatch.setattr(ModelsGroup, "later", {**ModelsGroup.lazy_commands, "pull": later})
     return tmp_path
 
 
@@ -112,7 +112,7 @@ def test_who_is_offline_downloads_nothing(monkeypatch, own_folders):
 
 def test_what_lies_here_already_is_not_fetched(monkeypatch, own_folders):
     for name in ("Qwen--Qwen3-8B", "AngelSlim--Qwen3-8B_eagle3"):
-        (cache_of_hub() / f"models--{name}" / "snapshots" / "abc").mkdir(parents=True)
+        (hub_cache_folder() / f"models--{name}" / "snapshots" / "abc").mkdir(parents=True)
 
     assert 0 == ran(monkeypatch, "--yes").code
     assert [] == pulled
@@ -148,17 +148,17 @@ def test_a_machine_too_small_is_told_of_the_embedded_models(monkeypatch, own_fol
 
 
 def test_a_new_person_is_invited_once(own_folders):
-    assert [INVITATION, ""] == [invitation(own_folders / "state") for _ in range(2)]
+    assert [SETUP_HINT, ""] == [setup_hint(own_folders / "state") for _ in range(2)]
 
 
 def test_who_has_a_profile_is_not_invited(own_folders):
     (own_folders / "config" / "profiles").mkdir(parents=True)
     (own_folders / "config" / "profiles" / "mine.toml").write_text("")
 
-    assert "" == invitation(own_folders / "state")
+    assert "" == setup_hint(own_folders / "state")
 
 
 def test_a_disk_that_refuses_invites_nobody(own_folders):
     (own_folders / "state").write_text("no folder")
 
-    assert "" == invitation(own_folders / "state")
+    assert "" == setup_hint(own_folders / "state")

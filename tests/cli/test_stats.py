@@ -9,16 +9,16 @@ from dataclasses import asdict
 import pytest
 
 from specchat.chat.events import Totals
-from specchat.chat.history import Answered, Thread
-from specchat.cli.stats import WAYS
+from specchat.chat.history import StoredAnswer, Thread
+from specchat.cli.stats import GROUPINGS
 from specchat.host.history_writer import HistoryWriter
 from specchat.host.spawn import history_path
 from tests.front import command
 
-PLAIN = Totals(tokens=10, steps=10, verify_seconds=1.0)
+PLAIN = Totals(completion_tokens=10, steps=10, verify_seconds=1.0)
 GUESSED = Totals(
-    tokens=40, steps=10, drafted=60, accepted={"suffix": 20, "draft": 10},
-    draft_seconds=0.5, verify_seconds=1.5, plain_seconds=0.1,
+    completion_tokens=40, steps=10, draft_tokens=60, accepted_by_drafter={"suffix": 20, "draft": 10},
+    draft_seconds=0.5, verify_seconds=1.5, plain_step_seconds=0.1,
 )  # fmt: skip
 
 
@@ -32,9 +32,9 @@ def kept(*answers: tuple[str, Totals], questions: tuple[dict, ...] = ()) -> None
         for number, (variant, totals) in enumerate(answers):
             parent = str(number - 1) if number else None
             question = questions[number] if questions else {"text": f"question {number}"}
-            history.begin(thread, str(number), parent, question)
-            history.finish(str(number), Answered("yes", variant=variant), "stop", asdict(totals))
-        history.add(Thread("copy", "a copy", tip=str(len(answers) - 1), forked_from="t"))
+            history.start_turn(thread, str(number), parent, question)
+            history.finish_turn(str(number), StoredAnswer("yes", variant=variant), "stop", asdict(totals))
+        history.add_thread(Thread("copy", "a copy", tip=str(len(answers) - 1), forked_from="t"))
 
 
 def rows(monkeypatch, *options: str) -> list[list[str]]:
@@ -58,7 +58,7 @@ def test_answers_are_summed_by_variant_and_counted_once(monkeypatch):
 
 
 def test_an_answer_whose_steps_nobody_knows_has_no_tokens_a_pass(monkeypatch):
-    kept(("auto", GUESSED), ("server", Totals(tokens=60, verify_seconds=1.0)))
+    kept(("auto", GUESSED), ("server", Totals(completion_tokens=60, verify_seconds=1.0)))
 
     _head, server, auto, everything = rows(monkeypatch)
 
@@ -91,7 +91,7 @@ def test_answers_are_summed_by_what_was_asked(monkeypatch):
 def test_days_stand_in_their_order(monkeypatch):
     days = iter(("2026-03-02", "2026-03-01", "2026-03-01"))
     kept(("auto", GUESSED), ("plain", PLAIN), ("auto", GUESSED))
-    monkeypatch.setitem(WAYS, "day", lambda _turn: next(days))
+    monkeypatch.setitem(GROUPINGS, "day", lambda _turn: next(days))
 
     _head, first, second, _all = rows(monkeypatch, "--by", "day")
 

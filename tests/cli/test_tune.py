@@ -12,13 +12,13 @@ import pytest
 
 from specchat.assemble import load_engine
 from specchat.bench import sweep as sweeping
-from specchat.bench.latency import Heard
-from specchat.bench.sweep import sweep
-from specchat.bench.sweep_cells import Cell, Grid
-from specchat.bench.sweep_report import measured
-from specchat.bench.sweep_store import Store
-from specchat.bench.tune import BUDGETS, Tuned, as_toml, decide, teach
-from specchat.chat.events import Committed, StepDone, Totals
+from specchat.bench.latency import TimedAnswer
+from specchat.bench.sweep import run_combinations
+from specchat.bench.sweep_cells import Combination, Grid
+from specchat.bench.sweep_report import group_samples
+from specchat.bench.sweep_store import SampleStore
+from specchat.bench.tuning import BUDGETS, TuningResult, as_toml, choose_values, record_draft_costs
+from specchat.chat.events import CommittedToken, StepDone, Totals
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.chooser.costs import Costs
@@ -28,11 +28,11 @@ from specchat.engine.cache import bucket_of
 from specchat.errors import ProfileError
 from specchat.profile import Profile, load_profile, tuned_values
 from specchat.profile.toml_lines import parse_toml
-from specchat.profile.tuned_values import tuned_for, tuned_path
-from specchat.profile.validation import settle
+from specchat.profile.tuned_values import tuned_path, tuned_source_for
+from specchat.profile.validation import merge_sources
 from tests.processes import modules_after
 from tests.tiny import speaking
-from tools.replay_chooser import Played, Player, Trace, read_traces, seconds_per_token, steep
+from tools.replay_chooser import ReplayedStep, Replayer, Trace, cpu_like_costs, read_traces, seconds_per_token
 
 TRACES = Path(__file__).parents[1] / "chooser" / "traces"
 
@@ -73,16 +73,16 @@ def test_the_next_start_begins_where_tuning_ended(models, capsys):
     assert f"at most {profile.speculation.budget} guesses in a pass" in out
     assert f"budget = {profile.speculation.budget}  # tuned {path}:" in shown
     assert f"[[orders]]  # tuned {path}:" in shown
-    assert {"edit", "code", "chat"} <= {order.kind for order in profile.orders}
+    assert {"edit", "code", "chat"} <= {order.kind for order in profile.drafter_orders}
     assert path.with_suffix(".svg").is_file()
 
     engine = load_engine(profile)
-    with engine.session() as session:
-        draft = engine.voice.costs.draft("draft", 100)
-        assert draft is not None and draft.up_to(4)
-        assert len(engine.voice.costs.rows(100, 16) or ()) == 17
-        route = choose_route(Request("How do I learn to cook?"), session.voice.profile, frozenset(session.drafters))
-    assert profile.order_of("chat")[0] == route.order[0]
+    with engine.create_session() as session:
+        draft = engine.models.costs.draft_curve("draft", 100)
+        assert draft is not None and draft.seconds_up_to(4)
+        assert len(engine.models.costs.pass_seconds(100, 16) or ()) == 17
+        route = choose_route(Request("How do I learn to cook?"), session.models.profile, frozenset(session.drafters))
+    assert profile.drafter_order("chat")[0] == route.drafter_order[0]
 
 
 @pytest.mark.parametrize("change", ["weights", "other", "draft", "dtype", "node", "card"])
@@ -129,7 +129,7 @@ def test_a_file_that_makes_no_sense_tunes_nothing(models, text):
     tune_by_hand(profile, text)
 
     assert profile == load_profile("chat", overrides(models))
-    assert tuned_for(profile) is None
+    assert tuned_source_for(profile) is None
 
 
 def test_what_is_tuned_can_be_seen_and_forgotten(models, capsys):
@@ -147,7 +147,7 @@ def test_what_is_tuned_can_be_seen_and_forgotten(models, capsys):
 
 def test_ctrl_c_changes_nothing_and_the_same_command_goes_on(models, monkeypatch, capsys):
     words = ["tune", "--target", models, "--draft", models, "--count", "1", "--limit", "4"]
-    real, asked = sweeping.hear, []
+    real, asked = sweeping.time_answer, []
 
     def hear(events):
         asked.append(1)
@@ -164,33 +164,35 @@ def test_ctrl_c_changes_nothing_and_the_same_command_goes_on(models, monkeypatch
     assert "2 answers are kept from before" in capsys.readouterr().err
 
 
-def heard(request: Request, cell: Cell) -> Heard:
+def heard(request: Request, cell: Combination) -> TimedAnswer:
     """Copying pays on edits with 16 guesses, a draft pays on chat with 4, and nobody else."""
     quick = {"edit suffix 4": 2.0, "edit suffix 16": 3.0, "edit suffix 32": 3.05, "chat draft 4": 1.5}
     speed = 1.0 if cell.drafter == "plain" else quick.get(f"{cell.kind} {cell.name}", 0.8)
-    step = StepDone((), (), (Committed(1, b"x", "target"),), 0.0, 1 / speed)
-    return Heard("x", (step,), Totals(tokens=1, steps=1, verify_seconds=1 / speed), 0.1, (), 0.1)
+    step = StepDone((), (), (CommittedToken(1, b"x", "target"),), 0.0, 1 / speed)
+    return TimedAnswer("x", (step,), Totals(completion_tokens=1, steps=1, verify_seconds=1 / speed), 0.1, (), 0.1)
 
 
 def test_what_is_decided_loses_no_kind_its_speed():
     grid = Grid(("suffix", "draft"), budgets=(4, 16, 32))
-    rows = measured(sweep(heard, grid, {"edit": [Request("a")], "chat": [Request("b")]}, 1, Store()), grid)
+    rows = group_samples(
+        run_combinations(heard, grid, {"edit": [Request("a")], "chat": [Request("b")]}, 1, SampleStore()), grid
+    )
 
-    found = decide(rows)
+    found = choose_values(rows)
 
-    assert Tuned(16, {"edit": ("suffix", "plain", "draft"), "chat": ("draft", "plain", "suffix")}) == found
+    assert TuningResult(16, {"edit": ("suffix", "plain", "draft"), "chat": ("draft", "plain", "suffix")}) == found
     assert "# edit T=0: suffix 32, 3.05 times plain" in as_toml(found, rows, "x on y")
 
 
 def test_costs_are_learnt_from_the_trees_of_an_answer(tmp_path):
     costs = Costs({1024: Curve({1: 0.01})}, path=tmp_path / "costs.json")
-    said = (Committed(1, b"x", "target"),)
+    said = (CommittedToken(1, b"x", "target"),)
     first, later = StepDone((1, 2), (0, 1), said, 9.0, 0.1), StepDone((1, 2), (0, 1), said, 0.02, 0.1)
 
-    teach(costs, "draft", Heard("", (first, later, later), Totals(prompt_tokens=50), 0.1, (), 0.1))
+    record_draft_costs(costs, "draft", TimedAnswer("", (first, later, later), Totals(prompt_tokens=50), 0.1, (), 0.1))
 
-    curve = costs.draft("draft", 50)
-    assert curve is not None and curve.at(2) == pytest.approx(0.02)
+    curve = costs.draft_curve("draft", 50)
+    assert curve is not None and curve.seconds_at(2) == pytest.approx(0.02)
     assert "draft" in json.loads((tmp_path / "costs.json").read_text())["drafts"]
 
 
@@ -208,29 +210,29 @@ def answers() -> dict[str, list[Trace]]:
 def test_whatever_was_tuned_costs_next_to_nothing(order, slower):
     """Law 3, for the chooser as a tuned profile begins, where a draft never pays: with the right order and the wrong
     ones, and with a draft that has become `slower` than when it was measured."""
-    table = steep("steep-dear-draft", 0.1, draft=1.1, lookup=0.01)
+    table = cpu_like_costs("steep-dear-draft", 0.1, draft=1.1, lookup=0.01)
     for traces in answers().values():
-        player, steps = Player(table, max(BUDGETS)), list[Played]()
-        once, each = table.drafters["draft"]
+        player, steps = Replayer(table, max(BUDGETS)), list[ReplayedStep]()
+        once, each = table.draft_costs["draft"]
         measured_then = Curve({1: (once + each) / slower, 4: (once + 4 * each) / slower}, slope=1)
-        player.chooser.costs.drafts["draft"] = {bucket_of(1): measured_then}
+        player.chooser.costs.draft_curves["draft"] = {bucket_of(1): measured_then}
         for trace in cycle(traces):
-            player.chooser.begin(trace.kind, order)
-            steps += player.play(trace)
+            player.chooser.start_answer(trace.kind, order)
+            steps += player.replay(trace)
             if len(steps) >= 500:
                 break
-        assert seconds_per_token(steps) <= 1.02 * table.rows[1]
+        assert seconds_per_token(steps) <= 1.02 * table.pass_seconds_by_rows[1]
 
 
 def test_an_order_says_whom_auto_tries_first_and_whom_seldom():
     text = 'name = "mine"\n[[orders]]\nkind = "chat"\nvariants = ["mtp", "plain", "suffix"]\n'
-    profile = settle(Profile(), [parse_toml(Path("mine.toml"), text.encode()).source("profile")]).value
+    profile = merge_sources(Profile(), [parse_toml(Path("mine.toml"), text.encode()).source("profile")]).value
     at_hand = frozenset({"plain", "suffix", "draft", "mtp", "auto"})
 
     route = choose_route(Request("Why is the sky blue?"), profile, at_hand)
 
-    assert ("mtp", "plain", "suffix", "draft") == route.order
-    assert ("mtp", "draft", "suffix", "plain") == choose_route(Request("Why?"), Profile(), at_hand).order
+    assert ("mtp", "plain", "suffix", "draft") == route.drafter_order
+    assert ("mtp", "draft", "suffix", "plain") == choose_route(Request("Why?"), Profile(), at_hand).drafter_order
     assert "mtp is tried first" in route.reason
 
 
@@ -244,7 +246,7 @@ def test_an_order_says_whom_auto_tries_first_and_whom_seldom():
 )
 def test_a_mistaken_order_is_said_to_be_one(text, said):
     with pytest.raises(ProfileError, match=said):
-        settle(Profile(), [parse_toml(Path("mine.toml"), text.encode()).source("profile")])
+        merge_sources(Profile(), [parse_toml(Path("mine.toml"), text.encode()).source("profile")])
 
 
 def test_tuned_profiles_are_read_without_torch():

@@ -41,7 +41,7 @@ def test_options_of_the_screen_reach_every_tab(monkeypatch):
     ran = command(monkeypatch, "web", "--port", "0", "--ascii", "--profile", "plain")
 
     assert ran.code == 0 and ran.err == "specchat web: ended\n"
-    assert served == [(*command_file.PROGRAM, "--ascii", "--profile", "plain")]
+    assert served == [(*command_file.TUI_COMMAND, "--ascii", "--profile", "plain")]
 
 
 @needs_textual_serve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.commands.code_blocks import Block, blocks
+from specchat.commands.code_blocks import CodeBlock, find_code_blocks
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,10 @@ from specchat.commands.code_blocks import Block, blocks
     ],
 )
 def test_a_fence_may_say_which_file_it_is(info, file):
-    assert file == Block(info, "x\n").file
+    assert file == CodeBlock(info, "x\n").file
 
 
 def test_blocks_stand_in_order_and_one_that_was_not_closed_is_none():
     answer = "a\n```python a.py\nx = 1\n```\n~~~\n```\ny\n~~~\n```python\nz = "
 
-    assert [Block("python a.py", "x = 1\n"), Block("", "```\ny\n")] == blocks(answer)
+    assert [CodeBlock("python a.py", "x = 1\n"), CodeBlock("", "```\ny\n")] == find_code_blocks(answer)

@@ -7,20 +7,20 @@ import re
 import pytest
 
 from specchat.commands import compact as compacting
-from specchat.commands.registry import run_line
-from specchat.commands.talk import Talk
+from specchat.commands.chat_state import ChatState
+from specchat.commands.command_registry import run_line
 from specchat.errors import UsageError
-from specchat.host.client import Conversation, Wish
-from specchat.repl.loop import do
+from specchat.host.client import Conversation, SessionRequest
+from specchat.repl.loop import run_input_line
 from tests.front import command
 
 
 @pytest.fixture
-def talk(runtime) -> Talk:
+def talk(runtime) -> ChatState:
     """Somebody who has asked twice."""
-    talk = Talk(Conversation(Wish(profile="narrow")))  # 512 tokens
-    do(talk, "write first")
-    do(talk, "write second")
+    talk = ChatState(Conversation(SessionRequest(profile="narrow")))  # 512 tokens
+    run_input_line(talk, "write first")
+    run_input_line(talk, "write second")
     return talk
 
 
@@ -28,17 +28,17 @@ def talk(runtime) -> Talk:
 def asked(monkeypatch):
     """Let these be the questions of a `/compact`, and see with how many tokens they are to be answered."""
     limits, texts = list[int | None](), list[str]()
-    ours = Talk.bare_request
+    ours = ChatState.make_bare_request
 
     def bare_request(talk, text, files=(), max_tokens=None):
         limits.append(max_tokens)
         return ours(talk, texts.pop(0) if texts else text, files, max_tokens)
 
-    monkeypatch.setattr(Talk, "bare_request", bare_request)
+    monkeypatch.setattr(ChatState, "bare_request", bare_request)
     return texts, limits
 
 
-def questions(talk: Talk) -> list[str]:
+def questions(talk: ChatState) -> list[str]:
     return [turn.request["text"] for turn in talk.conversation.turns()]
 
 
@@ -46,18 +46,18 @@ def test_the_copy_begins_with_the_summary_and_the_whole_stays(talk, asked, capsy
     texts, limits = asked
     whole = talk.conversation.session
     texts.append("write What was found: 42.")
-    do(talk, "/compact")
+    run_input_line(talk, "/compact")
 
     assert [512 // 8, 16] == limits
-    assert [compacting.BEGINNING.format("What was found: 42.")] == questions(talk)
+    assert [compacting.CONTINUE_PROMPT.format("What was found: 42.")] == questions(talk)
     assert f"this copy begins with the summary; /open {whole} is the whole conversation\n" in capsys.readouterr().err
-    do(talk, f"/open {whole}")
+    run_input_line(talk, f"/open {whole}")
     assert ["write first", "write second"] == questions(talk)
 
 
 def test_the_talk_goes_on_in_the_copy(talk):
-    do(talk, "/compact")
-    do(talk, "write third")
+    run_input_line(talk, "/compact")
+    run_input_line(talk, "write third")
 
     assert 2 == len(questions(talk))
     assert "write third" == questions(talk)[-1]
@@ -66,20 +66,20 @@ def test_the_talk_goes_on_in_the_copy(talk):
 def test_the_model_is_asked_for_all_that_is_needed_to_go_on(talk):
     reply = run_line(talk, "/compact")
 
-    assert reply.ask.text == compacting.QUESTION
+    assert reply.request.text == compacting.SUMMARY_PROMPT
     assert ["write first", "write second"] == questions(talk)  # of the copy, which the model reads
 
 
 def test_nothing_said_is_nothing_to_sum_up(runtime):
     with pytest.raises(UsageError, match="nothing was said"):
-        run_line(Talk(Conversation()), "/compact")
+        run_line(ChatState(Conversation()), "/compact")
 
 
 @pytest.mark.parametrize("question", ["crash", "write  ", "big 0"])
 def test_without_a_summary_the_conversation_goes_on_as_it_was(talk, asked, capsys, question):
     whole = talk.conversation.session
     asked[0].append(question)
-    do(talk, "/compact")
+    run_input_line(talk, "/compact")
 
     assert whole == talk.conversation.session
     assert ["write first", "write second"] == questions(talk)
@@ -88,10 +88,10 @@ def test_without_a_summary_the_conversation_goes_on_as_it_was(talk, asked, capsy
 
 
 def test_where_the_question_does_not_fit_the_last_turns_are_left_out_and_that_is_said(talk, asked, capsys):
-    do(talk, "write third")
-    do(talk, "write fourth")
+    run_input_line(talk, "write third")
+    run_input_line(talk, "write fourth")
     asked[0].extend(["fail", "fail", "write all but the last two"])
-    do(talk, "/compact")
+    run_input_line(talk, "/compact")
 
     assert "write all but the last two" not in questions(talk)
     assert "all but the last two" in questions(talk)[0]
@@ -102,7 +102,7 @@ def test_where_the_question_does_not_fit_the_last_turns_are_left_out_and_that_is
 def test_where_not_even_one_turn_fits_nothing_changes(talk, asked):
     whole = talk.conversation.session
     asked[0].extend(["fail"] * 5)
-    do(talk, "/compact")
+    run_input_line(talk, "/compact")
 
     assert whole == talk.conversation.session
     assert 2 == len(questions(talk))
@@ -116,7 +116,7 @@ def test_a_pipe_may_say_it_too(monkeypatch, runtime):
     assert b"turn 1" in ran.out  # the summary, and then this question
 
 
-def do_and_hear(talk: Talk, line: str, capsys) -> str:
+def do_and_hear(talk: ChatState, line: str, capsys) -> str:
     capsys.readouterr()
-    do(talk, line)
+    run_input_line(talk, line)
     return capsys.readouterr().err

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from specchat.commands.registry import Talk, run_line
+from specchat.commands.command_registry import ChatState, run_line
 from specchat.errors import InputError, UsageError
 from specchat.host.client import Conversation
-from tests.commands.test_registry import do
+from tests.commands.test_command_registry import do
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
 
 @pytest.fixture
 def talk():
-    return Talk(Conversation())
+    return ChatState(Conversation())
 
 
 def test_a_conversation_is_saved_as_markdown(talk, tmp_path):

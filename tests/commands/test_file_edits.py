@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.commands.registry import FILE_COMMANDS
+from specchat.commands.command_registry import FILE_COMMANDS
 from tests.front import command
 
 pytestmark = pytest.mark.usefixtures("runtime")

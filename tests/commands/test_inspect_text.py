@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from specchat.commands.registry import Talk, run_line
+from specchat.commands.command_registry import ChatState, run_line
 from specchat.errors import UsageError
 from specchat.host.client import Conversation
-from tests.commands.test_registry import do
+from tests.commands.test_command_registry import do
 from tests.front import Bytes, command
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 @pytest.fixture
 def talk():
-    return Talk(Conversation())
+    return ChatState(Conversation())
 
 
 def test_the_last_answer_is_drawn_as_the_command_draws_it(talk, monkeypatch):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specchat.commands.model_loading import Load, agrees, loads, weighed
-from specchat.commands.registry import Talk, run_line
-from specchat.host.client import Conversation, Wish
+from specchat.commands.command_registry import ChatState, run_line
+from specchat.commands.model_loading import PendingModel, confirm_models, pending_model, pending_models
+from specchat.host.client import Conversation, SessionRequest
 from specchat.profile import Models
 from specchat.repl import loop
 
@@ -27,31 +27,31 @@ def profile(tmp_path):
 @pytest.fixture
 def asked(runtime):
     """A talk, and what it wanted to know."""
-    talk, questions = Talk(Conversation()), list[Models]()
+    talk, questions = ChatState(Conversation()), list[Models]()
 
     def may_load(models: Models) -> bool:
         questions.append(models)
         return talk.options.seed == 1  # whoever chose this seed agrees to everything
 
-    talk.may_load = may_load
+    talk.confirm_load = may_load
     return talk, questions
 
 
 def test_a_model_on_this_disk_is_weighed_by_its_files(tmp_path):
     (tmp_path / "a.bin").write_bytes(bytes(2**20))
 
-    assert Load(str(tmp_path), 2**20, True) == weighed(str(tmp_path))
-    assert Load(str(tmp_path / "a.bin"), 2**20, True) == weighed(str(tmp_path / "a.bin"))
+    assert PendingModel(str(tmp_path), 2**20, True) == pending_model(str(tmp_path))
+    assert PendingModel(str(tmp_path / "a.bin"), 2**20, True) == pending_model(str(tmp_path / "a.bin"))
 
 
 def test_one_that_is_not_here_is_weighed_by_the_catalog_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
 
-    known, unknown = weighed("Qwen/Qwen3-8B"), weighed("nobody/nothing")
+    known, unknown = pending_model("Qwen/Qwen3-8B"), pending_model("nobody/nothing")
 
-    assert not known.is_here
-    assert "Qwen/Qwen3-8B (15.3 GiB, not on this disk)" == known.words
-    assert "nobody/nothing (size unknown, not on this disk)" == unknown.words
+    assert not known.is_on_disk
+    assert "Qwen/Qwen3-8B (15.3 GiB, not on this disk)" == known.description
+    assert "nobody/nothing (size unknown, not on this disk)" == unknown.description
 
 
 def test_one_of_the_cache_is_here(tmp_path, monkeypatch):
@@ -60,7 +60,7 @@ def test_one_of_the_cache_is_here(tmp_path, monkeypatch):
     snapshot.mkdir(parents=True)
     (snapshot / "model.safetensors").write_bytes(bytes(5 * 2**20))
 
-    assert "nobody/small (5 MiB, on this disk)" == weighed("nobody/small").words
+    assert "nobody/small (5 MiB, on this disk)" == pending_model("nobody/small").description
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def test_one_of_the_cache_is_here(tmp_path, monkeypatch):
     ],
 )
 def test_everybody_with_weights_is_named_once(models, names):
-    assert names == [load.name for load in loads(models)]
+    assert names == [load.name for load in pending_models(models)]
 
 
 def test_what_ships_is_here():
-    assert all(load.is_here and load.bytes for load in loads(Models()))
+    assert all(load.is_on_disk and load.size_bytes for load in pending_models(Models()))
 
 
 @pytest.mark.parametrize(("answer", "is_yes"), [("y\n", True), (" YES \n", True), ("n\n", False), ("", False)])
@@ -89,7 +89,7 @@ def test_only_a_yes_is_one(answer, is_yes):
         questions.append(question)
         return answer
 
-    assert is_yes == agrees(Models(draft=""), read)
+    assert is_yes == confirm_models(Models(draft=""), read)
     assert questions[0].startswith("this loads embedded (")
     assert questions[0].endswith(" MiB, on this disk); go on? [y/n] ")
 
@@ -116,7 +116,7 @@ def test_a_change_that_loads_nothing_does_not_ask(asked, tmp_path):
 
 
 def test_where_nobody_can_be_asked_the_profile_is_changed(runtime, profile):
-    assert "; other models are loaded" in run_line(Talk(Conversation()), f"/profile {profile}").text
+    assert "; other models are loaded" in run_line(ChatState(Conversation()), f"/profile {profile}").text
 
 
 def test_models_that_were_chosen_for_the_conversation_are_not_loaded_again(runtime, tmp_path):
@@ -124,8 +124,10 @@ def test_models_that_were_chosen_for_the_conversation_are_not_loaded_again(runti
     model.mkdir()
     questions = list[Models]()
     chosen = {"models.target": str(model), "models.draft": ""}
-    talk = Talk(
-        Conversation(Wish(overrides=chosen)), overrides=chosen, may_load=lambda models: not questions.append(models)
+    talk = ChatState(
+        Conversation(SessionRequest(overrides=chosen)),
+        overrides=chosen,
+        confirm_load=lambda models: not questions.append(models),
     )
 
     assert "profile plain" == run_line(talk, "/profile plain").text
@@ -138,7 +140,7 @@ def test_ctrl_c_is_a_no(monkeypatch):
 
     monkeypatch.setattr("specchat.edit.terminal_review.answer_to", interrupted)
 
-    assert not loop.may_load(Models())
+    assert not loop.confirm_load(Models())
 
 
 def test_a_folder_that_cannot_be_read_has_no_known_size(tmp_path, monkeypatch):
@@ -147,4 +149,4 @@ def test_a_folder_that_cannot_be_read_has_no_known_size(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "rglob", refused)
 
-    assert Load(str(tmp_path), None, True) == weighed(str(tmp_path))
+    assert PendingModel(str(tmp_path), None, True) == pending_model(str(tmp_path))

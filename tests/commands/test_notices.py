@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.chat.events import Committed, Finished, Routed, StepDone, Totals
+from specchat.chat.events import CommittedToken, Finished, Routed, StepDone, Totals
 from specchat.chat.router import PINNED
-from specchat.commands.notices import Guessers, Remarks
-from specchat.commands.talk import Talk
-from specchat.host.client import Conversation, Wish
+from specchat.commands.chat_state import ChatState
+from specchat.commands.notices import DrafterTracker, Notices
+from specchat.host.client import Conversation, SessionRequest
 from tests.front import command
 
 EXPLAINING = "an explanation is foreseeable but seldom a copy, so draft is tried first"
@@ -18,22 +18,22 @@ EDITING = "an edit repeats most of its text, so lookup is tried first, then suff
 
 def step(*sources: str) -> StepDone:
     ids = tuple(range(1, len(sources) + 1))
-    return StepDone(ids, (0,) * len(ids), (Committed(9, b"x", "target"),), 0.001, 0.01, (), sources)
+    return StepDone(ids, (0,) * len(ids), (CommittedToken(9, b"x", "target"),), 0.001, 0.01, (), sources)
 
 
 def answer(*steps: StepDone, reason: str = EXPLAINING, totals: Totals = NOTHING) -> list:
     return [Routed("auto", 8, reason, 1), *steps, Finished("stop", totals)]
 
 
-def said(guessers: Guessers, *events) -> str:
+def said(guessers: DrafterTracker, *events) -> str:
     """The lines of one answer."""
-    return "".join(guessers.hear(event) for event in events)
+    return "".join(guessers.on_event(event) for event in events)
 
 
 @pytest.fixture
-def guessers() -> Guessers:
+def guessers() -> DrafterTracker:
     """Somebody who has heard lookup guess."""
-    guessers = Guessers()
+    guessers = DrafterTracker()
     assert said(guessers, *answer(*[step("lookup")] * 20)) == ""
     return guessers
 
@@ -65,7 +65,7 @@ def test_a_short_answer_tells_nothing_and_is_forgotten(guessers):
 
 
 def test_a_pause_is_told_with_its_gain_and_so_is_its_end(guessers):
-    slow = Totals(tokens=40, plain_seconds=0.009, verify_seconds=0.4)
+    slow = Totals(completion_tokens=40, plain_step_seconds=0.009, verify_seconds=0.4)
 
     assert "guessing is paused, lookup did before: guesses in 2 of 40 steps, 0.9x plain" == said(
         guessers, *answer(*[step("lookup")] * 2, *[step()] * 38, totals=slow)
@@ -82,40 +82,40 @@ def test_a_choice_of_the_person_is_no_change(guessers):
 
 
 def test_who_does_not_say_who_guessed_is_known_by_what_held(guessers):
-    held = StepDone((1, 2), (0, 1), (Committed(1, b"x", "draft"), Committed(9, b"x", "target")), 0.001, 0.01)
+    held = StepDone((1, 2), (0, 1), (CommittedToken(1, b"x", "draft"), CommittedToken(9, b"x", "target")), 0.001, 0.01)
 
     assert said(guessers, *answer(*[held] * 20)).startswith("draft guesses now")
 
 
-def lines_at(remarks: Remarks, *fillings: int, window: int = 1000) -> list[int]:
+def lines_at(remarks: Notices, *fillings: int, window: int = 1000) -> list[int]:
     """How many lines are said as the context fills so far."""
     counts = []
     for tokens in fillings:
-        remarks.hear(Finished("stop", Totals(prompt_tokens=tokens - 10, tokens=10)), window)
+        remarks.on_event(Finished("stop", Totals(prompt_tokens=tokens - 10, completion_tokens=10)), window)
         counts.append(len(remarks.lines))
     return counts
 
 
 def test_a_context_that_is_all_but_full_is_told_once_on_the_way_up():
-    remarks = Remarks()
+    remarks = Notices()
 
     assert [0, 0, 1, 0, 0, 1] == lines_at(remarks, 100, 900, 930, 990, 100, 910)
     assert ("the context is 91% full; /compact sums this conversation up and goes on in a copy",) == remarks.lines
 
 
 def test_where_nobody_knows_the_window_nothing_is_offered():
-    assert [0] == lines_at(Remarks(), 10**6, window=0)
+    assert [0] == lines_at(Notices(), 10**6, window=0)
 
 
 @pytest.fixture
-def talk(runtime) -> Talk:
-    return Talk(Conversation(Wish(profile="narrow")))  # 512 tokens
+def talk(runtime) -> ChatState:
+    return ChatState(Conversation(SessionRequest(profile="narrow")))  # 512 tokens
 
 
-def ask(talk: Talk, question: str) -> tuple[str, ...]:
-    for event in talk.conversation.ask(talk.request(question)):
-        talk.hear(event)
-    return talk.remarks
+def ask(talk: ChatState, question: str) -> tuple[str, ...]:
+    for event in talk.conversation.ask(talk.make_request(question)):
+        talk.on_event(event)
+    return talk.notices
 
 
 def test_every_conversation_is_told_of_by_itself(talk):
@@ -139,7 +139,7 @@ def test_a_question_that_does_not_fit_on_top_of_others_brings_the_offer(talk):
 
 
 def test_the_line_mode_says_it_after_the_numbers(runtime, monkeypatch):
-    monkeypatch.setattr("specchat.commands.talk._window_of", lambda _profile: 512)
+    monkeypatch.setattr("specchat.commands.chat_state._window_of", lambda _profile: 512)
     ran = command(monkeypatch, "chat", stdin=b"count 236\ncount 3\n")
 
     assert 0 == ran.code

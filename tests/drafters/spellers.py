@@ -11,8 +11,8 @@ class Letters:
     def __init__(self, shift: int = 0) -> None:
         self.shift = shift
 
-    def encode_inside(self, text: str) -> list[int]:
+    def encode_continuation(self, text: str) -> list[int]:
         return [(ord(letter) - 32 - self.shift) % VOCABULARY for letter in text]
 
-    def bytes_of(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         return bytes([32 + (token + self.shift) % VOCABULARY])

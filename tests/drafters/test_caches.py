@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.drafters.draft_model import DraftModel
-from specchat.engine.cache import SCRATCH
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.drafters.draft_model import DraftModelDrafter
+from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
@@ -28,13 +28,18 @@ class Fated(Drafter):
     name = "fated"
 
     def __init__(self, inner: Drafter, coming: list[int], is_right: bool) -> None:
-        self.inner, self.coming, self.is_right, self.taps = inner, coming, is_right, inner.taps
+        self.inner, self.coming, self.is_right, self.hidden_state_layers = (
+            inner,
+            coming,
+            is_right,
+            inner.hidden_state_layers,
+        )
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         """A chain that holds as a whole, or not at all."""
         self.inner.propose(context)
         tree, known = DraftTree(context.tokens[-1]), len(context.tokens)
-        guesses = self.coming[known : known + context.budget]
+        guesses = self.coming[known : known + context.max_draft_tokens]
         tree.add_chain([token if self.is_right else (token + 1) % VOCABULARY for token in guesses], source=self.name)
         return tree
 
@@ -48,41 +53,41 @@ class Fated(Drafter):
 
 
 def made(kind: str, model: Model) -> Drafter:
-    return DraftModel(small()) if kind == "draft" else drafter_of(kind, model)
+    return DraftModelDrafter(small()) if kind == "draft" else drafter_of(kind, model)
 
 
 def coming(sampler: Sampler) -> list[int]:
     """The text with what plain decoding adds to it, and some more."""
-    writing = Writing(target("dense-llama"))
-    writing.revise(TEXT)
-    write(writing, Plan(Drafter(), sampler, budget=0, limit=LIMIT + BUDGET))
+    writing = Generation(target("dense-llama"))
+    writing.replace_tokens(TEXT)
+    write(writing, GenerationConfig(Drafter(), sampler, max_draft_tokens=0, max_new_tokens=LIMIT + BUDGET))
     return writing.tokens
 
 
-def guessed(writing: Writing, drafter: Drafter, sampler: Sampler) -> list[int]:
-    prefix = sampler.prefix(writing.tokens, VOCABULARY, writing.target.pool.layout.device)
-    return drafter.propose(Context(writing.tokens, sampler, 8, prefix, writing.cache)).tokens
+def guessed(writing: Generation, drafter: Drafter, sampler: Sampler) -> list[int]:
+    prefix = sampler.make_seen_tokens(writing.tokens, VOCABULARY, writing.target.pool.layout.device)
+    return drafter.propose(DraftContext(writing.tokens, sampler, 8, prefix, writing.cache)).tokens
 
 
 @pytest.mark.parametrize(("kind", "ending", "sampling"), matrix(KINDS, ENDINGS, list(SAMPLERS)))
 def test_caches_hold_what_is_sure_after_every_step_and_after_any_ending(kind: str, ending: str, sampling: str) -> None:
     model, sampler = target("dense-llama"), SAMPLERS[sampling]
     text, drafter = coming(sampler), made(kind, model)
-    writing = Writing(model, (fated := Fated(drafter, text, is_right=ending != "none held"),))
+    writing = Generation(model, (fated := Fated(drafter, text, is_right=ending != "none held"),))
     stop = frozenset({text[len(TEXT) + 9]} if ending == "stopped" else ())
     read(writing, TEXT)
 
-    with model.pool.seated(writing.cache, writing.rows_for(LIMIT)):
-        for number, step in enumerate(writing.steps(Plan(fated, sampler, BUDGET, LIMIT, stop))):
+    with model.pool.acquire_slot(writing.cache, writing.rows_needed(LIMIT)):
+        for number, step in enumerate(writing.decode(GenerationConfig(fated, sampler, BUDGET, LIMIT, stop))):
             assert writing.cache.length == len(writing.tokens) - 1
             assert step.accepted == 0 or ending != "none held"
             if (own := getattr(drafter, "cache", None)) is not None:
-                assert own.length <= len(writing.tokens) - len(step.tokens)
+                assert own.length <= len(writing.tokens) - len(step.committed_tokens)
             if ending == "cancelled" and number == 1:
                 break
         assert writing.tokens == text[: len(writing.tokens)]
 
-        fresh, other = Writing(model, (again := made(kind, model),)), len(writing.tokens) + SCRATCH
+        fresh, other = Generation(model, (again := made(kind, model),)), len(writing.tokens) + SCRATCH_ROWS
         read(fresh, writing.tokens)
-        with model.pool.seated(fresh.cache, other):
+        with model.pool.acquire_slot(fresh.cache, other):
             assert guessed(writing, drafter, sampler) == guessed(fresh, again, sampler)

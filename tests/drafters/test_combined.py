@@ -4,10 +4,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.drafters.combined import Copying, FirstOf, Together
-from specchat.drafters.suffix import Suffix
+from specchat.drafters.combined import FirstOf, MergedDrafter, SuffixAndRealign
+from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.accept import accept
-from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from tests.tiny import Chaos
@@ -19,14 +19,14 @@ class Says(Drafter):
     """Guesses the same chains always, and keeps what it hears."""
 
     def __init__(self, *chains: list[int], name: str = "says") -> None:
-        self.chains, self.name, self.taps = chains, name, (len(chains),)
+        self.chains, self.name, self.hidden_state_layers = chains, name, (len(chains),)
         self.heard: list[Outcome] = []
         self.length = -1
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         tree = DraftTree(context.tokens[-1])
         for chain in self.chains:
-            tree.add_chain(chain[: context.budget + 1 - len(tree)], source=self.name)
+            tree.add_chain(chain[: context.max_draft_tokens + 1 - len(tree)], source=self.name)
         return tree
 
     def observe(self, outcome: Outcome) -> None:
@@ -37,7 +37,7 @@ class Says(Drafter):
 
 
 def paths(tree: DraftTree) -> list[list[int]]:
-    return [tree.path_to(node) for node in range(1, len(tree))]
+    return [tree.path_tokens(node) for node in range(1, len(tree))]
 
 
 def judged(tree: DraftTree, wanted: list[int]) -> Outcome:
@@ -47,58 +47,58 @@ def judged(tree: DraftTree, wanted: list[int]) -> Outcome:
 
 
 def test_the_first_that_has_something_to_say_is_asked():
-    assert paths(FirstOf(Says(), Says([1, 2]), Says([3])).propose(Context(TEXT, Sampler(), 8))) == [[1], [1, 2]]
+    assert paths(FirstOf(Says(), Says([1, 2]), Says([3])).propose(DraftContext(TEXT, Sampler(), 8))) == [[1], [1, 2]]
 
 
 def test_equal_guesses_are_one_node():
-    tree = Together(Says([1, 2, 3]), Says([1, 2, 9])).propose(Context(TEXT, Sampler(), 8))
+    tree = MergedDrafter(Says([1, 2, 3]), Says([1, 2, 9])).propose(DraftContext(TEXT, Sampler(), 8))
 
     assert paths(tree) == [[1], [1, 2], [1, 2, 3], [1, 2, 9]]
 
 
 def test_the_preferred_gets_half_of_a_budget_that_is_too_small():
-    drafter = Together(Says([1, 2, 3, 4, 5, 6]), Says([7, 8, 9, 10]), Says([11, 12]))
+    drafter = MergedDrafter(Says([1, 2, 3, 4, 5, 6]), Says([7, 8, 9, 10]), Says([11, 12]))
 
-    tree = drafter.propose(Context(TEXT, Sampler(), 6))
+    tree = drafter.propose(DraftContext(TEXT, Sampler(), 6))
 
     assert paths(tree) == [[1], [1, 2], [1, 2, 3], [7], [7, 8], [11]]
 
 
 def test_what_somebody_leaves_over_goes_to_the_others():
-    tree = Together(Says([1, 2, 3, 4]), Says(), Says([7])).propose(Context(TEXT, Sampler(), 5))
+    tree = MergedDrafter(Says([1, 2, 3, 4]), Says(), Says([7])).propose(DraftContext(TEXT, Sampler(), 5))
 
     assert paths(tree) == [[1], [1, 2], [1, 2, 3], [7], [1, 2, 3, 4]]
 
 
 def test_each_hears_in_its_own_node_numbers():
     first, second = Says([1, 2, 3]), Says([6], [1, 2, 9])
-    drafter = Together(first, second)
-    tree = drafter.propose(Context(TEXT, Sampler(), 8))
+    drafter = MergedDrafter(first, second)
+    tree = drafter.propose(DraftContext(TEXT, Sampler(), 8))
 
     drafter.observe(judged(tree, [1, 2, 9, 8]))
 
     heard = second.heard[0]
-    assert heard.tree.tokens == second.propose(Context(TEXT, Sampler(), 8)).tokens
+    assert heard.tree.tokens == second.propose(DraftContext(TEXT, Sampler(), 8)).tokens
     assert heard.path == [0, 2, 3, 4]
-    assert [tree.path_to(int(row)) for row in heard.logits[1:, 0]] == [[6], [1], [1, 2], [1, 2, 9]]
+    assert [tree.path_tokens(int(row)) for row in heard.logits[1:, 0]] == [[6], [1], [1, 2], [1, 2, 9]]
 
 
 def test_kept_guesses_of_others_stand_behind_the_own():
     first, second = Says([1, 2, 3]), Says([6], [1, 2, 9])
-    drafter = Together(first, second)
+    drafter = MergedDrafter(first, second)
 
-    drafter.observe(judged(drafter.propose(Context(TEXT, Sampler(), 8)), [1, 2, 9, 8]))
+    drafter.observe(judged(drafter.propose(DraftContext(TEXT, Sampler(), 8)), [1, 2, 9, 8]))
 
     heard = first.heard[0]
     assert paths(heard.tree) == [[1], [1, 2], [1, 2, 3], [1, 2, 9]]
     assert heard.path == [0, 1, 2, 4]
-    assert heard.tokens == [1, 2, 9, 8]
+    assert heard.committed_tokens == [1, 2, 9, 8]
 
 
 def test_a_tree_of_somebody_else_is_heard_as_it_is():
     inner = Says([1])
-    drafter = Together(inner)
-    drafter.propose(Context(TEXT, Sampler(), 8))
+    drafter = MergedDrafter(inner)
+    drafter.propose(DraftContext(TEXT, Sampler(), 8))
     outcome = judged(DraftTree(5), [3])
 
     drafter.observe(outcome)
@@ -108,19 +108,19 @@ def test_a_tree_of_somebody_else_is_heard_as_it_is():
 
 def test_everybody_forgets_and_all_taps_are_wanted():
     first, second = Says([1]), Says([2], [3])
-    drafter = Together(first, second)
+    drafter = MergedDrafter(first, second)
 
     drafter.forget(7)
 
     assert (first.length, second.length) == (7, 7)
-    assert drafter.taps == (1, 2)
+    assert drafter.hidden_state_layers == (1, 2)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 12), st.lists(st.integers(0, 5), max_size=6))
 def test_everybody_hears_the_truth_about_any_trees(seed, budget, wanted):
     listeners = [Says([1, 2, 3], [1, 4]), Says([4])]
-    drafter = Together(Chaos(seed), *listeners, Chaos(seed + 1))
-    tree = drafter.propose(Context(TEXT, Sampler(), budget))
+    drafter = MergedDrafter(Chaos(seed), *listeners, Chaos(seed + 1))
+    tree = drafter.propose(DraftContext(TEXT, Sampler(), budget))
     outcome = judged(tree, wanted)
 
     drafter.observe(outcome)
@@ -129,44 +129,46 @@ def test_everybody_hears_the_truth_about_any_trees(seed, budget, wanted):
     for listener in listeners:
         heard = listener.heard[0]
         rows = [int(row) for row in heard.logits[:, 0]]
-        assert heard.tokens == outcome.tokens
-        assert [heard.tree.path_to(node) for node in range(len(heard.tree))] == [tree.path_to(row) for row in rows]
-        assert heard.picks == [outcome.picks[row] for row in rows]
+        assert heard.committed_tokens == outcome.committed_tokens
+        assert [heard.tree.path_tokens(node) for node in range(len(heard.tree))] == [
+            tree.path_tokens(row) for row in rows
+        ]
+        assert heard.sampled_tokens == [outcome.sampled_tokens[row] for row in rows]
 
 
 def guessed(drafter: Drafter, text: list[int], budget: int = 8) -> list[int]:
-    tree = drafter.propose(Context(text, Sampler(), budget))
+    tree = drafter.propose(DraftContext(text, Sampler(), budget))
     return tree.tokens[1:]
 
 
 def test_who_copies_and_rewrites_nothing_is_who_looks_for_repeats():
     text = [5, 6, 7, 8, 9, 5, 6]
 
-    drafter = Copying(Suffix())
+    drafter = SuffixAndRealign(SuffixDecoding())
 
     assert ("suffix", True) == (drafter.name, drafter.is_instant)
-    assert guessed(Suffix(), text) == guessed(drafter, text)
+    assert guessed(SuffixDecoding(), text) == guessed(drafter, text)
 
 
 def test_what_is_rewritten_goes_on_behind_a_change_and_a_new_text_begins_anew():
     original, text = list(range(10, 30)), [1, 2]
-    drafter = Copying(Suffix())
+    drafter = SuffixAndRealign(SuffixDecoding())
 
-    drafter.rewrite(original, begins=len(text))
+    drafter.set_original(original, answer_start=len(text))
     changed = [*text, 10, 11, 99, 13, 14]
 
     assert original[5:13] == guessed(drafter, changed)
-    assert [] == guessed(Copying(Suffix()), changed)
+    assert [] == guessed(SuffixAndRealign(SuffixDecoding()), changed)
 
     drafter.forget(2)
-    drafter.rewrite([], 0)
+    drafter.set_original([], 0)
 
     assert [] == guessed(drafter, [1, 2, 10, 11])
 
 
 def test_an_answer_that_has_left_its_original_for_long_is_left_to_who_looks_for_repeats():
-    drafter, text = Copying(Suffix()), [1, 2]
-    drafter.rewrite(list(range(10, 40)), begins=len(text))
+    drafter, text = SuffixAndRealign(SuffixDecoding()), [1, 2]
+    drafter.set_original(list(range(10, 40)), answer_start=len(text))
     loop = [*text, *[50, 51, 52, 53] * 10]
 
     guessed(drafter, loop)

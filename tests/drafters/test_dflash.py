@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.drafters.dflash import BlockDrafter
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context
-from specchat.engine.sampling import Rows, Sampler
+from specchat.drafters.dflash import DFlashDrafter
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext
+from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 from tests.tiny import VOCABULARY, target, write
 from tests.tiny_heads import drafter_of, read
@@ -18,27 +18,27 @@ TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=2)}
 
 
-def made(text: list[int] = TEXT) -> tuple[Writing, BlockDrafter]:
+def made(text: list[int] = TEXT) -> tuple[Generation, DFlashDrafter]:
     """A text that was read, and the drafter that heard of it."""
     model = target("dense-llama")
     drafter = drafter_of("dflash", model)
-    assert isinstance(drafter, BlockDrafter)
-    writing = Writing(model, (drafter,))
+    assert isinstance(drafter, DFlashDrafter)
+    writing = Generation(model, (drafter,))
     read(writing, text)
     return writing, drafter
 
 
-def guessed(writing: Writing, drafter: BlockDrafter, sampler: Sampler | None = None, budget: int = 12) -> DraftTree:
+def guessed(writing: Generation, drafter: DFlashDrafter, sampler: Sampler | None = None, budget: int = 12) -> DraftTree:
     sampler = sampler or Sampler()
-    prefix = sampler.prefix(writing.tokens, writing.target.vocabulary, torch.device("cpu"))
-    return drafter.propose(Context(writing.tokens, sampler, budget, prefix))
+    prefix = sampler.make_seen_tokens(writing.tokens, writing.target.vocab_size, torch.device("cpu"))
+    return drafter.propose(DraftContext(writing.tokens, sampler, budget, prefix))
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_after_turns_and_cuts_it_guesses_what_a_fresh_one_guesses(sampler: str):
     writing, drafter = made()
     for cut in (30, 2):
-        write(writing, Plan(drafter, SAMPLERS[sampler], budget=8, limit=14))
+        write(writing, GenerationConfig(drafter, SAMPLERS[sampler], max_draft_tokens=8, max_new_tokens=14))
         _, fresh = made(writing.tokens)
         assert guessed(writing, drafter, SAMPLERS[sampler]).tokens == guessed(writing, fresh, SAMPLERS[sampler]).tokens
         read(writing, [*writing.tokens[:cut], 5, 6, 8])
@@ -50,8 +50,8 @@ def test_after_turns_and_cuts_it_guesses_what_a_fresh_one_guesses(sampler: str):
 def test_its_guesses_are_the_best_of_each_place_one_after_the_other(sampler: str):
     writing, drafter = made()
     rules, heard = SAMPLERS[sampler], list[Tensor]()
-    fill = drafter.head.fill
-    drafter.head.fill = lambda *asked: heard.append(fill(*asked)) or heard[-1]  # type: ignore[method-assign]
+    fill = drafter.head.draft_block
+    drafter.head.draft_block = lambda *asked: heard.append(fill(*asked)) or heard[-1]  # type: ignore[method-assign]
 
     tree = guessed(writing, drafter, rules)
 
@@ -60,22 +60,22 @@ def test_its_guesses_are_the_best_of_each_place_one_after_the_other(sampler: str
     assert tree.is_chain
     assert len(tree) > 1
     for ahead in range(len(tree) - 1):
-        paths = [tree.tokens[1 : 1 + ahead]] if rules.looks_back else None
-        prefix = rules.prefix(writing.tokens, VOCABULARY, torch.device("cpu"))
-        assert rules.pick(said[0, ahead : ahead + 1], Rows([len(TEXT) - 1 + ahead], paths), prefix) == [
+        paths = [tree.tokens[1 : 1 + ahead]] if rules.has_penalties else None
+        prefix = rules.make_seen_tokens(writing.tokens, VOCABULARY, torch.device("cpu"))
+        assert rules.sample(said[0, ahead : ahead + 1], LogitRows([len(TEXT) - 1 + ahead], paths), prefix) == [
             tree.tokens[1 + ahead]
         ]
 
 
 def test_its_cache_holds_the_text_only_after_every_step():
     writing, drafter = made()
-    plan, drafted = Plan(drafter, Sampler(1.0, seed=3), budget=8, limit=24), 0
+    plan, drafted = GenerationConfig(drafter, Sampler(1.0, seed=3), max_draft_tokens=8, max_new_tokens=24), 0
 
-    with writing.target.pool.seated(writing.cache, writing.rows_for(24)):
-        for step in writing.steps(plan):
-            assert drafter.features.end == writing.cache.length == len(writing.tokens) - 1
+    with writing.target.pool.acquire_slot(writing.cache, writing.rows_needed(24)):
+        for step in writing.decode(plan):
+            assert drafter.hidden_states.end == writing.cache.length == len(writing.tokens) - 1
             if step.drafted:
-                assert drafter.cache.length == len(writing.tokens) - 1 - len(step.tokens)
+                assert drafter.cache.length == len(writing.tokens) - 1 - len(step.committed_tokens)
                 drafted += 1
     assert drafted > 2
 
@@ -87,16 +87,16 @@ def test_what_is_cut_back_is_forgotten(cut: int):
 
     drafter.forget(cut)
 
-    assert drafter.features.end == drafter.cache.length == min(cut, len(TEXT) - 1)
+    assert drafter.hidden_states.end == drafter.cache.length == min(cut, len(TEXT) - 1)
 
 
 def test_what_it_has_read_is_not_read_again():
     writing, drafter = made()
-    rows, read_on = list[int](), drafter.head.read
-    drafter.head.read = lambda features, *rest: rows.append(len(features)) or read_on(features, *rest)  # type: ignore[method-assign]
+    rows, read_on = list[int](), drafter.head.prefill
+    drafter.head.prefill = lambda features, *rest: rows.append(len(features)) or read_on(features, *rest)  # type: ignore[method-assign]
     guessed(writing, drafter)
     guessed(writing, drafter)
-    write(writing, Plan(drafter, Sampler(), budget=0, limit=3))
+    write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=0, max_new_tokens=3))
 
     guessed(writing, drafter)
 
@@ -105,12 +105,12 @@ def test_what_it_has_read_is_not_read_again():
 
 def test_it_keeps_no_more_than_twice_what_it_looks_back():
     writing, drafter = made([token % 90 for token in range(3, 150)])
-    assert drafter.head.window == 64
+    assert drafter.head.context_window == 64
     guessed(writing, drafter)
     assert drafter.cache.length == 64
 
     for _ in range(4):
-        write(writing, Plan(drafter, Sampler(), budget=0, limit=25))
+        write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=0, max_new_tokens=25))
         _, fresh = made(writing.tokens)
         assert guessed(writing, drafter).tokens == guessed(writing, fresh).tokens
 
@@ -120,7 +120,7 @@ def test_it_keeps_no_more_than_twice_what_it_looks_back():
 def test_a_budget_is_kept_and_no_budget_is_no_guess():
     writing, drafter = made()
 
-    classic = Sampler(1.0, is_classic=True)
+    classic = Sampler(1.0, uses_rejection_sampling=True)
 
     assert len(guessed(writing, drafter, classic, budget=2)) == 3
     assert len(guessed(writing, drafter, classic, budget=99)) == 6
@@ -132,17 +132,19 @@ def test_under_the_classic_rule_it_draws_every_place(penalty: float):
     writing, drafter = made()
 
     for seed in range(8):
-        tree = guessed(writing, drafter, Sampler(1.0, seed=seed, repetition_penalty=penalty, is_classic=True))
+        tree = guessed(
+            writing, drafter, Sampler(1.0, seed=seed, repetition_penalty=penalty, uses_rejection_sampling=True)
+        )
 
         assert tree.parents == [-1, 0, 1, 2, 3, 4]
-        assert [draw.token for _node, draw in sorted(tree.draws.items())] == tree.tokens[1:]
-        assert all(abs(float(draw.chances.sum()) - 1) < 1e-5 for draw in tree.draws.values())
+        assert [draw.token for _node, draw in sorted(tree.samples.items())] == tree.tokens[1:]
+        assert all(abs(float(draw.probabilities.sum()) - 1) < 1e-5 for draw in tree.samples.values())
 
 
 def test_without_the_hidden_states_of_the_text_there_is_no_guess():
     writing, drafter = made()
-    writing.target.tap(())
-    write(writing, Plan(drafter, Sampler(), budget=0, limit=3))
+    writing.target.set_hidden_state_layers(())
+    write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=0, max_new_tokens=3))
 
     assert len(guessed(writing, drafter)) == 1
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specchat.drafters.eagle import CHAIN, FeatureDrafter, Growth, Said
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context
-from specchat.engine.hidden_states import Features
+from specchat.drafters.eagle import CHAIN_CONFIG, DraftHeadOutput, EagleDrafter, TreeConfig
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext
+from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
@@ -17,25 +17,27 @@ from tests.tiny_heads import drafter_of, read
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 KINDS = ["eagle", "eagle3", "mtp", "mtp latent"]
-EAGER = Growth(depth=4, width=3, nodes=12, worth=0.0)
+EAGER = TreeConfig(depth=4, width=3, max_draft_tokens=12, min_level_probability=0.0)
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=5)}
 
 
-def made(kind: str = "eagle3", growth: Growth = EAGER, text: list[int] = TEXT) -> tuple[Writing, FeatureDrafter]:
+def made(kind: str = "eagle3", growth: TreeConfig = EAGER, text: list[int] = TEXT) -> tuple[Generation, EagleDrafter]:
     """A text that was read, and the drafter that heard of it."""
     model = target("dense-llama")
     drafter = drafter_of(kind, model, growth)
-    assert isinstance(drafter, FeatureDrafter)
-    writing = Writing(model, (drafter,))
+    assert isinstance(drafter, EagleDrafter)
+    writing = Generation(model, (drafter,))
     read(writing, text)
     return writing, drafter
 
 
-def context(tokens: list[int], sampler: Sampler, model: Model, budget: int = 12) -> Context:
-    return Context(tokens, sampler, budget, sampler.prefix(tokens, model.vocabulary, torch.device("cpu")))
+def context(tokens: list[int], sampler: Sampler, model: Model, budget: int = 12) -> DraftContext:
+    return DraftContext(
+        tokens, sampler, budget, sampler.make_seen_tokens(tokens, model.vocab_size, torch.device("cpu"))
+    )
 
 
-def guessed(writing: Writing, drafter: FeatureDrafter, sampler: Sampler = SAMPLERS["greedy"]) -> DraftTree:
+def guessed(writing: Generation, drafter: EagleDrafter, sampler: Sampler = SAMPLERS["greedy"]) -> DraftTree:
     return drafter.propose(context(writing.tokens, sampler, writing.target))
 
 
@@ -48,7 +50,7 @@ def same(one: DraftTree, other: DraftTree) -> bool:
 def test_after_turns_and_cuts_it_guesses_what_a_fresh_one_guesses(kind, sampler):
     writing, drafter = made(kind)
     for cut in (30, 2):
-        write(writing, Plan(drafter, SAMPLERS[sampler], budget=8, limit=14))
+        write(writing, GenerationConfig(drafter, SAMPLERS[sampler], max_draft_tokens=8, max_new_tokens=14))
         _, fresh = made(kind, text=writing.tokens)
         assert same(guessed(writing, drafter, SAMPLERS[sampler]), guessed(writing, fresh, SAMPLERS[sampler]))
         read(writing, [*writing.tokens[:cut], 5, 6, 8])
@@ -56,17 +58,22 @@ def test_after_turns_and_cuts_it_guesses_what_a_fresh_one_guesses(kind, sampler)
         assert same(guessed(writing, drafter, SAMPLERS[sampler]), guessed(writing, fresh, SAMPLERS[sampler]))
 
 
-@pytest.mark.parametrize("growth", [CHAIN, EAGER], ids=["chain", "tree"])
+@pytest.mark.parametrize("growth", [CHAIN_CONFIG, EAGER], ids=["chain", "tree"])
 @pytest.mark.parametrize("kind", ["eagle3", "mtp latent"])
 def test_its_cache_holds_true_pairs_only_after_every_step(kind, growth):
     writing, drafter = made(kind, growth)
-    plan, drafted = Plan(drafter, Sampler(1.0, seed=3), budget=8, limit=24, stop=frozenset({3})), 0
+    plan, drafted = (
+        GenerationConfig(
+            drafter, Sampler(1.0, seed=3), max_draft_tokens=8, max_new_tokens=24, stop_token_ids=frozenset({3})
+        ),
+        0,
+    )
 
-    with writing.target.pool.seated(writing.cache, writing.rows_for(24)):
-        for step in writing.steps(plan):
-            assert drafter.features.end == writing.cache.length == len(writing.tokens) - 1
+    with writing.target.pool.acquire_slot(writing.cache, writing.rows_needed(24)):
+        for step in writing.decode(plan):
+            assert drafter.hidden_states.end == writing.cache.length == len(writing.tokens) - 1
             if step.drafted:
-                assert drafter.cache.length == len(writing.tokens) - 1 - len(step.tokens)
+                assert drafter.cache.length == len(writing.tokens) - 1 - len(step.committed_tokens)
                 drafted += 1
     assert drafted > 2
 
@@ -78,16 +85,16 @@ def test_a_pair_is_forgotten_together_with_the_token_after_it(cut):
 
     drafter.forget(cut)
 
-    assert drafter.features.end == min(cut, len(TEXT) - 1)
+    assert drafter.hidden_states.end == min(cut, len(TEXT) - 1)
     assert drafter.cache.length == max(cut - 1, 0)
 
 
 def test_what_it_has_read_is_not_read_again():
     writing, drafter = made()
-    rows, run = list[int](), drafter.head.run
-    drafter.head.run = lambda hidden, *rest: rows.append(len(hidden)) or run(hidden, *rest)  # type: ignore[method-assign]
+    rows, run = list[int](), drafter.head.forward
+    drafter.head.forward = lambda hidden, *rest: rows.append(len(hidden)) or run(hidden, *rest)  # type: ignore[method-assign]
     guessed(writing, drafter)
-    write(writing, Plan(drafter, Sampler(), budget=0, limit=3))
+    write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=0, max_new_tokens=3))
 
     guessed(writing, drafter)
 
@@ -97,9 +104,9 @@ def test_what_it_has_read_is_not_read_again():
 
 def test_of_a_prompt_only_the_last_pair_is_scored():
     writing, drafter = made(text=TEXT * 10)
-    said, run = list[Said](), drafter.head.run
-    drafter.head.run = lambda *asked: said.append(run(*asked)) or said[-1]  # type: ignore[method-assign]
-    drafter.head.window = 1000
+    said, run = list[DraftHeadOutput](), drafter.head.forward
+    drafter.head.forward = lambda *asked: said.append(run(*asked)) or said[-1]  # type: ignore[method-assign]
+    drafter.head.context_window = 1000
 
     guessed(writing, drafter)
 
@@ -110,23 +117,23 @@ def test_of_a_prompt_only_the_last_pair_is_scored():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_under_the_classic_rule_it_draws_a_chain_of_the_length_that_was_asked_for(kind):
-    writing, drafter = made(kind, Growth(depth=4))  # a tree would stop at guesses as unlikely as these
+    writing, drafter = made(kind, TreeConfig(depth=4))  # a tree would stop at guesses as unlikely as these
 
     for seed in range(8):
-        tree = guessed(writing, drafter, Sampler(1.0, seed=seed, repetition_penalty=1.2, is_classic=True))
+        tree = guessed(writing, drafter, Sampler(1.0, seed=seed, repetition_penalty=1.2, uses_rejection_sampling=True))
 
         assert tree.parents == [-1, 0, 1, 2, 3]
-        assert [draw.token for _node, draw in sorted(tree.draws.items())] == tree.tokens[1:]
-        for draw in tree.draws.values():
-            assert len(draw.ids) == len(draw.chances) == (VOCABULARY if kind != "eagle3" else 60)
-            assert draw.token in draw.ids
-            assert abs(float(draw.chances.sum()) - 1) < 1e-5
+        assert [draw.token for _node, draw in sorted(tree.samples.items())] == tree.tokens[1:]
+        for draw in tree.samples.values():
+            assert len(draw.token_ids) == len(draw.probabilities) == (VOCABULARY if kind != "eagle3" else 60)
+            assert draw.token in draw.token_ids
+            assert abs(float(draw.probabilities.sum()) - 1) < 1e-5
 
 
 def test_a_level_is_one_pass():
     writing, drafter = made()
-    rows, run = list[int](), drafter.head.run
-    drafter.head.run = lambda hidden, *rest: rows.append(len(hidden)) or run(hidden, *rest)  # type: ignore[method-assign]
+    rows, run = list[int](), drafter.head.forward
+    drafter.head.forward = lambda hidden, *rest: rows.append(len(hidden)) or run(hidden, *rest)  # type: ignore[method-assign]
 
     guessed(writing, drafter)
 
@@ -138,7 +145,7 @@ def test_a_level_is_one_pass():
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_best_branch_is_what_a_chain_would_be(kind, sampler):
     writing, tree = made(kind)
-    _, chain = made(kind, Growth(depth=4, width=1, nodes=4, worth=0.0))
+    _, chain = made(kind, TreeConfig(depth=4, width=1, max_draft_tokens=4, min_level_probability=0.0))
 
     grown = guessed(writing, tree, SAMPLERS[sampler]).first_chain(12).tokens
     alone = guessed(writing, chain, SAMPLERS[sampler]).tokens
@@ -154,7 +161,7 @@ def test_the_budget_is_kept_and_every_parent_too(sampler):
     for budget in range(14):
         tree = drafter.propose(context(writing.tokens, SAMPLERS[sampler], writing.target, budget))
 
-        assert len(tree) <= min(budget, EAGER.nodes) + 1
+        assert len(tree) <= min(budget, EAGER.max_draft_tokens) + 1
         assert all(parent < node for node, parent in enumerate(tree.parents))
         assert max(tree.depths) <= EAGER.depth
 
@@ -164,18 +171,18 @@ def test_only_the_tokens_of_its_vocabulary_are_guessed():
 
     tokens = guessed(writing, drafter, SAMPLERS["T1"]).tokens[1:]
 
-    assert drafter.head.ids is not None
-    assert set(tokens) <= set(drafter.head.ids.tolist())
+    assert drafter.head.draft_to_target_ids is not None
+    assert set(tokens) <= set(drafter.head.draft_to_target_ids.tolist())
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_beyond_its_trained_length_it_looks_back_no_further(kind):
     writing, drafter = made(kind, text=TEXT * 9)
-    window = drafter.head.window
+    window = drafter.head.context_window
     assert len(writing.tokens) > 2 * window
     for _ in range(4):
-        write(writing, Plan(drafter, SAMPLERS["T1"], budget=8, limit=24))
+        write(writing, GenerationConfig(drafter, SAMPLERS["T1"], max_draft_tokens=8, max_new_tokens=24))
         _, fresh = made(kind, text=writing.tokens)
         assert same(guessed(writing, drafter, SAMPLERS["T1"]), guessed(writing, fresh, SAMPLERS["T1"]))
         assert drafter.cache.length <= 2 * window
@@ -183,23 +190,23 @@ def test_beyond_its_trained_length_it_looks_back_no_further(kind):
 
 def test_a_prompt_of_which_the_end_was_heard_is_enough():
     writing, drafter = made(text=[5])
-    drafter.features = Features(most=20)
+    drafter.hidden_states = HiddenStateBuffer(max_tokens=20)
 
     read(writing, TEXT * 2)
 
-    assert drafter.features.start > 0
+    assert drafter.hidden_states.start > 0
     assert len(guessed(writing, drafter)) > 1
-    assert drafter.cache.length == drafter.features.end - drafter.features.start
+    assert drafter.cache.length == drafter.hidden_states.end - drafter.hidden_states.start
 
 
 def test_without_hidden_states_it_is_silent_until_they_come_back():
     writing, drafter = made()
-    writing.target.tap(())
-    write(writing, Plan(drafter, Sampler(), budget=8, limit=4))
+    writing.target.set_hidden_state_layers(())
+    write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=4))
     assert len(guessed(writing, drafter)) == 1
 
-    writing.target.tap(drafter.taps)
-    write(writing, Plan(drafter, Sampler(), budget=8, limit=2))
+    writing.target.set_hidden_state_layers(drafter.hidden_state_layers)
+    write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=2))
 
     assert len(guessed(writing, drafter)) > 1
 
@@ -208,8 +215,8 @@ def test_states_tapped_for_others_do_not_disturb_it():
     alone, drafter = made()
     model = target("dense-llama")
     other = drafter_of("eagle3", model, EAGER)
-    model.tap((2, -1, 3, 1, 0))
-    writing = Writing(model, (other,))
+    model.set_hidden_state_layers((2, -1, 3, 1, 0))
+    writing = Generation(model, (other,))
     read(writing, TEXT)
 
     assert same(guessed(writing, other), guessed(alone, drafter))  # type: ignore[arg-type]
@@ -225,5 +232,5 @@ def test_without_room_for_its_keys_it_is_silent():
 def test_a_target_that_takes_chains_only_gets_chains():
     drafter = drafter_of("eagle3", target("dense-llama", exact=True))
 
-    assert isinstance(drafter, FeatureDrafter)
-    assert drafter.growth == CHAIN
+    assert isinstance(drafter, EagleDrafter)
+    assert drafter.tree_config == CHAIN_CONFIG

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from specchat.drafters.early_exit import EarlyExit
-from specchat.engine.cache import SCRATCH
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context
+from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.llama import DenseModel
+from specchat.forward.llama import LlamaModel
 from tests.tiny import target, write
 from tests.tiny_heads import writing_of
 
@@ -19,15 +19,15 @@ TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=2)}
 
 
-def made(layers: int, exact: bool = False) -> tuple[Writing, EarlyExit]:
+def made(layers: int, exact: bool = False) -> tuple[Generation, EarlyExit]:
     """A text that was read, and the exit on its rows."""
     model = target("dense-llama", exact=exact)
-    assert isinstance(model, DenseModel)
+    assert isinstance(model, LlamaModel)
     drafter = EarlyExit(model, layers)
     writing = writing_of(model, drafter)
-    writing.revise(TEXT)
-    with model.pool.seated(writing.cache, len(TEXT) + SCRATCH):
-        list(writing.read())
+    writing.replace_tokens(TEXT)
+    with model.pool.acquire_slot(writing.cache, len(TEXT) + SCRATCH_ROWS):
+        list(writing.prefill())
     return writing, drafter
 
 
@@ -35,7 +35,7 @@ def made(layers: int, exact: bool = False) -> tuple[Writing, EarlyExit]:
 def test_an_exit_after_the_last_layer_is_always_believed(sampler):
     writing, drafter = made(layers=3)
 
-    steps = write(writing, Plan(drafter, SAMPLERS[sampler], budget=8, limit=60))
+    steps = write(writing, GenerationConfig(drafter, SAMPLERS[sampler], max_draft_tokens=8, max_new_tokens=60))
 
     assert all(step.accepted == max(step.tree.depths) for step in steps)
     assert max(step.accepted for step in steps) > 1
@@ -44,11 +44,11 @@ def test_an_exit_after_the_last_layer_is_always_believed(sampler):
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_sure_rows_are_left_as_they_were(sampler):
     writing, drafter = made(layers=2)
-    slot = writing.cache.rows()
+    slot = writing.cache.require_slot()
     before = {shape: stack[:, :, : len(TEXT) - 1].clone() for shape, stack in slot.stacks.items()}
 
-    prefix = SAMPLERS[sampler].prefix(writing.tokens, 96, torch.device("cpu"))
-    tree = drafter.propose(Context(writing.tokens, SAMPLERS[sampler], 8, prefix, writing.cache))
+    prefix = SAMPLERS[sampler].make_seen_tokens(writing.tokens, 96, torch.device("cpu"))
+    tree = drafter.propose(DraftContext(writing.tokens, SAMPLERS[sampler], 8, prefix, writing.cache))
 
     assert len(tree) > 1
     assert writing.cache.length == len(TEXT) - 1
@@ -57,11 +57,11 @@ def test_the_sure_rows_are_left_as_they_were(sampler):
 
 def test_rows_of_a_fallen_guess_leave_no_trace():
     writing, drafter = made(layers=1)
-    write(writing, Plan(drafter, Sampler(), budget=8, limit=20))
-    fresh = Writing(target("dense-llama"))
-    fresh.revise(writing.tokens)
-    with fresh.target.pool.seated(fresh.cache, 64 + SCRATCH):
-        list(fresh.read())
+    write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=20))
+    fresh = Generation(target("dense-llama"))
+    fresh.replace_tokens(writing.tokens)
+    with fresh.target.pool.acquire_slot(fresh.cache, 64 + SCRATCH_ROWS):
+        list(fresh.prefill())
         expected = fresh.target.forward(DraftTree(writing.tokens[-1]), fresh.cache).logits
 
     assert torch.allclose(
@@ -72,18 +72,18 @@ def test_rows_of_a_fallen_guess_leave_no_trace():
 def test_the_budget_is_kept():
     writing, drafter = made(layers=2)
     for sampler in SAMPLERS.values():
-        prefix = sampler.prefix(writing.tokens, 96, torch.device("cpu"))
+        prefix = sampler.make_seen_tokens(writing.tokens, 96, torch.device("cpu"))
         for budget in range(10):
-            assert len(drafter.propose(Context(writing.tokens, sampler, budget, prefix))) <= budget + 1
+            assert len(drafter.propose(DraftContext(writing.tokens, sampler, budget, prefix))) <= budget + 1
 
 
 def test_where_it_is_unsure_it_stops():
     writing, drafter = made(layers=2)
-    assert isinstance(writing.target, DenseModel)
-    asked = Context(writing.tokens, Sampler(), 8, cache=writing.cache)
+    assert isinstance(writing.target, LlamaModel)
+    asked = DraftContext(writing.tokens, Sampler(), 8, cache=writing.cache)
 
     writing.target.weights.norm.mul_(100)  # now every favourite is far ahead of the others
-    assert len(drafter.propose(asked)) == drafter.guesses + 1
+    assert len(drafter.propose(asked)) == drafter.chain_length + 1
     writing.target.weights.norm.mul_(0.0001)  # and now they are nearly alike
     assert len(drafter.propose(asked)) == 2
 
@@ -91,5 +91,5 @@ def test_where_it_is_unsure_it_stops():
 def test_without_the_rows_of_the_text_it_is_silent():
     writing, drafter = made(layers=2)
 
-    assert len(drafter.propose(Context([*writing.tokens, 5, 6], Sampler(), 8, cache=writing.cache))) == 1
-    assert len(drafter.propose(Context(writing.tokens, Sampler(), 8))) == 1
+    assert len(drafter.propose(DraftContext([*writing.tokens, 5, 6], Sampler(), 8, cache=writing.cache))) == 1
+    assert len(drafter.propose(DraftContext(writing.tokens, Sampler(), 8))) == 1

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.drafters.lookahead import LONGEST, PER_TOKEN, Lookahead, Pool
+from specchat.drafters.lookahead import MAX_NGRAM_TOKENS, NGRAMS_PER_TOKEN, Lookahead, NgramPool
 from specchat.engine.accept import accept
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context, Outcome
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from tests.tiny import target, write
@@ -18,43 +18,43 @@ UNUSED = torch.zeros(0)
 
 def told(drafter: Lookahead, text: list[int], picks: list[int]) -> list[int]:
     """Guess after `text`, and hear what the target picks after the root and the guesses; returns the longer text."""
-    tree = drafter.propose(Context(text, Sampler(), len(picks) - 1))
+    tree = drafter.propose(DraftContext(text, Sampler(), len(picks) - 1))
     outcome = Outcome(tree, accept(tree, picks), picks, len(text) - 1, logits=UNUSED)
     drafter.observe(outcome)
-    return text + outcome.tokens
+    return text + outcome.committed_tokens
 
 
 def test_the_newest_ngram_of_a_token_comes_first():
-    pool = Pool()
-    for last in range(PER_TOKEN + 3):
+    pool = NgramPool()
+    for last in range(NGRAMS_PER_TOKEN + 3):
         pool.add((1, 2, last))
 
-    assert pool.after(1) == [(2, last) for last in range(PER_TOKEN + 2, 2, -1)]
+    assert pool.continuations(1) == [(2, last) for last in range(NGRAMS_PER_TOKEN + 2, 2, -1)]
 
 
 def test_a_longer_ngram_takes_the_place_of_its_beginning():
-    pool = Pool()
+    pool = NgramPool()
     pool.add((1, 2))
     pool.add((1, 2, 3))
 
-    assert pool.after(1) == [(2, 3)]
+    assert pool.continuations(1) == [(2, 3)]
 
 
 def test_the_window_becomes_what_was_picked_after_it():
     drafter = Lookahead(window=3)
     text = told(drafter, [10, 20, 30], picks=[1, 2, 3, 4])  # after the guesses 30, 20, 10
 
-    assert drafter.propose(Context(text, Sampler(), 3)).path_to(3) == [2, 3, 4]
+    assert drafter.propose(DraftContext(text, Sampler(), 3)).path_tokens(3) == [2, 3, 4]
 
 
 def test_an_accepted_guess_moves_the_window_on():
     drafter = Lookahead(window=3)
     text = told(drafter, [10, 20, 30], picks=[30, 2, 3, 4])
 
-    tree = drafter.propose(Context(text, Sampler(), 2))
+    tree = drafter.propose(DraftContext(text, Sampler(), 2))
 
     assert text == [10, 20, 30, 30, 2]
-    assert tree.path_to(2) == [3, 4]
+    assert tree.path_tokens(2) == [3, 4]
 
 
 def test_what_a_place_went_through_is_an_ngram():
@@ -62,15 +62,15 @@ def test_what_a_place_went_through_is_an_ngram():
     text = told(drafter, [10, 20, 30], picks=[1, 40, 50, 60])
     text = told(drafter, text, picks=[2, 41, 51, 61])  # 20 became 50, 50 became 51
 
-    tree = drafter.propose(Context([*text, 20], Sampler(), 16))
+    tree = drafter.propose(DraftContext([*text, 20], Sampler(), 16))
 
     assert tree.child(tree.child(0, 50), 51) is not None
 
 
 def test_what_the_text_said_is_guessed_when_its_beginning_returns():
-    tree = Lookahead().propose(Context([1, 2, 3, 4, 5, 6, 1], Sampler(), 16))
+    tree = Lookahead().propose(DraftContext([1, 2, 3, 4, 5, 6, 1], Sampler(), 16))
 
-    assert tree.path_to(LONGEST - 1) == [2, 3, 4, 5]
+    assert tree.path_tokens(MAX_NGRAM_TOKENS - 1) == [2, 3, 4, 5]
 
 
 def test_guesses_that_were_not_kept_leave_ngrams_too():
@@ -78,9 +78,9 @@ def test_guesses_that_were_not_kept_leave_ngrams_too():
     tree.add_chain([50, 60])
     drafter.observe(Outcome(tree, [0], [2, 60, 70], 0, logits=UNUSED))
 
-    guesses = drafter.propose(Context([1, 2, 50], Sampler(), 16))
+    guesses = drafter.propose(DraftContext([1, 2, 50], Sampler(), 16))
 
-    assert guesses.path_to(2) == [60, 70]
+    assert guesses.path_tokens(2) == [60, 70]
 
 
 def test_what_the_target_did_not_write_is_no_ngram():
@@ -88,17 +88,17 @@ def test_what_the_target_did_not_write_is_no_ngram():
     tree.add_chain([50, 60])
     drafter.observe(Outcome(tree, [0], [2, 61, 70], 0, logits=UNUSED))
 
-    assert drafter.propose(Context([1, 2, 50], Sampler(), 16)).path_to(1) == [61]
+    assert drafter.propose(DraftContext([1, 2, 50], Sampler(), 16)).path_tokens(1) == [61]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 12))
 def test_the_budget_is_kept(text, budget):
-    assert len(Lookahead().propose(Context(text, Sampler(), budget))) <= budget + 1
+    assert len(Lookahead().propose(DraftContext(text, Sampler(), budget))) <= budget + 1
 
 
 @pytest.mark.parametrize("text", [[0], [0] * 300])
 def test_a_text_of_one_token_is_no_trouble(text):
-    assert len(Lookahead().propose(Context(text, Sampler(), 8))) > 1
+    assert len(Lookahead().propose(DraftContext(text, Sampler(), 8))) > 1
 
 
 def test_a_cut_text_loses_its_window():
@@ -107,14 +107,14 @@ def test_a_cut_text_loses_its_window():
 
     drafter.forget(1)
 
-    assert drafter.propose(Context([10, 20], Sampler(), 4)).path_to(4) == [20, 10, 20, 10]
+    assert drafter.propose(DraftContext([10, 20], Sampler(), 4)).path_tokens(4) == [20, 10, 20, 10]
 
 
 def test_a_target_without_help_accepts_more_than_nothing():
     drafter = Lookahead()
-    writing = Writing(target(), (drafter,))
-    writing.revise([7, 3, 9])
+    writing = Generation(target(), (drafter,))
+    writing.replace_tokens([7, 3, 9])
 
-    steps = write(writing, Plan(drafter, Sampler(), budget=16, limit=200))
+    steps = write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=16, max_new_tokens=200))
 
     assert sum(step.accepted for step in steps) / len(steps) > 0.3

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.drafters.medusa import RANKS, Medusa, crossings
-from specchat.engine.cache import SCRATCH
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context, Drafter
+from specchat.drafters.medusa import TOP_K, Medusa, sparse_tree
+from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from tests.tiny import VOCABULARY, answer, target, write
@@ -21,12 +21,12 @@ TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 class Oracle:
     """Knows the text that is coming; its favourite is wrong, its second candidate right."""
 
-    count = 3
+    tokens_ahead = 3
 
     def __init__(self, text: list[int]) -> None:
         self.text, self.read = text, 0
 
-    def logits(self, hidden: Tensor) -> list[Tensor]:
+    def logits(self, hidden_states: Tensor) -> list[Tensor]:
         rows = torch.zeros(3, 1, VOCABULARY)
         for ahead, token in enumerate(self.text[self.read : self.read + 3]):
             rows[ahead, 0, token] = 5.0
@@ -34,37 +34,37 @@ class Oracle:
         return list(rows)
 
 
-def made(text: list[int] = TEXT) -> tuple[Writing, Medusa]:
+def made(text: list[int] = TEXT) -> tuple[Generation, Medusa]:
     """A text that was read, and the drafter that heard of it."""
     model = target("dense-llama")
     drafter = drafter_of("medusa", model)
     assert isinstance(drafter, Medusa)
-    writing = Writing(model, (drafter,))
-    writing.revise(text)
-    with model.pool.seated(writing.cache, len(text) + SCRATCH):
-        list(writing.read())
+    writing = Generation(model, (drafter,))
+    writing.replace_tokens(text)
+    with model.pool.acquire_slot(writing.cache, len(text) + SCRATCH_ROWS):
+        list(writing.prefill())
     return writing, drafter
 
 
-def guessed(writing: Writing, drafter: Drafter, budget: int = 12, sampler: Sampler | None = None) -> DraftTree:
-    return drafter.propose(Context(writing.tokens, sampler or Sampler(), budget))
+def guessed(writing: Generation, drafter: Drafter, budget: int = 12, sampler: Sampler | None = None) -> DraftTree:
+    return drafter.propose(DraftContext(writing.tokens, sampler or Sampler(), budget))
 
 
 def test_the_likeliest_crossings_get_the_rows():
-    assert crossings([[0.5, 0.4], [0.6, 0.1]], 3) == [[(0, 1), (1, 2)], [(0, 3)], [], []]
-    assert crossings([[0.5, 0.001]], 9) == [[(0, 1)], []]
-    assert crossings([[0.5]], 0) == [[]]
+    assert sparse_tree([[0.5, 0.4], [0.6, 0.1]], 3) == [[(0, 1), (1, 2)], [(0, 3)], [], []]
+    assert sparse_tree([[0.5, 0.001]], 9) == [[(0, 1)], []]
+    assert sparse_tree([[0.5]], 0) == [[]]
 
 
 def test_every_depth_has_candidates_of_its_own_head():
     writing, drafter = made()
     tree = guessed(writing, drafter)
-    assert drafter._feature is not None
-    ahead = drafter.head.logits(drafter._feature)
+    assert drafter._hidden_state is not None
+    ahead = drafter.head.logits(drafter._hidden_state)
 
     assert max(tree.depths) > 1
     for node in range(1, len(tree)):
-        assert tree.tokens[node] in ahead[tree.depths[node] - 1][0].topk(RANKS).indices.tolist()
+        assert tree.tokens[node] in ahead[tree.depths[node] - 1][0].topk(TOP_K).indices.tolist()
 
 
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.0, seed=4)], ids=["greedy", "T1"])
@@ -78,27 +78,27 @@ def test_the_tree_learns_which_candidates_are_right():
     model = target("dense-llama")
     text = TEXT + answer(target("dense-llama"), Drafter(), TEXT, Sampler(), limit=60)
     oracle = Oracle(text)
-    drafter, writing = Medusa(oracle, model), Writing(model)
+    drafter, writing = Medusa(oracle, model), Generation(model)
     writing.drafters = (drafter,)
-    model.tap(drafter.taps)
-    writing.revise(TEXT)
-    prior = drafter.chances[0][:2]
+    model.set_hidden_state_layers(drafter.hidden_state_layers)
+    writing.replace_tokens(TEXT)
+    prior = drafter.acceptance_probabilities[0][:2]
     while len(writing.tokens) < len(text):
         oracle.read = len(writing.tokens)
-        write(writing, Plan(drafter, Sampler(), budget=4, limit=2))
+        write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=4, max_new_tokens=2))
 
     assert writing.tokens == text
-    assert drafter.chances[0][0] < prior[0]
-    assert drafter.chances[0][1] > prior[1]
+    assert drafter.acceptance_probabilities[0][0] < prior[0]
+    assert drafter.acceptance_probabilities[0][1] > prior[1]
 
 
 def test_a_cut_text_leaves_it_silent_until_something_is_read():
     writing, drafter = made()
     assert len(guessed(writing, drafter)) > 1
 
-    writing.cut(10)
+    writing.truncate(10)
     assert len(guessed(writing, drafter)) == 1
-    write(writing, Plan(drafter, Sampler(), budget=8, limit=2))
+    write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=2))
 
     fresh_writing, fresh = made(writing.tokens)
     assert guessed(writing, drafter).tokens[1] == guessed(fresh_writing, fresh).tokens[1]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specchat.drafters.plugin_guard import Guarded
-from specchat.engine.drafter import Context, Drafter, Outcome
+from specchat.drafters.plugin_guard import PluginDrafterGuard
+from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
-from specchat.engine.tree import DraftTree, Draw
+from specchat.engine.tree import DraftSample, DraftTree
 
 TEXT = [5, 6, 7]
 
@@ -42,12 +42,12 @@ def chain(*tokens: int, root: int = TEXT[-1]):
     return guess
 
 
-def guarded(guess, told=None) -> Guarded:
-    return Guarded("counting", Theirs(guess), 100, (told if told is not None else []).append)
+def guarded(guess, told=None) -> PluginDrafterGuard:
+    return PluginDrafterGuard("counting", Theirs(guess), 100, (told if told is not None else []).append)
 
 
 def asked(drafter: Drafter, budget: int = 4) -> DraftTree:
-    return drafter.propose(Context(list(TEXT), Sampler(), budget))
+    return drafter.propose(DraftContext(list(TEXT), Sampler(), budget))
 
 
 def test_guesses_come_through_under_the_name_that_was_chosen():
@@ -74,15 +74,15 @@ def test_a_branching_tree_keeps_its_shape():
 def test_a_chance_that_it_reports_is_not_believed():
     def drawn(_context):
         tree = DraftTree(7)
-        tree.add_drawn(Draw(8, torch.tensor([8]), torch.tensor([1.0])), 0, "theirs")
+        tree.add_sample(DraftSample(8, torch.tensor([8]), torch.tensor([1.0])), 0, "theirs")
         return tree
 
-    assert {} == asked(guarded(drawn)).draws
+    assert {} == asked(guarded(drawn)).samples
 
 
 def test_it_can_change_neither_the_text_nor_the_cache():
     drafter, text = guarded(chain(8)), list(TEXT)
-    drafter.propose(Context(text, Sampler(), 4, cache="the target's own"))
+    drafter.propose(DraftContext(text, Sampler(), 4, cache="the target's own"))
 
     [context] = drafter.drafter.heard
     context.tokens.clear()

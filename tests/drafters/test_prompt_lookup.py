@@ -5,17 +5,17 @@ from itertools import takewhile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.drafters.prompt_lookup import Lookup, NgramIndex
-from specchat.engine.drafter import Context
+from specchat.drafters.prompt_lookup import NgramIndex, PromptLookup
+from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 
 
 def guess(tokens: list[int], budget: int = 8, branches: int = 2) -> list[list[int]]:
     """Every leaf's path in the tree that lookup proposes."""
-    tree = Lookup(branches).propose(Context(tokens, Sampler(), budget))
+    tree = PromptLookup(branches).propose(DraftContext(tokens, Sampler(), budget))
     assert len(tree) <= budget + 1
     inner = set(tree.parents)
-    return [tree.path_to(node) for node in range(1, len(tree)) if node not in inner]
+    return [tree.path_tokens(node) for node in range(1, len(tree)) if node not in inner]
 
 
 def test_what_followed_last_time_is_guessed():
@@ -60,21 +60,21 @@ def test_an_index_that_grew_and_shrank_equals_a_fresh_one(edits):
     for cut, more in edits:
         text = text[:cut] + more
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(index.tokens, text, strict=False)))
-        index.shrink(shared)
-        index.grow(text)
+        index.truncate(shared)
+        index.extend(text)
     fresh = NgramIndex(sizes=(4, 2))
-    fresh.grow(text)
+    fresh.extend(text)
 
     assert index.tokens == fresh.tokens
     assert index._ends == fresh._ends
-    assert index.find(most=5) == fresh.find(most=5)
+    assert index.find(max_matches=5) == fresh.find(max_matches=5)
 
 
 def test_a_cut_text_is_forgotten():
-    lookup, text = Lookup(), [1, 2, 3, 4, 5, 1, 2]
-    lookup.propose(Context(text, Sampler(), 8))
+    lookup, text = PromptLookup(), [1, 2, 3, 4, 5, 1, 2]
+    lookup.propose(DraftContext(text, Sampler(), 8))
 
     lookup.forget(2)
-    tree = lookup.propose(Context([1, 2, 9, 9, 1, 2], Sampler(), 3))
+    tree = lookup.propose(DraftContext([1, 2, 9, 9, 1, 2], Sampler(), 3))
 
     assert tree.tokens[1:] == [9, 9, 1]

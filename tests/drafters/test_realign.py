@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specchat.drafters.realign import Realign
 from specchat.engine.accept import accept
-from specchat.engine.drafter import Context
+from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 
@@ -21,7 +21,7 @@ def after(answer: list[int], original: list[int] = FILE, budget: int = BUDGET) -
     """What is guessed once `answer` has been written."""
     drafter = Realign(original, len(PROMPT))
     for length in range(len(answer) + 1):  # every token comes alone, as after refused guesses
-        tree = drafter.propose(Context(PROMPT + answer[:length], Sampler(), budget))
+        tree = drafter.propose(DraftContext(PROMPT + answer[:length], Sampler(), budget))
     return tree
 
 
@@ -29,7 +29,7 @@ def passes(answer: list[int], original: list[int] = FILE) -> list[int]:
     """How many tokens each pass yields when the target writes `answer`."""
     drafter, wanted, known, yields = Realign(original, len(PROMPT)), PROMPT + answer, PROMPT, list[int]()
     while len(known) < len(wanted):
-        tree = drafter.propose(Context(known, Sampler(), min(BUDGET, len(wanted) - len(known) - 1)))
+        tree = drafter.propose(DraftContext(known, Sampler(), min(BUDGET, len(wanted) - len(known) - 1)))
         picks = [wanted[min(len(known) + depth, len(wanted) - 1)] for depth in tree.depths]
         path = accept(tree, picks)
         yields.append(len(path))
@@ -72,7 +72,7 @@ def test_an_inserted_line_may_end_as_the_one_above_did():
 
 
 def test_a_place_found_again_gets_the_whole_budget():
-    assert after([*FILE[:20], 7, 8, *FILE[25:28]]).path_to(BUDGET) == FILE[28 : 28 + BUDGET]
+    assert after([*FILE[:20], 7, 8, *FILE[25:28]]).path_tokens(BUDGET) == FILE[28 : 28 + BUDGET]
 
 
 def test_three_edits_cost_a_few_passes_each():
@@ -118,11 +118,11 @@ def test_a_change_that_comes_back_is_finished_before_the_copy_goes_on():
 
 def test_a_cut_answer_is_aligned_anew():
     drafter = Realign(FILE, len(PROMPT))
-    drafter.propose(Context(PROMPT + FILE[:40], Sampler(), BUDGET))
+    drafter.propose(DraftContext(PROMPT + FILE[:40], Sampler(), BUDGET))
 
     drafter.forget(len(PROMPT) + 10)
 
-    assert drafter.propose(Context(PROMPT + FILE[:12], Sampler(), 3)).tokens[1:] == FILE[12:15]
+    assert drafter.propose(DraftContext(PROMPT + FILE[:12], Sampler(), 3)).tokens[1:] == FILE[12:15]
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=20), st.integers(0, 8))
@@ -133,16 +133,16 @@ def test_any_answer_to_any_file_keeps_the_budget(original, answer, budget):
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 30), st.lists(st.integers(0, 3), max_size=12))
 def test_a_cut_answer_is_guessed_like_a_fresh_one(answer, cut, more):
     original, drafter = [0, 1, 2, 3] * 4, Realign([0, 1, 2, 3] * 4, len(PROMPT))
-    drafter.propose(Context(PROMPT + answer, Sampler(), 8))
+    drafter.propose(DraftContext(PROMPT + answer, Sampler(), 8))
     revised = answer[:cut] + more
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(answer, revised, strict=False)))
 
     drafter.forget(len(PROMPT) + shared)
 
-    fresh = Realign(original, len(PROMPT)).propose(Context(PROMPT + revised, Sampler(), 8))
-    assert drafter.propose(Context(PROMPT + revised, Sampler(), 8)).tokens == fresh.tokens
+    fresh = Realign(original, len(PROMPT)).propose(DraftContext(PROMPT + revised, Sampler(), 8))
+    assert drafter.propose(DraftContext(PROMPT + revised, Sampler(), 8)).tokens == fresh.tokens
 
 
 @pytest.mark.parametrize("text", [[5], [5, 6], PROMPT])
 def test_a_text_without_an_answer_is_the_file_from_its_beginning(text):
-    assert Realign(FILE, len(PROMPT)).propose(Context(text, Sampler(), 4)).tokens[1:] == FILE[:4]
+    assert Realign(FILE, len(PROMPT)).propose(DraftContext(text, Sampler(), 4)).tokens[1:] == FILE[:4]

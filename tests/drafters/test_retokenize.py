@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.drafters.retokenize import RetokenizedDraft, Spelling
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context, Drafter
+from specchat.drafters.retokenize import IncrementalTokenizer, RetokenizedDraftModel
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
-from specchat.forward.batch import PassShape
+from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers_model import TransformersModel
 from specchat.models.tokenizer import Tokenizer
 from tests.drafters.spellers import Letters
@@ -33,124 +33,126 @@ def respelled(shift: int) -> Model:
     other = deepcopy(network("llama"))
     for table in (other.get_input_embeddings(), other.get_output_embeddings()):
         table.weight.data = table.weight.data.roll(-shift, 0)
-    return TransformersModel(other, shape=PassShape(chunk=16))
+    return TransformersModel(other, limits=BatchLimits(prefill_chunk=16))
 
 
-def spelled(drafter: RetokenizedDraft) -> bytes:
-    return b"".join(map(drafter.spelling.speller.bytes_of, drafter.spelling.tokens))
+def spelled(drafter: RetokenizedDraftModel) -> bytes:
+    return b"".join(map(drafter.draft_text.tokenizer.token_bytes, drafter.draft_text.tokens))
 
 
 def test_a_draft_that_writes_the_same_text_is_always_believed():
-    drafter = RetokenizedDraft(respelled(SHIFT), Letters(SHIFT), Letters(), guesses=5)
-    writing = Writing(target(), (drafter,))
-    writing.revise([7, 3, 9, 12] * 6)
+    drafter = RetokenizedDraftModel(respelled(SHIFT), Letters(SHIFT), Letters(), chain_length=5)
+    writing = Generation(target(), (drafter,))
+    writing.replace_tokens([7, 3, 9, 12] * 6)
 
-    steps = write(writing, Plan(drafter, Sampler(), budget=8, limit=40))
+    steps = write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=40))
 
     assert all(step.accepted == 4 for step in steps[:-1])
 
 
 def test_guesses_are_what_the_draft_writes_without_the_last_token(words):
-    drafter, letters = RetokenizedDraft(small(), Letters(), words, guesses=8), Letters()
+    drafter, letters = RetokenizedDraftModel(small(), Letters(), words, chain_length=8), Letters()
     text = words.encode_inside(FOX)
 
-    tree = drafter.propose(Context(text, Sampler(), 16))
+    tree = drafter.propose(DraftContext(text, Sampler(), 16))
 
-    written = answer(small(), Drafter(), letters.encode_inside(FOX), Sampler(), limit=8)
-    assert tree.tokens[1:] == words.encode_inside(b"".join(map(letters.bytes_of, written)).decode())[:-1]
+    written = answer(small(), Drafter(), letters.encode_continuation(FOX), Sampler(), limit=8)
+    assert tree.tokens[1:] == words.encode_inside(b"".join(map(letters.token_bytes, written)).decode())[:-1]
     assert tree.is_chain
 
 
 @pytest.mark.parametrize("budget", [0, 1, 3, 16])
 def test_the_budget_is_kept(budget):
-    drafter = RetokenizedDraft(small(), Letters(3), Letters(), guesses=9)
+    drafter = RetokenizedDraftModel(small(), Letters(3), Letters(), chain_length=9)
 
-    assert len(drafter.propose(Context([5, 6, 7], Sampler(), budget))) == min(budget, 8) + 1
+    assert len(drafter.propose(DraftContext([5, 6, 7], Sampler(), budget))) == min(budget, 8) + 1
 
 
 def test_nothing_is_guessed_in_the_middle_of_a_character(words):
-    drafter, text = RetokenizedDraft(small(), Letters(), words), words.encode_inside("fox €")
+    drafter, text = RetokenizedDraftModel(small(), Letters(), words), words.encode_inside("fox €")
 
-    assert len(drafter.propose(Context(text[:-1], Sampler(), 8))) == 1
+    assert len(drafter.propose(DraftContext(text[:-1], Sampler(), 8))) == 1
 
 
 def test_nothing_is_written_behind_the_end_of_an_answer():
-    ids = Letters(SHIFT).encode_inside("a fox")
+    ids = Letters(SHIFT).encode_continuation("a fox")
     first = answer(small(), Drafter(), ids, Sampler(), limit=1)
-    drafter = RetokenizedDraft(small(), Letters(SHIFT), Letters(), stop=frozenset(first))
+    drafter = RetokenizedDraftModel(small(), Letters(SHIFT), Letters(), stop_token_ids=frozenset(first))
 
-    assert len(drafter.propose(Context(Letters().encode_inside("a fox"), Sampler(), 8))) == 1
+    assert len(drafter.propose(DraftContext(Letters().encode_continuation("a fox"), Sampler(), 8))) == 1
 
 
 def test_what_the_draft_has_read_is_not_read_twice():
-    drafter, reads = RetokenizedDraft(small(), Letters(SHIFT), Letters(), guesses=2), list[int]()
+    drafter, reads = RetokenizedDraftModel(small(), Letters(SHIFT), Letters(), chain_length=2), list[int]()
     text = [5, 6, 7, 8, 9] * 8
-    drafter.propose(Context(text, Sampler(), 8))
-    read = drafter.model.read
-    drafter.model.read = lambda tokens, cache: reads.append(len(tokens)) or read(tokens, cache)
+    drafter.propose(DraftContext(text, Sampler(), 8))
+    read = drafter.model.prefill
+    drafter.model.prefill = lambda tokens, cache: reads.append(len(tokens)) or read(tokens, cache)
 
-    drafter.propose(Context([*text, 11, 12], Sampler(), 8))
+    drafter.propose(DraftContext([*text, 11, 12], Sampler(), 8))
 
     assert reads == [2, 1]
 
 
 def test_only_sure_tokens_stay_in_its_cache():
-    drafter = RetokenizedDraft(small(), Letters(SHIFT), Letters(), guesses=4)
+    drafter = RetokenizedDraftModel(small(), Letters(SHIFT), Letters(), chain_length=4)
 
-    drafter.propose(Context([5, 6, 7], Sampler(), 8))
+    drafter.propose(DraftContext([5, 6, 7], Sampler(), 8))
 
     assert drafter.cache.length == 3
 
 
 @pytest.mark.parametrize("cut", [0, 1, 20])
 def test_a_cut_text_is_guessed_like_a_fresh_one(cut):
-    drafter, text = RetokenizedDraft(small(), Letters(SHIFT), Letters()), [5, 6, 7, 8, 9, 10] * 5
-    drafter.propose(Context(text, Sampler(), 8))
+    drafter, text = RetokenizedDraftModel(small(), Letters(SHIFT), Letters()), [5, 6, 7, 8, 9, 10] * 5
+    drafter.propose(DraftContext(text, Sampler(), 8))
     other = [*text[:cut], 40, 41, 42]
 
     drafter.forget(cut)
 
-    fresh = RetokenizedDraft(small(), Letters(SHIFT), Letters()).propose(Context(other, Sampler(), 8))
-    assert drafter.propose(Context(other, Sampler(), 8)).tokens == fresh.tokens
+    fresh = RetokenizedDraftModel(small(), Letters(SHIFT), Letters()).propose(DraftContext(other, Sampler(), 8))
+    assert drafter.propose(DraftContext(other, Sampler(), 8)).tokens == fresh.tokens
 
 
 def test_beyond_its_window_and_without_room_it_is_silent():
-    narrow, poor = (RetokenizedDraft(small(), Letters(), Letters()) for _ in range(2))
-    narrow.model.window, poor.model.pool.budget_bytes = 4, 10
+    narrow, poor = (RetokenizedDraftModel(small(), Letters(), Letters()) for _ in range(2))
+    narrow.model.context_window, poor.model.pool.budget_bytes = 4, 10
 
-    assert len(narrow.propose(Context([5, 6, 7, 8], Sampler(), 8))) == 1
-    assert len(poor.propose(Context([5, 6, 7, 8], Sampler(), 8))) == 1
+    assert len(narrow.propose(DraftContext([5, 6, 7, 8], Sampler(), 8))) == 1
+    assert len(poor.propose(DraftContext([5, 6, 7, 8], Sampler(), 8))) == 1
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.text("the fox\n€ä🙂", max_size=30)), max_size=6))
 def test_a_spelling_that_followed_a_text_spells_that_text(words, edits):
-    spelling, text = Spelling(words), ""
+    spelling, text = IncrementalTokenizer(words), ""
     for cut, more in edits:
-        spelling.cut(len(text[:cut].encode()))
+        spelling.truncate(len(text[:cut].encode()))
         text = text[:cut] + more
-        spelling.follow(text.encode())
+        spelling.update(text.encode())
 
     assert b"".join(map(words.bytes_of, spelling.tokens)) == text.encode()
 
 
 def test_a_text_that_grows_by_tokens_is_spelled_as_a_whole_one(words):
-    grown, whole, text = Spelling(words), Spelling(words), (FOX * 4).encode()
+    grown, whole, text = IncrementalTokenizer(words), IncrementalTokenizer(words), (FOX * 4).encode()
     for size in range(0, len(text), 5):
-        grown.follow(text[:size])
-    grown.follow(text)
-    whole.follow(text)
+        grown.update(text[:size])
+    grown.update(text)
+    whole.update(text)
 
     assert grown.tokens == whole.tokens
 
 
 def test_two_real_tokenizers_agree_on_the_text(words, tmp_path):
     short = Tokenizer(byte_level(tmp_path, size=280))
-    drafter = RetokenizedDraft(
-        TransformersModel(network("llama", layers=1, seed=2, vocabulary=400), shape=PassShape(chunk=16)), short, words
+    drafter = RetokenizedDraftModel(
+        TransformersModel(network("llama", layers=1, seed=2, vocabulary=400), limits=BatchLimits(prefill_chunk=16)),
+        short,
+        words,
     )
 
-    tree = drafter.propose(Context(words.encode_inside(FOX), Sampler(), 8))
+    tree = drafter.propose(DraftContext(words.encode_inside(FOX), Sampler(), 8))
 
     assert spelled(drafter) == FOX.encode()
     assert all(token < words.size for token in tree.tokens)

@@ -6,16 +6,16 @@ from functools import lru_cache
 
 import pytest
 
-from specchat.drafters.eagle import CHAIN, FeatureDrafter
+from specchat.drafters.eagle import CHAIN_CONFIG, EagleDrafter
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.medusa import Medusa
-from specchat.engine.decode import Plan, Step
+from specchat.engine.decode import GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
-from specchat.forward.llama import DenseModel
+from specchat.forward.llama import LlamaModel
 from specchat.heads.detect import inspect_head
-from specchat.heads.networks import FeatureHead, MedusaHead, load_head
-from specchat.models.load import EMBEDDED, Loading, load_model
+from specchat.heads.networks import EagleHead, MedusaHead, load_head
+from specchat.models.load import EMBEDDED, LoadOptions, load_model
 from specchat.models.tokenizer import Tokenizer
 from tests.cover import matrix
 from tests.tiny import write
@@ -31,15 +31,15 @@ VARIANTS = ["eagle", "eagle chain", "eagle3", "eagle3 chain", "mtp", "mtp chain"
 
 
 @lru_cache
-def target() -> DenseModel:
-    model = load_model(EMBEDDED / "target", Loading(dtype="float32", device="cpu"))
-    assert isinstance(model, DenseModel)
-    model.tap((2, 6, 9, -1))
+def target() -> LlamaModel:
+    model = load_model(EMBEDDED / "target", LoadOptions(dtype="float32", device="cpu"))
+    assert isinstance(model, LlamaModel)
+    model.set_hidden_state_layers((2, 6, 9, -1))
     return model
 
 
 @lru_cache
-def head(name: str) -> FeatureHead | MedusaHead:
+def head(name: str) -> EagleHead | MedusaHead:
     return load_head(inspect_head(EMBEDDED / name), target(), None, CPU)
 
 
@@ -48,25 +48,27 @@ def drafter_of(variant: str) -> Drafter:
     if name == "plain":
         return Drafter()
     if name == "exit":
-        return EarlyExit(target(), layers=3)
+        return EarlyExit(target(), exit_layer=3)
     trained = head(name)
     if isinstance(trained, MedusaHead):
         return Medusa(trained, target())
-    return FeatureDrafter(trained, target(), CHAIN if growth else None)
+    return EagleDrafter(trained, target(), CHAIN_CONFIG if growth else None)
 
 
 @lru_cache
 def prompt(question: str) -> list[int]:
     tokenizer = Tokenizer(EMBEDDED / "target")
-    return tokenizer.encode(tokenizer.render([{"role": "user", "content": QUESTIONS[question]}], True), special=True)
+    return tokenizer.encode(
+        tokenizer.render([{"role": "user", "content": QUESTIONS[question]}], True), parse_special=True
+    )
 
 
 @lru_cache
 def written(variant: str, sampler: str, question: str) -> tuple[list[int], list[Step]]:
     drafter = drafter_of(variant)
     writing = writing_of(target(), drafter)
-    writing.revise(prompt(question))
-    steps = write(writing, Plan(drafter, SAMPLERS[sampler], budget=16, limit=40))
+    writing.replace_tokens(prompt(question))
+    steps = write(writing, GenerationConfig(drafter, SAMPLERS[sampler], max_draft_tokens=16, max_new_tokens=40))
     writing.close()
     return writing.tokens, steps
 
@@ -84,7 +86,7 @@ def test_no_trained_head_changes_a_word(variant, sampler, question):
 def test_trained_on_the_target_it_beats_chance_by_far(variant, least):
     steps = [step for question in QUESTIONS for step in written(variant, "greedy", question)[1]]
 
-    assert sum(len(step.tokens) for step in steps) / len(steps) > least  # a random guess holds once in 8192
+    assert sum(len(step.committed_tokens) for step in steps) / len(steps) > least  # a random guess holds once in 8192
 
 
 def test_a_tree_holds_longer_than_a_chain():

@@ -9,7 +9,7 @@ import pytest
 
 import tests.front
 from specchat.chat.events import Event
-from specchat.chat.scripted import ScriptedSession, scene
+from specchat.chat.scripted import ScriptedSession, scripted_answer
 from specchat.cli.main import run
 from tests.front import Ran, command
 
@@ -28,7 +28,7 @@ class Said:
 
 def answers(*texts: str, reason: str = "stop") -> list[list[Event]]:
     """One scene for each text, in two words."""
-    return [scene([text[:5], text[5:]], reason) for text in texts]
+    return [scripted_answer([text[:5], text[5:]], reason) for text in texts]
 
 
 def say(

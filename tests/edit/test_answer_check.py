@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from specchat.edit.answer_check import (
-    Flags,
-    RejectedError,
-    Verdict,
-    first_verdict,
-    flags,
+    AnswerProblem,
+    EditWarnings,
+    UnusableAnswerError,
+    extract_new_text,
+    find_problem,
+    find_warnings,
     is_looping,
-    new_text,
-    unfenced,
+    strip_fence,
 )
 from specchat.edit.source_text import make_source
 from specchat.errors import NoChangeError, NoUsableEditError
@@ -33,7 +33,7 @@ def count(limit):
 
 def edited(raw: bytes, answer: str, name: str = "a.txt") -> bytes:
     source = make_source(raw, name)
-    return source.encode(new_text(source, answer))
+    return source.encode(extract_new_text(source, answer))
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def edited(raw: bytes, answer: str, name: str = "a.txt") -> bytes:
     ],
 )
 def test_one_outer_fence_is_unwrapped(answer, inside):
-    assert inside == unfenced(make_source(b"x", "a.py"), answer)
+    assert inside == strip_fence(make_source(b"x", "a.py"), answer)
 
 
 def test_a_text_that_is_a_fenced_block_itself_stays_one():
-    assert "```\ny\n```" == unfenced(make_source(b"```\nx\n```", "a.md"), "```\ny\n```")
+    assert "```\ny\n```" == strip_fence(make_source(b"```\nx\n```", "a.md"), "```\ny\n```")
 
 
 def test_the_indentation_of_a_selection_is_kept():
@@ -83,35 +83,35 @@ def test_an_unchanged_text_says_so():
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
-        ("\n\n", Verdict.EMPTY),
-        ("I'm sorry, but I can't help with that.", Verdict.REFUSAL),
-        (CODE.replace("for number", "# ... rest of the code ...\n    for number"), Verdict.OMISSION),
-        (CODE + "// unchanged\n", Verdict.OMISSION),
-        (CODE + "# ...\n", Verdict.OMISSION),
-        (f"Here is the updated file:\n\n```python\n{CODE}```", Verdict.PROSE),
-        (f"```python\n{CODE}```\n\nI renamed it.", Verdict.PROSE),
-        ("You should rename the function in your editor, and then run all tests.", Verdict.PROSE),
+        ("\n\n", AnswerProblem.EMPTY),
+        ("I'm sorry, but I can't help with that.", AnswerProblem.REFUSAL),
+        (CODE.replace("for number", "# ... rest of the code ...\n    for number"), AnswerProblem.OMISSION),
+        (CODE + "// unchanged\n", AnswerProblem.OMISSION),
+        (CODE + "# ...\n", AnswerProblem.OMISSION),
+        (f"Here is the updated file:\n\n```python\n{CODE}```", AnswerProblem.PROSE),
+        (f"```python\n{CODE}```\n\nI renamed it.", AnswerProblem.PROSE),
+        ("You should rename the function in your editor, and then run all tests.", AnswerProblem.PROSE),
         (CODE.replace("count", "numbers"), None),
         ("def other():\n    return 0\n", None),
     ],
 )  # fmt: skip
 def test_every_way_to_be_no_file_has_its_name(answer, verdict):
-    assert verdict == first_verdict(make_source(CODE.encode(), "a.py"), answer)
+    assert verdict == find_problem(make_source(CODE.encode(), "a.py"), answer)
 
 
 def test_a_placeholder_may_stay_but_not_multiply():
     source = make_source(b"a\n# ... existing code ...\nb\n", "a.py")
 
-    assert first_verdict(source, "c\n# ... existing code ...\nd\n") is None
-    assert Verdict.OMISSION == first_verdict(source, "# ... existing code ...\n# ... existing code ...\n")
+    assert find_problem(source, "c\n# ... existing code ...\nd\n") is None
+    assert AnswerProblem.OMISSION == find_problem(source, "# ... existing code ...\n# ... existing code ...\n")
 
 
 @pytest.mark.parametrize("answer", ["The new rules are strict.\n", "Die Regeln sind streng.\n"])
 def test_prose_may_be_rewritten_as_prose(answer):
     old = b"Our rules were always known for being rather strict, as everybody in town remembers.\n"
 
-    assert first_verdict(make_source(old, "a.md"), answer) is None
-    assert Verdict.PROSE == first_verdict(make_source(old, "a.md"), f"Here is the text:\n{answer}")
+    assert find_problem(make_source(old, "a.md"), answer) is None
+    assert AnswerProblem.PROSE == find_problem(make_source(old, "a.md"), f"Here is the text:\n{answer}")
 
 
 def test_lost_comments_are_flagged_and_reworded_ones_are_not():
@@ -120,16 +120,16 @@ def test_lost_comments_are_flagged_and_reworded_ones_are_not():
     reworded = CODE.replace("Where the counting begins", "Where all the counting begins")
     without = CODE.replace("  # one at a time", "").replace('    """Numbers up to a limit."""\n', "")
 
-    assert Flags() == flags(source, reworded)
-    assert {"# one at a time", '"""Numbers up to a limit."""'} == set(flags(source, without).lost_comments)
-    assert Verdict.COMMENTS == flags(source, without).verdict
+    assert EditWarnings() == find_warnings(source, reworded)
+    assert {"# one at a time", '"""Numbers up to a limit."""'} == set(find_warnings(source, without).lost_comments)
+    assert AnswerProblem.LOST_COMMENTS == find_warnings(source, without).worst_problem
 
 
 def test_a_text_that_lost_many_lines_is_flagged():
     source = make_source(b"a\n" * 10, "a.txt")
 
-    assert flags(source, "a\n" * 6).verdict is None
-    assert Verdict.SHRUNK == flags(source, "a\n" * 5).verdict
+    assert find_warnings(source, "a\n" * 6).worst_problem is None
+    assert AnswerProblem.MUCH_SHORTER == find_warnings(source, "a\n" * 5).worst_problem
 
 
 def test_a_loop_is_seen_at_the_end_only():
@@ -140,7 +140,7 @@ def test_a_loop_is_seen_at_the_end_only():
 
 
 def test_a_rejection_is_an_unusable_edit_and_says_what_it_saw():
-    with pytest.raises(RejectedError, match="rest of the code") as caught:
+    with pytest.raises(UnusableAnswerError, match="rest of the code") as caught:
         edited(b"x\n", "# rest of the code\n")
 
     assert 3 == caught.value.exit_code

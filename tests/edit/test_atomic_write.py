@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specchat.edit import atomic_write
-from specchat.edit.atomic_write import Replacement, write_all
+from specchat.edit.atomic_write import Replacement, write_files
 from specchat.edit.source_text import read_source
 from specchat.errors import FileChangedError, SpecchatError, UsageError
 
@@ -41,8 +41,8 @@ def replacements(files: list[Path]) -> list[Replacement]:
 def write_until_killed(file: Path) -> None:
     """In a process of its own, back and forth for ever."""
     while True:
-        write_all([Replacement(file, OLD, NEW)])
-        write_all([Replacement(file, NEW, OLD)])
+        write_files([Replacement(file, OLD, NEW)])
+        write_files([Replacement(file, NEW, OLD)])
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(200, marks=pytest.mark.full)])
@@ -69,7 +69,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(file):
     file.write_text("somebody else")
 
     with pytest.raises(FileChangedError):
-        atomic_write.write(source, file, b"mine")
+        atomic_write.write_file(source, file, b"mine")
 
     assert "somebody else" == file.read_text()
     assert [file] == list(file.parent.iterdir())
@@ -79,14 +79,14 @@ def test_a_file_that_is_gone_is_an_error(file):
     file.unlink()
 
     with pytest.raises(OSError, match="No such file"):
-        write_all(replacements([file]))
+        write_files(replacements([file]))
 
 
 def test_all_files_are_looked_at_before_the_first_is_written(files):
     files[2].write_text("somebody else")
 
     with pytest.raises(FileChangedError):
-        write_all(replacements(files))
+        write_files(replacements(files))
 
     assert [OLD, OLD, b"somebody else"] == [file.read_bytes() for file in files]
     assert 3 == len(list(files[0].parent.iterdir()))
@@ -105,7 +105,7 @@ def test_when_one_file_cannot_be_replaced_all_get_their_old_content_back(files, 
 
     monkeypatch.setattr(Path, "replace", sometimes)
     with pytest.raises(type(error)):
-        write_all(replacements(files))
+        write_files(replacements(files))
 
     assert [OLD] * 3 == [file.read_bytes() for file in files]
     assert 3 == len(list(files[0].parent.iterdir()))
@@ -117,7 +117,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(file, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write_all(replacements([file]))
+        write_files(replacements([file]))
 
     assert OLD == file.read_bytes()
     assert [file] == list(file.parent.iterdir())
@@ -128,7 +128,7 @@ def test_links_and_modes_stay(file):
     link = file.with_name("link")
     link.symlink_to(file.name)
 
-    write_all([Replacement(link, OLD, NEW)])
+    write_files([Replacement(link, OLD, NEW)])
 
     assert (True, NEW, 0o751) == (link.is_symlink(), file.read_bytes(), stat.S_IMODE(file.stat().st_mode))
 
@@ -137,7 +137,7 @@ def test_a_read_only_file_is_not_replaced(file):
     file.chmod(0o400)
 
     with pytest.raises(SpecchatError, match="read-only"):
-        write_all(replacements([file]))
+        write_files(replacements([file]))
 
     assert OLD == file.read_bytes()
 
@@ -147,7 +147,7 @@ def test_one_file_under_two_names_is_written_by_nobody(file):
     link.symlink_to(file.name)
 
     with pytest.raises(UsageError):
-        write_all(replacements([file, link]))
+        write_files(replacements([file, link]))
 
     assert OLD == file.read_bytes()
 
@@ -157,7 +157,7 @@ def test_a_new_file_has_the_mode_that_new_files_have(file, mask):
     new = file.with_name("new")
     before = os.umask(mask)
     try:
-        write_all([Replacement(new, None, NEW)])
+        write_files([Replacement(new, None, NEW)])
     finally:
         os.umask(before)
 
@@ -167,7 +167,7 @@ def test_a_new_file_has_the_mode_that_new_files_have(file, mask):
 
 def test_a_file_that_somebody_made_meanwhile_is_left_alone(file):
     with pytest.raises(FileChangedError):
-        write_all([Replacement(file, None, NEW)])
+        write_files([Replacement(file, None, NEW)])
 
     assert OLD == file.read_bytes()
 
@@ -177,7 +177,7 @@ def test_a_link_that_leads_nowhere_is_no_free_name(file):
     link.symlink_to("nowhere")
 
     with pytest.raises(FileChangedError):
-        write_all([Replacement(link, None, NEW)])
+        write_files([Replacement(link, None, NEW)])
 
     assert link.is_symlink()
 
@@ -189,14 +189,14 @@ def test_a_new_file_is_made_where_there_are_no_hard_links(file, monkeypatch):
     monkeypatch.setattr(os, "link", refuse)
     new = file.with_name("new")
 
-    write_all([Replacement(new, None, NEW)])
+    write_files([Replacement(new, None, NEW)])
 
     assert NEW == new.read_bytes()
     assert {file, new} == set(file.parent.iterdir())
 
 
 def test_a_file_is_removed_and_nothing_of_it_stays_in_the_folder(file):
-    write_all([Replacement(file, OLD, None)])
+    write_files([Replacement(file, OLD, None)])
 
     assert [] == list(file.parent.iterdir())
 
@@ -205,7 +205,7 @@ def test_a_link_is_removed_and_not_what_it_leads_to(file):
     link = file.with_name("link")
     link.symlink_to(file.name)
 
-    write_all([Replacement(link, OLD, None)])
+    write_files([Replacement(link, OLD, None)])
 
     assert ([file], OLD) == (list(file.parent.iterdir()), file.read_bytes())
 
@@ -223,7 +223,7 @@ def test_when_one_file_cannot_be_put_in_place_new_and_removed_ones_are_as_before
 
     monkeypatch.setattr(atomic_write, "_sync_folder", sometimes)
     with pytest.raises(OSError, match="No space"):
-        write_all([Replacement(files[0], OLD, None), Replacement(new, None, NEW), Replacement(files[1], OLD, NEW)])
+        write_files([Replacement(files[0], OLD, None), Replacement(new, None, NEW), Replacement(files[1], OLD, NEW)])
 
     assert [OLD] * 3 == [file.read_bytes() for file in files]
     assert (inode, set(files)) == (files[0].stat().st_ino, set(new.parent.iterdir()))

@@ -188,7 +188,7 @@ def test_a_signal_leaves_the_file_untouched_and_has_its_own_exit_code(file, runt
     """
     before = file.read_bytes()
     with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as program:
-        until(lambda: (line := connect("test", start=False)) is not None and line.call("stats", {})["turns"] == 1)
+        until(lambda: (line := connect("test", starts_host=False)) is not None and line.call("stats", {})["turns"] == 1)
         program.send_signal(number)
         said = program.stderr.read()
 

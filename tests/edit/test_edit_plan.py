@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.edit.edit_plan import make_plan, needed_tokens, parse_lines, part, with_part
-from specchat.edit.scope import Region
+from specchat.edit.edit_plan import make_plan, needed_tokens, parse_line_range, region_source, replace_region
+from specchat.edit.edit_regions import Region
 from specchat.edit.source_text import make_source
 from specchat.errors import ContextError, InputError, UsageError
 
@@ -103,13 +103,13 @@ def test_lines_behind_the_end_are_an_error_and_a_range_over_it_is_cut():
 
 @pytest.mark.parametrize("given", ["10-40", "10:40", " 10,40 "])
 def test_lines_are_written_in_three_ways(given):
-    assert Region(10, 40) == parse_lines(given)
+    assert Region(10, 40) == parse_line_range(given)
 
 
 @pytest.mark.parametrize("given", ["", "x", "0-3", "5-4", "-3"])
 def test_no_lines_are_a_usage_error(given):
     with pytest.raises(UsageError):
-        parse_lines(given)
+        parse_line_range(given)
 
 
 @pytest.mark.parametrize("text", ["a\nb\nc\n", "a\nb\nc", "a\n\nc\n\n"])
@@ -117,8 +117,8 @@ def test_no_lines_are_a_usage_error(given):
 def test_a_part_put_back_is_the_text(text, region):
     source = make_source(text.encode(), "a")
 
-    assert text == with_part(text, region, part(source, region).text)
+    assert text == replace_region(text, region, region_source(source, region).text)
 
 
 def test_a_part_keeps_its_language():
-    assert part(SOURCE, Region(2, 3)).name.endswith("a.py")
+    assert region_source(SOURCE, Region(2, 3)).name.endswith("a.py")

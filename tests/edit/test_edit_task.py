@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.events import Finished, Prefill, Totals
-from specchat.chat.scripted import scene
-from specchat.edit.edit_task import Job, edit, rewrite_part
-from specchat.edit.edit_turn import Talk
-from specchat.edit.scope import Region
+from specchat.chat.events import Finished, PrefillProgress, Totals
+from specchat.chat.scripted import scripted_answer
+from specchat.edit.edit_regions import Region
+from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
+from specchat.edit.edit_turn import EditRun
 from specchat.edit.source_text import make_source
 from specchat.errors import ContextError
 from tests.edit.scripted import ScriptedSession, answers, say
@@ -53,7 +53,7 @@ def file(tmp_path):
         (answers("", "\n", " "), 3, 3),
         (answers("I'm sorry, I cannot do that."), 3, 1),
         (answers(CODE[:70] + "    x = 1\n    y = 2\n" * 40, reason="length"), 3, 1),
-        ([[*scene([CODE[:70]])[:-1], Finished("length", Totals(tokens=10_000))]], 3, 1),
+        ([[*scripted_answer([CODE[:70]])[:-1], Finished("length", Totals(completion_tokens=10_000))]], 3, 1),
         (answers(CODE[:70], reason="length"), 6, 1),
         (answers(NEW[:-2], NEW[:-3], NEW[:-4]), 4, 3),
         (answers(CODE), 9, 1),
@@ -161,7 +161,7 @@ def test_somebody_else_writing_meanwhile_stops_the_edit(file, monkeypatch):
 
 
 def test_a_repair_that_does_not_fit_any_more_leaves_the_first_reason(file, monkeypatch):
-    said = say(monkeypatch, [*answers(ELIDED), [Prefill(0, 99_999)]], str(file), "rename it", "-y")
+    said = say(monkeypatch, [*answers(ELIDED), [PrefillProgress(0, 99_999)]], str(file), "rename it", "-y")
 
     assert (3, CODE) == (said.ran.code, file.read_text())
 
@@ -170,9 +170,9 @@ def test_every_part_begins_a_conversation_of_its_own():
     begun = []
     source = make_source(CODE.encode(), "a.py")
     session = ScriptedSession(answers("def total(limit):\n    return 0\n", "def count(limit):\n    return []\n"))
-    job = Job(source, "simplify count() and total()", window=150)
+    job = EditJob(source, "simplify count() and total()", window_tokens=150)
 
-    edited = edit(job, Talk(session, anew=lambda: begun.append(len(session.requests))))
+    edited = run_edit(job, EditRun(session, restart_conversation=lambda: begun.append(len(session.requests))))
 
     assert ("region", [1]) == (edited.plan.format, begun)
 
@@ -227,9 +227,9 @@ def test_a_long_file_is_rewritten_in_its_named_parts(file, monkeypatch):
 
 def test_a_file_that_turns_out_too_long_is_tried_in_parts():
     source = make_source(CODE.encode(), "a.py")
-    session = ScriptedSession([[Prefill(0, 900)], *answers("def total(limit):\n    return 0\n")])
+    session = ScriptedSession([[PrefillProgress(0, 900)], *answers("def total(limit):\n    return 0\n")])
 
-    edited = edit(Job(source, "simplify total()", window=1000), Talk(session))
+    edited = run_edit(EditJob(source, "simplify total()", window_tokens=1000), EditRun(session))
 
     assert ("region", [Region(12, 13, "total")]) == (edited.plan.format, list(edited.plan.regions))
     assert edited.text.endswith("def total(limit):\n    return 0\n")
@@ -255,17 +255,17 @@ def test_when_the_parts_are_no_good_either_the_first_reason_is_told(file, monkey
 
 
 def test_a_file_that_is_too_long_and_names_nothing_tells_the_numbers():
-    job = Job(make_source(CODE.encode(), "a.py"), "simplify", window=1000)
+    job = EditJob(make_source(CODE.encode(), "a.py"), "simplify", window_tokens=1000)
 
     with pytest.raises(ContextError, match=r"takes 900 tokens to read and about .* the window holds 1000"):
-        edit(job, Talk(ScriptedSession([[Prefill(0, 900)]])))
+        run_edit(job, EditRun(ScriptedSession([[PrefillProgress(0, 900)]])))
 
 
 def test_some_lines_can_be_written_again_as_somebody_wishes():
-    job = Job(make_source(CODE.encode(), "a.py"), "rename", window=1000)
+    job = EditJob(make_source(CODE.encode(), "a.py"), "rename", window_tokens=1000)
     session = ScriptedSession(answers("START = 2"))
 
-    assert "START = 2\n" == rewrite_part(job, Region(4, 4), "make it two", Talk(session))
+    assert "START = 2\n" == rewrite_region(job, Region(4, 4), "make it two", EditRun(session))
     assert "rename\n\nmake it two" == session.requests[0].text
 
 

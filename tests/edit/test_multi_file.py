@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.edit.multi_file import together
+from specchat.edit.multi_file import multi_file_jobs
 from specchat.edit.source_text import make_source
 from specchat.errors import ContextError, UsageError
 from tests.edit.scripted import Said, answers, say
@@ -82,7 +82,7 @@ def test_what_does_not_fit_together_says_the_numbers():
     sources = [make_source(b"x = 1\n" * 100, name) for name in ("a.py", "b.py")]
 
     with pytest.raises(ContextError, match=r"2 files together takes about \d+ tokens and the window holds 700"):
-        together(sources, "rename x", 700)
+        multi_file_jobs(sources, "rename x", 700)
     with pytest.raises(UsageError):
-        together(sources[:1], "rename x", 700)
-    assert 2 == len(together(sources, "rename x", 1000))
+        multi_file_jobs(sources[:1], "rename x", 700)
+    assert 2 == len(multi_file_jobs(sources, "rename x", 1000))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.edit.patch import diff, unified
+from specchat.edit.patch import source_diff, unified_diff
 from specchat.edit.source_text import make_source
 
 LINES = st.text(alphabet="ab \t\x0c\u2028é", max_size=4)
@@ -25,7 +25,7 @@ def test_git_apply_makes_the_new_file_from_the_diff(tmp_path_factory, old, new, 
         return
     (folder / "f").write_bytes(raw)
 
-    patch = diff(source, "\n".join(new)).encode()
+    patch = source_diff(source, "\n".join(new)).encode()
     subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=patch, cwd=folder, check=True, timeout=20)
 
     assert wanted == (folder / "f").read_bytes()
@@ -34,7 +34,7 @@ def test_git_apply_makes_the_new_file_from_the_diff(tmp_path_factory, old, new, 
 @pytest.mark.parametrize("text", ["a\n\nb\n", "a\r\nb", "\n"])
 def test_git_apply_makes_and_removes_a_file(tmp_path, text):
     def apply(old, new):
-        patch = unified("f", old, new).encode()
+        patch = unified_diff("f", old, new).encode()
         subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=patch, cwd=tmp_path, check=True, timeout=20)
 
     apply(None, text)
@@ -44,8 +44,8 @@ def test_git_apply_makes_and_removes_a_file(tmp_path, text):
 
 
 def test_equal_texts_have_no_diff():
-    assert diff(make_source(b"a\n", "f"), "a\n") == ""
+    assert source_diff(make_source(b"a\n", "f"), "a\n") == ""
 
 
 def test_a_byte_order_mark_is_a_part_of_its_line():
-    assert "-\ufeffa\n+\ufeffb\n" in diff(make_source(b"\xef\xbb\xbfa\n", "f"), "b\n")
+    assert "-\ufeffa\n+\ufeffb\n" in source_diff(make_source(b"\xef\xbb\xbfa\n", "f"), "b\n")

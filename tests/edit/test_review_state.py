@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.edit.hunks import hunks_between
+from specchat.edit.hunks import diff_hunks
 from specchat.edit.review_state import Review
 from tests.edit.scripted import answers, say
 
@@ -120,14 +120,14 @@ def test_on_a_terminal_that_is_told_to_show_the_diff_nobody_is_asked(file, monke
 
 
 def test_a_review_goes_back_to_its_beginning():
-    review = Review(OLD, hunks_between(OLD, NEW))
+    review = Review(OLD, diff_hunks(OLD, NEW))
 
     review.split()
-    review.decide(is_taken=True)
-    review.take_instead(review.current.rewritten(review.lines, ["x\n"]))
-    review.decide_rest(is_taken=False)
+    review.decide(is_accepted=True)
+    review.replace_and_accept(review.current_hunk.with_new_lines(review.old_lines, ["x\n"]))
+    review.decide_remaining(is_accepted=False)
     assert OLD.replace("line_2 ", "two ").replace("line_4 = 4", "x") == review.text
-    while review.back():
+    while review.undo():
         pass
 
-    assert ((None, None, None), OLD) == (tuple(each.is_taken for each in review.items), review.text)
+    assert ((None, None, None), OLD) == (tuple(each.is_accepted for each in review.decisions), review.text)

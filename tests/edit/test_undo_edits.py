@@ -9,8 +9,8 @@ import pytest
 
 from specchat.edit import undo_store
 from specchat.edit.atomic_write import Replacement
-from specchat.edit.undo_edits import apply, chosen_edit, undo_edit
-from specchat.edit.undo_store import Kept, kept_edits
+from specchat.edit.undo_edits import apply_edit, find_edit, undo_edit
+from specchat.edit.undo_store import UndoStore, user_undo_store
 from specchat.errors import FileChangedError, NoChangeError, UsageError
 from tests.edit.scripted import answers, say
 from tests.front import command
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 @pytest.fixture
 def kept(tmp_path):
-    return Kept(tmp_path / "kept")
+    return UndoStore(tmp_path / "kept")
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def undo(monkeypatch):
 
 
 def write(kept, *files, new=b"x = 2\r\n"):
-    return apply(kept, "set x", [Replacement(file, file.read_bytes(), new) for file in files])
+    return apply_edit(kept, "set x", [Replacement(file, file.read_bytes(), new) for file in files])
 
 
 def create(kept, file, new=b"x = 1\r\n"):
-    return apply(kept, "make it", [Replacement(file, None, new)])
+    return apply_edit(kept, "make it", [Replacement(file, None, new)])
 
 
 @pytest.fixture
@@ -55,31 +55,31 @@ def test_the_last_edit_is_taken_back_and_then_the_one_before(kept, files):
     write(kept, files[0], new=b"x = 3\r\n")
 
     for expected in (b"x = 2\r\n", b"x = 1\r\n"):
-        undo_edit(kept, chosen_edit(kept, ""), is_forced=False)
+        undo_edit(kept, find_edit(kept, ""), is_forced=False)
         assert expected == files[0].read_bytes()
     with pytest.raises(UsageError, match="no edit is left"):
-        chosen_edit(kept, "")
+        find_edit(kept, "")
 
 
 def test_an_undo_is_taken_back_by_its_number(kept, files):
     edit = write(kept, *files)
     undone = undo_edit(kept, edit, is_forced=False)
 
-    undo_edit(kept, chosen_edit(kept, str(undone.number)), is_forced=False)
+    undo_edit(kept, find_edit(kept, str(undone.number)), is_forced=False)
 
     assert [b"x = 2\r\n"] * 2 == [file.read_bytes() for file in files]
-    assert edit.number == chosen_edit(kept, "").number
+    assert edit.number == find_edit(kept, "").number
 
 
 def test_a_file_alone_can_be_taken_back(kept, files):
     write(kept, *files)
     write(kept, files[1], new=b"x = 3\r\n")
 
-    undo_edit(kept, chosen_edit(kept, str(files[0])), is_forced=False)
+    undo_edit(kept, find_edit(kept, str(files[0])), is_forced=False)
 
     assert [b"x = 1\r\n", b"x = 3\r\n"] == [file.read_bytes() for file in files]
     with pytest.raises(UsageError):
-        chosen_edit(kept, "absent")
+        find_edit(kept, "absent")
 
 
 def test_a_file_that_changed_since_is_taken_back_by_force_only(kept, files):
@@ -118,20 +118,20 @@ def test_a_new_file_that_was_edited_is_taken_back_in_two_steps(kept, made):
     create(kept, made)
     write(kept, made)
 
-    undo_edit(kept, chosen_edit(kept, str(made)), is_forced=False)
+    undo_edit(kept, find_edit(kept, str(made)), is_forced=False)
     assert b"x = 1\r\n" == made.read_bytes()
 
-    undo_edit(kept, chosen_edit(kept, ""), is_forced=False)
+    undo_edit(kept, find_edit(kept, ""), is_forced=False)
     assert not made.exists()
     with pytest.raises(UsageError, match="no edit is left"):
-        chosen_edit(kept, "")
+        find_edit(kept, "")
 
 
 def test_a_new_file_that_was_empty_is_another_thing_than_no_file(kept, made):
     made.touch()
     write(kept, made)
 
-    undo_edit(kept, chosen_edit(kept, ""), is_forced=False)
+    undo_edit(kept, find_edit(kept, ""), is_forced=False)
 
     assert b"" == made.read_bytes()
 
@@ -191,7 +191,7 @@ def test_a_file_that_somebody_removed_is_brought_back_by_force_only(kept, files)
 
 def test_a_new_file_and_a_changed_one_are_taken_back_together(kept, files, made):
     both = [Replacement(files[0], b"x = 1\r\n", b"x = 2\r\n"), Replacement(made, None, b"new")]
-    edit = apply(kept, "both", both)
+    edit = apply_edit(kept, "both", both)
 
     undo_edit(kept, edit, is_forced=False)
 
@@ -206,7 +206,7 @@ def test_the_memory_of_a_new_file_takes_no_room(kept, made, tmp_path):
 
 def test_an_edit_that_fails_is_not_kept(kept, files):
     with pytest.raises(FileChangedError):
-        apply(kept, "x", [Replacement(files[0], b"something else", b"new")])
+        apply_edit(kept, "x", [Replacement(files[0], b"something else", b"new")])
 
     assert [] == kept.edits()
 
@@ -256,7 +256,7 @@ def test_the_command_takes_back_what_the_other_command_did(files, monkeypatch, u
 
 
 def test_the_command_shows_that_a_new_file_goes_and_that_it_comes_again(made, undo):
-    create(kept_edits(), made, b"x = 1\r\ny = 2")
+    create(user_undo_store(), made, b"x = 1\r\ny = 2")
 
     gone, removed = undo("--diff").out, undo()
     come = undo("2", "--diff").out
@@ -269,7 +269,7 @@ def test_the_command_shows_that_a_new_file_goes_and_that_it_comes_again(made, un
 
 
 def test_the_command_refuses_to_remove_what_changed_in_one_line(made, undo):
-    create(kept_edits(), made)
+    create(user_undo_store(), made)
     made.write_text("mine")
 
     refused = undo()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specchat.engine.cache import KVCache, KVLayout, KVPool, Slot, bucket_of, rows_for
+from specchat.engine.cache import KVCache, KVLayout, KVPool, Slot, bucket_of, slot_rows
 from specchat.errors import CacheError
 
 LAYOUT = KVLayout(((2, 3, 3), (2, 3, 5)), torch.float32, torch.device("cpu"))
@@ -21,8 +21,8 @@ def put(cache: KVCache, values: list[float]) -> None:
 
 def held(cache: KVCache) -> list[float]:
     """What the sure rows hold; all layers must agree."""
-    keys = [layer[0][0, :, : cache.length, :] for layer in cache.rows().layers]
-    values = [layer[1][0, :, : cache.length, :] - 100 for layer in cache.rows().layers]
+    keys = [layer[0][0, :, : cache.length, :] for layer in cache.require_slot().layers]
+    values = [layer[1][0, :, : cache.length, :] - 100 for layer in cache.require_slot().layers]
     rows = [entry[0, :, 0].tolist() for entry in keys + values]
     assert all(row == rows[0] for row in rows)
     return rows[0]
@@ -79,7 +79,7 @@ def test_buckets_are_powers_of_two(length, bucket):
 
 @pytest.mark.parametrize(("rows", "slot"), [(1, 1280), (1280, 1280), (1281, 2304), (8192 + 256, 8192 + 256)])
 def test_a_slot_has_a_bucket_of_text_and_scratch_paper_behind_it(rows, slot):
-    assert rows_for(rows) == slot
+    assert slot_rows(rows) == slot
 
 
 def test_a_row_costs_what_the_layout_says():
@@ -97,7 +97,7 @@ def test_growth_keeps_the_rows(pool, cache_of_five):
 
 def filled(pool: KVPool, value: float) -> KVCache:
     cache = pool.open()
-    with pool.seated(cache, 10):
+    with pool.acquire_slot(cache, 10):
         put(cache, [value, value])
         cache.commit([0, 1])
     return cache
@@ -113,7 +113,7 @@ def test_more_caches_than_slots_are_parked_and_come_back(pool):
 
 
 def test_without_host_memory_the_oldest_is_dropped_and_says_so():
-    pool = KVPool(LAYOUT, slots=1, host_bytes=0)
+    pool = KVPool(LAYOUT, slots=1, offload_bytes=0)
     first = filled(pool, 1.0)
 
     filled(pool, 2.0)
@@ -133,7 +133,7 @@ def test_a_cache_in_the_middle_of_a_turn_is_never_moved(pool):
 def test_rows_beyond_the_budget_are_refused_with_the_numbers():
     pool = KVPool(LAYOUT, budget_bytes=2000 * LAYOUT.bytes_per_row)
 
-    with pytest.raises(CacheError, match=r"limits\.context"), pool.seated(pool.open(), 3000):
+    with pytest.raises(CacheError, match=r"limits\.context"), pool.acquire_slot(pool.open(), 3000):
         pass
 
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.drafters.draft_model import DraftModel
-from specchat.drafters.eagle import CHAIN
-from specchat.engine.accept import accept, verdict
-from specchat.engine.decode import Plan, Step, Writing
+from specchat.drafters.draft_model import DraftModelDrafter
+from specchat.drafters.eagle import CHAIN_CONFIG
+from specchat.engine.accept import accept, rejection_sampling_probabilities
+from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
-from specchat.engine.sampling import Rows, Sampler
-from specchat.engine.tree import ROOT, DraftTree, Draw
+from specchat.engine.sampling import LogitRows, Sampler
+from specchat.engine.tree import ROOT, DraftSample, DraftTree
 from tests.chooser.cost_tables import TableModel
 from tests.tiny import answer, small, target, write
 from tests.tiny_heads import drafter_of
@@ -66,38 +66,40 @@ class Guesser:
         for chance, draws in self._chains(text, (), links):
             tree, leaf = DraftTree(text[-1]), ROOT
             for draw in draws:
-                leaf = tree.add_drawn(draw, leaf, "draft")
+                leaf = tree.add_sample(draw, leaf, "draft")
             yield chance, tree
 
-    def _chains(self, text: tuple[int, ...], path: tuple[int, ...], left: int) -> Iterator[tuple[float, list[Draw]]]:
+    def _chains(
+        self, text: tuple[int, ...], path: tuple[int, ...], left: int
+    ) -> Iterator[tuple[float, list[DraftSample]]]:
         if not left:
             yield 1.0, []
             return
         for draw in self.draws(text, path):
-            chance = float(draw.chances[draw.ids == draw.token])
+            chance = float(draw.probabilities[draw.token_ids == draw.token])
             for rest, draws in self._chains(text, (*path, draw.token), left - 1):
                 yield chance * rest, [draw, *draws]
 
-    def draws(self, text: tuple[int, ...], path: tuple[int, ...]) -> Iterator[Draw]:
+    def draws(self, text: tuple[int, ...], path: tuple[int, ...]) -> Iterator[DraftSample]:
         """What can be drawn behind a path."""
         ids = torch.tensor(self.ids) if self.ids else None
         logits = theirs(text + path) if ids is None else theirs(text + path)[ids]
-        drawn = self.sampler.draw(
+        drawn = self.sampler.sample_draft(
             logits[None],
-            Rows([len(text) - 1 + len(path)], [list(path)], ids),
-            self.sampler.prefix(list(text), VOCABULARY, CPU),
+            LogitRows([len(text) - 1 + len(path)], [list(path)], ids),
+            self.sampler.make_seen_tokens(list(text), VOCABULARY, CPU),
         )
-        for token, chance in zip(drawn.ids.tolist(), drawn.chances.tolist(), strict=True):
+        for token, chance in zip(drawn.token_ids.tolist(), drawn.probabilities.tolist(), strict=True):
             if chance > 0:
-                yield Draw(token, drawn.ids, drawn.chances)
+                yield DraftSample(token, drawn.token_ids, drawn.probabilities)
 
 
 class Certain(Guesser):
     """Draws from a single token, which is a point mass: q = 1."""
 
-    def draws(self, text: tuple[int, ...], path: tuple[int, ...]) -> Iterator[Draw]:
+    def draws(self, text: tuple[int, ...], path: tuple[int, ...]) -> Iterator[DraftSample]:
         token = int(theirs(text + path).argmax())
-        yield Draw(token, torch.tensor([token]), torch.ones(1))
+        yield DraftSample(token, torch.tensor([token]), torch.ones(1))
 
 
 class Changed(Guesser):
@@ -115,7 +117,7 @@ class Changed(Guesser):
 def without_ones(tree: DraftTree) -> DraftTree:
     """Cut off every guess of token 1, and what hangs below."""
     tokens = tree.tokens[1:]
-    return tree.cut(list(range(1, tokens.index(1) + 1 if 1 in tokens else len(tree))))
+    return tree.prune(list(range(1, tokens.index(1) + 1 if 1 in tokens else len(tree))))
 
 
 def with_siblings(tree: DraftTree) -> DraftTree:
@@ -126,30 +128,30 @@ def with_siblings(tree: DraftTree) -> DraftTree:
 
 def unreported(tree: DraftTree) -> DraftTree:
     """Guesses whose draws nobody reports, whatever they are."""
-    tree.draws = {}
+    tree.samples = {}
     return tree
 
 
 def forgetful(tree: DraftTree) -> DraftTree:
     """Wrong: a draw of token 1 is dropped because it is one."""
-    tree.draws = {node: draw for node, draw in tree.draws.items() if draw.token != 1}
-    return tree.cut([]) if tree.tokens[1:2] == [1] else tree
+    tree.samples = {node: draw for node, draw in tree.samples.items() if draw.token != 1}
+    return tree.prune([]) if tree.tokens[1:2] == [1] else tree
 
 
 def boastful(tree: DraftTree) -> DraftTree:
     """Wrong: reports other chances than those it drew from."""
-    tree.draws = {
-        node: Draw(draw.token, draw.ids, (draw.chances + 0.1) / (draw.chances + 0.1).sum())
-        for node, draw in tree.draws.items()
+    tree.samples = {
+        node: DraftSample(draw.token, draw.token_ids, (draw.probabilities + 0.1) / (draw.probabilities + 0.1).sum())
+        for node, draw in tree.samples.items()
     }
     return tree
 
 
 def steps_of(sampler: Sampler, tree: DraftTree, text: tuple[int, ...]) -> Iterator[tuple[float, tuple[int, ...]]]:
     """Every outcome of one step: the engine's own weights and walk, with each throw of the dice spelled out."""
-    logits = torch.stack([ours((*text, *tree.path_to(node))) for node in range(len(tree))])
-    rows, prefix = sampler.rows(tree, len(text)), sampler.prefix(list(text), VOCABULARY, CPU)
-    scores, ids = sampler.weigh(logits, rows, prefix)
+    logits = torch.stack([ours((*text, *tree.path_tokens(node))) for node in range(len(tree))])
+    rows, prefix = sampler.rows_of_tree(tree, len(text)), sampler.make_seen_tokens(list(text), VOCABULARY, CPU)
+    scores, ids = sampler.process_logits(logits, rows, prefix)
     chances = scores.double().softmax(-1).tolist()
     columns = ids.expand(len(tree), -1).tolist()
     throws = [
@@ -230,7 +232,7 @@ def test_what_is_picked_over_all_draws_is_what_the_target_would_pick():
         p = torch.where(torch.rand(6, generator=dice) < 0.3, 0.0, p)
         p = p / p.sum()
 
-        picked = sum(q[token] * verdict(p, q, torch.arange(6) == token) for token in range(6))
+        picked = sum(q[token] * rejection_sampling_probabilities(p, q, torch.arange(6) == token) for token in range(6))
 
         assert (picked - p).abs().max() < 1e-12
 
@@ -238,7 +240,7 @@ def test_what_is_picked_over_all_draws_is_what_the_target_would_pick():
 def test_a_guess_holds_as_often_as_the_two_agree():
     p, q = torch.tensor([0.5, 0.3, 0.2, 0.0]), torch.tensor([0.2, 0.4, 0.0, 0.4])
 
-    chances = [verdict(p, q, torch.arange(4) == token) for token in range(4)]
+    chances = [rejection_sampling_probabilities(p, q, torch.arange(4) == token) for token in range(4)]
 
     assert chances[0].tolist() == [1, 0, 0, 0]  # wanted more than it was guessed
     assert torch.allclose(chances[1], torch.tensor([0.15, 0.75, 0.1, 0.0]))  # a quarter is shared out as 0.3 to 0.2
@@ -249,14 +251,14 @@ def test_a_draft_that_is_the_target_is_always_believed():
     p = torch.tensor([0.1, 0.2, 0.7])
 
     for token in range(3):
-        assert verdict(p, p, torch.arange(3) == token)[token] == 1
-    assert not verdict(p, p * (1 + 1e-7), torch.arange(3) == 0).isnan().any()
+        assert rejection_sampling_probabilities(p, p, torch.arange(3) == token)[token] == 1
+    assert not rejection_sampling_probabilities(p, p * (1 + 1e-7), torch.arange(3) == 0).isnan().any()
 
 
 def test_a_sure_guess_is_picked_as_if_nobody_had_guessed():
     p = torch.tensor([0.5, 0.3, 0.2])
 
-    assert torch.allclose(verdict(p, torch.tensor([0.0, 1.0, 0.0]), torch.arange(3) == 1), p)
+    assert torch.allclose(rejection_sampling_probabilities(p, torch.tensor([0.0, 1.0, 0.0]), torch.arange(3) == 1), p)
 
 
 TABLE = torch.randn(5, 5, generator=torch.Generator().manual_seed(11))
@@ -265,9 +267,9 @@ DRAFT = TABLE * 0.5 + torch.randn(5, 5, generator=torch.Generator().manual_seed(
 
 def long_text(sampler: Sampler, drafter: Drafter, tokens: int) -> tuple[list[int], list[Step]]:
     """A text by the real loop, over tables."""
-    writing = Writing(TableModel(TABLE), (drafter,))
-    writing.revise([0])
-    steps = write(writing, Plan(drafter, sampler, budget=4, limit=tokens))
+    writing = Generation(TableModel(TABLE), (drafter,))
+    writing.replace_tokens([0])
+    steps = write(writing, GenerationConfig(drafter, sampler, max_draft_tokens=4, max_new_tokens=tokens))
     return writing.tokens, steps
 
 
@@ -288,13 +290,15 @@ def surprise(tokens: list[int], chances: Tensor) -> tuple[float, int]:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "sampler", [Sampler(1.0, seed=1, is_classic=True), Sampler(0.7, top_k=4, seed=2, is_classic=True)], ids=["T1", "k4"]
+    "sampler",
+    [Sampler(1.0, seed=1, uses_rejection_sampling=True), Sampler(0.7, top_k=4, seed=2, uses_rejection_sampling=True)],
+    ids=["T1", "k4"],
 )
 def test_a_long_text_follows_the_target(sampler):
-    chances = sampler.weigh(TABLE, Rows(list(range(5))))
+    chances = sampler.weigh(TABLE, LogitRows(list(range(5))))
     laws = torch.zeros(5, 5).scatter(1, chances[1].expand(5, -1), chances[0].softmax(-1))
 
-    tokens, steps = long_text(sampler, DraftModel(TableModel(DRAFT), guesses=3), 4000)
+    tokens, steps = long_text(sampler, DraftModelDrafter(TableModel(DRAFT), chain_length=3), 4000)
 
     total, freedom = surprise(tokens, laws)
     assert total < freedom + 3.3 * (2 * freedom) ** 0.5
@@ -305,12 +309,15 @@ def test_a_long_text_follows_the_target(sampler):
 @pytest.mark.parametrize("kind", ["draft", "eagle3", "mtp", "mtp latent"])
 def test_texts_of_networks_are_as_likely_as_by_plain_decoding(kind):
     model, prompt, count = target("dense-llama"), [7, 3, 9, 12, 40, 41], 1500
-    drafter = DraftModel(small()) if kind == "draft" else drafter_of(kind, model, CHAIN)
-    rules, writing = Sampler(1.5, top_k=4), Writing(model, (drafter,))
+    drafter = DraftModelDrafter(small()) if kind == "draft" else drafter_of(kind, model, CHAIN_CONFIG)
+    rules, writing = Sampler(1.5, top_k=4), Generation(model, (drafter,))
     found: Counter[tuple[int, ...]] = Counter()
     for seed in range(count):
-        writing.revise(prompt)
-        write(writing, Plan(drafter, replace(rules, seed=seed, is_classic=True), budget=4, limit=2))
+        writing.replace_tokens(prompt)
+        write(
+            writing,
+            GenerationConfig(drafter, replace(rules, seed=seed, is_classic=True), max_draft_tokens=4, max_new_tokens=2),
+        )
         found[tuple(writing.tokens[len(prompt) :])] += 1
 
     likely: Law = {}
@@ -324,17 +331,17 @@ def test_texts_of_networks_are_as_likely_as_by_plain_decoding(kind):
 def next_tokens(model: Model, rules: Sampler, text: list[int]) -> list[tuple[int, float]]:
     """What may follow a text, and how likely it is."""
     cache = model.pool.open()
-    with model.pool.seated(cache, 64):
-        logits, ids = rules.weigh(model.read(text, cache).logits, Rows([len(text) - 1]))
+    with model.pool.acquire_slot(cache, 64):
+        logits, ids = rules.process_logits(model.prefill(text, cache).logits, LogitRows([len(text) - 1]))
     model.pool.close(cache)
     return list(zip(ids[0].tolist(), logits[0].softmax(-1).tolist(), strict=True))
 
 
 def test_guesses_hold_as_often_as_the_papers_say():
-    sampler = Sampler(1.0, seed=3, is_classic=True)
+    sampler = Sampler(1.0, seed=3, uses_rejection_sampling=True)
     agreed = torch.minimum(TABLE.softmax(-1), DRAFT.softmax(-1)).sum(-1)
 
-    _tokens, steps = long_text(sampler, DraftModel(TableModel(DRAFT), guesses=1), 2000)
+    _tokens, steps = long_text(sampler, DraftModelDrafter(TableModel(DRAFT), chain_length=1), 2000)
 
     drafted = [step for step in steps if step.drafted]
     wanted = float(torch.stack([agreed[step.tree.tokens[ROOT]] for step in drafted]).mean())
@@ -342,38 +349,41 @@ def test_guesses_hold_as_often_as_the_papers_say():
 
 
 def test_draws_follow_what_is_reported_and_not_the_dice_of_the_target():
-    sampler, logits, count = Sampler(1.0, seed=5, is_classic=True), torch.randn(1, 4), 3000
+    sampler, logits, count = Sampler(1.0, seed=5, uses_rejection_sampling=True), torch.randn(1, 4), 3000
 
-    drawn = [sampler.draw(logits, Rows([position])) for position in range(count)]
+    drawn = [sampler.sample_draft(logits, LogitRows([position])) for position in range(count)]
 
-    picked = sampler.pick(logits.expand(count, -1), Rows(list(range(count))))
+    picked = sampler.sample(logits.expand(count, -1), LogitRows(list(range(count))))
     pairs = Counter(zip((draw.token for draw in drawn), picked, strict=True))
-    chances = drawn[0].chances
+    chances = drawn[0].probabilities
     expected = torch.outer(chances, chances) * count
     counts = torch.tensor([[float(pairs[draw, pick]) for pick in range(4)] for draw in range(4)])
     assert float(((counts - expected) ** 2 / expected).sum()) < 37.7  # 15 degrees of freedom, 1 in 1000
 
 
 def test_every_step_has_dice_of_its_own_under_the_classic_rule_alone():
-    classic = Sampler(1.0, seed=5, is_classic=True)
-    logits, rows = torch.zeros(1, 1000), Rows([50])
+    classic = Sampler(1.0, seed=5, uses_rejection_sampling=True)
+    logits, rows = torch.zeros(1, 1000), LogitRows([50])
 
     assert classic.at_step(7) == classic.at_step(7)
-    assert classic.at_step(7).pick(logits, rows) != classic.at_step(8).pick(logits, rows)
-    for sampler in (Sampler(1.0, seed=5), Sampler(0.0, is_classic=True)):
+    assert classic.at_step(7).sample(logits, rows) != classic.at_step(8).sample(logits, rows)
+    for sampler in (Sampler(1.0, seed=5), Sampler(0.0, uses_rejection_sampling=True)):
         assert sampler.at_step(7) is sampler
 
 
 def test_at_temperature_zero_both_rules_are_one():
     prompt = [5, 6, 7, 8] * 4
-    sampler = Sampler(0.0, is_classic=True)
+    sampler = Sampler(0.0, uses_rejection_sampling=True)
 
-    assert answer(target(), DraftModel(small()), prompt, sampler) == answer(target(), Drafter(), prompt, Sampler())
+    assert answer(target(), DraftModelDrafter(small()), prompt, sampler) == answer(
+        target(), Drafter(), prompt, Sampler()
+    )
 
 
 def test_the_same_guesses_and_seed_give_the_same_text():
     texts = [
-        long_text(Sampler(1.0, seed=seed, is_classic=True), DraftModel(TableModel(DRAFT)), 60)[0] for seed in (4, 4, 5)
+        long_text(Sampler(1.0, seed=seed, uses_rejection_sampling=True), DraftModelDrafter(TableModel(DRAFT)), 60)[0]
+        for seed in (4, 4, 5)
     ]
 
     assert texts[0] == texts[1] != texts[2]

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from specchat.drafters.combined import FirstOf
-from specchat.drafters.draft_model import DraftModel
-from specchat.drafters.prompt_lookup import Lookup
-from specchat.drafters.suffix import Suffix
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context, Drafter
-from specchat.engine.grammar import SOURCE, confined
+from specchat.drafters.draft_model import DraftModelDrafter
+from specchat.drafters.prompt_lookup import PromptLookup
+from specchat.drafters.suffix_decoding import SuffixDecoding
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext, Drafter
+from specchat.engine.grammar import GRAMMAR_SOURCE, constrain_tree
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import ROOT, DraftTree
 from tests.cover import matrix
@@ -27,7 +27,7 @@ SAMPLERS = {
     "greedy": Sampler(),
     "T1": Sampler(1.0, seed=3),
     "rules": Sampler(0.8, top_k=30, top_p=0.9, min_p=0.01, repetition_penalty=1.3, seed=5),
-    "classic": Sampler(0.9, seed=11, is_classic=True),
+    "classic": Sampler(0.9, seed=11, uses_rejection_sampling=True),
 }
 
 
@@ -45,7 +45,7 @@ class Counting:
             return [last + 1]
         return [token for token in range(last + 1, last + 10) if token < VOCABULARY - 5] or [END]
 
-    def allowed(self) -> Tensor:
+    def allowed_mask(self) -> Tensor:
         mask = torch.zeros(VOCABULARY, dtype=torch.bool)
         mask[self.may_follow()] = True
         return mask
@@ -56,20 +56,20 @@ class Counting:
         self.read.append(token)
         return True
 
-    def retreat(self, count: int) -> None:
+    def rollback(self, count: int) -> None:
         del self.read[-count:]
 
-    def forced(self) -> list[int]:
+    def forced_tokens(self) -> list[int]:
         only = self.may_follow()
         return only if len(only) == 1 else []
 
 
 DRAFTERS = {
     "chaos": lambda _model: Chaos(3),
-    "draft": lambda _model: DraftModel(small()),
-    "self": lambda _model: DraftModel(target("dense-llama")),
-    "lookup-else-draft": lambda _model: FirstOf(Lookup(), DraftModel(small())),
-    "suffix": lambda _model: Suffix(),
+    "draft": lambda _model: DraftModelDrafter(small()),
+    "self": lambda _model: DraftModelDrafter(target("dense-llama")),
+    "lookup-else-draft": lambda _model: FirstOf(PromptLookup(), DraftModelDrafter(small())),
+    "suffix": lambda _model: SuffixDecoding(),
     **{head: lambda model, head=head: drafter_of(head, model) for head in ("eagle3", "mtp", "medusa", "exit")},
 }
 
@@ -77,9 +77,19 @@ DRAFTERS = {
 def answer(drafter: str | None, sampler: str, exact: bool = False) -> list[int]:
     model = target("dense-llama", exact=exact)
     guesser = DRAFTERS[drafter](model) if drafter else Drafter()
-    writing = Writing(model, (guesser,))
-    writing.revise(PROMPT)
-    write(writing, Plan(guesser, SAMPLERS[sampler], budget=8, limit=40, stop=frozenset({END}), grammar=Counting()))
+    writing = Generation(model, (guesser,))
+    writing.replace_tokens(PROMPT)
+    write(
+        writing,
+        GenerationConfig(
+            guesser,
+            SAMPLERS[sampler],
+            max_draft_tokens=8,
+            max_new_tokens=40,
+            stop_token_ids=frozenset({END}),
+            grammar=Counting(),
+        ),
+    )
     return writing.tokens[len(PROMPT) :]
 
 
@@ -125,23 +135,29 @@ def test_greedy_text_is_that_of_transformers_under_the_same_masks():
 
 @pytest.mark.full
 def test_under_the_classic_rule_the_first_token_is_a_sample_of_the_masked_chances():
-    model, draft, count = target("dense-llama"), DraftModel(small()), 1500
-    writing = Writing(model, (draft,))
-    writing.revise(PROMPT)
-    with model.pool.seated(writing.cache, 100):
-        list(writing.read())
+    model, draft, count = target("dense-llama"), DraftModelDrafter(small()), 1500
+    writing = Generation(model, (draft,))
+    writing.replace_tokens(PROMPT)
+    with model.pool.acquire_slot(writing.cache, 100):
+        list(writing.prefill())
         logits = model.forward(DraftTree(PROMPT[-1]), writing.cache).logits[0]
-    chances = logits.masked_fill(~Counting().allowed(), float("-inf")).softmax(-1)
+    chances = logits.masked_fill(~Counting().allowed_mask(), float("-inf")).softmax(-1)
     seen = torch.zeros(VOCABULARY)
     for seed in range(count):
-        writing.revise(PROMPT)
-        plan = Plan(draft, Sampler(1.0, seed=seed, is_classic=True), budget=2, limit=2, grammar=Counting())
-        seen[write(writing, plan)[0].tokens[0]] += 1
+        writing.replace_tokens(PROMPT)
+        plan = GenerationConfig(
+            draft,
+            Sampler(1.0, seed=seed, uses_rejection_sampling=True),
+            max_draft_tokens=2,
+            max_new_tokens=2,
+            grammar=Counting(),
+        )
+        seen[write(writing, plan)[0].committed_tokens[0]] += 1
 
     expected = chances * count
     common = expected >= 5
     distance = ((seen - expected)[common] ** 2 / expected[common]).sum()
-    assert seen[~Counting().allowed()].sum() == 0
+    assert seen[~Counting().allowed_mask()].sum() == 0
     assert distance < 27.9  # chi-square of at most 8 degrees of freedom, one in two thousand
 
 
@@ -153,7 +169,7 @@ def test_guesses_against_the_rules_are_cut_and_nodes_have_masks_of_their_own():
     tree.add(2, right, "a")  # smaller
     tree.add(6, below, "a")
 
-    cut, masks = confined(tree, Counting(), budget=8)
+    cut, masks = constrain_tree(tree, Counting(), max_draft_tokens=8)
 
     assert cut.tokens == [12, 3, 5, 6]
     assert masks.shape == (4, VOCABULARY)
@@ -167,10 +183,10 @@ def test_what_must_come_is_guessed_for_nothing_and_leads_what_others_guess():
     tree.add_chain([8, 10], source="a")
     tree.add(9, source="a")
 
-    led, masks = confined(tree, grammar, budget=8)
+    led, masks = constrain_tree(tree, grammar, max_draft_tokens=8)
 
     assert led.tokens == [7, 8, 10]
-    assert led.sources == ["text", SOURCE, "a"]
+    assert led.sources == ["text", GRAMMAR_SOURCE, "a"]
     assert masks[ROOT].nonzero().tolist() == [[8]]
 
 
@@ -180,7 +196,7 @@ def test_no_more_guesses_than_the_budget():
     tree = DraftTree(7)
     tree.add_chain([8, 10, 12, 13], source="a")
 
-    led, _masks = confined(tree, grammar, budget=3)
+    led, _masks = constrain_tree(tree, grammar, max_draft_tokens=3)
 
     assert led.tokens == [7, 8, 10, 12]
 
@@ -189,7 +205,7 @@ def test_the_grammar_is_put_back_as_it_was():
     grammar, tree = Counting(), DraftTree(12)
     tree.add_chain([3, 5, 6])
 
-    confined(tree, grammar, budget=8)
+    constrain_tree(tree, grammar, max_draft_tokens=8)
 
     assert grammar.read == [1]
 
@@ -198,29 +214,36 @@ def test_forced_tokens_save_passes():
     model = target("dense-llama")
     steps = []
     for grammar in (Counting(), Unforced()):
-        writing = Writing(model)
-        writing.revise(PROMPT)
-        plan = Plan(Drafter(), Sampler(), budget=8, limit=40, stop=frozenset({END}), grammar=grammar)
+        writing = Generation(model)
+        writing.replace_tokens(PROMPT)
+        plan = GenerationConfig(
+            Drafter(),
+            Sampler(),
+            max_draft_tokens=8,
+            max_new_tokens=40,
+            stop_token_ids=frozenset({END}),
+            grammar=grammar,
+        )
         steps.append(len(write(writing, plan)))
 
     assert steps[0] < steps[1]
 
 
 class Unforced(Counting):
-    def forced(self) -> list[int]:
+    def forced_tokens(self) -> list[int]:
         return []
 
 
 def test_a_drafter_is_not_told_of_the_grammar():
-    heard: list[Context] = []
+    heard: list[DraftContext] = []
 
     class Curious(Drafter):
-        def propose(self, context: Context) -> DraftTree:
+        def propose(self, context: DraftContext) -> DraftTree:
             heard.append(context)
             return super().propose(context)
 
-    writing = Writing(target("dense-llama"))
-    writing.revise(PROMPT)
-    write(writing, Plan(Curious(), Sampler(), budget=8, limit=5, grammar=Counting()))
+    writing = Generation(target("dense-llama"))
+    writing.replace_tokens(PROMPT)
+    write(writing, GenerationConfig(Curious(), Sampler(), max_draft_tokens=8, max_new_tokens=5, grammar=Counting()))
 
     assert heard and not any(isinstance(value, Counting) for value in vars(heard[0]).values())

@@ -8,13 +8,13 @@ from functools import lru_cache
 import pytest
 import torch
 
-from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.forward import linear
-from specchat.forward.batch import EXACT_WIDTH, PassShape
-from specchat.forward.linear import Scaled8, tried_fp8_product
-from specchat.models.llama_weights import load_dense
+from specchat.forward.batch import EXACT_ROWS, BatchLimits
+from specchat.forward.linear import Fp8Linear, probe_fp8_matmul
+from specchat.models.llama_weights import load_llama
 from tests.cover import matrix
 from tests.engine.test_lossless import DRAFTERS, HEADS, PLANS, SAMPLERS, two_turns
 from tests.held import DTYPES, held_target
@@ -43,8 +43,8 @@ def test_no_drafter_can_change_the_text_of_smaller_weights(weights, dtype, draft
 @pytest.mark.parametrize(("head", "dtype", "sampler"), matrix([*HEADS, "exit"], list(DTYPES), ["greedy", "T1"]))
 def test_no_head_and_no_exit_can_change_the_text_of_integers(head, dtype, sampler):
     def turns(made: Callable[[Model], Drafter]) -> list[list[int]]:
-        shape = PassShape(chunk=16, widest=32, exact=True)
-        model = load_dense(saved("qwen3"), DTYPES[dtype], torch.device("cpu"), None, shape, weights="int8")
+        shape = BatchLimits(prefill_chunk=16, max_rows=32, exact=True)
+        model = load_llama(saved("qwen3"), DTYPES[dtype], torch.device("cpu"), None, shape, quant_format="int8")
         return two_turns(model, made(model), SAMPLERS[sampler], STOPS)
 
     assert turns(lambda model: drafter_of(head, model)) == turns(lambda _model: Drafter())
@@ -55,7 +55,7 @@ MIXED = [("nf4", "float"), ("nf4", "nf4"), ("int8", "nf4"), ("float", "int8"), (
 
 @pytest.mark.parametrize(("weights", "of_draft"), MIXED)
 def test_target_and_draft_are_held_each_in_their_own_way(weights, of_draft):
-    drafter = DraftModel(held_target(of_draft, "bfloat16", exact=False, layers=1))
+    drafter = DraftModelDrafter(held_target(of_draft, "bfloat16", exact=False, layers=1))
 
     texts = two_turns(held_target(weights, "bfloat16"), drafter, SAMPLERS["T1"], STOPS)
 
@@ -65,11 +65,11 @@ def test_target_and_draft_are_held_each_in_their_own_way(weights, of_draft):
 @pytest.mark.parametrize("drafter", ["chaos", "draft"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_no_drafter_can_change_the_text_of_floats_of_eight_bits_as_a_card_multiplies_them(dtype, drafter, monkeypatch):
-    if not tried_fp8_product(torch.device("cpu")):
+    if not probe_fp8_matmul(torch.device("cpu")):
         pytest.skip("torch multiplies no floats of 8 bits here")
-    monkeypatch.setattr(linear, "fp8_product", tried_fp8_product)
+    monkeypatch.setattr(linear, "fp8_product", probe_fp8_matmul)
     model = held_target("fp8", dtype)
-    assert isinstance(model.weights.head, Scaled8)
+    assert isinstance(model.weights.lm_head, Fp8Linear)
 
     texts = [two_turns(model, who, SAMPLERS["T1"], STOPS) for who in (Drafter(), DRAFTERS[drafter]("dense-qwen3"))]
 
@@ -78,10 +78,10 @@ def test_no_drafter_can_change_the_text_of_floats_of_eight_bits_as_a_card_multip
 
 def test_a_product_that_is_not_steady_is_given_one_width(monkeypatch):
     monkeypatch.setattr(linear, "has_packed_4bit", lambda: False)  # bitsandbytes unpacks, and float32 goes to MKL
-    monkeypatch.setattr("specchat.forward.llama.steady_from", lambda *_given: EXACT_WIDTH)
+    monkeypatch.setattr("specchat.forward.llama.steady_from", lambda *_given: EXACT_ROWS)
     widths = set[int]()
     model = held_target("nf4")
-    head = model.weights.head
+    head = model.weights.lm_head
 
     def watched(rows):
         widths.add(len(rows))
@@ -96,7 +96,7 @@ def test_a_product_that_is_not_steady_is_given_one_width(monkeypatch):
 
 def test_steady_products_compute_the_nodes_alone():
     model, widths = held_target("int8"), set[int]()
-    head = model.weights.head
+    head = model.weights.lm_head
 
     def watched(rows):
         widths.add(len(rows))

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import torch
 
-from specchat.engine.hidden_states import Features
+from specchat.engine.hidden_states import HiddenStateBuffer
 
 
 def test_features_grow_at_the_end_and_are_forgotten_at_both():
     def rows(start: int, end: int) -> torch.Tensor:
         return torch.arange(start, end)[:, None].float()
 
-    features = Features(most=6)
+    features = HiddenStateBuffer(max_tokens=6)
     for start in range(0, 12, 3):
         features.add(start, rows(start, start + 3))
     assert (features.start, features.end) == (6, 12)
-    assert features.after(8).flatten().tolist() == [8, 9, 10, 11]
+    assert features.slice_from(8).flatten().tolist() == [8, 9, 10, 11]
 
-    features.cut(10)
+    features.truncate(10)
     features.add(10, rows(50, 52))
-    assert features.after(9).flatten().tolist() == [9, 50, 51]
+    assert features.slice_from(9).flatten().tolist() == [9, 50, 51]
 
     features.add(20, rows(20, 22))  # a gap: what stands before it is of no use
     assert (features.start, features.end) == (20, 22)
-    features.cut(3)
+    features.truncate(3)
     assert features.start == features.end

@@ -11,15 +11,15 @@ import torch
 from specchat.chooser.chooser import Chooser
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve
-from specchat.drafters.combined import Copying, FirstOf, Together
-from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.combined import FirstOf, MergedDrafter, SuffixAndRealign
+from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.lookahead import Lookahead
-from specchat.drafters.prompt_lookup import Lookup
+from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.realign import Realign
-from specchat.drafters.recycling import Recycling
-from specchat.drafters.retokenize import RetokenizedDraft
-from specchat.drafters.suffix import Suffix
-from specchat.engine.decode import Plan, Writing
+from specchat.drafters.retokenize import RetokenizedDraftModel
+from specchat.drafters.suffix_decoding import SuffixDecoding
+from specchat.drafters.token_recycling import TokenRecycling
+from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
@@ -45,32 +45,34 @@ SAMPLERS = {
 
 def chooser(shape: str) -> Chooser:
     """A chooser that believes guesses to be free, and so listens to chaos too."""
-    drafters = {"lookup": Lookup(), "draft": DraftModel(small(shape)), "chaos": Chaos(5)}
+    drafters = {"lookup": PromptLookup(), "draft": DraftModelDrafter(small(shape)), "chaos": Chaos(5)}
     return Chooser(drafters, Costs({1024: Curve({1: 1.0, 16: 1.0})}))
 
 
-def copying() -> Copying:
+def copying() -> SuffixAndRealign:
     """Who is told that the answer is a new version of the prompt."""
-    drafter = Copying(Suffix())
-    drafter.rewrite(PROMPT, len(PROMPT))
+    drafter = SuffixAndRealign(SuffixDecoding())
+    drafter.set_original(PROMPT, len(PROMPT))
     return drafter
 
 
 DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "chaos": lambda _shape: Chaos(3),
-    "lookup": lambda _shape: Lookup(),
-    "draft": lambda shape: DraftModel(small(shape)),
-    "self": lambda shape: DraftModel(target(shape)),
-    "lookup-else-draft": lambda shape: FirstOf(Lookup(), DraftModel(small(shape))),
+    "lookup": lambda _shape: PromptLookup(),
+    "draft": lambda shape: DraftModelDrafter(small(shape)),
+    "self": lambda shape: DraftModelDrafter(target(shape)),
+    "lookup-else-draft": lambda shape: FirstOf(PromptLookup(), DraftModelDrafter(small(shape))),
     "auto": chooser,
-    "lookup-else-chaos": lambda _shape: FirstOf(Lookup(), Chaos(4)),
-    "suffix": lambda _shape: Suffix(),
+    "lookup-else-chaos": lambda _shape: FirstOf(PromptLookup(), Chaos(4)),
+    "suffix": lambda _shape: SuffixDecoding(),
     "realign": lambda _shape: Realign(PROMPT, len(PROMPT)),
     "copying": lambda _shape: copying(),
-    "recycling": lambda _shape: Recycling(),
+    "recycling": lambda _shape: TokenRecycling(),
     "lookahead": lambda _shape: Lookahead(),
-    "retokenized": lambda shape: RetokenizedDraft(small(shape), Letters(7), Letters()),
-    "together": lambda shape: Together(Suffix(), Recycling(), Lookahead(), DraftModel(small(shape)), Chaos(5)),
+    "retokenized": lambda shape: RetokenizedDraftModel(small(shape), Letters(7), Letters()),
+    "together": lambda shape: MergedDrafter(
+        SuffixDecoding(), TokenRecycling(), Lookahead(), DraftModelDrafter(small(shape)), Chaos(5)
+    ),
 }
 TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral", "graphs-mistral"]
 HEADS = ["eagle", "eagle3", "mtp", "mtp latent", "medusa", "dflash"]
@@ -83,12 +85,12 @@ PLANS = {
 def two_turns(model: Model, drafter: Drafter, sampler: Sampler, stop: frozenset[int]) -> list[list[int]]:
     """An answer, the text cut back into it, more text, and another answer."""
     writing, texts = writing_of(model, drafter), list[list[int]]()
-    writing.revise(PROMPT)
-    write(writing, Plan(drafter, sampler, budget=8, limit=30, stop=stop))
+    writing.replace_tokens(PROMPT)
+    write(writing, GenerationConfig(drafter, sampler, max_draft_tokens=8, max_new_tokens=30, stop_token_ids=stop))
     texts.append(list(writing.tokens))
     kept = len(PROMPT) + max((len(writing.tokens) - len(PROMPT)) // 2, 1)
-    writing.revise(writing.tokens[:kept] + SECOND)
-    write(writing, Plan(drafter, sampler, budget=8, limit=20, stop=stop))
+    writing.replace_tokens(writing.tokens[:kept] + SECOND)
+    write(writing, GenerationConfig(drafter, sampler, max_draft_tokens=8, max_new_tokens=20, stop_token_ids=stop))
     texts.append(list(writing.tokens))
     assert writing.cache.length == len(writing.tokens) - 1
     return texts
@@ -158,42 +160,42 @@ def test_greedy_text_is_that_of_transformers(shape, penalty):
             repetition_penalty=penalty, eos_token_id=None,
         )  # fmt: skip
 
-    ours = answer(target(shape), Lookup(), PROMPT, Sampler(repetition_penalty=penalty), limit=40)
+    ours = answer(target(shape), PromptLookup(), PROMPT, Sampler(repetition_penalty=penalty), limit=40)
 
     assert ours == theirs[0, len(PROMPT) :].tolist()
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_perfect_drafter_is_always_believed(sampler):
-    model, drafter = target("qwen3"), DraftModel(target("qwen3"), guesses=4)
-    writing = Writing(model, (drafter,))
-    writing.revise(PROMPT)
+    model, drafter = target("qwen3"), DraftModelDrafter(target("qwen3"), chain_length=4)
+    writing = Generation(model, (drafter,))
+    writing.replace_tokens(PROMPT)
 
-    steps = write(writing, Plan(drafter, SAMPLERS[sampler], budget=8, limit=80))
+    steps = write(writing, GenerationConfig(drafter, SAMPLERS[sampler], max_draft_tokens=8, max_new_tokens=80))
 
     assert all(step.accepted == max(step.tree.depths) for step in steps)
     assert max(step.accepted for step in steps) == 4
 
 
 def test_a_cut_text_goes_on_as_a_fresh_one_does():
-    drafter = FirstOf(Lookup(), DraftModel(small()))
-    writing = Writing(target(), (drafter,))
-    writing.revise(PROMPT)
-    write(writing, Plan(drafter, Sampler(), budget=8, limit=30))
+    drafter = FirstOf(PromptLookup(), DraftModelDrafter(small()))
+    writing = Generation(target(), (drafter,))
+    writing.replace_tokens(PROMPT)
+    write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=30))
 
-    writing.cut(len(PROMPT) + 7)
+    writing.truncate(len(PROMPT) + 7)
     kept = list(writing.tokens)
-    write(writing, Plan(drafter, Sampler(), budget=8, limit=30))
+    write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=30))
 
     assert writing.tokens[len(kept) :] == answer(target(), Drafter(), kept, Sampler(), limit=30)
 
 
 def test_a_limit_inside_a_block_is_kept_to_the_token():
-    drafter = DraftModel(target(), guesses=4)
+    drafter = DraftModelDrafter(target(), chain_length=4)
     for limit in range(1, 12):
-        writing = Writing(target(), (drafter,))
-        writing.revise(PROMPT)
-        write(writing, Plan(drafter, Sampler(), budget=8, limit=limit))
+        writing = Generation(target(), (drafter,))
+        writing.replace_tokens(PROMPT)
+        write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=limit))
 
         assert len(writing.tokens) == len(PROMPT) + limit
         assert writing.cache.length == len(writing.tokens) - 1
@@ -201,10 +203,10 @@ def test_a_limit_inside_a_block_is_kept_to_the_token():
 
 def test_an_exact_target_is_never_given_a_tree():
     drafter = Chaos(1)
-    writing = Writing(target(exact=True), (drafter,))
-    writing.revise(PROMPT)
+    writing = Generation(target(exact=True), (drafter,))
+    writing.replace_tokens(PROMPT)
 
-    steps = write(writing, Plan(drafter, Sampler(), budget=8, limit=30))
+    steps = write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=30))
 
     assert all(step.tree.is_chain for step in steps)
     assert any(step.drafted for step in steps)

@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.cache import KVCache
-from specchat.engine.model import FINAL, Model, columns
+from specchat.engine.model import FINAL_NORM, Model, select_layers
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
-from specchat.forward.batch import Pass, PassShape
-from specchat.forward.llama import DenseModel
-from specchat.models.llama_weights import is_dense, load_dense
+from specchat.forward.batch import BatchLimits, RowBatch
+from specchat.forward.llama import LlamaModel
+from specchat.models.llama_weights import is_llama_like, load_llama
 from tests.tiny import SHAPES, network, saved, target
 
 TEXT = list(range(5, 45))  # longer than the sliding windows
@@ -28,8 +28,8 @@ def branching() -> DraftTree:
 
 
 def read(model: Model, tokens: list[int], cache: KVCache) -> None:
-    for start in range(0, len(tokens), model.chunk):
-        model.read(tokens[start : start + model.chunk], cache)
+    for start in range(0, len(tokens), model.prefill_chunk):
+        model.prefill(tokens[start : start + model.prefill_chunk], cache)
 
 
 def alone(shape: str, tokens: list[int]) -> torch.Tensor:
@@ -43,21 +43,21 @@ def alone(shape: str, tokens: list[int]) -> torch.Tensor:
 def test_every_node_is_scored_as_if_its_path_were_the_text(shape, exact):
     model, tree = target(shape, exact=exact), branching()
     cache = model.pool.open()
-    with model.pool.seated(cache, 200):
+    with model.pool.acquire_slot(cache, 200):
         read(model, TEXT, cache)
         logits = model.forward(tree, cache).logits
 
-    assert logits.shape == (len(tree), model.vocabulary)
+    assert logits.shape == (len(tree), model.vocab_size)
     for node in range(len(tree)):
-        expected = alone(shape, [*TEXT, 50, *tree.path_to(node)])
-        assert torch.allclose(logits[node], expected, atol=2e-4), tree.path_to(node)
+        expected = alone(shape, [*TEXT, 50, *tree.path_tokens(node)])
+        assert torch.allclose(logits[node], expected, atol=2e-4), tree.path_tokens(node)
 
 
 @pytest.mark.parametrize("shape", TARGETS)
 def test_a_committed_path_is_as_good_as_having_read_it(shape):
     model, tree = target(shape), branching()
     cache = model.pool.open()
-    with model.pool.seated(cache, 200):
+    with model.pool.acquire_slot(cache, 200):
         read(model, TEXT, cache)
         model.forward(tree, cache)
         cache.commit([0, 1, 4, 5])
@@ -69,14 +69,14 @@ def test_a_committed_path_is_as_good_as_having_read_it(shape):
 @pytest.mark.parametrize("shape", ["llama", "gemma3", "dense-llama", "dense-qwen3"])
 def test_taps_are_the_residual_stream_and_the_final_norm(shape):
     model = target(shape)
-    model.tap((0, 2, 3, FINAL))
+    model.set_hidden_state_layers((0, 2, 3, FINAL_NORM))
     plain = network(shape.split("-")[-1])
     with torch.inference_mode():
         states = plain(input_ids=torch.tensor([TEXT[:10]]), output_hidden_states=True).hidden_states
 
     cache = model.pool.open()
-    with model.pool.seated(cache, 100):
-        features = model.read(TEXT[:10], cache).features
+    with model.pool.acquire_slot(cache, 100):
+        features = model.prefill(TEXT[:10], cache).hidden_states
 
     embedded, second, last, final = features.chunk(4, dim=-1)
     assert torch.allclose(embedded, states[0][0], atol=1e-4)
@@ -88,11 +88,11 @@ def test_taps_are_the_residual_stream_and_the_final_norm(shape):
 
 def test_no_taps_cost_nothing():
     model = target("llama")
-    model.tap((1,))
-    model.tap(())
+    model.set_hidden_state_layers((1,))
+    model.set_hidden_state_layers(())
     cache = model.pool.open()
-    with model.pool.seated(cache, 100):
-        assert model.read(TEXT[:5], cache).features is None
+    with model.pool.acquire_slot(cache, 100):
+        assert model.prefill(TEXT[:5], cache).hidden_states is None
 
 
 @pytest.mark.parametrize("shape", TARGETS)
@@ -111,27 +111,30 @@ def test_scores_are_those_of_the_output_matrix(shape):
     with torch.inference_mode():
         expected = network(shape.split("-")[-1]).get_output_embeddings()(hidden)
 
-    assert torch.allclose(target(shape).score(hidden), expected, atol=1e-4)
+    assert torch.allclose(target(shape).compute_logits(hidden), expected, atol=1e-4)
 
 
 def test_columns_are_found_by_their_taps():
     features = torch.tensor([[0.0, 0.1, 2.0, 2.1, 9.0, 9.1]])
 
-    assert columns(features, (0, 2, FINAL), (FINAL, 0)).tolist() == torch.tensor([[9.0, 9.1, 0.0, 0.1]]).tolist()
-    assert columns(features, (0, 2, FINAL), (0, 2, FINAL)) is features
+    assert (
+        select_layers(features, (0, 2, FINAL_NORM), (FINAL_NORM, 0)).tolist()
+        == torch.tensor([[9.0, 9.1, 0.0, 0.1]]).tolist()
+    )
+    assert select_layers(features, (0, 2, FINAL_NORM), (0, 2, FINAL_NORM)) is features
 
 
 @pytest.mark.parametrize("shape", ["dense-llama", "dense-qwen3", "dense-mistral", "graphs-qwen3", "graphs-mistral"])
 def test_an_exit_says_what_a_network_of_so_many_layers_would_say(shape):
     model = target(shape)
-    assert isinstance(model, DenseModel)
+    assert isinstance(model, LlamaModel)
     plain = network(shape.split("-")[-1])
     cache = model.pool.open()
-    with model.pool.seated(cache, 200), torch.inference_mode():
+    with model.pool.acquire_slot(cache, 200), torch.inference_mode():
         read(model, TEXT, cache)
         states = plain(input_ids=torch.tensor([[*TEXT, 50, 60]]), output_hidden_states=True).hidden_states
         expected = plain.get_output_embeddings()(plain.get_decoder().norm(states[2][0, -1]))
-        logits = model.exit([50, 60], cache, layers=2)
+        logits = model.forward_early_exit([50, 60], cache, exit_layer=2)
 
     assert cache.length == len(TEXT)
     assert torch.allclose(logits[0], expected, atol=2e-4)
@@ -139,12 +142,12 @@ def test_an_exit_says_what_a_network_of_so_many_layers_would_say(shape):
 
 def test_what_an_exit_wrote_is_written_again_by_the_pass_that_verifies():
     model, tree = target("dense-llama"), branching()
-    assert isinstance(model, DenseModel)
+    assert isinstance(model, LlamaModel)
     cache = model.pool.open()
-    with model.pool.seated(cache, 200):
+    with model.pool.acquire_slot(cache, 200):
         read(model, TEXT, cache)
         before = model.forward(tree, cache).logits.clone()
-        model.exit([50, 60, 61, 62], cache, layers=2)
+        model.forward_early_exit([50, 60, 61, 62], cache, exit_layer=2)
 
         assert torch.equal(model.forward(tree, cache).logits, before)
 
@@ -152,7 +155,9 @@ def test_what_an_exit_wrote_is_written_again_by_the_pass_that_verifies():
 def test_near_rows_are_counted_from_the_position_of_the_first():
     sees = torch.ones(1, 5, dtype=torch.bool)
 
-    near = Pass([7], torch.tensor([104]), sees, length=4, first=100).near(window=3)
+    near = RowBatch([7], torch.tensor([104]), sees, committed_length=4, first_position=100).sliding_window_mask(
+        sliding_window=3
+    )
 
     assert near.tolist() == [[False, False, True, True, True]]
 
@@ -175,11 +180,11 @@ def test_rope_scalings_are_those_of_transformers(rope, tmp_path):
     torch.manual_seed(0)
     theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).eval()
     theirs.save_pretrained(tmp_path)
-    ours = load_dense(tmp_path, torch.float32, torch.device("cpu"), None, PassShape(chunk=64))
+    ours = load_llama(tmp_path, torch.float32, torch.device("cpu"), None, BatchLimits(prefill_chunk=64))
 
     cache = ours.pool.open()
-    with ours.pool.seated(cache, 100), torch.inference_mode():
-        logits = ours.read(TEXT, cache).logits
+    with ours.pool.acquire_slot(cache, 100), torch.inference_mode():
+        logits = ours.prefill(TEXT, cache).logits
 
         assert torch.allclose(logits[0], theirs(input_ids=torch.tensor([TEXT])).logits[0, -1], atol=1e-4)
 
@@ -187,11 +192,11 @@ def test_rope_scalings_are_those_of_transformers(rope, tmp_path):
 def test_what_our_passes_do_not_compute_is_left_to_transformers():
     config = json.loads((saved("llama") / "config.json").read_text())
 
-    assert is_dense(config)
-    assert not is_dense(config | {"model_type": "gemma2"})
-    assert not is_dense(config | {"hidden_act": "gelu"})
-    assert not is_dense(config | {"rope_parameters": {"rope_type": "yarn"}})
-    assert not is_dense(config | {"quantization_config": {"load_in_4bit": True}})
+    assert is_llama_like(config)
+    assert not is_llama_like(config | {"model_type": "gemma2"})
+    assert not is_llama_like(config | {"hidden_act": "gelu"})
+    assert not is_llama_like(config | {"rope_parameters": {"rope_type": "yarn"}})
+    assert not is_llama_like(config | {"quantization_config": {"load_in_4bit": True}})
 
 
 def test_a_missing_tensor_is_named(tmp_path):
@@ -201,4 +206,4 @@ def test_a_missing_tensor_is_named(tmp_path):
     (tmp_path / "config.json").write_text((saved("llama") / "config.json").read_text())
 
     with pytest.raises(ModelError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
-        load_dense(tmp_path, torch.float32, torch.device("cpu"), None, PassShape())
+        load_llama(tmp_path, torch.float32, torch.device("cpu"), None, BatchLimits())

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specchat.engine.accept import accept
-from specchat.engine.sampling import Prefix, Rows, Sampler, gumbel
+from specchat.engine.sampling import LogitRows, Sampler, SeenTokens, gumbel_noise
 from specchat.engine.tree import DraftTree
 
 IDS = torch.arange(50)
@@ -18,7 +18,7 @@ def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> float:
 
 def throws(sampler: Sampler, logits: torch.Tensor, count: int) -> torch.Tensor:
     """Counts of the picks at `count` positions that all have the same logits."""
-    picks = sampler.pick(logits.expand(count, -1), Rows(list(range(count))))
+    picks = sampler.sample(logits.expand(count, -1), LogitRows(list(range(count))))
     return torch.bincount(torch.tensor(picks), minlength=logits.shape[-1])
 
 
@@ -71,13 +71,13 @@ def test_the_nucleus_is_found_beyond_the_shortlist():
     sampler = Sampler(1.0, top_p=0.95, seed=1)
     flat = torch.zeros(1, 4000)  # 0.95 of the mass are 3800 tokens, the shortlist has 1024
 
-    picks = sampler.pick(flat.expand(3000, -1), Rows(list(range(3000))))
+    picks = sampler.sample(flat.expand(3000, -1), LogitRows(list(range(3000))))
 
     assert len(set(picks)) > 1500
 
 
 def test_neighbours_throw_independent_dice():
-    noise, other = (gumbel(seed, list(range(400)), torch.arange(400)) for seed in (7, 8))
+    noise, other = (gumbel_noise(seed, list(range(400)), torch.arange(400)) for seed in (7, 8))
 
     by_position = torch.corrcoef(torch.stack([noise[:-1].flatten(), noise[1:].flatten()]))[0, 1]
     by_token = torch.corrcoef(torch.stack([noise[:, :-1].flatten(), noise[:, 1:].flatten()]))[0, 1]
@@ -90,7 +90,7 @@ def test_neighbours_throw_independent_dice():
 
 
 def test_the_noise_is_gumbel_distributed():
-    noise = gumbel(1, list(range(1000)), torch.arange(1000))
+    noise = gumbel_noise(1, list(range(1000)), torch.arange(1000))
 
     assert abs(float(noise.mean()) - 0.5772) < 0.005
     assert abs(float(noise.var()) - math.pi**2 / 6) < 0.01
@@ -100,7 +100,7 @@ def test_the_noise_is_gumbel_distributed():
 def test_a_reduced_vocabulary_meets_the_same_dice():
     chosen = torch.tensor([40, 3, 17, 8])
 
-    assert torch.equal(gumbel(9, [4, 5], chosen), gumbel(9, [4, 5], IDS)[:, chosen])
+    assert torch.equal(gumbel_noise(9, [4, 5], chosen), gumbel_noise(9, [4, 5], IDS)[:, chosen])
 
 
 def test_a_draft_with_fewer_tokens_ranks_by_the_targets_dice():
@@ -108,9 +108,9 @@ def test_a_draft_with_fewer_tokens_ranks_by_the_targets_dice():
     logits, chosen = torch.randn(1, 50), torch.tensor([40, 3, 17, 8])
     sampler = Sampler(1.0, seed=2)
 
-    reduced = sampler.rank(logits[:, chosen], Rows([6], ids=chosen), count=4).ids[0].tolist()
+    reduced = sampler.rank(logits[:, chosen], LogitRows([6], token_ids=chosen), count=4).token_ids[0].tolist()
 
-    full = sampler.rank(logits, Rows([6]), count=50).ids[0].tolist()
+    full = sampler.rank(logits, LogitRows([6]), count=50).token_ids[0].tolist()
     assert reduced == [token for token in full if token in chosen.tolist()]
 
 
@@ -118,7 +118,7 @@ def test_padding_rows_are_never_picked():
     logits = torch.zeros(500, 60)
     logits[:, 50:] = 100.0
 
-    picks = Sampler(1.0, seed=1, vocabulary=50).pick(logits, Rows(list(range(500))))
+    picks = Sampler(1.0, seed=1, vocab_size=50).sample(logits, LogitRows(list(range(500))))
 
     assert max(picks) < 50
 
@@ -128,9 +128,9 @@ def test_padding_does_not_change_the_dice():
     logits = torch.randn(200, 50)
     padded = torch.cat([logits, torch.full((200, 14), 30.0)], dim=-1)
 
-    plain = Sampler(1.0, seed=3, top_p=0.9).pick(logits, Rows(list(range(200))))
+    plain = Sampler(1.0, seed=3, top_p=0.9).sample(logits, LogitRows(list(range(200))))
 
-    assert Sampler(1.0, seed=3, top_p=0.9, vocabulary=50).pick(padded, Rows(list(range(200)))) == plain
+    assert Sampler(1.0, seed=3, top_p=0.9, vocab_size=50).sample(padded, LogitRows(list(range(200)))) == plain
 
 
 def test_the_penalty_sees_the_text_and_the_path_of_each_node():
@@ -141,7 +141,7 @@ def test_the_penalty_sees_the_text_and_the_path_of_each_node():
     sampler = Sampler(repetition_penalty=1.7)
     penalise = RepetitionPenaltyLogitsProcessor(1.7)
 
-    order = sampler.rank(logits, Rows([2, 3, 4], paths), Prefix(text, 50, logits.device), count=50)
+    order = sampler.rank(logits, LogitRows([2, 3, 4], paths), SeenTokens(text, 50, logits.device), count=50)
 
     for row, path in enumerate(paths):
         expected = penalise(torch.tensor([text + path]), logits[row : row + 1])[0]
@@ -153,9 +153,9 @@ def test_a_row_is_ranked_alike_alone_and_among_others():
     logits = torch.randn(16, 3000) * 3
     sampler = Sampler(0.8, top_k=50, top_p=0.9, seed=4)
 
-    together = sampler.pick(logits, Rows(list(range(16))))
+    together = sampler.sample(logits, LogitRows(list(range(16))))
 
-    assert together == [sampler.pick(logits[i : i + 1], Rows([i]))[0] for i in range(16)]
+    assert together == [sampler.sample(logits[i : i + 1], LogitRows([i]))[0] for i in range(16)]
 
 
 def test_the_walk_follows_guesses_that_equal_the_picks():

@@ -3,7 +3,7 @@
 import pytest
 
 from specchat.engine.decode import Step
-from specchat.engine.stats import Stats
+from specchat.engine.stats import DecodingStats
 from specchat.engine.tree import DraftTree
 
 
@@ -14,20 +14,20 @@ def step(guesses: int, accepted: int, seconds: float = 0.5) -> Step:
 
 
 def test_acceptance_is_counted_by_depth_where_a_guess_was_made():
-    stats = Stats()
+    stats = DecodingStats()
     for guesses, accepted in ((4, 2), (2, 2), (0, 0)):
         stats.add(step(guesses, accepted))
 
     assert (stats.steps, stats.tokens, stats.drafted) == (3, 7, 6)
-    assert dict(stats.accepted) == {"a": 4}
-    assert [stats.acceptance_at(depth) for depth in (1, 2, 3, 5)] == [1.0, 1.0, 0.0, None]
-    assert stats.tokens_per_pass == pytest.approx(7 / 3)
+    assert dict(stats.accepted_by_drafter) == {"a": 4}
+    assert [stats.acceptance_rate_at(depth) for depth in (1, 2, 3, 5)] == [1.0, 1.0, 0.0, None]
+    assert stats.tokens_per_step == pytest.approx(7 / 3)
 
 
 def test_tokens_that_were_cut_off_do_not_count():
-    stats = Stats()
+    stats = DecodingStats()
 
-    stats.add(step(4, 3), kept=2)
+    stats.add(step(4, 3), kept_tokens=2)
 
     assert stats.tokens == 2
-    assert stats.accepted["a"] == 2
+    assert stats.accepted_by_drafter["a"] == 2

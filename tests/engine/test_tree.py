@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine.tree import ROOT, DraftTree, Draw
+from specchat.engine.tree import ROOT, DraftSample, DraftTree
 
 
 def test_an_equal_guess_is_found_and_not_repeated():
@@ -31,8 +31,8 @@ def test_path_to_a_node_leaves_the_root_out():
     tree = DraftTree(1)
     leaf = tree.add_chain([5, 6])
 
-    assert tree.path_to(leaf) == [5, 6]
-    assert tree.path_to(ROOT) == []
+    assert tree.path_tokens(leaf) == [5, 6]
+    assert tree.path_tokens(ROOT) == []
 
 
 def test_the_first_chain_follows_first_children():
@@ -40,7 +40,7 @@ def test_the_first_chain_follows_first_children():
     tree.add_chain([5, 6, 7], source="a")
     tree.add_chain([9, 9], source="b")
 
-    chain = tree.first_chain(longest=2)
+    chain = tree.first_chain(max_draft_tokens=2)
 
     assert chain.tokens == [1, 5, 6]
     assert chain.sources == ["text", "a", "a"]
@@ -51,7 +51,7 @@ def test_a_short_chain_is_its_own_first_chain():
     tree = DraftTree(1)
     tree.add_chain([5, 6])
 
-    assert tree.first_chain(longest=2) is tree
+    assert tree.first_chain(max_draft_tokens=2) is tree
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 5)), max_size=90))
@@ -64,8 +64,8 @@ def test_a_node_sees_itself_and_what_is_above_it(guesses):
     for node, parent in enumerate(tree.parents[1:], start=1):
         expected[node] |= expected[parent]
 
-    assert torch.equal(tree.ancestors(), expected)
-    assert tree.depths == [len(tree.path_to(node)) for node in range(len(tree))]
+    assert torch.equal(tree.attention_mask(), expected)
+    assert tree.depths == [len(tree.path_tokens(node)) for node in range(len(tree))]
     assert tree.is_chain == (tree.parents == list(range(-1, len(tree) - 1)))
 
 
@@ -75,19 +75,19 @@ def test_a_tree_is_cut_to_some_of_its_guesses():
     tree.add(2, one, "b")
     tree.add(3, source="c")
 
-    cut = tree.cut([1, 3])
+    cut = tree.prune([1, 3])
 
     assert (cut.tokens, cut.parents, cut.sources) == ([7, 1, 3], [-1, 0, 0], ["text", "a", "c"])
-    assert tree.cut([1, 2, 3]) is tree
+    assert tree.prune([1, 2, 3]) is tree
 
 
 def test_a_draw_is_still_reported_when_its_guess_was_cut_off():
     tree = DraftTree(7)
-    first, second, third = (Draw(token, torch.tensor([token]), torch.ones(1)) for token in (1, 2, 3))
-    leaf = tree.add_drawn(first, tree.add(9), "a")
-    tree.add_drawn(third, tree.add_drawn(second, leaf, "a"), "a")
+    first, second, third = (DraftSample(token, torch.tensor([token]), torch.ones(1)) for token in (1, 2, 3))
+    leaf = tree.add_sample(first, tree.add(9), "a")
+    tree.add_sample(third, tree.add_sample(second, leaf, "a"), "a")
     tree.add(8)
 
-    assert tree.cut([1, 2, 5]).draws == {1: first, 2: second}
-    assert tree.cut([5]).draws == {}
-    assert tree.first_chain(1).draws == {1: first}
+    assert tree.prune([1, 2, 5]).samples == {1: first, 2: second}
+    assert tree.prune([5]).samples == {}
+    assert tree.first_chain(1).samples == {1: first}

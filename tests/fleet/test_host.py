@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from specchat.chat.events import Failed, Finished, Text
-from specchat.chat.fim_request import Gap
+from specchat.chat.events import Failed, Finished, TextDelta
+from specchat.chat.fim_request import FimRequest
 from specchat.chat.history import HistoryReader
 from specchat.errors import ModelError, ProfileError, SpecchatError
 from specchat.host import spawn
-from specchat.host.client import Conversation, Wish
+from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import HOST_COMMAND, history_path
 from specchat.profile import Profile
 from tests.fleet.pages import VLLM
@@ -21,8 +21,8 @@ from tests.host.conftest import runtime  # noqa: F401 - a fixture
 REAL_HOST = HOST_COMMAND
 
 
-def wish(url: str) -> Wish:
-    return Wish(overrides={"models.backend": "vllm", "models.url": url, "models.target": MODEL})
+def wish(url: str) -> SessionRequest:
+    return SessionRequest(overrides={"models.backend": "vllm", "models.url": url, "models.target": MODEL})
 
 
 @pytest.mark.usefixtures("runtime")
@@ -38,18 +38,18 @@ def test_a_conversation_with_a_server_is_kept_as_any_other(monkeypatch):
         events = list(conversation.ask("count 10"))
         list(conversation.ask("count 10"))
 
-        assert "".join(event.text for event in events if isinstance(event, Text)).startswith("word0 word1 ")
-        assert all(event.text for event in events if isinstance(event, Text))  # no beats on the wire
-        assert isinstance(events[-1], Finished) and events[-1].totals.accepted == {"server": 6}
+        assert "".join(event.text for event in events if isinstance(event, TextDelta)).startswith("word0 word1 ")
+        assert all(event.text for event in events if isinstance(event, TextDelta))  # no beats on the wire
+        assert isinstance(events[-1], Finished) and events[-1].totals.accepted_by_drafter == {"server": 6}
         assert [message["role"] for message in served.asked[-1]["messages"]] == ["user", "assistant", "user"]
         with pytest.raises(SpecchatError, match="fills no gaps"):
-            conversation.fill(Gap("def f("))
+            conversation.complete(FimRequest("def f("))
         with closing(HistoryReader(history_path())) as history:
             turns = history.turns(history.threads()[0].tip)
-    assert [turn.answered.variant for turn in turns] == ["server", "server"]
+    assert [turn.answer.variant for turn in turns] == ["server", "server"]
     assert turns[0].totals["drafted"] == 12
 
-    with closing(Conversation(Wish(session=conversation.session))) as again:
+    with closing(Conversation(SessionRequest(session_id=conversation.session_id))) as again:
         *_, failed = again.ask("count 1")
 
     assert isinstance(failed, Failed) and "no server answers" in failed.message and "\n" not in failed.message

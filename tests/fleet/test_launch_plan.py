@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from specchat.fleet.installed_servers import installed_version
-from specchat.fleet.launch_plan import EMBEDDED, READ, Launch, plan, wanted
+from specchat.fleet.launch_plan import DOCUMENTED_VERSIONS, EMBEDDED, LaunchPlan, plan_launch, resolve_server_config
 from specchat.hub.machine import Device
 from specchat.profile import Profile, load_profile
 from tests.fleet.pages import VLLM
@@ -25,11 +25,11 @@ BIG = {
 }
 
 
-def launch(server: str, installed: str | None = None, **values: object) -> Launch:
-    return plan(server, wanted(Profile().override({**BIG, **values})), installed)
+def launch(server: str, installed: str | None = None, **values: object) -> LaunchPlan:
+    return plan_launch(server, resolve_server_config(Profile().override({**BIG, **values})), installed)
 
 
-def after(launch: Launch, word: str) -> str:
+def after(launch: LaunchPlan, word: str) -> str:
     return launch.command[launch.command.index(word) + 1]
 
 
@@ -71,7 +71,7 @@ def test_an_older_vllm_that_is_installed_gets_the_words_of_its_time():
     assert (oldest.version, oldest.is_installed, newest.version, newest.is_installed) == (
         "0.7.3",
         True,
-        READ["vllm"],
+        DOCUMENTED_VERSIONS["vllm"],
         False,
     )
 
@@ -125,7 +125,7 @@ def test_tgi_guesses_by_n_grams_and_says_so_where_more_was_wanted():
     assert after(launch("tgi", **variant("lookup")), "--speculate") == "5"
 
 
-@pytest.mark.parametrize("server", READ)
+@pytest.mark.parametrize("server", DOCUMENTED_VERSIONS)
 def test_who_wants_nobody_to_guess_gets_nobody(server):
     line = launch(server, **variant("plain"))
 
@@ -133,10 +133,17 @@ def test_who_wants_nobody_to_guess_gets_nobody(server):
 
 
 def test_auto_takes_a_head_then_a_draft_then_n_grams():
-    assert wanted(Profile().override(BIG)).guesses.kind == "eagle3"
-    assert wanted(Profile().override({**BIG, "models.heads": []})).guesses.kind == "draft"
-    assert wanted(Profile().override({**BIG, "models.heads": [], "models.draft": ""})).guesses.kind == "ngram"
-    assert wanted(Profile().override({"models.target": "org/big"})).guesses.kind == "ngram"  # ours would not fit it
+    assert resolve_server_config(Profile().override(BIG)).speculative_config.method == "eagle3"
+    assert resolve_server_config(Profile().override({**BIG, "models.heads": []})).speculative_config.method == "draft"
+    assert (
+        resolve_server_config(
+            Profile().override({**BIG, "models.heads": [], "models.draft": ""})
+        ).speculative_config.method
+        == "ngram"
+    )
+    assert (
+        resolve_server_config(Profile().override({"models.target": "org/big"})).speculative_config.method == "ngram"
+    )  # ours would not fit it
 
 
 def test_a_guesser_that_no_server_has_is_replaced_and_named():
@@ -152,7 +159,7 @@ def test_a_smaller_budget_makes_shorter_guesses():
 
 
 def test_the_embedded_models_are_planned_by_their_folders():
-    line = plan("vllm", wanted(load_profile("chat")), None)
+    line = plan_launch("vllm", resolve_server_config(load_profile("chat")), None)
 
     assert line.command[2] == str(EMBEDDED / "target")
     assert json.loads(after(line, "--speculative-config"))["model"] == str(EMBEDDED / "eagle3")
@@ -176,7 +183,7 @@ def test_every_server_is_planned_by_the_command(monkeypatch):
     assert ran.code == 0
     lines = ran.out.decode().splitlines()
     heads = [line for line in lines if "the newest that was read about" in line]
-    assert len(heads) == 5 and heads[0].startswith(f"# vLLM {READ['vllm']} ")
+    assert len(heads) == 5 and heads[0].startswith(f"# vLLM {DOCUMENTED_VERSIONS['vllm']} ")
 
 
 def test_without_a_server_up_says_so_in_one_line(monkeypatch):

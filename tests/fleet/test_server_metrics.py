@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.fleet.server_metrics import Guessed, between, guesses, of_answer
+from specchat.fleet.server_metrics import SpecDecodeCounts, counts_between, counts_of_response, has_speculation
 from tests.fleet.pages import LLAMA_CPP, SGLANG, SGLANG_WIDTH, SILENT, VLLM
 
 OLD = {"drafts": 100, "drafted": 300, "accepted": 50}
@@ -13,7 +13,9 @@ NEW = {"drafts": 110, "drafted": 330, "accepted": 70}
 
 @pytest.mark.parametrize("page", [VLLM, LLAMA_CPP])
 def test_counters_of_vllm_and_llama_cpp_are_read_by_what_they_grew(page):
-    assert between(page.format(**OLD), page.format(**NEW)) == Guessed(passes=10, drafted=30, accepted=20)
+    assert counts_between(page.format(**OLD), page.format(**NEW)) == SpecDecodeCounts(
+        verify_steps=10, draft_tokens=30, accepted_tokens=20
+    )
 
 
 def test_sglang_counts_passes_and_the_rest_follows():
@@ -21,46 +23,48 @@ def test_sglang_counts_passes_and_the_rest_follows():
     before, after = page.format(generated=100, requests=1, calls=40), page.format(generated=126, requests=2, calls=50)
 
     # 26 tokens, one of them from the prompt and 10 from the passes themselves; 3 guesses in each pass
-    assert between(before, after) == Guessed(passes=10, drafted=30, accepted=15)
+    assert counts_between(before, after) == SpecDecodeCounts(verify_steps=10, draft_tokens=30, accepted_tokens=15)
 
 
 def test_where_sglang_does_not_say_how_wide_guesses_are_its_rate_says_how_many():
     before = SGLANG.format(generated=100, requests=1, calls=40)
     after = SGLANG.format(generated=126, requests=2, calls=50)
 
-    assert between(before, after) == Guessed(passes=10, drafted=30, accepted=15)
+    assert counts_between(before, after) == SpecDecodeCounts(verify_steps=10, draft_tokens=30, accepted_tokens=15)
 
 
 def test_a_page_that_tells_nothing_of_guesses_tells_nothing():
-    assert between(SILENT, SILENT) is None
-    assert between(None, VLLM.format(**NEW)) is None
-    assert not guesses(SILENT)
-    assert guesses(VLLM.format(**NEW)) and guesses(SGLANG.format(generated=1, requests=1, calls=1))
+    assert counts_between(SILENT, SILENT) is None
+    assert counts_between(None, VLLM.format(**NEW)) is None
+    assert not has_speculation(SILENT)
+    assert has_speculation(VLLM.format(**NEW)) and has_speculation(SGLANG.format(generated=1, requests=1, calls=1))
 
 
 def test_a_page_that_is_none_or_breaks_off_does_no_harm():
     whole = VLLM.format(**NEW)
     half = whole[: whole.index("vllm:spec_decode_num_draft_tokens_total{")] + "{"
 
-    assert between("<html>", "<html>") is None
-    assert between(VLLM.format(**OLD), half) == Guessed(passes=10, drafted=0, accepted=0)
+    assert counts_between("<html>", "<html>") is None
+    assert counts_between(VLLM.format(**OLD), half) == SpecDecodeCounts(
+        verify_steps=10, draft_tokens=0, accepted_tokens=0
+    )
 
 
 def test_a_server_that_was_started_again_meanwhile_is_not_believed():
-    grown = between(VLLM.format(**NEW), VLLM.format(**OLD))
+    grown = counts_between(VLLM.format(**NEW), VLLM.format(**OLD))
 
-    assert grown is not None and grown.within(10) is None
+    assert grown is not None and grown.scaled_to(10) is None
 
 
 def test_what_others_did_meanwhile_is_in_the_shares_but_not_in_the_number_of_tokens():
-    grown = Guessed(passes=100, drafted=300, accepted=100)
+    grown = SpecDecodeCounts(verify_steps=100, draft_tokens=300, accepted_tokens=100)
 
-    assert grown.within(20) == Guessed(passes=10, drafted=30, accepted=10)
-    assert grown.within(500) == grown
+    assert grown.scaled_to(20) == SpecDecodeCounts(verify_steps=10, draft_tokens=30, accepted_tokens=10)
+    assert grown.scaled_to(500) == grown
 
 
 @pytest.mark.parametrize(
     "told", [None, {}, {"speculative_decoding": None}, {"speculative_decoding": {"num_spec_steps": 1}}, "what"]
 )
 def test_an_answer_that_tells_nothing_of_its_guesses(told):
-    assert of_answer(told) is None
+    assert counts_of_response(told) is None

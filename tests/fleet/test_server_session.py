@@ -8,13 +8,13 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.chat.answer_format import Structure
-from specchat.chat.events import Event, Failed, Finished, Routed, Text
+from specchat.chat.answer_format import AnswerFormat
+from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
-from specchat.fleet.http_client import USUAL_PATIENCE, Patience
-from specchat.fleet.server_session import ServerEngine, ServerSession, load_server
+from specchat.fleet.server_client import DEFAULT_TIMEOUTS, ServerTimeouts
+from specchat.fleet.server_session import ServerEngine, ServerSession, connect_server
 from specchat.profile import Profile
 from tests.fleet.pages import VLLM
 from tests.fleet.serving import MODEL, Served, serving
@@ -40,17 +40,17 @@ def hang_up() -> Iterator[None]:
         OPENED.pop().close()
 
 
-def engine(url: str, patience: Patience = USUAL_PATIENCE, **values: object) -> ServerEngine:
-    OPENED.append(load_server(profile(url, **values), patience=patience))
+def engine(url: str, patience: ServerTimeouts = DEFAULT_TIMEOUTS, **values: object) -> ServerEngine:
+    OPENED.append(connect_server(profile(url, **values), timeouts=patience))
     return OPENED[-1]
 
 
 def ask(session: ServerSession, question: str | Request) -> list[Event]:
-    return [event for event in session.ask(question) if event != Text("")]
+    return [event for event in session.ask(question) if event != TextDelta("")]
 
 
 def said(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def failure(events: list[Event]) -> str:
@@ -60,21 +60,25 @@ def failure(events: list[Event]) -> str:
 
 
 def test_an_answer_comes_as_the_events_of_our_own_engine(served):
-    session = engine(served.url).session()
+    session = engine(served.url).create_session()
 
     routed, *texts, finished = ask(session, "count 3")
 
     assert isinstance(routed, Routed) and routed.variant == "server" and served.url in routed.reason
-    assert [text.text for text in texts if isinstance(text, Text)] == ["word0 ", "word1 ", "word2 "]
-    assert isinstance(finished, Finished) and finished.reason == "stop"
-    assert (finished.totals.tokens, finished.totals.prompt_tokens, finished.totals.reused_tokens) == (3, 7, 4)
-    assert finished.totals.first_token_seconds > 0
+    assert [text.text for text in texts if isinstance(text, TextDelta)] == ["word0 ", "word1 ", "word2 "]
+    assert isinstance(finished, Finished) and finished.finish_reason == "stop"
+    assert (finished.totals.completion_tokens, finished.totals.prompt_tokens, finished.totals.cached_tokens) == (
+        3,
+        7,
+        4,
+    )
+    assert finished.totals.ttft_seconds > 0
 
 
 def test_a_server_that_counts_no_tokens_is_taken_to_send_one_in_each_chunk(served):
-    *_, finished = ask(engine(served.url).session(), "bare 3")
+    *_, finished = ask(engine(served.url).create_session(), "bare 3")
 
-    assert isinstance(finished, Finished) and finished.totals.tokens == 3
+    assert isinstance(finished, Finished) and finished.totals.completion_tokens == 3
 
 
 def test_the_server_is_told_the_whole_conversation_and_how_to_sample(served):
@@ -82,7 +86,7 @@ def test_the_server_is_told_the_whole_conversation_and_how_to_sample(served):
     turns = [Turn("hello", answer="hi")]
     request = Request("echo this", files=(Attachment("a.py", "x = 1"),), max_tokens=9, stop=("END",))
 
-    asked = json.loads(said(ask(engine(served.url, **values).session(turns), request)))
+    asked = json.loads(said(ask(engine(served.url, **values).create_session(turns), request)))
 
     assert [message["role"] for message in asked["messages"]] == ["system", "user", "assistant", "user"]
     assert asked["messages"][1:3] == [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
@@ -93,7 +97,7 @@ def test_the_server_is_told_the_whole_conversation_and_how_to_sample(served):
 
 
 def test_turns_are_remembered_and_can_be_taken_back(served):
-    session = engine(served.url).session()
+    session = engine(served.url).create_session()
     ask(session, "count 2")
     ask(session, "count 1")
 
@@ -106,11 +110,11 @@ def test_turns_are_remembered_and_can_be_taken_back(served):
 @pytest.mark.parametrize(
     ("backend", "structure", "told"),
     [
-        ("vllm", Structure.of("regex", "a+"), {"structured_outputs": {"regex": "a+"}}),
-        ("sglang", Structure.of("choices", ["yes", "no"]), {"regex": "yes|no"}),
+        ("vllm", AnswerFormat.parse("regex", "a+"), {"structured_outputs": {"regex": "a+"}}),
+        ("sglang", AnswerFormat.parse("choices", ["yes", "no"]), {"regex": "yes|no"}),
         (
             "openai",
-            Structure.of("schema", {"type": "object"}),
+            AnswerFormat.parse("schema", {"type": "object"}),
             {
                 "response_format": {
                     "type": "json_schema",
@@ -122,37 +126,37 @@ def test_turns_are_remembered_and_can_be_taken_back(served):
 )
 def test_the_form_of_an_answer_is_asked_for_in_the_words_of_the_server(backend, structure, told):
     with serving(owner=backend) as served:
-        session = engine(served.url, **{"models.backend": backend}).session()
-        asked = json.loads(said(ask(session, Request("echo", structure=structure))))
+        session = engine(served.url, **{"models.backend": backend}).create_session()
+        asked = json.loads(said(ask(session, Request("echo", answer_format=structure))))
 
     assert told.items() <= asked.items()
 
 
 def test_a_form_that_a_server_cannot_be_asked_for_is_refused(served):
-    session = engine(served.url, **{"models.backend": "openai"}).session()
+    session = engine(served.url, **{"models.backend": "openai"}).create_session()
 
-    *_, failed = ask(session, Request("echo", structure=Structure.of("regex", "a")))
+    *_, failed = ask(session, Request("echo", answer_format=AnswerFormat.parse("regex", "a")))
 
     assert isinstance(failed, Failed) and failed.exit_code == 2 and served.asked == []
 
 
 @pytest.mark.parametrize("question", ["silent", "slowly 1000"])
 def test_a_cancelled_answer_hangs_up_at_once_and_keeps_what_was_said(served, question):
-    session, cancelled, events = engine(served.url).session(), Flag(), []
+    session, cancelled, events = engine(served.url).create_session(), Flag(), []
 
     for event in session.ask(question, cancelled):
         events.append(event)
-        if isinstance(event, Text) and served.asked:
+        if isinstance(event, TextDelta) and served.asked:
             cancelled.set()
 
-    assert isinstance(events[-1], Finished) and events[-1].reason == "cancelled"
+    assert isinstance(events[-1], Finished) and events[-1].finish_reason == "cancelled"
     assert session.turns[-1].answer == said(events)
     assert served.left.wait(10)
 
 
 def test_an_answer_that_is_waited_for_does_not_hold_up_another(served):
     shared, events = engine(served.url), list[Event]()
-    waiting, writing = shared.session().ask("silent"), shared.session().ask("count 3")
+    waiting, writing = shared.create_session().ask("silent"), shared.create_session().ask("count 3")
 
     while len(served.asked) < 2 or not isinstance(events[-1], Finished):
         assert not isinstance(next(waiting), Finished | Failed)
@@ -173,30 +177,30 @@ def test_a_server_that_is_down_is_told_before_anything_is_asked():
 
 def test_a_server_that_goes_down_between_two_questions(served):
     with serving() as other:
-        session = engine(other.url).session()
+        session = engine(other.url).create_session()
 
     assert "no server answers" in failure(ask(session, "count 1"))
     assert session.turns == []
 
 
 def test_a_connection_that_is_lost_before_the_first_word_is_made_again(served):
-    events = ask(engine(served.url).session(), "late cut")
+    events = ask(engine(served.url).create_session(), "late cut")
 
     assert said(events) == "word0 " and len(served.asked) == 2
 
 
 def test_a_connection_that_is_lost_in_the_middle_is_told_and_what_was_said_is_kept(served):
-    session = engine(served.url).session()
+    session = engine(served.url).create_session()
 
     events = ask(session, "cut 3")
 
     assert "hung up in the middle" in failure(events)
     assert session.turns[-1].answer == said(events) == "word0 word1 word2 "
-    assert not session.turns[-1].finished and len(served.asked) == 1
+    assert not session.turns[-1].is_finished and len(served.asked) == 1
 
 
 def test_a_server_that_is_silent_for_too_long_is_given_up(served):
-    session = engine(served.url, Patience(silence=0.05)).session()
+    session = engine(served.url, ServerTimeouts(read_seconds=0.05)).create_session()
 
     assert "has said nothing for too long" in failure(ask(session, "silent"))
 
@@ -212,7 +216,7 @@ def test_a_server_that_is_silent_for_too_long_is_given_up(served):
     ],
 )
 def test_what_a_server_does_wrong_is_told_in_one_line(served, question, told):
-    assert told in failure(ask(engine(served.url).session(), question))
+    assert told in failure(ask(engine(served.url).create_session(), question))
 
 
 def test_a_model_that_the_server_does_not_have_is_told_with_those_it_has(served):
@@ -222,7 +226,7 @@ def test_a_model_that_the_server_does_not_have_is_told_with_those_it_has(served)
 
 def test_a_server_that_lists_no_such_model_may_still_have_it():
     with serving(owner="somebody") as served:
-        session = engine(served.url, **{"models.backend": "openai", "models.target": "org/other"}).session()
+        session = engine(served.url, **{"models.backend": "openai", "models.target": "org/other"}).create_session()
 
         assert "does not know this: The model `org/other` does not exist." in failure(ask(session, "count 1"))
 
@@ -235,7 +239,7 @@ def test_a_server_of_another_kind_is_told_by_its_name():
 def test_the_key_is_read_from_a_file(served, tmp_path):
     (tmp_path / "key").write_text("secret\n")
 
-    assert engine(served.url, **{"models.key_file": str(tmp_path / "key")}).line.key == "secret"
+    assert engine(served.url, **{"models.key_file": str(tmp_path / "key")}).client.api_key == "secret"
     with pytest.raises(ModelError, match=r"key_file .* cannot be read"):
         engine(served.url, **{"models.key_file": str(tmp_path / "none")})
 
@@ -243,11 +247,16 @@ def test_the_key_is_read_from_a_file(served, tmp_path):
 def test_what_the_server_guessed_is_in_the_totals_when_it_tells_it_with_the_answer():
     told = {"num_spec_steps": 4, "num_draft_tokens": 12, "num_accepted_draft_tokens": 6}
     with serving(metrics={"speculative_decoding": told}) as served:
-        *_, finished = ask(engine(served.url).session(), "count 10")
+        *_, finished = ask(engine(served.url).create_session(), "count 10")
 
     assert isinstance(finished, Finished)
     totals = finished.totals
-    assert (totals.drafted, totals.accepted, totals.steps, totals.accepted_share) == (12, {"server": 6}, 4, 0.5)
+    assert (totals.draft_tokens, totals.accepted_by_drafter, totals.steps, totals.acceptance_rate) == (
+        12,
+        {"server": 6},
+        4,
+        0.5,
+    )
 
 
 def test_else_it_is_what_the_page_of_metrics_grew_by(served):
@@ -256,15 +265,15 @@ def test_else_it_is_what_the_page_of_metrics_grew_by(served):
     )
     served.pages["/metrics"] = lambda: next(numbers)
 
-    *_, finished = ask(engine(served.url).session(), "count 10")
+    *_, finished = ask(engine(served.url).create_session(), "count 10")
 
     assert isinstance(finished, Finished)
-    assert (finished.totals.drafted, finished.totals.accepted) == (12, {"server": 6})
-    assert finished.totals.tokens_per_pass == 2.5
+    assert (finished.totals.draft_tokens, finished.totals.accepted_by_drafter) == (12, {"server": 6})
+    assert finished.totals.tokens_per_step == 2.5
 
 
 def test_a_server_that_tells_nothing_of_guesses_has_none_in_its_totals(served):
-    *_, finished = ask(engine(served.url).session(), "count 10")
+    *_, finished = ask(engine(served.url).create_session(), "count 10")
 
     assert isinstance(finished, Finished)
-    assert (finished.totals.drafted, finished.totals.steps, finished.totals.accepted) == (0, 0, {})
+    assert (finished.totals.draft_tokens, finished.totals.steps, finished.totals.accepted_by_drafter) == (0, 0, {})

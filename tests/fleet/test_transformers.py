@@ -18,8 +18,8 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.chat.events import Finished, Text
-from specchat.fleet.server_session import ServerEngine, load_server
+from specchat.chat.events import Finished, TextDelta
+from specchat.fleet.server_session import ServerEngine, connect_server
 from specchat.profile import Profile, load_profile
 
 for package in ("fastapi", "uvicorn", "accelerate"):
@@ -60,7 +60,7 @@ def wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
 @pytest.fixture
 def engine(url) -> Iterator[ServerEngine]:
     values = {"models.backend": "openai", "models.url": url, "models.target": str(TARGET), "limits.answer": 24}
-    with closing(load_server(Profile().override(values))) as opened:
+    with closing(connect_server(Profile().override(values))) as opened:
         yield opened
 
 
@@ -69,24 +69,24 @@ def test_it_writes_what_our_own_engine_writes(engine):
 
     events = list(engine.session().ask(QUESTION))
     values = {"limits.answer": 24, "prompt.reference": "", "prompt.system": "", "speculation.variant": "plain"}
-    own = load_engine(load_profile("plain").override(values)).session()
+    own = load_engine(load_profile("plain").override(values)).create_session()
 
     assert isinstance(events[-1], Finished)
     assert said(events) == said(own.ask(QUESTION)) != ""
-    assert events[-1].totals.prompt_tokens > 0 and events[-1].totals.tokens > 0
+    assert events[-1].totals.prompt_tokens > 0 and events[-1].totals.completion_tokens > 0
 
 
 def test_it_can_be_left_in_the_middle_and_asked_again(engine):
     session, cancelled = engine.session(), Flag()
     for event in session.ask(QUESTION, cancelled):
-        if isinstance(event, Text) and event.text:
+        if isinstance(event, TextDelta) and event.text:
             cancelled.set()
 
     *_, finished = session.ask("And now?")
 
-    assert isinstance(finished, Finished) and finished.reason in ("stop", "length")
+    assert isinstance(finished, Finished) and finished.finish_reason in ("stop", "length")
     assert len(session.turns) == 2
 
 
 def said(events) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
+    return "".join(event.text for event in events if isinstance(event, TextDelta))

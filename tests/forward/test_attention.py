@@ -5,10 +5,10 @@ import torch
 from torch.nn import functional
 
 from specchat.forward import attention
-from specchat.forward.attention import MANY_SCORES, mixed
+from specchat.forward.attention import MATMUL_MIN_SCORES, sdpa
 
 HEADS, NODES, SIZE = 2, 64, 16
-WIDTH = MANY_SCORES // NODES
+WIDTH = MATMUL_MIN_SCORES // NODES
 
 
 def tensors(sharpness: float = 1.0, width: int = WIDTH, blocks: int = 1):
@@ -29,7 +29,7 @@ def error(found, rows, keys, values, mask):
 def test_products_are_as_near_to_the_truth_as_bfloat16_allows(sharpness):
     parts = tensors(sharpness)
 
-    assert error(mixed(*parts), *parts) < 0.008  # without the second product: 0.03 when it is sharp
+    assert error(sdpa(*parts), *parts) < 0.008  # without the second product: 0.03 when it is sharp
 
 
 @pytest.mark.parametrize(("width", "is_taken"), [(WIDTH, True), (WIDTH - 1, False)])
@@ -37,8 +37,8 @@ def test_products_are_for_many_scores_alone(width, is_taken, monkeypatch):
     taken = []
     monkeypatch.setattr(attention, "_by_products", lambda *parts: taken.append(parts))
 
-    mixed(*tensors(width=width))
-    mixed(*(each.float() for each in tensors(width=width)))
+    sdpa(*tensors(width=width))
+    sdpa(*(each.float() for each in tensors(width=width)))
 
     assert is_taken == bool(taken)
     assert len(taken) <= 1  # never in float32, whose scores are not rounded
@@ -47,14 +47,14 @@ def test_products_are_for_many_scores_alone(width, is_taken, monkeypatch):
 def test_a_block_is_computed_alike_in_any_company():
     rows, keys, values, mask = tensors(blocks=3)
 
-    together = mixed(rows, keys, values, mask)
+    together = sdpa(rows, keys, values, mask)
 
     for block in range(3):
-        alone = mixed(*(each[block : block + 1] for each in (rows, keys, values, mask)))
+        alone = sdpa(*(each[block : block + 1] for each in (rows, keys, values, mask)))
         assert torch.equal(together[block], alone[0])
 
 
 def test_without_a_mask_everything_is_seen():
     rows, keys, values, mask = tensors()
 
-    assert torch.equal(mixed(rows, keys, values, None), mixed(rows, keys, values, torch.zeros_like(mask)))
+    assert torch.equal(sdpa(rows, keys, values, None), sdpa(rows, keys, values, torch.zeros_like(mask)))

@@ -3,27 +3,27 @@
 import pytest
 import torch
 
-from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.cache import KVCache
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context, Drafter
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward import cuda_graphs
-from specchat.forward.batch import PassShape
-from specchat.forward.cuda_graphs import Graphs, bucket_of
-from specchat.forward.llama import DenseModel
-from specchat.models.llama_weights import load_dense
+from specchat.forward.batch import BatchLimits
+from specchat.forward.cuda_graphs import CudaGraphs, kv_bucket
+from specchat.forward.llama import LlamaModel
+from specchat.models.llama_weights import load_llama
 from tests.recorder import recorded
 from tests.tiny import answer, saved, target, write
 
 TEXT = list(range(5, 45))
 
 
-def graphed(exact: bool = False) -> tuple[DenseModel, Graphs]:
+def graphed(exact: bool = False) -> tuple[LlamaModel, CudaGraphs]:
     model = target("graphs-qwen3", exact=exact)
-    assert isinstance(model, DenseModel) and model.graphs is not None
+    assert isinstance(model, LlamaModel) and model.graphs is not None
     return model, model.graphs
 
 
@@ -36,7 +36,7 @@ def chain(*tokens: int) -> DraftTree:
 def test_a_pass_of_a_width_is_recorded_once():
     model, recordings = graphed()
     cache = model.pool.open()
-    with model.pool.seated(cache, 900):
+    with model.pool.acquire_slot(cache, 900):
         for step in range(20):
             model.forward(chain(7, step, 9), cache)
             cache.commit([0])
@@ -47,12 +47,12 @@ def test_a_pass_of_a_width_is_recorded_once():
 def test_widths_are_padded_to_the_next_and_keys_to_the_next_bucket():
     model, recordings = graphed()
     cache = model.pool.open()
-    with model.pool.seated(cache, 900):
+    with model.pool.acquire_slot(cache, 900):
         for tokens in ([7] * 9, list(range(10)), list(range(11)), list(range(12))):  # a width of 12 holds them all
             model.forward(chain(*tokens), cache)
         assert len(recordings) == 1
         while cache.length < 300:
-            model.read(TEXT[:16], cache)
+            model.prefill(TEXT[:16], cache)
         before = len(recordings)
         model.forward(chain(*range(12)), cache)
 
@@ -62,15 +62,15 @@ def test_widths_are_padded_to_the_next_and_keys_to_the_next_bucket():
 def test_an_idle_node_is_no_answer():
     model, _recordings = graphed()
     cache = model.pool.open()
-    with model.pool.seated(cache, 900):
-        assert model.forward(chain(*range(9)), cache).logits.shape == (9, model.vocabulary)
+    with model.pool.acquire_slot(cache, 900):
+        assert model.forward(chain(*range(9)), cache).logits.shape == (9, model.vocab_size)
 
 
 def test_recordings_of_a_slot_go_with_it():
     model, recordings = graphed()
-    writing = Writing(model)
-    writing.revise(TEXT)
-    write(writing, Plan(Drafter(), Sampler(), budget=0, limit=3))
+    writing = Generation(model)
+    writing.replace_tokens(TEXT)
+    write(writing, GenerationConfig(Drafter(), Sampler(), max_draft_tokens=0, max_new_tokens=3))
     assert len(recordings) > 0
 
     writing.close()
@@ -82,8 +82,8 @@ def test_the_recording_that_was_used_longest_ago_makes_way(monkeypatch):
     monkeypatch.setattr(cuda_graphs, "MOST_RECORDINGS", 2)
     model, recordings = graphed()
     cache, recorded_anew = model.pool.open(), []
-    recordings.record = lambda run: (recorded_anew.append(1), recorded(run))[1]
-    with model.pool.seated(cache, 900):
+    recordings.capture = lambda run: (recorded_anew.append(1), recorded(run))[1]
+    with model.pool.acquire_slot(cache, 900):
         for width in (1, 2, 1, 3, 1, 2):
             model.forward(chain(*range(width)), cache)
 
@@ -99,7 +99,9 @@ def test_without_memory_for_recordings_the_text_goes_on(caplog):
         calls.append(run)
         raise torch.OutOfMemoryError("no memory")
 
-    model = load_dense(saved("qwen3"), torch.float32, torch.device("cpu"), None, PassShape(chunk=16, widest=32), breaks)
+    model = load_llama(
+        saved("qwen3"), torch.float32, torch.device("cpu"), None, BatchLimits(prefill_chunk=16, max_rows=32), breaks
+    )
 
     assert answer(model, Drafter(), TEXT, Sampler()) == expected
     assert len(calls) == 1
@@ -109,7 +111,7 @@ def test_without_memory_for_recordings_the_text_goes_on(caplog):
 def test_exact_mode_looks_at_all_rows_of_the_slot_in_one_width():
     model, recordings = graphed(exact=True)
     cache = model.pool.open()
-    with model.pool.seated(cache, 900):
+    with model.pool.acquire_slot(cache, 900):
         for count in (1, 4, 9, 16):
             model.forward(chain(*range(count)), cache)
 
@@ -120,17 +122,17 @@ def test_exact_mode_looks_at_all_rows_of_the_slot_in_one_width():
 def test_exact_mode_is_bit_equal_to_plain_decoding_when_replayed(dtype):
     def logits(*tokens: int) -> torch.Tensor:
         model = target("graphs-qwen3", exact=True, dtype=dtype)
-        writing = Writing(model)
-        writing.revise(TEXT)
-        write(writing, Plan(Drafter(), Sampler(), budget=0, limit=3))
-        with model.pool.seated(writing.cache, 900):
+        writing = Generation(model)
+        writing.replace_tokens(TEXT)
+        write(writing, GenerationConfig(Drafter(), Sampler(), max_draft_tokens=0, max_new_tokens=3))
+        with model.pool.acquire_slot(writing.cache, 900):
             return model.forward(chain(writing.tokens[-1], *tokens), writing.cache).logits[0]
 
     assert torch.equal(logits(), logits(4, 5, 6))
 
 
 def test_a_text_that_does_not_end_with_its_slot_has_a_bucket():
-    assert [bucket_of(rows) for rows in (1, 256, 257, 384, 385, 512, 1025, 1536, 1537)] == [
+    assert [kv_bucket(rows) for rows in (1, 256, 257, 384, 385, 512, 1025, 1536, 1537)] == [
         256, 256, 384, 384, 512, 512, 1536, 1536, 2048,
     ]  # fmt: skip
 
@@ -138,16 +140,16 @@ def test_a_text_that_does_not_end_with_its_slot_has_a_bucket():
 def test_tokens_that_are_on_the_device_are_read_there():
     model, _recordings = graphed()
     lists, tensors = model.pool.open(), model.pool.open()
-    with model.pool.seated(lists, 900), model.pool.seated(tensors, 900):
-        expected = [model.read([token], lists).logits for token in TEXT]
-        found = [model.read(torch.tensor([token]), tensors).logits for token in TEXT]
+    with model.pool.acquire_slot(lists, 900), model.pool.acquire_slot(tensors, 900):
+        expected = [model.prefill([token], lists).logits for token in TEXT]
+        found = [model.prefill(torch.tensor([token]), tensors).logits for token in TEXT]
 
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
 
 
-def walked(model: DenseModel, cache: KVCache, token: int, links: int) -> list[int] | None:
+def walked(model: LlamaModel, cache: KVCache, token: int, links: int) -> list[int] | None:
     """The likeliest tokens behind one, in one recording."""
-    tokens = model.walk(torch.tensor([token]), links, cache, lambda logits: logits.argmax(-1), kind=None)
+    tokens = model.draft_chain(torch.tensor([token]), links, cache, lambda logits: logits.argmax(-1), graph_key=None)
     return tokens.tolist() if tokens is not None else None
 
 
@@ -155,7 +157,7 @@ def looped(model: Model, cache: KVCache, token: int, links: int) -> list[int]:
     """The same, a pass at a time."""
     length, tokens = cache.length, [token]
     for _ in range(links):
-        tokens.append(int(model.read(tokens[-1:], cache).logits.argmax()))
+        tokens.append(int(model.prefill(tokens[-1:], cache).logits.argmax()))
     cache.rollback(length)
     return tokens[1:]
 
@@ -163,11 +165,11 @@ def looped(model: Model, cache: KVCache, token: int, links: int) -> list[int]:
 @pytest.mark.parametrize("shape", ["graphs-qwen3", "graphs-mistral"])
 def test_a_chain_of_guesses_is_one_recording(shape):
     model = target(shape)
-    assert isinstance(model, DenseModel) and model.graphs is not None
+    assert isinstance(model, LlamaModel) and model.graphs is not None
     cache, recordings = model.pool.open(), model.graphs
-    with model.pool.seated(cache, 900):
+    with model.pool.acquire_slot(cache, 900):
         for text in (TEXT, [9, 9, 4], TEXT[::-1]):  # the second chain begins elsewhere, and is a replay
-            model.read(text, cache)
+            model.prefill(text, cache)
             expected, length, before = looped(model, cache, text[-1], 5), cache.length, len(recordings)
             assert walked(model, cache, text[-1], 5) == expected
             assert cache.length == length
@@ -177,13 +179,13 @@ def test_a_chain_of_guesses_is_one_recording(shape):
 def test_chains_of_other_lengths_and_other_picks_are_other_recordings():
     model, recordings = graphed()
     cache = model.pool.open()
-    with model.pool.seated(cache, 900):
-        model.read(TEXT, cache)
+    with model.pool.acquire_slot(cache, 900):
+        model.prefill(TEXT, cache)
         before = len(recordings)
         walked(model, cache, 7, 2)
         walked(model, cache, 8, 2)
         walked(model, cache, 7, 3)
-        least = model.walk(torch.tensor([7]), 2, cache, lambda logits: logits.argmin(-1), kind="least")
+        least = model.draft_chain(torch.tensor([7]), 2, cache, lambda logits: logits.argmin(-1), graph_key="least")
         assert len(recordings) == before + 3
         assert least is not None
         assert least.tolist() != walked(model, cache, 7, 2)
@@ -192,43 +194,45 @@ def test_chains_of_other_lengths_and_other_picks_are_other_recordings():
 def test_what_was_walked_stays_when_the_next_is():
     model, _recordings = graphed()
     cache = model.pool.open()
-    with model.pool.seated(cache, 900):
-        model.read(TEXT, cache)
-        first = model.walk(torch.tensor([7]), 4, cache, lambda logits: logits.argmax(-1), kind=None)
+    with model.pool.acquire_slot(cache, 900):
+        model.prefill(TEXT, cache)
+        first = model.draft_chain(torch.tensor([7]), 4, cache, lambda logits: logits.argmax(-1), graph_key=None)
         assert first is not None
         kept = first.tolist()
-        model.walk(torch.tensor([60]), 4, cache, lambda logits: logits.argmax(-1), kind=None)
+        model.draft_chain(torch.tensor([60]), 4, cache, lambda logits: logits.argmax(-1), graph_key=None)
 
     assert first.tolist() == kept
 
 
 def test_without_recordings_or_rows_nobody_walks():
     (model, _recordings), dense = graphed(), target("dense-qwen3")
-    assert isinstance(dense, DenseModel)
+    assert isinstance(dense, LlamaModel)
     for each, rows in ((dense, 900), (model, 20)):
         cache = each.pool.open()
-        with each.pool.seated(cache, rows):
-            cache.length = cache.rows().rows - 3
+        with each.pool.acquire_slot(cache, rows):
+            cache.length = cache.require_slot().rows - 3
             assert walked(each, cache, 7, 4) is None
 
 
 def test_a_draft_guesses_the_same_with_one_recording_as_link_by_link():
     recording, plain = target("graphs-qwen3"), target("dense-qwen3")
-    assert isinstance(recording, DenseModel)
-    one, other = DraftModel(recording, guesses=6), DraftModel(plain, guesses=6)
+    assert isinstance(recording, LlamaModel)
+    one, other = DraftModelDrafter(recording, chain_length=6), DraftModelDrafter(plain, chain_length=6)
     for text in (TEXT, [*TEXT, 3], [*TEXT, 3, 9, 9]):
-        context = Context(text, Sampler(), 6, None, plain.pool.open())
+        context = DraftContext(text, Sampler(), 6, None, plain.pool.open())
         tree = one.propose(context)
         assert (tree.tokens, tree.parents) == ((expected := other.propose(context)).tokens, expected.parents)
         assert len(tree) == 7
     assert recording.graphs is not None
-    kinds = [key for recordings in recording.graphs._of_slot.values() for key in recordings]
+    kinds = [key for recordings in recording.graphs._graphs_by_slot.values() for key in recordings]
     assert sum(isinstance(key, tuple) and key[2] is None for key in kinds) == 1
 
 
 def test_a_draft_that_may_not_pick_padding_walks_so():
     model = target("graphs-qwen3")
-    tree = DraftModel(model, guesses=6).propose(Context(TEXT, Sampler(vocabulary=40), 6, None, model.pool.open()))
+    tree = DraftModelDrafter(model, chain_length=6).propose(
+        DraftContext(TEXT, Sampler(vocab_size=40), 6, None, model.pool.open())
+    )
 
     assert len(tree) == 7
     assert max(tree.tokens[1:]) < 40

@@ -12,12 +12,12 @@ from safetensors.torch import load_file, save_file
 from specchat.engine.drafter import Drafter
 from specchat.errors import ModelError
 from specchat.forward import linear
-from specchat.forward.batch import PassShape
-from specchat.forward.linear import WAYS
-from specchat.forward.llama import DenseModel
-from specchat.models.fp8_checkpoints import ScaledFiles
-from specchat.models.llama_weights import is_dense, load_dense, meant_dtype
-from specchat.models.load import Loading, load_model
+from specchat.forward.batch import BatchLimits
+from specchat.forward.linear import QUANT_FORMATS
+from specchat.forward.llama import LlamaModel
+from specchat.models.fp8_checkpoints import Fp8TensorFiles
+from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama
+from specchat.models.load import LoadOptions, load_model
 from specchat.models.tensor_files import TensorFiles
 from tests.cover import matrix
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
@@ -36,20 +36,20 @@ def published(tmp_path_factory):
     return write(tmp_path_factory.mktemp("published"), "deepseek")
 
 
-def logits_of(model: DenseModel) -> torch.Tensor:
+def logits_of(model: LlamaModel) -> torch.Tensor:
     cache = model.pool.open()
-    with model.pool.seated(cache, 64), torch.inference_mode():
-        return model.read(TEXT, cache).logits.float().clone()
+    with model.pool.acquire_slot(cache, 64), torch.inference_mode():
+        return model.prefill(TEXT, cache).logits.float().clone()
 
 
-def loaded(folder: Path, dtype: torch.dtype | None = torch.float32, weights: str = "float", **how) -> DenseModel:
-    return load_dense(folder, dtype, CPU, None, PassShape(chunk=16, widest=32, **how), weights=weights)
+def loaded(folder: Path, dtype: torch.dtype | None = torch.float32, weights: str = "float", **how) -> LlamaModel:
+    return load_llama(folder, dtype, CPU, None, BatchLimits(prefill_chunk=16, max_rows=32, **how), quant_format=weights)
 
 
 @pytest.mark.parametrize(("layout", "family"), matrix(list(LAYOUTS), FAMILIES))
 def test_a_published_layout_says_what_its_numbers_stand_for(layout, family, tmp_path):
     folder = write(tmp_path, layout, family)
-    assert is_dense(json.loads((folder / "small" / "config.json").read_text()))
+    assert is_llama_like(json.loads((folder / "small" / "config.json").read_text()))
 
     said, meant = (logits_of(loaded(folder / name)) for name in ("small", "float"))
 
@@ -58,7 +58,7 @@ def test_a_published_layout_says_what_its_numbers_stand_for(layout, family, tmp_
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("weights", WAYS)
+@pytest.mark.parametrize("weights", QUANT_FORMATS)
 def test_it_can_be_held_in_every_way(weights, dtype, published):
     small, same = (loaded(published / name, dtype, weights) for name in ("small", "float"))
 
@@ -70,7 +70,7 @@ def test_another_quantisation_is_left_to_transformers(published):
     config = json.loads((published / "small" / "config.json").read_text())
 
     for other in ({"quant_method": "gptq"}, {"quant_method": "compressed-tensors", "format": "pack-quantized"}, "fp8"):
-        assert not is_dense(config | {"quantization_config": other})
+        assert not is_llama_like(config | {"quantization_config": other})
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_another_quantisation_is_left_to_transformers(published):
     ids=str,
 )  # fmt: skip
 def test_the_dtype_is_what_the_config_names_and_never_eight_bits(named, meant):
-    assert meant_dtype(named) == meant
+    assert config_dtype(named) == meant
 
 
 @pytest.mark.parametrize(("dtype", "changes"), [("bfloat16", {}), ("float32", {"dtype": "float32"})])
@@ -91,7 +91,9 @@ def test_weights_that_nobody_asks_another_dtype_for_get_that_of_the_config(dtype
     model = loaded(write(tmp_path, "outputs", "llama", **changes) / "small", dtype=None)
 
     layer = model.weights.layers[0]
-    assert {model.weights.embedding.dtype, layer.before_mlp.dtype, layer.qkv.weight.dtype} == {getattr(torch, dtype)}
+    assert {model.weights.embedding.dtype, layer.post_attention_layernorm.dtype, layer.qkv_proj.weight.dtype} == {
+        getattr(torch, dtype)
+    }
     assert model.pool.layout.dtype == getattr(torch, dtype)
 
 
@@ -101,7 +103,7 @@ def test_floats_without_scales_keep_what_they_were_saved_in(published):
 
 @pytest.mark.parametrize(("dtype", "times"), [("bfloat16", "16, twice"), ("float32", "32, four times")])
 def test_what_floats_take_is_said_once_with_a_remedy(dtype, times, published, capsys):
-    load_model(published / "small", Loading(dtype=dtype))
+    load_model(published / "small", LoadOptions(dtype=dtype))
 
     line = f"small: its 8-bit weights become floats of {times} as large; --weights int8 keeps 8\n"
     assert capsys.readouterr().err.count(line) == 1
@@ -110,15 +112,15 @@ def test_what_floats_take_is_said_once_with_a_remedy(dtype, times, published, ca
 def test_nothing_is_said_of_weights_that_stay_small_or_never_were(published, capsys, monkeypatch):
     monkeypatch.setattr("specchat.models.load.shortfall", lambda *_given: "")
 
-    load_model(published / "small", Loading(dtype="bfloat16", weights="fp8"))
-    load_model(published / "float", Loading(dtype="bfloat16"))
+    load_model(published / "small", LoadOptions(dtype="bfloat16", quant_format="fp8"))
+    load_model(published / "float", LoadOptions(dtype="bfloat16"))
 
     assert capsys.readouterr().err == ""
 
 
 def test_weights_are_made_smaller_slab_by_slab(published, monkeypatch):
     whole, slabs = set[str](), dict[str, list[int]]()
-    stored, rows = TensorFiles._stored, ScaledFiles.rows
+    stored, rows = TensorFiles._read_stored, Fp8TensorFiles.read_rows
 
     def watched(self, name):
         whole.add(name)
@@ -129,7 +131,7 @@ def test_weights_are_made_smaller_slab_by_slab(published, monkeypatch):
         return rows(self, name, first, last)
 
     monkeypatch.setattr(TensorFiles, "_stored", watched)
-    monkeypatch.setattr(ScaledFiles, "rows", watched_rows)
+    monkeypatch.setattr(Fp8TensorFiles, "rows", watched_rows)
     monkeypatch.setattr(linear, "SLAB_NUMBERS", 32 * 160)
 
     loaded(published / "small", torch.bfloat16, "fp8")
@@ -147,14 +149,14 @@ def test_scales_of_another_shape_are_one_line(published, tmp_path):
     (tmp_path / "config.json").write_text((published / "small" / "config.json").read_text())
 
     with pytest.raises(ModelError, match=rf"{name} \[288, 160\] .* has \[3, 2\] scales, .* \[1, 2\]\Z"):
-        load_model(tmp_path, Loading(dtype="bfloat16", weights="int8"))
+        load_model(tmp_path, LoadOptions(dtype="bfloat16", quant_format="int8"))
 
 
 def test_blocks_that_cannot_be_are_one_line(tmp_path):
     folder = write(tmp_path, "deepseek", quantization_config={"quant_method": "fp8", "weight_block_size": [0, 128]})
 
     with pytest.raises(ModelError, match=r"small: cannot be loaded: scales for blocks of 0 x 128 numbers\Z"):
-        load_model(folder / "small", Loading())
+        load_model(folder / "small", LoadOptions())
 
 
 @pytest.mark.parametrize(("weights", "sampler"), matrix(["float", "int8", "fp8"], ["greedy", "T1"]))

@@ -12,20 +12,20 @@ from specchat.errors import ModelError
 from specchat.forward import linear
 from specchat.forward.linear import (
     FP8,
-    STEADY_ROWS,
-    WAYS,
-    Blocks4,
-    Packed4,
-    Scaled8,
-    Source,
-    Widened8,
-    held,
-    int8_top,
-    shortfall,
-    steady_from,
-    tried_fp8_product,
+    QUANT_FORMATS,
+    TESTED_ROWS,
+    DequantizedLinear,
+    Fp8Linear,
+    Nf4Linear,
+    Nf4PackedLinear,
+    WeightSource,
+    batch_invariant_from,
+    hardware_warning,
+    max_safe_int8,
+    probe_fp8_matmul,
+    quant_linear,
 )
-from specchat.profile import WEIGHTS
+from specchat.profile import WEIGHT_FORMATS
 
 CPU = torch.device("cpu")
 NEAR = {"float": 0.005, "int8": 0.03, "fp8": 0.05, "nf4": 0.15, "nf4-double": 0.15}  # of the length of a result
@@ -42,17 +42,17 @@ def off(got, expected):
 
 
 def test_a_profile_names_every_way_there_is():
-    assert tuple(WAYS) == WEIGHTS
+    assert tuple(QUANT_FORMATS) == WEIGHT_FORMATS
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", QUANT_FORMATS)
 @pytest.mark.parametrize("shape", [(7, 13), (50, 80), (48, 80), (72, 64), (264, 288), (130, 192)])
 def test_a_product_is_nearly_that_of_floats(shape, way, dtype):
     matrix, bias, rows = weight(*shape, dtype), weight(1, shape[0], dtype)[0], weight(33, shape[1], dtype)
     before = matrix.clone()
 
-    multiply = held(Source.of(matrix), way, bias)
+    multiply = quant_linear(WeightSource.from_tensor(matrix), way, bias)
 
     assert torch.equal(before, matrix)
     for count in (1, 3, 33):
@@ -66,23 +66,26 @@ def test_a_product_is_nearly_that_of_floats(shape, way, dtype):
 def test_a_smaller_weight_is_smaller(way):
     matrix = weight(512, 256)
 
-    assert held(Source.of(matrix), way).bytes < SMALLER[way] * held(Source.of(matrix), "float").bytes
+    assert (
+        quant_linear(WeightSource.from_tensor(matrix), way).bytes
+        < SMALLER[way] * quant_linear(WeightSource.from_tensor(matrix), "float").bytes
+    )
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", QUANT_FORMATS)
 def test_a_weight_that_is_read_in_slabs_is_the_same(way, monkeypatch):
     matrix, rows = weight(200, 64), weight(4, 64)
-    whole = held(Source.of(matrix), way)(rows)
+    whole = quant_linear(WeightSource.from_tensor(matrix), way)(rows)
 
     monkeypatch.setattr(linear, "SLAB_NUMBERS", 64 * 64)
 
-    assert len(list(Source.of(matrix).slabs())) == 4
-    assert torch.equal(held(Source.of(matrix), way)(rows), whole)
+    assert len(list(WeightSource.from_tensor(matrix).row_chunks())) == 4
+    assert torch.equal(quant_linear(WeightSource.from_tensor(matrix), way)(rows), whole)
 
 
 @pytest.mark.parametrize("way", SMALLER)
 def test_zeros_stay_zeros(way):
-    multiply = held(Source.of(torch.zeros(64, 64)), way)
+    multiply = quant_linear(WeightSource.from_tensor(torch.zeros(64, 64)), way)
 
     assert torch.equal(multiply(torch.zeros(2, 64)), torch.zeros(2, 64))
     assert torch.equal(multiply(torch.ones(2, 64)), torch.zeros(2, 64))
@@ -91,21 +94,27 @@ def test_zeros_stay_zeros(way):
 def test_rows_that_are_no_whole_blocks_stay_floats():
     matrix, rows = weight(64, 80), weight(3, 80)
 
-    assert torch.equal(held(Source.of(matrix), "nf4")(rows), held(Source.of(matrix), "float")(rows))
+    assert torch.equal(
+        quant_linear(WeightSource.from_tensor(matrix), "nf4")(rows),
+        quant_linear(WeightSource.from_tensor(matrix), "float")(rows),
+    )
 
 
 @pytest.mark.parametrize("shape", [(64, 72), (72, 64)])
 def test_floats_of_eight_bits_are_for_whole_pieces_of_sixteen(shape):
     matrix, rows = weight(*shape), weight(3, shape[1])
 
-    assert torch.equal(held(Source.of(matrix), "fp8")(rows), held(Source.of(matrix), "float")(rows))
+    assert torch.equal(
+        quant_linear(WeightSource.from_tensor(matrix), "fp8")(rows),
+        quant_linear(WeightSource.from_tensor(matrix), "float")(rows),
+    )
 
 
 def test_numbers_that_eight_bits_can_hold_stay_as_they_are():
     """Rows that reach 448 have the scale 1, and so do outputs."""
     matrix = torch.tensor([448.0, -0.5, 3.25, 0.0] * 4).repeat(16, 1) * torch.tensor([1.0, 8.0] * 8)[:, None]
 
-    multiply = held(Source.of(matrix), "fp8")
+    multiply = quant_linear(WeightSource.from_tensor(matrix), "fp8")
 
     assert torch.equal(multiply.weight.float() * multiply.scales[:, None], matrix)
     assert multiply.scales.tolist() == [1, 8] * 8
@@ -118,16 +127,16 @@ def test_every_float_of_eight_bits_is_widened_exactly(dtype):
     numbers = every[~every.float().isnan()]
 
     assert len(numbers) == 254
-    assert torch.equal(linear._wide(numbers, dtype), numbers.to(dtype))
+    assert torch.equal(linear._upcast(numbers, dtype), numbers.to(dtype))
 
 
 def as_on_a_card(matrix, multiply, bias=None):
-    small = held(Source.of(matrix), "fp8")
-    return Scaled8(small.weight, small.scales[None], multiply, bias)
+    small = quant_linear(WeightSource.from_tensor(matrix), "fp8")
+    return Fp8Linear(small.weight, small.scales[None], multiply, bias)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("multiply", [linear._scaled_by_rows, linear._scaled_afterwards])
+@pytest.mark.parametrize("multiply", [linear._rowwise_scaled_matmul, linear._tensorwise_scaled_matmul])
 def test_what_a_card_does_with_floats_of_eight_bits_is_nearly_that_of_wide_ones(multiply, dtype):
     """torch computes it on a CPU too, slowly, so that no card is needed to try it."""
     matrix, bias = weight(96, 64, dtype), weight(1, 96, dtype)[0]
@@ -143,7 +152,7 @@ def test_what_a_card_does_with_floats_of_eight_bits_is_nearly_that_of_wide_ones(
 def test_rows_that_eight_bits_can_hold_are_multiplied_exactly():
     matrix = torch.tensor([448.0, -0.5, 3.25, 0.0] * 4).repeat(16, 1)
 
-    got = as_on_a_card(matrix, linear._scaled_by_rows)(matrix[:3])
+    got = as_on_a_card(matrix, linear._rowwise_scaled_matmul)(matrix[:3])
 
     assert torch.equal(got, (matrix[:3] @ matrix.T).bfloat16().float())
 
@@ -151,8 +160,8 @@ def test_rows_that_eight_bits_can_hold_are_multiplied_exactly():
 @pytest.mark.parametrize("lacking", [(), ("_scaled_by_rows",), ("_scaled_by_rows", "_scaled_afterwards")], ids=len)
 @pytest.mark.parametrize("fault", ["refuses", "forgets its scales"])
 def test_how_a_device_multiplies_floats_of_eight_bits_is_tried(lacking, fault, monkeypatch):
-    ways = [linear._scaled_by_rows, linear._scaled_afterwards, None]
-    tried_fp8_product.cache_clear()
+    ways = [linear._rowwise_scaled_matmul, linear._tensorwise_scaled_matmul, None]
+    probe_fp8_matmul.cache_clear()
 
     def faulty(rows, weight, _by_row, _by_output):
         if fault == "refuses":
@@ -161,8 +170,8 @@ def test_how_a_device_multiplies_floats_of_eight_bits_is_tried(lacking, fault, m
 
     for name in lacking:
         monkeypatch.setattr(linear, name, faulty)
-    found = tried_fp8_product(CPU)
-    tried_fp8_product.cache_clear()
+    found = probe_fp8_matmul(CPU)
+    probe_fp8_matmul.cache_clear()
 
     assert found is ways[len(lacking)]
 
@@ -172,19 +181,19 @@ def test_a_machine_without_products_of_eight_bit_floats_widens_them(device, monk
     matrix, bias, rows = weight(64, 128), weight(1, 64)[0], weight(5, 128)
     monkeypatch.setattr(linear, "tried_fp8_product", lambda _device: None)
 
-    multiply = held(Source.of(matrix), "fp8", bias)
+    multiply = quant_linear(WeightSource.from_tensor(matrix), "fp8", bias)
 
-    assert isinstance(multiply, Widened8)
+    assert isinstance(multiply, DequantizedLinear)
     assert multiply.weight.dtype == FP8
     assert off(multiply(rows), functional.linear(rows.float(), matrix.float(), bias.float())) < NEAR["fp8"]
-    assert "widened for every pass" in shortfall("fp8", torch.device(device))
+    assert "widened for every pass" in hardware_warning("fp8", torch.device(device))
 
 
 def test_a_card_that_multiplies_floats_of_eight_bits_lacks_nothing(monkeypatch):
-    monkeypatch.setattr(linear, "tried_fp8_product", lambda _device: linear._scaled_by_rows)
+    monkeypatch.setattr(linear, "tried_fp8_product", lambda _device: linear._rowwise_scaled_matmul)
 
-    assert shortfall("fp8", torch.device("cuda")) == ""
-    assert "int8 is not" in shortfall("fp8", CPU)
+    assert hardware_warning("fp8", torch.device("cuda")) == ""
+    assert "int8 is not" in hardware_warning("fp8", CPU)
 
 
 def test_four_bits_are_those_of_bitsandbytes():
@@ -192,18 +201,18 @@ def test_four_bits_are_those_of_bitsandbytes():
     code = linear._bitsandbytes().functional.get_4bit_type("nf4", device="cpu")
     expected, state = linear._bitsandbytes().functional.quantize_4bit(matrix, blocksize=32, quant_type="nf4")
 
-    found, largest = linear._nearest4(matrix.view(-1, 32), code)
+    found, largest = linear._quantize_nf4(matrix.view(-1, 32), code)
 
     assert torch.equal(expected, found)
     assert torch.equal(state.absmax, largest)
 
 
 def test_integers_give_a_row_the_same_in_any_company():
-    assert 1 == steady_from(held(Source.of(weight(96, 64)), "int8"), 64, weight(1, 1))
+    assert 1 == batch_invariant_from(quant_linear(WeightSource.from_tensor(weight(96, 64)), "int8"), 64, weight(1, 1))
 
 
 def test_a_product_that_looks_at_other_rows_is_steady_at_full_width_alone():
-    assert STEADY_ROWS == steady_from(lambda rows: rows - rows.mean(dim=0), 64, weight(1, 1))
+    assert TESTED_ROWS == batch_invariant_from(lambda rows: rows - rows.mean(dim=0), 64, weight(1, 1))
 
 
 @pytest.mark.parametrize("fewest", [1, 2, 4, 16])
@@ -213,38 +222,38 @@ def test_few_rows_that_are_rounded_otherwise_now_and_then_are_noticed(fewest):
     def multiply(rows):
         return rows + 1 if len(rows) >= fewest else torch.where(rows > 2.9, rows + 2, rows + 1)
 
-    assert fewest == steady_from(multiply, 896, weight(1, 1))
+    assert fewest == batch_invariant_from(multiply, 896, weight(1, 1))
 
 
 def test_an_older_cpu_unpacks_four_bits(monkeypatch):
     matrix, rows = weight(64, 128), weight(5, 128)
     expected = functional.linear(rows.float(), matrix.float())
-    if linear.has_packed_4bit():
-        assert isinstance(held(Source.of(matrix), "nf4"), Packed4)
+    if linear.supports_nf4_packed():
+        assert isinstance(quant_linear(WeightSource.from_tensor(matrix), "nf4"), Nf4PackedLinear)
     monkeypatch.setattr(linear, "has_packed_4bit", lambda: False)
 
-    once, twice = (held(Source.of(matrix), way) for way in ("nf4", "nf4-double"))
+    once, twice = (quant_linear(WeightSource.from_tensor(matrix), way) for way in ("nf4", "nf4-double"))
 
-    assert isinstance(once, Blocks4)
+    assert isinstance(once, Nf4Linear)
     assert twice.bytes < once.bytes
     assert max(off(once(rows), expected), off(twice(rows), expected)) < NEAR["nf4"]
-    assert "AVX512-BF16" in shortfall("nf4", CPU)
+    assert "AVX512-BF16" in hardware_warning("nf4", CPU)
 
 
 def test_a_cpu_without_integer_products_widens_bytes(monkeypatch):
     matrix, rows = weight(64, 128), weight(5, 128)
     monkeypatch.setattr(linear, "int8_top", lambda: 0)
 
-    multiply = held(Source.of(matrix), "int8")
+    multiply = quant_linear(WeightSource.from_tensor(matrix), "int8")
 
-    assert isinstance(multiply, Widened8)
+    assert isinstance(multiply, DequantizedLinear)
     assert off(multiply(rows), functional.linear(rows.float(), matrix.float())) < NEAR["int8"]
-    assert "widened" in shortfall("int8", CPU)
+    assert "widened" in hardware_warning("int8", CPU)
 
 
 def test_a_cpu_without_vnni_keeps_seven_bits_and_overflows_nowhere():
     """Asked of oneDNN itself, told to do without: largest bytes times largest bytes."""
-    if int8_top() == 0:
+    if max_safe_int8() == 0:
         pytest.skip("oneDNN multiplies no bytes on this CPU")
     program = (
         "import torch\n"
@@ -263,7 +272,7 @@ def test_what_a_card_does_with_integers_is_nearly_that_of_floats(dtype):
     """bitsandbytes computes it on a CPU too, so that no card is needed to try it."""
     matrix, bias, rows = weight(64, 128, dtype), weight(1, 64, dtype)[0], weight(5, 128, dtype)
 
-    multiply = linear._llm_int8(Source.of(matrix), bias)
+    multiply = linear._llm_int8_linear(WeightSource.from_tensor(matrix), bias)
 
     assert multiply(rows).dtype == dtype
     assert off(multiply(rows), functional.linear(rows.float(), matrix.float(), bias.float())) < NEAR["int8"]
@@ -271,8 +280,8 @@ def test_what_a_card_does_with_integers_is_nearly_that_of_floats(dtype):
 
 
 def test_a_machine_that_lacks_nothing_is_told_nothing():
-    assert shortfall("float", CPU) == ""
-    assert shortfall("nf4", torch.device("cuda")) == ""
+    assert hardware_warning("float", CPU) == ""
+    assert hardware_warning("nf4", torch.device("cuda")) == ""
 
 
 def test_without_bitsandbytes_there_is_one_line_that_says_what_to_do(monkeypatch):
@@ -280,6 +289,6 @@ def test_without_bitsandbytes_there_is_one_line_that_says_what_to_do(monkeypatch
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
 
     with pytest.raises(ModelError, match=r"pip install 'bitsandbytes.*--weights float") as caught:
-        held(Source.of(weight(64, 64)), "nf4")
+        quant_linear(WeightSource.from_tensor(weight(64, 64)), "nf4")
     assert "\n" not in str(caught.value)
     linear._bitsandbytes.cache_clear()

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from specchat.forward import native_ops, quantize
-from specchat.forward.native_ops import kernels
-from specchat.forward.quantize import NEAR, TOP, ZERO, shrunk, widened
+from specchat.forward.native_ops import native_kernels
+from specchat.forward.quantize import INT8_MAX, TOLERANCE, ZERO_POINT, dequantize_rows, quantize_rows
 
 DTYPES = [torch.float32, torch.bfloat16]
-HALVES = torch.tensor([[0.5, 1.5, 2.5, -0.5, -1.5, -2.5, TOP, 0.49999997]])  # a step is worth one here
+HALVES = torch.tensor([[0.5, 1.5, 2.5, -0.5, -1.5, -2.5, INT8_MAX, 0.49999997]])  # a step is worth one here
 
 
 @pytest.fixture(autouse=True)
@@ -18,11 +18,11 @@ def afresh(monkeypatch):
     """Nobody has looked for kernels yet."""
 
     def forget():
-        kernels.cache_clear()
-        quantize._compiled.cache_clear()
+        native_kernels.cache_clear()
+        quantize._quantize_kernels.cache_clear()
 
     forget()
-    yield lambda: (monkeypatch.setenv(native_ops.VARIABLE, native_ops.WITHOUT), forget())
+    yield lambda: (monkeypatch.setenv(native_ops.ENVIRONMENT_VARIABLE, native_ops.DISABLED), forget())
     forget()
 
 
@@ -31,9 +31,9 @@ def rows(dtype, count=5, size=77):
 
 
 def test_halves_go_to_the_even_number_and_zero_stands_in_the_middle():
-    small, scales = shrunk(HALVES)
+    small, scales = quantize_rows(HALVES)
 
-    assert [0, 2, 2, 0, -2, -2, TOP, 0] == (small.int() - ZERO)[0].tolist()
+    assert [0, 2, 2, 0, -2, -2, INT8_MAX, 0] == (small.int() - ZERO_POINT)[0].tolist()
     assert [1.0] == scales.tolist()
 
 
@@ -41,43 +41,43 @@ def test_halves_go_to_the_even_number_and_zero_stands_in_the_middle():
 def test_kernels_round_as_torch_does(dtype, afresh):
     given, sums, bias = rows(dtype), rows(torch.float32) * 1e4, rows(dtype, 1)[0]
     given[2], worth = 0, rows(torch.float32, 1, 5)[0]
-    if kernels().library is None:
+    if native_kernels().library is None:
         pytest.skip("no C++ compiler here")
-    assert quantize._compiled(dtype) is not None
+    assert quantize._quantize_kernels(dtype) is not None
 
     def said():
-        return [*shrunk(given), *(widened(sums.clone(), worth, each, dtype) for each in (None, bias))]
+        return [*quantize_rows(given), *(dequantize_rows(sums.clone(), worth, each, dtype) for each in (None, bias))]
 
     ours = said()
     afresh()
-    assert quantize._compiled(dtype) is None
+    assert quantize._quantize_kernels(dtype) is None
     theirs = said()
 
     assert all(torch.equal(our, their) for our, their in zip(ours[:3], theirs[:3], strict=True))
-    assert torch.allclose(ours[3], theirs[3], NEAR[dtype], NEAR[dtype])
+    assert torch.allclose(ours[3], theirs[3], TOLERANCE[dtype], TOLERANCE[dtype])
     assert ours[3].dtype == dtype
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_what_is_rounded_comes_back_within_half_a_step(dtype):
     given = rows(dtype)
-    small, scales = shrunk(given)
-    back = widened((small.float() - ZERO), scales, None, torch.float32)
+    small, scales = quantize_rows(given)
+    back = dequantize_rows((small.float() - ZERO_POINT), scales, None, torch.float32)
 
     assert bool(((back - given.float()).abs() <= 0.5001 * scales[:, None]).all())
 
 
 def test_a_row_that_is_nothing_stays_nothing():
-    small, scales = shrunk(torch.zeros(1, 9))
+    small, scales = quantize_rows(torch.zeros(1, 9))
 
-    assert [ZERO] * 9 == small[0].tolist()
+    assert [ZERO_POINT] * 9 == small[0].tolist()
     assert float(scales) > 0
 
 
 def test_parts_of_wider_rows_are_read_as_they_lie():
     wide = rows(torch.float32, 4, 90)
 
-    assert torch.equal(shrunk(wide[:, :77])[0], shrunk(wide[:, :77].clone())[0])
+    assert torch.equal(quantize_rows(wide[:, :77])[0], quantize_rows(wide[:, :77].clone())[0])
 
 
 @pytest.mark.parametrize(("name", "out"), [("shrink", 1), ("widen", 3)])
@@ -87,12 +87,12 @@ def test_a_kernel_that_rounds_otherwise_is_not_used(name, out, monkeypatch):
             return lambda *arguments: ctypes.memset(arguments[out], 0, 16)
         return true(found, asked, dtype)
 
-    true = native_ops.Found.kernel
-    monkeypatch.setattr(native_ops.Found, "kernel", kernel)
+    true = native_ops.NativeKernels.kernel
+    monkeypatch.setattr(native_ops.NativeKernels, "kernel", kernel)
 
-    assert quantize._compiled(torch.float32) is None
+    assert quantize._quantize_kernels(torch.float32) is None
 
 
 def test_numbers_that_kernels_do_not_know_are_torchs():
-    assert quantize._compiled(torch.float16) is None
-    assert shrunk(rows(torch.float16))[0].dtype == torch.uint8
+    assert quantize._quantize_kernels(torch.float16) is None
+    assert quantize_rows(rows(torch.float16))[0].dtype == torch.uint8

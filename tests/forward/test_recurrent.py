@@ -6,13 +6,13 @@ import pytest
 import torch
 import transformers
 
-from specchat.engine.decode import Plan, Writing
-from specchat.engine.drafter import Context, Drafter
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
-from specchat.forward.recurrent import RecurrentModel, is_recurrent
-from specchat.models.load import Loading, load_model
+from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
+from specchat.models.load import LoadOptions, load_model
 from tests import tiny
 
 SIZES = tiny.SIZES | {"num_hidden_layers": 4}
@@ -41,9 +41,9 @@ class Knowing(Drafter):
     def __init__(self, text: list[int]) -> None:
         self.text, self.dice = text, random.Random(2)
 
-    def propose(self, context: Context) -> DraftTree:
+    def propose(self, context: DraftContext) -> DraftTree:
         tree = DraftTree(context.tokens[-1])
-        guesses = self.text[len(context.tokens) :][: context.budget]
+        guesses = self.text[len(context.tokens) :][: context.max_draft_tokens]
         if guesses and self.dice.random() < 0.6:
             spoilt = self.dice.randrange(len(guesses))
             guesses[spoilt] = (guesses[spoilt] + 1) % tiny.VOCABULARY
@@ -52,11 +52,11 @@ class Knowing(Drafter):
 
 
 def written(model, drafter, sampler, limit):
-    writing = Writing(model, (drafter,))
-    writing.revise(PROMPT)
+    writing = Generation(model, (drafter,))
+    writing.replace_tokens(PROMPT)
     with model.pool.seated(writing.cache, 512):
-        list(writing.read())
-        steps = list(writing.steps(Plan(drafter, sampler, 5, limit)))
+        list(writing.prefill())
+        steps = list(writing.decode(GenerationConfig(drafter, sampler, 5, limit)))
     return writing, steps
 
 
@@ -74,14 +74,14 @@ def test_a_text_that_is_cut_is_read_anew_and_goes_on_as_before(network):
     model = RecurrentModel(network)
     writing, _ = written(model, Drafter(), Sampler(), limit=12)
     first = list(writing.tokens)
-    assert writing.cache.floor > 20
+    assert writing.cache.rollback_floor > 20
 
-    writing.revise(PROMPT[:20] + PROMPT[30:])
-    writing.revise(PROMPT)
+    writing.replace_tokens(PROMPT[:20] + PROMPT[30:])
+    writing.replace_tokens(PROMPT)
     assert 0 == writing.cache.length
-    with model.pool.seated(writing.cache, 512):
-        list(writing.read())
-        list(writing.steps(Plan(Drafter(), Sampler(), 5, 12)))
+    with model.pool.acquire_slot(writing.cache, 512):
+        list(writing.prefill())
+        list(writing.decode(GenerationConfig(Drafter(), Sampler(), 5, 12)))
 
     assert first == writing.tokens
 
@@ -89,16 +89,16 @@ def test_a_text_that_is_cut_is_read_anew_and_goes_on_as_before(network):
 def test_two_texts_do_not_disturb_each_other(network):
     model = RecurrentModel(network)
     alone, _ = written(RecurrentModel(network), Drafter(), Sampler(), limit=8)
-    writings = [Writing(model), Writing(model)]
+    writings = [Generation(model), Generation(model)]
     runs = []
     for writing, prompt in zip(writings, (PROMPT, PROMPT[::-1]), strict=True):
-        writing.revise(prompt)
-        with model.pool.seated(writing.cache, 512):
-            list(writing.read())
-        runs.append(writing.steps(Plan(Drafter(), Sampler(), 0, 8)))
+        writing.replace_tokens(prompt)
+        with model.pool.acquire_slot(writing.cache, 512):
+            list(writing.prefill())
+        runs.append(writing.decode(GenerationConfig(Drafter(), Sampler(), 0, 8)))
     for _ in range(8):
         for writing, run in zip(writings, runs, strict=True):
-            with model.pool.seated(writing.cache, 512):
+            with model.pool.acquire_slot(writing.cache, 512):
                 next(run)
 
     assert alone.tokens == writings[0].tokens
@@ -106,32 +106,32 @@ def test_two_texts_do_not_disturb_each_other(network):
 
 def test_taps_belong_to_the_nodes_and_not_to_what_is_read_again(network):
     model = RecurrentModel(network)
-    model.tap((2, 3))
+    model.set_hidden_state_layers((2, 3))
     cache = model.pool.open()
-    with model.pool.seated(cache, 512):
-        model.read(PROMPT, cache)
+    with model.pool.acquire_slot(cache, 512):
+        model.prefill(PROMPT, cache)
         chain = DraftTree(5)
         chain.add_chain([6, 7, 8])
         model.forward(chain, cache)
         cache.commit([0, 1])  # 7 and 8 fell
         output = model.forward(DraftTree(9), cache)
         fresh = model.pool.open()
-        with model.pool.seated(fresh, 512):
-            model.read([*PROMPT, 5, 6], fresh)
+        with model.pool.acquire_slot(fresh, 512):
+            model.prefill([*PROMPT, 5, 6], fresh)
             expected = model.forward(DraftTree(9), fresh)
 
-    assert (1, 2 * SIZES["hidden_size"]) == output.features.shape
-    torch.testing.assert_close(output.features, expected.features, atol=1e-4, rtol=1e-4)
+    assert (1, 2 * SIZES["hidden_size"]) == output.hidden_states.shape
+    torch.testing.assert_close(output.hidden_states, expected.hidden_states, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(output.logits, expected.logits, atol=1e-4, rtol=1e-4)
 
 
 def test_such_a_network_is_recognised_when_it_is_loaded(network, tmp_path):
     network.save_pretrained(tmp_path)
 
-    model = load_model(tmp_path, Loading(dtype="float32", device="cpu"))
+    model = load_model(tmp_path, LoadOptions(dtype="float32", device="cpu"))
 
     assert isinstance(model, RecurrentModel)
-    assert not model.takes_trees
-    assert not is_recurrent(tiny.network("llama"))
+    assert not model.supports_trees
+    assert not has_recurrent_layers(tiny.network("llama"))
     with pytest.raises(ModelError, match="exact"):
-        load_model(tmp_path, Loading(dtype="float32", device="cpu", exact=True))
+        load_model(tmp_path, LoadOptions(dtype="float32", device="cpu", exact=True))

@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from specchat.forward.rope import KINDS, Rope, turns
+from specchat.forward.rope import ROPE_TYPES, Rope, cos_sin
 
 OLD = {"factor": 8.0, "original_max_position_embeddings": 64}
 SCALINGS = {
@@ -29,14 +29,14 @@ def test_speeds_are_those_of_transformers(name):
     )
 
     theirs, size = ROPE_INIT_FUNCTIONS[kind_of(name)](config, "cpu")
-    ours = Rope.of({"rope_parameters": said})
+    ours = Rope.from_config({"rope_parameters": said})
 
-    assert torch.allclose(ours.speeds(32), theirs, rtol=1e-5)
-    assert ours.size == pytest.approx(size)
+    assert torch.allclose(ours.inv_freq(32), theirs, rtol=1e-5)
+    assert ours.attention_factor == pytest.approx(size)
 
 
 def test_every_kind_is_compared():
-    assert {kind_of(name) for name in SCALINGS} | {"default"} == set(KINDS)
+    assert {kind_of(name) for name in SCALINGS} | {"default"} == set(ROPE_TYPES)
 
 
 @pytest.mark.parametrize(
@@ -48,19 +48,19 @@ def test_every_kind_is_compared():
     ids=["of old", "of today"],
 )
 def test_configs_of_old_and_of_today_say_the_same(config):
-    rope = Rope.of(config)
+    rope = Rope.from_config(config)
 
-    assert (rope.theta, rope.kind, rope.scaling["factor"]) == (7.0, "linear", 2.0)
+    assert (rope.theta, rope.rope_type, rope.scaling["factor"]) == (7.0, "linear", 2.0)
 
 
 def test_of_text_three_positions_are_one():
-    assert Rope.of({"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}).kind == "default"
+    assert Rope.from_config({"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}).rope_type == "default"
 
 
 def test_a_share_of_a_head_is_turned():
-    rope = Rope.of({"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25}})
+    rope = Rope.from_config({"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25}})
 
-    cosine, sine = turns(torch.tensor([0, 3]), rope.speeds(16))
+    cosine, sine = cos_sin(torch.tensor([0, 3]), rope.inv_freq(16))
 
     assert cosine.shape == sine.shape == (2, 4)
     assert cosine[0].tolist() == [1.0] * 4

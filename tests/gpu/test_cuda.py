@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from specchat.drafters.combined import FirstOf
-from specchat.drafters.draft_model import DraftModel
-from specchat.drafters.prompt_lookup import Lookup
+from specchat.drafters.draft_model import DraftModelDrafter
+from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.engine.drafter import Drafter
-from specchat.engine.sampling import Prefix, Rows, Sampler, gumbel
-from specchat.forward.batch import PassShape
-from specchat.models.llama_weights import load_dense
+from specchat.engine.sampling import LogitRows, Sampler, SeenTokens, gumbel_noise
+from specchat.forward.batch import BatchLimits
+from specchat.models.llama_weights import load_llama
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
 from tests.held import blocky, held_target
 from tests.tiny import Chaos, target
@@ -20,9 +20,9 @@ pytestmark = [
 ]
 DRAFTERS = {
     "chaos": lambda _shape: Chaos(3),
-    "lookup": lambda _shape: Lookup(),
-    "self": lambda shape: DraftModel(target(shape, device="cuda")),
-    "lookup-else-self": lambda shape: FirstOf(Lookup(), DraftModel(target(shape, device="cuda"))),
+    "lookup": lambda _shape: PromptLookup(),
+    "self": lambda shape: DraftModelDrafter(target(shape, device="cuda")),
+    "lookup-else-self": lambda shape: FirstOf(PromptLookup(), DraftModelDrafter(target(shape, device="cuda"))),
 }
 
 
@@ -59,9 +59,9 @@ def test_exact_mode_keeps_the_text_of_smaller_weights(weights, drafter):
 
 @pytest.mark.parametrize("weights", ["float", "int8", "fp8", "nf4"])
 def test_the_embedding_may_stay_on_the_cpu(weights):
-    shape, cpu = PassShape(chunk=16, widest=32, exact=True), torch.device("cpu")
+    shape, cpu = BatchLimits(prefill_chunk=16, max_rows=32, exact=True), torch.device("cpu")
     cuda = torch.device("cuda")
-    apart = load_dense(blocky(), torch.bfloat16, cuda, None, shape, weights=weights, embedding=cpu)
+    apart = load_llama(blocky(), torch.bfloat16, cuda, None, shape, quant_format=weights, embedding_device=cpu)
 
     assert apart.weights.embedding.device == cpu
     assert two_turns(apart, Chaos(3), SAMPLERS["T1"], STOPS) == two_turns(apart, Drafter(), SAMPLERS["T1"], STOPS)
@@ -69,7 +69,7 @@ def test_the_embedding_may_stay_on_the_cpu(weights):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_draft_may_compute_on_the_cpu(sampler):
-    model, drafter = target("dense-qwen3", device="cuda"), DraftModel(target("dense-qwen3"))
+    model, drafter = target("dense-qwen3", device="cuda"), DraftModelDrafter(target("dense-qwen3"))
 
     expected = two_turns(model, Drafter(), SAMPLERS[sampler], STOPS)
 
@@ -79,17 +79,17 @@ def test_a_draft_may_compute_on_the_cpu(sampler):
 def test_the_dice_are_those_of_the_cpu():
     ids = torch.arange(50_000)
 
-    here, there = gumbel(3, [1, 2, 99], ids), gumbel(3, [1, 2, 99], ids.cuda()).cpu()
+    here, there = gumbel_noise(3, [1, 2, 99], ids), gumbel_noise(3, [1, 2, 99], ids.cuda()).cpu()
 
     assert torch.allclose(here, there, atol=1e-5)
 
 
 def test_picks_are_those_of_the_cpu():
     torch.manual_seed(0)
-    logits, rows = torch.randn(40, 5000) * 2, Rows(list(range(40)), [[7]] * 40)
+    logits, rows = torch.randn(40, 5000) * 2, LogitRows(list(range(40)), [[7]] * 40)
     sampler = Sampler(0.8, top_k=100, top_p=0.9, min_p=0.01, repetition_penalty=1.2, seed=5)
 
-    here = sampler.pick(logits, rows, Prefix([1, 2, 3], 5000, logits.device))
-    there = sampler.pick(logits.cuda(), rows, Prefix([1, 2, 3], 5000, torch.device("cuda")))
+    here = sampler.sample(logits, rows, SeenTokens([1, 2, 3], 5000, logits.device))
+    there = sampler.sample(logits.cuda(), rows, SeenTokens([1, 2, 3], 5000, torch.device("cuda")))
 
     assert here == there

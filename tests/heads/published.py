@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.engine.cache import KVLayout, KVPool
-from specchat.forward.batch import Pass
-from specchat.heads.block_head import BlockHead
+from specchat.forward.batch import RowBatch
 from specchat.heads.detect import inspect_head
-from specchat.heads.networks import FeatureHead, MedusaHead, load_head
+from specchat.heads.dflash_head import DFlashHead
+from specchat.heads.networks import EagleHead, MedusaHead, load_head
 from specchat.heads.spec import HeadSpec
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -67,14 +67,14 @@ class Lender:
     """As much of a target as a head needs: embeddings, an output matrix, and a depth."""
 
     def __init__(self, embedding: Tensor, output: Tensor, layers: int) -> None:
-        self.embedding, self.output, self.vocabulary = embedding, output, len(output)
+        self.embedding, self.output, self.vocab_size = embedding, output, len(output)
         self.pool = KVPool(KVLayout(((1, 8, 8),) * layers, embedding.dtype, CPU))
 
     def embed(self, tokens: Tensor) -> Tensor:
         return self.embedding[tokens]
 
-    def score(self, hidden: Tensor) -> Tensor:
-        return hidden @ self.output.T
+    def compute_logits(self, hidden_states: Tensor) -> Tensor:
+        return hidden_states @ self.output.T
 
 
 @lru_cache
@@ -94,31 +94,31 @@ def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
     head = load_head(spec, golden.lender, torch.float32, CPU)
     if isinstance(head, MedusaHead):
         return [torch.stack(head.logits(golden.given["features"])), golden.given["second"]]
-    if isinstance(head, BlockHead):
+    if isinstance(head, DFlashHead):
         return two_blocks(head, golden)
     return [output.logits for output in two_runs(head, golden)]
 
 
-def two_blocks(head: BlockHead, golden: Published) -> list[Tensor]:
+def two_blocks(head: DFlashHead, golden: Published) -> list[Tensor]:
     """A block after the first tokens, the others read, and a block after them."""
     tokens, features, said, cache = golden.given["tokens"], golden.given["features"], list[Tensor](), head.pool.open()
-    with head.pool.seated(cache, 64):
+    with head.pool.acquire_slot(cache, 64):
         for read, start in ((0, EARLY), (EARLY, len(tokens))):
-            head.read(features[read:start], read, cache)
-            said.append(head.fill([int(tokens[start - 1])], [start], cache)[0])
+            head.prefill(features[read:start], read, cache)
+            said.append(head.draft_block([int(tokens[start - 1])], [start], cache)[0])
     return said
 
 
-def two_runs(head: FeatureHead, golden: Published):
+def two_runs(head: EagleHead, golden: Published):
     """A run over true pairs, and one over its own output, in which a place sees the pairs up to its own and itself."""
     tokens, hidden = golden.given["tokens"], head.fuse(golden.given["features"])
     count, outputs, cache = len(tokens), [], head.pool.open()
     sees = torch.ones(count, count, dtype=torch.bool).tril()
-    with head.pool.seated(cache, 2 * count):
+    with head.pool.acquire_slot(cache, 2 * count):
         for run in range(2):
             start = 0 if golden.second_is_alone else run
-            nodes = Pass(tokens.tolist(), torch.arange(count) + start, sees, cache.length)
-            outputs.append(head.run(hidden, head.embed(tokens), nodes, cache))
+            nodes = RowBatch(tokens.tolist(), torch.arange(count) + start, sees, cache.length)
+            outputs.append(head.forward(hidden, head.embed(tokens), nodes, cache))
             if not golden.second_is_alone:
                 cache.commit(list(range(count)))
                 sees = torch.cat((sees, torch.eye(count, dtype=torch.bool)), dim=-1)

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
 from specchat.errors import ModelError
-from specchat.heads.detect import find_head, inspect_head, target_facts
-from specchat.heads.spec import Latent, TargetFacts, fits
+from specchat.heads.detect import find_head, inspect_head, target_dimensions
+from specchat.heads.spec import MlaDimensions, TargetDimensions, mismatches
 from specchat.models.load import EMBEDDED
 from tests.heads.published import inspected, published
 from tests.tiny import saved
@@ -88,7 +88,7 @@ def stored(folder, tensors, config=None):
 def taps_of(folder, **config):
     """The taps that a config is read as, with those of its other readings."""
     spec = inspected(published("eagle3"), folder, **config)
-    return spec.taps, [other.taps for other in spec.readings]
+    return spec.hidden_state_layers, [other.hidden_state_layers for other in spec.variants]
 
 
 @pytest.mark.parametrize("name", RECOGNISED)
@@ -97,7 +97,7 @@ def test_a_head_is_recognised_by_its_tensors(name, tmp_path):
 
     assert (spec.kind, spec.format) == RECOGNISED[name]
     assert spec.evidence
-    assert spec.unsupported is None
+    assert spec.unsupported_reason is None
 
 
 @pytest.mark.parametrize("name", ["eagle3", "mtp-deepseek", "mtp-deepseek_v3-plain", "medusa1"])
@@ -109,7 +109,10 @@ def test_without_a_config_the_tensors_are_enough(name, tmp_path):
     spec = inspect_head(folder)
 
     assert spec.kind == RECOGNISED[name][0]
-    assert (spec.block.head_size, spec.reads) == ({"medusa1": 16, "mtp-deepseek_v3-plain": 6 + 4}.get(name, 8), 16)
+    assert (spec.dimensions.head_size, spec.target_hidden_size) == (
+        {"medusa1": 16, "mtp-deepseek_v3-plain": 6 + 4}.get(name, 8),
+        16,
+    )
 
 
 @pytest.mark.parametrize("name", NOT_YET)
@@ -118,9 +121,9 @@ def test_what_is_not_supported_yet_is_called_by_its_name(name, tmp_path):
 
     spec = inspect_head(stored(tmp_path, tensors, config))
 
-    assert spec.unsupported
-    assert word in f"{spec.format}: {spec.unsupported}"
-    assert fits(spec, TargetFacts(4, 5, 40))
+    assert spec.unsupported_reason
+    assert word in f"{spec.format}: {spec.unsupported_reason}"
+    assert mismatches(spec, TargetDimensions(4, 5, 40))
 
 
 def test_a_single_file_is_a_head_too(tmp_path):
@@ -139,7 +142,7 @@ def test_a_head_inside_the_checkpoint_of_its_target_is_found(tmp_path):
     assert spec.kind == "mtp"
     assert spec.target_layers == 3
     assert all(
-        name.startswith(("layers.0.", "join.", "norm.", "feature_", "embedding_")) for name in spec.tensors.places
+        name.startswith(("layers.0.", "join.", "norm.", "feature_", "embedding_")) for name in spec.tensors.locations
     )
 
 
@@ -149,7 +152,7 @@ def test_a_block_that_was_saved_by_itself_fits_any_depth(tmp_path):
 
     spec = inspect_head(stored(tmp_path, alone, golden.config))
 
-    assert fits(spec, TargetFacts(16, 7, 40)) == []
+    assert mismatches(spec, TargetDimensions(16, 7, 40)) == []
 
 
 def test_medusa_inside_a_whole_model_is_its_second_version(tmp_path):
@@ -158,7 +161,7 @@ def test_medusa_inside_a_whole_model_is_its_second_version(tmp_path):
 
     spec = inspect_head(stored(tmp_path, whole))
 
-    assert (spec.kind, spec.count, spec.format) == ("medusa", 3, "Medusa-2 inside its model")
+    assert (spec.kind, spec.tokens_ahead, spec.format) == ("medusa", 3, "Medusa-2 inside its model")
 
 
 def test_layerskip_is_known_by_its_name_alone(tmp_path):
@@ -173,7 +176,7 @@ class TestTheDraftVocabulary:
     def test_d2t_holds_offsets(self, tmp_path):
         golden = published("eagle3")
 
-        ids = inspected(golden, tmp_path).ids()
+        ids = inspected(golden, tmp_path).draft_to_target_ids()
 
         assert ids.tolist() == golden.head["t2d"].nonzero().flatten().tolist()
         assert ids.tolist() != golden.head["d2t"].tolist()
@@ -184,7 +187,7 @@ class TestTheDraftVocabulary:
 
         spec = inspected(golden, tmp_path, head={"d2t": ids})
 
-        assert spec.ids().tolist() == ids.tolist()
+        assert spec.draft_to_target_ids().tolist() == ids.tolist()
         assert "ids and not offsets" in spec.warnings[0]
 
     def test_without_t2d_it_is_offsets(self, tmp_path):
@@ -192,7 +195,7 @@ class TestTheDraftVocabulary:
 
         spec = inspected(golden, tmp_path, head={"t2d": None})
 
-        assert spec.ids().tolist() == (golden.head["d2t"] + torch.arange(24)).tolist()
+        assert spec.draft_to_target_ids().tolist() == (golden.head["d2t"] + torch.arange(24)).tolist()
 
     @pytest.mark.parametrize(
         ("last", "message"), [(40, "leads to token 63, outside the vocabulary of 40"), (-50, "leads to token -27")]
@@ -221,9 +224,9 @@ class TestTheTaps:
     def test_where_nothing_is_said_they_are_eagle_3s_own(self, tmp_path):
         spec = inspected(published("eagle3"), tmp_path)
 
-        assert spec.taps_for(32) == (2, 16, 29)
-        assert spec.taps_for(36) == (2, 18, 33)
-        assert spec.readings == ()
+        assert spec.hidden_state_layers_for(32) == (2, 16, 29)
+        assert spec.hidden_state_layers_for(36) == (2, 18, 33)
+        assert spec.variants == ()
 
     def test_specforge_names_outputs_of_layers(self, tmp_path):
         said = {"eagle_aux_hidden_state_layer_ids": [1, 15, 28], "use_aux_hidden_state": True}
@@ -241,7 +244,7 @@ class TestTheTaps:
         assert taps_of(tmp_path, **said) == ((1, 15, 28), [(2, 16, 29)])
 
     def test_deepspec_counts_five_outputs(self, tmp_path):
-        assert inspected(published("deepspec"), tmp_path).taps == (2, 3, 4, 5, 6)
+        assert inspected(published("deepspec"), tmp_path).hidden_state_layers == (2, 3, 4, 5, 6)
 
     def test_their_number_is_that_of_fc(self, tmp_path):
         with pytest.raises(ModelError, match=r"names 2 taps \(\[1, 3\]\), but fc reads 3"):
@@ -264,20 +267,20 @@ class TestTheRest:
 
         assert "norm.weight" in inspected(plain, tmp_path / "a", norm_output=True).tensors
         assert "norm.weight" not in inspected(plain, tmp_path / "b", norm_output=False).tensors
-        assert not inspected(plain, tmp_path / "c", norm_output=True).wiring.feeds_normed
-        assert inspected(fed, tmp_path / "d", norm_output=True).wiring.feeds_normed
-        assert not inspected(fed, tmp_path / "e", norm_output=False).wiring.feeds_normed
+        assert not inspected(plain, tmp_path / "c", norm_output=True).wiring.feeds_back_normed
+        assert inspected(fed, tmp_path / "d", norm_output=True).wiring.feeds_back_normed
+        assert not inspected(fed, tmp_path / "e", norm_output=False).wiring.feeds_back_normed
 
     def test_shapes_are_right_where_the_config_is_not(self, tmp_path):
         spec = inspected(published("angelslim"), tmp_path)
 
-        assert spec.block.head_size == 8
+        assert spec.dimensions.head_size == 8
         assert spec.warnings == ("config.json says head_dim = 5, the tensors say 8; the tensors are right",)
 
     def test_the_number_of_medusas_heads_is_that_of_the_file(self, tmp_path):
         spec = inspected(published("medusa1"), tmp_path)
 
-        assert spec.count == 3
+        assert spec.tokens_ahead == 3
         assert "config.json says 2 heads, the file has 3" in spec.warnings[0]
 
     def test_a_tied_output_is_the_heads_own_embeddings(self, tmp_path):
@@ -288,24 +291,24 @@ class TestTheRest:
         borrowed = inspected(golden, tmp_path / "b", head={"lm_head.weight": None})
         own = inspected(golden, tmp_path / "c", transformer_layer_config=nested)
 
-        assert torch.equal(tied.tensors.read("lm_head.weight"), golden.head["embed_tokens.weight"])
+        assert torch.equal(tied.tensors.read_tensor("lm_head.weight"), golden.head["embed_tokens.weight"])
         assert "lm_head.weight" not in borrowed.tensors
-        assert torch.equal(own.tensors.read("lm_head.weight"), golden.head["lm_head.weight"])
+        assert torch.equal(own.tensors.read_tensor("lm_head.weight"), golden.head["lm_head.weight"])
 
     def test_flags_of_modelopt_that_change_the_network_are_not_passed_over(self, tmp_path):
         spec = inspected(published("eagle3"), tmp_path, eagle_config={"next_layer_regular": True})
 
-        assert spec.unsupported == "ModelOpt's next_layer_regular"
+        assert spec.unsupported_reason == "ModelOpt's next_layer_regular"
 
     def test_an_activation_that_is_another_is_named(self, tmp_path):
         spec = inspected(published("eagle1"), tmp_path, hidden_act="gelu_pytorch_tanh")
 
-        assert spec.unsupported == "layers with the activation gelu_pytorch_tanh"
+        assert spec.unsupported_reason == "layers with the activation gelu_pytorch_tanh"
 
     def test_gemma_4s_own_attention_is_named(self, tmp_path):
         spec = inspected(published("deepspec"), tmp_path, architectures=["Gemma4Eagle3Model"])
 
-        assert spec.unsupported.startswith("Gemma-4's attention")
+        assert spec.unsupported_reason.startswith("Gemma-4's attention")
 
     def test_norms_of_some_taps_only_are_refused(self, tmp_path):
         with pytest.raises(ModelError, match=r"a part of the head is missing: fc_norm\.1\.weight"):
@@ -314,13 +317,13 @@ class TestTheRest:
     def test_a_rope_that_nobody_computes_is_named(self, tmp_path):
         spec = inspected(published("eagle3"), tmp_path, rope_scaling={"type": "longrope", "factor": 4.0})
 
-        assert spec.unsupported == "rotary embeddings of kind longrope"
+        assert spec.unsupported_reason == "rotary embeddings of kind longrope"
 
     def test_what_mtp_feeds_back_has_two_readings_until_it_is_said(self, tmp_path):
         golden = published("mtp-deepseek")
 
-        assert len(inspected(golden, tmp_path / "a").readings) == 1
-        assert inspected(golden, tmp_path / "b", mtp_hidden_states="post_norm").readings == ()
+        assert len(inspected(golden, tmp_path / "a").variants) == 1
+        assert inspected(golden, tmp_path / "b", mtp_hidden_states="post_norm").variants == ()
 
 
 class TestABlock:
@@ -328,24 +331,31 @@ class TestABlock:
         ours = inspected(published("dflash"), tmp_path / "a")
         others = inspected(published("speculators-dflash"), tmp_path / "b")
 
-        assert (ours.taps, [other.taps for other in ours.readings]) == ((2, 5), [(1, 4)])
-        assert (others.taps, [other.taps for other in others.readings]) == ((2, 5), [(3, 6)])
+        assert (ours.hidden_state_layers, [other.hidden_state_layers for other in ours.variants]) == ((2, 5), [(1, 4)])
+        assert (others.hidden_state_layers, [other.hidden_state_layers for other in others.variants]) == (
+            (2, 5),
+            [(3, 6)],
+        )
 
     def test_where_nothing_is_said_taps_are_spread_over_the_target(self, tmp_path):
         spec = inspected(published("dflash"), tmp_path, dflash_config={"mask_token_id": 39}, num_target_layers=36)
 
-        assert spec.taps == (2, 34)
+        assert spec.hidden_state_layers == (2, 34)
 
     def test_its_places_are_one_fewer_than_its_slots_unless_the_first_guesses_too(self, tmp_path):
-        assert inspected(published("dflash"), tmp_path / "a").count == 3
-        assert inspected(published("speculators-dflash-anchor"), tmp_path / "b").count == 4
+        assert inspected(published("dflash"), tmp_path / "a").tokens_ahead == 3
+        assert inspected(published("speculators-dflash-anchor"), tmp_path / "b").tokens_ahead == 4
 
     def test_settings_stand_in_a_table_of_their_own_or_beside_the_others(self, tmp_path):
         flat = {"mask_token_id": 38, "target_layer_ids": [0, 3], "dflash_config": None}
 
         spec = inspected(published("dflash"), tmp_path, **flat)
 
-        assert (spec.taps, spec.slots.mask, spec.slots.size) == ((1, 4), 38, 4)
+        assert (spec.hidden_state_layers, spec.block_config.mask_token_id, spec.block_config.block_size) == (
+            (1, 4),
+            38,
+            4,
+        )
 
     @pytest.mark.parametrize("mask", [-1, 40])
     def test_a_mask_outside_the_vocabulary_is_refused(self, mask, tmp_path):
@@ -400,7 +410,9 @@ class TestLatents:
 
         spec = inspected(golden, tmp_path, kv_lora_rank=99, num_attention_heads=None)
 
-        assert spec.block.latent == Latent(heads=3, rank=12, still=6, turned=4, value=5, query_rank=10)
+        assert spec.dimensions.mla == MlaDimensions(
+            heads=3, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5, q_lora_rank=10
+        )
         assert spec.warnings[0] == "config.json says kv_lora_rank = 99, the tensors say 12; the tensors are right"
         assert "3 heads ask latents of 12 numbers and a turned key of 4" in spec.evidence[-1]
 
@@ -425,17 +437,19 @@ class TestLatents:
             for number, changes in enumerate(({"rope_interleave": False}, {}, {"model_type": "another"}))
         )
 
-        assert not said.block.latent.interleaved
-        assert known.block.latent.interleaved
-        assert said.readings == known.readings == ()
-        assert [each.block.latent.interleaved for each in (unsure, *unsure.readings)] == [True, False]
+        assert not said.dimensions.mla.is_rope_interleaved
+        assert known.dimensions.mla.is_rope_interleaved
+        assert said.variants == known.variants == ()
+        assert [each.dimensions.mla.is_rope_interleaved for each in (unsure, *unsure.variants)] == [True, False]
         assert "neighbours or halves" in unsure.warnings[0]
 
     def test_two_doubts_are_four_readings(self, tmp_path):
         spec = inspected(published("mtp-deepseek_v3"), tmp_path, model_type=None)
 
-        read = {(each.wiring.feeds_normed, each.block.latent.interleaved) for each in (spec, *spec.readings)}
-        assert len(spec.readings) == 3
+        read = {
+            (each.wiring.feeds_back_normed, each.dimensions.mla.is_rope_interleaved) for each in (spec, *spec.variants)
+        }
+        assert len(spec.variants) == 3
         assert len(read) == 4
 
     def test_the_command_says_what_it_is(self, tmp_path, capsys):
@@ -451,48 +465,58 @@ class TestAPairing:
     def test_a_block_head_for_another_target_is_refused_with_both(self, tmp_path):
         spec = inspected(published("dflash"), tmp_path)
 
-        assert fits(spec, TargetFacts(16, 8, 40)) == []
-        assert any("width 16" in reason and "24 wide" in reason for reason in fits(spec, TargetFacts(24, 8, 40)))
-        (reason,) = fits(spec, TargetFacts(16, 6, 40))
+        assert mismatches(spec, TargetDimensions(16, 8, 40)) == []
+        assert any(
+            "width 16" in reason and "24 wide" in reason for reason in mismatches(spec, TargetDimensions(24, 8, 40))
+        )
+        (reason,) = mismatches(spec, TargetDimensions(16, 6, 40))
         assert reason == "it was trained for a target of 8 layers, and this one has 6"
 
     def test_the_embedded_heads_fit_the_embedded_target(self):
-        facts = target_facts(EMBEDDED / "target")
+        facts = target_dimensions(EMBEDDED / "target")
 
-        assert facts == TargetFacts(256, 12, 8192)
-        assert [fits(inspect_head(EMBEDDED / head), facts) for head in ("eagle3", "mtp", "medusa")] == [[], [], []]
+        assert facts == TargetDimensions(256, 12, 8192)
+        assert [mismatches(inspect_head(EMBEDDED / head), facts) for head in ("eagle3", "mtp", "medusa")] == [
+            [],
+            [],
+            [],
+        ]
 
     def test_a_head_for_another_width_is_refused_with_both(self, tmp_path):
         spec = inspected(published("eagle3"), tmp_path)
 
-        assert any("width 16" in reason and "24 wide" in reason for reason in fits(spec, TargetFacts(24, 6, 40)))
+        assert any(
+            "width 16" in reason and "24 wide" in reason for reason in mismatches(spec, TargetDimensions(24, 6, 40))
+        )
 
     def test_a_narrow_head_with_embeddings_of_its_own_fits_a_wide_target(self, tmp_path):
         golden = published("eagle3-narrow")
 
-        assert fits(inspected(golden, tmp_path / "a"), TargetFacts(20, 6, 40)) == []
-        (reason,) = fits(inspected(golden, tmp_path / "b", head={"embed_tokens.weight": None}), TargetFacts(20, 6, 40))
+        assert mismatches(inspected(golden, tmp_path / "a"), TargetDimensions(20, 6, 40)) == []
+        (reason,) = mismatches(
+            inspected(golden, tmp_path / "b", head={"embed_tokens.weight": None}), TargetDimensions(20, 6, 40)
+        )
         assert reason == "it borrows the target's embeddings, but is 16 wide and the target 20"
 
     def test_another_vocabulary_is_refused(self, tmp_path):
-        (reason,) = fits(inspected(published("medusa1"), tmp_path), TargetFacts(16, 6, 41))
+        (reason,) = mismatches(inspected(published("medusa1"), tmp_path), TargetDimensions(16, 6, 41))
 
         assert reason == "it speaks of 40 tokens, and the target of 41"
 
     def test_a_target_of_another_depth_is_refused(self, tmp_path):
         deep = replace(inspected(published("specforge"), tmp_path / "a"), taps=(2, 18, 33))
 
-        assert fits(deep, TargetFacts(16, 32, 40)) == [
+        assert mismatches(deep, TargetDimensions(16, 32, 40)) == [
             "it reads the target after layers 2, 18, 33, and the target has 32"
         ]
-        (reason,) = fits(inspected(published("mtp-deepseek"), tmp_path / "b"), TargetFacts(16, 4, 40))
+        (reason,) = mismatches(inspected(published("mtp-deepseek"), tmp_path / "b"), TargetDimensions(16, 4, 40))
         assert reason == "it was trained for a target of 3 layers, and this one has 4"
 
     def test_a_model_with_eyes_tells_of_its_text(self, tmp_path):
         sizes = {"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 9}
         (tmp_path / "config.json").write_text(json.dumps({"text_config": sizes}))
 
-        assert target_facts(tmp_path) == TargetFacts(8, 2, 9)
+        assert target_dimensions(tmp_path) == TargetDimensions(8, 2, 9)
 
 
 class Bomb:
@@ -531,11 +555,11 @@ class TestBadInput:
         golden = published("medusa1")
         first = inspected(golden, tmp_path)
         name = "blocks.0.0.bias"
-        old = first.tensors.read(name).clone()
+        old = first.tensors.read_tensor(name).clone()
 
         again = inspected(golden, tmp_path, head={"0.0.linear.bias": old + 1})
 
-        assert torch.equal(again.tensors.read(name), old + 1)
+        assert torch.equal(again.tensors.read_tensor(name), old + 1)
 
     @pytest.mark.parametrize("name", ["eagle3", "medusa1"])
     def test_a_file_that_is_cut_off_is_one_line(self, name, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specchat.errors import ModelError
-from specchat.forward.batch import Pass
+from specchat.forward.batch import RowBatch
 from specchat.heads.networks import load_head
 from specchat.heads.spec import SOFTMAX
 from tests.heads.published import CPU, NAMES, inspected, logits_of, published
@@ -173,10 +173,10 @@ def test_branches_do_not_see_each_other(name, tmp_path):
     cache = head.pool.open()
 
     def said(rows, sees):
-        nodes = Pass([0] * len(rows), torch.tensor([0, 1, 1])[rows], torch.tensor(sees, dtype=torch.bool), 0)
-        return head.run(hidden[rows], embedded[rows], nodes, cache).logits
+        nodes = RowBatch([0] * len(rows), torch.tensor([0, 1, 1])[rows], torch.tensor(sees, dtype=torch.bool), 0)
+        return head.forward(hidden[rows], embedded[rows], nodes, cache).logits
 
-    with head.pool.seated(cache, 8):
+    with head.pool.acquire_slot(cache, 8):
         both = said([0, 1, 2], [[1, 0, 0], [1, 1, 0], [1, 0, 1]])
         one, other = said([0, 1], [[1, 0], [1, 1]]), said([0, 2], [[1, 0], [1, 1]])
 
@@ -190,19 +190,19 @@ def test_only_the_rows_that_are_asked_for_are_scored(name, tmp_path):
     golden = published(name)
     head = load_head(inspected(golden, tmp_path), golden.lender, None, CPU)
     hidden, embedded = head.fuse(golden.given["features"]), head.embed(golden.given["tokens"])
-    nodes, cache = Pass([0] * 6, torch.arange(6), torch.ones(6, 6, dtype=torch.bool).tril(), 0), head.pool.open()
-    scored, score = list[int](), head._score
-    head._score = lambda rows: scored.append(len(rows)) or score(rows)
+    nodes, cache = RowBatch([0] * 6, torch.arange(6), torch.ones(6, 6, dtype=torch.bool).tril(), 0), head.pool.open()
+    scored, score = list[int](), head._lm_head
+    head._lm_head = lambda rows: scored.append(len(rows)) or score(rows)
 
-    with head.pool.seated(cache, 8):
-        everything = head.run(hidden, embedded, nodes, cache)
-        last = head.run(hidden, embedded, nodes, cache, scored=2)
-        nothing = head.run(hidden, embedded, nodes, cache, scored=0)
+    with head.pool.acquire_slot(cache, 8):
+        everything = head.forward(hidden, embedded, nodes, cache)
+        last = head.forward(hidden, embedded, nodes, cache, scored=2)
+        nothing = head.forward(hidden, embedded, nodes, cache, scored=0)
 
     assert scored == [6, 2, 0]
     assert torch.allclose(last.logits, everything.logits[-2:], atol=1e-5)
-    assert torch.allclose(last.hidden, everything.hidden[-2:], atol=1e-5)
-    assert len(nothing.logits) == len(nothing.hidden) == 0
+    assert torch.allclose(last.hidden_states, everything.hidden_states[-2:], atol=1e-5)
+    assert len(nothing.logits) == len(nothing.hidden_states) == 0
 
 
 def test_blocks_do_not_see_each_other(tmp_path):
@@ -210,10 +210,10 @@ def test_blocks_do_not_see_each_other(tmp_path):
     head = load_head(inspected(golden, tmp_path), golden.lender, None, CPU)
     tokens, cache = golden.given["tokens"].tolist(), head.pool.open()
 
-    with head.pool.seated(cache, 32):
-        head.read(golden.given["features"], 0, cache)
-        both = head.fill([tokens[2], tokens[5]], [3, 6], cache)
-        first, second = head.fill([tokens[2]], [3], cache), head.fill([tokens[5]], [6], cache, ahead=2)
+    with head.pool.acquire_slot(cache, 32):
+        head.prefill(golden.given["features"], 0, cache)
+        both = head.draft_block([tokens[2], tokens[5]], [3, 6], cache)
+        first, second = head.draft_block([tokens[2]], [3], cache), head.draft_block([tokens[5]], [6], cache, ahead=2)
 
     assert torch.allclose(both, torch.stack((golden.given["first"], golden.given["second"])), atol=1e-4)
     assert torch.allclose(both[:1], first, atol=1e-5)
@@ -226,10 +226,12 @@ def test_a_block_looks_back_no_further_than_it_was_trained(tmp_path):
     head = load_head(replace(inspected(golden, tmp_path), window=2), golden.lender, None, CPU)
     token, cache, other = int(golden.given["tokens"][-1]), head.pool.open(), head.pool.open()
 
-    with head.pool.seated(cache, 32), head.pool.seated(other, 32):
-        head.read(golden.given["features"], 0, cache)
-        head.read(golden.given["features"][-1:], 5, other)
-        assert torch.allclose(head.fill([token], [6], cache), head.fill([token], [6], other, first=5), atol=1e-5)
+    with head.pool.acquire_slot(cache, 32), head.pool.acquire_slot(other, 32):
+        head.prefill(golden.given["features"], 0, cache)
+        head.prefill(golden.given["features"][-1:], 5, other)
+        assert torch.allclose(
+            head.draft_block([token], [6], cache), head.draft_block([token], [6], other, first=5), atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("name", ["eagle3", "mtp-deepseek_v3-plain"])
@@ -241,9 +243,11 @@ def test_places_beyond_its_training_are_only_further_turns(name, tmp_path):
 
     def said(start):
         places = torch.arange(6) + start
-        return head.run(hidden, embedded, Pass([0] * 6, places, torch.ones(6, 6, dtype=torch.bool).tril(), 0), cache)
+        return head.forward(
+            hidden, embedded, RowBatch([0] * 6, places, torch.ones(6, 6, dtype=torch.bool).tril(), 0), cache
+        )
 
-    with head.pool.seated(cache, 8):
+    with head.pool.acquire_slot(cache, 8):
         assert torch.allclose(said(0).logits, said(50_000).logits, atol=0.05)
 
 
@@ -274,7 +278,7 @@ def test_bytes_are_those_of_its_own_weights(tmp_path):
     head = load_head(inspected(golden, tmp_path), golden.lender, torch.float32, CPU)
 
     assert head.bytes == sum(weight.numel() * 4 for weight in golden.head.values())
-    assert head.count == 3
+    assert head.tokens_ahead == 3
 
 
 def test_numbers_that_are_none_are_refused_by_name(tmp_path):

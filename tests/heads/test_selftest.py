@@ -17,14 +17,14 @@ from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
 from specchat.engine.cache import KVPool
-from specchat.engine.model import FINAL, Output
-from specchat.forward.batch import Pass
+from specchat.engine.model import FINAL_NORM, ModelOutput
+from specchat.forward.batch import RowBatch
 from specchat.heads import selftest
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import load_head
-from specchat.heads.selftest import Agreement, self_test, settle, settled
-from specchat.heads.spec import Slots
-from specchat.models.load import EMBEDDED, Loading, load_model
+from specchat.heads.selftest import Agreement, load_selected_head, select_variant, self_test
+from specchat.heads.spec import BlockConfig
+from specchat.models.load import EMBEDDED, LoadOptions, load_model
 from tests.heads.test_networks import seen_as, unsharpened, wired, without
 from tests.tiny import VOCABULARY
 from tests.tiny import target as tiny
@@ -38,7 +38,7 @@ CHANCE, PROMPTS = 1 / 8192, [(1,), (300,)]
 
 @lru_cache
 def target():
-    return load_model(EMBEDDED / "target", Loading(device="cpu", dtype="float32"))
+    return load_model(EMBEDDED / "target", LoadOptions(device="cpu", dtype="float32"))
 
 
 @lru_cache
@@ -57,29 +57,29 @@ def agreement(head):
 
 @pytest.mark.parametrize(("head", "at_least"), [("eagle3", 0.3), ("mtp", 0.4), ("medusa", 0.1)])
 def test_the_embedded_heads_beat_chance_by_far(head, at_least):
-    assert all(share > at_least > 500 * CHANCE for share in agreement(head).by_depth)
+    assert all(share > at_least > 500 * CHANCE for share in agreement(head).greedy_by_depth)
 
 
 def test_every_place_ahead_is_asked_about():
-    assert [len(agreement(head).by_depth) for head in ("eagle3", "mtp", "medusa")] == [3, 3, 4]
+    assert [len(agreement(head).greedy_by_depth) for head in ("eagle3", "mtp", "medusa")] == [3, 3, 4]
 
 
 @pytest.mark.full
 def test_of_two_readings_of_the_taps_the_right_one_is_taken():
-    right = spec("eagle3").taps_for(12)
+    right = spec("eagle3").hidden_state_layers_for(12)
     shifted = tuple(tap + 1 for tap in right)
-    unsure = replace(spec("eagle3"), taps=shifted).also(replace(spec("eagle3"), taps=right))
+    unsure = replace(spec("eagle3"), taps=shifted).with_variants(replace(spec("eagle3"), taps=right))
 
-    head, found = settle(unsure, target(), None, CPU, PROMPTS)
+    head, found = select_variant(unsure, target(), None, CPU, PROMPTS)
 
-    assert head.taps == right
+    assert head.hidden_state_layers == right
     assert found == agreement("eagle3")
 
 
 def test_a_reading_beyond_the_targets_depth_is_left_out():
-    unsure = spec("medusa").also(replace(spec("medusa"), taps=(13,)))
+    unsure = spec("medusa").with_variants(replace(spec("medusa"), taps=(13,)))
 
-    assert settle(unsure, target(), None, CPU, PROMPTS)[1] == agreement("medusa")
+    assert select_variant(unsure, target(), None, CPU, PROMPTS)[1] == agreement("medusa")
 
 
 @pytest.mark.full
@@ -93,43 +93,47 @@ def test_a_reading_beyond_the_targets_depth_is_left_out():
     ids=["the order of the taps", "norm_before_residual", "the order of a pair"],
 )
 def test_a_misreading_agrees_less(head, misread):
-    assert sum(self_test(loaded(head, misread), target(), PROMPTS).by_depth) < 0.9 * sum(agreement(head).by_depth)
+    assert sum(self_test(loaded(head, misread), target(), PROMPTS).greedy_by_depth) < 0.9 * sum(
+        agreement(head).greedy_by_depth
+    )
 
 
 def test_offsets_taken_for_ids_agree_with_nothing():
     head = loaded("eagle3")
-    head.ids = spec("eagle3").tensors.read("d2t")
+    head.draft_to_target_ids = spec("eagle3").tensors.read_tensor("d2t")
 
-    assert max(self_test(head, target(), PROMPTS).by_depth) < 0.05
+    assert max(self_test(head, target(), PROMPTS).greedy_by_depth) < 0.05
 
 
 class Knowing:
     """A head that fills blocks with what the target itself says after the true words."""
 
-    taps, ids, count = (FINAL,), None, 2
-    slots = Slots(size=3, mask=0)
+    hidden_state_layers, draft_to_target_ids, tokens_ahead = (FINAL_NORM,), None, 2
+    slots = BlockConfig(block_size=3, mask_token_id=0)
 
     def __init__(self):
         self.pool = tiny_head("dflash", tiny("dense-llama")).pool
 
-    def read(self, features, position, cache):
-        self.said = target().score(features)
+    def prefill(self, hidden_states, position, cache):
+        self.said = target().compute_logits(hidden_states)
 
-    def fill(self, tokens, positions, cache, first=0, ahead=None):
+    def draft_block(self, tokens, positions, cache, first_position=0, tokens_ahead=None):
         last = len(self.said) - 1
-        return torch.stack([self.said[[min(position + step, last) for step in range(ahead)]] for position in positions])
+        return torch.stack(
+            [self.said[[min(position + step, last) for step in range(tokens_ahead)]] for position in positions]
+        )
 
 
 def test_a_block_is_compared_with_what_follows_its_first_token():
     found = self_test(Knowing(), target(), PROMPTS)
 
-    assert found.by_depth == (1.0, 1.0)
+    assert found.greedy_by_depth == (1.0, 1.0)
 
 
 class Continuing:
     """A target whose every next state is what a head makes of the last pair: read rightly, the head is always right."""
 
-    vocabulary, taps, bytes = VOCABULARY, (), 0
+    vocab_size, hidden_state_layers, bytes = VOCABULARY, (), 0
 
     def __init__(self, head, layers):
         layout = head.pool.layout
@@ -137,22 +141,22 @@ class Continuing:
         self.known = WeakKeyDictionary()  # the last state of every text
         self.first = torch.randn(VOCABULARY, 48, generator=torch.Generator().manual_seed(1))
 
-    def tap(self, taps):
-        self.taps = taps
+    def set_hidden_state_layers(self, hidden_state_layers):
+        self.hidden_state_layers = hidden_state_layers
 
     def embed(self, tokens):
         return self.first[tokens]
 
-    def read(self, tokens, cache):
+    def prefill(self, tokens, cache):
         if cache not in self.known:
             self.known[cache] = self.first[tokens]
-            return Output(torch.zeros(1, VOCABULARY), self.known[cache])
+            return ModelOutput(torch.zeros(1, VOCABULARY), self.known[cache])
         length, embedded = cache.length, self.head.embed(torch.tensor(tokens))
-        place = Pass(tokens, torch.tensor([length]), torch.ones(1, length + 1, dtype=torch.bool), length)
+        place = RowBatch(tokens, torch.tensor([length]), torch.ones(1, length + 1, dtype=torch.bool), length)
         said = self.head.run(self.known[cache], embedded, place, cache)
         cache.commit([0])
         self.known[cache] = said.hidden
-        return Output(said.logits, said.hidden)
+        return ModelOutput(said.logits, said.hidden)
 
 
 LATENT_MISREADINGS = {
@@ -186,7 +190,7 @@ class TestAHeadOverLatents:
         return Continuing(load_head(spec, tiny("dense-llama"), None, CPU), layers=3)
 
     def test_is_always_right_when_it_is_read_rightly(self, spec, partner):
-        assert self_test(load_head(spec, partner, None, CPU), partner).by_depth == (1.0, 1.0, 1.0)
+        assert self_test(load_head(spec, partner, None, CPU), partner).greedy_by_depth == (1.0, 1.0, 1.0)
 
     @pytest.mark.parametrize("misreading", LATENT_MISREADINGS)
     def test_is_often_wrong_when_it_is_misread(self, misreading, spec, partner):
@@ -194,14 +198,14 @@ class TestAHeadOverLatents:
 
         found = self_test(load_head(misread, partner, None, CPU), partner)
 
-        assert found.by_depth[-1] < 0.7
+        assert found.greedy_by_depth[-1] < 0.7
 
     def test_is_read_as_it_agrees_best_where_nothing_says_how_it_turns(self, spec, partner):
         halves = replace(spec, block=replace(spec.block, latent=replace(spec.block.latent, interleaved=False)))
 
-        _head, found = settle(halves.also(spec), partner, None, CPU)
+        _head, found = select_variant(halves.also(spec), partner, None, CPU)
 
-        assert found.by_depth == (1.0, 1.0, 1.0)
+        assert found.greedy_by_depth == (1.0, 1.0, 1.0)
 
 
 class TestWhatWasSettled:
@@ -219,21 +223,21 @@ class TestWhatWasSettled:
 
     def test_is_not_tested_again(self, tested, tmp_path):
         model, spec = tiny("dense-llama"), inspect_head(saved_head("dflash"))
-        right = settle(spec, model, None, CPU)[0].taps
+        right = select_variant(spec, model, None, CPU)[0].hidden_state_layers
         tested.clear()
 
-        heads = [settled(spec, model, None, CPU, tmp_path) for _ in range(2)]
+        heads = [load_selected_head(spec, model, None, CPU, tmp_path) for _ in range(2)]
 
-        assert [head.taps for head in heads] == [right, right]
+        assert [head.hidden_state_layers for head in heads] == [right, right]
         assert len(tested) == 2  # once for each reading
 
     def test_is_tested_again_when_the_head_was_written_anew(self, tested, tmp_path):
         model, folder = tiny("dense-llama"), tmp_path / "head"
         shutil.copytree(saved_head("dflash"), folder)
-        settled(inspect_head(folder), model, None, CPU, tmp_path)
+        load_selected_head(inspect_head(folder), model, None, CPU, tmp_path)
         os.utime(folder / "model.safetensors", ns=(1, 1))
 
-        settled(inspect_head(folder), model, None, CPU, tmp_path)
+        load_selected_head(inspect_head(folder), model, None, CPU, tmp_path)
 
         assert len(tested) == 4
 
@@ -241,7 +245,7 @@ class TestWhatWasSettled:
         spec = inspect_head(saved_head("dflash"))
 
         for shape in ("dense-llama", "dense-qwen3"):
-            settled(spec, tiny(shape), None, CPU, tmp_path)
+            load_selected_head(spec, tiny(shape), None, CPU, tmp_path)
 
         assert len(tested) == 4
 
@@ -249,19 +253,19 @@ class TestWhatWasSettled:
         model, spec = tiny("dense-llama"), inspect_head(saved_head("mtp latent"))
         halves = seen_as(interleaved=False)(spec)
 
-        for readings in (spec.also(halves), halves.also(spec)):
-            settled(readings, model, None, CPU, tmp_path)
+        for readings in (spec.with_variants(halves), halves.also(spec)):
+            load_selected_head(readings, model, None, CPU, tmp_path)
 
         assert len(tested) == 4
 
     @pytest.mark.parametrize("content", ["", "[]", '{"reading": 7}', '{"reading": "1"}'])
     def test_is_tested_again_when_what_was_kept_makes_no_sense(self, content, tested, tmp_path):
         model, spec = tiny("dense-llama"), inspect_head(saved_head("dflash"))
-        settled(spec, model, None, CPU, tmp_path)
+        load_selected_head(spec, model, None, CPU, tmp_path)
         (kept,) = (tmp_path / "readings").iterdir()
         kept.write_text(content)
 
-        settled(spec, model, None, CPU, tmp_path)
+        load_selected_head(spec, model, None, CPU, tmp_path)
 
         assert len(tested) == 4
 
@@ -278,15 +282,15 @@ class TestWhatWasSettled:
 
         monkeypatch.setattr(selftest, "load_head", counted)
         spec = inspect_head(saved_head(kind))
-        unsure = spec if spec.readings else spec.also(seen_as(interleaved=False)(spec))
+        unsure = spec if spec.variants else spec.with_variants(seen_as(interleaved=False)(spec))
 
-        settled(unsure, tiny("dense-llama"), None, CPU, tmp_path)
+        load_selected_head(unsure, tiny("dense-llama"), None, CPU, tmp_path)
 
         assert 1 == max(most)
-        assert len(unsure.readings) + 2 == len(loads)  # each once, and the best again
+        assert len(unsure.variants) + 2 == len(loads)  # each once, and the best again
 
     def test_is_no_question_for_a_head_with_one_reading(self, tested, tmp_path):
-        settled(inspect_head(saved_head("medusa")), tiny("dense-llama"), None, CPU, tmp_path)
+        load_selected_head(inspect_head(saved_head("medusa")), tiny("dense-llama"), None, CPU, tmp_path)
 
         assert not tested
         assert not (tmp_path / "readings").exists()
@@ -294,21 +298,23 @@ class TestWhatWasSettled:
     def test_is_settled_without_a_disk_too(self, tested, tmp_path):
         (tmp_path / "readings").write_text("no folder")
 
-        assert settled(inspect_head(saved_head("dflash")), tiny("dense-llama"), None, CPU, tmp_path).taps
+        assert load_selected_head(
+            inspect_head(saved_head("dflash")), tiny("dense-llama"), None, CPU, tmp_path
+        ).hidden_state_layers
         assert len(tested) == 2
 
 
 def test_tokens_per_pass_counts_what_follows_right_guesses():
-    assert Agreement((0.1, 0.1), (0.5, 0.5), 8).tokens_per_pass == 1.75
+    assert Agreement((0.1, 0.1), (0.5, 0.5), 8).tokens_per_step == 1.75
 
 
 def test_afterwards_the_target_has_the_taps_of_before():
-    target().tap((3, 5))
+    target().set_hidden_state_layers((3, 5))
     try:
         self_test(loaded("medusa"), target(), [(1,)])
-        assert target().taps == (3, 5)
+        assert target().hidden_state_layers == (3, 5)
     finally:
-        target().tap(())
+        target().set_hidden_state_layers(())
 
 
 def test_the_command_shows_how_well_they_agree(capsys):

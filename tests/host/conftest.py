@@ -30,9 +30,9 @@ def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="spec-"))
     patch.setenv("SPECCHAT_RUNTIME", str(folder))
     patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
-    lines: list[client.Line] = []
+    lines: list[client.HostConnection] = []
 
-    class NotedLine(client.Line):
+    class NotedLine(client.HostConnection):
         """One whose host is killed while it says hello has nobody to close it."""
 
         def __init__(self, peer: socket.socket, name: str) -> None:
@@ -51,9 +51,9 @@ def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def kill_host() -> None:
     try:
-        line = connect("test", start=False)
+        line = connect("test", starts_host=False)
         if line:
-            os.kill(line.hello["pid"], signal.SIGKILL)
+            os.kill(line.host_info["pid"], signal.SIGKILL)
             line.close()
     except Exception:  # whatever a test did to its folder, no process may stay  # noqa: BLE001
         pass

@@ -19,14 +19,24 @@ from dataclasses import dataclass, replace
 from threading import Event as Flag
 from typing import Any
 
-from specchat.chat.events import Committed, Event, Finished, Loading, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.events import (
+    CommittedToken,
+    Event,
+    Finished,
+    LoadingProgress,
+    PrefillProgress,
+    Routed,
+    StepDone,
+    TextDelta,
+    Totals,
+)
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
 from specchat.errors import ContextError, ModelError, ProfileError
-from specchat.host.engine_interface import Loader
-from specchat.host.host_process import Parts
-from specchat.host.open_sessions import Library
-from specchat.host.server import Patience
+from specchat.host.engine_interface import EngineLoader
+from specchat.host.host_process import HostComponents
+from specchat.host.open_sessions import SessionCallbacks
+from specchat.host.server import HostTimeouts
 from specchat.host.spawn import configuration_hash
 
 PAUSE_SECONDS = 0.005
@@ -60,12 +70,16 @@ class FakeSession:
             for event in self._events(request, seed, cancelled):
                 yield event
                 match event:
-                    case Text(text=text):
+                    case TextDelta(text=text):
                         said.append(text)
                     case StepDone():
-                        ids = tuple(token.id for token in event.committed)
+                        ids = tuple(token.token_id for token in event.committed_tokens)
                         turn = replace(turn, answer_ids=turn.answer_ids + ids)
-                        totals = replace(totals, steps=totals.steps + 1, tokens=totals.tokens + len(event.committed))
+                        totals = replace(
+                            totals,
+                            steps=totals.steps + 1,
+                            tokens=totals.completion_tokens + len(event.committed_tokens),
+                        )
                 if cancelled.is_set():
                     break
             reason = "cancelled" if cancelled.is_set() else "stop"
@@ -75,7 +89,7 @@ class FakeSession:
 
     def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
         verb, _, rest = request.text.partition(" ")
-        yield Prefill(3, 3)
+        yield PrefillProgress(3, 3)
         if verb in ("read", "crash", "fail"):
             yield from self._go_wrong(verb, cancelled)
         elif verb == "recall":
@@ -89,7 +103,7 @@ class FakeSession:
         if verb == "fail":
             raise ContextError("too long")
         while not cancelled.wait(PAUSE_SECONDS):
-            yield Prefill(1, 3)
+            yield PrefillProgress(1, 3)
 
     def _write(self, verb: str, rest: str, request: Request, seed: int) -> Iterator[Event]:
         file = "".join(file.text for file in request.files)
@@ -116,15 +130,15 @@ class FakeSession:
                 time.sleep(PAUSE_SECONDS)
 
     def _guess(self, text: str) -> Iterator[Event]:
-        committed = (Committed(1, text.encode(), "lookup"), Committed(3, b"so ", "target"))
+        committed = (CommittedToken(1, text.encode(), "lookup"), CommittedToken(3, b"so ", "target"))
         words = (text.encode(), b"no ")
         yield StepDone((1, 2), (0, 1), committed, 0.001, 0.002, words, ("lookup", "draft"))
-        yield Text(f"{text}so ")
+        yield TextDelta(f"{text}so ")
 
     def _step(self, text: str) -> Iterator[Event]:
-        committed = (Committed(len(text), text.encode(), "lookup"), Committed(7, b"", "target"))
+        committed = (CommittedToken(len(text), text.encode(), "lookup"), CommittedToken(7, b"", "target"))
         yield StepDone((len(text), 9), (0, 1), committed, 0.001, 0.002)
-        yield Text(text)
+        yield TextDelta(text)
 
 
 class FakeEngine:
@@ -155,20 +169,20 @@ def fake_load(profile: str, progress: Callable[[Event], None], cancelled: Flag) 
     os.write(1, b"more noise\n")
     step = 0
     while profile == "endless" and not cancelled.wait(PAUSE_SECONDS):
-        progress(Loading("target", step := step + 1, 0))
-    progress(Loading("target", 1, 1))
+        progress(LoadingProgress("target", step := step + 1, 0))
+    progress(LoadingProgress("target", 1, 1))
     return FakeEngine()
 
 
 def restore(stored: StoredTurn) -> FakeTurn | None:
     if stored.state in ("failed", "running"):
         return None
-    return FakeTurn(stored.request["text"], stored.answered.text, stored.answered.seed or 0)
+    return FakeTurn(stored.request["text"], stored.answer.text, stored.answer.seed or 0)
 
 
-PATIENCE = Patience()
-LIBRARY = Library(fake_profile, restore, window=lambda profile: 512 if profile == "narrow" else 0)
+PATIENCE = HostTimeouts()
+LIBRARY = SessionCallbacks(fake_profile, restore, context_window=lambda profile: 512 if profile == "narrow" else 0)
 
 
-def fake_parts(patience: Patience = PATIENCE) -> Parts:
-    return Parts(LIBRARY, Loader(fake_load, lambda profile: profile), configuration_hash, patience)
+def fake_parts(patience: HostTimeouts = PATIENCE) -> HostComponents:
+    return HostComponents(LIBRARY, EngineLoader(fake_load, lambda profile: profile), configuration_hash, patience)

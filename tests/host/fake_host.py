@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import specchat.host.host_process as process
-from specchat.host.server import Patience
+from specchat.host.server import HostTimeouts
 from tests.host.fake import fake_parts
 
 
@@ -16,4 +16,6 @@ def option(name: str) -> str | None:
 if __name__ == "__main__":
     process.__version__ = option("--version") or process.__version__
     seconds = float(option("--patience") or 60)
-    sys.exit(process.run_host(fake_parts(Patience(unload=seconds, end=seconds)), sys.argv[1:]))
+    sys.exit(
+        process.run_host(fake_parts(HostTimeouts(idle_unload_seconds=seconds, idle_exit_seconds=seconds)), sys.argv[1:])
+    )

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.chat.events import Event, Finished, Loading, StepDone, Text
+from specchat.chat.events import Event, Finished, LoadingProgress, StepDone, TextDelta
 from specchat.chat.request import Request
 from specchat.host import spawn
-from specchat.host.client import Conversation, Wish
+from specchat.host.client import Conversation, SessionRequest
 from specchat.profile import load_profile
 from tests.front import command
 from tests.host.conftest import kill_host
@@ -26,30 +26,30 @@ def real_host(runtime, monkeypatch):
 
 
 def text_of(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def tokens_of(events: list[Event]) -> list[int]:
-    return [token.id for event in events if isinstance(event, StepDone) for token in event.committed]
+    return [token.token_id for event in events if isinstance(event, StepDone) for token in event.committed_tokens]
 
 
 def test_the_same_text_in_process_through_the_host_and_as_json_lines(real_host, monkeypatch):
-    with load_engine(load_profile("chat").override(OVERRIDES)).session() as session:
+    with load_engine(load_profile("chat").override(OVERRIDES)).create_session() as session:
         local = text_of(list(session.ask(QUESTION)))
 
-    hosted = list(Conversation(Wish(overrides=OVERRIDES)).ask(QUESTION))
+    hosted = list(Conversation(SessionRequest(overrides=OVERRIDES)).ask(QUESTION))
     arguments = ["--draft", "", "--max-tokens", "24", "--temperature", "1", "--seed", "11"]
     ran = command(monkeypatch, "script", "-p", QUESTION.text, "--json", *arguments)
 
     assert local
-    assert isinstance(hosted[0], Loading)
+    assert isinstance(hosted[0], LoadingProgress)
     assert local == text_of(hosted) == json.loads(ran.out.splitlines()[-1])["result"]
     assert b'"loading"' not in ran.out
 
 
 @pytest.mark.full
 def test_a_conversation_goes_on_token_by_token_after_its_host_was_killed(real_host):
-    talk = Conversation(Wish(overrides={**OVERRIDES, "sampling.seed": 3}))
+    talk = Conversation(SessionRequest(overrides={**OVERRIDES, "sampling.seed": 3}))
     list(talk.ask(QUESTION))
     untouched = list(talk.ask(Request("And now?")))
     talk.rewind()
@@ -68,4 +68,4 @@ def test_a_profile_that_makes_no_sense_is_refused_by_its_name(real_host, tmp_pat
     profile.write_text("[models]\ntraget = 'x'\n")
 
     with pytest.raises(Exception, match=r"mine\.toml.*did you mean 'target'"):
-        Conversation(Wish(profile=str(profile)))
+        Conversation(SessionRequest(profile=str(profile)))

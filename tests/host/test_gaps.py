@@ -9,10 +9,10 @@ from threading import Timer
 import pytest
 
 from specchat.chat.events import Finished, StepDone
-from specchat.chat.fim_request import Gap
+from specchat.chat.fim_request import FimRequest
 from specchat.errors import HostError, UsageError
 from specchat.host import client, spawn
-from specchat.host.client import Conversation, Filled, Wish
+from specchat.host.client import CompletionResult, Conversation, SessionRequest
 from tests.host.conftest import kill_host
 
 
@@ -21,15 +21,15 @@ def engine(runtime, monkeypatch):
     """A conversation with a fake engine that is loaded."""
     monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "tests.lsp.fake_host"))
     monkeypatch.setattr(client, "configuration_hash", lambda: "fake")
-    conversation = Conversation(Wish(kind="completion"))
-    while conversation.fill(Gap("x")).reason == "loading":
+    conversation = Conversation(SessionRequest(kind="completion"))
+    while conversation.complete(FimRequest("x")).finish_reason == "loading":
         pass
     yield conversation
     conversation.close()
 
 
-def told(verb: str, text: str = "") -> Gap:
-    return Gap(f"# {verb}: {text}\n")
+def told(verb: str, text: str = "") -> FimRequest:
+    return FimRequest(f"# {verb}: {text}\n")
 
 
 def test_a_gap_is_filled_and_nothing_of_it_is_kept(engine):
@@ -41,7 +41,7 @@ def test_a_gap_is_filled_and_nothing_of_it_is_kept(engine):
 
 
 def test_a_gap_does_not_wait_for_an_answer_that_is_being_written(engine):
-    with Conversation(Wish()) as other:
+    with Conversation(SessionRequest()) as other:
         answer = other.ask("slowly 200")
         steps = 0
         for event in answer:
@@ -60,7 +60,7 @@ def test_one_that_is_cancelled_is_answered_at_once_and_the_next_one_filled(engin
     stopped = Flag()
     Timer(0.1, stopped.set).start()
 
-    assert engine.fill(told("slowly", "abc"), stopped) == Filled("", "cancelled")
+    assert engine.fill(told("slowly", "abc"), stopped) == CompletionResult("", "cancelled")
     assert engine.fill(told("fill", "next")).text == "next"
 
 

@@ -8,10 +8,10 @@ from threading import Thread
 
 import pytest
 
-from specchat.chat.events import Event, Failed, Finished, Loading, Prefill, Routed, StepDone, Text
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, PrefillProgress, Routed, StepDone, TextDelta
 from specchat.chat.request import Request
 from specchat.errors import HostError, ProfileError, UsageError
-from specchat.host.client import Conversation, Wish, connect
+from specchat.host.client import Conversation, SessionRequest, connect
 from tests.host.fake import FakeSession
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -22,17 +22,17 @@ def ask(conversation: Conversation, text: str, **options: object) -> list[Event]
 
 
 def text_of(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def test_the_same_text_through_the_host_and_in_process():
     request = Request("count 40", seed=5)
     local = list(FakeSession().ask(request, Flag()))
 
-    heard = [event for event in Conversation().ask(request) if not isinstance(event, Loading)]
+    heard = [event for event in Conversation().ask(request) if not isinstance(event, LoadingProgress)]
 
     assert text_of(local) == text_of(heard)
-    for kind in (StepDone, Routed, Prefill, Finished):
+    for kind in (StepDone, Routed, PrefillProgress, Finished):
         assert [e for e in local if isinstance(e, kind)] == [e for e in heard if isinstance(e, kind)]
 
 
@@ -56,11 +56,11 @@ def test_turns_follow_one_another_and_survive_in_the_history():
     talk.rewind()
     assert "turn 1" in text_of(ask(talk, "count 2", seed=1))
 
-    turns = Conversation(Wish(session=talk.session)).turns()
+    turns = Conversation(SessionRequest(session_id=talk.session_id)).turns()
 
     assert ["count 2", "count 2"] == [turn.request["text"] for turn in turns]
-    assert ("stop", 4, b"\x00\x01" * 2) == (turns[0].state, turns[0].totals["tokens"], turns[0].answered.kinds)
-    assert ("lookup", "target") == turns[0].answered.sources
+    assert ("stop", 4, b"\x00\x01" * 2) == (turns[0].state, turns[0].totals["tokens"], turns[0].answer.source_indices)
+    assert ("lookup", "target") == turns[0].answer.sources
 
 
 def test_a_session_goes_on_after_its_host_was_replaced():
@@ -76,14 +76,14 @@ def test_the_last_conversation_of_this_folder_is_found(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     ask(elsewhere := Conversation(), "two")
 
-    assert elsewhere.session == Conversation(Wish(is_last=True)).session
+    assert elsewhere.session_id == Conversation(SessionRequest(continues_last=True)).session_id
 
 
 def test_two_clients_are_answered_at_once():
     heard: dict[str, list[Event]] = {}
 
     def listen(name: str) -> None:
-        heard[name] = ask(Conversation(client=name), "slowly 40", seed=1)
+        heard[name] = ask(Conversation(client_name=name), "slowly 40", seed=1)
 
     Conversation()
     begun = time.monotonic()
@@ -98,7 +98,7 @@ def test_two_clients_are_answered_at_once():
 
 def test_requests_of_one_session_queue_and_all_listeners_hear_them():
     first = Conversation()
-    second = Conversation(Wish(session=first.session))
+    second = Conversation(SessionRequest(session_id=first.session_id))
     answers: dict[str, str] = {}
     threads = [
         Thread(target=lambda talk=talk, name=name: answers.update({name: text_of(ask(talk, "count 3", seed=1))}))
@@ -116,50 +116,50 @@ def test_a_cancelled_turn_ends_within_a_step_and_keeps_its_text(verb):
     events = []
     for event in talk.ask(Request(verb), cancelled):
         events.append(event)
-        if isinstance(event, Text | Prefill):
+        if isinstance(event, TextDelta | PrefillProgress):
             begun = time.monotonic()
             cancelled.set()
 
     assert time.monotonic() - begun < 2
     assert "cancelled" == events[-1].reason
     [turn] = talk.turns()
-    assert ("cancelled", text_of(events)) == (turn.state, turn.answered.text)
-    assert "stop" == ask(talk, "count 2")[-1].reason
+    assert ("cancelled", text_of(events)) == (turn.state, turn.answer.text)
+    assert "stop" == ask(talk, "count 2")[-1].finish_reason
 
 
 def test_a_turn_is_cancelled_while_its_model_loads():
-    talk, cancelled = Conversation(Wish(profile="endless")), Flag()
+    talk, cancelled = Conversation(SessionRequest(profile="endless")), Flag()
     events = []
     for event in talk.ask(Request("count 2"), cancelled):
         events.append(event)
         cancelled.set()
 
-    assert isinstance(events[0], Loading)
+    assert isinstance(events[0], LoadingProgress)
     assert "cancelled" == events[-1].reason
 
 
 def test_a_turn_is_cancelled_while_it_waits():
     talk = Conversation()
-    waiting, cancelled = Conversation(Wish(session=talk.session)), Flag()
+    waiting, cancelled = Conversation(SessionRequest(session_id=talk.session_id)), Flag()
     running = talk.ask(Request("read"))
-    assert isinstance(next(event for event in running if isinstance(event, Prefill)), Prefill)
+    assert isinstance(next(event for event in running if isinstance(event, PrefillProgress)), PrefillProgress)
     cancelled.set()
 
     [end] = waiting.ask(Request("count 2"), cancelled)
 
-    assert "cancelled" == end.reason
+    assert "cancelled" == end.finish_reason
 
 
 def test_the_turn_of_a_client_that_left_ends_and_is_kept():
     talk = Conversation()
     heard = talk.ask(Request("slowly 100000"))
-    next(event for event in heard if isinstance(event, Text))
-    other = Conversation(Wish(session=talk.session))
-    talk._line.close()
+    next(event for event in heard if isinstance(event, TextDelta))
+    other = Conversation(SessionRequest(session_id=talk.session_id))
+    talk._connection.close()
 
     assert "turn 1" in text_of(ask(other, "count 2"))
     assert "cancelled" == other.turns()[0].state
-    assert other.turns()[0].answered.text.startswith("word0 ")
+    assert other.turns()[0].answer.text.startswith("word0 ")
 
 
 @pytest.mark.parametrize(
@@ -170,35 +170,35 @@ def test_a_turn_that_fails_says_why_and_the_next_one_works(question, message, ex
     talk = Conversation()
 
     assert Failed(message, exit_code) == ask(talk, question)[-1]
-    assert "stop" == ask(talk, "count 2")[-1].reason
+    assert "stop" == ask(talk, "count 2")[-1].finish_reason
 
 
 def test_an_engine_that_can_make_no_session_fails_the_turn_and_lives_on():
-    talk = Conversation(Wish(profile="sessionless"))
+    talk = Conversation(SessionRequest(profile="sessionless"))
 
     assert "RuntimeError: no room" in ask(talk, "hello")[-1].message
     talk.call("set", {"profile": "chat"})
-    assert "stop" == ask(talk, "hello")[-1].reason
+    assert "stop" == ask(talk, "hello")[-1].finish_reason
 
 
 def test_a_model_that_cannot_be_loaded_fails_the_turn():
-    talk = Conversation(Wish(profile="broken"))
+    talk = Conversation(SessionRequest(profile="broken"))
 
     assert Failed("no such model", 7) == ask(talk, "hello")[-1]
 
 
 def test_errors_of_the_host_are_raised_as_what_they_are():
     with pytest.raises(ProfileError, match="unknown profile"):
-        Conversation(Wish(profile="unknown"))
+        Conversation(SessionRequest(profile="unknown"))
     with pytest.raises(UsageError, match="no session"):
-        Conversation(Wish(session="nothing"))
+        Conversation(SessionRequest(session_id="nothing"))
 
 
 def test_a_fork_has_its_own_future():
     talk = Conversation()
     ask(talk, "count 2", seed=1)
     fork = Conversation()
-    fork.switch(fork.call("fork", {"session": talk.session}))
+    fork.switch_session(fork.call("fork", {"session": talk.session_id}))
     ask(talk, "one")
     ask(fork, "two")
 
@@ -221,7 +221,7 @@ def test_sessions_are_listed_renamed_deleted_and_restored():
 
 
 def test_why_and_stats_answer():
-    talk = Conversation(client="me")
+    talk = Conversation(client_name="me")
     ask(talk, "hello")
 
     assert "because it is a fake" == talk.call("why")["reason"]
@@ -229,7 +229,7 @@ def test_why_and_stats_answer():
         talk.call("stats")[key] for key in ("state", "memory", "clients")
     )
     talk.call("unload")
-    assert "stop" == ask(talk, "hello")[-1].reason
+    assert "stop" == ask(talk, "hello")[-1].finish_reason
 
 
 def test_an_unknown_method_is_refused_and_the_line_stays():

@@ -14,7 +14,7 @@ from specchat.chat.history import HistoryReader
 from specchat.chat.request import Request
 from specchat.chat.step_encoding import unpack_steps
 from specchat.errors import UsageError
-from specchat.host.client import Conversation, Wish
+from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import history_path
 from tests.host.conftest import kill_host
 
@@ -42,8 +42,8 @@ def test_the_record_of_a_turn_is_what_its_client_heard(talk):
     assert known(talk) == second
     assert known(talk, number=0) == first
     assert known(talk, turn=talk.turns()[0].id) == first
-    assert first[0].words == (b"word0 ", b"no ")
-    assert first[0].sources == ("lookup", "draft")
+    assert first[0].draft_token_bytes == (b"word0 ", b"no ")
+    assert first[0].draft_sources == ("lookup", "draft")
 
 
 def test_a_turn_that_is_being_written_has_a_record_already(talk):
@@ -52,7 +52,7 @@ def test_a_turn_that_is_being_written_has_a_record_already(talk):
         if isinstance(event, StepDone):
             heard.append(event)
             if len(heard) == 5:
-                with Conversation(Wish(session=talk.session)) as other:
+                with Conversation(SessionRequest(session_id=talk.session)) as other:
                     assert known(other)[:5] == heard
                 stopped.set()
 

@@ -5,8 +5,8 @@ import pytest
 from specchat.chat.history import Thread
 from specchat.chat.request import Request
 from specchat.host.history_writer import HistoryWriter
-from specchat.host.open_sessions import LiveTurn, Sessions
-from specchat.host.wiring import shipped_parts
+from specchat.host.open_sessions import LiveTurn, OpenSessions
+from specchat.host.wiring import default_components
 
 
 class Queue:
@@ -38,18 +38,18 @@ def another_day(tmp_path):
 
     histories = []
 
-    def begin() -> Sessions:
+    def begin() -> OpenSessions:
         histories.append(HistoryWriter(tmp_path / "history.db"))
-        return Sessions(shipped_parts().library, histories[-1], Queue())
+        return OpenSessions(default_components().session_callbacks, histories[-1], Queue())
 
     yield begin
     for history in histories:
         history.close()
 
 
-def asked(sessions: Sessions, **overrides) -> str:
-    session = sessions.enter(Thread("a1", "", profile="mine", settings=overrides))
-    sessions.ask(session, "t1", Request("why"), LiveTurn(None, 1))
+def asked(sessions: OpenSessions, **overrides) -> str:
+    session = sessions.load_thread(Thread("a1", "", profile="mine", settings=overrides))
+    sessions.queue_turn(session, "t1", Request("why"), LiveTurn(None, 1))
     return session.thread.id
 
 

@@ -17,7 +17,7 @@ import pytest
 from specchat.chat.events import Finished
 from specchat.chat.history import HistoryReader
 from specchat.chat.request import Request
-from specchat.host.client import Conversation, Wish, connect
+from specchat.host.client import Conversation, SessionRequest, connect
 from tests.host.conftest import FAKE_HOST, kill_host
 from tests.host.test_spawn import ROOT, is_alive, until
 
@@ -45,8 +45,8 @@ def kill_at(moment: float, victims: str) -> None:
     """One client asks, the victims are killed, and what is left is looked at."""
     client = subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, text=True)
     time.sleep(moment)
-    line = connect("killer", start=False)
-    host = line.hello["pid"] if line else None
+    line = connect("killer", starts_host=False)
+    host = line.host_info["pid"] if line else None
     killed = time.monotonic()
     if victims in ("client", "both"):
         client.kill()
@@ -65,24 +65,24 @@ def kill_at(moment: float, victims: str) -> None:
 
 def look_at_history(victims: str) -> str:
     """The answer as the next host finds it; the file must be whole."""
-    talk = Conversation(Wish(is_last=True))
+    talk = Conversation(SessionRequest(continues_last=True))
     while talk.call("stats")["turns"]:
         time.sleep(0.01)
-    path = Path(talk._line.hello["history"])
+    path = Path(talk._connection.host_info["history"])
     if not path.exists():
         return ""
     with closing(sqlite3.connect(path)) as database:
         assert ("ok",) == database.execute("PRAGMA integrity_check").fetchone()
-    assert not talk.trouble
+    assert not talk.warning
     turns = talk.turns()
-    assert "stop" == list(talk.ask(Request("count 2")))[-1].reason
+    assert "stop" == list(talk.ask(Request("count 2")))[-1].finish_reason
     with closing(HistoryReader(path)) as reader:
-        assert not reader._read("SELECT id FROM turns WHERE state = 'running'", [])
-    return turns[-1].answered.text if turns else ""
+        assert not reader._query("SELECT id FROM turns WHERE state = 'running'", [])
+    return turns[-1].answer.text if turns else ""
 
 
 def test_a_host_that_is_killed_before_the_first_question_is_not_missed(runtime):
-    talk = Conversation(Wish())
+    talk = Conversation(SessionRequest())
     kill_host()
 
     events = list(talk.ask(Request("count 3", seed=1)))

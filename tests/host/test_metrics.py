@@ -9,20 +9,20 @@ from contextlib import closing
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from specchat.chat.events import Committed, Failed, Finished, Routed, StepDone, Text, Totals
+from specchat.chat.events import CommittedToken, Failed, Finished, Routed, StepDone, TextDelta, Totals
 from specchat.errors import HostError
 from specchat.host.client import Conversation, connect
-from specchat.host.metrics import CONTENT_TYPE, Meters, family, page
-from specchat.host.metrics_server import MetersDoor
+from specchat.host.metrics import CONTENT_TYPE, HostMetrics, metric_family, openmetrics_text
+from specchat.host.metrics_server import MetricsServer
 from tests.front import command
 
 HELD = StepDone(
-    (1, 2, 3), (0, 1, 2), (Committed(1, b"a", "lookup"), Committed(2, b"b", "draft"), Committed(9, b"c", "target")),
-    0.25, 0.5, sources=("lookup", "draft", "draft"),
+    (1, 2, 3), (0, 1, 2), (CommittedToken(1, b"a", "lookup"), CommittedToken(2, b"b", "draft"), CommittedToken(9, b"c", "target")),
+    0.25, 0.5, draft_sources=("lookup", "draft", "draft"),
 )  # fmt: skip
-MISSED = StepDone((1, 2, 3), (0, 1, 2), (Committed(9, b"c", "target"),), 0.25, 1.0, sources=("lookup",) * 3)
-ALONE = StepDone((), (), (Committed(9, b"c", "target"),), 0.0, 0.125)
-TOTALS = Totals(prompt_tokens=7, tokens=5, verify_seconds=1.0, first_token_seconds=0.5, plain_seconds=0.4)
+MISSED = StepDone((1, 2, 3), (0, 1, 2), (CommittedToken(9, b"c", "target"),), 0.25, 1.0, draft_sources=("lookup",) * 3)
+ALONE = StepDone((), (), (CommittedToken(9, b"c", "target"),), 0.0, 0.125)
+TOTALS = Totals(prompt_tokens=7, completion_tokens=5, verify_seconds=1.0, ttft_seconds=0.5, plain_step_seconds=0.4)
 
 
 def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
@@ -35,10 +35,10 @@ def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def told(*events) -> dict[str, dict[tuple[str, ...], float]]:
-    meters = Meters()
+    meters = HostMetrics()
     for event in events:
-        meters.hear(event)
-    return read(page(meters.families()))
+        meters.on_event(event)
+    return read(openmetrics_text(meters.families()))
 
 
 def free_port() -> int:
@@ -88,23 +88,23 @@ def test_answers_are_counted_by_their_end_and_compared_with_plain_decoding():
 
 
 def test_text_is_never_on_the_page():
-    meters = Meters()
-    for event in (Text("secret"), Routed("auto", 4, "secret", 1)):
-        meters.hear(event)
+    meters = HostMetrics()
+    for event in (TextDelta("secret"), Routed("auto", 4, "secret", 1)):
+        meters.on_event(event)
 
-    assert "secret" not in page(meters.families())
+    assert "secret" not in openmetrics_text(meters.families())
 
 
 def test_a_label_may_hold_any_character():
-    text = page([family("specchat:asked", "counter", "Passes.", {'a"b\\c\nd': 1}, "drafter")])
+    text = openmetrics_text([metric_family("specchat:asked", "counter", "Passes.", {'a"b\\c\nd': 1}, "drafter")])
 
     assert read(text) == {"specchat:asked_total": {('a"b\\c\nd',): 1}}
 
 
 def test_the_page_is_read_at_its_address_and_nowhere_else():
     port = free_port()
-    door = MetersDoor(lambda: "# EOF\n")
-    door.move(port)
+    door = MetricsServer(lambda: "# EOF\n")
+    door.set_port(port)
 
     whole = asked(port)
 
@@ -118,11 +118,11 @@ def test_a_taken_port_is_refused_and_the_old_one_stays():
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        door, port = MetersDoor(lambda: "# EOF\n"), free_port()
-        door.move(port)
+        door, port = MetricsServer(lambda: "# EOF\n"), free_port()
+        door.set_port(port)
 
         with pytest.raises(HostError, match="is not to be had"):
-            door.move(taken.getsockname()[1])
+            door.set_port(taken.getsockname()[1])
 
         assert asked(port).status == 200
         door.close()
@@ -130,8 +130,8 @@ def test_a_taken_port_is_refused_and_the_old_one_stays():
 
 def test_who_dawdles_is_cut_off_and_the_next_is_served(monkeypatch):
     monkeypatch.setattr("specchat.host.metrics_server._Reader.timeout", 0.05)
-    door, port = MetersDoor(lambda: "# EOF\n"), free_port()
-    door.move(port)
+    door, port = MetricsServer(lambda: "# EOF\n"), free_port()
+    door.set_port(port)
 
     with closing(socket.create_connection(("127.0.0.1", port))) as slow:
         slow.sendall(b"GET /met")
@@ -141,9 +141,9 @@ def test_who_dawdles_is_cut_off_and_the_next_is_served(monkeypatch):
 
 def test_the_next_host_serves_where_the_last_one_did(tmp_path):
     (tmp_path / "port").write_text(f"{free_port()}\n")
-    door = MetersDoor(lambda: "# EOF\n", tmp_path / "port")
+    door = MetricsServer(lambda: "# EOF\n", tmp_path / "port")
 
-    door.reopen()
+    door.restore_port()
 
     assert asked(door.port).status == 200
     door.close()
@@ -151,12 +151,12 @@ def test_the_next_host_serves_where_the_last_one_did(tmp_path):
 
 @pytest.mark.parametrize("kept", ["taken", "no number\n", "99999999\n"])
 def test_a_remembered_port_that_is_not_to_be_had_keeps_no_host_from_beginning(tmp_path, kept):
-    first, second = (MetersDoor(lambda: "# EOF\n", tmp_path / "port") for _ in range(2))
-    first.move(free_port())
+    first, second = (MetricsServer(lambda: "# EOF\n", tmp_path / "port") for _ in range(2))
+    first.set_port(free_port())
     if kept != "taken":
         (tmp_path / "port").write_text(kept)
 
-    second.reopen()
+    second.restore_port()
 
     assert second.port == 0
     first.close()
@@ -180,7 +180,7 @@ def test_a_host_tells_what_it_did(runtime, monkeypatch):
 
     command(monkeypatch, "host", "--metrics", "0")
 
-    line = connect("test", start=False)
+    line = connect("test", starts_host=False)
     assert line is not None and line.call("metrics", {}) == {"port": 0}
     conversation.close()
 
@@ -191,4 +191,4 @@ def test_without_a_host_meters_are_only_forgotten(runtime, monkeypatch):
     ran = command(monkeypatch, "host", "--metrics", "0")
 
     assert ran.code == 0 and not (runtime / "meters.port").exists()
-    assert connect("test", start=False) is None
+    assert connect("test", starts_host=False) is None

@@ -9,57 +9,69 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.chat.answer_format import Structure
-from specchat.chat.events import Committed, Failed, Finished, Loading, Prefill, Routed, StepDone, Text, Totals
+from specchat.chat.answer_format import AnswerFormat
+from specchat.chat.events import (
+    CommittedToken,
+    Failed,
+    Finished,
+    LoadingProgress,
+    PrefillProgress,
+    Routed,
+    StepDone,
+    TextDelta,
+    Totals,
+)
 from specchat.chat.request import Attachment, Request
 from specchat.errors import ModelError, UsageError
 from specchat.host.protocol import (
+    EVENT_METHODS,
     INVALID_PARAMS,
     INVALID_REQUEST,
-    NAMES,
     PARSE_ERROR,
-    Answer,
-    Call,
     LineReader,
-    Notice,
-    Refusal,
+    RpcError,
+    RpcNotification,
+    RpcRequest,
+    RpcResponse,
+    decode_host_messages,
+    decode_requests,
     encode,
     event_to_json,
     events_from_json,
-    read_calls,
-    read_replies,
     request_from_json,
     request_to_json,
 )
 
 EVENTS = [
-    Loading("target", 3, 10),
-    Prefill(128, 256, reused=7),
+    LoadingProgress("target", 3, 10),
+    PrefillProgress(128, 256, cached_tokens=7),
     Routed("lookup", 8, "the files repeat", seed=2**40),
-    Text("é\u2028\n\x00"),
-    StepDone((1, 2), (0, 1), (Committed(5, b"\xff\xc3", "lookup"),), 0.25, 0.5, (b"\xff", b"a"), ("lookup", "draft")),
-    Finished("stop", Totals(tokens=3, accepted={"lookup": 2}, plain_seconds=0.5)),
+    TextDelta("é\u2028\n\x00"),
+    StepDone(
+        (1, 2), (0, 1), (CommittedToken(5, b"\xff\xc3", "lookup"),), 0.25, 0.5, (b"\xff", b"a"), ("lookup", "draft")
+    ),
+    Finished("stop", Totals(completion_tokens=3, accepted_by_drafter={"lookup": 2}, plain_step_seconds=0.5)),
     Failed("no room", 7),
 ]
 
 
-def calls(*lines: bytes, limit: int = 1000) -> list[Call | Refusal]:
+def calls(*lines: bytes, limit: int = 1000) -> list[RpcRequest | RpcError]:
     reader = LineReader(limit)
-    return [call for line in lines for call in read_calls(reader.feed(line))]
+    return [call for line in lines for call in decode_requests(reader.feed(line))]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_every_event_survives_the_wire(event):
-    line = encode(Notice(NAMES[type(event)], event_to_json(event)))
+    line = encode(RpcNotification(EVENT_METHODS[type(event)], event_to_json(event)))
 
-    [notice] = read_replies(LineReader().feed(line))
+    [notice] = decode_host_messages(LineReader().feed(line))
 
-    assert isinstance(notice, Notice)
+    assert isinstance(notice, RpcNotification)
     assert [event] == events_from_json(notice.method, notice.params)
 
 
 def test_unknown_fields_of_an_event_are_ignored():
-    assert [Text("a")] == events_from_json("text", {"text": "a", "colour": "red"})
+    assert [TextDelta("a")] == events_from_json("text", {"text": "a", "colour": "red"})
 
 
 def test_an_unknown_notice_is_no_event():
@@ -68,17 +80,17 @@ def test_an_unknown_notice_is_no_event():
 
 @pytest.mark.parametrize(
     "message",
-    [Answer(3, {"a": 1}), Refusal("x", -32601, "no"), Refusal(None, -32000, "no model", "ModelError")],
+    [RpcResponse(3, {"a": 1}), RpcError("x", -32601, "no"), RpcError(None, -32000, "no model", "ModelError")],
     ids=repr,
 )
 def test_replies_survive_the_wire(message):
-    assert [message] == list(read_replies(LineReader().feed(encode(message))))
+    assert [message] == list(decode_host_messages(LineReader().feed(encode(message))))
 
 
 def test_a_request_survives_the_wire():
     request = Request(
         "why?", (Attachment("a.py", "x = 1\n"),), max_tokens=5, seed=2**63, temperature=0.5, stop=("\n",), task="edit",
-        rewrites="a.py", structure=Structure.of("choices", ["yes", "no"]),
+        file_to_rewrite="a.py", answer_format=AnswerFormat.parse("choices", ["yes", "no"]),
     )  # fmt: skip
 
     assert request == request_from_json(json.loads(json.dumps(request_to_json(request))))
@@ -106,8 +118,8 @@ def test_a_request_that_is_none_is_a_usage_error(params):
 
 
 def test_a_refusal_becomes_the_error_it_came_from():
-    assert isinstance(Refusal(1, -32000, "gone", "ModelError").to_error(), ModelError)
-    assert "HostError" == type(Refusal(1, -32000, "gone", "os").to_error()).__name__
+    assert isinstance(RpcError(1, -32000, "gone", "ModelError").to_exception(), ModelError)
+    assert "HostError" == type(RpcError(1, -32000, "gone", "os").to_exception()).__name__
 
 
 @pytest.mark.parametrize(
@@ -126,9 +138,9 @@ def test_a_refusal_becomes_the_error_it_came_from():
 def test_a_bad_line_is_answered_and_the_next_one_read(line, code):
     refusal, call = calls(line, b'{"jsonrpc":"2.0","id":1,"method":"hello"}\n')
 
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RpcError)
     assert code == refusal.code
-    assert Call(1, "hello") == call
+    assert RpcRequest(1, "hello") == call
 
 
 def test_a_line_over_the_limit_is_not_kept_in_memory():

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from threading import Event as Flag
 from threading import Thread
 
-from specchat.chat.events import Event, Finished, Routed, Text, Totals
-from specchat.chat.fim_request import Gap
+from specchat.chat.events import Event, Finished, Routed, TextDelta, Totals
+from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
-from specchat.host.engine_interface import Loader
-from specchat.host.queue import Happened, QueuedGap, QueuedTurn, TurnQueue
+from specchat.host.engine_interface import EngineLoader
+from specchat.host.queue import QueuedCompletion, QueuedTurn, TurnEvent, TurnQueue
 
 
 class Narrow:
@@ -37,8 +37,8 @@ class Writer:
         self.engine.now += 1
         self.engine.most = max(self.engine.most, self.engine.now)
         yield Routed("plain", 0, "a test", 1)
-        yield Text("a")
-        yield Text("b")
+        yield TextDelta("a")
+        yield TextDelta("b")
         self.engine.now -= 1
         yield Finished("stop", Totals())
 
@@ -50,19 +50,19 @@ class Writer:
         pass
 
 
-def told(room: int, sessions: int) -> tuple[Narrow, list[Happened]]:
+def told(room: int, sessions: int) -> tuple[Narrow, list[TurnEvent]]:
     """Everything that happens when so many sessions ask at once."""
-    engine, happened, done = Narrow(room), list[Happened](), Flag()
+    engine, happened, done = Narrow(room), list[TurnEvent](), Flag()
 
-    def post(what: Happened) -> None:
+    def post(what: TurnEvent) -> None:
         happened.append(what)
         if sum(isinstance(each.event, Finished) for each in happened) == sessions:
             done.set()
 
-    queue = TurnQueue(Loader(lambda *_: engine, lambda profile: profile), post)
+    queue = TurnQueue(EngineLoader(lambda *_: engine, lambda profile: profile), post)
     for number in range(sessions):
-        queue.open(str(number), "profile", [])
-        queue.put(QueuedTurn(f"turn {number}", str(number), Request("?")))
+        queue.open_session(str(number), "profile", [])
+        queue.enqueue(QueuedTurn(f"turn {number}", str(number), Request("?")))
     thread = Thread(target=queue.run)
     thread.start()
     assert done.wait(20)
@@ -74,14 +74,14 @@ def told(room: int, sessions: int) -> tuple[Narrow, list[Happened]]:
 def test_sessions_take_turns_at_every_step():
     _engine, happened = told(room=2, sessions=2)
 
-    assert [each.session for each in happened if isinstance(each.event, Text)] == ["0", "1", "0", "1"]
+    assert [each.session_id for each in happened if isinstance(each.event, TextDelta)] == ["0", "1", "0", "1"]
 
 
 def test_who_finds_no_room_waits_and_is_answered():
     engine, happened = told(room=2, sessions=5)
 
     assert engine.most == 2
-    assert [each.session for each in happened if isinstance(each.event, Finished)] == ["0", "1", "2", "3", "4"]
+    assert [each.session_id for each in happened if isinstance(each.event, Finished)] == ["0", "1", "2", "3", "4"]
 
 
 def test_who_writes_is_told_how_many_others_wait_for_their_step():
@@ -95,8 +95,8 @@ def test_who_writes_is_told_how_many_others_wait_for_their_step():
 class Slow:
     """Fills a gap in more steps than it may take at once."""
 
-    def fill(self, _gap: Gap, _cancelled: Flag) -> Iterator[Event]:
-        yield from [Text("x")] * 6
+    def fill(self, _gap: FimRequest, _cancelled: Flag) -> Iterator[Event]:
+        yield from [TextDelta("x")] * 6
         yield Finished("stop", Totals())
 
     def close(self) -> None:
@@ -106,15 +106,15 @@ class Slow:
 def test_who_writes_is_told_while_a_completion_is_written():
     engine, done = Narrow(2), Flag()
 
-    def hear(what: Happened) -> None:
+    def hear(what: TurnEvent) -> None:
         if isinstance(what.event, Routed):
-            queue.fill(QueuedGap("gap", "0", Gap("a")))
-        elif what.turn == "turn" and isinstance(what.event, Finished):
+            queue.enqueue_completion(QueuedCompletion("gap", "0", FimRequest("a")))
+        elif what.turn_id == "turn" and isinstance(what.event, Finished):
             done.set()
 
-    queue = TurnQueue(Loader(lambda *_: engine, lambda profile: profile, lambda _engine: Slow()), hear)
-    queue.open("0", "profile", [])
-    queue.put(QueuedTurn("turn", "0", Request("?")))
+    queue = TurnQueue(EngineLoader(lambda *_: engine, lambda profile: profile, lambda _engine: Slow()), hear)
+    queue.open_session("0", "profile", [])
+    queue.enqueue(QueuedTurn("turn", "0", Request("?")))
     thread = Thread(target=queue.run)
     thread.start()
     assert done.wait(20)

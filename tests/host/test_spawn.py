@@ -71,13 +71,13 @@ def test_a_client_with_an_empty_environment_finds_the_same_host(runtime, monkeyp
         process.run_host(fake_parts(), sys.argv[1:])
     """))  # fmt: skip
     assert here is None
-    mine = connect("test", start=False)
+    mine = connect("test", starts_host=False)
 
     found = subprocess.run(
         [sys.executable, "-c", CLIENT, str(runtime)], env={}, capture_output=True, text=True, check=True
     )
 
-    assert mine.hello["pid"] == json.loads(found.stdout)["pid"]
+    assert mine.host_info["pid"] == json.loads(found.stdout)["pid"]
 
 
 def test_the_default_folder_does_not_depend_on_the_environment(monkeypatch):
@@ -90,11 +90,11 @@ def test_the_default_folder_does_not_depend_on_the_environment(monkeypatch):
 
 def test_a_stale_socket_is_no_obstacle(runtime):
     line = connect("test")
-    os.kill(line.hello["pid"], signal.SIGKILL)
-    until(lambda: not is_alive(line.hello["pid"]))
+    os.kill(line.host_info["pid"], signal.SIGKILL)
+    until(lambda: not is_alive(line.host_info["pid"]))
     assert (runtime / "host.sock").exists()
 
-    assert line.hello["pid"] != connect("test").hello["pid"]
+    assert line.host_info["pid"] != connect("test").host_info["pid"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
@@ -155,13 +155,13 @@ def test_a_host_that_cannot_start_says_why(runtime, monkeypatch):
 def test_an_old_idle_host_is_replaced(runtime, monkeypatch):
     monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--version", "0.0.1"))
     spawn.find_or_start_host().close()
-    old = connect("test", start=False)
+    old = connect("test", starts_host=False)
     monkeypatch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
 
     new = connect("test")
 
-    assert "0.0.1" == old.hello["version"] != new.hello["version"]
-    assert not is_alive(old.hello["pid"])
+    assert "0.0.1" == old.host_info["version"] != new.host_info["version"]
+    assert not is_alive(old.host_info["pid"])
 
 
 def test_an_old_busy_host_is_left_alone_and_named(runtime, monkeypatch):
@@ -189,7 +189,7 @@ def test_a_host_of_another_configuration_is_replaced(runtime, monkeypatch, tmp_p
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path))
     (tmp_path / "config.toml").write_text("a = 1")
 
-    assert first.hello["pid"] != connect("test").hello["pid"]
+    assert first.host_info["pid"] != connect("test").host_info["pid"]
 
 
 def test_a_host_that_nobody_needs_ends(runtime, monkeypatch):
@@ -198,7 +198,7 @@ def test_a_host_that_nobody_needs_ends(runtime, monkeypatch):
 
     line.close()
 
-    until(lambda: not is_alive(line.hello["pid"]))
+    until(lambda: not is_alive(line.host_info["pid"]))
     assert not (runtime / "host.sock").exists()
 
 
@@ -208,7 +208,7 @@ def test_a_host_that_is_not_asked_gives_back_its_models(runtime, monkeypatch):
     list(talk.ask(Request("hello")))
 
     until(lambda: "cold" == talk.call("stats")["state"])
-    assert "stop" == list(talk.ask(Request("hello")))[-1].reason
+    assert "stop" == list(talk.ask(Request("hello")))[-1].finish_reason
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -217,13 +217,13 @@ def test_a_signal_ends_the_host_and_keeps_what_was_said(runtime, number):
     heard = [event for _, event in zip(range(20), talk.ask(Request("slowly 100000")), strict=False)]
     assert heard
 
-    pid = talk._line.hello["pid"]
+    pid = talk._connection.host_info["pid"]
     os.kill(pid, number)
     until(lambda: not is_alive(pid))
 
-    [turn] = Conversation(client.Wish(session=talk.session)).turns()
+    [turn] = Conversation(client.SessionRequest(session_id=talk.session_id)).turns()
     assert "cancelled" == turn.state
-    assert turn.answered.text.startswith("word0 word1 ")
+    assert turn.answer.text.startswith("word0 word1 ")
 
 
 def test_a_host_on_stdio_speaks_the_same_protocol_and_ends_with_its_client(runtime):
@@ -292,7 +292,7 @@ def test_a_relative_runtime_folder_means_the_same_to_the_host(runtime, monkeypat
     monkeypatch.chdir(runtime.parent)
     monkeypatch.setenv("SPECCHAT_RUNTIME", runtime.name)
 
-    assert str(runtime / "history.db") == connect("test").hello["history"]
+    assert str(runtime / "history.db") == connect("test").host_info["history"]
 
 
 def test_a_request_that_is_too_long_for_a_line_is_one_line(runtime):
@@ -300,4 +300,4 @@ def test_a_request_that_is_too_long_for_a_line_is_one_line(runtime):
 
     with pytest.raises(InputError, match="40 MiB on the wire, at most 32"):
         list(talk.ask(Request("x" * (40 * 2**20))))
-    assert "stop" == list(talk.ask(Request("hello")))[-1].reason
+    assert "stop" == list(talk.ask(Request("hello")))[-1].finish_reason

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.events import Event, Text
+from specchat.chat.events import Event, TextDelta
 from specchat.chat.history import HistoryReader
 from specchat.chat.request import Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, UsageError
-from specchat.host.client import Conversation, Wish
+from specchat.host.client import Conversation, SessionRequest
 from tests.host.conftest import kill_host
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
-UNKEPT = Wish(is_kept=False)
+UNKEPT = SessionRequest(is_stored=False)
 PAST = (Exchange("one?", "1"), Exchange("two?", "2"))
 
 
 def text_of(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def recalled(talk: Conversation) -> str:
@@ -91,13 +91,13 @@ def test_a_conversation_that_is_kept_is_told_nothing_and_forks():
 def test_it_is_gone_when_nobody_hears_it():
     talk = Conversation(UNKEPT)
     list(talk.ask(Request("hello")))
-    session = talk.session
+    session = talk.session_id
     talk.close()
 
     Conversation(UNKEPT)  # whoever opens one has the others looked at
 
     with pytest.raises(UsageError, match="there is no session"):
-        Conversation(Wish(session=session))
+        Conversation(SessionRequest(session_id=session))
 
 
 def test_its_host_takes_it_along():

@@ -6,24 +6,24 @@ import json
 
 import pytest
 
-from specchat.cli.edit_asking import window
-from specchat.host.client import Conversation, Wish
-from specchat.host.wiring import shipped_parts
-from specchat.models.context_window import trained_window
+from specchat.cli.edit_conversation import context_window
+from specchat.host.client import Conversation, SessionRequest
+from specchat.host.wiring import default_components
+from specchat.models.context_window import trained_context_window
 from specchat.profile import load_profile
 
 
 def test_a_conversation_knows_its_window_when_it_opens(runtime):
-    with Conversation(Wish(profile="narrow")) as narrow, Conversation(Wish()) as unknown:
-        assert (512, 0) == (narrow.window, unknown.window)
-        assert 512 == window({}, narrow)
+    with Conversation(SessionRequest(profile="narrow")) as narrow, Conversation(SessionRequest()) as unknown:
+        assert (512, 0) == (narrow.context_window, unknown.context_window)
+        assert 512 == context_window({}, narrow)
 
 
 @pytest.mark.parametrize(("context", "expected"), [(1000, 1000), (100_000, 4096)])
 def test_it_is_the_smaller_of_what_is_allowed_and_what_the_model_was_made_for(context, expected):
     profile = load_profile("edit").override({"limits.context": context, "limits.answer": 100})
 
-    assert expected == shipped_parts().library.window(profile)
+    assert expected == default_components().session_callbacks.context_window(profile)
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_it_is_the_smaller_of_what_is_allowed_and_what_the_model_was_made_for(co
 def test_the_config_of_a_folder_says_it(tmp_path, config, expected):
     (tmp_path / "config.json").write_text(json.dumps(config))
 
-    assert expected == trained_window(str(tmp_path))
+    assert expected == trained_context_window(str(tmp_path))
 
 
 @pytest.mark.parametrize("source", ["nobody/has-this-model", "./absent", "no model at all"])
 def test_a_model_that_is_not_here_has_none(source, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
 
-    assert trained_window(source) is None
+    assert trained_context_window(source) is None

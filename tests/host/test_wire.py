@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.events import Finished, Text
+from specchat.chat.events import Finished, TextDelta
 from specchat.chat.request import Request
 from specchat.host import spawn
 from specchat.host.client import Conversation, connect
-from specchat.host.protocol import INVALID_REQUEST, LINE_BYTES
+from specchat.host.protocol import INVALID_REQUEST, MAX_LINE_BYTES
 
 METHODS = [
     "hello", "open", "close", "fork", "list", "rename", "delete", "restore", "subscribe", "cancel", "rewind", "mend",
@@ -102,18 +102,18 @@ def test_two_thousand_generated_lines_do_not_hurt(peer):
     talk = Conversation()
     heard = replies(peer)
     for sent in range(40):
-        say(peer, *(generated_line(dice, [talk.session, "nobody"]) for _ in range(50)))
+        say(peer, *(generated_line(dice, [talk.session_id, "nobody"]) for _ in range(50)))
         say(peer, b'{"jsonrpc":"2.0","id":"mark%d","method":"hello"}' % sent)
         for reply in heard:
             if reply.get("id") == f"mark{sent}":
                 break
 
-    assert "stop" == list(Conversation().ask(Request("count 2")))[-1].reason
+    assert "stop" == list(Conversation().ask(Request("count 2")))[-1].finish_reason
 
 
 def test_a_line_of_20_mib_is_read_and_one_over_the_limit_refused(peer):
     hello = b'{"jsonrpc":"2.0","id":%d,"method":"hello","params":{"padding":"%s"}}'
-    say(peer, hello % (1, b"x" * (20 * 2**20)), b"x" * (LINE_BYTES + 1), hello % (2, b""))
+    say(peer, hello % (1, b"x" * (20 * 2**20)), b"x" * (MAX_LINE_BYTES + 1), hello % (2, b""))
 
     heard = replies(peer)
     first, second, third = next(heard), next(heard), next(heard)
@@ -127,7 +127,7 @@ def memory_bytes(pid: int) -> int:
 
 def test_a_slow_reader_costs_little_and_takes_up_where_it_was(runtime):
     talk = Conversation()
-    pid = talk._line.hello["pid"]
+    pid = talk._connection.host_info["pid"]
     quick = Conversation()
     list(quick.ask(Request("count 2")))
     before = memory_bytes(pid)
@@ -141,7 +141,7 @@ def test_a_slow_reader_costs_little_and_takes_up_where_it_was(runtime):
     events = list(heard)
 
     assert isinstance(events[-1], Finished)
-    assert 3_000_000 == sum(len(event.text) for event in events if isinstance(event, Text))
+    assert 3_000_000 == sum(len(event.text) for event in events if isinstance(event, TextDelta))
 
 
 def test_a_reader_that_was_away_for_too_long_is_told(runtime):
@@ -150,12 +150,12 @@ def test_a_reader_that_was_away_for_too_long_is_told(runtime):
     line = connect("late")
 
     with pytest.raises(Exception, match="away for too long"):
-        line.call("subscribe", {"session": talk.session, "from": 1})
+        line.call("subscribe", {"session": talk.session_id, "from": 1})
 
 
 def test_text_is_merged_into_few_lines(peer):
     talk = Conversation()
-    say(peer, b'{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"session":"%s"}}' % talk.session.encode())
+    say(peer, b'{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"session":"%s"}}' % talk.session_id.encode())
     heard = replies(peer)
     while next(heard).get("id") != 1:
         pass

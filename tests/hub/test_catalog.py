@@ -7,12 +7,29 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.hub.catalog import CARDS, catalog, find_entry, head_anatomy
-from specchat.hub.local_files import cached_folder, locate, on_disk
-from specchat.hub.machine import CPU, Device, parsed_cards, simulated
-from specchat.hub.memory_plan import DENSE, GIB, WAYS, Held, need, rows_of, text_bytes, weight_bytes
-from specchat.hub.pairing import Partner, cautions, partner
-from specchat.hub.recommend import PURPOSES, QUALITY, Wish, fits, profile_text, reasons, recommend
+from specchat.hub.catalog import GPU_SIZES_GB, catalog, find_entry, head_architecture
+from specchat.hub.local_models import cached_folder, local_models, locate_model
+from specchat.hub.machine import CPU, Device, parse_nvidia_smi, simulated_gpu
+from specchat.hub.memory_plan import (
+    GIB,
+    LLAMA_LIKE_FAMILIES,
+    STORAGE_FORMATS,
+    QuantizedModel,
+    cache_rows,
+    kv_cache_bytes,
+    plan_memory,
+    weight_bytes,
+)
+from specchat.hub.pairing import PairMember, pair_member, pair_warnings
+from specchat.hub.recommend import (
+    FORMAT_QUALITY,
+    PURPOSES,
+    PairRequirements,
+    fitting_gpu_sizes,
+    profile_text,
+    reasons,
+    recommend,
+)
 from specchat.models import llama_weights
 from specchat.profile import load_profile
 from tests.processes import modules_after
@@ -64,36 +81,36 @@ def main_memory(gib: float) -> Device:
     return Device(CPU, "some CPU", int(gib * GIB), int(gib * GIB))
 
 
-def held(target: str, drafter: str, way: str) -> Held | None:
+def held(target: str, drafter: str, way: str) -> QuantizedModel | None:
     if not drafter:
         return None
     entry = find_entry(drafter)
-    return Held(entry.anatomy if entry else head_anatomy(find_entry(target).id, drafter), way)
+    return QuantizedModel(entry.architecture if entry else head_architecture(find_entry(target).id, drafter), way)
 
 
 @pytest.mark.parametrize(("target", "way", "drafter", "drafter_way", "card", "gib"), PAIRS)
 def test_a_pair_takes_what_is_known(target, way, drafter, drafter_way, card, gib):
-    taken = need(Held(find_entry(target).anatomy, way), held(target, drafter, drafter_way), 8192)
+    taken = plan_memory(QuantizedModel(find_entry(target).architecture, way), held(target, drafter, drafter_way), 8192)
 
-    assert taken.total / GIB == pytest.approx(gib, rel=0.05)
+    assert taken.total_bytes / GIB == pytest.approx(gib, rel=0.05)
 
 
 @pytest.mark.parametrize(("name", "parameters", "bf16", "int8", "nf4", "row"), MODELS)
 def test_a_model_takes_what_is_known(name, parameters, bf16, int8, nf4, row):
-    anatomy = find_entry(name).anatomy
+    anatomy = find_entry(name).architecture
     gib = [weight_bytes(anatomy, way) / GIB for way in ("bf16", "int8", "nf4-double")]
 
     assert anatomy.parameters / 1e9 == pytest.approx(parameters, abs=0.006)
     assert gib == pytest.approx([bf16, int8, nf4], abs=0.06)
-    assert row == text_bytes(anatomy, 1024, keeps_windows=False) / 2**20
+    assert row == kv_cache_bytes(anatomy, 1024, uses_sliding_windows=False) / 2**20
 
 
 def test_windows_leave_what_is_known_of_gemma():
-    gemma = find_entry("gemma-3-12b-it").anatomy
-    row = (text_bytes(gemma, 5000) - text_bytes(gemma, 4000)) / 1000
+    gemma = find_entry("gemma-3-12b-it").architecture
+    row = (kv_cache_bytes(gemma, 5000) - kv_cache_bytes(gemma, 4000)) / 1000
 
     assert 64 == row / 1024
-    assert 320 == (text_bytes(gemma, 4000) - 4000 * row) / 2**20
+    assert 320 == (kv_cache_bytes(gemma, 4000) - 4000 * row) / 2**20
 
 
 @pytest.mark.parametrize(("target", "kind", "gib"), [
@@ -101,14 +118,18 @@ def test_windows_leave_what_is_known_of_gemma():
     ("Qwen3-32B", "eagle3", 1.46), ("Qwen3-8B", "dflash", 1.95),
 ])  # fmt: skip
 def test_a_head_is_as_large_as_the_published_ones(target, kind, gib):
-    assert weight_bytes(head_anatomy(find_entry(target).id, kind), "bf16") / GIB == pytest.approx(gib, abs=0.03)
+    assert weight_bytes(head_architecture(find_entry(target).id, kind), "bf16") / GIB == pytest.approx(gib, abs=0.03)
 
 
 def test_every_drafter_is_known_and_speaks_the_tokens_of_its_target():
     for entry in catalog().values():
-        assert all(catalog()[draft].tokens == entry.tokens for draft in entry.drafts)
-        assert all(catalog()[draft].anatomy.parameters < entry.anatomy.parameters for draft in entry.drafts)
-        assert all(head_anatomy(entry.id, head.kind).width == entry.anatomy.width for head in entry.heads)
+        assert all(catalog()[draft].token_family == entry.token_family for draft in entry.draft_models)
+        assert all(
+            catalog()[draft].architecture.parameters < entry.architecture.parameters for draft in entry.draft_models
+        )
+        assert all(
+            head_architecture(entry.id, head.kind).hidden_size == entry.architecture.hidden_size for head in entry.heads
+        )
 
 
 def test_models_are_found_by_id_by_name_and_by_what_has_their_shape():
@@ -119,11 +140,11 @@ def test_models_are_found_by_id_by_name_and_by_what_has_their_shape():
     assert find_entry("nobody/nothing") is None
 
 
-@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("card", GPU_SIZES_GB)
 @pytest.mark.parametrize("purpose", PURPOSES)
 def test_what_is_recommended_fits_and_its_profile_says_so(tmp_path, card, purpose):
-    device = simulated(card)
-    pairs = recommend(device, Wish(purpose))
+    device = simulated_gpu(card)
+    pairs = recommend(device, PairRequirements(purpose))
     path = tmp_path / "it.toml"
 
     assert len(pairs) >= 3
@@ -131,11 +152,11 @@ def test_what_is_recommended_fits_and_its_profile_says_so(tmp_path, card, purpos
         path.write_text(profile_text(pair, "it"), encoding="utf-8")
         profile = load_profile(str(path))
 
-        assert pair.need.total <= device.free
-        assert rows_of(profile.limits.context) == profile.limits.context + 256
+        assert pair.memory_plan.total_bytes <= device.free_bytes
+        assert cache_rows(profile.limits.context) == profile.limits.context + 256
         assert pair.entry.id == profile.models.target
-        assert [pair.drafting.id] == [*profile.models.heads, profile.models.draft or ""][:1]
-        assert pair.way in (profile.models.weights, {"bfloat16": "bf16"}.get(profile.models.dtype))
+        assert [pair.drafter.id] == [*profile.models.heads, profile.models.draft or ""][:1]
+        assert pair.quant_format in (profile.models.weights, {"bfloat16": "bf16"}.get(profile.models.dtype))
 
 
 @pytest.mark.parametrize(("card", "purpose", "target", "way"), [
@@ -149,160 +170,172 @@ def test_what_is_recommended_fits_and_its_profile_says_so(tmp_path, card, purpos
     (48, "chat", "Qwen3-32B", "int8"),
 ])  # fmt: skip
 def test_cards_get_the_pairs_that_people_take(card, purpose, target, way):
-    best = recommend(simulated(card), Wish(purpose))[0]
+    best = recommend(simulated_gpu(card), PairRequirements(purpose))[0]
 
-    assert (target, way) == (best.entry.name, best.way)
-    assert best.drafting.kind in ("eagle3", "draft")
+    assert (target, way) == (best.entry.name, best.quant_format)
+    assert best.drafter.kind in ("eagle3", "draft")
 
 
 def test_free_memory_decides_and_not_the_size_of_the_card():
     empty, busy = (Device("cuda", "a card", int(free * GIB), 24 * GIB) for free in (23.3, 9.0))
 
-    assert [32.8, 8.2] == [round(recommend(device)[0].entry.anatomy.parameters / 1e9, 1) for device in (empty, busy)]
+    assert [32.8, 8.2] == [
+        round(recommend(device)[0].entry.architecture.parameters / 1e9, 1) for device in (empty, busy)
+    ]
 
 
 def test_a_long_text_leaves_room_for_a_smaller_model():
-    short, long = (recommend(simulated(24), Wish("chat", length - 256))[0] for length in (8192, 32768))
+    short, long = (recommend(simulated_gpu(24), PairRequirements("chat", length - 256))[0] for length in (8192, 32768))
 
-    assert long.entry.anatomy.parameters < short.entry.anatomy.parameters
+    assert long.entry.architecture.parameters < short.entry.architecture.parameters
 
 
 def test_without_a_card_the_bandwidth_of_memory_decides():
-    slow, quick = (recommend(main_memory(128), Wish(), CPU_SKILLS, bandwidth)[0] for bandwidth in (12e9, 400e9))
+    slow, quick = (
+        recommend(main_memory(128), PairRequirements(), CPU_SKILLS, bandwidth)[0] for bandwidth in (12e9, 400e9)
+    )
 
-    assert slow.entry.active < 1e9 < 8e9 < quick.entry.anatomy.parameters
-    assert all(pair.need.total <= 0.75 * 128 * GIB for pair in (slow, quick))
+    assert slow.entry.active_parameters < 1e9 < 8e9 < quick.entry.architecture.parameters
+    assert all(pair.memory_plan.total_bytes <= 0.75 * 128 * GIB for pair in (slow, quick))
     assert "tokens/s without guesses, estimated from 12 GB/s" in " ".join(reasons(slow))
 
 
 def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
-    assert {"float32"} == {pair.way for pair in recommend(main_memory(64), Wish(), ("AVX2",), 30e9)}
-    assert {"float32", "int8"} == {pair.way for pair in recommend(main_memory(64), Wish(), ("AVX2", "VNNI"), 30e9)}
+    assert {"float32"} == {
+        pair.quant_format for pair in recommend(main_memory(64), PairRequirements(), ("AVX2",), 30e9)
+    }
+    assert {"float32", "int8"} == {
+        pair.quant_format for pair in recommend(main_memory(64), PairRequirements(), ("AVX2", "VNNI"), 30e9)
+    }
 
 
-@pytest.mark.parametrize(("device", "way"), [(main_memory(64), "int8"), (simulated(48), "bf16")], ids=["cpu", "card"])
+@pytest.mark.parametrize(
+    ("device", "way"), [(main_memory(64), "int8"), (simulated_gpu(48), "bf16")], ids=["cpu", "card"]
+)
 def test_beside_integers_a_draft_is_as_small_where_that_makes_it_quicker(device, way, tmp_path):
-    pairs = recommend(device, Wish(), CPU_SKILLS, 30e9)
-    pair = next(pair for pair in pairs if pair.drafting.kind == "draft" and pair.way == "int8")
+    pairs = recommend(device, PairRequirements(), CPU_SKILLS, 30e9)
+    pair = next(pair for pair in pairs if pair.drafter.kind == "draft" and pair.quant_format == "int8")
     path = tmp_path / "it.toml"
     path.write_text(profile_text(pair, "it"), encoding="utf-8")
 
-    assert pair.drafting.held is not None
-    assert way == pair.drafting.held.way
+    assert pair.drafter.model is not None
+    assert way == pair.drafter.model.quant_format
     assert ("int8" if way == "int8" else "float") == load_profile(str(path)).models.draft_weights
 
 
 def test_where_nothing_fits_nothing_is_recommended():
-    assert [] == recommend(simulated(1))
+    assert [] == recommend(simulated_gpu(1))
     assert [] == recommend(main_memory(1))
 
 
 def test_a_larger_card_never_holds_fewer_models():
     for entry in catalog().values():
-        cards = fits(entry, entry.purposes[0])
+        cards = fitting_gpu_sizes(entry, entry.purposes[0])
 
-        assert cards == CARDS[len(CARDS) - len(cards) :]
+        assert cards == GPU_SIZES_GB[len(GPU_SIZES_GB) - len(cards) :]
 
 
 def test_what_is_said_to_be_held_small_is_what_our_passes_can_hold():
-    assert llama_weights.FAMILIES == DENSE
-    assert WAYS.keys() >= QUALITY.keys()
+    assert llama_weights.LLAMA_LIKE_FAMILIES == LLAMA_LIKE_FAMILIES
+    assert STORAGE_FORMATS.keys() >= FORMAT_QUALITY.keys()
 
 
 def test_only_models_whose_experts_stay_as_they_are_are_told_so():
-    assert () == fits(find_entry("Qwen3-30B-A3B-Instruct-2507"))
+    assert () == fitting_gpu_sizes(find_entry("Qwen3-30B-A3B-Instruct-2507"))
 
 
 def test_the_cache_of_the_hub_is_read_without_its_library(tmp_path):
     snapshot = tmp_path / "hub" / "models--org--its-name" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
-    (snapshot / "config.json").write_text((locate("embedded/draft").folder / "config.json").read_text())
+    (snapshot / "config.json").write_text((locate_model("embedded/draft").folder / "config.json").read_text())
 
-    assert ["org/its-name"] == [each.id for each in on_disk() if not each.id.startswith("embedded/")]
-    assert snapshot == cached_folder("org/its-name") == locate("org/its-name").folder
-    assert "from its config.json" == locate("org/its-name").evidence
+    assert ["org/its-name"] == [each.id for each in local_models() if not each.id.startswith("embedded/")]
+    assert snapshot == cached_folder("org/its-name") == locate_model("org/its-name").folder
+    assert "from its config.json" == locate_model("org/its-name").evidence
     assert cached_folder("org/other") is None
 
 
 def test_what_lies_here_counts_more_than_the_catalog(tmp_path):
-    assert "from the catalog" == locate("Qwen3-8B").evidence
+    assert "from the catalog" == locate_model("Qwen3-8B").evidence
     snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-8B" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
-    (snapshot / "config.json").write_text((locate("embedded/draft").folder / "config.json").read_text())
+    (snapshot / "config.json").write_text((locate_model("embedded/draft").folder / "config.json").read_text())
 
-    assert snapshot == locate("qwen3-8b").folder
+    assert snapshot == locate_model("qwen3-8b").folder
 
 
 def test_a_draft_of_another_family_is_warned_of():
-    draft, target = (partner(locate(name)) for name in ("Qwen2.5-Coder-0.5B-Instruct", "Qwen3-8B"))
+    draft, target = (pair_member(locate_model(name)) for name in ("Qwen2.5-Coder-0.5B-Instruct", "Qwen3-8B"))
 
-    assert "speaks qwen2.5 and Qwen/Qwen3-8B qwen3" in next(cautions(draft, target))
+    assert "speaks qwen2.5 and Qwen/Qwen3-8B qwen3" in next(pair_warnings(draft, target))
 
 
 def test_tokens_that_lie_here_are_counted():
-    target = Partner("t", 1000, 4, pieces={"a": 0, "b": 1, "c": 2, "d": 3})
-    draft = Partner("d", 100, 1, pieces={"a": 0, "b": 1, "c": 3, "x": 2})
+    target = PairMember("t", 1000, 4, vocabulary={"a": 0, "b": 1, "c": 2, "d": 3})
+    draft = PairMember("d", 100, 1, vocabulary={"a": 0, "b": 1, "c": 3, "x": 2})
 
-    assert "50.0% of the 4 ids of d mean the same in t" in next(cautions(draft, target))
+    assert "50.0% of the 4 ids of d mean the same in t" in next(pair_warnings(draft, target))
 
 
 def test_a_draft_of_the_right_family_and_size_is_not_warned_of():
-    assert [] == list(cautions(Partner("d", 100, 2, "x", None, True), Partner("t", 1000, 8, "x", None, True)))
+    assert [] == list(
+        pair_warnings(PairMember("d", 100, 2, "x", None, True), PairMember("t", 1000, 8, "x", None, True))
+    )
 
 
 @pytest.mark.parametrize(("draft", "said"), [
-    (Partner("d", 330, 2, is_instructed=True), "d has 33% of the parameters of t; 5% to 20% pay"),
-    (Partner("d", 10, 2, is_instructed=True), "d has 1.0% of the parameters of t"),
-    (Partner("d", 100, 7, is_instructed=True), "d has 7 layers beside 8"),
-    (Partner("d", 100, 2, is_instructed=False), "d has no chat template and t has one"),
+    (PairMember("d", 330, 2, is_instruct=True), "d has 33% of the parameters of t; 5% to 20% pay"),
+    (PairMember("d", 10, 2, is_instruct=True), "d has 1.0% of the parameters of t"),
+    (PairMember("d", 100, 7, is_instruct=True), "d has 7 layers beside 8"),
+    (PairMember("d", 100, 2, is_instruct=False), "d has no chat template and t has one"),
 ])  # fmt: skip
 def test_the_usual_mistakes_are_named_with_their_numbers(draft, said):
-    (line,) = cautions(draft, Partner("t", 1000, 8, is_instructed=True))
+    (line,) = pair_warnings(draft, PairMember("t", 1000, 8, is_instruct=True))
 
     assert said in line
 
 
 def test_many_layers_cost_nothing_where_they_are_not_launched_one_by_one():
-    target, deep = Partner("t", 1000, 8), Partner("d", 100, 7)
+    target, deep = PairMember("t", 1000, 8), PairMember("d", 100, 7)
 
-    assert [] == list(cautions(deep, target, on_card=False))
-    assert [] == list(cautions(replace(deep, is_recorded=True), target))
+    assert [] == list(pair_warnings(deep, target, on_gpu=False))
+    assert [] == list(pair_warnings(replace(deep, is_recorded=True), target))
 
 
 @pytest.mark.parametrize(("name", "is_recorded"), [("Qwen2.5-Coder-0.5B-Instruct", True), ("gemma-3-1b-it", False)])
 def test_passes_of_our_own_are_recorded_on_a_card(name, is_recorded):
-    assert is_recorded == partner(locate(name)).is_recorded
+    assert is_recorded == pair_member(locate_model(name)).has_cuda_graphs
 
 
 def test_a_recommended_draft_is_not_warned_of_for_its_layers_when_they_are_recorded():
-    pair = next(pair for pair in recommend(simulated(16), Wish("code")) if pair.drafting.kind == "draft")
+    pair = next(pair for pair in recommend(simulated_gpu(16), PairRequirements("code")) if pair.drafter.kind == "draft")
 
-    assert "Qwen/Qwen2.5-Coder-1.5B-Instruct" == pair.drafting.id
+    assert "Qwen/Qwen2.5-Coder-1.5B-Instruct" == pair.drafter.id
     assert not [line for line in reasons(pair) if "beware" in line]
 
 
 def test_the_embedded_pair_shares_its_tokens():
-    draft, target = (partner(locate(f"embedded/{role}")) for role in ("draft", "target"))
+    draft, target = (pair_member(locate_model(f"embedded/{role}")) for role in ("draft", "target"))
 
-    assert draft.pieces and draft.pieces == target.pieces
-    assert draft.is_instructed and target.is_instructed
+    assert draft.vocabulary and draft.vocabulary == target.vocabulary
+    assert draft.is_instruct and target.is_instruct
 
 
 def test_cards_are_read_from_what_their_driver_prints():
     table = "NVIDIA GeForce RTX 4090, 23028, 24564\nNo devices were found\n[Unknown], [N/A], [N/A]\n"
 
-    assert (Device("cuda", "NVIDIA GeForce RTX 4090", 23028 * 2**20, 24564 * 2**20),) == parsed_cards(table)
+    assert (Device("cuda", "NVIDIA GeForce RTX 4090", 23028 * 2**20, 24564 * 2**20),) == parse_nvidia_smi(table)
 
 
 def test_nothing_heavy_is_imported():
     heavy = {"torch", "transformers", "huggingface_hub", "numpy"}
 
-    assert not heavy & modules_after("import specchat.hub.recommend, specchat.hub.local_files, specchat.hub.machine")
+    assert not heavy & modules_after("import specchat.hub.recommend, specchat.hub.local_models, specchat.hub.machine")
 
 
 def test_the_file_says_nothing_twice():
-    from specchat.hub.catalog import TABLE
+    from specchat.hub.catalog import CATALOG_FILE
 
-    ids = [table["id"] for table in tomllib.loads(TABLE.read_text(encoding="utf-8"))["models"]]
+    ids = [table["id"] for table in tomllib.loads(CATALOG_FILE.read_text(encoding="utf-8"))["models"]]
 
     assert len(ids) == len(set(ids)) == len(catalog())

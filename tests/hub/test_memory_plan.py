@@ -10,20 +10,20 @@ import pytest
 from specchat.errors import ModelError
 from specchat.heads.detect import EMBEDDED
 from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OUTPUT
-from specchat.hub.config_size import anatomy_of
+from specchat.hub.config_architecture import architecture_from_config
 from specchat.hub.memory_plan import (
     GIB,
-    SCRATCH,
-    Held,
-    need,
-    row_bytes,
-    rows_of,
-    scoring_bytes,
-    text_bytes,
+    SCRATCH_ROWS,
+    QuantizedModel,
+    cache_rows,
+    kv_bytes_per_token,
+    kv_cache_bytes,
+    lm_head_copy_bytes,
+    plan_memory,
     weight_bytes,
     workspace_bytes,
 )
-from specchat.hub.weight_headers import read_anatomy, read_config
+from specchat.hub.safetensors_headers import read_architecture, read_config
 from tests.processes import modules_after
 
 SIZES = {
@@ -61,7 +61,10 @@ def test_a_config_gives_the_parameters_of_the_network(family, extra):
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **(SIZES | extra)))
 
-    assert sum(each.numel() for each in network.parameters()) == anatomy_of(config_of(family, extra)).parameters
+    assert (
+        sum(each.numel() for each in network.parameters())
+        == architecture_from_config(config_of(family, extra)).parameters
+    )
 
 
 @pytest.mark.parametrize("name", ["target", "draft", "eagle", "eagle3", "mtp", "medusa"])
@@ -71,44 +74,44 @@ def test_headers_give_the_very_bytes_of_the_files(name):
     with path.open("rb") as file:
         header = int.from_bytes(file.read(8), "little")
 
-    assert path.stat().st_size - 8 - header == read_anatomy(folder).stored_bytes
+    assert path.stat().st_size - 8 - header == read_architecture(folder).stored_bytes
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
 def test_what_is_stored_is_what_the_arithmetic_says(name):
-    by_header, by_config = read_anatomy(EMBEDDED / name), anatomy_of(read_config(EMBEDDED / name))
+    by_header, by_config = read_architecture(EMBEDDED / name), architecture_from_config(read_config(EMBEDDED / name))
 
     assert by_header.stored_bytes == weight_bytes(by_config, "bf16") == weight_bytes(by_header, "bf16")
-    assert by_header.kept == by_config.kept
-    assert [by_header.numbers(kind) for kind in (EMBEDDING, OUTPUT, LINEAR)] == [
-        by_config.numbers(kind) for kind in (EMBEDDING, OUTPUT, LINEAR)
+    assert by_header.kv_layers == by_config.kv_layers
+    assert [by_header.parameters_of_kind(kind) for kind in (EMBEDDING, OUTPUT, LINEAR)] == [
+        by_config.parameters_of_kind(kind) for kind in (EMBEDDING, OUTPUT, LINEAR)
     ]
 
 
 def test_a_head_keeps_one_layer_whatever_its_config_says_of_its_target():
-    assert [1] == [kept.layers for kept in read_anatomy(EMBEDDED / "mtp").kept]
-    assert [1] == [kept.layers for kept in read_anatomy(EMBEDDED / "eagle3").kept]
-    assert () == read_anatomy(EMBEDDED / "medusa").kept
+    assert [1] == [kept.layers for kept in read_architecture(EMBEDDED / "mtp").kv_layers]
+    assert [1] == [kept.layers for kept in read_architecture(EMBEDDED / "eagle3").kv_layers]
+    assert () == read_architecture(EMBEDDED / "medusa").kv_layers
 
 
 def test_layers_with_a_window_keep_no_more_than_it():
-    gemma = anatomy_of(config_of("gemma3_text", {"sliding_window": 100}))
+    gemma = architecture_from_config(config_of("gemma3_text", {"sliding_window": 100}))
     row = 2 * 2 * 32 * 2  # keys and values of two heads in bf16
 
-    assert row * (1 * 1000 + 5 * 100) == text_bytes(gemma, 1000)
-    assert row * 6 * 1000 == text_bytes(gemma, 1000, keeps_windows=False)
+    assert row * (1 * 1000 + 5 * 100) == kv_cache_bytes(gemma, 1000)
+    assert row * 6 * 1000 == kv_cache_bytes(gemma, 1000, uses_sliding_windows=False)
 
 
 def test_latents_are_kept_and_not_what_heads_make_of_them():
-    assert 6 * (16 + 8) * 2 * 1000 == text_bytes(anatomy_of(config_of("deepseek_v3", LATENT)), 1000)
+    assert 6 * (16 + 8) * 2 * 1000 == kv_cache_bytes(architecture_from_config(config_of("deepseek_v3", LATENT)), 1000)
 
 
 def test_recurrent_layers_keep_the_same_however_long_the_text_is():
-    hybrid = anatomy_of(config_of("qwen3_5_text", RECURRENT))
+    hybrid = architecture_from_config(config_of("qwen3_5_text", RECURRENT))
     row = 2 * 2 * 32 * 2
 
-    assert row * 1000 == text_bytes(hybrid, 2000) - text_bytes(hybrid, 1000)
-    assert 8 * 5 * ((2 * 32 + 64) * 4 + 64 * 16) == text_bytes(hybrid, 0)
+    assert row * 1000 == kv_cache_bytes(hybrid, 2000) - kv_cache_bytes(hybrid, 1000)
+    assert 8 * 5 * ((2 * 32 + 64) * 4 + 64 * 16) == kv_cache_bytes(hybrid, 0)
 
 
 def test_a_recurrent_state_is_as_large_as_that_of_transformers():
@@ -126,7 +129,10 @@ def test_a_recurrent_state_is_as_large_as_that_of_transformers():
         for state in _tensors(getattr(layer, name, None))
     ]
 
-    assert sum(state.numel() for state in states) == anatomy_of(config_of("qwen3_5_text", RECURRENT)).state
+    assert (
+        sum(state.numel() for state in states)
+        == architecture_from_config(config_of("qwen3_5_text", RECURRENT)).recurrent_elements
+    )
 
 
 def _tensors(value) -> list:
@@ -136,19 +142,22 @@ def _tensors(value) -> list:
 
 
 def test_experts_stay_as_they_are_under_bitsandbytes():
-    mixture = anatomy_of(config_of("qwen3_moe", EXPERTS))
-    experts = 2 * mixture.numbers(EXPERT)
+    mixture = architecture_from_config(config_of("qwen3_moe", EXPERTS))
+    experts = 2 * mixture.parameters_of_kind(EXPERT)
 
     assert all(weight_bytes(mixture, way) > experts for way in ("bf16", "int8", "nf4", "nf4-double"))
     assert weight_bytes(mixture, "fp8") < experts
 
 
 def test_experts_are_published_in_blocks_and_our_own_passes_have_a_scale_per_output():
-    mixture, dense = anatomy_of(config_of("qwen3_moe", EXPERTS)), anatomy_of(config_of("qwen3", {}))
+    mixture, dense = (
+        architecture_from_config(config_of("qwen3_moe", EXPERTS)),
+        architecture_from_config(config_of("qwen3", {})),
+    )
     expert = next(matrix for matrix in mixture.matrices if matrix.kind == EXPERT)
     blocks = -(-expert.rows // 128) * -(-expert.columns // 128) * expert.count
 
-    assert expert.numbers + 4 * blocks == weight_bytes(type(dense)("", (expert,), ()), "fp8")
+    assert expert.parameters + 4 * blocks == weight_bytes(type(dense)("", (expert,), ()), "fp8")
     assert weight_bytes(dense, "int8") == weight_bytes(dense, "fp8")
 
 
@@ -159,9 +168,9 @@ def test_blocks_cost_what_bitsandbytes_says():
     weight = torch.ones(64, 256)
     packed, state = quantize_4bit(weight, quant_type="nf4")
     doubled, nested = quantize_4bit(weight, quant_type="nf4", compress_statistics=True)
-    (linear,) = anatomy_of(config_of("llama", {"num_hidden_layers": 1})).matrices[:1]
+    (linear,) = architecture_from_config(config_of("llama", {"num_hidden_layers": 1})).matrices[:1]
     made = type(linear)(LINEAR, 64, 256)
-    one = anatomy_of(config_of("llama", {}))
+    one = architecture_from_config(config_of("llama", {}))
 
     def taken(way: str) -> int:
         return weight_bytes(type(one)("", (made,), ()), way)
@@ -171,15 +180,15 @@ def test_blocks_cost_what_bitsandbytes_says():
 
 
 def test_embeddings_on_the_cpu_are_counted_off_unless_they_are_the_output_too():
-    untied = anatomy_of(config_of("llama", {}))
-    tied = anatomy_of(config_of("llama", {"tie_word_embeddings": True}))
+    untied = architecture_from_config(config_of("llama", {}))
+    tied = architecture_from_config(config_of("llama", {"tie_word_embeddings": True}))
 
     assert 2 * 512 * 64 == weight_bytes(untied, "nf4") - weight_bytes(untied, "nf4", embeddings_on_cpu=True)
     assert weight_bytes(tied, "nf4") == weight_bytes(tied, "nf4", embeddings_on_cpu=True)
 
 
 def test_a_large_vocabulary_needs_more_room_to_work_in():
-    small, large = (anatomy_of(config_of("llama", {"vocab_size": size})) for size in (32_000, 262_144))
+    small, large = (architecture_from_config(config_of("llama", {"vocab_size": size})) for size in (32_000, 262_144))
 
     assert 0.4 < (workspace_bytes(large) - workspace_bytes(small)) / GIB < 0.5
 
@@ -189,42 +198,44 @@ def test_rows_are_counted_as_the_engine_sets_them_aside():
 
     contexts = (500, 1000, 7936, 8192, 8193)
 
-    assert cache.SCRATCH == SCRATCH
-    assert [cache.rows_for(context + SCRATCH) for context in contexts] == [rows_of(context) for context in contexts]
+    assert cache.SCRATCH_ROWS == SCRATCH_ROWS
+    assert [cache.slot_rows(context + SCRATCH_ROWS) for context in contexts] == [
+        cache_rows(context) for context in contexts
+    ]
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
 def test_the_engine_keeps_and_holds_what_was_counted(name):
-    from specchat.models.load import Loading, load_model
+    from specchat.models.load import LoadOptions, load_model
 
-    anatomy = read_anatomy(EMBEDDED / name)
-    model = load_model(EMBEDDED / name, Loading(dtype="bfloat16"))
+    anatomy = read_architecture(EMBEDDED / name)
+    model = load_model(EMBEDDED / name, LoadOptions(dtype="bfloat16"))
 
-    assert model.pool.layout.bytes_per_row == row_bytes(anatomy) == text_bytes(anatomy, 1)
-    assert Held(anatomy, "bf16").weights(on_card=False) == model.bytes
+    assert model.pool.layout.bytes_per_row == kv_bytes_per_token(anatomy) == kv_cache_bytes(anatomy, 1)
+    assert QuantizedModel(anatomy, "bf16").weight_bytes(on_gpu=False) == model.bytes
 
 
 @pytest.mark.parametrize("way", ["int8", "fp8"])
 def test_the_engine_holds_what_was_counted_in_8_bits(way):
-    from specchat.models.load import Loading, load_model
+    from specchat.models.load import LoadOptions, load_model
 
-    model = load_model(EMBEDDED / "target", Loading(dtype="bfloat16", weights=way))
-    counted = Held(read_anatomy(EMBEDDED / "target"), way).weights(on_card=False)
+    model = load_model(EMBEDDED / "target", LoadOptions(dtype="bfloat16", quant_format=way))
+    counted = QuantizedModel(read_architecture(EMBEDDED / "target"), way).weight_bytes(on_gpu=False)
 
     assert counted == pytest.approx(model.bytes, rel=0.02)
 
 
 def test_a_card_shares_tied_embeddings_with_the_output_unless_that_is_held_smaller():
-    tied = anatomy_of(config_of("llama", {"tie_word_embeddings": True}))
-    copied = {way: scoring_bytes(tied, way) for way in ("bf16", "int8", "fp8", "nf4")}
+    tied = architecture_from_config(config_of("llama", {"tie_word_embeddings": True}))
+    copied = {way: lm_head_copy_bytes(tied, way) for way in ("bf16", "int8", "fp8", "nf4")}
 
     assert {"bf16": 0, "int8": 512 * 64 + 4 * 512, "fp8": 512 * 64 + 4 * 512, "nf4": 512 * 32 + 4 * 512} == copied
-    assert 2 * 512 * 64 == scoring_bytes(tied, "bf16", on_card=False)
-    assert 0 == scoring_bytes(anatomy_of(config_of("gemma2", {})), "bf16", on_card=False)
+    assert 2 * 512 * 64 == lm_head_copy_bytes(tied, "bf16", on_gpu=False)
+    assert 0 == lm_head_copy_bytes(architecture_from_config(config_of("gemma2", {})), "bf16", on_gpu=False)
 
 
 def test_guesses_take_no_second_bucket():
-    assert 8192 + 256 == rows_of(8192)
+    assert 8192 + 256 == cache_rows(8192)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +251,7 @@ def test_a_config_that_says_too_little_is_one_line(tmp_path, content):
     (tmp_path / "config.json").write_text(json.dumps(content))
 
     with pytest.raises(ModelError, match=r"\A[^\n]+\Z"):
-        read_anatomy(tmp_path)
+        read_architecture(tmp_path)
 
 
 @pytest.mark.parametrize("header", [b"[]", b"{", b'{"a": 5}', b'{"a": {"dtype": "F32", "shape": ["x"]}}'])
@@ -249,7 +260,7 @@ def test_a_header_that_is_none_is_one_line(tmp_path, header):
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
 
     with pytest.raises(ModelError, match="no safetensors"):
-        read_anatomy(tmp_path)
+        read_architecture(tmp_path)
 
 
 def test_a_file_that_was_cut_off_is_refused(tmp_path):
@@ -257,7 +268,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path):
     (tmp_path / "model.safetensors").write_bytes((EMBEDDED / "draft" / "model.safetensors").read_bytes()[:100])
 
     with pytest.raises(ModelError, match="not whole"):
-        read_anatomy(tmp_path)
+        read_architecture(tmp_path)
 
 
 def test_shards_that_are_not_all_there_are_left_to_the_config(tmp_path):
@@ -265,10 +276,10 @@ def test_shards_that_are_not_all_there_are_left_to_the_config(tmp_path):
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path / "model-1.safetensors").write_bytes((EMBEDDED / "draft" / "model.safetensors").read_bytes())
-    partly = read_anatomy(tmp_path)
+    partly = read_architecture(tmp_path)
 
     assert partly.stored_bytes is None
-    assert read_anatomy(EMBEDDED / "draft").parameters == partly.parameters
+    assert read_architecture(EMBEDDED / "draft").parameters == partly.parameters
 
 
 def test_nothing_heavy_is_imported():
@@ -276,7 +287,10 @@ def test_nothing_heavy_is_imported():
 
 
 def test_a_pair_is_the_sum_of_its_parts():
-    target, draft = (Held(read_anatomy(Path(EMBEDDED / name)), "bf16") for name in ("target", "draft"))
-    both = need(target, draft, 1000)
+    target, draft = (QuantizedModel(read_architecture(Path(EMBEDDED / name)), "bf16") for name in ("target", "draft"))
+    both = plan_memory(target, draft, 1000)
 
-    assert need(target, None, 1000).total + draft.weights() + text_bytes(draft.anatomy, 1000) == both.total
+    assert (
+        plan_memory(target, None, 1000).total_bytes + draft.weight_bytes() + kv_cache_bytes(draft.architecture, 1000)
+        == both.total_bytes
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.host.protocol import Call, encode
+from specchat.host.protocol import RpcRequest, encode
 from tests.lsp.driver import Editor
 
 
@@ -23,7 +23,7 @@ def runtime_folder() -> Iterator[Path]:
     with suppress(OSError), socket.socket(socket.AF_UNIX) as host:
         host.connect(str(folder / "host.sock"))
         host.settimeout(5)
-        host.sendall(encode(Call(1, "shutdown", {})))
+        host.sendall(encode(RpcRequest(1, "shutdown", {})))
         while host.recv(2**16):
             pass
     shutil.rmtree(folder, ignore_errors=True)

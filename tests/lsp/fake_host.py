@@ -15,10 +15,10 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import Any
 
-from specchat.chat.events import Event, Finished, Text, Totals
-from specchat.chat.fim_request import Gap
-from specchat.host.engine_interface import Loader
-from specchat.host.host_process import Parts, run_host
+from specchat.chat.events import Event, Finished, TextDelta, Totals
+from specchat.chat.fim_request import FimRequest
+from specchat.host.engine_interface import EngineLoader
+from specchat.host.host_process import HostComponents, run_host
 from specchat.host.spawn import runtime_folder
 from tests.host.fake import LIBRARY, fake_load
 
@@ -28,14 +28,14 @@ PAUSE_SECONDS = 0.005
 class FakeCompleter:
     """Says what it is told to say, and writes down what it was asked and how it ended."""
 
-    def fill(self, gap: Gap, cancelled: Flag) -> Iterator[Event]:
+    def fill(self, gap: FimRequest, cancelled: Flag) -> Iterator[Event]:
         told = [line for line in gap.prefix.split("\n") if line.startswith("# ")]
         verb, _, text = (told[-1] if told else "# fill: filled").removeprefix("# ").partition(": ")
         if verb == "crash":
             raise RuntimeError("out of memory")
-        note(f"asked {gap.prefix[-12:]!r} {gap.suffix[:12]!r} {gap.max_tokens} {gap.lines}")
+        note(f"asked {gap.prefix[-12:]!r} {gap.suffix[:12]!r} {gap.max_tokens} {gap.max_lines}")
         for letter in text.replace("\\n", "\n") if verb == "fill" else text * 1000:
-            yield Text(letter)
+            yield TextDelta(letter)
             if verb == "slowly":
                 time.sleep(PAUSE_SECONDS)
             if cancelled.is_set():
@@ -61,5 +61,5 @@ def slow_load(profile: str, progress: Any, cancelled: Flag) -> Any:
 
 
 if __name__ == "__main__":
-    loader = Loader(slow_load, lambda profile: profile, lambda _engine: FakeCompleter())
-    sys.exit(run_host(Parts(LIBRARY, loader, lambda: "fake"), sys.argv[1:]))
+    loader = EngineLoader(slow_load, lambda profile: profile, lambda _engine: FakeCompleter())
+    sys.exit(run_host(HostComponents(LIBRARY, loader, lambda: "fake"), sys.argv[1:]))

@@ -3,16 +3,16 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types
 
-from specchat.editors.lsp.cursor_context import place_of
-from specchat.editors.lsp.documents import Document
-from specchat.editors.lsp.trim_completion import repeated, trimmed
+from specchat.editors.lsp.cursor_context import cursor_context
+from specchat.editors.lsp.text_documents import Document
+from specchat.editors.lsp.trim_completion import overlapping_chars, trim_completion
 
 
 def place(text: str):
     """The place that a `|` marks."""
     offset = text.index("|")
     document = Document("file:///a.py", text.replace("|", "", 1), 1)
-    return place_of(document, document.position(offset))
+    return cursor_context(document, document.position(offset))
 
 
 @pytest.mark.parametrize(
@@ -37,19 +37,19 @@ def place(text: str):
     ],
 )
 def test_only_what_is_new_is_shown(text, filled, left):
-    assert trimmed(filled, "stop", place(text)) == left
+    assert trim_completion(filled, "stop", place(text)) == left
 
 
 def test_of_an_answer_that_was_cut_off_the_whole_lines_count():
-    assert trimmed("one\ntwo\nthr", "late", place("|\n")) == "one\ntwo"
+    assert trim_completion("one\ntwo\nthr", "late", place("|\n")) == "one\ntwo"
 
 
 def test_brackets_that_the_text_says_itself_are_replaced_and_others_stay():
     around = place("f(|)\n")
 
-    assert repeated("a, b)", around) == 1
-    assert repeated("a, b", around) == 0
-    assert repeated("a)", place("f(|, c)\n")) == 0
+    assert overlapping_chars("a, b)", around) == 1
+    assert overlapping_chars("a, b", around) == 0
+    assert overlapping_chars("a)", place("f(|, c)\n")) == 0
 
 
 @pytest.mark.parametrize(("encoding", "column"), [("utf-8", 4), ("utf-16", 2), ("utf-32", 1)])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specchat.errors import UsageError
-from specchat.models.detokenize import Piece, TextStream
+from specchat.models.detokenize import DecodedText, Detokenizer
 from tests.models.test_tokenizer import FAMILIES, tokenizer_of
 
 PIECES = [b"an", b"sw", b"E", b"ND!", b"more", b"\xe4", b"\xb8", b"\xad", b" ", b"END", b"", b"\xff", b"aab"]
@@ -15,8 +15,8 @@ BLOCKS = st.lists(st.lists(st.integers(0, len(PIECES) - 1), max_size=4), max_siz
 STOPS = st.lists(st.sampled_from(["END", "aab", "D!m", "中", "w", "ab"]), max_size=3).map(tuple)
 
 
-def stream(*stops: str, strip: bool = False) -> TextStream:
-    return TextStream(PIECES.__getitem__, stops, strip)
+def stream(*stops: str, strip: bool = False) -> Detokenizer:
+    return Detokenizer(PIECES.__getitem__, stops, strip)
 
 
 def write(blocks: list[list[int]], stops: tuple[str, ...]) -> tuple[str, int, bool]:
@@ -24,8 +24,8 @@ def write(blocks: list[list[int]], stops: tuple[str, ...]) -> tuple[str, int, bo
     answer, text, kept = stream(*stops), "", 0
     for block in blocks:
         piece = answer.push(block)
-        text, kept = text + piece.text, kept + piece.kept
-        if piece.stopped:
+        text, kept = text + piece.text, kept + piece.token_count
+        if piece.is_stopped:
             return text, kept, True
     return text + answer.flush(), kept, False
 
@@ -62,21 +62,21 @@ def test_a_real_tokenizer_streams_what_it_decodes(family, text, cuts):
     tokenizer = tokenizer_of(family)
     ids = tokenizer.encode(text)
     cut = cuts.draw(st.integers(0, len(ids)))
-    answer = tokenizer.stream()
+    answer = tokenizer.detokenizer()
 
     assert answer.push(ids[:cut]).text + answer.push(ids[cut:]).text + answer.flush() == text
 
 
 def test_the_token_that_completes_a_stop_is_the_last_that_counts():
-    assert stream("END").push([0, 1, 2, 3, 4]) == Piece("answ", 4, True)
+    assert stream("END").push([0, 1, 2, 3, 4]) == DecodedText("answ", 4, True)
 
 
 def test_a_stop_may_begin_in_one_block_and_end_in_another():
     answer = stream("END")
 
-    assert answer.push([0, 2]) == Piece("an", 2, False)
-    assert answer.push([3, 4]) == Piece("", 1, True)
-    assert answer.push([0]) == Piece("", 0, True)
+    assert answer.push([0, 2]) == DecodedText("an", 2, False)
+    assert answer.push([3, 4]) == DecodedText("", 1, True)
+    assert answer.push([0]) == DecodedText("", 0, True)
     assert answer.flush() == ""
 
 
@@ -115,7 +115,7 @@ def test_control_tokens_are_not_shown(family):
     tokenizer = tokenizer_of(family)
     ids = [*tokenizer.encode("fox"), tokenizer.vocabulary["<|end|>"]]
 
-    assert tokenizer.stream(("end",)).push(ids) == Piece("fox", len(ids), False)
+    assert tokenizer.detokenizer(("end",)).push(ids) == DecodedText("fox", len(ids), False)
 
 
 def test_an_empty_stop_string_is_refused():

@@ -14,20 +14,20 @@ from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
 from specchat.errors import ModelError
 from specchat.heads.networks import load_head
-from specchat.models.fp8_checkpoints import ScaledFiles, block_of, reads_scales
+from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.models.tensor_files import TensorFiles
 from tests.heads.published import CPU, inspected, logits_of, published
 from tests.models.eight_bits import LAYOUTS, as_one, by_output, compressed, in_blocks, spread
 
 
-def files(folder: Path, weight: Tensor, scales: Tensor, ending: str = "_scale_inv") -> ScaledFiles:
+def files(folder: Path, weight: Tensor, scales: Tensor, ending: str = "_scale_inv") -> Fp8TensorFiles:
     save_file({"x.weight": weight, f"x.weight{ending}": scales, "y": torch.ones(2)}, folder / "x.safetensors")
-    return ScaledFiles.of(folder, [folder / "x.safetensors"])
+    return Fp8TensorFiles.from_files(folder, [folder / "x.safetensors"])
 
 
 def counted(monkeypatch) -> list[str]:
     """The tensors that are read as a whole from here on."""
-    whole, stored = list[str](), TensorFiles._stored
+    whole, stored = list[str](), TensorFiles._read_stored
 
     def watched(self: TensorFiles, name: str) -> Tensor:
         whole.append(name)
@@ -49,7 +49,7 @@ def in_eight_bits(golden, block=(128, 128)):
 def test_they_are_multiplied_with_their_scales_as_transformers_does(tmp_path: Path):
     small, scales = in_blocks(torch.randn(256, 384))
 
-    read = files(tmp_path, small, scales).read("x.weight")
+    read = files(tmp_path, small, scales).read_tensor("x.weight")
 
     assert torch.equal(read, Fp8Dequantize(None)._dequantize_one(small, scales))
     assert read.dtype == torch.float32
@@ -58,14 +58,14 @@ def test_they_are_multiplied_with_their_scales_as_transformers_does(tmp_path: Pa
 def test_the_last_blocks_may_be_cut_off(tmp_path: Path):
     weight = torch.randn(576, 200)  # as the 512 + 64 rows of kv_a_proj_with_mqa are
 
-    read = files(tmp_path, *in_blocks(weight)).read("x.weight")
+    read = files(tmp_path, *in_blocks(weight)).read_tensor("x.weight")
 
     assert torch.allclose(read, weight, rtol=0.07, atol=0.01)
     assert float((read - weight).abs().max()) > 1e-4
 
 
 def test_what_has_no_scales_is_read_as_it_is(tmp_path: Path):
-    assert files(tmp_path, *in_blocks(torch.randn(4, 4))).read("y").tolist() == [1, 1]
+    assert files(tmp_path, *in_blocks(torch.randn(4, 4))).read_tensor("y").tolist() == [1, 1]
 
 
 def test_scales_go_where_their_weight_goes(tmp_path: Path):
@@ -73,14 +73,14 @@ def test_scales_go_where_their_weight_goes(tmp_path: Path):
 
     after = before.renamed({"z": "x.weight", "z_scale_inv": "x.weight_scale_inv"})
 
-    assert torch.equal(after.read("z"), before.read("x.weight"))
+    assert torch.equal(after.read_tensor("z"), before.read_tensor("x.weight"))
 
 
 def test_scales_for_other_blocks_are_refused_with_both_numbers(tmp_path: Path):
     small, scales = in_blocks(torch.randn(200, 128))
 
     with pytest.raises(ModelError, match=r"\[200, 128\] in blocks of 128 x 128 has \[2, 1\] scales, .* \[1, 1\]"):
-        files(tmp_path, small, scales[:1]).read("x.weight")
+        files(tmp_path, small, scales[:1]).read_tensor("x.weight")
 
 
 @pytest.mark.parametrize("first", [0, 100, 128, 200])
@@ -91,17 +91,17 @@ def test_a_slab_is_those_rows_of_the_whole(shrink, first, tmp_path: Path, monkey
     meant, whole = small.float() * spread(scales, small.shape), counted(monkeypatch)
 
     for last in (first + 1, first + 100):
-        assert torch.equal(found.rows("x.weight", first, last), meant[first:last])
+        assert torch.equal(found.read_rows("x.weight", first, last), meant[first:last])
 
     assert "x.weight" not in whole
-    assert torch.equal(found.rows("x.weight", 0, 300), meant)
-    assert torch.equal(found.read("x.weight"), meant)
+    assert torch.equal(found.read_rows("x.weight", 0, 300), meant)
+    assert torch.equal(found.read_tensor("x.weight"), meant)
 
 
 def test_they_become_what_they_are_wanted_as(tmp_path: Path):
     small, scales = by_output(torch.randn(100, 40))
 
-    read = replace(files(tmp_path, small, scales, "_scale"), dtype=torch.bfloat16).read("x.weight")
+    read = replace(files(tmp_path, small, scales, "_scale"), dtype=torch.bfloat16).read_tensor("x.weight")
 
     assert read.dtype == torch.bfloat16
     assert torch.equal(read, (small.float() * scales).bfloat16())
@@ -112,7 +112,7 @@ def test_they_become_what_they_are_wanted_as(tmp_path: Path):
 def test_one_scale_is_for_all(shape, ending, tmp_path: Path):
     small, scale = as_one(torch.randn(200, 300))
 
-    read = files(tmp_path, small, scale.view(shape), ending).read("x.weight")
+    read = files(tmp_path, small, scale.view(shape), ending).read_tensor("x.weight")
 
     assert torch.equal(read, small.float() * scale)
 
@@ -121,7 +121,7 @@ def test_one_scale_is_for_all(shape, ending, tmp_path: Path):
 def test_scales_of_every_layout_are_read_as_transformers_reads_them(shrink, tmp_path: Path):
     small, scales = shrink(torch.randn(256, 384))
 
-    read = files(tmp_path, small, scales.bfloat16(), "_scale").read("x.weight")
+    read = files(tmp_path, small, scales.bfloat16(), "_scale").read_tensor("x.weight")
 
     assert torch.equal(read.bfloat16(), Fp8Dequantize(None)._dequantize_one(small, scales.bfloat16()))
 
@@ -131,7 +131,7 @@ def test_scales_of_another_shape_are_refused_in_one_line(shape, tmp_path: Path):
     small, _scales = by_output(torch.randn(200, 128))
     found = files(tmp_path, small, torch.ones(shape), "_scale")
 
-    for read in (lambda: found.read("x.weight"), lambda: found.rows("x.weight", 3, 5)):
+    for read in (lambda: found.read_tensor("x.weight"), lambda: found.read_rows("x.weight", 3, 5)):
         with pytest.raises(ModelError, match=r"x\.weight \[200, 128\] .* the file holds \[[\d, ]+\]\Z"):
             read()
 
@@ -139,9 +139,9 @@ def test_scales_of_another_shape_are_refused_in_one_line(shape, tmp_path: Path):
 def test_eight_bits_without_scales_are_refused(tmp_path: Path):
     found = files(tmp_path, *by_output(torch.randn(4, 4)), "_other")
 
-    assert not found.has_scales
+    assert not found.has_scaled_weights
     with pytest.raises(ModelError, match=r"x\.weight is in float8_e4m3fn, and no file holds its scales"):
-        found.rows("x.weight", 0, 2)
+        found.read_rows("x.weight", 0, 2)
 
 
 @pytest.mark.parametrize(("weight", "scales"), [(torch.int8, torch.float32), (torch.float8_e4m3fn, torch.uint8)])
@@ -149,20 +149,20 @@ def test_bytes_are_refused_with_their_kind(weight, scales, tmp_path: Path):
     found = files(tmp_path, torch.ones(4, 4).to(weight), torch.ones(4, 1).to(scales), "_scale")
 
     with pytest.raises(ModelError, match=r"x\.weight is in int8, which|scales of x\.weight are in uint8"):
-        found.read("x.weight")
+        found.read_tensor("x.weight")
 
 
 def test_wider_floats_are_not_scaled_again(tmp_path: Path):
     """A checkpoint that was rounded and kept as floats has its scales beside it too."""
     found = files(tmp_path, torch.ones(4, 4).bfloat16(), torch.full((4, 1), 3.0), "_scale")
 
-    assert torch.equal(found.read("x.weight"), torch.ones(4, 4).bfloat16())
+    assert torch.equal(found.read_tensor("x.weight"), torch.ones(4, 4).bfloat16())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_published_layouts_are_known_by_what_their_config_says(layout):
-    assert reads_scales(LAYOUTS[layout].says)
-    assert block_of(LAYOUTS[layout].says) == LAYOUTS[layout].block
+    assert is_supported_fp8(LAYOUTS[layout].says)
+    assert block_shape_from_config(LAYOUTS[layout].says) == LAYOUTS[layout].block
 
 
 @pytest.mark.parametrize(
@@ -182,19 +182,19 @@ def test_published_layouts_are_known_by_what_their_config_says(layout):
     ids=str,
 )  # fmt: skip
 def test_what_needs_more_than_scales_is_left_to_others(said):
-    assert not reads_scales(said)
+    assert not is_supported_fp8(said)
 
 
 def test_blocks_are_as_large_as_a_config_says():
-    assert block_of({}) == (128, 128)
-    assert block_of({"quant_method": "fp8", "weight_block_size": [64, 32]}) == (64, 32)
-    assert block_of(compressed("block", block_structure=[1, 64])) == (1, 64)
+    assert block_shape_from_config({}) == (128, 128)
+    assert block_shape_from_config({"quant_method": "fp8", "weight_block_size": [64, 32]}) == (64, 32)
+    assert block_shape_from_config(compressed("block", block_structure=[1, 64])) == (1, 64)
 
 
 @pytest.mark.parametrize("block", [[0, 128], [128], 128, "all"], ids=str)
 def test_a_config_with_blocks_that_cannot_be_is_no_accident(block):
     with pytest.raises(ValueError, match=r"\A[^\n]+\Z"):
-        block_of({"quant_method": "fp8", "weight_block_size": block})
+        block_shape_from_config({"quant_method": "fp8", "weight_block_size": block})
 
 
 @pytest.mark.parametrize("block", [(0, 128), (128,), "all"], ids=str)
@@ -233,4 +233,4 @@ def test_weights_made_small_in_another_way_are_called_by_their_name(tmp_path: Pa
 
     spec = inspected(published("mtp-deepseek_v3"), tmp_path, head=scale)
 
-    assert spec.unsupported == "its weights are quantised, and not in blocks of eight bits"
+    assert spec.unsupported_reason == "its weights are quantised, and not in blocks of eight bits"

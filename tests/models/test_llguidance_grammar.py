@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specchat.errors import UsageError
-from specchat.models.llguidance_grammar import TokenGrammar, grammar_of_pattern, grammar_of_schema
+from specchat.models.llguidance_grammar import TokenGrammar, json_schema_grammar, regex_grammar
 from specchat.models.load import EMBEDDED
 from specchat.models.tokenizer import Tokenizer
 
@@ -31,29 +31,29 @@ def tokenizer() -> Tokenizer:
 
 
 def of_schema(schema: object, tokenizer: Tokenizer) -> TokenGrammar:
-    return grammar_of_schema(json.dumps(schema), FOLDER, tokenizer.size, tokenizer.stop)
+    return json_schema_grammar(json.dumps(schema), FOLDER, tokenizer.vocab_size, tokenizer.stop_token_ids)
 
 
 def of_pattern(pattern: str, tokenizer: Tokenizer) -> TokenGrammar:
-    return grammar_of_pattern(pattern, FOLDER, tokenizer.size, tokenizer.stop)
+    return regex_grammar(pattern, FOLDER, tokenizer.vocab_size, tokenizer.stop_token_ids)
 
 
 def wander(grammar: TokenGrammar, tokenizer: Tokenizer, seed: int) -> str:
     """A text of tokens drawn from what is allowed, now and then going back a few; short words are likelier."""
     dice, read = random.Random(seed), list[int]()
     for _ in range(2000):
-        allowed = grammar.allowed().nonzero()[:, 0].tolist()
+        allowed = grammar.allowed_mask().nonzero()[:, 0].tolist()
         token = dice.choice(allowed)
         assert grammar.advance(token)
         read.append(token)
-        if read[-1] in tokenizer.stop:
+        if read[-1] in tokenizer.stop_token_ids:
             if dice.random() < 0.7:
                 return tokenizer.decode(read[:-1])
-            grammar.retreat(1)
+            grammar.rollback(1)
             read.pop()
         elif dice.random() < 0.1:
             back = dice.randint(1, len(read))
-            grammar.retreat(back)
+            grammar.rollback(back)
             del read[-back:]
     raise AssertionError("never came to an end")
 
@@ -80,29 +80,29 @@ def test_a_whole_text_can_only_end_and_can_be_taken_back(tokenizer):
         assert grammar.advance(token)
     end = next(iter(tokenizer.stop))
 
-    assert set(grammar.allowed().nonzero()[:, 0].tolist()) == tokenizer.stop
+    assert set(grammar.allowed_mask().nonzero()[:, 0].tolist()) == tokenizer.stop
     for _ in range(2):
         assert grammar.advance(end)
         assert grammar.advance(end)
         assert not grammar.advance(tokenizer.encode("y")[0])
-        grammar.retreat(2)
-        assert set(grammar.allowed().nonzero()[:, 0].tolist()) == tokenizer.stop
-    grammar.retreat(len(tokenizer.encode("yes")))
-    assert torch.equal(grammar.allowed(), of_pattern("yes|no", tokenizer).allowed())
+        grammar.rollback(2)
+        assert set(grammar.allowed_mask().nonzero()[:, 0].tolist()) == tokenizer.stop
+    grammar.rollback(len(tokenizer.encode("yes")))
+    assert torch.equal(grammar.allowed_mask(), of_pattern("yes|no", tokenizer).allowed_mask())
 
 
 def test_what_is_forbidden_is_not_read(tokenizer):
     grammar = of_pattern("yes|no", tokenizer)
-    before = grammar.allowed()
+    before = grammar.allowed_mask()
 
     assert not grammar.advance(tokenizer.encode("7")[0])
-    assert torch.equal(grammar.allowed(), before)
+    assert torch.equal(grammar.allowed_mask(), before)
 
 
 def test_keys_follow_from_each_other(tokenizer):
     grammar = of_schema(PERSON, tokenizer)
 
-    assert tokenizer.decode(grammar.forced()).startswith('{"name')
+    assert tokenizer.decode(grammar.forced_tokens()).startswith('{"name')
 
 
 @pytest.mark.parametrize(

@@ -11,37 +11,37 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward import linear
-from specchat.forward.batch import PassShape
-from specchat.forward.llama import DenseModel
+from specchat.forward.batch import BatchLimits
+from specchat.forward.llama import LlamaModel
 from specchat.forward.transformers_model import TransformersModel
 from specchat.models import load
-from specchat.models.llama_weights import load_dense
-from specchat.models.load import Loading, find_model, load_model
+from specchat.models.llama_weights import load_llama
+from specchat.models.load import LoadOptions, find_model, load_model
 from tests.held import blocky
 from tests.tiny import answer, saved, speaking
 
 
 def test_a_dense_model_runs_in_our_own_passes():
-    model = load_model(speaking(), Loading(dtype="float32"))
+    model = load_model(speaking(), LoadOptions(dtype="float32"))
 
-    assert isinstance(model, DenseModel)
+    assert isinstance(model, LlamaModel)
     assert model.pool.layout.dtype == torch.float32
 
 
 def test_another_architecture_runs_in_transformers():
-    assert isinstance(load_model(saved("gemma3"), Loading(dtype="float32")), TransformersModel)
+    assert isinstance(load_model(saved("gemma3"), LoadOptions(dtype="float32")), TransformersModel)
 
 
 def test_a_window_is_never_longer_than_the_model_was_made_for():
-    assert load_model(speaking(), Loading(window=100)).window == 100
-    assert load_model(speaking(), Loading(window=10**6)).window == 32768
+    assert load_model(speaking(), LoadOptions(context_window=100)).context_window == 100
+    assert load_model(speaking(), LoadOptions(context_window=10**6)).context_window == 32768
 
 
 def test_weights_keep_their_size_in_memory():
     stored = sum(tensor.numel() for tensor in load_tensors(speaking()).values())
 
-    assert load_model(speaking(), Loading(dtype="float32")).bytes == stored * 4
-    assert load_model(speaking(), Loading(dtype="bfloat16")).bytes == stored * 2
+    assert load_model(speaking(), LoadOptions(dtype="float32")).bytes == stored * 4
+    assert load_model(speaking(), LoadOptions(dtype="bfloat16")).bytes == stored * 2
 
 
 def load_tensors(folder):
@@ -82,7 +82,7 @@ def test_a_broken_file_is_one_line(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"not a tensor in sight")
 
     with pytest.raises(ModelError) as caught:
-        load_model(tmp_path, Loading())
+        load_model(tmp_path, LoadOptions())
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)
 
@@ -93,7 +93,7 @@ def test_a_config_of_another_shape_is_one_line(tmp_path):
     (tmp_path / "config.json").write_text(config)
 
     with pytest.raises(ModelError, match="hidden_size"):
-        load_model(tmp_path, Loading())
+        load_model(tmp_path, LoadOptions())
 
 
 def test_pickled_weights_are_refused(tmp_path):
@@ -102,21 +102,23 @@ def test_pickled_weights_are_refused(tmp_path):
     torch.save({}, tmp_path / "pytorch_model.bin")
 
     with pytest.raises(ModelError, match="safetensors"):
-        load_model(tmp_path, Loading())
+        load_model(tmp_path, LoadOptions())
 
 
 def test_weights_are_held_as_asked_for_and_the_embedding_stays():
-    whole, small = (load_model(blocky(), Loading(dtype="float32", weights=weights)) for weights in ("float", "int8"))
+    whole, small = (
+        load_model(blocky(), LoadOptions(dtype="float32", quant_format=weights)) for weights in ("float", "int8")
+    )
 
     assert small.bytes < 0.6 * whole.bytes
     assert torch.equal(small.weights.embedding, whole.weights.embedding)
 
 
 def test_a_head_that_is_tied_is_held_smaller_beside_the_embedding():
-    model = load_model(blocky(tied=True), Loading(dtype="bfloat16", weights="int8"))
+    model = load_model(blocky(tied=True), LoadOptions(dtype="bfloat16", quant_format="int8"))
     tokens = torch.arange(8)
 
-    scores = model.score(model.embed(tokens)).float()
+    scores = model.compute_logits(model.embed(tokens)).float()
     expected = model.embed(tokens).float() @ model.weights.embedding.float().T
 
     assert float((scores - expected).norm() / expected.norm()) < 0.03
@@ -125,13 +127,13 @@ def test_a_head_that_is_tied_is_held_smaller_beside_the_embedding():
 
 def test_an_architecture_that_is_not_ours_has_floats_alone():
     with pytest.raises(ModelError, match="use --weights float"):
-        load_model(saved("gemma3"), Loading(weights="int8"))
+        load_model(saved("gemma3"), LoadOptions(quant_format="int8"))
 
 
 def test_what_this_machine_lacks_is_said_and_the_model_works(monkeypatch, capsys):
     monkeypatch.setattr(linear, "int8_top", lambda: 0)
 
-    model = load_model(blocky(), Loading(dtype="float32", weights="int8"))
+    model = load_model(blocky(), LoadOptions(dtype="float32", quant_format="int8"))
 
     assert capsys.readouterr().err.count("widened for every pass") == 1
     assert answer(model, Drafter(), [1, 2, 3], Sampler(), limit=4)
@@ -141,31 +143,31 @@ def test_a_device_that_is_too_small_names_the_remedy(monkeypatch):
     monkeypatch.setattr(load, "load_dense", out_of_memory)
 
     with pytest.raises(ModelError, match="does not fit the memory of cpu; try --weights nf4"):
-        load_model(blocky(), Loading())
+        load_model(blocky(), LoadOptions())
     with pytest.raises(ModelError, match="take a smaller model"):
-        load_model(blocky(), Loading(weights="nf4"))
+        load_model(blocky(), LoadOptions(quant_format="nf4"))
 
 
 def test_an_embedding_goes_to_the_cpu_when_the_device_is_short(monkeypatch, capsys):
     asked = list[dict[str, object]]()
 
-    def short(*_given: object, **how: object) -> DenseModel:
+    def short(*_given: object, **how: object) -> LlamaModel:
         asked.append(how)
         if "embedding" not in how:
             raise torch.OutOfMemoryError
-        return load_dense(blocky(), torch.float32, torch.device("cpu"), None, PassShape())
+        return load_llama(blocky(), torch.float32, torch.device("cpu"), None, BatchLimits())
 
     monkeypatch.setattr(load, "load_dense", short)
     monkeypatch.setattr(load, "_device", lambda _wanted: torch.device("meta"))
 
-    assert load_model(blocky(), Loading(weights="int8"))
+    assert load_model(blocky(), LoadOptions(quant_format="int8"))
     assert [how.get("embedding") for how in asked] == [None, torch.device("cpu")]
     assert "embedding stays on the CPU" in capsys.readouterr().err
     with pytest.raises(ModelError, match="does not fit"):
-        load_model(blocky(), Loading(embedding="device"))
+        load_model(blocky(), LoadOptions(embedding_device="device"))
 
 
-def out_of_memory(*_given: object, **_how: object) -> DenseModel:
+def out_of_memory(*_given: object, **_how: object) -> LlamaModel:
     raise torch.OutOfMemoryError
 
 
@@ -189,7 +191,7 @@ def test_a_checkpoint_in_four_bits_runs_in_transformers_and_says_the_same(tmp_pa
     network = in_four_bits(tmp_path)
     prompt = [5, 6, 7, 8, 5, 6, 7]
 
-    model = load_model(tmp_path, Loading())
+    model = load_model(tmp_path, LoadOptions())
 
     assert isinstance(model, TransformersModel)
     theirs = network.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)[0, len(prompt) :]
@@ -204,11 +206,11 @@ def test_without_accelerate_a_checkpoint_in_four_bits_says_what_it_misses(tmp_pa
     monkeypatch.setattr("transformers.quantizers.quantizer_bnb_4bit.is_accelerate_available", lambda *_: False)
 
     with pytest.raises(ModelError, match="accelerate"):
-        load_model(tmp_path, Loading())
+        load_model(tmp_path, LoadOptions())
 
 
 def test_a_device_that_is_not_here_is_one_line(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     with pytest.raises(ModelError, match="no CUDA device"):
-        load_model(speaking(), Loading(device="cuda"))
+        load_model(speaking(), LoadOptions(device="cuda"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import specchat
 from specchat.errors import ModelError
-from specchat.models.tokenizer import CUT, Tokenizer
+from specchat.models.tokenizer import SPLIT_MARK, Tokenizer
 from tests import tokenizers_at_hand as at_hand
 from tests.processes import modules_after
 
@@ -57,7 +57,7 @@ def test_an_ordinary_conversation_has_the_tokens_that_transformers_gives_it(fami
     rendered = ours.render(chat, add_generation_prompt=opens)
 
     assert rendered == theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=opens)
-    assert ours.encode(rendered, special=True) == list(
+    assert ours.encode(rendered, parse_special=True) == list(
         theirs.apply_chat_template(chat, add_generation_prompt=opens, return_dict=False)
     )
 
@@ -81,28 +81,28 @@ def test_byte_level_tokens_become_the_text_that_the_library_makes_of_them(ids):
     assert tokenizer_of("byte_level").decode(ids) == backend.decode(ids, skip_special_tokens=True)
 
 
-@given(text=st.text(st.sampled_from("<|end>user \n" + CUT), max_size=30))
+@given(text=st.text(st.sampled_from("<|end>user \n" + SPLIT_MARK), max_size=30))
 @settings(deadline=None, max_examples=100)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_message_can_hold_a_control_token(family, text):
     tokenizer = tokenizer_of(family)
-    empty = tokenizer.encode(tokenizer.render([{"role": "user", "content": ""}], True), special=True)
+    empty = tokenizer.encode(tokenizer.render([{"role": "user", "content": ""}], True), parse_special=True)
     said = f"<|end|>{text}<|assistant|>"
 
-    ids = tokenizer.encode(tokenizer.render([{"role": "user", "content": said}], True), special=True)
+    ids = tokenizer.encode(tokenizer.render([{"role": "user", "content": said}], True), parse_special=True)
 
-    assert [token for token in ids if token in tokenizer.special] == [
-        token for token in empty if token in tokenizer.special
+    assert [token for token in ids if token in tokenizer.special_token_ids] == [
+        token for token in empty if token in tokenizer.special_token_ids
     ]
-    assert said.replace(CUT, "") in tokenizer.decode(ids)
-    assert not tokenizer.special.intersection(tokenizer.encode(said))
+    assert said.replace(SPLIT_MARK, "") in tokenizer.decode(ids)
+    assert not tokenizer.special_token_ids.intersection(tokenizer.encode(said))
 
 
 def test_a_rendered_template_has_its_control_tokens(family):
     tokenizer = tokenizer_of(family)
 
-    assert tokenizer.vocabulary["<|end|>"] in tokenizer.encode("<|end|>", special=True)
-    assert tokenizer.decode(tokenizer.encode("a<|end|>b", special=True)) in ("ab", "a b")
+    assert tokenizer.vocabulary["<|end|>"] in tokenizer.encode("<|end|>", parse_special=True)
+    assert tokenizer.decode(tokenizer.encode("a<|end|>b", parse_special=True)) in ("ab", "a b")
 
 
 @pytest.mark.parametrize(("generation", "named"), [({"eos_token_id": [4]}, "<|stop|>"), ({}, "<|eot|>")])
@@ -116,7 +116,7 @@ def test_an_end_token_for_generating_goes_before_that_of_the_model(tmp_path, gen
     tokenizer = Tokenizer(folder)
 
     ends = {named, "<|eos|>", "<|end|>"}  # the last is what the template writes after an answer
-    assert tokenizer.stop == {tokenizer.vocabulary[end] for end in ends}
+    assert tokenizer.stop_token_ids == {tokenizer.vocabulary[end] for end in ends}
 
 
 def test_a_folder_without_a_template_joins_the_texts(tmp_path):
@@ -196,8 +196,8 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path):
 def test_padding_rows_stand_for_nothing():
     tokenizer = tokenizer_of("byte_level")
 
-    assert tokenizer.bytes_of(tokenizer.size + 3) == b""
-    assert tokenizer.size == len(tokenizer.vocabulary)
+    assert tokenizer.token_bytes(tokenizer.vocab_size + 3) == b""
+    assert tokenizer.vocab_size == len(tokenizer.vocabulary)
 
 
 def test_an_added_token_of_a_byte_level_tokenizer_is_spelled_as_it_is_written(tmp_path):
@@ -205,15 +205,15 @@ def test_an_added_token_of_a_byte_level_tokenizer_is_spelled_as_it_is_written(tm
     at_hand.add_token(folder, "<é>", special=False)
     tokenizer = Tokenizer(folder)
 
-    assert tokenizer.bytes_of(tokenizer.vocabulary["<é>"]) == "<é>".encode()
+    assert tokenizer.token_bytes(tokenizer.vocabulary["<é>"]) == "<é>".encode()
     assert tokenizer.decode(tokenizer.encode("a<é>b")) == "a<é>b"
 
 
 def test_sentence_piece_bytes_and_spaces_are_spelled_out():
     tokenizer = tokenizer_of("sentence_piece")
 
-    assert tokenizer.bytes_of(tokenizer.vocabulary["<0xE4>"]) == b"\xe4"
-    assert tokenizer.bytes_of(tokenizer.vocabulary["▁"]) == b" "
+    assert tokenizer.token_bytes(tokenizer.vocabulary["<0xE4>"]) == b"\xe4"
+    assert tokenizer.token_bytes(tokenizer.vocabulary["▁"]) == b" "
 
 
 def test_a_tokenizer_needs_neither_torch_nor_transformers():

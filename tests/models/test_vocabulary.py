@@ -41,20 +41,20 @@ def test_other_control_tokens_are_mapped_by_their_names(folders):
     ids = map_tokens(target, draft).ids
 
     assert ids is not None
-    assert list(ids[:-2]) == list(range(draft.size - 2))
+    assert list(ids[:-2]) == list(range(draft.vocab_size - 2))
     assert ids[-2:] == (target.vocabulary["<|tool|>"], -1)
 
 
 def test_a_draft_with_other_pieces_is_refused_by_the_first_difference(folders, tmp_path):
     other = at_hand.byte_level(tmp_path / "other", size=300)
     target, draft = Tokenizer(folders[0]), Tokenizer(other)
-    piece = next(piece for piece, token in target.vocabulary.items() if token == draft.size)
+    piece = next(piece for piece, token in target.vocabulary.items() if token == draft.vocab_size)
 
     with pytest.raises(ModelError) as caught:
         check_same_tokens(target, draft)
 
     assert str(caught.value).startswith(f"draft {other}: its tokens are not those of the target {folders[0]} (")
-    assert f"(id {draft.size} is {piece!r} in the target and nothing in the draft)" in str(caught.value)
+    assert f"(id {draft.vocab_size} is {piece!r} in the target and nothing in the draft)" in str(caught.value)
 
 
 def test_another_family_is_refused(folders, tmp_path):

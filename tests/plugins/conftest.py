@@ -15,7 +15,7 @@ Install = Callable[..., Path]
 
 def look_again() -> None:
     """What is known of plugins is found out once in a process."""
-    for remembered in (discovery.plugins, discovery._sorted_out, discovery._tell_of_plugins, discovery._tell_of_clashes):
+    for remembered in (discovery.installed_plugins, discovery._resolve_conflicts, discovery._warn_about_plugins, discovery._warn_about_conflicts):
         remembered.cache_clear()
 
 
@@ -25,7 +25,7 @@ def install(tmp_path, monkeypatch):
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.delenv(discovery.CHOSEN, raising=False)
+    monkeypatch.delenv(discovery.PLUGINS_VARIABLE, raising=False)
     names = []
 
     def write(name: str, code: str, package: str = "") -> Path:

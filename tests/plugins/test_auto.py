@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.interleaved import ask
+from specchat.bench.interleaved import measure_answer
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.profile import Profile
@@ -57,38 +57,38 @@ def guessing(install):
 
 @pytest.mark.usefixtures("guessing")
 def test_those_of_plugins_come_last_unless_the_profile_names_them():
-    with load_engine(TINY).session() as session:
-        session.chooser.begin("chat", choose(session, TINY))
-        assert ("knowing", "raising", "wrong") == session.chooser.order[-3:]
+    with load_engine(TINY).create_session() as session:
+        session.chooser.start_answer("chat", choose(session, TINY))
+        assert ("knowing", "raising", "wrong") == session.chooser.drafter_order[-3:]
 
         ordered = TINY.override({"orders": [{"kind": "chat", "variants": ["wrong", "plain"]}]})
-        session.chooser.begin("chat", choose(session, ordered))
-        assert "wrong" == session.chooser.order[0]
+        session.chooser.start_answer("chat", choose(session, ordered))
+        assert "wrong" == session.chooser.drafter_order[0]
 
 
 def choose(session, profile):
     return choose_route(
         Request("Why?"), profile, frozenset(session.drafters), frozenset(session.chooser.drafters)
-    ).order
+    ).drafter_order
 
 
 def test_auto_guesses_with_whom_a_plugin_brings_where_that_pays(guessing):
     engine = load_engine(TINY)
-    with engine.session() as session:
+    with engine.create_session() as session:
         list(session.ask(Request(**{**vars(ASKED), "variant": "plain"})))
         turn = session.turns[-1]
     guessing.text = [*turn.prompt_ids, *turn.answer_ids]
 
-    written = ask(engine, ASKED)
+    written = measure_answer(engine, ASKED)
 
     assert turn.answer == written.text
-    assert "knowing" in {each.source for step in written.steps for each in step.committed}
+    assert "knowing" in {each.source for step in written.steps for each in step.committed_tokens}
 
 
 def test_one_that_fails_is_named_once_and_the_answer_goes_on(guessing, capsys):
     engine = load_engine(TINY)
 
-    texts = {ask(engine, Request(**{**vars(ASKED), "variant": variant})).text for variant in ("plain", "auto")}
+    texts = {measure_answer(engine, Request(**{**vars(ASKED), "variant": variant})).text for variant in ("plain", "auto")}
 
     assert 1 == len(texts)
     assert 1 == guessing.asked["raising"]

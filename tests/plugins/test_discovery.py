@@ -3,7 +3,7 @@
 import pytest
 
 from specchat.cli.main import run
-from specchat.plugins.discovery import offers, plugins
+from specchat.plugins.discovery import find_extensions, installed_plugins
 from tests.plugins.conftest import look_again
 from tests.processes import modules_after
 
@@ -30,10 +30,10 @@ BROKEN = {
 def test_a_plugin_is_asked_what_it_offers(install):
     install("shout", SHOUT)
 
-    [plugin] = plugins()
-    assert ("shout", "shout", "1.5", "") == (plugin.name, plugin.package, plugin.version, plugin.trouble)
-    assert "say it louder" == offers("slash_commands")["shout"].what
-    assert {} == offers("drafters")
+    [plugin] = installed_plugins()
+    assert ("shout", "shout", "1.5", "") == (plugin.name, plugin.package, plugin.version, plugin.error)
+    assert "say it louder" == find_extensions("slash_commands")["shout"].description
+    assert {} == find_extensions("drafters")
 
 
 @pytest.mark.parametrize(("code", "told"), BROKEN.values(), ids=list(BROKEN))
@@ -41,8 +41,8 @@ def test_a_broken_plugin_is_named_in_one_line_and_the_others_go_on(install, caps
     install("alas", code)
     install("shout", SHOUT)
 
-    assert ["shout"] == list(offers("slash_commands"))
-    assert {} == offers("checks")
+    assert ["shout"] == list(find_extensions("slash_commands"))
+    assert {} == find_extensions("checks")
     line = capsys.readouterr().err
     assert line.startswith("specchat: plugin alas is left out: ")
     assert told in line
@@ -53,17 +53,17 @@ def test_a_name_that_is_taken_is_left_out_and_told_once(install, capsys):
     install("shout", SHOUT)
     install("yell", SHOUT)
 
-    assert "shout" == offers("slash_commands")["shout"].plugin
-    assert "shout" == offers("slash_commands")["shout"].plugin
+    assert "shout" == find_extensions("slash_commands")["shout"].plugin_name
+    assert "shout" == find_extensions("slash_commands")["shout"].plugin_name
     assert "specchat: plugin yell: slash command 'shout' is left out, the name is taken\n" == capsys.readouterr().err
-    assert {} == offers("slash_commands", ("shout",))
+    assert {} == find_extensions("slash_commands", ("shout",))
 
 
 def test_two_packages_with_a_plugin_of_one_name_are_both_left_out(install, capsys):
     install("shout", SHOUT)
     install("shout", SHOUT, package="louder")
 
-    assert {} == offers("slash_commands")
+    assert {} == find_extensions("slash_commands")
     assert "both call a plugin so; uninstall one\n" in capsys.readouterr().err
 
 
@@ -74,14 +74,14 @@ def test_the_environment_says_which_are_loaded(install, monkeypatch, chosen, lef
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", chosen)
     look_again()
 
-    assert left == list(offers("slash_commands"))
+    assert left == list(find_extensions("slash_commands"))
 
 
 def test_a_plugin_that_is_wanted_and_not_there_is_told(install, monkeypatch, capsys):
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "shuot")
     look_again()
 
-    assert {} == offers("slash_commands")
+    assert {} == find_extensions("slash_commands")
     assert (
         "plugin shuot is left out: SPECCHAT_LOAD_PLUGINS names it, and it is not installed" in capsys.readouterr().err
     )

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.interleaved import ask
+from specchat.bench.interleaved import measure_answer
 from specchat.chat.request import Attachment, Request
-from specchat.chat.retrieve import Room, gather
+from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.cli.main import run
 from specchat.profile import Profile
-from specchat.commands.registry import Talk, run_line
+from specchat.commands.command_registry import ChatState, run_line
 from tests.plugins.conftest import look_again
 
 SOURCE = Path(__file__).parents[2] / "plugins" / "example-drafter"
@@ -66,18 +66,18 @@ def test_its_guesses_hold_and_the_text_is_that_of_plain_decoding(temperature):
     engine = load_engine(Profile())
     asked = replace(COUNTING, temperature=temperature, seed=5)
 
-    plain, theirs = (ask(engine, replace(asked, variant=variant)) for variant in ("plain", "counting"))
+    plain, theirs = (measure_answer(engine, replace(asked, variant=variant)) for variant in ("plain", "counting"))
     assert plain.text == theirs.text
-    kept = [each.source for step in theirs.steps for each in step.committed]
+    kept = [each.source for step in theirs.steps for each in step.committed_tokens]
     assert kept.count("counting") >= 8
     assert len(theirs.steps) < len(plain.steps)
 
 
 @pytest.mark.usefixtures("example")
 def test_its_command_asks_and_its_loader_attaches():
-    assert "Count from 1 to 12," in run_line(Talk(None), "/count 12").ask.text
+    assert "Count from 1 to 12," in run_line(ChatState(None), "/count 12").request.text
 
-    [attached] = gather(["@numbers:3-5"], "why", Room(1000, 500)).files
+    [attached] = gather_context(["@numbers:3-5"], "why", ContextBudget(1000, 500)).files
     assert ("@numbers:3-5", "3\n4\n5\n") == (attached.name, attached.text)
 
 

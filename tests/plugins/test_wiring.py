@@ -8,19 +8,19 @@ import sys
 import pytest
 
 from specchat.assemble import load_engine
-from specchat.bench.interleaved import ask
-from specchat.chat.at_names import check_name, mentioned
+from specchat.bench.interleaved import measure_answer
+from specchat.chat.at_names import check_name, find_mentions
 from specchat.chat.request import Request
-from specchat.chat.retrieve import Room, gather
+from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.cli.main import run
 from specchat.edit.syntax_check import check_syntax
 from specchat.edit.source_text import make_source
 from specchat.errors import BrokenEditError, ContextError, InputError, PluginError, ProfileError, UsageError
 from specchat.host import spawn
 from specchat.profile import Profile
-from specchat.profile.json_schema import schema
-from specchat.commands.registry import Talk, run_line
-from specchat.tui.choice_lists import picker
+from specchat.profile.json_schema import profile_schema
+from specchat.commands.command_registry import ChatState, run_line
+from specchat.tui.choice_lists import make_picker
 from specchat.tui.screen_commands import all_commands, help_text
 from tests.processes import modules_after
 from tests.tiny import speaking
@@ -59,7 +59,7 @@ def hello(name):
     click.echo(f"hello {name}")
 
 def shout(talk, words):
-    from specchat.commands.registry import Reply
+    from specchat.commands.command_registry import Reply
     return Reply(words.upper())
 
 def mute(talk, words):
@@ -147,13 +147,13 @@ def test_what_is_no_command_is_told_in_one_line(capsys):
 
 @pytest.mark.usefixtures("many")
 def test_a_slash_command_answers_in_a_talk_and_is_listed():
-    assert "LOUD AND CLEAR" == run_line(Talk(None), "/shout loud and clear").text
-    assert "/shout WORDS" in run_line(Talk(None), "/help").text
+    assert "LOUD AND CLEAR" == run_line(ChatState(None), "/shout loud and clear").text
+    assert "/shout WORDS" in run_line(ChatState(None), "/help").text
     assert "/shout WORDS" in help_text()
     with pytest.raises(UsageError, match="did you mean /shout"):
-        run_line(Talk(None), "/shoutt")
+        run_line(ChatState(None), "/shoutt")
     with pytest.raises(PluginError, match="plugin many: 'mute' answered with a NoneType"):
-        run_line(Talk(None), "/mute")
+        run_line(ChatState(None), "/mute")
 
 
 @pytest.mark.usefixtures("many")
@@ -164,12 +164,12 @@ def test_a_name_that_the_screen_has_itself_stays_its_own(capsys):
 
 @pytest.mark.usefixtures("many")
 def test_a_loader_answers_to_its_name_after_an_at():
-    assert ["@twice:ab", "@twice:", "@repo"] == mentioned("see @twice:ab, @twice:. @once:ab @home and @repo!")
+    assert ["@twice:ab", "@twice:", "@repo"] == find_mentions("see @twice:ab, @twice:. @once:ab @home and @repo!")
     check_name("@twice:")  # fetched with the question, not before
     with pytest.raises(InputError, match="cannot be read"):
         check_name("@once:ab")
 
-    [attached] = gather(["@twice:ab"], "why", Room(1000, 500)).files
+    [attached] = gather_context(["@twice:ab"], "why", ContextBudget(1000, 500)).files
     assert ("@twice:ab", "abab") == (attached.name, attached.text)
 
 
@@ -185,7 +185,7 @@ def test_a_loader_answers_to_its_name_after_an_at():
 )
 def test_a_loader_that_has_no_text_is_told(name, error, told):
     with pytest.raises(error, match=told):
-        gather([name], "why", Room(1000, 500))
+        gather_context([name], "why", ContextBudget(1000, 500))
 
 
 @pytest.mark.usefixtures("many")
@@ -204,8 +204,8 @@ def test_a_check_speaks_for_its_files_and_no_others(capsys):
 def test_no_drafter_of_a_plugin_can_change_the_text(variant, capsys):
     engine = load_engine(TINY)
 
-    plain = ask(engine, Request(**{**vars(ASKED), "variant": "plain"}))
-    theirs = ask(engine, Request(**{**vars(ASKED), "variant": variant}))
+    plain = measure_answer(engine, Request(**{**vars(ASKED), "variant": "plain"}))
+    theirs = measure_answer(engine, Request(**{**vars(ASKED), "variant": variant}))
     assert plain.text == theirs.text
     is_broken = variant in ("raising", "outside", "elsewhere")
     told = [line for line in capsys.readouterr().err.splitlines() if f"drafter {variant!r} guesses no more" in line]
@@ -214,7 +214,7 @@ def test_no_drafter_of_a_plugin_can_change_the_text(variant, capsys):
 
 @pytest.mark.usefixtures("guessing")
 def test_a_drafter_that_cannot_be_made_is_told_and_the_others_are_there(capsys):
-    with load_engine(TINY).session() as session:
+    with load_engine(TINY).create_session() as session:
         assert {"wild", "greedy", "plain"} < set(session.drafters)
         assert not {"stranger", "nobody", "unmade", "missing"} & set(session.drafters)
         assert "wild" in session.chooser.drafters
@@ -233,8 +233,8 @@ def test_a_drafter_is_a_variant_everywhere(capsys):
     assert "wild" == Profile().override({"speculation.variant": "wild"}).speculation.variant
     with pytest.raises(ProfileError, match=r"did you mean 'wild'.* known are auto, .*, wild, raising"):
         Profile().override({"speculation.variant": "wil"})
-    assert "wild" in schema()["properties"]["speculation"]["properties"]["variant"]["enum"]
-    assert "wild" in [row.value for row in picker("variant", (), (), ())._rows]
+    assert "wild" in profile_schema()["properties"]["speculation"]["properties"]["variant"]["enum"]
+    assert "wild" in [row.value for row in make_picker("variant", (), (), ())._rows]
     assert 0 == run(["config", "show", "--json", "--variant", "wild"])
     assert "wild" == json.loads(capsys.readouterr().out)["speculation"]["variant"]
     assert 2 == run(["config", "show", "--variant", "mild"])
@@ -247,7 +247,7 @@ def test_a_drafter_is_a_variant_everywhere(capsys):
 def test_a_backend_runs_the_target():
     theirs = load_engine(TINY.override({"models.backend": "tiny"}))
 
-    assert ask(load_engine(TINY), ASKED).text == ask(theirs, ASKED).text
+    assert measure_answer(load_engine(TINY), ASKED).text == measure_answer(theirs, ASKED).text
     with pytest.raises(PluginError, match="which is no Model"):
         load_engine(TINY.override({"models.backend": "none"}))
 
@@ -272,7 +272,7 @@ def test_front_ends_know_drafters_of_plugins_without_torch(guessing):
 def test_the_engine_process_loads_the_plugins_that_its_starter_chose(monkeypatch, chosen):
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", chosen)
 
-    assert chosen == spawn._environment()["SPECCHAT_LOAD_PLUGINS"]
+    assert chosen == spawn._host_environment()["SPECCHAT_LOAD_PLUGINS"]
 
 
 def test_another_set_of_plugins_wants_another_engine_process(install, monkeypatch):

@@ -4,24 +4,28 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.acceptance_by_position import Answer, guess_of_draft, guess_of_exit, measure
+from recipes.acceptance_by_position import Answer, draft_model_tokens, early_exit_tokens, measure
 from recipes.embedded import STAGES, Recipe
 from recipes.evaluate import DEPTH, measure_drafters
-from recipes.scores import loops
-from specchat.engine.model import FINAL
-from specchat.forward.batch import Pass
+from recipes.scores import has_repetition_loop
+from specchat.engine.model import FINAL_NORM
+from specchat.forward.batch import RowBatch
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import load_head
-from specchat.models.load import Loading, load_model
-from specchat.train.loss_plot import plot_curves
-from specchat.train.read_weights import read_shipped
-from specchat.train.trainable_llama import Shape
-from specchat.train.trainer import Effort
+from specchat.models.load import LoadOptions, load_model
+from specchat.train.load_trained import load_embedded_models
+from specchat.train.loss_plot import plot_loss_curves
+from specchat.train.trainable_llama import ModelShape
+from specchat.train.trainer import TrainingBudget
 
 pytestmark = pytest.mark.full
 
-TINY = Shape(layers=7, width=64, heads=2, head_width=32, inner=64, vocabulary=8192, context=2048)
-TINY_DRAFT = Shape(layers=2, width=32, heads=1, head_width=32, inner=48, vocabulary=8192, context=2048)
+TINY = ModelShape(
+    layers=7, hidden_size=64, num_heads=2, head_dim=32, intermediate_size=64, vocab_size=8192, max_positions=2048
+)
+TINY_DRAFT = ModelShape(
+    layers=2, hidden_size=32, num_heads=1, head_dim=32, intermediate_size=48, vocab_size=8192, max_positions=2048
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,7 @@ def recipe(corpus, tmp_path_factory):
     recipe = Recipe(
         tmp_path_factory.mktemp("out"),
         corpus,
-        Effort(tokens=9000),
+        TrainingBudget(tokens=9000),
         TINY,
         TINY_DRAFT,
         batch_tokens=1536,
@@ -50,7 +54,7 @@ def test_the_shipped_target_and_draft_are_ordinary_folders(recipe):
 
 
 def test_what_is_shipped_reads_back_and_every_drafter_can_be_measured(recipe):
-    shipped = read_shipped(recipe.out)
+    shipped = load_embedded_models(recipe.out)
 
     measured = measure_drafters(shipped, [Answer(list(range(20, 60)), 10)])
 
@@ -59,33 +63,33 @@ def test_what_is_shipped_reads_back_and_every_drafter_can_be_measured(recipe):
 
 
 def test_the_first_eagle_drafts_from_its_folder_what_it_drafted_in_training(recipe):
-    target = load_model(recipe.out / "target", Loading(dtype="float32", device="cpu"))
+    target = load_model(recipe.out / "target", LoadOptions(dtype="float32", device="cpu"))
     head = load_head(inspect_head(recipe.out / "eagle"), target, None, torch.device("cpu"))
-    trained = read_shipped(recipe.out).first_eagle
-    hidden, tokens = torch.randn(12, TINY.width), list(range(100, 112))
+    trained = load_embedded_models(recipe.out).eagle1
+    hidden, tokens = torch.randn(12, TINY.hidden_size), list(range(100, 112))
     embedded = head.embed(torch.tensor(tokens))
-    nodes = Pass(tokens, torch.arange(12), torch.ones(12, 12, dtype=torch.bool).tril(), 0)
+    nodes = RowBatch(tokens, torch.arange(12), torch.ones(12, 12, dtype=torch.bool).tril(), 0)
 
     cache = head.pool.open()
-    with head.pool.seated(cache, 32), torch.no_grad():
-        read = head.run(hidden, embedded, nodes, cache)
-        first = next(trained.runs(hidden[None], embedded[None], 1))
+    with head.pool.acquire_slot(cache, 32), torch.no_grad():
+        read = head.forward(hidden, embedded, nodes, cache)
+        first = next(trained.unroll(hidden[None], embedded[None], 1))
 
-    assert ("eagle", (FINAL,)) == (head.kind, head.taps)
-    assert torch.allclose(first.feature[0], read.hidden, atol=1e-4)
-    assert torch.allclose(target.score(first.prediction[0]), read.logits, atol=1e-3)
+    assert ("eagle", (FINAL_NORM,)) == (head.kind, head.hidden_state_layers)
+    assert torch.allclose(first.feature[0], read.hidden_states, atol=1e-4)
+    assert torch.allclose(target.compute_logits(first.prediction[0]), read.logits, atol=1e-3)
 
 
 def test_a_drafter_that_is_the_target_is_always_right_on_its_own_answer(recipe):
-    target = read_shipped(recipe.out).target
+    target = load_embedded_models(recipe.out).target
     tokens = list(range(20, 30))
     for _ in range(12):
         with torch.no_grad():
             tokens.append(int(target.logits(target(torch.tensor([tokens]))[-1])[0, -1].argmax()))
     answers = [Answer(tokens, 10)]
 
-    assert (1.0,) * 3 == measure(target, answers, guess_of_draft(target, 3), 3).by_position
-    assert (1.0,) * 3 == measure(target, answers, guess_of_exit(target, 7, 3), 3).by_position
+    assert (1.0,) * 3 == measure(target, answers, draft_model_tokens(target, 3), 3).by_position
+    assert (1.0,) * 3 == measure(target, answers, early_exit_tokens(target, 7, 3), 3).by_position
 
 
 def test_a_finished_recipe_runs_again_without_training(recipe):
@@ -97,11 +101,11 @@ def test_a_finished_recipe_runs_again_without_training(recipe):
 
 
 def test_curves_become_pictures(recipe):
-    plot_curves(recipe.work / "curves")
+    plot_loss_curves(recipe.work / "curves")
 
     assert (recipe.work / "curves" / "instruct.png").stat().st_size > 1000
 
 
 def test_a_loop_is_seen_and_prose_is_none():
-    assert loops([1, 2, 3, 4, 5, 6, 7, 8] * 3)
-    assert not loops(list(range(100)))
+    assert has_repetition_loop([1, 2, 3, 4, 5, 6, 7, 8] * 3)
+    assert not has_repetition_loop(list(range(100)))

@@ -6,10 +6,10 @@ import pytest
 
 import specchat
 from recipes.edit_example import Edit
-from recipes.evaluate import drafting_prompts, edit_tasks, evaluate_edits, line_of, progress_bar, weights_digest
-from recipes.evaluation_results import Record
+from recipes.evaluate import drafting_prompts, edit_tasks, evaluate_edits, progress_bar, table_line, weights_digest
+from recipes.evaluation_results import ResultStore
 from recipes.train_tokenizer import ASSISTANT, token_of
-from recipes.writer import Writer
+from recipes.writer import TargetGenerator
 
 EMBEDDED = Path(specchat.__file__).parent / "embedded"
 EDIT = Edit("constant", "Change 1 to 2.", "a = 1\n", "a = 2\n")
@@ -17,7 +17,7 @@ EDIT = Edit("constant", "Change 1 to 2.", "a = 1\n", "a = 2\n")
 
 @pytest.fixture(scope="module")
 def writer():
-    return Writer(EMBEDDED / "target")
+    return TargetGenerator(EMBEDDED / "target")
 
 
 def test_every_edit_is_made_from_another_snippet_of_a_validation_file(corpus):
@@ -32,17 +32,17 @@ def test_every_edit_is_made_from_another_snippet_of_a_validation_file(corpus):
 
 def test_a_kind_that_is_known_is_printed_and_not_measured(writer, tmp_path, capsys):
     known = {"kind": "sort_imports", "tried": 40, "exact": 0.25, "parses": 1.0, "similarity": 1.0}
-    record = Record(tmp_path / "figures.json", {})
-    record.of("edits", "sort_imports", lambda: known)
+    record = ResultStore(tmp_path / "figures.json", {})
+    record.get_or_measure("edits", "sort_imports", lambda: known)
 
     with progress_bar() as bar:
         evaluate_edits(writer, {"sort_imports": [EDIT], "constant": [EDIT]}, "file", record, bar)
 
     lines = capsys.readouterr().out.splitlines()
     assert ["constant", "1"] == lines[1].split()[:2]
-    assert line_of("sort_imports", 40, 0.25, 1.0, 1.0) == lines[2]
+    assert table_line("sort_imports", 40, 0.25, 1.0, 1.0) == lines[2]
     assert ["all", "41"] == lines[3].split()[:2]
-    assert {"sort_imports", "constant"} == Record(tmp_path / "figures.json", {}).figures["edits"].keys()
+    assert {"sort_imports", "constant"} == ResultStore(tmp_path / "figures.json", {}).figures["edits"].keys()
 
 
 def test_drafters_meet_edits_unseen_code_and_questions(writer, corpus):

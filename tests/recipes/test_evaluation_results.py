@@ -2,7 +2,7 @@
 
 import pytest
 
-from recipes.evaluation_results import Record
+from recipes.evaluation_results import ResultStore
 
 SETTINGS = {"seed": "1"}
 
@@ -12,35 +12,35 @@ def never() -> float:
 
 
 def test_a_known_figure_is_not_measured_again(tmp_path):
-    Record(tmp_path / "f.json", SETTINGS).of("edits", "rename", lambda: {"exact": 0.5})
+    ResultStore(tmp_path / "f.json", SETTINGS).get_or_measure("edits", "rename", lambda: {"exact": 0.5})
 
-    again = Record(tmp_path / "f.json", SETTINGS)
+    again = ResultStore(tmp_path / "f.json", SETTINGS)
 
-    assert again.of("edits", "rename", never) == {"exact": 0.5}
-    assert again.of("edits", "constant", lambda: 1) == 1
+    assert again.get_or_measure("edits", "rename", never) == {"exact": 0.5}
+    assert again.get_or_measure("edits", "constant", lambda: 1) == 1
 
 
 def test_figures_of_other_settings_do_not_count(tmp_path):
-    Record(tmp_path / "f.json", SETTINGS).of("edits", "rename", lambda: 1)
+    ResultStore(tmp_path / "f.json", SETTINGS).get_or_measure("edits", "rename", lambda: 1)
 
-    assert Record(tmp_path / "f.json", {"seed": "2"}).of("edits", "rename", lambda: 2) == 2
+    assert ResultStore(tmp_path / "f.json", {"seed": "2"}).get_or_measure("edits", "rename", lambda: 2) == 2
 
 
 def test_an_interrupted_measurement_leaves_the_others(tmp_path):
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    record = Record(tmp_path / "f.json", SETTINGS)
-    record.of("edits", "rename", lambda: 1)
+    record = ResultStore(tmp_path / "f.json", SETTINGS)
+    record.get_or_measure("edits", "rename", lambda: 1)
     with pytest.raises(KeyboardInterrupt):
-        record.of("edits", "constant", interrupted)
+        record.get_or_measure("edits", "constant", interrupted)
 
-    assert {"settings": SETTINGS, "edits": {"rename": 1}} == Record(tmp_path / "f.json", SETTINGS).figures
+    assert {"settings": SETTINGS, "edits": {"rename": 1}} == ResultStore(tmp_path / "f.json", SETTINGS).figures
 
 
 def test_what_is_no_record_is_not_overwritten(tmp_path):
     for content in ("# Notes", "[1]"):
         (tmp_path / "notes.md").write_text(content)
         with pytest.raises(ValueError, match="no record"):
-            Record(tmp_path / "notes.md", SETTINGS)
+            ResultStore(tmp_path / "notes.md", SETTINGS)
         assert content == (tmp_path / "notes.md").read_text()

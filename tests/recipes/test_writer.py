@@ -8,8 +8,8 @@ from transformers import AutoModelForCausalLM
 
 import specchat
 from recipes.dialogues import fenced
-from recipes.engine_acceptance import HEADS, makers, measure_in_engine
-from recipes.writer import Writer
+from recipes.engine_acceptance import HEADS, drafter_factories, measure_in_engine
+from recipes.writer import TargetGenerator
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 
@@ -25,7 +25,7 @@ QUESTIONS = (f"Rename `result` to `total`.\n\n{fenced(CODE)}", "What is a genera
 
 @pytest.fixture(scope="module")
 def writer():
-    return Writer(EMBEDDED / "target")
+    return TargetGenerator(EMBEDDED / "target")
 
 
 @pytest.mark.full
@@ -49,7 +49,7 @@ def test_an_answer_that_never_ends_has_as_many_tokens_as_it_may(writer):
 def test_everybody_drafts_and_nobody_changes_a_word(writer):
     prompt, sampler = writer.prompt(f"Repeat this code.\n\n{fenced(CODE)}"), Sampler(0.8, seed=4)
     plain = writer.write_with(Drafter(), prompt, 30, sampler)
-    found = makers(EMBEDDED, writer.target)
+    found = drafter_factories(EMBEDDED, writer.target)
 
     assert {"lookup", "suffix", "draft", "exit"} <= found.keys() <= {"lookup", "suffix", "draft", "exit", *HEADS}
     for name, maker in found.items():
@@ -61,9 +61,9 @@ def test_everybody_drafts_and_nobody_changes_a_word(writer):
 @pytest.mark.full
 def test_a_drafter_in_the_engine_is_measured_over_all_answers(writer):
     prompts = [writer.prompt(question) for question in QUESTIONS]
-    brought = measure_in_engine(writer, makers(EMBEDDED, writer.target)["draft"], prompts, 0.0)
+    brought = measure_in_engine(writer, drafter_factories(EMBEDDED, writer.target)["draft"], prompts, 0.0)
     nobody = measure_in_engine(writer, Drafter, prompts[1:], 0.0)
 
-    assert brought.tokens_per_pass > 1.5
+    assert brought.tokens_per_step > 1.5
     assert all(share is not None and 0.0 < share <= 1.0 for share in brought.by_depth)
-    assert (1.0, (None,) * 4) == (nobody.tokens_per_pass, nobody.by_depth)
+    assert (1.0, (None,) * 4) == (nobody.tokens_per_step, nobody.by_depth)

@@ -17,9 +17,9 @@ pytest.importorskip("openai")
 import openai
 from aiohttp import web
 
-from specchat.host.client import Conversation, Wish
-from specchat.serve.authorization import Guard
-from specchat.serve.server import RUNNING, Offer, Service, listen
+from specchat.host.client import Conversation, SessionRequest
+from specchat.serve.authorization import AccessPolicy
+from specchat.serve.server import RUN_APP_OPTIONS, ApiServer, ServeConfig, bind_socket
 from tests.host.conftest import world
 
 MODEL = "org/ours"
@@ -29,13 +29,15 @@ MODEL = "org/ours"
 class Served:
     """A server on a thread, and what it said to the person who started it."""
 
-    offer: Offer
+    offer: ServeConfig
     address: str = ""
     said: list[str] = field(default_factory=list)
 
     @cached_property
     def client(self) -> Any:
-        return openai.OpenAI(base_url=f"{self.address}/v1", api_key=self.offer.guard.token or "none", max_retries=0)
+        return openai.OpenAI(
+            base_url=f"{self.address}/v1", api_key=self.offer.access_policy.token or "none", max_retries=0
+        )
 
     def __enter__(self) -> Self:
         self._loop, begun = asyncio.new_event_loop(), Event()
@@ -53,9 +55,9 @@ class Served:
 
     def _run(self, begun: Event) -> None:
         asyncio.set_event_loop(self._loop)
-        self._runner = web.AppRunner(Service(self.offer, self.said.append).application(), **RUNNING)
+        self._runner = web.AppRunner(ApiServer(self.offer, self.said.append).application(), **RUN_APP_OPTIONS)
         self._loop.run_until_complete(self._runner.setup())
-        listening = listen("127.0.0.1", 0)
+        listening = bind_socket("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self._loop.run_until_complete(web.SockSite(self._runner, listening).start())
         begun.set()
@@ -72,12 +74,12 @@ def runtime() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def served(runtime) -> Iterator[Served]:
     """Everybody on this machine is answered."""
-    with Served(Offer(MODEL, Wish(), Guard())) as server:
+    with Served(ServeConfig(MODEL, SessionRequest(), AccessPolicy())) as server:
         yield server
 
 
 @pytest.fixture
 def host(runtime) -> Iterator[Conversation]:
     """Somebody else who can ask the host what it does."""
-    with Conversation(Wish(is_kept=False)) as looking:
+    with Conversation(SessionRequest(is_stored=False)) as looking:
         yield looking

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.chat.answer_format import Structure
+from specchat.chat.answer_format import AnswerFormat
 from specchat.chat.request import Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import ContextError, HostError, UsageError
-from specchat.serve.api_errors import RefusedError, fault_of
-from specchat.serve.requests import Asked, Manner, Past, read_asked
+from specchat.serve.api_errors import RequestError, to_api_error
+from specchat.serve.requests import (
+    ChatCompletionRequest,
+    ConversationHistory,
+    SessionSettings,
+    parse_chat_completion_request,
+)
 
 SCHEMA = {"type": "object"}
 
@@ -18,12 +23,14 @@ def said(*pairs: tuple[str, object]) -> list[dict[str, object]]:
     return [{"role": role, "content": content} for role, content in pairs]
 
 
-def read(messages: list[dict[str, object]] | None = None, **more: object) -> Asked:
-    return read_asked({"messages": said(("user", "hello")) if messages is None else messages, **more}, "ours")
+def read(messages: list[dict[str, object]] | None = None, **more: object) -> ChatCompletionRequest:
+    return parse_chat_completion_request(
+        {"messages": said(("user", "hello")) if messages is None else messages, **more}, "ours"
+    )
 
 
 def test_the_least_that_can_be_asked():
-    assert Asked(Request("hello")) == read()
+    assert ChatCompletionRequest(Request("hello")) == read()
 
 
 def test_what_the_profile_knows_is_taken_from_the_request():
@@ -38,7 +45,7 @@ def test_what_the_profile_knows_is_taken_from_the_request():
     )
 
     assert Request("hello", max_tokens=5, seed=3, temperature=0.5, stop=("END",)) == asked.request
-    assert asked.is_streamed and asked.tells_usage
+    assert asked.is_streamed and asked.includes_usage
 
 
 def test_the_newer_name_of_the_limit_counts():
@@ -46,11 +53,11 @@ def test_the_newer_name_of_the_limit_counts():
 
 
 def test_how_it_draws_makes_another_conversation():
-    manner = read(said(("system", "be brief"), ("user", "hello")), top_p=0.9, top_k=4).past.manner
+    manner = read(said(("system", "be brief"), ("user", "hello")), top_p=0.9, top_k=4).history.settings
 
-    assert Manner("be brief", (("top_p", 0.9), ("top_k", 4))) == manner
+    assert SessionSettings("be brief", (("top_p", 0.9), ("top_k", 4))) == manner
     assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == manner.overrides()
-    assert {} == read().past.manner.overrides()
+    assert {} == read().history.settings.overrides()
 
 
 def test_messages_become_exchanges_and_a_question():
@@ -59,7 +66,10 @@ def test_messages_become_exchanges_and_a_question():
         [*rules, *said(("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", None), ("user", "3"))]
     )
 
-    assert Past((Exchange("one", "1"), Exchange("two", "")), Manner("be brief\n\nbe kind")) == asked.past
+    assert (
+        ConversationHistory((Exchange("one", "1"), Exchange("two", "")), SessionSettings("be brief\n\nbe kind"))
+        == asked.history
+    )
     assert "3" == asked.request.text
 
 
@@ -68,7 +78,7 @@ def test_messages_of_one_side_in_a_row_are_one_and_a_late_system_is_the_users():
         said(("user", "a"), ("user", "b"), ("assistant", "1"), ("assistant", "2"), ("user", "c"), ("system", "d"))
     )
 
-    assert (Exchange("a\n\nb", "1\n\n2"),) == asked.past.said
+    assert (Exchange("a\n\nb", "1\n\n2"),) == asked.history.exchanges
     assert "c\n\nd" == asked.request.text
 
 
@@ -81,14 +91,14 @@ def test_parts_of_text_are_its_lines():
 @pytest.mark.parametrize(
     ("form", "structure"),
     [
-        ({"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}, Structure.of("schema", SCHEMA)),
-        ({"type": "json_object"}, Structure.of("schema", SCHEMA)),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}, AnswerFormat.parse("schema", SCHEMA)),
+        ({"type": "json_object"}, AnswerFormat.parse("schema", SCHEMA)),
         ({"type": "text"}, None),
         (None, None),
     ],
 )
 def test_a_response_format_is_the_form_of_the_answer(form, structure):
-    assert structure == read(response_format=form).request.structure
+    assert structure == read(response_format=form).request.answer_format
 
 
 def test_values_that_change_nothing_and_names_that_nobody_knows_are_ignored():
@@ -140,10 +150,10 @@ def test_values_that_change_nothing_and_names_that_nobody_knows_are_ignored():
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_its_name(body, param):
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RequestError) as refused:
         read(**{"messages": None, **body})
 
-    assert (400, param) == (refused.value.fault.status, refused.value.fault.param)
+    assert (400, param) == (refused.value.api_error.status, refused.value.api_error.param)
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens": 0}, {"max_completion_tokens": 0, "max_tokens": 5}])
@@ -158,10 +168,10 @@ def test_an_answer_of_nothing_is_refused(limit):
         (UsageError("no"), 400, "invalid_request_error"),
         (ContextError("no"), 400, "invalid_request_error"),
         (HostError("no"), 503, "server_error"),
-        (RefusedError("no", status=404), 404, "invalid_request_error"),
+        (RequestError("no", status=404), 404, "invalid_request_error"),
     ],
 )
 def test_our_errors_have_a_status(error, status, kind):
-    fault = fault_of(error)
+    fault = to_api_error(error)
 
     assert (status, kind, "no") == (fault.status, fault.body()["error"]["type"], fault.body()["error"]["message"])

@@ -16,12 +16,12 @@ import openai
 import pytest
 
 from specchat.chat.history import HistoryReader
-from specchat.fleet.http_client import Line
-from specchat.fleet.server_probe import find_server
-from specchat.host.client import Wish
-from specchat.host.protocol import LINE_BYTES
-from specchat.serve.authorization import Guard
-from specchat.serve.server import Offer
+from specchat.fleet.server_client import ServerClient
+from specchat.fleet.server_probe import probe_server
+from specchat.host.client import SessionRequest
+from specchat.host.protocol import MAX_LINE_BYTES
+from specchat.serve.authorization import AccessPolicy
+from specchat.serve.server import ServeConfig
 from tests.host.conftest import kill_host
 from tests.serve.conftest import MODEL, Served
 
@@ -197,7 +197,7 @@ def test_what_is_no_request_of_ours_has_an_answer_in_json(served, method, path, 
 
 
 def test_a_request_that_is_larger_than_the_host_takes_is_refused(served):
-    told = raw(served, "POST", "/v1/chat/completions", " " * (LINE_BYTES + 1))
+    told = raw(served, "POST", "/v1/chat/completions", " " * (MAX_LINE_BYTES + 1))
 
     assert told[0] == 413 and told[1]["error"]["message"]
 
@@ -216,16 +216,16 @@ def test_websites_are_not_answered(served, headers):
 
 
 def test_with_a_token_only_who_brings_it_is_answered(runtime):
-    with Served(Offer(MODEL, Wish(), Guard("right"))) as served:
+    with Served(ServeConfig(MODEL, SessionRequest(), AccessPolicy("right"))) as served:
         assert text_of(served, user("write hello")) == "hello"
         assert raw(served, "GET", "/v1/models")[0] == 401
         assert raw(served, "GET", "/v1/models", Authorization="Bearer wrong")[0] == 401
 
 
 def test_our_own_client_of_servers_finds_it(served):
-    line = Line(f"{served.address}/v1")
+    line = ServerClient(f"{served.address}/v1")
 
-    found = find_server(line)
+    found = probe_server(line)
     line.close()
 
     assert ("openai", [MODEL]) == (found.backend, [model.name for model in found.models])
@@ -236,14 +236,14 @@ def test_our_own_client_of_servers_finds_it(served):
     [("broken", openai.InternalServerError, "no such model"), ("unknown", openai.BadRequestError, "unknown profile")],
 )
 def test_a_model_that_cannot_be_had_is_told_to_everybody_who_asks(runtime, profile, error, words):
-    with Served(Offer(MODEL, Wish(profile=profile), Guard())) as served:
+    with Served(ServeConfig(MODEL, SessionRequest(profile=profile), AccessPolicy())) as served:
         for _ in range(2):
             with pytest.raises(error, match=words):
                 ask(served, user("hello"))
 
 
 def test_who_hangs_up_while_a_model_loads_waits_no_longer(runtime, host):
-    with Served(Offer(MODEL, Wish(profile="endless"), Guard())) as served:
+    with Served(ServeConfig(MODEL, SessionRequest(profile="endless"), AccessPolicy())) as served:
         with asking(served, messages=[user("hello")]):
             until(lambda: "loading the target model" in served.said)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.syntax import Definition, definitions, enclosing
-from specchat.syntax.definitions import KINDS
+from specchat.syntax import Definition, definitions, enclosing_definition
+from specchat.syntax.definitions import DEFINITION_KINDS
 
 PYTHON = """\
 import os
@@ -53,17 +53,21 @@ EXAMPLES = {
 def test_every_language_has_its_definitions(language):
     text, expected = EXAMPLES[language]
 
-    assert expected == [(each.full_name, each.kind, each.first, each.last) for each in definitions(text, language)]
+    assert expected == [
+        (each.qualified_name, each.kind, each.first_line, each.last_line) for each in definitions(text, language)
+    ]
 
 
 def test_every_table_has_an_example():
-    assert set(KINDS) == set(EXAMPLES)
+    assert set(DEFINITION_KINDS) == set(EXAMPLES)
 
 
 def test_a_line_belongs_to_the_innermost_definition():
     found = definitions(PYTHON, "python")
 
-    names = [each.full_name if (each := enclosing(found, line)) else "" for line in (1, 3, 4, 6, 8, 11, 13)]
+    names = [
+        each.qualified_name if (each := enclosing_definition(found, line)) else "" for line in (1, 3, 4, 6, 8, 11, 13)
+    ]
 
     assert ["", "outer", "outer", "outer.inner", "outer", "Parser", "Parser.feed"] == names
 

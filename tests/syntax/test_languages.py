@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from specchat.syntax import comments, faults, language_of
-from specchat.syntax.languages import LANGUAGES, grammar
+from specchat.syntax import comments, language_of, syntax_diagnostics
+from specchat.syntax.languages import LANGUAGES, load_grammar
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ def test_a_language_is_known_by_name_or_first_line(name, text, language):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_grammar_loads_and_knows_a_good_text_from_a_bad_one(language):
-    assert grammar(language) is not None
-    assert [] == faults("", language)
+    assert load_grammar(language) is not None
+    assert [] == syntax_diagnostics("", language)
 
 
 @pytest.mark.parametrize(
@@ -34,23 +34,23 @@ def test_every_grammar_loads_and_knows_a_good_text_from_a_bad_one(language):
      ("css", "a {\n color: red\n", 1), ("yaml", "a: [1\nb: 2\n", 1)],
 )  # fmt: skip
 def test_a_fault_has_its_line(language, text, line):
-    found = faults(text, language)
+    found = syntax_diagnostics(text, language)
 
     assert found
     assert line <= found[0].line <= line + 1
 
 
 def test_what_is_no_language_has_no_faults_to_tell():
-    assert faults("(((", "") is None
+    assert syntax_diagnostics("(((", "") is None
 
 
 def test_a_missing_grammar_makes_a_text_of_a_file(monkeypatch):
     monkeypatch.setitem(sys.modules, "tree_sitter_go", None)
-    grammar.cache_clear()
+    load_grammar.cache_clear()
 
-    assert faults("package", "go") is None
+    assert syntax_diagnostics("package", "go") is None
     assert ["// still seen"] == comments("package a\n// still seen\n", "go")
-    grammar.cache_clear()
+    load_grammar.cache_clear()
 
 
 def test_no_grammar_is_imported_before_a_text_comes():

@@ -8,23 +8,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.syntax import chunks, comments
+from specchat.syntax import comments, split_chunks
 
 TWO = "import os\n\n\ndef one():\n    a\n    b\n\n\ndef two():\n    c\n    d\n"
 
 
 def test_a_definition_stays_in_one_piece():
-    assert [(1, 8), (9, 11)] == [(chunk.first, chunk.last) for chunk in chunks(TWO, "python", most_lines=8)]
+    assert [(1, 8), (9, 11)] == [
+        (chunk.first_line, chunk.last_line) for chunk in split_chunks(TWO, "python", max_lines=8)
+    ]
 
 
 def test_what_fits_is_one_piece():
-    assert [TWO] == [chunk.text for chunk in chunks(TWO, "python", most_lines=60)]
+    assert [TWO] == [chunk.text for chunk in split_chunks(TWO, "python", max_lines=60)]
 
 
 def test_a_long_piece_is_cut_at_a_blank_line():
     text = "a\nb\nc\n\nd\ne\n"
 
-    assert [(1, 4), (5, 6)] == [(chunk.first, chunk.last) for chunk in chunks(text, "", most_lines=5)]
+    assert [(1, 4), (5, 6)] == [(chunk.first_line, chunk.last_line) for chunk in split_chunks(text, "", max_lines=5)]
 
 
 LINES = st.sampled_from(["", "def f():", "    x = 1", "class A:", "    def m(self):", "        pass", "\x0c", "# é"])
@@ -35,14 +37,14 @@ LINES = st.sampled_from(["", "def f():", "    x = 1", "class A:", "    def m(sel
 def test_chunks_are_short_in_order_and_lose_only_blank_lines(lines, ends, most, language):
     text = "\n".join(lines) + "\n" * ends
 
-    found = chunks(text, language, most)
+    found = split_chunks(text, language, most)
 
     all_lines = text.split("\n")
-    assert all(chunk.last - chunk.first < most for chunk in found)
-    assert all(before.last < after.first for before, after in pairwise(found))
+    assert all(chunk.last_line - chunk.first_line < most for chunk in found)
+    assert all(before.last_line < after.first_line for before, after in pairwise(found))
     for chunk in found:
-        assert all_lines[chunk.first - 1 : chunk.last] == chunk.text.removesuffix("\n").split("\n")
-    covered = {line for chunk in found for line in range(chunk.first, chunk.last + 1)}
+        assert all_lines[chunk.first_line - 1 : chunk.last_line] == chunk.text.removesuffix("\n").split("\n")
+    covered = {line for chunk in found for line in range(chunk.first_line, chunk.last_line + 1)}
     assert not any(all_lines[line - 1].strip() for line in range(1, len(all_lines) + 1) if line not in covered)
 
 

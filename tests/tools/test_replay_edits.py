@@ -6,22 +6,24 @@ import pytest
 from click.testing import CliRunner
 
 from specchat.engine.drafter import Drafter
-from tools.move_method import moved_out
-from tools.replay_edits import CONTENDERS, Edit, main, replay
+from tools.move_method import move_method
+from tools.replay_edits import DRAFTER_BY_NAME, TokenizedEdit, main, replay
 
-EDIT = Edit(prompt=[1, 2, *range(10, 90)], original=list(range(10, 90)), answer=[*range(10, 50), 5, *range(51, 90)])
+EDIT = TokenizedEdit(
+    prompt=[1, 2, *range(10, 90)], original=list(range(10, 90)), reference=[*range(10, 50), 5, *range(51, 90)]
+)
 
 
 def test_plain_decoding_yields_one_token_a_pass():
-    assert replay(Drafter(), EDIT, budget=8).tokens_per_pass == 1
+    assert replay(Drafter(), EDIT, budget=8).tokens_per_step == 1
 
 
-@pytest.mark.parametrize("name", CONTENDERS)
+@pytest.mark.parametrize("name", DRAFTER_BY_NAME)
 def test_a_copied_file_yields_many(name):
-    result = replay(CONTENDERS[name](EDIT), EDIT, budget=8)
+    result = replay(DRAFTER_BY_NAME[name](EDIT), EDIT, budget=8)
 
-    assert result.tokens_per_pass > 4
-    assert result.guesses_per_pass <= 8
+    assert result.tokens_per_step > 4
+    assert result.draft_tokens_per_step <= 8
 
 
 def test_the_table_has_a_row_for_each_drafter_and_budget(tmp_path):
@@ -33,7 +35,10 @@ def test_the_table_has_a_row_for_each_drafter_and_budget(tmp_path):
 
     assert shown.exit_code == 0, shown.output
     assert shown.output.startswith("1 edits")
-    assert sum(line.startswith(tuple(f"| {name} | " for name in CONTENDERS)) for line in shown.output.splitlines()) == 8
+    assert (
+        sum(line.startswith(tuple(f"| {name} | " for name in DRAFTER_BY_NAME)) for line in shown.output.splitlines())
+        == 8
+    )
 
 
 CLASS = """\
@@ -51,7 +56,7 @@ class Box:
 
 
 def test_a_method_is_moved_out_of_its_class_and_called_as_a_function():
-    moved = moved_out("# Refactor Box.count\n\nRefactor the method", CLASS)
+    moved = move_method("# Refactor Box.count\n\nRefactor the method", CLASS)
 
     assert moved is not None
     assert moved.endswith("\n\n\ndef count(self, step=1):\n    return step\n")
@@ -60,5 +65,5 @@ def test_a_method_is_moved_out_of_its_class_and_called_as_a_function():
 
 
 def test_what_is_no_such_refactoring_has_no_result():
-    assert moved_out("# Refactor Box.absent", CLASS) is None
-    assert moved_out("Refactor it", CLASS) is None
+    assert move_method("# Refactor Box.absent", CLASS) is None
+    assert move_method("Refactor it", CLASS) is None

@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 from recipes.train_tokenizer import save_tokenizer, train_tokenizer
-from specchat.train.trainable_llama import Network, Shape
+from specchat.train.trainable_llama import ModelShape, TrainableLlama
 
 CODE = '''import os
 import sys
@@ -70,11 +70,20 @@ def tokenizer_folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def tiny_shape() -> Shape:
-    return Shape(layers=7, width=64, heads=2, head_width=32, inner=96, vocabulary=512, context=256, theta=1e4)
+def tiny_shape() -> ModelShape:
+    return ModelShape(
+        layers=7,
+        hidden_size=64,
+        num_heads=2,
+        head_dim=32,
+        intermediate_size=96,
+        vocab_size=512,
+        max_positions=256,
+        rope_theta=1e4,
+    )
 
 
 @pytest.fixture
-def tiny_network(tiny_shape: Shape) -> Network:
+def tiny_network(tiny_shape: ModelShape) -> TrainableLlama:
     torch.manual_seed(0)
-    return Network(tiny_shape)
+    return TrainableLlama(tiny_shape)

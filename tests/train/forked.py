@@ -11,11 +11,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from specchat.errors import SpecchatError
-from specchat.train.distributed import Ranks
+from specchat.train.distributed import DistributedContext
 
 SECONDS = 60
 
-Work = Callable[[Ranks], Any]
+Work = Callable[[DistributedContext], Any]
 
 
 def together(work: Work) -> list[Any]:
@@ -23,7 +23,7 @@ def together(work: Work) -> list[Any]:
     context, port = multiprocessing.get_context("fork"), free_port()
     ends = [context.Pipe(duplex=False) for _ in range(2)]
     children = [
-        context.Process(target=_run, args=(work, Ranks(number, 2, number), port, tell))
+        context.Process(target=_run, args=(work, DistributedContext(number, 2, number), port, tell))
         for number, (_, tell) in enumerate(ends)
     ]
     for child in children:
@@ -41,7 +41,7 @@ def free_port() -> int:
         return taken.getsockname()[1]
 
 
-def _run(work: Work, ranks: Ranks, port: int, tell: Connection) -> None:
+def _run(work: Work, ranks: DistributedContext, port: int, tell: Connection) -> None:
     """One of the two. It ends without a word to what it was forked from."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     try:

@@ -10,24 +10,24 @@ import torch
 import torch.nn.functional as F
 
 from specchat.errors import SpecchatError, UsageError
-from specchat.train.distributed import ALONE, Ranks, ranks_here
-from specchat.train.optimizers import Optimiser
-from specchat.train.trainer import PADDING, Effort, Stage, run_stage
-from specchat.train.training_batches import Row, load_rows, plan_batches, save_rows
+from specchat.train.distributed import SINGLE_PROCESS, DistributedContext, distributed_context
+from specchat.train.optimizers import MuonAdamW
+from specchat.train.trainer import PADDING_ID, Stage, TrainingBudget, run_stage
+from specchat.train.training_batches import TrainingRow, load_rows, plan_batches, save_rows
 from tests.train.forked import together
 
 CPU = torch.device("cpu")
 VOCABULARY = 64
 BATCH = 256  # tokens: four rows of 64
 TOLD = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "here"}
-SOME = Effort(tokens=8 * BATCH)
+SOME = TrainingBudget(tokens=8 * BATCH)
 
 
 @pytest.fixture
 def rows(tmp_path):
     dice = random.Random(0)
     made = [[dice.randrange(VOCABULARY) for _ in range(dice.randint(40, 60))] for _ in range(64)]
-    save_rows((Row(tokens, [1.0] * len(tokens)) for tokens in made), tmp_path / "rows.npz")
+    save_rows((TrainingRow(tokens, [1.0] * len(tokens)) for tokens in made), tmp_path / "rows.npz")
     return load_rows(tmp_path / "rows.npz")
 
 
@@ -45,11 +45,11 @@ class Bigrams(torch.nn.Module):
         return {"loss": F.cross_entropy(logits.flatten(0, 1), batch.tokens[:, 1:].flatten())}
 
 
-def stage_of(rows, folder, ranks=ALONE, effort=SOME):
+def stage_of(rows, folder, ranks=SINGLE_PROCESS, effort=SOME):
     """Four steps of two processes. Each begins with other weights."""
-    torch.manual_seed(7 + ranks.number)
+    torch.manual_seed(7 + ranks.rank)
     network = Bigrams()
-    return Stage("small", folder, network, network.loss, rows, plan_batches(rows, BATCH, 1), effort, ranks=ranks)
+    return Stage("small", folder, network, network.loss, rows, plan_batches(rows, BATCH, 1), effort, distributed=ranks)
 
 
 def weights(network):
@@ -72,8 +72,11 @@ def test_two_processes_come_to_the_same_weights_though_they_began_with_others(ro
 
 
 def test_a_step_of_two_has_the_gradient_of_one_over_the_mean_of_both_losses(rows, tmp_path, monkeypatch):
-    alone, gradients = stage_of(rows, tmp_path / "alone", effort=Effort(tokens=1)), []
-    pair = [alone.shelf.batch(alone.plan.members[place], alone.plan.lengths[place], PADDING) for place in (0, 1)]
+    alone, gradients = stage_of(rows, tmp_path / "alone", effort=TrainingBudget(tokens=1)), []
+    pair = [
+        alone.packed_rows.batch(alone.batch_plan.row_indices[place], alone.batch_plan.padded_lengths[place], PADDING_ID)
+        for place in (0, 1)
+    ]
 
     def of_both(_batch, step):
         return {"loss": torch.stack([alone.student.loss(batch, step)["loss"] for batch in pair]).mean()}
@@ -82,12 +85,12 @@ def test_a_step_of_two_has_the_gradient_of_one_over_the_mean_of_both_losses(rows
         gradients.extend(torch.nn.utils.parameters_to_vector([each.grad for each in optimiser.parameters]).tolist())
         return 0.0
 
-    monkeypatch.setattr(Optimiser, "step", note)
+    monkeypatch.setattr(MuonAdamW, "step", note)
     run_stage(replace(alone, loss=of_both))
 
     def of_ranks(ranks):
         gradients.clear()
-        train(stage_of(rows, tmp_path / "both", ranks, Effort(tokens=1)))
+        train(stage_of(rows, tmp_path / "both", ranks, TrainingBudget(tokens=1)))
         return gradients
 
     expected = list(gradients)
@@ -124,7 +127,7 @@ def test_the_clock_of_the_first_ends_it_for_both(rows, tmp_path, monkeypatch):
         ticks = iter(range(10_000))
         pace = 2.0 if ranks.is_first else 0.0  # seconds that this process thinks have gone by between two looks
         monkeypatch.setattr("specchat.train.trainer.time.monotonic", lambda: pace * next(ticks))
-        return train(stage_of(rows, tmp_path, ranks, Effort(minutes=0.2)))[1]
+        return train(stage_of(rows, tmp_path, ranks, TrainingBudget(minutes=0.2)))[1]
 
     one, other = together(by_clock)
 
@@ -147,7 +150,7 @@ def test_training_of_two_that_was_interrupted_goes_on_as_if_it_had_not_been(rows
 def test_processes_that_see_other_folders_are_told(rows, tmp_path):
     train(stage_of(rows, tmp_path / "1"), stop_after_steps=2)
 
-    _, other = together(lambda ranks: train(stage_of(rows, tmp_path / str(ranks.number), ranks)))
+    _, other = together(lambda ranks: train(stage_of(rows, tmp_path / str(ranks.rank), ranks)))
 
     assert "must be on a disk that they share" in str(other)
 
@@ -167,17 +170,21 @@ def test_a_process_that_is_left_says_so_in_one_line():
 
 
 def test_one_process_is_alone_and_gets_back_what_it_gave():
-    with ALONE.joined(CPU):
-        ALONE.wait()
+    with SINGLE_PROCESS.process_group(CPU):
+        SINGLE_PROCESS.barrier()
 
-    assert ("cpu", 5, 0.1) == (ALONE.device("cpu"), ALONE.total(5), ALONE.of_first(0.1))
-    assert {"loss": 0.1} == ALONE.means({"loss": 0.1})
-    assert [3, 4] == ALONE.share([3, 4])
-    assert 7 == ALONE.place(7)
+    assert ("cpu", 5, 0.1) == (
+        SINGLE_PROCESS.device("cpu"),
+        SINGLE_PROCESS.all_reduce_sum(5),
+        SINGLE_PROCESS.broadcast_value(0.1),
+    )
+    assert {"loss": 0.1} == SINGLE_PROCESS.all_reduce_means({"loss": 0.1})
+    assert [3, 4] == SINGLE_PROCESS.shard([3, 4])
+    assert 7 == SINGLE_PROCESS.batch_index(7)
 
 
 def test_shares_are_apart_and_together_everything():
-    shares = [Ranks(number, 3).share(range(10)) for number in range(3)]
+    shares = [DistributedContext(number, 3).shard(range(10)) for number in range(3)]
 
     assert sorted(range(10)) == sorted(item for share in shares for item in share)
 
@@ -185,10 +192,10 @@ def test_shares_are_apart_and_together_everything():
 @pytest.mark.parametrize(
     ("said", "ranks"),
     [
-        (TOLD, Ranks(5, 8, 1)),
-        (TOLD | {"LOCAL_RANK": ""}, ALONE),
-        (TOLD | {"RANK": "many"}, ALONE),
-        ({}, ALONE),
+        (TOLD, DistributedContext(5, 8, 1)),
+        (TOLD | {"LOCAL_RANK": ""}, SINGLE_PROCESS),
+        (TOLD | {"RANK": "many"}, SINGLE_PROCESS),
+        ({}, SINGLE_PROCESS),
     ],
     ids=["torchrun", "half", "nonsense", "nothing"],
 )
@@ -198,7 +205,7 @@ def test_what_torchrun_says_is_heard(said, ranks, monkeypatch):
     for name, value in said.items():
         monkeypatch.setenv(name, value)
 
-    assert ranks == ranks_here()
+    assert ranks == distributed_context()
 
 
 def test_every_process_takes_a_card_of_its_own(monkeypatch):
@@ -206,8 +213,8 @@ def test_every_process_takes_a_card_of_its_own(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
 
-    assert "cuda:1" == Ranks(3, 4, 1).device("auto")
-    assert "cpu" == Ranks(3, 4, 1).device("cpu")
+    assert "cuda:1" == DistributedContext(3, 4, 1).device("auto")
+    assert "cpu" == DistributedContext(3, 4, 1).device("cpu")
     with pytest.raises(UsageError, match="more processes than the 2 cards"):
-        Ranks(2, 4, 2).device("auto")
+        DistributedContext(2, 4, 2).device("auto")
     assert [1] == chosen

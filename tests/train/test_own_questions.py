@@ -5,15 +5,19 @@ from contextlib import closing
 
 import pytest
 
-from specchat.chat.history import Answered, Thread
+from specchat.chat.history import StoredAnswer, Thread
 from specchat.chat.request import Request
 from specchat.errors import InputError, UsageError
 from specchat.host.history_writer import HistoryWriter
-from specchat.train.training_prompts import Question, part, read_questions
+from specchat.train.training_prompts import TrainingPrompt, read_training_prompts, split_prompts
 
 
 def questions(sources, each=1):
-    return [Question(f"s{source}", Request(f"{source}.{place}?")) for source in range(sources) for place in range(each)]
+    return [
+        TrainingPrompt(f"s{source}", Request(f"{source}.{place}?"))
+        for source in range(sources)
+        for place in range(each)
+    ]
 
 
 def test_kept_conversations_are_asked_again_with_what_was_said_before(tmp_path):
@@ -21,15 +25,15 @@ def test_kept_conversations_are_asked_again_with_what_was_said_before(tmp_path):
     with closing(HistoryWriter(path)) as writer:
         parent = None
         for turn, text in (("a", "who?"), ("b", "why?")):
-            writer.begin(Thread("t", "talk"), turn, parent, {"text": text, "files": []})
-            writer.finish(turn, Answered(f"{text} indeed"), "stop", {})
+            writer.start_turn(Thread("t", "talk"), turn, parent, {"text": text, "files": []})
+            writer.finish_turn(turn, StoredAnswer(f"{text} indeed"), "stop", {})
             parent = turn
-        writer.add(Thread("u", "fork", tip="b"))
+        writer.add_thread(Thread("u", "fork", tip="b"))
 
-    asked = read_questions("sessions", path)
+    asked = read_training_prompts("sessions", path)
 
     assert ["who?", "why?"] == [question.request.text for question in asked]
-    assert [(), ("who?",)] == [tuple(turn.user for turn in question.before) for question in asked]
+    assert [(), ("who?",)] == [tuple(turn.user for turn in question.previous_turns) for question in asked]
     assert 1 == len({question.source for question in asked})
 
 
@@ -38,7 +42,7 @@ def test_pieces_of_text_and_code_are_asked_about_and_others_are_left_alone(tmp_p
     (tmp_path / "b.md").write_text("A text.\n")
     (tmp_path / "c.bin").write_bytes(b"\0\xff")
 
-    asked = read_questions(str(tmp_path), tmp_path / "none")
+    asked = read_training_prompts(str(tmp_path), tmp_path / "none")
 
     assert [("a.py", 24), ("a.py", 6), ("b.md", 1)] == [
         (question.source, question.request.files[0].text.count("\n")) for question in asked
@@ -49,7 +53,7 @@ def test_every_row_of_prompts_is_a_source_of_its_own(tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in ("one", "two")))
 
-    asked = read_questions(str(rows), tmp_path / "none")
+    asked = read_training_prompts(str(rows), tmp_path / "none")
 
     assert ["one", "two"] == [question.request.text for question in asked]
     assert 2 == len({question.source for question in asked})
@@ -60,26 +64,26 @@ def test_data_that_asks_nothing_is_told(data, tmp_path):
     (tmp_path / "empty").mkdir()
 
     with pytest.raises(InputError):
-        read_questions(data if data == "sessions" else str(tmp_path / data), tmp_path / "none")
+        read_training_prompts(data if data == "sessions" else str(tmp_path / data), tmp_path / "none")
 
 
 def test_no_source_is_on_both_sides_and_what_is_held_out_stays_so_when_more_is_asked():
-    few, more = part(questions(40, each=2), 10, 1000), part(questions(60, each=2), 1000, 1000)
+    few, more = split_prompts(questions(40, each=2), 10, 1000), split_prompts(questions(60, each=2), 1000, 1000)
 
     for parted in (few, more):
-        assert not {each.source for each in parted.lessons} & {each.source for each in parted.trials}
-    assert {each.source for each in few.trials} & {f"s{place}" for place in range(40)} <= (
-        {each.source for each in more.trials}
+        assert not {each.source for each in parted.training} & {each.source for each in parted.held_out}
+    assert {each.source for each in few.held_out} & {f"s{place}" for place in range(40)} <= (
+        {each.source for each in more.held_out}
     )
 
 
 def test_no_more_is_asked_than_is_wanted():
-    parted = part(questions(400), 20, 100)
+    parted = split_prompts(questions(400), 20, 100)
 
-    assert (80, 20) == (len(parted.lessons), len(parted.trials))
+    assert (80, 20) == (len(parted.training), len(parted.held_out))
 
 
 @pytest.mark.parametrize("asked", [questions(8), questions(1, each=100), []], ids=["few", "one source", "none"])
 def test_too_little_data_is_told(asked):
     with pytest.raises(UsageError, match="too little to learn from"):
-        part(asked, 50, 400)
+        split_prompts(asked, 50, 400)

@@ -4,11 +4,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from recipes.induction import start_weights
-from specchat.train.distillation_losses import kept_vocabulary
-from specchat.train.export_weights import eagle_taps, export_network
-from specchat.train.trainable_heads import Eagle, FirstEagle, Medusa, MultiToken, shifted
-from specchat.train.trainable_llama import Network, Shape
+from recipes.induction import initialize_copy_circuit
+from specchat.train.distillation_losses import draft_vocabulary
+from specchat.train.export_weights import eagle3_hidden_state_layers, export_network
+from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock, shift_right
+from specchat.train.trainable_llama import ModelShape, TrainableLlama
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def test_logits_equal_those_of_transformers(tiny_network, folder):
 
 
 def test_a_fresh_network_copies_what_it_has_seen():
-    network = Network(Shape(vocabulary=2048))
-    start_weights(network, seed=0)
+    network = TrainableLlama(ModelShape(vocab_size=2048))
+    initialize_copy_circuit(network, seed=0)
     once = torch.randint(0, 2048, (1, 120), generator=torch.Generator().manual_seed(1))
     tokens = torch.cat((once, once), dim=1)
 
@@ -43,13 +43,13 @@ def test_a_fresh_network_copies_what_it_has_seen():
 
 
 def test_the_shipped_target_has_at_most_sixteen_million_parameters_in_twelve_layers():
-    network = Network(Shape())
+    network = TrainableLlama(ModelShape())
 
     assert 12 <= network.shape.layers
     assert 16e6 >= sum(parameter.numel() for parameter in network.parameters())
 
 
-@pytest.mark.parametrize("kind", [MultiToken, FirstEagle])
+@pytest.mark.parametrize("kind", [MtpBlock, Eagle1])
 def test_a_later_run_sees_true_features_only_up_to_where_the_draft_began(kind, tiny_shape):
     """A change of the feature at place 6 reaches run 2 at place 8 and not at place 7."""
     torch.manual_seed(0)
@@ -68,23 +68,23 @@ def test_a_later_run_sees_true_features_only_up_to_where_the_draft_began(kind, t
 
 
 def test_shifted_rows_move_right():
-    assert [0.0, 0.0, 1.0] == shifted(torch.tensor([[[0.0], [1.0], [2.0]]]), 1).flatten().tolist()
+    assert [0.0, 0.0, 1.0] == shift_right(torch.tensor([[[0.0], [1.0], [2.0]]]), 1).flatten().tolist()
 
 
 def test_eagle_tables_are_offsets_and_membership(tiny_shape):
-    kept = kept_vocabulary(torch.tensor([5, 5, 9, 9, 9, 300]), 512, 3, always=(0,))
-    eagle = Eagle(tiny_shape, kept)
+    kept = draft_vocabulary(torch.tensor([5, 5, 9, 9, 9, 300]), 512, 3, required_ids=(0,))
+    eagle = Eagle3(tiny_shape, kept)
 
-    assert [0, 5, 9] == eagle.kept.tolist()
-    assert eagle.kept.tolist() == eagle.t2d.nonzero().squeeze(1).tolist()
+    assert [0, 5, 9] == eagle.draft_token_ids.tolist()
+    assert eagle.draft_token_ids.tolist() == eagle.t2d.nonzero().squeeze(1).tolist()
 
 
 def test_published_names(tiny_shape):
-    eagle = Eagle(tiny_shape, torch.arange(8))
+    eagle = Eagle3(tiny_shape, torch.arange(8))
     assert {"fc.weight", "midlayer.hidden_norm.weight", "midlayer.self_attn.q_proj.weight", "d2t", "t2d"} <= set(
         eagle.state_dict()
     )
     assert (64, 3 * 64) == tuple(eagle.fc.weight.shape)
-    assert "layers.0.post_attention_layernorm.weight" in FirstEagle(tiny_shape).state_dict()
+    assert "layers.0.post_attention_layernorm.weight" in Eagle1(tiny_shape).state_dict()
     assert {"0.0.linear.weight", "3.0.linear.bias"} <= set(Medusa(64).state_dict())
-    assert (2, 6, 9) == eagle_taps(12)
+    assert (2, 6, 9) == eagle3_hidden_state_layers(12)

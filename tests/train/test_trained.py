@@ -10,8 +10,8 @@ import specchat
 from recipes.acceptance_by_position import Answer
 from recipes.dialogues import fenced
 from recipes.evaluate import measure_drafters
-from recipes.writer import Writer
-from specchat.train.read_weights import read_shipped
+from recipes.writer import TargetGenerator
+from specchat.train.load_trained import load_embedded_models
 
 EMBEDDED = Path(specchat.__file__).parent / "embedded"
 CODE = """def total_price(items, rate=3):
@@ -25,12 +25,12 @@ CODE = """def total_price(items, rate=3):
 
 @pytest.fixture(scope="module")
 def writer():
-    return Writer(EMBEDDED / "target")
+    return TargetGenerator(EMBEDDED / "target")
 
 
 @pytest.fixture(scope="module")
 def shipped():
-    return read_shipped(EMBEDDED)
+    return load_embedded_models(EMBEDDED)
 
 
 def test_everything_together_is_at_most_64_mebibytes():

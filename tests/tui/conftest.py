@@ -15,17 +15,17 @@ import pytest
 from textual.pilot import Pilot
 
 from specchat.host import spawn
-from specchat.host.client import Wish
-from specchat.tui.app import Places, SpecchatApp
+from specchat.host.client import SessionRequest
+from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.chat_screen import ChatScreen
 from specchat.tui.glyphs import UNICODE, Glyphs
-from specchat.tui.preferences import USUAL, Preferences
+from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
 from specchat.tui.prompt_input import PromptBox
-from specchat.tui.status_widget import StatusBar
+from specchat.tui.status_bar import StatusBar
 from specchat.tui.turn_widget import TurnView
 from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a fixture)
 
-CHAT = Wish(profile="chat")
+CHAT = SessionRequest(profile="chat")
 PATIENCE_SECONDS = 90.0  # a machine that builds other things as well
 
 
@@ -38,7 +38,7 @@ class Seat:
 
     @property
     def chat(self) -> ChatScreen:
-        return self.app.chat
+        return self.app.chat_screen
 
     @property
     def prompt(self) -> PromptBox:
@@ -82,7 +82,7 @@ class Seat:
 
     async def type(self, text: str) -> None:
         """Into the prompt, as a paste that is short would arrive; then the completions are closed."""
-        self.prompt.write(text)
+        self.prompt.set_text(text)
         await self.pilot.pause()
         if self.prompt.is_completing:
             await self.press("escape")
@@ -97,9 +97,9 @@ class Seat:
 
     async def settled(self) -> TurnView:
         """The last turn, when its answer stands there for good."""
-        await self.until(lambda: self.turns and self.turns[-1].is_over)
+        await self.until(lambda: self.turns and self.turns[-1].is_finished)
         await self.until(
-            lambda: self.turns[-1].is_settled or not self.turns[-1].answer or not self.chat.transcript.follows
+            lambda: self.turns[-1].is_final or not self.turns[-1].answer or not self.chat.transcript.is_following
         )
         return self.turns[-1]
 
@@ -138,15 +138,15 @@ def take_seat(world: Path, tmp_path: Path):
     def run(
         scenario: Callable[[Seat], Awaitable[None]],
         size: tuple[int, int] = (100, 30),
-        wish: Wish = CHAT,
+        wish: SessionRequest = CHAT,
         glyphs: Glyphs = UNICODE,
         is_ready: bool = True,
-        preferences: Preferences = USUAL,
+        preferences: Preferences = DEFAULT_PREFERENCES,
     ) -> None:
         async def main() -> None:
             async with seated(tmp_path, size, wish, glyphs, preferences) as seat:
                 if is_ready:
-                    await seat.until(lambda: seat.chat.hearing.session and seat.chat.hearing.is_quiet)
+                    await seat.until(lambda: seat.chat.presenter.session_id and seat.chat.presenter.is_idle)
                 await scenario(seat)
 
         asyncio.run(main())
@@ -155,8 +155,14 @@ def take_seat(world: Path, tmp_path: Path):
 
 
 @asynccontextmanager
-async def seated(folder: Path, size: tuple[int, int], wish: Wish, glyphs: Glyphs, preferences: Preferences = USUAL):
-    app = SpecchatApp(wish, Places.beside(folder / "history.db"), glyphs, preferences)
+async def seated(
+    folder: Path,
+    size: tuple[int, int],
+    wish: SessionRequest,
+    glyphs: Glyphs,
+    preferences: Preferences = DEFAULT_PREFERENCES,
+):
+    app = SpecchatApp(wish, ScreenFiles.next_to(folder / "history.db"), glyphs, preferences)
     async with app.run_test(size=size, notifications=True) as pilot:
         await pilot.pause()
         yield Seat(app, pilot)

@@ -9,12 +9,12 @@ from textual.app import App
 
 from specchat.tui.approval import Approval
 from specchat.tui.glyphs import ASCII, UNICODE
-from specchat.tui.messages import Query, Want
+from specchat.tui.worker_messages import InputKind, InputRequest
 
 pytestmark = pytest.mark.full
 
 HUNK = "src/parser.py · hunk 1/3 · line 2\n class Parser:\n-\x1b[31m[/x] old\n+new\r\n+\tlast\n"
-ASKED = Query(Want.LETTER, "[y,n] ", HUNK, "look closely")
+ASKED = InputRequest(InputKind.KEY, "[y,n] ", HUNK, "look closely")
 
 
 class Reviewing(App[None]):
@@ -27,10 +27,10 @@ class Reviewing(App[None]):
     def compose(self):
         yield self.view
 
-    def on_approval_said(self, event: Approval.Said) -> None:
+    def on_approval_said(self, event: Approval.Answered) -> None:
         self.said.append(event.text)
 
-    def on_approval_stopped(self, _event: Approval.Stopped) -> None:
+    def on_approval_stopped(self, _event: Approval.StopRequested) -> None:
         self.said.append("stopped")
 
     @property
@@ -63,10 +63,10 @@ def test_every_letter_is_said_once_until_the_next_question(key):
     review(scenario)
 
 
-@pytest.mark.parametrize(("want", "left"), [(Want.LETTER, "q"), (Want.LINE, ""), (Want.TEXT, None)])
+@pytest.mark.parametrize(("want", "left"), [(InputKind.KEY, "q"), (InputKind.LINE, ""), (InputKind.TEXT, None)])
 def test_escape_goes_back_and_then_stops_what_is_being_done(want, left):
     async def scenario(app, pilot):
-        app.view.ask(Query(want, "old", HUNK))
+        app.view.ask(InputRequest(want, "old", HUNK))
         await pilot.pause()
         await pilot.press("escape", "escape")
         await pilot.pause()
@@ -78,9 +78,9 @@ def test_escape_goes_back_and_then_stops_what_is_being_done(want, left):
 
 def test_a_line_and_a_text_are_said_as_they_were_written():
     async def scenario(app, pilot):
-        app.view.ask(Query(Want.LINE, "what should be different? ", HUNK))
+        app.view.ask(InputRequest(InputKind.LINE, "what should be different? ", HUNK))
         await pilot.press("x", "y", "enter")
-        app.view.ask(Query(Want.TEXT, "one\n\ttwo\n", HUNK))
+        app.view.ask(InputRequest(InputKind.TEXT, "one\n\ttwo\n", HUNK))
         await pilot.press("a", "ctrl+s")
         await pilot.pause()
 
@@ -101,7 +101,7 @@ def test_a_hunk_is_shown_as_it_is_and_says_where_it_is():
 
 def test_in_ascii_its_own_words_are_ascii():
     async def scenario(app, pilot):
-        app.view.ask(Query(Want.LETTER, "[y,n] ", "a · b\n+x\n", "c · d"))
+        app.view.ask(InputRequest(InputKind.KEY, "[y,n] ", "a · b\n+x\n", "c · d"))
         await pilot.pause()
 
         assert "a - b\n+x" in app.shown

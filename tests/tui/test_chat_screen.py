@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.tui.markdown_answer import Settled
+from specchat.tui.markdown_answer import MarkdownAnswer
 from tests.processes import modules_after
 
 
@@ -34,7 +34,7 @@ def test_escape_stops_and_keeps_the_partial(take_seat):
         await seat.settled()
 
         assert seat.turns[-1].answer.startswith("word0 word1 word2 word3 ")
-        assert 1 == len(seat.turns[-1].query(Settled))
+        assert 1 == len(seat.turns[-1].query(MarkdownAnswer))
         await seat.ask("count 2")
 
     take_seat(scenario)
@@ -70,7 +70,7 @@ def test_the_answer_is_the_same_text_streamed_and_settled(take_seat):
         await seat.submit(f"write {text}")
         await seat.settled()
 
-        assert text == seat.turns[-1].answer == seat.turns[-1].query_one(Settled).source
+        assert text == seat.turns[-1].answer == seat.turns[-1].query_one(MarkdownAnswer).source
         assert ["print(1)\nprint(2)"] == [fence.code for fence in seat.turns[-1].query("MarkdownFence")]
 
     take_seat(scenario)
@@ -83,9 +83,9 @@ def test_a_link_is_shown_and_never_opened(take_seat, monkeypatch):
     async def scenario(seat):
         await seat.submit("write [here](file:///etc/passwd)")
         await seat.settled()
-        await seat.turns[-1].query_one(Settled).run_action("link('file:///etc/passwd')")
-        settled = seat.turns[-1].query_one(Settled)
-        settled.post_message(Settled.LinkClicked(settled, "file:///etc/passwd"))
+        await seat.turns[-1].query_one(MarkdownAnswer).run_action("link('file:///etc/passwd')")
+        settled = seat.turns[-1].query_one(MarkdownAnswer)
+        settled.post_message(MarkdownAnswer.LinkClicked(settled, "file:///etc/passwd"))
         await seat.sees("file:///etc/passwd")
 
         assert [] == opened

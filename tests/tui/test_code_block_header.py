@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from specchat.commands.code_blocks import blocks
-from specchat.tui.code_block_header import CodeHead, headings
+from specchat.commands.code_blocks import find_code_blocks
+from specchat.tui.code_block_header import CodeBlockHeader, header_texts
 from specchat.tui.glyphs import ASCII, UNICODE
 
 ANSWER = """Two files:
@@ -26,7 +26,7 @@ never closed
 
 
 def line(answer: str, number: int = 0, width: int = 50, *, is_newest: bool = True, glyphs=UNICODE) -> str:
-    return list(headings(answer).values())[number].line(width, glyphs, is_newest=is_newest)
+    return list(header_texts(answer).values())[number].to_line(width, glyphs, is_newest=is_newest)
 
 
 def test_a_head_says_language_file_and_what_can_be_typed():
@@ -36,7 +36,7 @@ def test_a_head_says_language_file_and_what_can_be_typed():
 
 
 def test_heads_stand_where_blocks_begin():
-    assert [2, 7] == list(headings(ANSWER)) == [block.line for block in blocks(ANSWER)]
+    assert [2, 7] == list(header_texts(ANSWER)) == [block.first_line for block in find_code_blocks(ANSWER)]
 
 
 def test_only_the_newest_answer_can_be_applied():
@@ -81,11 +81,11 @@ def test_what_has_no_room_is_left_out_from_the_right(width, shown):
     ],
 )
 def test_the_language_is_the_first_word_that_is_no_file(info, language):
-    assert language == blocks(f"```{info}\nx\n```")[0].language
+    assert language == find_code_blocks(f"```{info}\nx\n```")[0].language
 
 
 def heads(seat, turn: int) -> list[str]:
-    return [str(head.render()).strip() for head in seat.turns[turn].query(CodeHead)]
+    return [str(head.render()).strip() for head in seat.turns[turn].query(CodeBlockHeader)]
 
 
 def test_every_block_of_a_finished_answer_has_its_head(take_seat):
@@ -128,7 +128,7 @@ def test_a_click_on_a_head_copies_its_block(take_seat, monkeypatch):
         await seat.submit(f"write {ANSWER}")
         await seat.settled()
         await seat.until(lambda: all(heads(seat, 0)))
-        for head in seat.turns[0].query(CodeHead):
+        for head in seat.turns[0].query(CodeBlockHeader):
             await seat.pilot.click(head)
 
         assert ["a = 1\n", "   b\n"] == copied

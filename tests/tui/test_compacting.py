@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.commands import compact as compacting
-from specchat.host.client import Wish
+from specchat.host.client import SessionRequest
 
 
 def notes(seat) -> list[str]:
@@ -20,13 +20,13 @@ def test_a_conversation_that_is_all_but_full_goes_on_in_a_copy_that_begins_with_
         await seat.say("/compact")
         await seat.until(lambda: any("this copy begins with the summary" in note for note in notes(seat)))
 
-        assert [turn.question[:20] for turn in seat.turns] == [compacting.BEGINNING[:20]]
+        assert [turn.question[:20] for turn in seat.turns] == [compacting.CONTINUE_PROMPT[:20]]
         assert f"/open {whole} is the whole conversation" in notes(seat)[-1]
         assert whole != seat.chat.hearing.session
         await seat.ask("write third")
         assert [0, 1] == [turn.position for turn in seat.turns]
 
-    take_seat(scenario, wish=Wish(profile="narrow"))
+    take_seat(scenario, wish=SessionRequest(profile="narrow"))
 
 
 @pytest.mark.full
@@ -60,7 +60,7 @@ def test_what_is_asked_meanwhile_is_asked_in_the_copy(take_seat, monkeypatch):
         await seat.say("write next")
         await seat.until(lambda: seat.turns and seat.turns[-1].answer == "next" and seat.turns[-1].is_over)
 
-        assert [compacting.BEGINNING[:20], "write next"] == [turn.question[:20] for turn in seat.turns]
+        assert [compacting.CONTINUE_PROMPT[:20], "write next"] == [turn.question[:20] for turn in seat.turns]
         assert [0, 1] == [turn.position for turn in seat.turns]
 
     take_seat(scenario)

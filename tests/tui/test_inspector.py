@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from specchat.chat.events import Committed, StepDone
+from specchat.chat.events import CommittedToken, StepDone
 from specchat.chat.step_records import Inspection
 from specchat.host.spawn import history_path
 from specchat.tui.glyphs import ASCII
@@ -122,7 +122,7 @@ def test_an_answer_can_be_watched_while_it_is_written(take_seat):
         await seat.until(lambda: len(inspector(seat).inspection.steps) > 5)
         before = len(inspector(seat).inspection.steps)
         await seat.until(lambda: len(inspector(seat).inspection.steps) > before + 5)
-        assert inspector(seat)._at == len(inspector(seat).inspection.steps) - 1
+        assert inspector(seat)._step_index == len(inspector(seat).inspection.steps) - 1
         seat.chat.stop()
         await seat.until(lambda: seat.turns[-1].is_over)
         await seat.until(lambda: said(seat).startswith(seat.turns[-1].answer))
@@ -221,7 +221,7 @@ def test_on_a_low_screen_the_tokens_keep_most_of_it(take_seat):
         panel = await inspected(seat)
         await seat.press("d")
         await seat.sees("word0 so")
-        assert panel.tokens.size.height >= 5
+        assert panel.token_view.size.height >= 5
 
     take_seat(scenario, size=(60, 10))
 
@@ -267,22 +267,22 @@ def test_other_colours_are_those_of_the_theme(take_seat):
 
 @pytest.mark.full
 def test_of_a_very_long_answer_only_what_is_in_sight_is_drawn(take_seat, monkeypatch):
-    drawn, draw = list[int](), TokenView._draw
+    drawn, draw = list[int](), TokenView._draw_row
 
     def counted(view: TokenView, number: int):
         drawn.append(number)
         return draw(view, number)
 
     monkeypatch.setattr(TokenView, "_draw", counted)
-    step = StepDone((1,), (0,), (*(Committed(1, b"token ", "lookup") for _ in range(4)),), 0.001, 0.002)
+    step = StepDone((1,), (0,), (*(CommittedToken(1, b"token ", "lookup") for _ in range(4)),), 0.001, 0.002)
 
     async def scenario(seat):
         panel = await inspected(seat)
         steps = seat.chat.hearing.steps = [step] * 1250
         seat.chat._inspecting.follow()
         await seat.sees("step 1/1250")
-        rows, height = len(panel.tokens._laid.rows), panel.tokens.size.height
-        assert panel.inspection.tokens == 5000 and rows > 400
+        rows, height = len(panel.token_view._token_rows.rows), panel.token_view.size.height
+        assert panel.inspection.committed_count == 5000 and rows > 400
         assert len(drawn) <= 4 * height
         drawn.clear()
         await seat.press("end")
@@ -292,7 +292,7 @@ def test_of_a_very_long_answer_only_what_is_in_sight_is_drawn(take_seat, monkeyp
             seat.chat._inspecting.follow()
             await seat.sees(f"step {count}/{count}")
 
-        assert len(panel.tokens._laid.rows) > rows
+        assert len(panel.token_view._token_rows.rows) > rows
         assert len(drawn) <= 10 * height
 
     take_seat(scenario, size=WIDE)
@@ -303,9 +303,9 @@ def test_the_page_keys_move_what_is_inspected(take_seat):
     async def scenario(seat):
         panel = await inspected(seat, "guess 400")
         await seat.press("pagedown")
-        await seat.until(lambda: panel.tokens.scroll_offset.y > 5)
+        await seat.until(lambda: panel.token_view.scroll_offset.y > 5)
         await seat.press("pageup")
-        await seat.until(lambda: panel.tokens.scroll_offset.y == 0)
+        await seat.until(lambda: panel.token_view.scroll_offset.y == 0)
         assert seat.chat.transcript.follows
 
     take_seat(scenario, size=WIDE)
@@ -327,8 +327,8 @@ def test_before_anything_was_asked_there_is_nothing_to_see(take_seat, wanted, tm
 
 def test_tokens_of_a_split_character_are_drawn_once():
     steps = [
-        StepDone((), (), (Committed(1, b"\xc3", "target"),), 0, 0),
-        StepDone((), (), (Committed(2, b"\xa9", "x"),), 0, 0),
+        StepDone((), (), (CommittedToken(1, b"\xc3", "target"),), 0, 0),
+        StepDone((), (), (CommittedToken(2, b"\xa9", "x"),), 0, 0),
     ]
 
     assert ["é"] == [span.text for span in Inspection(steps).spans]

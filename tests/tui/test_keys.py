@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.tui.picker import Picker
-from specchat.tui.turn_widget import code_blocks
+from specchat.tui.turn_widget import code_block_texts
 
 pytestmark = pytest.mark.full
 
@@ -61,8 +61,8 @@ def test_y_copies_an_answer_and_c_its_code(take_seat, copied):
 
 
 def test_code_is_what_stands_between_fences():
-    assert ["a\n", "b\n```\n"] == code_blocks("x\n```py\na\n```\ny\n````\nb\n```\n````\n")
-    assert [] == code_blocks("none")
+    assert ["a\n", "b\n```\n"] == code_block_texts("x\n```py\na\n```\ny\n````\nb\n```\n````\n")
+    assert [] == code_block_texts("none")
 
 
 def test_e_asks_the_last_question_in_other_words(take_seat):

@@ -7,15 +7,15 @@ import asyncio
 import pytest
 from textual.widget import MountError
 
-from specchat.chat.events import Finished, Text, Totals
-from specchat.chat.history import Answered, StoredTurn
+from specchat.chat.events import Finished, TextDelta, Totals
+from specchat.chat.history import StoredAnswer, StoredTurn
 from specchat.chat.request import Request
-from specchat.tui.markdown_answer import Settled
-from specchat.tui.message_handlers import Hearing, NoEngine
-from specchat.tui.messages import Asking, Ended, Opened, Told
+from specchat.tui.conversation_presenter import ConversationPresenter, EngineUnavailable
+from specchat.tui.markdown_answer import MarkdownAnswer
 from specchat.tui.picker import Picker
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import TurnView
+from specchat.tui.worker_messages import AnswerEnded, ConversationOpened, RequestSent, TranscriptNote
 
 pytestmark = pytest.mark.full
 
@@ -24,19 +24,19 @@ STEPS = [
     (Transcript, "_mount_stored"),
     (TurnView, "show_stored"),
     (TurnView, "finish"),
-    (Settled, "update"),
+    (MarkdownAnswer, "update"),
 ]
 
 
 def stored(count: int) -> tuple[StoredTurn, ...]:
     return tuple(
-        StoredTurn(f"turn{n}", None, {"text": f"question {n}"}, Answered(f"answer {n}"), "stop", {}, 0.0, 0.0)
+        StoredTurn(f"turn{n}", None, {"text": f"question {n}"}, StoredAnswer(f"answer {n}"), "stop", {}, 0.0, 0.0)
         for n in range(count)
     )
 
 
-def conversation(count: int = 3) -> Opened:
-    return Opened("other", "a talk", "chat", stored(count))
+def conversation(count: int = 3) -> ConversationOpened:
+    return ConversationOpened("other", "a talk", "chat", stored(count))
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_an_error_of_a_living_screen_is_not_hidden(take_seat, monkeypatch):
         raise MountError("not here")
 
     async def scenario(seat):
-        monkeypatch.setattr(Hearing, "_show_title", cannot_be_drawn)
+        monkeypatch.setattr(ConversationPresenter, "_show_title", cannot_be_drawn)
         seat.app.mailbox.put(conversation())
         await seat.until(lambda: not seat.app.is_running)
 
@@ -108,7 +108,7 @@ def test_older_turns_and_another_conversation_do_not_get_in_each_others_way(take
         begun = during(Transcript, "_mount_stored", shown.wait)
         older = asyncio.create_task(seat.app.run_action("screen.show_older"))
         await asyncio.wait_for(begun.wait(), 60)
-        seat.app.mailbox.put(Opened("third", "another", "chat", stored(2)))
+        seat.app.mailbox.put(ConversationOpened("third", "another", "chat", stored(2)))
         await asyncio.sleep(0.2)
         shown.set()
         await older
@@ -125,10 +125,10 @@ def test_an_answer_stands_under_its_question_also_when_another_was_shown_before(
     async def scenario(seat):
         await seat.chat.hearing.begin("second")  # typed while "/retry" was on its way
         for text in ("first", "second"):
-            seat.app.mailbox.put(Asking(Request(text)))
-            seat.app.mailbox.put(Text(f"of the {text}"))
+            seat.app.mailbox.put(RequestSent(Request(text)))
+            seat.app.mailbox.put(TextDelta(f"of the {text}"))
             seat.app.mailbox.put(Finished("stop", Totals()))
-            seat.app.mailbox.put(Ended(is_stored=True))
+            seat.app.mailbox.put(AnswerEnded(is_stored=True))
         await seat.until(lambda: len(seat.turns) == 2 and seat.turns[-1].is_over)
 
         assert [("first", "of the first"), ("second", "of the second")] == [
@@ -145,7 +145,7 @@ def test_a_list_of_questions_may_be_older_than_the_conversation(take_seat):
         await seat.sees("question 2")
         await seat.press("escape", "escape")
         await seat.sees("back to a question")
-        seat.app.mailbox.put(Opened("third", "another", "chat", ()))
+        seat.app.mailbox.put(ConversationOpened("third", "another", "chat", ()))
         await seat.until(lambda: seat.chat.hearing.session == "third")
         await seat.press("enter")
         await seat.until(lambda: not seat.chat.query(Picker))
@@ -169,7 +169,7 @@ def test_a_click_brings_older_turns(take_seat):
 
 def test_two_lists_that_want_the_same_place_do_not_meet(take_seat):
     async def scenario(seat):
-        seat.chat.post_message(NoEngine("it is gone"))
+        seat.chat.post_message(EngineUnavailable("it is gone"))
         await seat.app.run_action("screen.choose('variant')")
         await seat.sees("who guesses")
 
@@ -182,6 +182,6 @@ def test_news_after_the_end_is_dropped(take_seat):
     async def scenario(seat):
         await seat.press("ctrl+q")
         await seat.until(lambda: not seat.app.is_running)
-        seat.app.mailbox.put(Told("too late"))
+        seat.app.mailbox.put(TranscriptNote("too late"))
 
     take_seat(scenario)

@@ -9,20 +9,20 @@ import pytest
 from textual.binding import Binding
 
 from specchat.errors import ProfileError
-from specchat.tui.app import places_of_keys
+from specchat.tui.app import binding_scopes
 from specchat.tui.inspector import Inspector
-from specchat.tui.preferences import USUAL, Preferences, preferences_file, read_preferences
+from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences, preferences_file, read_preferences
 from specchat.tui.token_view import TokenView
 
 
 def read(tmp_path, text: str) -> Preferences:
     path = tmp_path / "screen.toml"
     path.write_text(text)
-    return read_preferences(path, places_of_keys())
+    return read_preferences(path, binding_scopes())
 
 
 def test_without_a_file_everything_is_as_usual(tmp_path):
-    assert read_preferences(tmp_path / "screen.toml", places_of_keys()) is USUAL
+    assert read_preferences(tmp_path / "screen.toml", binding_scopes()) is DEFAULT_PREFERENCES
 
 
 def test_the_file_lies_in_the_configuration_folder(tmp_path, monkeypatch):
@@ -34,7 +34,7 @@ def test_the_file_lies_in_the_configuration_folder(tmp_path, monkeypatch):
 def test_an_action_has_a_key_or_several(tmp_path):
     said = read(tmp_path, 'mouse = false\n[keys]\ninspect = "f12"\nsessions = ["ctrl+s", "f2"]\n')
 
-    assert said == Preferences({"inspect": "f12", "sessions": "ctrl+s,f2"}, has_mouse=False)
+    assert said == Preferences({"inspect": "f12", "sessions": "ctrl+s,f2"}, captures_mouse=False)
 
 
 def test_two_actions_may_change_places(tmp_path):
@@ -67,7 +67,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, text, said):
 
 def test_the_page_about_keys_lists_every_action_with_its_keys():
     bound: dict[str, list[str]] = {}
-    for binding in Binding.make_bindings([each for place in places_of_keys() for each in place]):
+    for binding in Binding.make_bindings([each for place in binding_scopes() for each in place]):
         if binding.id:
             bound.setdefault(binding.id, []).append(binding.key)
     page = (Path(__file__).parents[2] / "docs" / "keys.md").read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def test_a_chosen_key_works_and_the_usual_one_does_no_longer(take_seat):
         await seat.press("f12")
         await seat.until(lambda: isinstance(seat.app.focused, TokenView))
         await seat.press("b")
-        await seat.until(lambda: inspector_of(seat).tokens.has_bounds)
+        await seat.until(lambda: inspector_of(seat).token_view.shows_boundaries)
 
     take_seat(scenario, preferences=Preferences({"inspect": "f12", "boundaries": "b"}))
 
@@ -115,4 +115,4 @@ def test_who_prefers_the_mouse_of_the_terminal_takes_it_back_with_the_first_key(
         await seat.press("f9")
         await seat.until(lambda: seat.app.has_mouse)
 
-    take_seat(scenario, preferences=Preferences(has_mouse=False))
+    take_seat(scenario, preferences=Preferences(captures_mouse=False))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from textual import events
 
-from specchat.tui.completion_words import completions
-from specchat.tui.prompt_history import read_questions, remember_question
-from specchat.tui.screen_commands import EVERY
+from specchat.tui.prompt_completions import completions
+from specchat.tui.prompt_history import append_prompt_history, read_prompt_history
+from specchat.tui.screen_commands import BUILTIN_COMMANDS
 
 
 async def paste(seat, text: str) -> None:
@@ -208,10 +208,10 @@ def test_what_a_folder_gives_is_said_before_the_answer_and_its_sources_after_it(
 
 
 def test_a_word_of_a_command_is_found_inside_too(tmp_path):
-    begun = {choice.text for choice in completions("/re", EVERY, tmp_path) if choice.text.startswith("/re")}
+    begun = {choice.text for choice in completions("/re", BUILTIN_COMMANDS, tmp_path) if choice.text.startswith("/re")}
     assert {"/retry", "/restore ", "/rename ", "/rewind", "/reword"} == begun
-    assert any(choice.text == "/variant " for choice in completions("/ria", EVERY, tmp_path))
-    assert [] == completions("no /help here", EVERY, tmp_path)
+    assert any(choice.text == "/variant " for choice in completions("/ria", BUILTIN_COMMANDS, tmp_path))
+    assert [] == completions("no /help here", BUILTIN_COMMANDS, tmp_path)
 
 
 def test_files_are_found_beside_and_below(tmp_path):
@@ -220,21 +220,21 @@ def test_files_are_found_beside_and_below(tmp_path):
     (tmp_path / ".hidden").touch()
     (tmp_path / "repository.txt").touch()
 
-    assert ["src/", "repository.txt"] == [choice.text for choice in completions("see @", EVERY, tmp_path)]
-    assert ["src/deep/"] == [choice.text for choice in completions("see @src/", EVERY, tmp_path)]
-    assert ["src/deep/parser.py"] == [choice.text for choice in completions("see @parse", EVERY, tmp_path)]
-    assert [".hidden"] == [choice.text for choice in completions("/file .h", EVERY, tmp_path)]
-    assert [] == completions("@/no/such/folder/x", EVERY, tmp_path)
-    assert ["repo", "repository.txt"] == [choice.text for choice in completions("@re", EVERY, tmp_path)]
+    assert ["src/", "repository.txt"] == [choice.text for choice in completions("see @", BUILTIN_COMMANDS, tmp_path)]
+    assert ["src/deep/"] == [choice.text for choice in completions("see @src/", BUILTIN_COMMANDS, tmp_path)]
+    assert ["src/deep/parser.py"] == [choice.text for choice in completions("see @parse", BUILTIN_COMMANDS, tmp_path)]
+    assert [".hidden"] == [choice.text for choice in completions("/file .h", BUILTIN_COMMANDS, tmp_path)]
+    assert [] == completions("@/no/such/folder/x", BUILTIN_COMMANDS, tmp_path)
+    assert ["repo", "repository.txt"] == [choice.text for choice in completions("@re", BUILTIN_COMMANDS, tmp_path)]
 
 
 def test_questions_are_kept_as_the_line_mode_keeps_them(tmp_path):
     path = tmp_path / "questions"
     for question in ("one", "two\nlines", "one"):
-        remember_question(path, question)
+        append_prompt_history(path, question)
 
-    assert ["two\nlines", "one"] == read_questions(path)
+    assert ["two\nlines", "one"] == read_prompt_history(path)
     history = pytest.importorskip("prompt_toolkit.history").FileHistory(str(path))
     assert ["one", "two\nlines", "one"] == list(history.load_history_strings())
-    assert [] == read_questions(tmp_path / "none")
-    remember_question(tmp_path / "no" / "folder", "x")
+    assert [] == read_prompt_history(tmp_path / "none")
+    append_prompt_history(tmp_path / "no" / "folder", "x")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from specchat.chat.events import Event, StepDone
-from specchat.host.client import Conversation, Wish
+from specchat.host.client import Conversation, SessionRequest
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def guessed_by(monkeypatch):
     def choose(who: str) -> None:
         def ask(conversation, request, cancelled=None) -> Iterator[Event]:
             for event in asked(conversation, request, cancelled):
-                yield replace(event, sources=(who,) * len(event.drafted)) if isinstance(event, StepDone) else event
+                yield replace(event, sources=(who,) * len(event.draft_tokens)) if isinstance(event, StepDone) else event
 
         monkeypatch.setattr(Conversation, "ask", ask)
 
@@ -64,4 +64,4 @@ def test_a_context_that_is_all_but_full_brings_one_line(take_seat):
         await seat.ask("count 236")
         assert ["the context is 93% full; /compact sums this conversation up and goes on in a copy"] == notes(seat)
 
-    take_seat(scenario, wish=Wish(profile="narrow"))
+    take_seat(scenario, wish=SessionRequest(profile="narrow"))

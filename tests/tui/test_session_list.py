@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from specchat.chat.request import Request
-from specchat.host.client import Conversation, Wish
+from specchat.host.client import Conversation, SessionRequest
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
 
 def said(*questions: str) -> str:
     """A conversation of before; its id."""
-    with Conversation(Wish(profile="chat")) as talk:
+    with Conversation(SessionRequest(profile="chat")) as talk:
         for question in questions:
             list(talk.ask(Request(question)))
-        return talk.session
+        return talk.session_id
 
 
 async def listed(seat, count: int):
@@ -95,7 +95,7 @@ def test_the_last_one_is_gone_on_with_from_the_command_line(take_seat):
         assert ["count 3"] == [turn.question for turn in seat.turns]
         await seat.sees("stop: end")
 
-    take_seat(scenario, wish=Wish(is_last=True))
+    take_seat(scenario, wish=SessionRequest(continues_last=True))
 
 
 @pytest.mark.full

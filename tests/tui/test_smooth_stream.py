@@ -6,73 +6,73 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.tui.smooth_stream import (
-    CALM_SECONDS,
-    FEW_CHARACTERS,
-    LONG_SECONDS,
-    MANY_CHARACTERS,
+    CATCH_UP_CHARACTERS,
+    CATCH_UP_SECONDS,
+    QUIET_CHARACTERS,
+    QUIET_SECONDS,
     TICK_SECONDS,
-    Pace,
-    Thrift,
+    DrawThrottle,
+    SmoothStream,
 )
 
 
 @given(st.lists(st.tuples(st.text(max_size=400), st.integers(0, 3))))
 def test_nothing_is_lost_and_nothing_changes_places(pieces):
-    pace, now, shown = Pace(), 0.0, ""
+    pace, now, shown = SmoothStream(), 0.0, ""
     for text, ticks in pieces:
         pace.add(text, now)
         for _ in range(ticks):
             now += TICK_SECONDS
-            shown += pace.take(now)
+            shown += pace.take_chunk(now)
 
-    assert "".join(text for text, _ in pieces) == shown + pace.rest()
+    assert "".join(text for text, _ in pieces) == shown + pace.flush()
 
 
 def test_a_burst_is_spread_over_some_ticks():
-    pace = Pace()
+    pace = SmoothStream()
     pace.add("x" * 60, 0.0)
 
-    assert 20 == len(pace.take(0.01))
-    assert 13 == len(pace.take(0.07))
+    assert 20 == len(pace.take_chunk(0.01))
+    assert 13 == len(pace.take_chunk(0.07))
 
 
 def test_what_piles_up_is_shown_at_once():
-    pace = Pace()
-    pace.add("x" * MANY_CHARACTERS, 0.0)
+    pace = SmoothStream()
+    pace.add("x" * CATCH_UP_CHARACTERS, 0.0)
 
-    assert MANY_CHARACTERS == len(pace.take(0.01))
+    assert CATCH_UP_CHARACTERS == len(pace.take_chunk(0.01))
 
 
 def test_what_waits_for_long_is_shown_at_once():
-    pace = Pace()
+    pace = SmoothStream()
     pace.add("x" * 100, 0.0)
 
-    assert 100 == len(pace.take(LONG_SECONDS))
+    assert 100 == len(pace.take_chunk(CATCH_UP_SECONDS))
 
 
 def test_it_slows_down_again_only_after_it_was_calm_for_a_while():
-    pace = Pace()
-    pace.add("x" * MANY_CHARACTERS, 0.0)
-    pace.take(0.01)
+    pace = SmoothStream()
+    pace.add("x" * CATCH_UP_CHARACTERS, 0.0)
+    pace.take_chunk(0.01)
     shown = []
     for number in range(8):
         now = 0.1 + number * TICK_SECONDS
-        pace.add("x" * (FEW_CHARACTERS - 20), now)
-        shown.append(len(pace.take(now)))
+        pace.add("x" * (QUIET_CHARACTERS - 20), now)
+        shown.append(len(pace.take_chunk(now)))
 
-    assert FEW_CHARACTERS - 20 == shown[0] == shown[3]
-    assert FEW_CHARACTERS - 20 > shown[-1]
-    assert TICK_SECONDS * 8 > CALM_SECONDS
+    assert QUIET_CHARACTERS - 20 == shown[0] == shown[3]
+    assert QUIET_CHARACTERS - 20 > shown[-1]
+    assert TICK_SECONDS * 8 > QUIET_SECONDS
 
 
 def test_what_is_cheap_is_drawn_every_time():
-    thrift = Thrift()
+    thrift = DrawThrottle()
 
     assert all(thrift.may_draw(tick / 16, 0.005 * tick) for tick in range(32))
 
 
 def test_what_is_dear_is_drawn_less_often_and_takes_a_tenth_of_a_core():
-    thrift, spent, drawn = Thrift(), 0.0, 0
+    thrift, spent, drawn = DrawThrottle(), 0.0, 0
     for tick in range(160):
         if thrift.may_draw(tick / 16, spent):
             spent, drawn = spent + 0.015, drawn + 1
@@ -82,6 +82,6 @@ def test_what_is_dear_is_drawn_less_often_and_takes_a_tenth_of_a_core():
 
 
 def test_nobody_waits_long_for_what_is_very_dear():
-    thrift = Thrift()
+    thrift = DrawThrottle()
 
     assert [True, False, False, False, True] == [thrift.may_draw(tick / 16, 1.0 * tick) for tick in range(5)]

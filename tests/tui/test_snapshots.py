@@ -13,14 +13,34 @@ from types import SimpleNamespace
 import pytest
 from textual.widgets import Input, TextArea
 
-from specchat.chat.events import Committed, Finished, Loading, Prefill, Routed, StepDone, Text, Totals
-from specchat.chat.history import Answered, StoredTurn
+from specchat.chat.events import (
+    CommittedToken,
+    Finished,
+    LoadingProgress,
+    PrefillProgress,
+    Routed,
+    StepDone,
+    TextDelta,
+    Totals,
+)
+from specchat.chat.history import StoredAnswer, StoredTurn
 from specchat.chat.request import Attachment, Request
-from specchat.tui.app import Places, SpecchatApp
+from specchat.tui.app import ScreenFiles, SpecchatApp
+from specchat.tui.conversation_presenter import EngineCrashed
 from specchat.tui.glyphs import ASCII, UNICODE, Glyphs
-from specchat.tui.message_handlers import Broken
-from specchat.tui.messages import Asking, Changed, Ended, EngineState, Follows, News, Opened, Query, Told, Want
 from specchat.tui.session_list import SessionsScreen
+from specchat.tui.worker_messages import (
+    AnswerEnded,
+    ConversationOpened,
+    EditFinished,
+    EditProgress,
+    EngineState,
+    InputKind,
+    InputRequest,
+    RequestSent,
+    TranscriptNote,
+    WorkerMessage,
+)
 from tests.tui.conftest import CHAT, Seat
 from tests.tui.frames import FOLDER, check, frame_of, text_of
 
@@ -36,34 +56,44 @@ def push(chunk: bytes) -> None:
 ```
 """
 TOTALS = Totals(
-    prompt_tokens=300, tokens=412, steps=64, drafted=448, accepted={"lookup": 300, "draft": 67}, draft_seconds=0.4,
-    verify_seconds=2.5, prefill_seconds=0.2, first_token_seconds=0.25, plain_seconds=0.019,
+    prompt_tokens=300, completion_tokens=412, steps=64, draft_tokens=448, accepted_by_drafter={"lookup": 300, "draft": 67}, draft_seconds=0.4,
+    verify_seconds=2.5, prefill_seconds=0.2, ttft_seconds=0.25, plain_step_seconds=0.019,
 )  # fmt: skip
-STORED = StoredTurn("1", None, {"text": "rename feed to push"}, Answered(ANSWER), "stop", {"tokens": 40}, 0.0, 0.0)
-OPENED = Opened("aaaa", "refactor parser", "code", ())
-OLD = Opened("aaaa", "refactor parser", "code", (STORED,))
+STORED = StoredTurn("1", None, {"text": "rename feed to push"}, StoredAnswer(ANSWER), "stop", {"tokens": 40}, 0.0, 0.0)
+OPENED = ConversationOpened("aaaa", "refactor parser", "code", ())
+OLD = ConversationOpened("aaaa", "refactor parser", "code", (STORED,))
 
 
 def step(kept: int) -> StepDone:
-    said = (*(Committed(id, b"x", "lookup") for id in range(kept)), Committed(9, b"x", "target"))
+    said = (*(CommittedToken(id, b"x", "lookup") for id in range(kept)), CommittedToken(9, b"x", "target"))
     return StepDone(tuple(range(8)), tuple(range(8)), said, 0.004, 0.036)
 
 
-def asked(text: str, *files: str) -> list[News]:
+def asked(text: str, *files: str) -> list[WorkerMessage]:
     request = Request(text, tuple(Attachment(name, "x") for name in files))
-    return [OPENED, EngineState("ready", 3 * 2**30), Asking(request), Prefill(300, 300), Routed("lookup", 8, "why", 7)]
+    return [
+        OPENED,
+        EngineState("ready", 3 * 2**30),
+        RequestSent(request),
+        PrefillProgress(300, 300),
+        Routed("lookup", 8, "why", 7),
+    ]
 
 
-WRITING = [*asked("rename feed to push", "src/parser.py"), Text(ANSWER[:90]), *(step(kept) for kept in (8, 2, 7, 8, 0))]
-ANSWERED = [*WRITING, Text(ANSWER[90:]), Finished("stop", TOTALS), Ended(is_stored=True)]
+WRITING = [
+    *asked("rename feed to push", "src/parser.py"),
+    TextDelta(ANSWER[:90]),
+    *(step(kept) for kept in (8, 2, 7, 8, 0)),
+]
+ANSWERED = [*WRITING, TextDelta(ANSWER[90:]), Finished("stop", TOTALS), AnswerEnded(is_stored=True)]
 
 
 def guessed(held: str, own: str, refused: str = "", source: str = "lookup") -> StepDone:
     """Words that were guessed and held, what the target wrote then, and what had been guessed there."""
     words = [word.encode() for word in [*held.split("|"), refused] if word]
     ids, kept = tuple(range(1, len(words) + 1)), len(words) - bool(refused)
-    said = [Committed(id, word, source) for id, word in zip(ids[:kept], words[:kept], strict=True)]
-    own_token = Committed(99, own.encode(), "target")
+    said = [CommittedToken(id, word, source) for id, word in zip(ids[:kept], words[:kept], strict=True)]
+    own_token = CommittedToken(99, own.encode(), "target")
     parents, sources = tuple(range(len(ids))), (source,) * len(ids)
     return StepDone(ids, parents, (*said, own_token), 0.0003, 0.0098, tuple(words), sources)
 
@@ -76,7 +106,7 @@ GUESSED = [
     guessed(" bytes|) -> None:|\n", "        ", source="draft"),
     guessed("self|.text| +=| chunk", "\n"),
     Finished("stop", TOTALS),
-    Ended(is_stored=True),
+    AnswerEnded(is_stored=True),
 ]
 
 
@@ -85,7 +115,7 @@ class State:
     """What has arrived, and what was done then."""
 
     name: str
-    news: list[News]
+    news: list[WorkerMessage]
     then: Callable[[Seat], object] = lambda _seat: None
     glyphs: Glyphs = UNICODE
 
@@ -93,8 +123,8 @@ class State:
 def list_sessions(seat: Seat) -> None:
     rows = [{"id": id, "name": name, "updated": 1e9} for id, name in (("aaaa", "refactor parser"), ("bbbb", "poems"))]
     screen = seat.app.screen
-    screen.post_message(SessionsScreen.Answered("", {"sessions": rows}))
-    screen.post_message(SessionsScreen.Glanced("aaaa", STORED))
+    screen.post_message(SessionsScreen.RowsReceived("", {"sessions": rows}))
+    screen.post_message(SessionsScreen.PreviewRead("aaaa", STORED))
 
 
 HUNK = """src/parser.py · hunk 2/3 · lines 18-22
@@ -103,18 +133,18 @@ HUNK = """src/parser.py · hunk 2/3 · lines 18-22
 +    def push(self, chunk: bytes) -> None:
          self.text += chunk
 """
-OVER = Ended(is_stored=False)
+OVER = AnswerEnded(is_stored=False)
 EDIT = "/edit src/parser.py rename feed to push"
 
 
-def changing(*news: News) -> Callable[[Seat], Awaitable[None]]:
+def changing(*news: WorkerMessage) -> Callable[[Seat], Awaitable[None]]:
     """An edit was begun, and this came of it."""
 
     async def begin(seat: Seat) -> None:
-        await seat.chat.hearing.begin(EDIT)
+        await seat.chat.presenter.start_turn(EDIT)
         for each in news:
-            seat.app.mailbox.put(each)
-        await seat.until(lambda: seat.app.mailbox.is_empty)
+            seat.app.worker_messages.put(each)
+        await seat.until(lambda: seat.app.worker_messages.is_empty)
 
     return begin
 
@@ -123,8 +153,8 @@ def asking(question: str) -> Callable[[Seat], Awaitable[None]]:
     """Something is to be agreed to."""
 
     async def ask(seat: Seat) -> None:
-        seat.app.mailbox.put(Query(Want.YES, "", question))
-        await seat.until(lambda: seat.app.mailbox.is_empty)
+        seat.app.worker_messages.put(InputRequest(InputKind.YES_NO, "", question))
+        await seat.until(lambda: seat.app.worker_messages.is_empty)
 
     return ask
 
@@ -132,26 +162,30 @@ def asking(question: str) -> Callable[[Seat], Awaitable[None]]:
 LOADS = "this loads other models; go on?\n  org/name (15.3 GiB, on this disk)\n  org/small (1.1 GiB, not on this disk)"
 STATES = [
     State("empty", [OPENED, EngineState("ready", 0)]),
-    State("loading", [OPENED, EngineState("loading", 0), Loading("target", 3, 8)]),
-    State("reading", [*asked("rename feed to push")[:3], Prefill(2100, 5400)]),
+    State("loading", [OPENED, EngineState("loading", 0), LoadingProgress("target", 3, 8)]),
+    State("reading", [*asked("rename feed to push")[:3], PrefillProgress(2100, 5400)]),
     State("writing", WRITING),
     State("answered", ANSWERED),
     State("ascii", ANSWERED, glyphs=ASCII),
-    State("slow", [*WRITING, *(StepDone((), (), (Committed(1, b"x", "target"),), 0.0, 0.05) for _ in range(64))]),
-    State("stopped", [*WRITING, Finished("cancelled", TOTALS), Ended(is_stored=True)]),
-    State("told", [OLD, Told("variant: plain"), Told("the history cannot be read", is_error=True)]),
+    State("slow", [*WRITING, *(StepDone((), (), (CommittedToken(1, b"x", "target"),), 0.0, 0.05) for _ in range(64))]),
+    State("stopped", [*WRITING, Finished("cancelled", TOTALS), AnswerEnded(is_stored=True)]),
+    State("told", [OLD, TranscriptNote("variant: plain"), TranscriptNote("the history cannot be read", is_error=True)]),
     State("rewinding", [OLD], lambda seat: seat.press("escape", "escape")),
-    State("broken", [OLD], lambda seat: seat.chat.post_message(Broken("the engine process died", seat.turns[0]))),
+    State(
+        "broken", [OLD], lambda seat: seat.chat.post_message(EngineCrashed("the engine process died", seat.turns[0]))
+    ),
     State("editing", [OLD], lambda seat: seat.press("shift+tab", "e")),
     State("completing", [OPENED], lambda seat: seat.press("slash", "s", "a")),
-    State("rewriting", [OLD], changing(Follows("74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"))),
-    State("reviewing", [OLD], changing(Query(Want.LETTER, "[y,n] ", HUNK, "look closely: comments lost: 1"))),
-    State("wishing", [OLD], changing(Query(Want.LINE, "what should be different? ", HUNK)), glyphs=ASCII),
-    State("correcting", [OLD], changing(Query(Want.TEXT, "    def push(self):\n", HUNK))),
+    State("rewriting", [OLD], changing(EditProgress("74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"))),
+    State("reviewing", [OLD], changing(InputRequest(InputKind.KEY, "[y,n] ", HUNK, "look closely: comments lost: 1"))),
+    State("wishing", [OLD], changing(InputRequest(InputKind.LINE, "what should be different? ", HUNK)), glyphs=ASCII),
+    State("correcting", [OLD], changing(InputRequest(InputKind.TEXT, "    def push(self):\n", HUNK))),
     State(
         "changed",
         [OLD],
-        changing(Changed("applied 2/3 hunks to src/parser.py · /undo 7 takes it back"), Ended(is_stored=False)),
+        changing(
+            EditFinished("applied 2/3 hunks to src/parser.py · /undo 7 takes it back"), AnswerEnded(is_stored=False)
+        ),
     ),
     State("inspecting", GUESSED, lambda seat: seat.press("f3", "right", "d")),
     State("marking", GUESSED, lambda seat: seat.press("f3", "right", "right", "s"), glyphs=ASCII),
@@ -167,22 +201,22 @@ def still(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("specchat.tui.session_row.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
     profile = SimpleNamespace(models=SimpleNamespace(target="Small-1B"), limits=SimpleNamespace(context=8192))
-    monkeypatch.setattr("specchat.tui.message_handlers.load_profile", lambda _name: profile)
-    for module in ("hearing", "chat"):
+    monkeypatch.setattr("specchat.tui.conversation_presenter.load_profile", lambda _name: profile)
+    for module in ("message_handlers", "chat_screen"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
     monkeypatch.setattr("specchat.tui.process_memory.resident_bytes", lambda _process: 96 * 2**20)
-    monkeypatch.setattr("specchat.tui.message_handlers.thread_time", lambda: 0.0)
-    for part in ("partner.Partner", "errands.Errands"):
+    monkeypatch.setattr("specchat.tui.conversation_presenter.thread_time", lambda: 0.0)
+    for part in ("session_worker.Partner", "background_requests.Errands"):
         monkeypatch.setattr(f"specchat.tui.{part}.begin", lambda _self: None)
 
 
 async def frame(state: State, size: tuple[int, int], folder) -> str:
     """What stands there when all of it was taken in."""
-    app = SpecchatApp(CHAT, Places.beside(folder / "history.db"), state.glyphs)
+    app = SpecchatApp(CHAT, ScreenFiles.next_to(folder / "history.db"), state.glyphs)
     async with app.run_test(size=size) as pilot:
         seat = Seat(app, pilot)
         for news in state.news:
-            app.mailbox.put(news)
+            app.worker_messages.put(news)
         await taken_in(seat)
         done = state.then(seat)
         if asyncio.iscoroutine(done):
@@ -192,7 +226,7 @@ async def frame(state: State, size: tuple[int, int], folder) -> str:
         await taken_in(seat)
         for box in (*app.screen.query(TextArea), *app.screen.query(Input)):
             box.cursor_blink = False
-        seat.chat.hearing.show_readings()
+        seat.chat.presenter.update_status_bar()
         await pilot.pause()
         return frame_of(app.screen)
 
@@ -201,14 +235,16 @@ async def frame(state: State, size: tuple[int, int], folder) -> str:
     "answer", ["- a\n- b", "> quoted", "| a | b |\n|---|---|\n| 1 | 2 |", "---", "# Title", ANSWER * 3]
 )
 def test_in_ascii_nothing_is_drawn_with_other_characters(answer, tmp_path):
-    state = State("", [*asked("?"), Text(answer), Finished("stop", TOTALS), Ended(is_stored=True)], glyphs=ASCII)
+    state = State(
+        "", [*asked("?"), TextDelta(answer), Finished("stop", TOTALS), AnswerEnded(is_stored=True)], glyphs=ASCII
+    )
 
     assert text_of(asyncio.run(frame(state, SIZES["narrow"], tmp_path))).isascii()
 
 
 async def taken_in(seat: Seat) -> None:
-    await seat.until(lambda: seat.app.mailbox.is_empty and not seat.chat.hearing._pace.waiting)
-    await seat.until(lambda: all(turn.is_settled for turn in seat.turns if turn.is_over))
+    await seat.until(lambda: seat.app.worker_messages.is_empty and not seat.chat.presenter._smooth_stream.buffered_text)
+    await seat.until(lambda: all(turn.is_final for turn in seat.turns if turn.is_finished))
     for _ in range(4):
         await seat.pilot.pause(0)
     await seat.pilot.pause()

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from textual.content import Content
 
-from specchat.tui.glyphs import visible
-from specchat.tui.text_wrapping import LONGEST_LINE, Flow
+from specchat.tui.glyphs import printable
+from specchat.tui.text_wrapping import MAX_LINE_CHARS, WrappedText
 
 PIECES = st.lists(
     st.sampled_from(
@@ -32,10 +32,10 @@ PIECES = st.lists(
 )
 
 
-def grown(pieces: list[str], width: int = 20) -> Flow:
-    flow = Flow(width=width)
+def grown(pieces: list[str], width: int = 20) -> WrappedText:
+    flow = WrappedText(width=width)
     for piece in pieces:
-        flow.add(piece)
+        flow.append(piece)
     return flow
 
 
@@ -44,14 +44,14 @@ def test_any_chunking_shows_the_same(pieces, width):
     whole, parts = grown(["".join(pieces)], width), grown(pieces, width)
     letters = grown(list("".join(pieces)), width)
 
-    assert visible("".join(pieces)) == whole.text == parts.text == letters.text
+    assert printable("".join(pieces)) == whole.text == parts.text == letters.text
     assert [row.plain for row in whole.rows] == [row.plain for row in parts.rows] == [row.plain for row in letters.rows]
 
 
 @given(PIECES, st.integers(2, 30), st.integers(2, 30))
 def test_another_width_is_as_if_it_had_always_been_so(pieces, before, after):
     resized = grown(pieces, before)
-    resized.resize(after)
+    resized.rewrap(after)
 
     assert [row.plain for row in grown(pieces, after).rows] == [row.plain for row in resized.rows]
 
@@ -68,12 +68,12 @@ def test_code_is_painted_line_by_line_when_it_is_whole():
         painted.append((language, code))
         return Content(code)
 
-    flow = Flow(paint)
+    flow = WrappedText(paint)
     for letter in "so:\n```python\nx = 1\ny = ":
-        flow.add(letter)
+        flow.append(letter)
 
     assert [("python", "x = 1")] == painted
-    flow.add("2\n```\nend\n")
+    flow.append("2\n```\nend\n")
     assert [("python", "x = 1"), ("python", "y = 2")] == painted
 
 
@@ -99,4 +99,4 @@ def test_a_line_without_an_end_is_laid_out_in_parts():
     flow = grown(["x" * 100] * 100, width=80)
 
     assert "x" * 10_000 == flow.text
-    assert max(len(line.text) for line in flow.lines) == LONGEST_LINE
+    assert max(len(line.text) for line in flow.lines) == MAX_LINE_CHARS

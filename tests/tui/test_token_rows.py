@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.tui.token_rows import NOBODY, TokenRows
+from specchat.tui.token_rows import NO_TOKEN, TokenRows
 
 
 def laid(width: int, *tokens: str) -> TokenRows:
@@ -38,7 +38,7 @@ def test_a_word_of_several_tokens_goes_to_the_next_row_as_one():
     rows = laid(8, "one two ", "thr", "ee")
 
     assert texts(rows) == ["one two ", "three"]
-    assert [piece.token for piece in rows.rows[1]] == [1, 2]
+    assert [piece.token_index for piece in rows.rows[1]] == [1, 2]
 
 
 def test_no_row_is_wider_than_it_may_be_but_by_spaces():
@@ -60,5 +60,5 @@ def test_a_place_knows_its_token():
     rows = laid(10, "one ", "日", "two\n", "x")
 
     assert [rows.token_at(0, column) for column in (0, 3, 4, 5, 6)] == [0, 0, 1, 1, 2]
-    assert [rows.token_at(*place) for place in ((1, 0), (7, 0), (0, 99))] == [3, NOBODY, NOBODY]
+    assert [rows.token_at(*place) for place in ((1, 0), (7, 0), (0, 99))] == [3, NO_TOKEN, NO_TOKEN]
     assert [rows.row_of(token) for token in (0, 2, 3)] == [0, 0, 1]

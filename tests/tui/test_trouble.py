@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from specchat.chat.history import Answered, Thread
+from specchat.chat.history import StoredAnswer, Thread
 from specchat.errors import HostError
 from specchat.host import spawn
-from specchat.host.client import Wish
+from specchat.host.client import SessionRequest
 from specchat.host.history_writer import HistoryWriter
 from specchat.tui.glyphs import ASCII
 from specchat.tui.picker import Picker
@@ -99,7 +99,7 @@ def test_loading_is_shown_and_can_be_stopped(take_seat):
         await seat.press("escape")
         await seat.sees("stopped, the partial is kept")
 
-    take_seat(scenario, wish=Wish(profile="endless"), is_ready=False)
+    take_seat(scenario, wish=SessionRequest(profile="endless"), is_ready=False)
 
 
 def test_reading_the_prompt_is_shown_and_can_be_stopped(take_seat):
@@ -197,9 +197,9 @@ def long_conversation(path, count: int) -> None:
     flush, writer.flush = writer.flush, lambda: None
     for number in range(count):
         turn = f"turn{number}"
-        writer.begin(thread, turn, parent, {"text": f"question {number}"})
-        writer.finish(
-            turn, Answered(f"answer **{number}** " * 20, (1, 2, 3)), "stop", {"prompt_tokens": 3, "tokens": 4}
+        writer.start_turn(thread, turn, parent, {"text": f"question {number}"})
+        writer.finish_turn(
+            turn, StoredAnswer(f"answer **{number}** " * 20, (1, 2, 3)), "stop", {"prompt_tokens": 3, "tokens": 4}
         )
         parent = turn
     writer.flush = flush
@@ -221,7 +221,7 @@ def test_a_conversation_of_two_thousand_questions_opens_at_its_end(take_seat, ru
         await seat.ask("count 2")
         assert 2000 == seat.turns[-1].position
 
-    take_seat(scenario, wish=Wish(session="long"))
+    take_seat(scenario, wish=SessionRequest(session_id="long"))
 
 
 def test_a_history_that_cannot_be_read_is_told_and_the_talk_goes_on(take_seat, monkeypatch):

@@ -20,8 +20,8 @@ from aiohttp import ClientSession, ClientWebSocketResponse, CookieJar, WSServerH
 
 from specchat.errors import UsageError
 from specchat.web import browser_tab
-from specchat.web.access_token import Guard
-from specchat.web.server import LOOPBACK, GuardedServer, listen
+from specchat.web.browser_access import BrowserAccess
+from specchat.web.server import LOOPBACK, AuthenticatedServer, bind_loopback_socket
 from tests.web.hello import COMMAND_FILE
 
 HELLO = (sys.executable, COMMAND_FILE)
@@ -37,7 +37,7 @@ serve(sys.argv[1:], listen(0), lambda address: print(address, flush=True))
 class Visit:
     """A browser's side of it."""
 
-    guard: Guard
+    guard: BrowserAccess
     client: ClientSession
 
     async def status(self, path: str, **headers: str) -> int:
@@ -45,7 +45,7 @@ class Visit:
             return answer.status
 
     async def enters(self) -> None:
-        async with self.client.get(self.guard.address) as answer:
+        async with self.client.get(self.guard.login_url) as answer:
             assert answer.status == 200 and "token" not in str(answer.url)
 
     async def opens_tab(self, origin: str = "") -> ClientWebSocketResponse:
@@ -64,9 +64,9 @@ async def sees(tab: ClientWebSocketResponse, text: str) -> None:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[Visit]:
-    listening = listen(0)
-    guard = Guard(f"{LOOPBACK}:{listening.getsockname()[1]}")
-    runner = web.AppRunner(await GuardedServer(HELLO, guard, "hello").application(), access_log=None)
+    listening = bind_loopback_socket(0)
+    guard = BrowserAccess(f"{LOOPBACK}:{listening.getsockname()[1]}")
+    runner = web.AppRunner(await AuthenticatedServer(HELLO, guard, "hello").application(), access_log=None)
     await runner.setup()
     await web.SockSite(runner, listening).start()
     async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as client:
@@ -103,7 +103,7 @@ def test_the_token_opens_the_page_once_and_leaves_the_address_bar():
 
 def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites():
     async def story(visitor: Visit) -> None:
-        async with visitor.client.get(visitor.guard.address, allow_redirects=False) as answer:
+        async with visitor.client.get(visitor.guard.login_url, allow_redirects=False) as answer:
             assert re.search("; HttpOnly; .*SameSite=Lax", answer.headers["Set-Cookie"])
 
     visit(story)
@@ -199,16 +199,16 @@ def test_a_page_may_load_nothing_from_elsewhere():
 
 
 def test_it_listens_on_loopback_alone():
-    with listen(0) as listening:
+    with bind_loopback_socket(0) as listening:
         assert listening.getsockname()[0] == "127.0.0.1"
 
 
 def test_a_port_that_is_taken_is_one_line():
-    with listen(0) as listening:
+    with bind_loopback_socket(0) as listening:
         listening.listen()
         port = listening.getsockname()[1]
         with pytest.raises(UsageError, match=rf"port {port}: .*; take another one"):
-            listen(port)
+            bind_loopback_socket(port)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")

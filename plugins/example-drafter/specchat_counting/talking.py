@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 
 from specchat.errors import InputError, UsageError
-from specchat.commands.registry import Reply, Talk
+from specchat.commands.command_registry import CommandResult, ChatState
 
 MOST = 10_000
 RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
-def count(talk: Talk, argument: str) -> Reply:
+def count(talk: ChatState, argument: str) -> CommandResult:
     """Ask the model to count."""
     if not argument.isdecimal():
         raise UsageError("/count needs a number, such as /count 20")
-    return Reply(ask=talk.request(f"Count from 1 to {int(argument)}, with commas between the numbers."))
+    return CommandResult(request=talk.make_request(f"Count from 1 to {int(argument)}, with commas between the numbers."))
 
 
 def numbers(rest: str) -> str:

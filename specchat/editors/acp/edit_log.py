@@ -16,67 +16,67 @@ from typing import Any
 
 from acp.schema import AgentMessageChunk, ToolCallStart, UserMessageChunk
 
-from specchat.editors.acp.updates import message, question
+from specchat.editors.acp.session_updates import answer_chunks, user_message_chunk
 from specchat.host.spawn import history_path
 
-MOST_EDITS = 50
-MOST_BYTES = 2**20  # of one edit; a larger one is told in words alone
+MAX_EDITS = 50
+MAX_EDIT_BYTES = 2**20  # of one edit; a larger one is told in words alone
 
-Told = UserMessageChunk | AgentMessageChunk | ToolCallStart
+ReplayUpdate = UserMessageChunk | AgentMessageChunk | ToolCallStart
 
 
 @dataclass(frozen=True)
-class RememberedEdit:
+class LoggedEdit:
     """What was asked and said, behind which turn of the conversation ("" for none), and the diff, if there was one.
 
     `offer` is a `tool_call` of the protocol in its last state.
     """
 
-    after: str
-    asked: str
-    said: str
-    offer: dict[str, Any] | None = None
+    after_turn: str
+    prompt: str
+    answer: str
+    tool_call: dict[str, Any] | None = None
 
-    def told(self) -> Iterator[Told]:
+    def replay(self) -> Iterator[ReplayUpdate]:
         """As it would have been heard."""
-        yield question(self.asked)
-        if self.offer:
-            yield ToolCallStart.model_validate(self.offer)
-        yield from message(self.said)
+        yield user_message_chunk(self.prompt)
+        if self.tool_call:
+            yield ToolCallStart.model_validate(self.tool_call)
+        yield from answer_chunks(self.answer)
 
 
-def remember(session: str, edit: RememberedEdit) -> None:
+def log_edit(session: str, edit: LoggedEdit) -> None:
     """Keep one edit. A disk that is full costs the memory of it, never the edit."""
     line = json.dumps(asdict(edit))
-    if len(line) > MOST_BYTES:
-        line = json.dumps(asdict(RememberedEdit(edit.after, edit.asked, edit.said)))
+    if len(line) > MAX_EDIT_BYTES:
+        line = json.dumps(asdict(LoggedEdit(edit.after_turn, edit.prompt, edit.answer)))
     with suppress(OSError):
-        path = _path(session)
+        path = _log_path(session)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         known = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         new = path.with_suffix(f".{os.getpid()}")
         new.touch(mode=0o600)
-        new.write_text("".join(f"{each}\n" for each in [*known, line][-MOST_EDITS:]), encoding="utf-8")
+        new.write_text("".join(f"{each}\n" for each in [*known, line][-MAX_EDITS:]), encoding="utf-8")
         new.replace(path)
 
 
-def remembered(session: str) -> Sequence[RememberedEdit]:
+def logged_edits(session: str) -> Sequence[LoggedEdit]:
     """All that is kept of a conversation, in order; what cannot be read is as if it had not been."""
     try:
-        lines = _path(session).read_text(encoding="utf-8").splitlines()
+        lines = _log_path(session).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return []
-    return [edit for line in lines if (edit := _read(line))]
+    return [edit for line in lines if (edit := _parse_record(line))]
 
 
-def _read(line: str) -> RememberedEdit | None:
+def _parse_record(line: str) -> LoggedEdit | None:
     try:
-        edit = RememberedEdit(**json.loads(line))
-        list(edit.told())
+        edit = LoggedEdit(**json.loads(line))
+        list(edit.replay())
     except (TypeError, ValueError):  # also what pydantic finds wrong
         return None
     return edit
 
 
-def _path(session: str) -> Path:
+def _log_path(session: str) -> Path:
     return history_path().parent / "acp-edits" / f"{session}.jsonl"

@@ -12,88 +12,95 @@ from acp.schema import PromptResponse
 
 from specchat.chat.events import Event
 from specchat.chat.request import Request
-from specchat.commands.registry import Talk
+from specchat.commands.command_registry import ChatState
+from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
+from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.editors.acp import stored_sessions
-from specchat.editors.acp.client_requests import Editor, Turn
-from specchat.editors.acp.edit_intent import Wanted, wanted_by_command, wanted_by_words
-from specchat.editors.acp.edit_log import RememberedEdit, Told, remember, remembered
-from specchat.editors.acp.prompt_blocks import Prompt, with_files
-from specchat.editors.acp.prompt_turn import Telling, answer, title
-from specchat.editors.acp.session_config import ASK, AUTO, Settings
-from specchat.editors.acp.session_config import EDIT as MAY_EDIT
+from specchat.editors.acp.client_requests import EditorClient, PromptTurn
+from specchat.editors.acp.edit_log import LoggedEdit, ReplayUpdate, log_edit, logged_edits
+from specchat.editors.acp.prompt_blocks import Prompt, attach_linked_files
+from specchat.editors.acp.session_config import ASK_MODE, AUTO_MODE, SessionConfig
+from specchat.editors.acp.session_config import EDIT_MODE as MAY_EDIT
+from specchat.editors.acp.session_updates import prompt_response, thought_chunk
 from specchat.editors.acp.slash_commands import (
-    ATTACHED,
+    ATTACHED_CODE,
     EDIT,
     FIX,
+    FIX_INSTRUCTION,
     HELP,
-    MISTAKES,
-    QUESTIONS,
+    QUESTION_TEMPLATES,
+    available_commands,
     help_text,
-    offered,
-    split_command,
+    parse_slash_command,
 )
-from specchat.editors.acp.updates import ended, thought
-from specchat.editors.acp.workspace_roots import Places
+from specchat.editors.acp.turn_reporter import TurnReporter, session_title, stream_answer
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
-from specchat.host.client import Wish
+from specchat.host.client import SessionRequest
 from specchat.profile import load_profile
 
 if TYPE_CHECKING:
-    from specchat.editors.acp.file_edit import Editing
+    from specchat.editors.acp.file_edit import FileEdit
 
 log = logging.getLogger(__name__)
 
 CLIENT = "acp"
-LETTERS_OF_TOKEN = 24  # no tokenizer puts more into one, on average over a long text
+MAX_CHARS_PER_TOKEN = 24  # no tokenizer puts more into one, on average over a long text
 
 
-class Talking:
+class PromptHandler:
     """A conversation with the engine, and what its user has chosen."""
 
-    def __init__(self, talk: Talk, wish: Wish, places: Places, editor: Editor, unused_servers: Sequence[str]) -> None:
-        self.places, self.editor, self.conversation = places, editor, talk.conversation
-        self.settings = Settings(talk.conversation.profile)
-        self._talk, self._wish, self._unused_servers = talk, wish, unused_servers
+    def __init__(
+        self,
+        talk: ChatState,
+        session_request: SessionRequest,
+        workspace: WorkspaceRoots,
+        client: EditorClient,
+        unused_mcp_servers: Sequence[str],
+    ) -> None:
+        self.workspace, self.client, self.conversation = workspace, client, talk.conversation
+        self.config = SessionConfig(talk.conversation.profile)
+        self._talk, self._session_request, self._unused_mcp_servers = talk, session_request, unused_mcp_servers
         self._is_named = bool(talk.conversation.name)
 
-    def configure(self) -> None:
+    def apply_config(self) -> None:
         """Tell the engine what was chosen. What it refuses shows with the next question."""
-        self._talk.options = replace(self._talk.options, variant=self.settings.variant)
+        self._talk.options = replace(self._talk.options, variant=self.config.variant)
         conversation = self.conversation
-        if self.settings.profile == conversation.profile:
+        if self.config.profile == conversation.profile:
             return
         try:
-            conversation.call("set", {"profile": Wish(profile=self.settings.profile).params()["profile"]})
-            conversation.profile = self.settings.profile
+            conversation.call("set", {"profile": SessionRequest(profile=self.config.profile).to_params()["profile"]})
+            conversation.profile = self.config.profile
         except (SpecchatError, ConnectionError):
             log.warning("the profile could not be changed", exc_info=True)
 
-    def told(self) -> Sequence[Told]:
+    def replay(self) -> Sequence[ReplayUpdate]:
         """What was said and edited so far, as it would have been heard."""
-        return [*stored_sessions.replayed(self.conversation.turns(), remembered(self.conversation.session))]
+        return [*stored_sessions.replay_updates(self.conversation.turns(), logged_edits(self.conversation.session_id))]
 
-    def outcome(self, prompt: Prompt, turn: Turn) -> PromptResponse | Exception:
+    def handle(self, prompt: Prompt, turn: PromptTurn) -> PromptResponse | Exception:
         """The answer to a prompt. Only an engine that is out of reach, and a fault of ours, are errors."""
-        telling = Telling(self.editor, turn)
+        telling = TurnReporter(self.client, turn)
         try:
-            self._introduce(telling)
-            return self._answered(prompt, telling)
+            self._report_unused_servers(telling)
+            return self._dispatch(prompt, telling)
         except CancelledError:
-            return ended("cancelled")
+            return prompt_response("cancelled")
         except HostError as error:
             return RequestError.internal_error({"details": str(error)})
         except ConnectionError:
             return RequestError.internal_error({"details": "the engine process hung up; ask again"})
         except (SpecchatError, OSError) as error:
             if turn.cancelled.is_set():
-                return ended("cancelled")
-            telling.say(f"specchat: {error}{self._way_out(error)}")
-            return ended("end_turn")
+                return prompt_response("cancelled")
+            telling.send_text(f"specchat: {error}{self._context_hint(error)}")
+            return prompt_response("end_turn")
         except Exception as error:  # the edge: no prompt may end the process
             log.exception("a prompt failed")
             return RequestError.internal_error({"details": f"unexpected {type(error).__name__}; see the log"})
 
-    def _way_out(self, error: Exception) -> str:
+    def _context_hint(self, error: Exception) -> str:
         """What can be done when a conversation, and not its last question alone, has filled the window."""
         if getattr(error, "exit_code", 0) != ContextError.exit_code:
             return ""
@@ -105,121 +112,134 @@ class Talking:
             "again: start a new session, or take back some of them with `/undo`, this one first"
         )
 
-    def _introduce(self, telling: Telling) -> None:
+    def _report_unused_servers(self, telling: TurnReporter) -> None:
         """Say once what the editor gave us in vain."""
-        if self._unused_servers:
-            names, self._unused_servers = ", ".join(self._unused_servers), ()
-            telling.tell(thought(f"MCP servers are not used yet: {names}\n"))
+        if self._unused_mcp_servers:
+            names, self._unused_mcp_servers = ", ".join(self._unused_mcp_servers), ()
+            telling.send(thought_chunk(f"MCP servers are not used yet: {names}\n"))
 
-    def _answered(self, prompt: Prompt, telling: Telling) -> PromptResponse:
-        command = split_command(prompt.text)
+    def _dispatch(self, prompt: Prompt, telling: TurnReporter) -> PromptResponse:
+        command = parse_slash_command(prompt.text)
         if command:
-            return self._commanded(*command, prompt, telling)
-        wanted = wanted_by_words(prompt.text, prompt.linked, self.places) if self.settings.mode != ASK else None
+            return self._run_command(*command, prompt, telling)
+        wanted = (
+            intent_from_text(prompt.text, prompt.linked_paths, self.workspace) if self.config.mode != ASK_MODE else None
+        )
         if wanted:
-            return self._edited(wanted, prompt.text, telling)
-        return self._asked(self._request(prompt, telling), telling)
+            return self._run_edit(wanted, prompt.text, telling)
+        return self._run_request(self._make_request(prompt, telling), telling)
 
-    def _commanded(self, name: str, argument: str, prompt: Prompt, telling: Telling) -> PromptResponse:
+    def _run_command(self, name: str, argument: str, prompt: Prompt, telling: TurnReporter) -> PromptResponse:
         if name == EDIT:
-            return self._edited(wanted_by_command(argument, self.places), prompt.text, telling)
+            return self._run_edit(intent_from_command(argument, self.workspace), prompt.text, telling)
         if name == FIX:
-            return self._edited(wanted_by_command(f"{argument} {MISTAKES}", self.places), prompt.text, telling)
-        if name in QUESTIONS:
-            question = QUESTIONS[name].format(argument or ATTACHED)
-            return self._asked(self._request(replace(prompt, text=question), telling), telling)
+            return self._run_edit(
+                intent_from_command(f"{argument} {FIX_INSTRUCTION}", self.workspace), prompt.text, telling
+            )
+        if name in QUESTION_TEMPLATES:
+            question = QUESTION_TEMPLATES[name].format(argument or ATTACHED_CODE)
+            return self._run_request(self._make_request(replace(prompt, text=question), telling), telling)
         if name == HELP:
-            telling.say(help_text())
-            return ended("end_turn")
+            telling.send_text(help_text())
+            return prompt_response("end_turn")
         if name in ("profile", "variant") and argument:
-            self.settings.with_choice(name, argument)  # a mistake is told before anything changes
-        reply = offered()[name].run(self._talk, argument)
-        if reply.ask:
-            return self._asked(reply.ask, telling)
-        telling.say(reply.text)
+            self.config.with_option(name, argument)  # a mistake is told before anything changes
+        reply = available_commands()[name].run(self._talk, argument)
+        if reply.request:
+            return self._run_request(reply.request, telling)
+        telling.send_text(reply.text)
         self._after_command(name, argument, telling)
-        return ended("end_turn")
+        return prompt_response("end_turn")
 
-    def _after_command(self, name: str, argument: str, telling: Telling) -> None:
+    def _after_command(self, name: str, argument: str, telling: TurnReporter) -> None:
         """What a command changed that the editor shows elsewhere."""
         if name == "rename":
-            telling.tell(title(argument))
+            telling.send(session_title(argument))
         if name in ("profile", "variant"):
             variant, profile = self._talk.options.variant, self.conversation.profile
-            self.settings = replace(self.settings, variant=variant, profile=profile)
-            telling.tell(*self.settings.updates())
+            self.config = replace(self.config, variant=variant, profile=profile)
+            telling.send(*self.config.updates())
 
-    def _edited(self, wanted: Wanted, asked: str, telling: Telling) -> PromptResponse:
-        if self.settings.mode == ASK:
-            raise UsageError(f"in mode '{ASK}' no file is touched; choose the mode '{MAY_EDIT}'")
-        from specchat.editors.acp.file_edit import Editing, Terms  # grammars and all; most sessions edit nothing
+    def _run_edit(self, wanted: EditIntent, asked: str, telling: TurnReporter) -> PromptResponse:
+        if self.config.mode == ASK_MODE:
+            raise UsageError(f"in mode '{ASK_MODE}' no file is touched; choose the mode '{MAY_EDIT}'")
+        from specchat.editors.acp.file_edit import (  # grammars and all; most sessions edit nothing
+            FileEdit,
+            FileEditSettings,
+        )
 
-        wish = replace(self._wish, session="", profile="edit", kind="edit")
+        wish = replace(self._session_request, session="", profile="edit", kind="edit")
         window = load_profile(wish.profile).limits.context
-        editing = Editing(wanted, Terms(self.places, wish, window, self.settings.mode != AUTO), telling)
+        editing = FileEdit(
+            wanted, FileEditSettings(self.workspace, wish, window, self.config.mode != AUTO_MODE), telling
+        )
         try:
             return editing.run()
         except SpecchatError as error:
-            editing.said = f"specchat: {error}"
+            editing.message = f"specchat: {error}"
             raise
         finally:
-            self._remember(asked, editing, telling)
-            if editing.says_always:
-                self.settings = replace(self.settings, mode=AUTO)
-                telling.tell(*self.settings.updates())
+            self._log_edit(asked, editing, telling)
+            if editing.allows_always:
+                self.config = replace(self.config, mode=AUTO_MODE)
+                telling.send(*self.config.updates())
 
-    def _remember(self, asked: str, editing: Editing, telling: Telling) -> None:
+    def _log_edit(self, asked: str, editing: FileEdit, telling: TurnReporter) -> None:
         """Keep an edit for when this conversation is told again. If that fails, it was made all the same."""
-        offer = editing.offer
+        offer = editing.tool_call
         shown = offer.model_dump(mode="json", by_alias=True, exclude_none=True) if offer else None
         try:
             turns = self.conversation.turns()
             if not turns:
                 self.conversation.call("keep", {"name": asked})
             last = turns[-1].id if turns else ""
-            remember(self.conversation.session, RememberedEdit(last, asked, editing.said, shown))
-            self._tell_name(telling)
+            log_edit(self.conversation.session_id, LoggedEdit(last, asked, editing.message, shown))
+            self._send_title(telling)
         except (SpecchatError, ConnectionError):
             log.warning("an edit will not be told again", exc_info=True)
 
-    def _request(self, prompt: Prompt, telling: Telling) -> Request:
+    def _make_request(self, prompt: Prompt, telling: TurnReporter) -> Request:
         """The question with its files; what of them was left out is told."""
-        whole = with_files(prompt, self.places, self._window, lambda path: self.editor.read(telling.turn, path))
-        if whole.notes:
-            telling.tell(thought("\n".join(whole.notes) + "\n"))
+        whole = attach_linked_files(
+            prompt, self.workspace, self._window_tokens, lambda path: self.client.read_file(telling.turn, path)
+        )
+        if whole.notices:
+            telling.send(thought_chunk("\n".join(whole.notices) + "\n"))
         options = self._talk.options
         request = Request(
-            whole.text, whole.attached, variant=options.variant, temperature=options.temperature, seed=options.seed,
-            structure=whole.structure,
+            whole.text, whole.attachments, variant=options.variant, temperature=options.temperature, seed=options.seed,
+            answer_format=whole.structure,
         )  # fmt: skip
-        _check_length(request, self._window)
+        _check_length(request, self._window_tokens)
         return request
 
     @property
-    def _window(self) -> int:
+    def _window_tokens(self) -> int:
         return load_profile(self.conversation.profile).limits.context
 
-    def _asked(self, request: Request, telling: Telling) -> PromptResponse:
+    def _run_request(self, request: Request, telling: TurnReporter) -> PromptResponse:
         conversation = self.conversation
-        response = answer(self._heard(conversation.ask(request, telling.turn.cancelled)), telling, self._window)
-        self._tell_name(telling)
+        response = stream_answer(
+            self._forward_events(conversation.ask(request, telling.turn.cancelled)), telling, self._window_tokens
+        )
+        self._send_title(telling)
         return response
 
-    def _tell_name(self, telling: Telling) -> None:
+    def _send_title(self, telling: TurnReporter) -> None:
         """What the conversation is called since its first question."""
         if not self._is_named:
             self._is_named = True
-            telling.tell(title(str(self.conversation.call("subscribe")["name"])))
+            telling.send(session_title(str(self.conversation.call("subscribe")["name"])))
 
-    def _heard(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _forward_events(self, events: Iterator[Event]) -> Iterator[Event]:
         for event in events:
-            self._talk.hear(event)
+            self._talk.on_event(event)
             yield event
 
 
 def _check_length(request: Request, window: int) -> None:
     """ContextError for what cannot possibly fit: not even a tokenizer needs to look at it."""
     letters = len(request.text) + sum(len(file.text) for file in request.files)
-    if letters // LETTERS_OF_TOKEN > window:
-        least = letters // LETTERS_OF_TOKEN
+    if letters // MAX_CHARS_PER_TOKEN > window:
+        least = letters // MAX_CHARS_PER_TOKEN
         raise ContextError(f"this prompt has at least {least} tokens and the window holds {window}; send less")

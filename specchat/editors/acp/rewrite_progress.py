@@ -5,50 +5,57 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import uuid4
 
-from specchat.chat.events import Event, Text
-from specchat.edit.edit_task import Edited, Job, edit
-from specchat.edit.edit_turn import Talk
-from specchat.edit.rewrite_position import Alignment
-from specchat.editors.acp.prompt_turn import Telling
-from specchat.editors.acp.updates import work_begins, work_ends, work_goes_on
+from specchat.chat.events import Event, TextDelta
+from specchat.edit.edit_task import EditJob, EditResult, run_edit
+from specchat.edit.edit_turn import EditRun
+from specchat.edit.rewrite_alignment import RewriteAlignment
+from specchat.editors.acp.session_updates import tool_call_end, tool_call_progress, tool_call_start
+from specchat.editors.acp.turn_reporter import TurnReporter
 from specchat.host.client import Conversation
 
-STEP_PERCENT = 10  # told no oftener: editors draw every update
+MIN_PERCENT_STEP = 10  # told no oftener: editors draw every update
 
 
 @dataclass
-class Progress:
+class RewriteProgress:
     """Hears a text while it is written."""
 
-    telling: Telling
-    work: str
+    reporter: TurnReporter
+    tool_call_id: str
     title: str
-    alignment: Alignment
-    _told: int = 0
+    alignment: RewriteAlignment
+    _reported_percent: int = 0
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Text is only counted: the diff says it better."""
-        if not isinstance(event, Text):
-            self.telling.hear(event)
+        if not isinstance(event, TextDelta):
+            self.reporter.on_event(event)
             return
         self.alignment.feed(event.text)
-        percent = int(100 * self.alignment.share)
-        if percent >= self._told + STEP_PERCENT:
-            self._told = percent
-            self.telling.tell(work_goes_on(self.work, f"{self.title} ({percent} %)"))
+        percent = int(100 * self.alignment.fraction_done)
+        if percent >= self._reported_percent + MIN_PERCENT_STEP:
+            self._reported_percent = percent
+            self.reporter.send(tool_call_progress(self.tool_call_id, f"{self.title} ({percent} %)"))
 
 
-def rewrite(job: Job, conversation: Conversation, telling: Telling) -> tuple[Edited, Talk]:
+def rewrite_with_progress(
+    job: EditJob, conversation: Conversation, reporter: TurnReporter
+) -> tuple[EditResult, EditRun]:
     """The new text, and what was heard of it; an EditError says why there is none."""
     work = f"writing-{uuid4().hex[:12]}"
-    title = f"Writing {job.source.name}" if job.opening else f"Writing {job.source.name} anew"
-    progress = Progress(telling, work, title, Alignment(job.source.text))
-    talk = Talk(conversation, telling.turn.cancelled, progress.hear, lambda: conversation.switch(conversation.fresh()))
-    telling.tell(work_begins(work, title, "think"))
+    title = f"Writing {job.source.name}" if job.first_request else f"Writing {job.source.name} anew"
+    progress = RewriteProgress(reporter, work, title, RewriteAlignment(job.source.text))
+    talk = EditRun(
+        conversation,
+        reporter.turn.cancelled,
+        progress.on_event,
+        lambda: conversation.switch_session(conversation.open_new_session()),
+    )
+    reporter.send(tool_call_start(work, title, "think"))
     is_done = False
     try:
-        edited = edit(job, talk)
+        edited = run_edit(job, talk)
         is_done = True
         return edited, talk
     finally:
-        telling.tell(work_ends(work, is_done=is_done, title=title))
+        reporter.send(tool_call_end(work, is_done=is_done, title=title))

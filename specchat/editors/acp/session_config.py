@@ -18,36 +18,36 @@ from acp.schema import (
 )
 
 from specchat.errors import UsageError
-from specchat.profile import every_guesser, load_profile, profile_names
+from specchat.profile import all_drafters, load_profile, profile_names
 
-ASK, EDIT, AUTO = "ask", "edit", "auto"
+ASK_MODE, EDIT_MODE, AUTO_MODE = "ask", "edit", "auto"
 MODES: Mapping[str, str] = {
-    ASK: "Answers only; no file is ever touched.",
-    EDIT: "Edits a file when asked to, after you have seen the diff.",
-    AUTO: "Edits a file when asked to, without asking back.",
+    ASK_MODE: "Answers only; no file is ever touched.",
+    EDIT_MODE: "Edits a file when asked to, after you have seen the diff.",
+    AUTO_MODE: "Edits a file when asked to, without asking back.",
 }
-AS_PROFILE = "profile"  # the value that stands for "nobody has chosen"
+PROFILE_DEFAULT = "profile"  # the value that stands for "nobody has chosen"
 
 
 @dataclass(frozen=True)
-class Settings:
+class SessionConfig:
     """The choices of one session. `variant` is None while the profile decides."""
 
     profile: str
-    mode: str = EDIT
+    mode: str = EDIT_MODE
     variant: str | None = None
 
-    def with_choice(self, option: str, value: str) -> Settings:
+    def with_option(self, option: str, value: str) -> SessionConfig:
         """One of them otherwise; UsageError for what cannot be chosen."""
         match option:
             case "mode":
-                return replace(self, mode=_known(value, MODES, "mode"))
+                return replace(self, mode=_checked_choice(value, MODES, "mode"))
             case "profile":
                 load_profile(value)
                 return replace(self, profile=value)
             case "variant":
-                _known(value, [AS_PROFILE, *every_guesser()], "variant")
-                return replace(self, variant=None if value == AS_PROFILE else value)
+                _checked_choice(value, [PROFILE_DEFAULT, *all_drafters()], "variant")
+                return replace(self, variant=None if value == PROFILE_DEFAULT else value)
             case _:
                 raise UsageError(f"there is no option {option!r}")
 
@@ -66,23 +66,27 @@ class Settings:
     def options(self) -> list[SessionConfigOptionSelect]:
         """Every option with its value and its choices."""
         profiles = dict.fromkeys(sorted({*profile_names(), self.profile}), "")
-        variants = {AS_PROFILE: "As the profile says."} | {name: each.what for name, each in every_guesser().items()}
-        chosen = self.variant or AS_PROFILE
+        variants = {PROFILE_DEFAULT: "As the profile says."} | {
+            name: each.description for name, each in all_drafters().items()
+        }
+        chosen = self.variant or PROFILE_DEFAULT
         return [
-            _option("mode", "Mode", "mode", self.mode, MODES),
-            _option("profile", "Profile", "model", self.profile, profiles),
-            _option("variant", "Who guesses ahead", "model_config", chosen, variants),
+            _select_option("mode", "Mode", "mode", self.mode, MODES),
+            _select_option("profile", "Profile", "model", self.profile, profiles),
+            _select_option("variant", "Who guesses ahead", "model_config", chosen, variants),
         ]
 
 
-def _option(id: str, name: str, category: str, value: str, choices: Mapping[str, str]) -> SessionConfigOptionSelect:
+def _select_option(
+    id: str, name: str, category: str, value: str, choices: Mapping[str, str]
+) -> SessionConfigOptionSelect:
     options = [SessionConfigSelectOption(value=each, name=each, description=what) for each, what in choices.items()]
     return SessionConfigOptionSelect.model_validate(
         {"id": id, "name": name, "type": "select", "category": category, "current_value": value, "options": options}
     )
 
 
-def _known(value: str, choices: Sequence[str] | Mapping[str, str], what: str) -> str:
+def _checked_choice(value: str, choices: Sequence[str] | Mapping[str, str], what: str) -> str:
     if value not in choices:
         raise UsageError(f"there is no {what} {value!r}; known are {', '.join(choices)}")
     return value

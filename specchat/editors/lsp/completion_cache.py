@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specchat.editors.lsp.cursor_context import Place
+from specchat.editors.lsp.cursor_context import CursorContext
 
 
 @dataclass(frozen=True)
-class Remembered:
+class CachedSuggestion:
     """A suggestion, where it was made, and what stood around it."""
 
     uri: str
-    before: str
-    after: str
+    prefix: str
+    suffix: str
     text: str
 
-    def left_at(self, place: Place) -> str:
+    def remaining_at(self, context: CursorContext) -> str:
         """What of it is still to be typed here; "" when this is another place or something else was typed."""
-        if place.document.uri != self.uri or place.after != self.after or not place.before.startswith(self.before):
+        if (
+            context.document.uri != self.uri
+            or context.suffix != self.suffix
+            or not context.prefix.startswith(self.prefix)
+        ):
             return ""
-        typed = place.before[len(self.before) :]
+        typed = context.prefix[len(self.prefix) :]
         text = self.text.replace("\r\n", "\n")
         if not text.startswith(typed) or len(typed) >= len(text):
             return ""
-        return text[len(typed) :].replace("\n", place.document.newline)
+        return text[len(typed) :].replace("\n", context.document.newline)
 
 
-def remember(place: Place, text: str) -> Remembered:
+def cache_suggestion(context: CursorContext, text: str) -> CachedSuggestion:
     """Keep a suggestion."""
-    return Remembered(place.document.uri, place.before, place.after, text)
+    return CachedSuggestion(context.document.uri, context.prefix, context.suffix, text)

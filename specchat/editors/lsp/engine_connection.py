@@ -10,46 +10,46 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event as Flag
 from typing import TypeVar
 
-from specchat.chat.fim_request import Gap
+from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError
-from specchat.host.client import Conversation, Filled, Wish
+from specchat.host.client import CompletionResult, Conversation, SessionRequest
 
 log = logging.getLogger(__name__)
 
-REST_SECONDS = 30.0  # after an engine that could not be reached
-LOADING, READY, AWAY = "loading", "ready", "away"
+RETRY_SECONDS = 30.0  # after an engine that could not be reached
+LOADING, READY, UNREACHABLE = "loading", "ready", "away"
 
 Result = TypeVar("Result")
 
 
-class Door:
+class EngineConnection:
     """Where gaps are filled. Nothing here raises for an engine that is away: the editor's user asked for nothing."""
 
-    def __init__(self, wish: Wish) -> None:
-        self._wish = wish
-        self._thread = ThreadPoolExecutor(1, "lsp-engine")
+    def __init__(self, session_request: SessionRequest) -> None:
+        self._session_request = session_request
+        self._executor = ThreadPoolExecutor(1, "lsp-engine")
         self._conversation: Conversation | None = None
-        self._rest_until = 0.0
+        self._retry_at = 0.0
 
-    async def fill(self, gap: Gap, cancelled: Flag) -> Filled:
+    async def complete(self, gap: FimRequest, cancelled: Flag) -> CompletionResult:
         """What an engine writes into the gap; nothing when there is none."""
-        return await self._reached(lambda engine: engine.fill(gap, cancelled), Filled("", AWAY))
+        return await self._call(lambda engine: engine.complete(gap, cancelled), CompletionResult("", UNREACHABLE))
 
     async def state(self) -> str:
         """Whether the models are there: "cold", LOADING, READY, or AWAY."""
-        return await self._reached(lambda engine: str(engine.call("stats")["state"]), AWAY)
+        return await self._call(lambda engine: str(engine.call("stats")["state"]), UNREACHABLE)
 
-    async def _reached(self, ask: Callable[[Conversation], Result], otherwise: Result) -> Result:
+    async def _call(self, call: Callable[[Conversation], Result], fallback: Result) -> Result:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._ask, ask, otherwise)
+        return await loop.run_in_executor(self._executor, self._call_blocking, call, fallback)
 
-    def _ask(self, ask: Callable[[Conversation], Result], otherwise: Result) -> Result:
-        if time.monotonic() < self._rest_until:
-            return otherwise
+    def _call_blocking(self, call: Callable[[Conversation], Result], fallback: Result) -> Result:
+        if time.monotonic() < self._retry_at:
+            return fallback
         try:
-            self._conversation = self._conversation or Conversation(self._wish, "lsp")
-            return ask(self._conversation)
+            self._conversation = self._conversation or Conversation(self._session_request, "lsp")
+            return call(self._conversation)
         except (SpecchatError, OSError) as error:
             log.warning("the engine is away: %s", error)
-            self._conversation, self._rest_until = None, time.monotonic() + REST_SECONDS
-            return otherwise
+            self._conversation, self._retry_at = None, time.monotonic() + RETRY_SECONDS
+            return fallback

@@ -6,41 +6,41 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event as Flag
 
-from specchat.chat.events import Event, Failed, Finished, Text
+from specchat.chat.events import Event, Failed, Finished, TextDelta
 from specchat.chat.request import Attachment, Request
-from specchat.edit.scope import Region
-from specchat.editors.lsp.documents import Document
-from specchat.errors import CancelledError, failure
-from specchat.host.client import Conversation, Wish
+from specchat.edit.edit_regions import Region
+from specchat.editors.lsp.text_documents import Document
+from specchat.errors import CancelledError, error_with_exit_code
+from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import runtime_folder
 
 PROFILE = "chat"
 QUESTION = "Explain what this code does."
-NAME = "explained.md"  # one file, which the next explanation takes over
+PAGE_NAME = "explained.md"  # one file, which the next explanation takes over
 
 
-def explained(document: Document, region: Region, cancelled: Flag, hear: Callable[[Event], None]) -> str:
+def explain_region(document: Document, region: Region, cancelled: Flag, on_event: Callable[[Event], None]) -> str:
     """The explanation. SpecchatError says why there is none. Blocks while it is written."""
-    request = Request(QUESTION, (Attachment(document.name, f"{document.lines(region)}\n"),))
+    request = Request(QUESTION, (Attachment(document.name, f"{document.region_text(region)}\n"),))
     said = list[str]()
-    with Conversation(Wish(profile=PROFILE, kind="explain"), "lsp") as conversation:
+    with Conversation(SessionRequest(profile=PROFILE, kind="explain"), "lsp") as conversation:
         for event in conversation.ask(request, cancelled):
-            hear(event)
+            on_event(event)
             match event:
-                case Text(text=text):
+                case TextDelta(text=text):
                     said.append(text)
                 case Failed(message=message, exit_code=code):
-                    raise failure(message, code)
-                case Finished(reason="cancelled"):
+                    raise error_with_exit_code(message, code)
+                case Finished(finish_reason="cancelled"):
                     raise CancelledError("stopped")
                 case _:
                     pass
     return "".join(said)
 
 
-def page(document: Document, region: Region, text: str) -> Path:
+def write_page(document: Document, region: Region, text: str) -> Path:
     """The explanation as a file; editors show files best."""
-    path = runtime_folder() / NAME
+    path = runtime_folder() / PAGE_NAME
     title = f"# {document.name}, lines {region.first} to {region.last}"
     path.write_text(f"{title}\n\n{text.strip()}\n", encoding="utf-8")
     return path

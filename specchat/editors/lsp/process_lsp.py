@@ -14,55 +14,59 @@ from threading import Event as Flag
 
 from pygls.io_ import run_async
 
-from specchat.editors.lsp.server import Serving
-from specchat.editors.lsp.stdio import Incoming, Outgoing
-from specchat.host.descriptors import Descriptors
+from specchat.editors.lsp.server import SpecchatLanguageServer
+from specchat.editors.lsp.stdio import StdinReader, StdoutWriter
+from specchat.host.stdio_descriptors import StdioDescriptors
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FLUSH_SECONDS = 1.0
-LOOK_SECONDS = 2.0  # between two looks whether the editor lives
+EDITOR_POLL_SECONDS = 2.0  # between two looks whether the editor lives
 
 
-async def serve(taken: Descriptors) -> int:
+async def serve_lsp(descriptors: StdioDescriptors) -> int:
     """Serve one editor to its end; the exit code."""
-    incoming, outgoing, serving = Incoming(taken.incoming), Outgoing(taken.outgoing), Serving()
+    incoming, outgoing, serving = (
+        StdinReader(descriptors.stdin),
+        StdoutWriter(descriptors.stdout),
+        SpecchatLanguageServer(),
+    )
     protocol = serving.protocol
     protocol.set_writer(outgoing)
-    ended = _Ended(incoming)
+    ended = _ExitStatus(incoming)
     for number in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, ended.by_signal, number)
+        asyncio.get_running_loop().add_signal_handler(number, ended.on_signal, number)
     watch = asyncio.create_task(_watch_editor(serving, incoming))
     try:
-        await run_async(Flag(), incoming, protocol, error_handler=protocol.note_unreadable)
+        await run_async(Flag(), incoming, protocol, error_handler=protocol.on_read_error)
     except SystemExit as left:  # how pygls says that the editor said so
         ended.code = int(left.code or 0)
     watch.cancel()
-    serving.leave()
+    serving.stop()
     await asyncio.sleep(0)  # what was stopped answers
     outgoing.flush(FLUSH_SECONDS)
     return ended.code
 
 
-class _Ended:
+class _ExitStatus:
     """How it ends."""
 
-    def __init__(self, incoming: Incoming) -> None:
+    def __init__(self, incoming: StdinReader) -> None:
         self.code, self._incoming = 0, incoming
 
-    def by_signal(self, number: int) -> None:
+    def on_signal(self, number: int) -> None:
         self.code = 128 + number
-        self._incoming.end()
+        self._incoming.stop()
 
 
-async def _watch_editor(serving: Serving, incoming: Incoming) -> None:
+async def _watch_editor(server: SpecchatLanguageServer, incoming: StdinReader) -> None:
     """An editor that was killed may leave its pipe open in a child."""
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
-        if (editor := serving.server.process_id) and not _lives(editor):
-            incoming.end()
+        await asyncio.sleep(EDITOR_POLL_SECONDS)
+        if (editor := server.server.process_id) and not _is_alive(editor):
+            incoming.stop()
 
 
-def _lives(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

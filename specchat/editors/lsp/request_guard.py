@@ -18,11 +18,11 @@ from pygls.protocol import LanguageServerProtocol
 log = logging.getLogger(__name__)
 
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR, NOT_INITIALIZED = -32700, -32600, -32603, -32002
-MOST_LETTERS = 200  # of an error
+MAX_ERROR_CHARS = 200  # of an error
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class InvalidMessage:
     """A message whose parts are not what they should be."""
 
     id: int | str | None
@@ -39,43 +39,43 @@ class GuardedProtocol(LanguageServerProtocol):
             return super().structure_message(data)
         except JsonRpcException as error:
             id = data.get("id")
-            return Unreadable(id if isinstance(id, int | str) else None, "method" in data and "id" in data, error)
+            return InvalidMessage(id if isinstance(id, int | str) else None, "method" in data and "id" in data, error)
 
     def handle_message(self, message: Any) -> None:
         """Pass on what may be passed on, and answer the rest."""
         match message:
-            case Unreadable(id=id, is_request=True, error=error):
-                self.refuse(id, error.code, str(error))
-            case Unreadable():
+            case InvalidMessage(id=id, is_request=True, error=error):
+                self.send_error(id, error.code, str(error))
+            case InvalidMessage():
                 log.warning("not understood: %s", message.error)
             case object(jsonrpc="2.0"):
-                self._admit(message)
+                self._dispatch(message)
             case _:
-                self.refuse(None, INVALID_REQUEST, "a message must be one JSON-RPC 2.0 object")
+                self.send_error(None, INVALID_REQUEST, "a message must be one JSON-RPC 2.0 object")
 
-    def refuse(self, id: int | str | None, code: int, text: str) -> None:
+    def send_error(self, id: int | str | None, code: int, text: str) -> None:
         """Answer with an error."""
-        line = (text.strip().splitlines() or ["failed"])[0][:MOST_LETTERS]
+        line = (text.strip().splitlines() or ["failed"])[0][:MAX_ERROR_CHARS]
         self._send_data({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": line}})
 
-    def note_unreadable(self, error: Exception, _source: object) -> None:
+    def on_read_error(self, error: Exception, _source: object) -> None:
         """Bytes that are no message; whoever sent them is told, and the next message is read."""
         log.warning("unreadable: %s", type(error).__name__)
-        self.refuse(None, PARSE_ERROR, "this message is not JSON")
+        self.send_error(None, PARSE_ERROR, "this message is not JSON")
 
-    def _admit(self, message: Any) -> None:
+    def _dispatch(self, message: Any) -> None:
         method, is_request = getattr(message, "method", None), hasattr(message, "id")
         is_begun = self._workspace is not None
         if is_request and not isinstance(message.id, int | str):
-            self.refuse(None, INVALID_REQUEST, "an id must be a string or a whole number")
+            self.send_error(None, INVALID_REQUEST, "an id must be a string or a whole number")
         elif method is None or method == types.EXIT:
             super().handle_message(message)
         elif self._shutdown or (method == types.INITIALIZE and is_begun):
             if is_request:
-                self.refuse(message.id, INVALID_REQUEST, "not now: the session has begun already, or it is over")
+                self.send_error(message.id, INVALID_REQUEST, "not now: the session has begun already, or it is over")
         elif method != types.INITIALIZE and not is_begun:
             if is_request:
-                self.refuse(message.id, NOT_INITIALIZED, "the first request is 'initialize'")
+                self.send_error(message.id, NOT_INITIALIZED, "the first request is 'initialize'")
         else:
             super().handle_message(message)
 
@@ -85,11 +85,11 @@ class GuardedProtocol(LanguageServerProtocol):
         if error is None:
             super()._send_response(msg_id, result)
         elif error.code == INTERNAL_ERROR:
-            self.refuse(msg_id, error.code, "this failed; the log of 'specchat lsp' says more")
+            self.send_error(msg_id, error.code, "this failed; the log of 'specchat lsp' says more")
         else:
-            self.refuse(msg_id, error.code, error.message)
+            self.send_error(msg_id, error.code, error.message)
 
 
-def bad_params(text: str) -> JsonRpcInvalidParams:
+def invalid_params(text: str) -> JsonRpcInvalidParams:
     """The error for a request that makes no sense."""
     return JsonRpcInvalidParams(text)

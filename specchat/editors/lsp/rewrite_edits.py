@@ -8,18 +8,18 @@ from threading import Event as Flag
 from lsprotocol import types
 
 from specchat.chat.events import Event
-from specchat.edit.edit_task import Job, edit
-from specchat.edit.edit_turn import Talk
-from specchat.edit.hunks import changes, split_lines
+from specchat.edit.edit_task import EditJob, run_edit
+from specchat.edit.edit_turn import EditRun
+from specchat.edit.hunks import diff_lines, split_lines
 from specchat.edit.source_text import Source, make_source
-from specchat.editors.lsp.code_actions import Wanted
-from specchat.editors.lsp.documents import Document
+from specchat.editors.lsp.code_actions import EditRequest
+from specchat.editors.lsp.text_documents import Document
 from specchat.errors import InputError
-from specchat.host.client import Conversation, Wish
+from specchat.host.client import Conversation, SessionRequest
 from specchat.profile import load_profile
 
 
-def source_of(document: Document) -> Source:
+def document_source(document: Document) -> Source:
     """An open text as something to edit."""
     try:
         return make_source(document.text.encode(), document.name)
@@ -27,25 +27,30 @@ def source_of(document: Document) -> Source:
         raise InputError(f"{document.name}: holds half a character; save and open it again") from None
 
 
-def rewritten(
-    document: Document, wanted: Wanted, profile: str, cancelled: Flag, hear: Callable[[Event], None]
+def compute_rewrite(
+    document: Document, request: EditRequest, profile: str, cancelled: Flag, on_event: Callable[[Event], None]
 ) -> list[types.TextEdit]:
     """The changes that make the text what is wanted. SpecchatError says why there are none. Blocks while it is made."""
-    source = source_of(document)
-    with Conversation(Wish(profile=profile, kind="edit"), "lsp") as conversation:
-        window = conversation.window or load_profile(profile).limits.context
-        job = Job(source, wanted.instruction, window, wanted.region)
-        talk = Talk(conversation, cancelled, hear, anew=lambda: conversation.switch(conversation.fresh()))
-        return text_edits(document, source, edit(job, talk).text)
+    source = document_source(document)
+    with Conversation(SessionRequest(profile=profile, kind="edit"), "lsp") as conversation:
+        window = conversation.context_window or load_profile(profile).limits.context
+        job = EditJob(source, request.instruction, window, request.region)
+        talk = EditRun(
+            conversation,
+            cancelled,
+            on_event,
+            restart_conversation=lambda: conversation.switch_session(conversation.open_new_session()),
+        )
+        return text_edits(document, source, run_edit(job, talk).text)
 
 
 def text_edits(document: Document, source: Source, text: str) -> list[types.TextEdit]:
     """The lines that differ; a text with lone "\\r" has other lines for an editor, and is replaced as a whole."""
     if "\r" in source.text:
-        return [types.TextEdit(_range(document, 0, len(document.starts)), text.replace("\n", source.newline))]
-    found = changes(split_lines(source.text), split_lines(text))
+        return [types.TextEdit(_line_range(document, 0, len(document.line_starts)), text.replace("\n", source.newline))]
+    found = diff_lines(split_lines(source.text), split_lines(text))
     return [
-        types.TextEdit(_range(document, each.first, each.end), "".join(each.new).replace("\n", source.newline))
+        types.TextEdit(_line_range(document, each.first, each.end), "".join(each.new).replace("\n", source.newline))
         for each in found
     ]
 
@@ -58,7 +63,7 @@ def workspace_edit(document: Document, edits: list[types.TextEdit], *, is_versio
     return types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(named, edits)])
 
 
-def _range(document: Document, first: int, end: int) -> types.Range:
+def _line_range(document: Document, first: int, end: int) -> types.Range:
     """Whole lines from 0; behind the last one is the end of the text."""
     places = (document.offset(types.Position(line, 0)) for line in (first, end))
     return types.Range(*(document.position(place) for place in places))

@@ -10,18 +10,18 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
-ANSWER_SECONDS = 1.0
+CREATE_TIMEOUT_SECONDS = 1.0
 
 
-class Bar:
+class WorkDoneProgress:
     """One piece of work on the screen; without a bar everything here does nothing."""
 
     def __init__(self, server: LanguageServer, token: str | None) -> None:
         self._server, self._token = server, token
 
-    def report(self, share: float | None, message: str = "") -> None:
+    def report(self, fraction: float | None, message: str = "") -> None:
         """How far it is, from 0 to 1."""
-        percentage = None if share is None else int(100 * share)
+        percentage = None if fraction is None else int(100 * fraction)
         if self._token is not None:
             self._server.work_done_progress.report(
                 self._token, types.WorkDoneProgressReport(message=message or None, percentage=percentage)
@@ -35,10 +35,10 @@ class Bar:
             self._token = None
 
 
-async def begin(server: LanguageServer, title: str, cancelled: Flag | None = None) -> Bar:
+async def begin_progress(server: LanguageServer, title: str, cancelled: Flag | None = None) -> WorkDoneProgress:
     """A bar, if the editor has them; `cancelled` is set when its user stops it."""
-    token = await _token(server)
-    bar = Bar(server, token)
+    token = await _create_token(server)
+    bar = WorkDoneProgress(server, token)
     if token is not None:
         value = types.WorkDoneProgressBegin(title, cancellable=cancelled is not None, percentage=0)
         server.work_done_progress.begin(token, value)
@@ -48,13 +48,13 @@ async def begin(server: LanguageServer, title: str, cancelled: Flag | None = Non
     return bar
 
 
-async def _token(server: LanguageServer) -> str | None:
+async def _create_token(server: LanguageServer) -> str | None:
     window = server.client_capabilities.window
     if window is None or not window.work_done_progress:
         return None
     token = f"specchat-{secrets.token_hex(4)}"
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(CREATE_TIMEOUT_SECONDS):
             await server.work_done_progress.create_async(token)
     except (TimeoutError, JsonRpcException):
         return None

@@ -5,13 +5,19 @@ As SafeAILab saves it, with the norms that some trainers add, and in the spellin
 
 from __future__ import annotations
 
-from specchat.engine.model import FINAL
+from specchat.engine.model import FINAL_NORM
 from specchat.forward.rope import Rope
-from specchat.heads.formats.checkpoint_files import Found, block_of, layer_names, layer_trouble, missing
-from specchat.heads.spec import EAGLE, TRAINED, HeadSpec
+from specchat.heads.formats.head_checkpoint import (
+    HeadCheckpoint,
+    dimensions_from_tensors,
+    layer_tensor_names,
+    require_tensors,
+    unsupported_layer_reason,
+)
+from specchat.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE, HeadSpec
 
-SPELLINGS = (("fc", "layers.0"), ("fusion_fc", "transformer"))  # of what joins a pair, and of the layer
-NAMES = {
+NAMING_SCHEMES = (("fc", "layers.0"), ("fusion_fc", "transformer"))  # of what joins a pair, and of the layer
+TENSOR_NAMES = {
     "layers.": "layers.",
     "fc.": "join.",
     "embed_layernorm.": "embedding_norm.",  # three norms that some trainers add; the middle one is the layer's own
@@ -24,42 +30,42 @@ NAMES = {
 }
 
 
-def first_kind(found: Found) -> HeadSpec | None:
+def detect_eagle1(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     """EAGLE-1 and EAGLE-2: a layer without a norm in front, and the target's embeddings and output."""
-    join = _what_joins(found)
+    join = _pair_projection_name(checkpoint)
     if join is None:
         return None
-    config, tensors = found.text_config, found.renamed(NAMES)
+    config, tensors = checkpoint.text_config, checkpoint.with_canonical_names(TENSOR_NAMES)
     width = tensors.shape("join.weight")[0]
-    block, warnings = block_of(tensors, config, width)
-    missing(tensors, layer_names(block.layers))
+    block, warnings = dimensions_from_tensors(tensors, config, width)
+    require_tensors(tensors, layer_tensor_names(block.layers))
     has_bias = "has" if "join.bias" in tensors else "has no"
-    rope, vocabulary = Rope.of(config), int(config.get("vocab_size") or 0)
+    rope, vocabulary = Rope.from_config(config), int(config.get("vocab_size") or 0)
     return HeadSpec(
         kind=EAGLE,
-        format="speculators EAGLE" if found.speculators_type else "SafeAILab EAGLE-1 or EAGLE-2",
+        format="speculators EAGLE" if checkpoint.speculators_type else "SafeAILab EAGLE-1 or EAGLE-2",
         tensors=tensors,
         evidence=(
-            f"{found.shape(f'{join}.weight')}: it joins an embedding and a feature, and {has_bias} bias",
+            f"{checkpoint.describe_shape(f'{join}.weight')}: it joins an embedding and a feature, and {has_bias} bias",
             f"{block.heads} heads over {block.kv_heads} keys; features are read after the final norm",
             "embeddings and output matrix are the target's",
         ),
         warnings=tuple(warnings),
-        unsupported=layer_trouble(config, rope),
-        block=block,
+        unsupported_reason=unsupported_layer_reason(config, rope),
+        dimensions=block,
         rope=rope,
-        taps=(FINAL,),
-        reads=width,
-        vocabulary=vocabulary,
-        drafted=vocabulary,
-        window=int(config.get("max_position_embeddings") or TRAINED),
+        hidden_state_layers=(FINAL_NORM,),
+        target_hidden_size=width,
+        target_vocab_size=vocabulary,
+        draft_vocab_size=vocabulary,
+        context_window=int(config.get("max_position_embeddings") or DEFAULT_TRAINED_LENGTH),
     )
 
 
-def _what_joins(found: Found) -> str | None:
+def _pair_projection_name(checkpoint: HeadCheckpoint) -> str | None:
     """The name of the map that joins a pair, where one does."""
-    for join, layer in SPELLINGS:
-        if f"{join}.weight" in found.tensors and f"{layer}.self_attn.q_proj.weight" in found.tensors:
-            width, pair = found.matrix(f"{join}.weight")
-            return join if pair == 2 * width and f"{layer}.hidden_norm.weight" not in found.tensors else None
+    for join, layer in NAMING_SCHEMES:
+        if f"{join}.weight" in checkpoint.tensors and f"{layer}.self_attn.q_proj.weight" in checkpoint.tensors:
+            width, pair = checkpoint.matrix_shape(f"{join}.weight")
+            return join if pair == 2 * width and f"{layer}.hidden_norm.weight" not in checkpoint.tensors else None
     return None

@@ -1,0 +1,145 @@
+"""Networks of a known shape that nobody trained: what a pass costs hangs on the shape, not on what was learnt.
+
+The network counts: after token 7 it says 8. Its output matrix is its embedding moved by one row, and what its layers
+add is too faint to matter. So every engine writes the same text with it in every precision, near ties do not exist,
+and numbers in order with some of them replaced are a file whose edit is a copy. As text all of it is meaningless.
+Knows files and tensors; no engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from specchat.errors import InputError
+from specchat.models.llama_weights import is_llama_like
+from specchat.paths import cache_folder
+
+MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
+    "0.5b": {
+        "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
+        "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936,
+        "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "hidden_act": "silu",
+    },
+    "8b": {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+        "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
+    },
+}  # fmt: skip
+RANDOM_WEIGHTS_WARNING = "the weights are random: what is written with them is meaningless, what it costs is not"
+RESIDUAL_SCALE = 0.02  # of what a layer would add
+WEIGHT_STD = 0.02  # standard deviation of weights
+CONTROL_TOKENS = ("<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+FIRST_NUMBER = 300  # above the bytes and control tokens
+
+
+def random_model_folder(shape: str, parent: Path | None = None) -> Path:
+    """The folder of a counting network of this shape: a name, or the path of a config.json. Written once, then kept."""
+    config = MODEL_CONFIGS[shape] if shape in MODEL_CONFIGS else _read_config(Path(shape))
+    config = {"torch_dtype": "bfloat16", **config, "tie_word_embeddings": False, "eos_token_id": 0}
+    if not is_llama_like(config):
+        raise InputError(f"{shape}: not of the dense Llama family; known shapes are {', '.join(MODEL_CONFIGS)}")
+    name = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+    parent = (parent or cache_folder() / "shapes") / name
+    if not (parent / "config.json").exists():
+        parent.mkdir(parents=True, exist_ok=True)
+        _write_weights(parent, config)
+        _write_tokenizer(parent)
+        (parent / "generation_config.json").write_text(json.dumps({"eos_token_id": 0}))
+        (parent / "config.json").write_text(json.dumps(config, indent=1))  # the last: it says that all is there
+    return parent
+
+
+def counting_edit_prompts(count: int, length: int, replaced_interval: int, vocab_size: int) -> Iterator[list[int]]:
+    """Prompts that show `length` numbers in order, two replaced in about `every`, and then ask for all of them.
+
+    The answer is the numbers in order: a copy but for the replaced ones, as the edit of a file is.
+    """
+    dice = random.Random(1)
+    for _ in range(count):
+        start = dice.randrange(FIRST_NUMBER, vocab_size - length - 1)
+        shown = list(range(start, start + length))
+        at = dice.randrange(1, replaced_interval)
+        while at + 1 < length:
+            shown[at : at + 2] = [dice.randrange(FIRST_NUMBER, vocab_size) for _ in range(2)]
+            at += dice.randrange(replaced_interval // 2, replaced_interval + replaced_interval // 2) + 2
+        yield [*shown, start - 1]
+
+
+def source_tokens(prompt: list[int]) -> list[int]:
+    """The file of such a prompt: all but the token that asks."""
+    return prompt[:-1]
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: neither one of {', '.join(MODEL_CONFIGS)} nor a config.json: {error}") from error
+
+
+def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
+    """One file for each layer, so that no more than a layer stands in memory."""
+    dice = torch.Generator().manual_seed(1)
+    places = dict[str, str]()
+
+    def write(file: str, tensors: Mapping[str, Tensor]) -> None:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / file, {"format": "pt"})
+        places.update(dict.fromkeys(tensors, file))
+
+    for number in range(config["num_hidden_layers"]):
+        write(f"model-{number + 1:05d}.safetensors", dict(_layer(config, f"model.layers.{number}", dice)))
+    size = config["hidden_size"]
+    embedding = _random_tensor((config["vocab_size"], size), 1.0, dice)
+    ends = {"model.embed_tokens.weight": embedding, "model.norm.weight": torch.ones(size, dtype=torch.bfloat16)}
+    write("model-00000.safetensors", {**ends, "lm_head.weight": embedding.roll(1, 0) * size**-0.5})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def _layer(config: Mapping[str, Any], prefix: str, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    size, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    head = config.get("head_dim") or size // heads
+    kv_heads = config.get("num_key_value_heads") or heads
+    for norm in ("input_layernorm", "post_attention_layernorm"):
+        yield f"{prefix}.{norm}.weight", torch.ones(size, dtype=torch.bfloat16)
+    for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
+        yield f"{prefix}.self_attn.{part}_proj.weight", _random_tensor((count * head, size), WEIGHT_STD, rng)
+        if config["model_type"] == "qwen2":
+            yield f"{prefix}.self_attn.{part}_proj.bias", _random_tensor((count * head,), WEIGHT_STD, rng)
+        if config["model_type"] == "qwen3" and part != "v":
+            yield f"{prefix}.self_attn.{part}_norm.weight", torch.ones(head, dtype=torch.bfloat16)
+    yield f"{prefix}.self_attn.o_proj.weight", _random_tensor((size, heads * head), RESIDUAL_SCALE * WEIGHT_STD, rng)
+    yield f"{prefix}.mlp.gate_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
+    yield f"{prefix}.mlp.up_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
+    yield f"{prefix}.mlp.down_proj.weight", _random_tensor((size, inner), RESIDUAL_SCALE * WEIGHT_STD, rng)
+
+
+def _random_tensor(shape: tuple[int, ...], std: float, rng: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=rng).mul_(std).to(torch.bfloat16)
+
+
+def _write_tokenizer(folder: Path) -> None:
+    """Tokens that are bytes, so that a conversation can be held; all others are numbers to count with."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    pieces = [*CONTROL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    backend = Tokenizer(models.BPE({piece: index for index, piece in enumerate(pieces)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken(piece, special=True) for piece in CONTROL_TOKENS])
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {"eos_token": CONTROL_TOKENS[0], "chat_template": CHAT_TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -1,0 +1,158 @@
+"""What a request is, by its words: the rules of a profile are tried in order, and the first that fits names the kind.
+
+Knows words, names and lengths, and neither a model nor a drafter. A pasted text is told from the question about it, so
+that a story about a table is not taken for the wish for one. However long the text, only its ends are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from specchat.chat.request import Request
+from specchat.profile import RouteRule
+
+HEAD_CHARACTERS, TAIL_CHARACTERS = 3000, 1000  # characters that are looked at
+MAX_QUESTION_WORDS = 60  # words of a paragraph that can be the question about another one
+MIN_WORDS_BEFORE_COLON, MIN_WORDS_AFTER_TITLE = (
+    3,
+    30,
+)  # words; "git: how do I…" is one question, "Summarize: …" has a text
+MIN_QUOTED_WORDS = 4  # words; less is a name in quotes
+MAX_GAP_WORDS = 4  # words that `...` stands for
+CODE_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+QUOTED_TEXT = re.compile(r'"([^"]+)"|“([^”]+)”')
+QUESTION_START = re.compile(
+    r"\W*(?:question|what|who|when|where|which|why|how|is|are|does|did|can|list|name|describe|explain|summari[sz]e)\b",
+    re.IGNORECASE,
+)
+INLINE_CODE = re.compile(r"`[^`\n]+`")
+PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+CODE_LINE = re.compile(
+    r"^\s*(?:(?:async )?def \w+\(|class \w+\s*[:({]|import \w+|from \w+ import |#include\b|(?:let|const|var) \w+ ="
+    r"|return\b|func \w+\(|fn \w+\(|public \w+|(?:for|if|while)\b.*[:{]\s*$|print\(|>>> |assert .*==|SELECT .* FROM )"
+    r"|[;{}]\s*(?://.*)?$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request as a rule sees it: what is asked, and what comes along with it."""
+
+    instruction: str
+    word_count: int
+    has_text: bool
+    has_files: bool
+    has_code: bool
+    task: str
+
+
+def parse_question(request: Request) -> Question:
+    """Tell the question from the text that it is about.
+
+    "Fix the grammar: me and him was late" asks "Fix the grammar" and brings a text.
+    """
+    text = request.text.strip()
+    is_long = len(text) > HEAD_CHARACTERS + TAIL_CHARACTERS
+    seen = f"{text[:HEAD_CHARACTERS]}\n\n{text[-TAIL_CHARACTERS:]}" if is_long else text
+    asked = _extract_instruction(seen)
+    return Question(
+        instruction=asked,
+        word_count=text.count(" ") + text.count("\n") + 1 if is_long else len(text.split()),
+        has_text=bool(request.files) or asked != seen,
+        has_files=bool(request.files),
+        has_code=_has_code(seen),
+        task=request.task,
+    )
+
+
+def _has_code(text: str) -> bool:
+    return "```" in text or bool(CODE_LINE.search(text) or INLINE_CODE.search(text))
+
+
+def _extract_instruction(text: str) -> str:
+    unfenced = CODE_FENCE.sub("\n\n", text).strip()
+    first, *others = PARAGRAPH_BREAK.split(unfenced)
+    if not others:
+        first, *others = unfenced.splitlines() or [""]
+    before, after = _split_at_colon(first)
+    if after:
+        first = before
+    elif not others:
+        first = QUOTED_TEXT.sub(
+            lambda found: found[0] if len(found[0].split()) < MIN_QUOTED_WORDS else "", first
+        ).strip()
+    last = others[-1:] if others and _is_question(others[-1]) else []
+    ends = [end for end in (first, *last) if len(end.split()) <= MAX_QUESTION_WORDS]
+    return " ".join(ends) or first
+
+
+def _split_at_colon(text: str) -> tuple[str, str]:
+    """What stands before and behind the first colon that ends a word, if that is a question and its text."""
+    before, colon, after = re.sub(r":(?=\s)", "\0", text, count=1).partition("\0")
+    is_title = len(before.split()) < MIN_WORDS_BEFORE_COLON and len(after.split()) < MIN_WORDS_AFTER_TITLE
+    return (before, after) if colon and not is_title else (text, "")
+
+
+def _is_question(paragraph: str) -> bool:
+    is_asking = paragraph.rstrip().endswith("?") or QUESTION_START.match(paragraph) is not None
+    return is_asking and len(paragraph.split()) <= MAX_QUESTION_WORDS
+
+
+def first_matching_rule(rules: Sequence[RouteRule], request: Request, temperature: float) -> RouteRule | None:
+    """The first rule that fits, or None."""
+    question = parse_question(request)
+    return next((rule for rule in rules if matches_rule(rule, question, temperature)), None)
+
+
+def matches_rule(rule: RouteRule, question: Question, temperature: float) -> bool:
+    """Does every condition of the rule hold?"""
+    flags = (
+        (rule.has_text, question.has_text), (rule.has_files, question.has_files), (rule.has_code, question.has_code),
+    )  # fmt: skip
+    return (
+        all(wanted is None or wanted == is_so for wanted, is_so in flags)
+        and rule.task in ("", question.task)
+        and rule.min_words <= question.word_count
+        and (rule.max_words is None or question.word_count <= rule.max_words)
+        and (rule.temperature_above is None or temperature > rule.temperature_above)
+        and _matches_words(rule, question.instruction)
+    )
+
+
+def _matches_words(rule: RouteRule, asked: str) -> bool:
+    return (
+        (not rule.starts_with or _starts_with_regex(rule.starts_with).match(asked) is not None)
+        and all(
+            not group or _contains_regex(group).search(asked) is not None
+            for group in (rule.contains, rule.also_contains)
+        )
+        and not (rule.excludes and _contains_regex(rule.excludes).search(asked))
+    )
+
+
+@cache
+def _contains_regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(_pattern_to_regex(pattern) for pattern in patterns), re.IGNORECASE)
+
+
+@cache
+def _starts_with_regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"\W*(?:{'|'.join(_pattern_to_regex(pattern) for pattern in patterns)})", re.IGNORECASE)
+
+
+def _pattern_to_regex(pattern: str) -> str:
+    """`fix ... typo*` as a regular expression: whole words, some between, any ending."""
+    built, gap = "", ""
+    for word in pattern.split():
+        if word == "...":
+            gap = rf"(?:\W+\w+){{0,{MAX_GAP_WORDS}}}?\W+"
+            continue
+        ending = r"\w*" if word.endswith("*") else r"(?!\w)"
+        stem = re.escape(word.removesuffix("*"))
+        built += (gap if built else "") + rf"(?<!\w){stem}{ending}"
+        gap = r"\W+"
+    return built

@@ -1,0 +1,90 @@
+"""How the commands that edit reach a model: which conversation, how large it may grow, and two ways to stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from threading import Event as Flag
+from threading import Timer
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from specchat.cli.edit_progress import EditProgress
+from specchat.cli.options import resolve_profile
+from specchat.cli.session_options import open_host_conversation, session_request
+from specchat.edit.edit_task import EditJob
+from specchat.edit.edit_turn import Conversation, EditRun
+from specchat.errors import CancelledError, NoUsableEditError
+from specchat.host.client import Conversation as HostedConversation
+from specchat.repl.interrupt import interruptible
+
+Result = TypeVar("Result")
+
+
+def open_edit_conversation(options: dict[str, Any]) -> AbstractContextManager[Conversation]:
+    """A conversation for one file: with the host, or with what stands in for it in tests."""
+    context = click.get_current_context()
+    if context.obj is not None:
+        return context.obj(resolve_profile(options))
+    return open_host_conversation(session_request(_with_edit_profile(options), kind="edit"))
+
+
+def edit_run_for(conversation: Conversation) -> EditRun:
+    """The host can begin anew; what stands in for it in tests goes on."""
+    if not isinstance(conversation, HostedConversation):
+        return EditRun(conversation)
+    return EditRun(
+        conversation, restart_conversation=lambda: conversation.switch_session(conversation.open_new_session())
+    )
+
+
+def context_window(options: dict[str, Any], conversation: Conversation) -> int:
+    """How many tokens this conversation may have: as the host says, else as far as the profile knows."""
+    known = conversation.context_window if isinstance(conversation, HostedConversation) else 0
+    return known or resolve_profile(_with_edit_profile(options)).limits.context
+
+
+def _with_edit_profile(options: dict[str, Any]) -> dict[str, Any]:
+    """The profile `edit`, unless another one was asked for."""
+    is_default = click.get_current_context().get_parameter_source("profile") == ParameterSource.DEFAULT
+    return {**options, "profile": "edit"} if is_default else options
+
+
+def run_with_progress(
+    job: EditJob, run: EditRun, timeout_seconds: float | None, request_edit: Callable[[], Result]
+) -> Result:
+    """What comes of asking the model, with a line of progress, an ear for Ctrl-C, and patience for so many seconds."""
+    progress, is_late = EditProgress(job.source.text), Flag()
+    run.on_event = progress.on_event
+    with interruptible() as stopped, _timeout(timeout_seconds, is_late, stopped):
+        run.cancelled = stopped
+        try:
+            return request_edit()
+        except CancelledError as cancelled:
+            if is_late.is_set():
+                raise NoUsableEditError(f"{job.source.name}: no new text within {timeout_seconds:g} s") from None
+            cancelled.exit_code = stopped.exit_code
+            raise
+        finally:
+            progress.erase()
+
+
+@contextmanager
+def _timeout(seconds: float | None, *flags: Flag) -> Generator[None]:
+    """Set these flags, in this order, unless what is done is done in time."""
+
+    def ring() -> None:
+        for flag in flags:
+            flag.set()
+
+    timer = Timer(seconds, ring) if seconds is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()

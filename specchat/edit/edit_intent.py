@@ -1,0 +1,63 @@
+"""Which file is to be edited or made, and how: by the command `/edit`, or by words that can mean nothing else.
+
+An order is told from a question by its first word. A wrong guess costs a question back, never a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.errors import UsageError
+
+FILE_AND_INSTRUCTION = re.compile(
+    r"(?P<quote>[`\"']?)(?P<file>.+?)(?P=quote)(?::(?P<lines>\d+(?:-\d+)?))?(?=\s)\s+(?P<wish>.+)", re.DOTALL
+)
+EDIT_VERBS = (
+    "add", "change", "clean", "convert", "correct", "delete", "drop", "edit", "extract", "fix", "format", "improve",
+    "inline", "insert", "make", "modernize", "modify", "move", "optimize", "port", "refactor", "reformat", "remove",
+    "rename", "reorder", "replace", "rewrite", "shorten", "simplify", "sort", "split", "translate", "turn", "update",
+    "use", "wrap",
+)  # fmt: skip
+POLITE_WORDS = r"(?:please|kindly|can you|could you|would you|now|then|also|and|,)"
+EDIT_INSTRUCTION = re.compile(
+    rf"\W*(?:{POLITE_WORDS}\W+)*(?:in\s+\S+,?\s+)?(?:{'|'.join(EDIT_VERBS)})\b", re.IGNORECASE
+)
+NEW_FILE_INSTRUCTION = re.compile(
+    rf"\W*(?:{POLITE_WORDS}\W+)*(?:create|write|make|add)\s+(?:(?:a|an|the|new|empty|file|called|named)\s+)*"
+    r"(?P<quote>[`\"']?)(?P<file>[\w./-]+\.\w+)(?P=quote)(?=[\s,:]|\Z)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class EditIntent:
+    """A file, what is to become of it, and which lines ("3-9") if not all."""
+
+    path: Path
+    instruction: str
+    line_range: str = ""
+
+
+def intent_from_command(argument: str, workspace: WorkspaceRoots) -> EditIntent:
+    """`/edit FILE[:FIRST-LAST] INSTRUCTION`."""
+    found = FILE_AND_INSTRUCTION.fullmatch(argument.strip())
+    if not found:
+        raise UsageError("/edit needs a file and what to do: /edit FILE[:FIRST-LAST] INSTRUCTION")
+    return EditIntent(workspace.path_of(found["file"]), found["wish"].strip(), found["lines"] or "")
+
+
+def intent_from_text(text: str, linked_paths: Sequence[Path], workspace: WorkspaceRoots) -> EditIntent | None:
+    """An order about the one file that comes with it ("rename total to amount in `a.py`"), or about one that is not
+    there yet ("create `b.py` with a class Point"); None for anything else, which is talk.
+    """
+    if len(linked_paths) == 1 and EDIT_INSTRUCTION.match(text):
+        return EditIntent(linked_paths[0], text)
+    new = NEW_FILE_INSTRUCTION.match(text)
+    if new and not linked_paths and not os.path.lexists(path := workspace.path_of(new["file"])):
+        return EditIntent(path, text)
+    return None

@@ -1,0 +1,68 @@
+"""Which files are ours to read and to write: those under the folders of a session, whatever a link or `..` says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from specchat.errors import InputError
+
+PROTECTED_FOLDER = ".git"
+
+
+@dataclass(frozen=True)
+class WorkspaceRoots:
+    """The folders of a session, the one that names are relative to first."""
+
+    main_root: Path
+    additional_roots: tuple[Path, ...] = ()
+
+    def path_of(self, name: str) -> Path:
+        """A name, or a `file:` address, as a path; nothing is looked up."""
+        return self.main_root / (path_of_uri(name) or name)
+
+    def display_name(self, path: Path) -> str:
+        """As short as it can be said."""
+        return str(path.relative_to(self.main_root)) if path.is_relative_to(self.main_root) else str(path)
+
+    def contains(self, path: Path) -> bool:
+        """Is this file, wherever links lead, under one of the folders?"""
+        try:
+            real = path.resolve()
+            return any(real.is_relative_to(root.resolve()) for root in (self.main_root, *self.additional_roots))
+        except (OSError, RuntimeError, ValueError):
+            return False
+
+    def check_writable(self, path: Path) -> None:
+        """InputError for a file that an edit must not touch."""
+        if not self.contains(path):
+            raise InputError(f"{path}: lies outside the folders of this session")
+        if PROTECTED_FOLDER in path.resolve().parts:
+            raise InputError(f"{path}: belongs to git")
+
+
+def checked_roots(cwd: str, additional_directories: Sequence[str]) -> WorkspaceRoots:
+    """InputError when one of them is no folder."""
+    folders = [Path(each) for each in (cwd, *additional_directories)]
+    for folder in folders:
+        if not folder.is_absolute() or not _is_folder(folder):
+            raise InputError(f"{folder}: must be an absolute path of a folder")
+    return WorkspaceRoots(folders[0], tuple(folders[1:]))
+
+
+def path_of_uri(uri: str) -> Path | None:
+    """The path in a `file:` address, None when it is another one."""
+    try:
+        split = urlsplit(uri)
+    except ValueError:
+        return None
+    return Path(unquote(split.path)) if split.scheme == "file" and split.path.startswith("/") else None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False

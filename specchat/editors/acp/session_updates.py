@@ -1,0 +1,114 @@
+"""The few words that we say, as values of the protocol. Knows no session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from acp.schema import (
+    AgentMessageChunk,
+    AgentThoughtChunk,
+    ContentToolCallContent,
+    FileEditToolCallContent,
+    PermissionOption,
+    PromptResponse,
+    TextContentBlock,
+    ToolCallLocation,
+    ToolCallProgress,
+    ToolCallStart,
+    ToolCallUpdate,
+    Usage,
+    UserMessageChunk,
+)
+
+from specchat.chat.events import Totals
+
+MAX_CHUNK_CHARS = 4096
+ALLOW, ALLOW_ALWAYS, REJECT = "allow", "allow-always", "reject"
+PERMISSION_OPTIONS = [
+    PermissionOption(option_id=ALLOW, name="Write it", kind="allow_once"),
+    PermissionOption(option_id=ALLOW_ALWAYS, name="Write it, and all that follow", kind="allow_always"),
+    PermissionOption(option_id=REJECT, name="Leave the file as it is", kind="reject_once"),
+]
+
+ToolKind = Literal["edit", "other", "think"]
+StopReason = Literal["end_turn", "max_tokens", "cancelled"]
+
+
+def text_block(text: str) -> TextContentBlock:
+    return TextContentBlock(type="text", text=text)
+
+
+def answer_chunks(text: str, message_id: str | None = None) -> Iterator[AgentMessageChunk]:
+    """An answer or a piece of it; a long one in several."""
+    for first in range(0, len(text), MAX_CHUNK_CHARS):
+        block = text_block(text[first : first + MAX_CHUNK_CHARS])
+        yield AgentMessageChunk(session_update="agent_message_chunk", content=block, message_id=message_id)
+
+
+def user_message_chunk(text: str, message_id: str | None = None) -> UserMessageChunk:
+    """What was asked in a conversation of yesterday."""
+    return UserMessageChunk(session_update="user_message_chunk", content=text_block(text), message_id=message_id)
+
+
+def thought_chunk(text: str) -> AgentThoughtChunk:
+    """Something beside the answer."""
+    return AgentThoughtChunk(session_update="agent_thought_chunk", content=text_block(text))
+
+
+def tool_call_start(id: str, title: str, kind: ToolKind) -> ToolCallStart:
+    """Something that takes a while."""
+    return ToolCallStart(session_update="tool_call", tool_call_id=id, title=title, kind=kind, status="in_progress")
+
+
+def tool_call_progress(id: str, title: str | None = None) -> ToolCallProgress:
+    """It is under way, and may be called otherwise from now on."""
+    return ToolCallProgress(session_update="tool_call_update", tool_call_id=id, status="in_progress", title=title)
+
+
+def tool_call_end(id: str, *, is_done: bool, text: str = "", title: str | None = None) -> ToolCallProgress:
+    """It is over; why, if it failed."""
+    status = "completed" if is_done else "failed"
+    ending = ToolCallProgress(session_update="tool_call_update", tool_call_id=id, status=status, title=title)
+    if text:
+        ending.content = [ContentToolCallContent(type="content", content=text_block(text))]
+    return ending
+
+
+def edit_tool_call(id: str, title: str, diff: FileEditToolCallContent, line: int) -> ToolCallStart:
+    """A file as it could be. Editors look for the diff first."""
+    return ToolCallStart(
+        session_update="tool_call", tool_call_id=id, title=title, kind="edit", status="pending",
+        content=[diff], locations=[ToolCallLocation(path=diff.path, line=line)],
+    )  # fmt: skip
+
+
+def permission_tool_call(tool_call: ToolCallStart) -> ToolCallUpdate:
+    """The same as part of a permission request; some editors have forgotten the first by then."""
+    return ToolCallUpdate(
+        tool_call_id=tool_call.tool_call_id, title=tool_call.title, kind=tool_call.kind, status=tool_call.status,
+        content=tool_call.content, locations=tool_call.locations,
+    )  # fmt: skip
+
+
+def prompt_response(reason: StopReason, totals: Totals | None = None) -> PromptResponse:
+    """The answer to a prompt, with what it cost."""
+    if totals is None:
+        return PromptResponse(stop_reason=reason)
+    usage = Usage(
+        input_tokens=totals.prompt_tokens, output_tokens=totals.completion_tokens, cached_read_tokens=totals.cached_tokens,
+        total_tokens=totals.prompt_tokens + totals.completion_tokens,
+    )  # fmt: skip
+    return PromptResponse(stop_reason=reason, usage=usage, field_meta={"specchat": dict(speculation_stats(totals))})
+
+
+def speculation_stats(totals: Totals) -> Mapping[str, Any]:
+    """What guessing brought, in the one place that the protocol leaves for it."""
+    return {
+        "drafted": totals.draft_tokens,
+        "accepted": sum(totals.accepted_by_drafter.values()),
+        "steps": totals.steps,
+        "ttftMs": round(1000 * totals.ttft_seconds),
+        "tokPerS": round(totals.tokens_per_second, 1),
+        "timesPlain": None if totals.speedup is None else round(totals.speedup, 2),
+    }

@@ -1,0 +1,100 @@
+"""One prompt: events of the engine in, updates for the editor out, and in the end why it ended and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
+
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, TextDelta, Totals
+from specchat.editors.acp.client_requests import EditorClient, PromptTurn
+from specchat.editors.acp.session_updates import (
+    StopReason,
+    answer_chunks,
+    prompt_response,
+    speculation_stats,
+    tool_call_end,
+    tool_call_start,
+)
+from specchat.errors import HostError, error_with_exit_code
+
+STOP_REASONS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
+
+
+@dataclass
+class TurnReporter:
+    """Tells the editor of one turn. Every piece of work that is begun is also ended."""
+
+    client: EditorClient
+    turn: PromptTurn
+    message_id: str = field(default_factory=lambda: uuid4().hex)
+    _loading_id: str = ""  # the piece of work that is under way
+    _loading_count: int = 0
+
+    def send(self, *updates: Any) -> None:
+        """Updates of the protocol, in order."""
+        self.client.send_updates(self.turn, *updates)
+
+    def send_text(self, text: str) -> None:
+        """Words of the answer, or about it."""
+        self.send(*answer_chunks(text, self.message_id))
+
+    def on_event(self, event: Event) -> None:
+        """What concerns the editor of an event."""
+        if isinstance(event, LoadingProgress):
+            self._on_loading(event)
+            return
+        self.end_loading(is_done=not isinstance(event, Failed))
+        if isinstance(event, TextDelta):
+            self.send_text(event.text)
+
+    def end_loading(self, *, is_done: bool) -> None:
+        """The models are there, or never will be."""
+        if self._loading_id:
+            self.send(tool_call_end(self._loading_id, is_done=is_done))
+            self._loading_id = ""
+
+    def _on_loading(self, event: LoadingProgress) -> None:
+        if not self._loading_id:
+            self._loading_count += 1
+            self._loading_id = f"loading-{self.message_id[:8]}-{self._loading_count}"
+            self.send(tool_call_start(self._loading_id, f"Loading the {event.label} model", "other"))
+
+
+def stream_answer(events: Iterable[Event], reporter: TurnReporter, window_tokens: int) -> PromptResponse:
+    """Hear all events. A model that cannot answer says so in words; only a dead engine is an error."""
+    end: Event | None = None
+    try:
+        for event in events:
+            reporter.on_event(event)
+            end = event
+    finally:
+        with suppress(ConnectionError):
+            reporter.end_loading(is_done=False)
+    match end:
+        case Finished(finish_reason=reason, totals=totals):
+            send_usage(reporter, totals, window_tokens)
+            return prompt_response(STOP_REASONS[reason], totals)
+        case Failed(message=why, exit_code=HostError.exit_code) if why.startswith("the engine process"):
+            raise HostError(why)
+        case Failed(message=why, exit_code=code):
+            raise error_with_exit_code(why, code)
+        case _:
+            raise HostError("the answer did not end")
+
+
+def send_usage(reporter: TurnReporter, totals: Totals, window_tokens: int) -> None:
+    """How full the window is, and what guessing brought."""
+    used = totals.prompt_tokens + totals.completion_tokens
+    meta = {"specchat": dict(speculation_stats(totals))}
+    update = UsageUpdate(session_update="usage_update", used=used, size=max(window_tokens, used), field_meta=meta)
+    reporter.send(update)
+
+
+def session_title(name: str) -> SessionInfoUpdate:
+    """What the conversation is called from now on."""
+    return SessionInfoUpdate(session_update="session_info_update", title=name)

@@ -1,0 +1,46 @@
+"""Where somebody sits who edits files line by line."""
+
+from __future__ import annotations
+
+import sys
+
+from specchat.commands.file_edits import EditUI
+from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
+from specchat.repl.interrupt import InterruptFlag
+
+ERASE_LINE = "\r\x1b[K"
+
+
+def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
+    """A desk at this terminal."""
+    return EditUI(
+        prompt_user,
+        _show_hunk,
+        _show_notice,
+        lambda text, ending: edit_in_editor(text, ending, _show_notice),
+        _show_progress,
+        cancelled=cancelled,
+    )
+
+
+def _can_erase_line() -> bool:
+    return sys.stderr.isatty() and wants_colours()
+
+
+def _show_progress(line: str) -> None:
+    """A passing line, for people who see it pass."""
+    if _can_erase_line():
+        sys.stderr.write(f"{ERASE_LINE}{line}")
+        sys.stderr.flush()
+
+
+def _show_notice(message: str) -> None:
+    print(f"{ERASE_LINE if _can_erase_line() else ''}{message}", file=sys.stderr)
+
+
+def _show_hunk(hunk: str) -> None:
+    if _can_erase_line():
+        sys.stderr.write(ERASE_LINE)
+        hunk = colour_hunk(hunk)
+    sys.stdout.write(hunk)
+    sys.stdout.flush()

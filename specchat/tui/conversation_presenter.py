@@ -1,0 +1,249 @@
+"""From news to widgets: what is shown of an answer while it is written, and of a conversation when it is opened.
+
+Called once a tick. What needs the person (a choice, the next question) is posted to the screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, thread_time
+
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Static
+
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta
+from specchat.errors import HostError, SpecchatError
+from specchat.profile import load_profile
+from specchat.tui.answer_footer import answer_footer
+from specchat.tui.glyphs import Glyphs, printable
+from specchat.tui.live_stats import LiveStats, MemoryUsage, Phase
+from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
+from specchat.tui.status_bar import StatusBar
+from specchat.tui.transcript_view import Transcript
+from specchat.tui.turn_widget import TurnView
+from specchat.tui.worker_messages import (
+    AnswerEnded,
+    ConversationMessage,
+    ConversationNamed,
+    ConversationOpened,
+    EditFinished,
+    EditMessage,
+    EditProgress,
+    EngineLost,
+    EngineState,
+    InputRequest,
+    QuitRequested,
+    RequestSent,
+    TranscriptNote,
+    WorkerMessage,
+)
+
+TICKS_PER_STATS = 4  # the numbers change four times a second
+
+
+class ReadyForInput(Message):
+    """An answer has ended, or a conversation was opened: the next question may be asked."""
+
+
+@dataclass
+class EngineCrashed(Message):
+    """An answer broke off because the engine process did."""
+
+    reason: str
+    turn: TurnView
+
+
+@dataclass
+class InputRequested(Message):
+    """The person is waited for."""
+
+    request: InputRequest
+
+
+@dataclass
+class EditProgressed(Message):
+    """How far an edit is."""
+
+    line: str
+
+
+@dataclass
+class EngineUnavailable(Message):
+    """There is no engine process."""
+
+    reason: str
+
+
+class ConversationPresenter:
+    """What is known of the conversation on the screen."""
+
+    def __init__(self, screen: Screen[None], glyphs: Glyphs) -> None:
+        self._screen, self._glyphs = screen, glyphs
+        self.live_stats, self._smooth_stream, self._draw_throttle = LiveStats(), SmoothStream(), DrawThrottle()
+        self.turn: TurnView | None = None
+        self._queued_turn: TurnView | None = None  # shown already, but another question was on its way before it
+        self.session_id = self.profile_name = self.session_name = ""
+        self.engine_pid = 0
+        self.steps: list[StepDone] = []  # of the newest answer, for who looks into it; none of one from the history
+        self._ticks = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Is there nothing to wait for?"""
+        return self.turn is None and self.live_stats.phase is Phase.IDLE
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self._screen.query_one(Transcript)
+
+    async def tick(self, messages: list[WorkerMessage]) -> None:
+        """What arrived, and what is due."""
+        now = monotonic()
+        for news in messages:
+            if isinstance(news, InputRequest | EditProgress | EditFinished):
+                self._on_edit_message(news)
+            else:
+                await self._on_message(news, now)
+        if (
+            self.turn
+            and self._draw_throttle.may_draw(now, thread_time())
+            and (text := self._smooth_stream.take_chunk(now))
+        ):
+            self.turn.append_text(text, is_in_view=self._transcript.is_following)
+        self._ticks += 1
+        if self.is_idle or self._ticks % TICKS_PER_STATS == 0:
+            self.update_status_bar()
+
+    async def start_turn(self, question: str) -> None:
+        """Show a question that is on its way."""
+        self.turn = await self._transcript.start_turn(question, before=self._queued_turn)
+        self.live_stats.start_turn(monotonic())
+
+    async def show_pending_text(self) -> None:
+        """Somebody sees the end again: show what waited."""
+        for turn in self._transcript.turns:
+            turn.show_pending_text()
+            if turn.is_finished:
+                await turn.finalize()
+
+    def update_status_bar(self) -> None:
+        """The line of numbers."""
+        self._screen.query_one(StatusBar).stats = self.live_stats.snapshot(monotonic())
+
+    async def _on_message(self, news: ConversationMessage, now: float) -> None:
+        match news:
+            case TextDelta(text=text):
+                self._smooth_stream.add(text, now)
+            case ConversationOpened():
+                await self._on_opened(news)
+            case ConversationNamed(name=name):
+                self._show_title(name)
+            case RequestSent():
+                await self._on_request_sent(news)
+            case AnswerEnded(is_stored=is_stored):
+                await self._on_answer_ended(is_stored=is_stored)
+            case EngineState():
+                self._on_engine_state(news, now)
+            case TranscriptNote(text=text, is_error=is_error):
+                await self._transcript.add_note(text, is_error=is_error)
+                self._screen.post_message(ReadyForInput())
+            case EngineLost(reason=reason):
+                self.live_stats.set_idle()
+                self._screen.post_message(EngineUnavailable(reason))
+            case QuitRequested():
+                self._screen.app.exit()
+            case _:
+                self._on_event(news, now)
+
+    def _on_edit_message(self, news: EditMessage) -> None:
+        """The line below an edit tells how far it is, and what came of it."""
+        match news:
+            case InputRequest():
+                self.live_stats.set_idle()
+                self._show_edit_line("decide below, hunk by hunk")
+                self._screen.post_message(InputRequested(news))
+            case EditProgress(line=line):
+                self._show_edit_line(line)
+                self._screen.post_message(EditProgressed(line))
+            case EditFinished(text=text, is_error=is_error):
+                self._show_edit_line(" ".join(text.splitlines()), is_error=is_error)
+
+    def _show_edit_line(self, line: str, *, is_error: bool = False) -> None:
+        if self.turn:
+            self.turn.set_footer(self._with_glyphs(line), is_error=is_error)
+
+    def _with_glyphs(self, line: str) -> str:
+        return line.replace("·", self._glyphs.dot).replace("…", self._glyphs.ellipsis)
+
+    def _on_event(self, event: Event, now: float) -> None:
+        self.live_stats.on_event(event, now)
+        if isinstance(event, StepDone):
+            self.steps.append(event)
+        if self.turn is None or not isinstance(event, Finished | Failed):
+            return
+        self.turn.append_text(self._smooth_stream.flush(), is_in_view=self._transcript.is_following)
+        if isinstance(event, Finished):
+            self.turn.set_footer(answer_footer(event.finish_reason, event.totals, self._glyphs))
+            return
+        self.turn.set_footer(f"failed: {event.message}", is_error=True)
+        if event.exit_code == HostError.exit_code:
+            self._screen.post_message(EngineCrashed(event.message, self.turn))
+
+    async def _on_request_sent(self, asking: RequestSent) -> None:
+        if self.turn is None or self.turn.question != asking.request.text:
+            self._queued_turn = self.turn
+            await self.start_turn(asking.request.text)
+        assert self.turn is not None
+        self.steps = []
+        self._transcript.add_question(self.turn)
+        self.turn.set_files(tuple(file.name for file in asking.request.files))
+
+    async def _on_answer_ended(self, *, is_stored: bool) -> None:
+        turn, self.turn, self._queued_turn = self.turn, self._queued_turn, None
+        if turn is None:
+            return
+        turn.is_finished = True
+        if not is_stored:
+            self._transcript.remove_question(turn)
+        if self._transcript.is_following:
+            await turn.finalize()
+        self.live_stats.set_idle()
+        self._screen.post_message(ReadyForInput())
+
+    async def _on_opened(self, opened: ConversationOpened) -> None:
+        if opened.session_id != self.session_id:
+            self.live_stats = LiveStats(memory=self.live_stats.memory)
+        for stored in opened.turns if opened.session_id != self.session_id else ():
+            self.live_stats.add_stored_totals(stored.totals)
+        self.session_id, self.profile_name, self.steps = opened.session_id, opened.profile, []
+        await self._transcript.show_turns(opened.turns, waiting=self.turn)
+        self._show_title(opened.session_name)
+        self.live_stats.set_idle()
+        if self.turn:
+            self.live_stats.start_turn(monotonic())
+        if opened.warning:
+            await self._transcript.add_note(opened.warning, is_error=True)
+        self._screen.post_message(ReadyForInput())
+
+    def _show_title(self, name: str) -> None:
+        self.session_name = name
+        about = f"profile {Path(self.profile_name).stem}"
+        try:
+            profile = load_profile(self.profile_name)
+            about += f" {self._glyphs.dot} {Path(profile.models.target).name}"
+            self.live_stats.context_window = profile.limits.context
+        except SpecchatError:
+            self.live_stats.context_window = None  # the host knows it; here it only cannot be shown
+        self._screen.query_one("#title", Static).update(printable(f"specchat   {name}"))
+        self._screen.query_one("#about", Static).update(printable(f"{about}   F1 keys  ^P menu"))
+
+    def _on_engine_state(self, state: EngineState, now: float) -> None:
+        self.engine_pid = state.pid
+        self.live_stats.memory = MemoryUsage("RAM", state.memory_bytes) if state.memory_bytes else None
+        if self.turn is None and state.state == "loading":
+            self.live_stats.on_event(LoadingProgress("the models", 0, 0), now)
+        elif self.turn is None:
+            self.live_stats.set_idle()
+        self.update_status_bar()

@@ -1,0 +1,153 @@
+"""Which answer the inspector shows: the newest while it is written, or one of before, which the host is asked for."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import dataclass
+from time import monotonic
+
+from textual.css.query import NoMatches
+from textual.message import Message
+from textual.screen import Screen
+
+from specchat.chat.step_encoding import unpack_steps
+from specchat.errors import SpecchatError
+from specchat.tui.background_requests import BackgroundRequests, Json
+from specchat.tui.conversation_presenter import ConversationPresenter
+from specchat.tui.glyphs import Glyphs
+from specchat.tui.inspector import Inspector
+from specchat.tui.process_memory import memory_line
+from specchat.tui.prompt_input import PromptBox
+from specchat.tui.transcript_view import Transcript
+
+MAX_TITLE_CHARS = 40
+MEMORY_INTERVAL_SECONDS = 1.0  # how often it is looked how much memory is taken
+
+
+class InspectorController:
+    """The inspector of a screen, while there is one."""
+
+    @dataclass
+    class StepsFetched(Message):
+        """The host answered with the record of a turn, or said why not."""
+
+        position: int
+        response: Json | SpecchatError
+
+    def __init__(
+        self,
+        screen: Screen[None],
+        presenter: ConversationPresenter,
+        background_requests: BackgroundRequests,
+        glyphs: Glyphs,
+    ) -> None:
+        self._screen, self._presenter, self._background_requests, self._glyphs = (
+            screen,
+            presenter,
+            background_requests,
+            glyphs,
+        )
+        self._session_id = ""
+        self._is_newest = False
+        self._memory_read_at, self._engine_pid = float("-inf"), 0
+
+    @property
+    def _inspector(self) -> Inspector | None:
+        try:
+            return self._screen.query_one(Inspector)
+        except NoMatches:
+            return None
+
+    @property
+    def _questions(self) -> list[str]:
+        return [asked.text for asked in self._screen.query_one(Transcript).question_refs]
+
+    async def toggle(self) -> None:
+        """Open it on the newest answer, and follow what is written; or close it."""
+        if self._inspector:
+            await self.close()
+        else:
+            await self._open_inspector()
+            self._is_newest = True
+            self._show_newest()
+
+    async def open(self, position: int) -> None:
+        """Look into the answer at this place of the conversation."""
+        await self._open_inspector()
+        self._is_newest = position == len(self._questions) - 1
+        if self._is_newest:
+            self._show_newest()
+        else:
+            self._fetch_steps(position)
+
+    async def close(self) -> None:
+        """Back to the prompt."""
+        if inspector := self._inspector:
+            await inspector.remove()
+            self._screen.query_one(PromptBox).focus()
+
+    async def refresh(self) -> None:
+        """An answer is over, or the conversation is another one."""
+        if self._inspector is None:
+            return
+        if self._session_id != self._presenter.session_id:
+            await self.close()
+        elif self._is_newest:
+            self._show_newest()
+
+    def update(self) -> None:
+        """Show what was written since."""
+        inspector = self._inspector
+        if inspector:
+            self._update_memory(inspector)
+        if inspector and self._is_newest and self._presenter.steps:
+            hearing = self._presenter
+            plain_seconds, is_over = hearing.live_stats.plain_step_seconds, hearing.turn is None
+            inspector.update_steps(self._title(), hearing.steps, plain_seconds, is_over=is_over)
+
+    def show_fetched_steps(self, fetched: StepsFetched) -> None:
+        """Show the steps of a turn of before, unless there are newer ones to see."""
+        inspector = self._inspector
+        if inspector is None or (self._is_newest and self._presenter.steps):
+            return
+        if isinstance(fetched.response, SpecchatError):
+            self._screen.notify(str(fetched.response), markup=False)
+            return
+        steps = unpack_steps(b64decode(str(fetched.response["steps"])))
+        inspector.show_steps(self._title(fetched.position), steps, self._presenter.live_stats.plain_step_seconds)
+
+    async def _open_inspector(self) -> None:
+        self._session_id = self._presenter.session_id
+        if self._inspector is None:
+            await self._screen.mount(Inspector(self._glyphs))
+        if inspector := self._inspector:
+            inspector.token_view.focus()
+            self._memory_read_at = float("-inf")
+            self._update_memory(inspector)
+
+    def _update_memory(self, inspector: Inspector) -> None:
+        """Once a second while something happens, and when it becomes known which process the engine is."""
+        process = self._presenter.engine_pid
+        if process != self._engine_pid or monotonic() - self._memory_read_at >= MEMORY_INTERVAL_SECONDS:
+            self._memory_read_at, self._engine_pid = monotonic(), process
+            inspector.show_memory(memory_line(process, self._glyphs))
+
+    def _show_newest(self) -> None:
+        if self._presenter.steps:
+            self.update()
+        elif inspector := self._inspector:
+            inspector.show_steps(self._title(), ())
+            if last := len(self._questions):
+                self._fetch_steps(last - 1)
+
+    def _fetch_steps(self, number: int) -> None:
+        wanted = {"session": self._presenter.session_id, "number": number}
+        post = self._screen.post_message
+        self._background_requests.send("inspect", wanted, lambda answer: post(self.StepsFetched(number, answer)))
+
+    def _title(self, number: int = -1) -> str:
+        questions = self._questions
+        if not questions:
+            return "nothing was asked yet"
+        place = number % len(questions)
+        return f"turn {place + 1}  {' '.join(questions[place].split())[:MAX_TITLE_CHARS]}"

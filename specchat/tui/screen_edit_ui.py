@@ -1,0 +1,66 @@
+"""The thread behind the screen as a desk for edits: what is shown becomes news, what is read comes from the screen."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from threading import Event as Flag
+
+from specchat.chat.events import Event, LoadingProgress, PrefillProgress, Routed, StepDone
+from specchat.commands.file_edits import EditUI
+from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue
+
+KEY_PROMPT_PREFIX = "["  # how a question for a letter begins
+
+
+class ScreenEditUI:
+    """One edit: `answer` is called by the screen, everything else on the thread that edits."""
+
+    def __init__(self, worker_messages: MessageQueue, cancelled: Flag) -> None:
+        self._worker_messages, self._cancelled = worker_messages, cancelled
+        self._answers: SimpleQueue[str | None] = SimpleQueue()
+        self._hunk, self._notices = "", list[str]()
+        self.edit_ui = EditUI(
+            self._read_input,
+            self._show_hunk,
+            self._notices.append,
+            self._edit_text,
+            self._show_progress,
+            self._on_event,
+            self._cancelled,
+        )
+
+    def put_answer(self, text: str | None) -> None:
+        """What the person said."""
+        self._answers.put(text)
+
+    def confirm(self, question: str) -> bool:
+        """Is a question answered with yes? Its first line says what it is about."""
+        self._hunk = question
+        return self._wait_for_answer(InputKind.YES_NO, question) == "y"
+
+    def _show_hunk(self, hunk: str) -> None:
+        self._hunk = hunk
+
+    def _read_input(self, question: str) -> str:
+        return (
+            self._wait_for_answer(InputKind.KEY if question.startswith(KEY_PROMPT_PREFIX) else InputKind.LINE, question)
+            or ""
+        )
+
+    def _edit_text(self, text: str, _ending: str) -> str | None:
+        return self._wait_for_answer(InputKind.TEXT, text)
+
+    def _wait_for_answer(self, want: InputKind, text: str) -> str | None:
+        self._cancelled.clear()  # what was stopped is over; a person is asked
+        remark = "\n".join(self._notices)
+        self._notices.clear()
+        self._worker_messages.put(InputRequest(want, text, self._hunk, remark))
+        return self._answers.get()
+
+    def _show_progress(self, line: str) -> None:
+        self._worker_messages.put(EditProgress(line))
+
+    def _on_event(self, event: Event) -> None:
+        """What moves the numbers; the text itself is shown as hunks."""
+        if isinstance(event, LoadingProgress | PrefillProgress | Routed | StepDone):
+            self._worker_messages.put(event)

@@ -1,0 +1,50 @@
+"""Networks that count, so that costs can be measured without weights."""
+
+import json
+
+import pytest
+import torch
+
+from specchat.bench.random_models import FIRST_NUMBER, counting_edit_prompts, random_model_folder
+from specchat.engine.drafter import Drafter
+from specchat.engine.sampling import Sampler
+from specchat.errors import InputError
+from specchat.models.load import LoadOptions, load_model
+from tests.bench.counting import CONFIG, counting
+from tests.tiny import answer
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_network_nobody_trained_counts_in_every_precision(tmp_path, dtype):
+    model = load_model(counting(tmp_path), LoadOptions(dtype))
+
+    assert [311, 312, 313, 314] == answer(model, Drafter(), [500, 400, 310], Sampler(), limit=4)
+
+
+def test_a_shape_is_written_once(tmp_path):
+    folder = counting(tmp_path)
+    written = (folder / "config.json").stat().st_mtime_ns
+
+    assert counting(tmp_path) == folder
+    assert written == (folder / "config.json").stat().st_mtime_ns
+
+
+def test_a_shape_of_another_family_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "model_type": "mamba"}))
+
+    with pytest.raises(InputError, match="dense Llama family"):
+        random_model_folder(str(tmp_path / "config.json"), tmp_path)
+
+
+def test_an_unknown_shape_is_told_what_there_is(tmp_path):
+    with pytest.raises(InputError, match=r"0\.5b, 8b"):
+        random_model_folder("3b", tmp_path)
+
+
+def test_an_edit_shows_most_of_its_answer():
+    [prompt] = counting_edit_prompts(1, length=200, replaced_interval=20, vocab_size=1000)
+
+    *shown, last = prompt
+    expected = list(range(last + 1, last + 201))
+    assert FIRST_NUMBER <= last + 1
+    assert 0.8 < torch.tensor(shown).eq(torch.tensor(expected)).float().mean() < 0.95

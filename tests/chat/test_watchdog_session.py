@@ -1,0 +1,51 @@
+"""A watchdog hears of the passes of a session, and acts between its answers."""
+
+import pytest
+
+from specchat.assemble import load_engine
+from specchat.chat.request import Request
+from specchat.chat.watchdog_session import WatchdogSession
+from specchat.profile import Profile
+from specchat.threads import MIN_PASSES, ThreadWatchdog
+from tests.tiny import speaking
+
+
+class Notes(ThreadWatchdog):
+    """Remembers what it heard, and whether somebody was being answered then."""
+
+    def __init__(self):
+        super().__init__(2, lambda: 2, lambda _threads: None)
+        self.kinds, self.answered = [], 0
+
+    def record_pass(self, kind, seconds):
+        assert self._running_answers
+        assert seconds > 0
+        self.kinds.append(kind)
+
+    def _decide(self):
+        self.answered += 1
+
+
+@pytest.fixture
+def watched():
+    engine = load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""}))
+    session = engine.create_session()
+    assert isinstance(session, WatchdogSession)
+    session.watchdog = Notes()
+    with session:
+        yield session
+
+
+def test_every_pass_of_an_answer_is_heard_with_its_rows(watched):
+    list(watched.ask(Request("Why?", variant="plain", max_tokens=MIN_PASSES)))
+
+    assert [(1024, 0)] * MIN_PASSES == watched.watchdog.kinds
+
+
+def test_an_answer_that_is_left_ends_for_the_watchdog_too(watched):
+    events = watched.ask(Request("Why?", variant="plain", max_tokens=4))
+    next(events)
+    events.close()
+    list(watched.ask(Request("Why?", variant="plain", max_tokens=4)))
+
+    assert 2 == watched.watchdog.answered

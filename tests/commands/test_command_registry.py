@@ -1,0 +1,214 @@
+"""The command registry and the line mode without a terminal."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+
+from specchat.chat.events import TextDelta
+from specchat.commands.command_registry import ChatState, line_mode_commands, run_line
+from specchat.errors import UsageError
+from specchat.host.client import Conversation
+from specchat.repl import loop
+from specchat.repl.line_input import read_block
+from tests.front import command
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+
+@pytest.fixture
+def talk():
+    return ChatState(Conversation())
+
+
+def do(talk: ChatState, line: str) -> str:
+    """The answer to a question, or what a command shows."""
+    reply = run_line(talk, line)
+    if not reply.request:
+        return reply.text
+    said = []
+    for event in talk.conversation.ask(reply.request):
+        talk.on_event(event)
+        said.append(event.text if isinstance(event, TextDelta) else "")
+    return "".join(said)
+
+
+def test_help_names_every_command(talk):
+    shown = do(talk, "/help")
+
+    assert all(f"/{name} " in shown and each.help in shown for name, each in line_mode_commands().items())
+
+
+def test_an_unknown_command_names_the_nearest(talk):
+    with pytest.raises(UsageError, match="did you mean /retry"):
+        run_line(talk, "/rety")
+
+
+def test_a_path_is_a_question_and_no_command(talk):
+    assert "/usr/bin is what?" == run_line(talk, "/usr/bin is what?").request.text
+
+
+def test_retry_asks_the_same_with_other_dice_and_undo_takes_back(talk):
+    first = do(talk, "hello")
+
+    assert first != (second := do(talk, "/retry"))
+    assert "you said 'hello' with seed" in second
+    assert 1 == len(talk.conversation.turns())
+    assert "taken back: hello" == do(talk, "/back")
+    assert [] == talk.conversation.turns()
+    with pytest.raises(UsageError, match="nothing was asked"):
+        do(talk, "/retry")
+
+
+def test_a_seed_fixes_all_until_it_is_given_back(talk):
+    do(talk, "/seed 7")
+    assert do(talk, "hello") == do(talk, "/retry")
+    do(talk, "/seed")
+    assert do(talk, "hello") != do(talk, "/retry")
+
+
+@pytest.mark.parametrize("line", ["/seed x", "/temperature warm", "/open", "/open nothing", "/rename", "/file absent"])
+def test_a_command_that_makes_no_sense_is_one_line(talk, line):
+    with pytest.raises(UsageError) as caught:
+        run_line(talk, line)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_files_go_with_the_next_question_only(talk, tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    (tmp_path / "b.txt").write_text("older")
+    do(talk, f"/file {tmp_path / 'a.txt'}")
+
+    first, second = (
+        run_line(talk, f"see @{tmp_path / 'b.txt'}, please").request,
+        run_line(talk, "and @home? @nobody").request,
+    )
+
+    assert ["old", "older"] == [file.text for file in first.files]
+    assert () == second.files
+
+
+def test_sessions_are_listed_searched_opened_forked_and_deleted(talk):
+    do(talk, "hello")
+    first = talk.conversation.session
+    do(talk, "/new")
+    do(talk, "other")
+
+    assert ["other", "hello"] == [line.split("  ")[1] for line in do(talk, "/sessions").splitlines()]
+    assert do(talk, "/sessions hell").startswith(first)
+    assert do(talk, f"/open {first}").startswith("> hello\nyou said 'hello'")
+    do(talk, "/fork")
+    assert do(talk, "/show").startswith("> hello")
+    assert first != talk.conversation.session
+    do(talk, "/rename Copy")
+    assert "Copy" in do(talk, "/sessions")
+    do(talk, "/delete")
+    assert "Copy" not in do(talk, "/sessions")
+    assert "Copy" in do(talk, "/restore")
+
+
+def test_stats_and_why_have_numbers(talk):
+    assert "nothing was answered yet" == do(talk, "/why")
+    do(talk, "hello")
+
+    assert "because it is a fake" in do(talk, "/why")
+    assert "tokens/s" in do(talk, "/stats")
+
+
+def test_a_block_of_several_lines_is_one_text():
+    lines = iter(["two\n", 'three"""\n', "four\n"])
+
+    assert "one\ntwo\nthree" == read_block('"""one\n', lambda: next(lines))
+    assert "alone" == read_block('"""alone"""\n', lambda: next(lines))
+    assert "plain" == read_block("plain\n", lambda: next(lines))
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal(capsys):
+    printer = loop.AnswerPrinter()
+    printer.on_event(TextDelta("a\x1b]52;c;x\x07b\r\n"))
+    printer.end_line()
+
+    assert "a]52;c;xb\n" == capsys.readouterr().out
+
+
+def test_the_line_mode_answers_a_pipe(monkeypatch):
+    ran = command(monkeypatch, "chat", "--seed", "3", stdin=b'hello\n/bad\nfail\n"""two\nlines"""\n/quit\nnever\n')
+
+    assert 0 == ran.code
+    said = ran.out.decode()
+    assert said.startswith("you said 'hello' with seed")
+    assert r"you said 'two\nlines'" in said
+    assert "never" not in said
+    assert "unknown command /bad" in ran.err
+    assert "specchat: too long" in ran.err
+
+
+def test_a_conversation_is_continued(monkeypatch):
+    chat = partial(command, monkeypatch, "chat")
+    chat(stdin=b"hello\n")
+
+    assert b"turn 1" in chat("--continue", stdin=b"count 2\n").out
+    assert b"turn 2" in chat("-c", stdin=b"count 2\n").out
+
+
+def test_json_lines_say_the_same_text_and_end_with_a_result(monkeypatch):
+    ran = command(monkeypatch, "script", "-p", "count 3", "--json")
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+
+    texts = [line["update"]["content"]["text"] for line in lines if line["type"] == "update"]
+    result = lines[-1]
+    assert ("init", 1) == (lines[0]["type"], lines[0]["v"])
+    assert ("result", "end_turn", False) == (result["type"], result["stop_reason"], result["is_error"])
+    assert result["result"] == "".join(texts)
+    assert result["result"].startswith("word0 word1 seed")
+    assert ({"input_tokens": 3, "output_tokens": 6, "cached_tokens": 0}, 3) == (
+        result["usage"],
+        result["spec"]["steps"],
+    )
+    assert "" == ran.err
+
+
+def test_json_lines_take_many_questions_and_survive_bad_ones(monkeypatch):
+    questions = b'{"type":"user","text":"one"}\nnonsense\n{"type":"sing"}\n{"type":"user","text":" "}\n[]\n'
+    ran = command(monkeypatch, "script", "--input", "jsonl", stdin=questions + b'{"type":"user","text":"fail"}\n')
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+
+    assert 6 == ran.code
+    assert [2, 3, 4, 5] == [line["line"] for line in lines if line["type"] == "error"]
+    results = [line for line in lines if line["type"] == "result"]
+    assert [False, True] == [line["is_error"] for line in results]
+    assert {"code": "too_long", "message": "too long"} == results[-1]["error"]
+
+
+def test_json_lines_can_cancel(monkeypatch):
+    ran = command(
+        monkeypatch, "script", "--input", "jsonl", stdin=b'{"type":"user","text":"read"}\n{"type":"cancel"}\n'
+    )
+
+    assert (130, "cancelled") == (ran.code, json.loads(ran.out.splitlines()[-1])["stop_reason"])
+
+
+def test_json_once_is_one_line_also_for_a_failure(monkeypatch):
+    ran = command(monkeypatch, "script", "-p", "-", "--json-once", stdin=b"fail")
+
+    assert (6, 1) == (ran.code, len(ran.out.splitlines()))
+    assert "too long" == json.loads(ran.out)["error"]["message"]
+
+
+def test_the_host_can_be_looked_at_and_ended(monkeypatch):
+    host = partial(command, monkeypatch, "host")
+
+    assert b"nothing was said yet" in host("sessions").out
+    assert b"no engine process" in host("status").out
+    assert b"no model loaded" in host("start").out
+    assert b"cold" in host("status").out
+    command(monkeypatch, "chat", stdin=b"hello\n")
+    assert b"  hello\n" in host("sessions").out
+    assert b"(you said 'hello'" in host("sessions", "said").out
+    assert b"ended (process" in host("stop").out
+    assert b"no engine process" in host("stop").out
+    assert b"  hello\n" in host("sessions").out
+    assert b"no engine process" in host("status").out

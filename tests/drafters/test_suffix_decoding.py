@@ -1,0 +1,208 @@
+"""Guesses from the longest context that was here before."""
+
+from itertools import takewhile
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.drafters.suffix_decoding import (
+    MAX_UNSPLIT_POSITIONS,
+    TEXT_END,
+    PastTextIndex,
+    SuffixArray,
+    SuffixDecoding,
+    SuffixTree,
+)
+from specchat.engine.accept import accept
+from specchat.engine.drafter import DraftContext
+from specchat.engine.sampling import Sampler
+from specchat.engine.tree import DraftTree
+
+
+def propose(tokens: list[int], budget: int = 16) -> DraftTree:
+    return SuffixDecoding().propose(DraftContext(tokens, Sampler(), budget))
+
+
+def best_contexts(text: list[int], deepest: int) -> list[tuple[int, int]]:
+    """(matched, end) of every place whose last token is the last of the text, by looking at all of them."""
+    found: list[tuple[int, int]] = []
+    for end in range(1, len(text)):
+        pairs = zip(reversed(text[max(end - deepest, 0) : end]), reversed(text), strict=False)
+        matched = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        if matched:
+            found.append((matched, end))
+    return sorted(found, key=lambda place: (-place[0], -place[1]))
+
+
+def shape_of(tree: SuffixTree) -> object:
+    """Everything that a tree holds."""
+
+    def inside(node):
+        return node.places, {token: inside(below) for token, below in (node.children or {}).items()}
+
+    return tree.tokens, inside(tree._root)
+
+
+texts = st.lists(st.integers(0, 2), max_size=60)
+
+
+@given(texts)
+def test_the_longest_context_is_found_and_the_latest_of_equals(text):
+    tree = SuffixTree(max_depth=6)
+    tree.extend(text)
+
+    found = [(place.matched_tokens, place.next_index) for place in tree.find(text, max_matches=3)]
+
+    assert found[:1] == best_contexts(text, deepest=6)[:1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 80), st.lists(st.integers(0, 2), max_size=40)), max_size=8))
+def test_a_tree_that_grew_and_shrank_equals_a_fresh_one(edits):
+    tree, text = SuffixTree(max_depth=5), list[int]()
+    for cut, more in edits:
+        text = text[:cut]
+        tree.truncate(len(text))
+        text = text + more
+        tree.extend(text)
+    fresh = SuffixTree(max_depth=5)
+    fresh.extend(text)
+
+    assert shape_of(tree) == shape_of(fresh)
+
+
+def test_what_followed_most_often_is_guessed_first():
+    text = [1, 2, 3, 70, 9, 1, 2, 3, 80, 8, 1, 2, 3, 70, 7, 1, 2, 3, 70, 6, 1, 2, 3]
+
+    tree = propose(text, budget=2)
+
+    assert [tree.path_tokens(node) for node in (1, 2)] == [[70], [80]]
+
+
+def test_a_longer_context_outweighs_many_short_ones():
+    text = [5, 1, 2, 70] + [6, 1, 2, 80] * 3 + [5, 1, 2]
+
+    assert propose(text, budget=1).tokens[1] == 70
+
+
+def test_a_longer_match_is_trusted_further():
+    short, long = [*range(50, 450), 1, *range(50, 52)], [*range(50, 450), 1, *range(50, 58)]
+
+    assert 10 < len(propose(short, budget=400)) < len(propose(long, budget=400)) < 400
+
+
+def test_a_repeated_text_is_guessed_almost_whole():
+    text = [Random(3).randrange(200) for _ in range(120)]
+    drafter, known, drafted, accepted = SuffixDecoding(), text + text[:8], 0, 0
+    while len(known) < 2 * len(text):
+        tree = drafter.propose(DraftContext(known, Sampler(), min(8, 2 * len(text) - len(known))))
+        path = accept(tree, [(text * 3)[len(known) + depth] for depth in tree.depths])
+        drafted, accepted = drafted + len(tree) - 1, accepted + len(path) - 1
+        known = known + (text * 2)[len(known) : len(known) + len(path)]
+
+    assert accepted >= 0.9 * drafted > 0
+
+
+@pytest.mark.parametrize("text", [[4], [4, 5], [0] * 500, [0, 1] * 300, [2**31 - 1, 0] * 40])
+@pytest.mark.parametrize("budget", [0, 1, 5, 16])
+def test_the_budget_is_kept_on_any_text(text, budget):
+    assert len(propose(text, budget)) <= budget + 1
+
+
+def test_repeats_fill_the_budget():
+    assert propose([0] * 500, budget=16).path_tokens(16) == [0] * 16
+
+
+def test_many_equal_places_do_not_hide_a_longer_context():
+    text = [9, 1, 70] + [8, 1, 80] * (3 * MAX_UNSPLIT_POSITIONS) + [9, 1]
+
+    assert propose(text, budget=1).tokens[1] == 70
+
+
+def test_a_cut_text_is_forgotten():
+    drafter = SuffixDecoding()
+    drafter.propose(DraftContext([1, 2, 3, 4, 5, 1, 2], Sampler(), 8))
+
+    drafter.forget(2)
+
+    assert drafter.propose(DraftContext([1, 2, 9, 8, 1, 2], Sampler(), 2)).tokens[1:] == [9, 8]
+
+
+def recalled(*texts: list[int]) -> PastTextIndex:
+    recall = PastTextIndex(lambda: texts, quiet_seconds=0.0)
+    recall.refresh()
+    recall.wait()
+    return recall
+
+
+def test_what_was_said_in_other_conversations_is_guessed_again():
+    drafter = SuffixDecoding(recalled([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11]))
+
+    assert drafter.propose(DraftContext([60, 1, 2, 3, 4], Sampler(), 8)).tokens[1:] == [5, 6]
+    assert drafter.propose(DraftContext([60, 7, 8, 9, 10], Sampler(), 8)).tokens[1:] == [11]
+
+
+def test_a_few_equal_tokens_of_another_conversation_are_an_accident():
+    assert len(SuffixDecoding(recalled([1, 2, 3, 4, 5, 6])).propose(DraftContext([60, 2, 3, 4], Sampler(), 8))) == 1
+
+
+def test_no_guess_runs_from_one_text_into_the_next():
+    tree = SuffixDecoding(recalled([1, 2, 3, 4, 5], [6, 7, 8])).propose(DraftContext([60, 1, 2, 3, 4], Sampler(), 8))
+
+    assert tree.tokens[1:] == [5]
+    assert TEXT_END not in tree.tokens
+
+
+def test_a_longer_context_of_another_conversation_outweighs_a_shorter_one_of_this():
+    recall = recalled([1, 2, 3, 4, 70])
+
+    assert SuffixDecoding(recall).propose(DraftContext([4, 80, 1, 2, 3, 4], Sampler(), 1)).tokens[1:] == [70]
+    assert SuffixDecoding(recall).propose(DraftContext([1, 2, 3, 4, 80, 1, 2, 3, 4], Sampler(), 1)).tokens[1:] == [80]
+
+
+def test_what_cannot_be_read_costs_nothing_but_guesses():
+    def broken() -> list[list[int]]:
+        raise OSError("no disk")
+
+    recall = PastTextIndex(broken, quiet_seconds=0.0)
+    recall.refresh()
+    recall.wait()
+
+    assert len(SuffixDecoding(recall).propose(DraftContext([1, 2, 3], Sampler(), 8))) == 1
+
+
+def test_nothing_is_read_while_conversations_begin():
+    recall = PastTextIndex(lambda: [[1, 2, 3, 4, 5]], quiet_seconds=3600.0)
+    recall.refresh()
+
+    assert len(SuffixDecoding(recall).propose(DraftContext([60, 1, 2, 3, 4], Sampler(), 8))) == 1
+
+
+def test_it_is_read_anew_when_asked():
+    said = [[1, 2, 3]]
+    recall = PastTextIndex(lambda: said, quiet_seconds=0.0)
+    recall.refresh()
+    recall.wait()
+    said.append([1, 2, 9])
+    assert [place.matched_tokens for place in recall.suffix_array.find([1, 2], 4)] == [2]
+
+    recall.refresh()
+    recall.wait()
+    assert [recall.suffix_array.tokens[place.next_index] for place in recall.suffix_array.find([1, 2], 4)] == [9, 3]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=5), st.lists(st.integers(0, 3), min_size=1, max_size=9)
+)
+def test_sorted_contexts_find_the_longest_that_there_are(texts, text):
+    contexts = SuffixArray(texts, max_depth=4)
+    flat = contexts.tokens
+    every = [agreement(flat[:end], text, 4) for end in range(1, len(flat)) if flat[end] != TEXT_END]
+
+    assert sorted(filter(None, every), reverse=True)[:5] == [place.matched_tokens for place in contexts.find(text, 5)]
+
+
+def agreement(one: list[int], other: list[int], most: int) -> int:
+    """How many tokens, at most so many, both end with."""
+    return max(n for n in range(min(len(one), len(other), most) + 1) if one[len(one) - n :] == other[len(other) - n :])

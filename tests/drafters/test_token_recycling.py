@@ -1,0 +1,117 @@
+"""Guesses from what the target nearly said before."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from specchat.drafters.token_recycling import CANDIDATES_PER_TOKEN, TokenRecycling, tree_template
+from specchat.engine.accept import accept
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext, Outcome
+from specchat.engine.sampling import Sampler
+from specchat.engine.tree import DraftTree
+from tests.tiny import VOCABULARY, target, write
+
+
+def told(*followers: tuple[int, list[int]]) -> TokenRecycling:
+    """A drafter that has heard, for each token, what the target would say after it, best first."""
+    drafter = TokenRecycling()
+    for token, best in followers:
+        logits = torch.full((1, VOCABULARY), -9.0)
+        logits[0, best] = torch.arange(len(best), 0, -1).float()
+        drafter.observe(Outcome(DraftTree(token), [0], best[:1], 0, logits=logits))
+    return drafter
+
+
+def test_the_likeliest_nodes_of_the_shape_come_first():
+    assert tree_template(3) == (((0, 1), (1, 3)), ((0, 2),), (), ())
+    assert tree_template(0) == ((),)
+
+
+def test_the_shape_has_as_many_nodes_as_it_is_asked_for():
+    for nodes in (1, 8, 33, 128):
+        below = [node for ranks in tree_template(nodes) for _rank, node in ranks]
+        assert sorted(below) == list(range(1, nodes + 1))
+
+
+def test_candidates_are_followed_breadth_first():
+    tree = told((5, [6, 7]), (6, [8, 9])).propose(DraftContext([1, 5], Sampler(), 3))
+
+    assert [tree.path_tokens(node) for node in range(1, len(tree))] == [[6], [7], [6, 8]]
+
+
+def test_the_last_word_on_a_token_counts():
+    assert told((5, [6]), (5, [7])).propose(DraftContext([5], Sampler(), 1)).tokens == [5, 7]
+
+
+def test_nodes_that_were_not_kept_are_heard_too():
+    drafter, tree = TokenRecycling(), DraftTree(1)
+    tree.add(2)
+    logits = torch.zeros(2, VOCABULARY)
+    logits[1, 3] = 5.0
+    drafter.observe(Outcome(tree, [0], [9, 3], 0, logits=logits))
+
+    assert drafter.propose(DraftContext([9, 2], Sampler(), 1)).tokens == [2, 3]
+
+
+def test_a_token_that_was_never_heard_of_gives_nothing():
+    assert len(told((5, [6])).propose(DraftContext([6], Sampler(), 8))) == 1
+
+
+@pytest.mark.parametrize("budget", [0, 1, 2, 7, 40])
+def test_the_budget_is_kept(budget):
+    drafter = told(*((token, list(range(CANDIDATES_PER_TOKEN))) for token in range(CANDIDATES_PER_TOKEN)))
+
+    assert len(drafter.propose(DraftContext([0], Sampler(), budget))) == budget + 1
+
+
+def test_padding_is_not_guessed():
+    drafter = told((5, [VOCABULARY - 1, 7]))
+
+    assert drafter.propose(DraftContext([5], Sampler(1.0, vocab_size=VOCABULARY - 1), 1)).tokens[1] != VOCABULARY - 1
+
+
+def test_warm_candidates_are_ranked_with_the_dice_of_the_target():
+    first = Counter[int]()
+    for seed in range(60):
+        sampler = Sampler(1.0, seed=seed)
+        logits = torch.full((1, VOCABULARY), -9.0)
+        logits[0, [6, 7]] = torch.tensor([1.0, 0.5])
+        drafter = TokenRecycling()
+        drafter.observe(Outcome(DraftTree(5), [0], [6], 0, logits=logits))
+        guess = drafter.propose(DraftContext([1, 5], sampler, 1)).tokens[1]
+        first[guess] += 1
+
+        picked = sampler.sample(logits, sampler.rows_of_tree(DraftTree(5), 2))[0]
+        assert guess == picked or picked not in (6, 7)
+    assert min(first[6], first[7]) > 10
+
+
+def test_a_penalty_is_minded():
+    sampler, drafter = Sampler(repetition_penalty=3.0), told((5, [6, 7]))
+
+    tree = drafter.propose(
+        DraftContext([6, 5], sampler, 1, sampler.make_seen_tokens([6, 5], VOCABULARY, torch.device("cpu")))
+    )
+
+    assert tree.tokens[1] == 7
+
+
+def test_a_target_that_looks_at_the_last_token_only_is_always_guessed():
+    drafter = told(*((token, [(7 * token + 3) % 50]) for token in range(50)))
+
+    tree = drafter.propose(DraftContext([5], Sampler(), 8))
+
+    assert max(tree.depths) >= 3
+    assert len(accept(tree, [(7 * token + 3) % 50 for token in tree.tokens])) == max(tree.depths) + 1
+
+
+def test_a_random_network_is_guessed_now_and_then():
+    drafter = TokenRecycling()
+    writing = Generation(target(), (drafter,))
+    writing.replace_tokens([7, 3, 9])
+
+    steps = write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=60))
+
+    assert sum(step.accepted for step in steps) > 10

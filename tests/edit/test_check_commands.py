@@ -1,0 +1,85 @@
+"""Checks see the new text in a copy; the project stays as it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from specchat.edit.check_commands import FailedCheckError, run_checks
+from specchat.errors import UsageError
+
+
+@pytest.fixture
+def project(tmp_path):
+    root = tmp_path / "project"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True, timeout=20)
+    (root / "package" / "deep").mkdir(parents=True)
+    (root / "package" / "a.py").write_text("x = 1\n")
+    (root / ".gitignore").write_text("installed/\n")
+    (root / "installed").mkdir()
+    (root / "installed" / "tool").write_text("a tool\n")
+    (root / "package" / "other.py").write_text("y = 1\n")
+    (root / "package" / "deep" / "b.py").write_text("z = 1\n")
+    (root / "tests.py").write_text("from package.a import x\nfrom package.other import y\nassert x == 2 and y == 1\n")
+    return root
+
+
+def test_a_check_sees_the_new_text_among_its_neighbours(project):
+    file = project / "package" / "a.py"
+
+    run_checks([f"{sys.executable} -B tests.py"], file, {file: b"x = 2\n"})
+
+    assert "x = 1\n" == file.read_text()
+    with pytest.raises(FailedCheckError, match="AssertionError"):
+        run_checks([f"{sys.executable} -B tests.py"], file, {file: b"x = 3\n"})
+
+
+def test_braces_are_the_file_and_other_edited_files_are_new_too(project):
+    file, other = project / "package" / "a.py", project / "package" / "deep" / "b.py"
+
+    run_checks(["grep -q 2 {}", "grep -q 3 package/deep/b.py"], file, {file: b"2\n", other: b"3\n"})
+
+    with pytest.raises(FailedCheckError):
+        run_checks(["grep -q 3 {}"], file, {file: b"2\n", other: b"3\n"})
+
+
+def test_all_that_a_check_says_is_kept_and_the_last_line_is_told(project):
+    file = project / "package" / "a.py"
+    with pytest.raises(FailedCheckError, match=r"ended with 3: last$") as caught:
+        run_checks(["sh -c 'echo first; echo last; exit 3'"], file, {file: b""})
+
+    assert "first\nlast" == caught.value.diagnostics
+
+
+@pytest.mark.parametrize("command", ["no-such-program {}", "'unclosed", ""])
+def test_a_command_that_is_none_is_a_usage_error(project, command):
+    file = project / "package" / "a.py"
+
+    with pytest.raises(UsageError):
+        run_checks([command], file, {file: b""})
+
+
+def test_without_git_the_folder_of_the_file_is_the_project(tmp_path):
+    (tmp_path / "a.py").write_text("")
+    (tmp_path / "beside").write_text("here")
+
+    run_checks(["grep -q here beside"], tmp_path / "a.py", {tmp_path / "a.py": b""})
+
+
+def test_what_git_ignores_is_there_too_and_what_a_check_writes_is_not(project):
+    file = project / "package" / "a.py"
+
+    run_checks(["grep -q tool installed/tool", "sh -c 'echo bad > package/other.py'"], file, {file: b""})
+
+    assert "y = 1\n" == (project / "package" / "other.py").read_text()
+
+
+def test_an_edited_file_that_git_ignores_is_checked_and_stays(project):
+    file = project / "installed" / "tool"
+
+    run_checks(["grep -q new {}"], file, {file: b"new"})
+
+    assert "a tool\n" == file.read_text()

@@ -1,0 +1,57 @@
+"""Where a rewrite is, told by the original."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.edit.progress_line import format_progress
+from specchat.edit.rewrite_alignment import RewriteAlignment
+
+OLD = "".join(f"line {number}\n" for number in range(10))
+
+
+def written(text: str) -> RewriteAlignment:
+    alignment = RewriteAlignment(OLD)
+    for letter in text:
+        alignment.feed(letter)
+    return alignment
+
+
+def test_a_copy_moves_through_the_original_without_hunks():
+    assert (5, 0) == ((alignment := written(OLD[: len(OLD) // 2])).lines_done, alignment.hunk_count)
+    assert written(OLD).lines_done == 10
+
+
+def test_a_changed_line_is_one_hunk_and_the_place_is_found_again():
+    alignment = written(OLD.replace("line 3\n", "other\nlines\n"))
+
+    assert (10, 1) == (alignment.lines_done, alignment.hunk_count)
+
+
+def test_left_out_lines_are_a_hunk_too():
+    alignment = written(OLD.replace("line 3\nline 4\n", ""))
+
+    assert (10, 1) == (alignment.lines_done, alignment.hunk_count)
+
+
+def test_the_time_left_follows_from_what_is_left_of_the_original():
+    half = written(OLD[: len(OLD) // 2])
+
+    assert 4.0 < half.seconds_left(4.0) < 4.2
+    assert written("").seconds_left(1.0) is None
+
+
+def test_the_line_says_it_all():
+    assert "49 % · 5/11 lines · 1 hunk · 20 tokens/s · 2 s left" == format_progress(
+        written("new\n" + OLD[: len(OLD) // 2]), 40, 2.0
+    )
+
+
+@given(st.text("ab\n", max_size=40), st.text("ab\n", max_size=40))
+def test_no_text_leads_out_of_the_original(old, new):
+    alignment = RewriteAlignment(old)
+    alignment.feed(new)
+
+    assert 0 <= alignment.fraction_done <= 1
+    assert 0 <= alignment.lines_done <= alignment.line_count

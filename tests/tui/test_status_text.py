@@ -1,0 +1,202 @@
+"""The status line as strings: the same numbers at three widths and in ASCII, and every state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from specchat.chat.events import (
+    CommittedToken,
+    Failed,
+    Finished,
+    LoadingProgress,
+    PrefillProgress,
+    Routed,
+    StepDone,
+    TextDelta,
+    Totals,
+)
+from specchat.tui.glyphs import ASCII, UNICODE
+from specchat.tui.live_stats import WINDOW_STEPS, LiveStats, MemoryUsage, Phase, Progress, StatsSnapshot
+from specchat.tui.status_text import GIGABYTE, sparkline, status_line
+
+VRAM = MemoryUsage("VRAM", int(17.2 * GIGABYTE), 24 * GIGABYTE)
+WRITING = StatsSnapshot(
+    Phase.DECODE, variant="auto", drafter="ngram", draft_tokens=8, acceptance_rate=0.82, session_acceptance_rate=0.74, tokens_per_step=6.5,
+    tokens_per_second=142.3, speedup=2.7, ttft_seconds=0.2, context_tokens=3123, context_window=32768, memory=VRAM,
+    tokens_by_step=(1, 3, 7, 8, 6, 7, 7, 8),
+)  # fmt: skip
+READING = StatsSnapshot(
+    Phase.PREFILL, Progress("prompt", 2100, 5400, 1.1, 1840), context_tokens=5400, context_window=32768, memory=VRAM
+)  # fmt: skip
+LOADING = StatsSnapshot(Phase.LOADING, Progress("target", 45, 100, 12.4))
+PAUSED = replace(WRITING, is_paused=True, times_plain=0.9, speed=51.0)
+WIDE = "auto▸ngram K8 │ acc 82% (ses 74%) │ τ 6.5 │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10% │ VRAM 17.2/24.0G"
+STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed_seconds=3.2))
+
+
+@pytest.mark.parametrize(
+    ("readings", "columns", "glyphs", "line"),
+    [
+        (WRITING, 120, UNICODE, f"{WIDE} │ ▂▄▇█▆▇▇█"),
+        (WRITING, 80, UNICODE, "auto▸ngram K8 │acc 82/74%│τ 6.5│142 t/s ×2.7│ctx 3.1k/32k│VRAM 17/24G"),
+        (WRITING, 79, UNICODE, "ngram8 82% τ6.5 142t/s ×2.7 ctx10% vr72%"),
+        (WRITING, 100, ASCII, "auto>ngram K=8 acc=82% ses=74% len=6.5 142t/s x2.7 ctx=10% vram=72%"),
+        (READING, 100, UNICODE, "prefill 2.1k/5.4k tok 39% │ 1840 t/s │ ctx 5.4k/32k │ VRAM 17/24G │ Esc stop"),
+        (READING, 40, UNICODE, "prefill 39% Esc stop"),
+        (READING, 100, ASCII, "prefill 2.1k/5.4k tok 39% | 1840 t/s | ctx 5.4k/32k | VRAM 17/24G | Esc stop"),
+        (PAUSED, 100, UNICODE, "plain (spec paused: 0.9× over 64 steps) │ 51 t/s │ ctx 3.1k/32k │ VRAM 17/24G"),
+        (LOADING, 100, UNICODE, "loading target 45% │ 12s"),
+        (STARTING, 100, UNICODE, "starting the engine │ 3s"),
+        (StatsSnapshot(context_window=8192), 100, UNICODE, "ready │ ctx 0/8k"),
+        (replace(WRITING, variant="lookup", by=""), 10, UNICODE, "lookup8"),
+    ],
+)  # fmt: skip
+def test_the_line_is_written_as_promised(readings, columns, glyphs, line):
+    assert line == status_line(readings, columns, glyphs)
+
+
+def test_what_is_slower_than_plain_says_so_in_a_word():
+    assert "51 t/s ×0.9 slow" in status_line(replace(WRITING, speed=51.0, times_plain=0.93), 100)
+
+
+def test_an_estimate_is_marked():
+    assert "142 t/s ~×2.7" in status_line(replace(WRITING, is_estimate=True), 100)
+
+
+def test_a_context_that_is_nearly_full_is_marked_without_colour():
+    assert "ctx 30k/32k 92%!" in status_line(replace(WRITING, context=30_123), 100)
+
+
+def test_memory_without_a_total_has_no_share():
+    line = status_line(replace(WRITING, memory=MemoryUsage("RAM", 25 * 2**20)), 100)
+
+    assert line.endswith("RAM 25M")
+    assert "vr" not in status_line(replace(WRITING, memory=MemoryUsage("RAM", 25 * 2**20)), 60)
+
+
+@given(
+    columns=st.integers(1, 200),
+    readings=st.sampled_from([WRITING, READING, LOADING, PAUSED, STARTING, StatsSnapshot()]),
+)
+def test_the_line_never_leaves_the_screen(columns, readings):
+    for glyphs in (UNICODE, ASCII):
+        assert cell_len(status_line(readings, columns, glyphs)) <= columns
+
+
+@given(st.sampled_from([WRITING, READING, LOADING, PAUSED, STARTING, StatsSnapshot()]), st.integers(1, 200))
+def test_ascii_is_ascii(readings, columns):
+    assert status_line(readings, columns, ASCII).isascii()
+
+
+def test_a_spark_of_nothing_is_nothing():
+    assert "" == sparkline(()) == sparkline((0, 0))
+
+
+def step(drafted: int, accepted: int, seconds: float = 0.01, source: str = "lookup") -> StepDone:
+    committed = (*(CommittedToken(1, b"a", source) for _ in range(accepted)), CommittedToken(2, b"b", "target"))
+    return StepDone(tuple(range(drafted)), tuple(range(drafted)), committed, 0.0, seconds)
+
+
+def heard(*events) -> LiveStats:
+    gauge = LiveStats(context_window=8192)
+    gauge.start_turn(0.0)
+    for number, event in enumerate(events):
+        gauge.on_event(event, 0.1 * (number + 1))
+    return gauge
+
+
+AUTO = Routed("auto", 16, "repeats are copied", 7)
+
+
+def test_the_numbers_are_sums_over_steps():
+    readings = heard(PrefillProgress(100, 100), AUTO, step(8, 6), step(8, 2), step(0, 0)).snapshot(1.0)
+
+    assert ("auto", "lookup", 0) == (readings.variant, readings.drafter, readings.draft_tokens)
+    assert 0.5 == readings.acceptance_rate == readings.session_acceptance_rate
+    assert 11 / 3 == readings.tokens_per_step
+    assert 11 / 0.03 == pytest.approx(readings.tokens_per_second)
+    assert (7, 3, 1) == readings.tokens_by_step
+    assert 111 == readings.context_tokens
+    assert 0.3 == pytest.approx(readings.ttft_seconds)
+    assert readings.speedup is None
+
+
+def test_speed_looks_at_two_seconds_only():
+    slow, quick = [step(0, 0, seconds=5.0)], [step(0, 0, seconds=0.5)] * 4
+
+    assert 2.0 == heard(AUTO, *slow, *quick).snapshot(9.0).tokens_per_second
+
+
+def test_the_end_of_a_turn_freezes_its_mean_and_knows_plain():
+    totals = Totals(prompt_tokens=100, completion_tokens=30, steps=10, verify_seconds=1.0, plain_step_seconds=0.1)
+    gauge = heard(AUTO, step(8, 2), Finished("stop", totals))
+
+    assert (30.0, 3.0, False) == (
+        gauge.snapshot(9.0).tokens_per_second, gauge.snapshot(9.0).speedup, gauge.snapshot(9.0).is_speedup_estimated,
+    )  # fmt: skip
+    gauge.start_turn(10.0)
+    gauge.on_event(AUTO, 10.1)
+    gauge.on_event(step(8, 1, seconds=0.1), 10.2)
+    assert (2.0, True) == (pytest.approx(gauge.snapshot(10.3).speedup), gauge.snapshot(10.3).is_speedup_estimated)
+
+
+def test_the_session_is_summed_over_its_turns():
+    gauge = LiveStats()
+    gauge.add_stored_totals({"drafted": 10, "accepted": {"lookup": 5}, "prompt_tokens": 90, "tokens": 10})
+    gauge.on_event(step(10, 10), 0.1)
+
+    assert 0.75 == gauge.snapshot(0.2).session_acceptance_rate
+    assert 1.0 == gauge.snapshot(0.2).acceptance_rate
+
+
+def test_a_pinned_variant_stands_alone_and_auto_says_who():
+    pinned = heard(Routed("draft", 4, "pinned", 1)).snapshot(1)
+
+    assert ("draft", "") == (pinned.variant, pinned.drafter)
+    assert "lookup" == heard(Routed("lookup", 4, "auto: no draft model", 1)).snapshot(1).drafter
+    assert 16 == heard(AUTO).snapshot(1).draft_tokens
+
+
+def test_sixty_four_steps_without_a_guess_are_a_pause_unless_they_were_wanted():
+    steps = [step(0, 0)] * WINDOW_STEPS
+
+    assert heard(AUTO, *steps).snapshot(9).is_speculation_paused
+    assert not heard(AUTO, *steps[1:]).snapshot(9).is_speculation_paused
+    assert not heard(Routed("plain", 0, "pinned", 1), *steps).snapshot(9).is_speculation_paused
+
+
+def test_loading_and_reading_are_told_apart_and_timed():
+    gauge = heard(LoadingProgress("target", 1, 4))
+    assert (Phase.LOADING, "target", 1, 4) == (gauge.phase, *_progress(gauge)[:3])
+    assert 1.9 == pytest.approx(gauge.snapshot(2.0).progress.elapsed_seconds)
+
+    gauge.on_event(PrefillProgress(128, 1000, 100), 3.0)
+    gauge.on_event(PrefillProgress(612, 1000, 100), 4.0)
+    assert (Phase.PREFILL, 512.0) == (gauge.phase, gauge.snapshot(4.0).progress.tokens_per_second)
+
+    gauge.on_event(Failed("gone"), 5.0)
+    assert Phase.IDLE is gauge.phase
+
+
+def _progress(gauge: LiveStats):
+    return gauge.progress.label, gauge.progress.done, gauge.progress.total
+
+
+def test_text_alone_changes_no_number():
+    gauge = heard(AUTO)
+    before = gauge.snapshot(1)
+    gauge.on_event(TextDelta("x"), 1)
+
+    assert before == gauge.snapshot(1)
+
+
+def test_the_spark_takes_the_room_that_is_left():
+    line = status_line(replace(WRITING, committed=(1, 8) * 12), 120)
+
+    assert 120 == cell_len(line)
+    assert line.endswith(" │ ▂█▂█▂█▂█▂█▂█▂█"[-12:])
