@@ -1,4 +1,4 @@
-"""Is an answer the whole new text, and nothing else? Everything that says no has a name. Knows no model and no file."""
+"""Checks whether an answer is the complete new text and nothing else. Knows no model and no file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREAMBLE = re.compile(
     r"|I have |I've |Okay[,!.]|To \w+ (this|the) )",
     re.IGNORECASE,
 )
-# "# … rest of the code", "// ... existing code ...", "<!-- remaining unchanged -->": a file that is not whole
+# "# … rest of the code", "// ... existing code ...", "<!-- remaining unchanged -->": the file is not complete
 OMISSION = re.compile(
     r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…|\[|\()?\s*(the |your )?"
     r"(rest of|remaining|remainder of|existing|previous|other|same as|unchanged)\b.*"
@@ -32,32 +32,32 @@ UNCHANGED = re.compile(
 )
 ELLIPSIS = re.compile(r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…)\s*(\*/|-->)?\s*$", re.MULTILINE)
 WORD = re.compile(r"[^\W\d_]\w{2,}")
-MIN_WORDS = 8  # in fewer words nothing can be recognised
-MIN_KNOWN_WORD_FRACTION = 0.2  # of the old words: a rewritten file keeps more of them, a speech about it fewer
+MIN_WORDS = 8  # with fewer words the comparison means nothing
+MIN_KNOWN_WORD_FRACTION = 0.2  # of the old words: a rewritten file keeps more of them, prose about it fewer
 MAX_LOST_LINE_FRACTION = 0.4
 LOOP_REPEATS = 4
-LOOP_WINDOW_CHARS = 4000  # of the end, where a loop would be
+LOOP_WINDOW_CHARS = 4000  # at the end of the answer
 EXCERPT_CHARS = 80
 
 
 class AnswerProblem(StrEnum):
-    """Why an answer is not taken, or not without a look at it."""
+    """Why an answer is rejected, or needs a closer look."""
 
     EMPTY = "no text"
-    REFUSAL = "a refusal"
-    PROSE = "talk about the text"
-    OMISSION = "something left out"
-    CUT_OFF = "no end"
-    LOOP = "a loop"
+    REFUSAL = "refusal"
+    PROSE = "prose instead of the text"
+    OMISSION = "omission"
+    CUT_OFF = "cut off"
+    LOOP = "repetition loop"
     MUCH_SHORTER = "much shorter"
-    LOST_COMMENTS = "comments lost"
+    LOST_COMMENTS = "lost comments"
 
 
-RETRYABLE_PROBLEMS = (AnswerProblem.EMPTY, AnswerProblem.PROSE, AnswerProblem.OMISSION)  # a second try may do better
+RETRYABLE_PROBLEMS = (AnswerProblem.EMPTY, AnswerProblem.PROSE, AnswerProblem.OMISSION)  # a second attempt may succeed
 
 
 class UnusableAnswerError(NoUsableEditError):
-    """An answer that is no new text, and why in one word."""
+    """The answer is not a new text; `problem` says why."""
 
     def __init__(self, problem: AnswerProblem, message: str) -> None:
         super().__init__(message)
@@ -66,14 +66,14 @@ class UnusableAnswerError(NoUsableEditError):
 
 @dataclass(frozen=True)
 class EditWarnings:
-    """What a person should look at before it is taken: comments that are gone, and whether it is much shorter."""
+    """What the user should check before accepting: lost comments, and whether the text is much shorter."""
 
     lost_comments: tuple[str, ...] = ()
     is_much_shorter: bool = False
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
-        """The gravest of them."""
+        """The most serious warning."""
         return (
             AnswerProblem.MUCH_SHORTER
             if self.is_much_shorter
@@ -84,40 +84,37 @@ class EditWarnings:
 
     @property
     def summary(self) -> str:
-        """All of them for a person, "" when there are none."""
-        said = [f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are gone"] if self.is_much_shorter else []
+        """All warnings as one line, "" when there are none."""
+        warnings = [f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"] if self.is_much_shorter else []
         if self.lost_comments:
             first = self.lost_comments[0].partition("\n")[0][:EXCERPT_CHARS]
-            said.append(f"comments lost: {len(self.lost_comments)} ({first})")
-        return "; ".join(said)
+            warnings.append(f"comments lost: {len(self.lost_comments)} ({first})")
+        return "; ".join(warnings)
 
 
 def extract_new_text(source: Source, answer: str) -> str:
-    """The whole new text that an answer holds. RejectedError when it holds none, NoChangeError for the old one."""
+    """Return the complete new text in an answer.
+
+    UnusableAnswerError when the answer holds none, NoChangeError when the text is unchanged.
+    """
     text = strip_fence(source, answer)
-    verdict = find_problem(source, text)
-    if verdict:
-        raise UnusableAnswerError(
-            verdict,
-            f"{source.name}: the answer is {_describe_problem(verdict)}: {_problem_excerpt(source, text, verdict)}",
-        )
+    if problem := find_problem(source, text):
+        excerpt = _problem_excerpt(source, text, problem)
+        raise UnusableAnswerError(problem, f"{source.name}: unusable answer ({problem}): {excerpt}")
     text = source.with_original_ending(_restore_indent(source, text))
     if text == source.text:
-        raise NoChangeError(f"{source.name}: the model sees nothing to change")
+        raise NoChangeError(f"{source.name}: the model changed nothing")
     return text
 
 
 def strip_fence(source: Source, answer: str) -> str:
-    """The inside of one fence around everything; the answer as it is when the text itself is such a block.
-
-    "```python\\nx = 1\\n```" becomes "x = 1".
-    """
-    found = FENCED_ANSWER.match(answer)
-    return found["inside"] if found and not FENCED_ANSWER.match(source.text) else answer
+    """Remove one code fence around the whole answer, unless the original text itself is such a block."""
+    match = FENCED_ANSWER.match(answer)
+    return match["inside"] if match and not FENCED_ANSWER.match(source.text) else answer
 
 
 def find_problem(source: Source, text: str) -> AnswerProblem | None:
-    """What speaks against this text, None when nothing does."""
+    """The reason to reject this text, or None."""
     if not text.strip():
         return AnswerProblem.EMPTY
     if REFUSAL.match(text) and not REFUSAL.match(source.text):
@@ -128,39 +125,39 @@ def find_problem(source: Source, text: str) -> AnswerProblem | None:
 
 
 def find_omission(source: Source, text: str) -> str:
-    """The first placeholder that stands in for text and was not in the original as often; "" when there is none."""
+    """The first placeholder ("... rest of the code") that the original text does not contain as often, or ""."""
     for pattern in (OMISSION, UNCHANGED, ELLIPSIS):
-        known = Counter(found.group().strip() for found in pattern.finditer(source.text))
-        for found in pattern.finditer(text):
-            placeholder = found.group().strip()
-            known[placeholder] -= 1
-            if known[placeholder] < 0:
+        remaining = Counter(match.group().strip() for match in pattern.finditer(source.text))
+        for match in pattern.finditer(text):
+            placeholder = match.group().strip()
+            remaining[placeholder] -= 1
+            if remaining[placeholder] < 0:
                 return placeholder
     return ""
 
 
 def find_warnings(source: Source, text: str) -> EditWarnings:
-    """What got lost on the way. A comment that was reworded is not lost."""
+    """Lost comments and lost lines. A reworded comment does not count as lost."""
     language = language_of(source.name, source.text)
     old, new = (Counter(comments(each, language)) for each in (source.text, text))
     added = [comment for comment in new if comment not in old]
-    gone = [comment for comment in old if new[comment] < old[comment]]
-    lost = tuple(comment for comment in gone if not get_close_matches(comment, added, 1, cutoff=0.5))
+    missing = [comment for comment in old if new[comment] < old[comment]]
+    lost = tuple(comment for comment in missing if not get_close_matches(comment, added, 1, cutoff=0.5))
     before, after = (sum(bool(line.strip()) for line in each.split("\n")) for each in (source.text, text))
     return EditWarnings(lost, after < (1 - MAX_LOST_LINE_FRACTION) * before)
 
 
 def is_looping(answer: str) -> bool:
-    """Whether a text that did not end says the same again and again."""
+    """Whether the end of a truncated text repeats itself."""
     end = answer[-LOOP_WINDOW_CHARS:]
     units = (end[-length:] for length in range(EXCERPT_CHARS // LOOP_REPEATS, len(end) // LOOP_REPEATS + 1))
     return any(unit.strip() and end.endswith(unit * LOOP_REPEATS) for unit in units)
 
 
 def _is_prose(source: Source, text: str) -> bool:
-    """Talk around the text or in place of it: a preamble, a fence that was not there, or nothing of the old words.
+    """A preamble, a new code fence, or almost none of the original words.
 
-    Of a text that is prose itself only an announcement tells: it may be translated, and begin as people begin.
+    If the original is prose itself, only an announcement ("Here is the text:") counts: the text may be a translation.
     """
     language = language_of(source.name, source.text)
     is_code = language not in ("", "markdown", "html")
@@ -173,22 +170,18 @@ def _is_prose(source: Source, text: str) -> bool:
         return True
     if syntax_diagnostics(text, language) == []:
         return False
-    known, said = (set(WORD.findall(each)) for each in (source.text, text))
-    return len(known) >= MIN_WORDS and len(known & said) < MIN_KNOWN_WORD_FRACTION * len(known)
-
-
-def _describe_problem(problem: AnswerProblem) -> str:
-    return "one with something left out" if problem == AnswerProblem.OMISSION else str(problem)
+    old_words, new_words = (set(WORD.findall(each)) for each in (source.text, text))
+    return len(old_words) >= MIN_WORDS and len(old_words & new_words) < MIN_KNOWN_WORD_FRACTION * len(old_words)
 
 
 def _problem_excerpt(source: Source, text: str, problem: AnswerProblem) -> str:
     if problem == AnswerProblem.OMISSION:
         return find_omission(source, text)
-    return (text.strip().splitlines() or ["(nothing)"])[0][:EXCERPT_CHARS]
+    return (text.strip().splitlines() or ["(empty)"])[0][:EXCERPT_CHARS]
 
 
 def _restore_indent(source: Source, text: str) -> str:
-    """A selection that began indented stays so, also when the model moved it, or its first line, to the margin."""
+    """Restore the indentation of a selection whose first line, or all lines, the model moved to the margin."""
     if not source.indent or text[:1].isspace():
         return text
     if _min_indent_below(text) == _min_indent_below(source.text):
@@ -197,6 +190,6 @@ def _restore_indent(source: Source, text: str) -> str:
 
 
 def _min_indent_below(text: str) -> int:
-    """How deep the lines below the first one are at least."""
+    """The smallest indentation of the lines after the first one, -1 without such lines."""
     lines = [line for line in text.split("\n")[1:] if line.strip()]
     return min((len(line) - len(line.lstrip()) for line in lines), default=-1)

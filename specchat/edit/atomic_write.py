@@ -1,9 +1,9 @@
-"""Writing files so that nobody ever sees half of one: a temporary file beside each, and then one rename.
+"""Atomic file writes: a temporary file beside each target, then one rename.
 
-Several files are all made ready before the first is replaced; when one cannot be, those before it get their old content
-back. A link stays a link. What a killed process may leave behind is a hidden file beside the real one.
+All temporary files are complete before the first rename. When one rename fails, the earlier targets get their old
+content back. A symbolic link stays a link. A killed process may leave a hidden temporary file beside the target.
 
-That there is no file is a state like any content: files are also made, and removed again, all of them or none.
+A missing file is a state like any content, so files can also be created and removed, all of them or none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.edit.source_text import Source
 from specchat.errors import FileChangedError, SpecchatError, UsageError
 
 WRITE_PERMISSION_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
@@ -24,7 +23,7 @@ WRITE_PERMISSION_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True)
 class Replacement:
-    """A file, what it holds and what it shall hold; None where there is no file."""
+    """A file with its old and its new content; None where there is no file."""
 
     path: Path
     old: bytes | None
@@ -32,9 +31,9 @@ class Replacement:
 
     @property
     def target(self) -> Path:
-        """The file itself: a link is followed to what is replaced, but who makes or removes a file means the name.
+        """The real file. A link is followed when content is replaced, but not when a file is created or removed.
 
-        OSError when there is no such file, or no folder for one that is to be made.
+        OSError when the file, or the folder of a new file, does not exist.
         """
         if self.old is None or self.new is None:
             return self.path.parent.resolve(strict=True) / self.path.name
@@ -43,7 +42,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class _StagedWrite:
-    """A new content on disk, one rename away from its place; or the place to which a file goes that is removed."""
+    """New content in a temporary file, one rename away from the target; or the name to move a removed file to."""
 
     replacement: Replacement
     target: Path
@@ -64,33 +63,28 @@ class _StagedWrite:
         _sync_folder(self.target.parent)
 
     def roll_back(self) -> None:
-        """As it was, unless somebody else has written since."""
-        wanted = self.replacement
-        if read_content(self.target) != wanted.new or wanted.new == wanted.old:
+        """Restore the old content, unless another process has written the file since."""
+        replacement = self.replacement
+        if read_content(self.target) != replacement.new or replacement.new == replacement.old:
             return
-        if wanted.old is None:
+        if replacement.old is None:
             self.target.unlink()
-        elif wanted.new is None:
-            if self.temporary.read_bytes() == wanted.old:  # else it went without us
+        elif replacement.new is None:
+            if self.temporary.read_bytes() == replacement.old:  # otherwise another process removed the file
                 _rename_without_replacing(self.temporary, self.target)
         else:
-            _stage(Replacement(wanted.path, wanted.new, wanted.old)).temporary.replace(self.target)
-
-
-def write_file(source: Source, path: Path, new: bytes) -> None:
-    """Replace the content of one file. FileChangedError when it is not what was read."""
-    write_files([Replacement(path, source.raw, new)])
+            _stage(Replacement(replacement.path, replacement.new, replacement.old)).temporary.replace(self.target)
 
 
 def write_files(replacements: Sequence[Replacement]) -> None:
-    """Replace all of them or none. FileChangedError when one is not what was read."""
+    """Replace all files or none. FileChangedError when one no longer has the content that was read."""
     staged: list[_StagedWrite] = []
     try:
         for replacement in replacements:
             _check_can_write(replacement)
             staged.append(_stage(replacement))
         if len({each.target for each in staged}) < len(staged):
-            raise UsageError("two of these names are the same file; name it once")
+            raise UsageError("two of these names are the same file")
         for each in staged:
             each.check_unchanged()
         _apply_all(staged)
@@ -100,7 +94,7 @@ def write_files(replacements: Sequence[Replacement]) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """SpecchatError for a file that its owner made read-only: a rename would not ask."""
+    """SpecchatError for a read-only file: a rename would ignore its permissions."""
     mode = path.stat().st_mode
     if not mode & WRITE_PERMISSION_BITS or not os.access(path, os.W_OK):
         raise SpecchatError(f"{path}: is read-only; 'chmod u+w' makes it writable")
@@ -108,7 +102,7 @@ def check_writable(path: Path) -> None:
 
 
 def read_content(path: Path) -> bytes | None:
-    """What a file holds, None when there is none. OSError when it cannot be read, and for a link that leads nowhere."""
+    """The content of a file, None if it is missing. OSError if it is unreadable or a broken link."""
     return path.read_bytes() if os.path.lexists(path) else None
 
 
@@ -122,7 +116,7 @@ def _check_can_write(replacement: Replacement) -> None:
 
 def _check_folder_writable(path: Path, folder: Path) -> None:
     if not os.access(folder, os.W_OK):
-        raise SpecchatError(f"{path}: its folder is read-only, and a safe write needs a new file there")
+        raise SpecchatError(f"{path}: its folder is read-only, and an atomic write needs a temporary file there")
 
 
 def _apply_all(staged: Sequence[_StagedWrite]) -> None:
@@ -157,18 +151,18 @@ def _stage(replacement: Replacement) -> _StagedWrite:
 
 
 def _rename_without_replacing(temporary: Path, target: Path) -> None:
-    """A rename that replaces nothing. FileChangedError when there is a file by now."""
+    """Rename, but never replace: FileChangedError when the target exists by now."""
     try:
         os.link(temporary, target)
     except FileExistsError:
-        raise FileChangedError(f"{target}: was made meanwhile by somebody else; nothing is written") from None
+        raise FileChangedError(f"{target}: was created meanwhile by another process; nothing is written") from None
     except OSError:  # a file system without hard links
         target.open("xb").close()
         temporary.replace(target)
 
 
 def _copy_owner_and_mode(descriptor: int, target: Path) -> None:
-    """Owner and mode of the file that is replaced; only root can give a file away."""
+    """Copy owner and mode of the replaced file; only root can change the owner."""
     old = target.stat()
     with contextlib.suppress(PermissionError):
         os.fchown(descriptor, old.st_uid, old.st_gid)
@@ -184,7 +178,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _umask() -> int:
-    """Which rights new files do not get; there is no way to ask without setting it."""
+    """The umask of the process. It can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -1,6 +1,7 @@
-"""Which file is to be edited or made, and how: by the command `/edit`, or by words that can mean nothing else.
+"""Finds the file and the instruction of an edit: in the `/edit` command, or in a plain sentence.
 
-An order is told from a question by its first word. A wrong guess costs a question back, never a file.
+The first word separates an instruction from a question. A mistake leads to an answer instead of an edit, never to a
+changed file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import UsageError
 
 FILE_AND_INSTRUCTION = re.compile(
-    r"(?P<quote>[`\"']?)(?P<file>.+?)(?P=quote)(?::(?P<lines>\d+(?:-\d+)?))?(?=\s)\s+(?P<wish>.+)", re.DOTALL
+    r"(?P<quote>[`\"']?)(?P<file>.+?)(?P=quote)(?::(?P<lines>\d+(?:-\d+)?))?(?=\s)\s+(?P<instruction>.+)", re.DOTALL
 )
 EDIT_VERBS = (
     "add", "change", "clean", "convert", "correct", "delete", "drop", "edit", "extract", "fix", "format", "improve",
@@ -36,7 +37,7 @@ NEW_FILE_INSTRUCTION = re.compile(
 
 @dataclass(frozen=True)
 class EditIntent:
-    """A file, what is to become of it, and which lines ("3-9") if not all."""
+    """A file, the instruction, and the lines ("3-9") if not all."""
 
     path: Path
     instruction: str
@@ -44,16 +45,17 @@ class EditIntent:
 
 
 def intent_from_command(argument: str, workspace: WorkspaceRoots) -> EditIntent:
-    """`/edit FILE[:FIRST-LAST] INSTRUCTION`."""
-    found = FILE_AND_INSTRUCTION.fullmatch(argument.strip())
-    if not found:
-        raise UsageError("/edit needs a file and what to do: /edit FILE[:FIRST-LAST] INSTRUCTION")
-    return EditIntent(workspace.path_of(found["file"]), found["wish"].strip(), found["lines"] or "")
+    """Parse `/edit FILE[:FIRST-LAST] INSTRUCTION`."""
+    match = FILE_AND_INSTRUCTION.fullmatch(argument.strip())
+    if not match:
+        raise UsageError("/edit needs a file and an instruction: /edit FILE[:FIRST-LAST] INSTRUCTION")
+    return EditIntent(workspace.path_of(match["file"]), match["instruction"].strip(), match["lines"] or "")
 
 
 def intent_from_text(text: str, linked_paths: Sequence[Path], workspace: WorkspaceRoots) -> EditIntent | None:
-    """An order about the one file that comes with it ("rename total to amount in `a.py`"), or about one that is not
-    there yet ("create `b.py` with a class Point"); None for anything else, which is talk.
+    """Recognize an instruction about the one linked file ("rename total to amount in `a.py`"), or one to create a
+    missing
+    file ("create `b.py` with a class Point"). None for everything else.
     """
     if len(linked_paths) == 1 and EDIT_INSTRUCTION.match(text):
         return EditIntent(linked_paths[0], text)

@@ -1,7 +1,8 @@
-"""Whether a file is written anew as a whole or in parts, by what fits the window. Knows no model: it estimates.
+"""Decides whether a file is rewritten as a whole or in regions, by what fits the context window. Knows no model.
 
-Four bytes a token is more than most tokenizers manage: what is too long by this measure is too long. What only seems to
-fit is found out when the model has read it, see `task`.
+It estimates four bytes per token, more than most tokenizers reach: a text that is too long by this estimate is too
+long.
+The opposite error shows after prefill, see `edit_turn`.
 """
 
 from __future__ import annotations
@@ -16,16 +17,13 @@ from specchat.errors import ContextError, InputError, UsageError
 
 BYTES_PER_TOKEN = 4
 PROMPT_OVERHEAD_TOKENS = 64  # the system prompt and what the template adds
-GROWTH_FACTOR = 1.1  # an edited text is about this much longer than it was
+GROWTH_FACTOR = 1.1  # an edited text is about this much longer than the original
 LINE_RANGE = re.compile(r"(\d+)(?:[-:,](\d+))?")
 
 
 @dataclass(frozen=True)
 class EditPlan:
-    """What is written anew, and what it takes: tokens to read and write, and those that the window holds.
-
-    Without regions it is the whole file.
-    """
+    """The regions to rewrite (none: the whole file), the tokens they need, and the size of the window."""
 
     needed_tokens: int
     window_tokens: int
@@ -33,20 +31,20 @@ class EditPlan:
 
     @property
     def format(self) -> Literal["whole", "region"]:
-        """The word for it."""
+        """The format as JSON reports name it."""
         return "region" if self.regions else "whole"
 
 
 def parse_line_range(text: str) -> Region:
-    """Lines as people write them: "10-40", "10:40" and "10"."""
-    found = LINE_RANGE.fullmatch(text.strip())
-    if not found:
-        raise UsageError(f"{text!r} are no lines; write FIRST-LAST, as in -l 10-40")
-    return Region(int(found[1]), int(found[2] or found[1]))
+    """Parse lines written as "10-40", "10:40" or "10"."""
+    match = LINE_RANGE.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"{text!r} is not a range of lines; write FIRST-LAST, as in -l 10-40")
+    return Region(int(match[1]), int(match[2] or match[1]))
 
 
 def make_plan(source: Source, instruction: str, window_tokens: int, region: Region | None = None) -> EditPlan:
-    """The whole file when it fits, else the definitions that the instruction names; ContextError with the numbers."""
+    """The whole file if it fits, else the definitions that the instruction names. ContextError with the numbers."""
     if region:
         regions = (_clamp_region(source, region),)
     elif (needed := needed_tokens(source.text, instruction)) <= window_tokens:
@@ -57,26 +55,28 @@ def make_plan(source: Source, instruction: str, window_tokens: int, region: Regi
 
 
 def plan_regions(source: Source, instruction: str, window_tokens: int, regions: tuple[Region, ...]) -> EditPlan:
-    """A plan for these parts; ContextError when there is none, or when one of them is too long alone."""
+    """A plan for these regions. ContextError when there are none, or when one of them alone is too long."""
     whole = needed_tokens(source.text, instruction)
     longest = max((needed_tokens(region_source(source, each).text, instruction) for each in regions), default=whole)
     if not regions or longest > window_tokens:
         raise ContextError(
             f"{source.name}: reading and writing {'a part of ' if regions else ''}it takes about {longest} tokens and "
-            f"the window holds {window_tokens}; name a function or class in it, choose lines with -l FIRST-LAST, or raise "
-            "limits.context"
+            f"the window holds {window_tokens}; name a function or class in it, choose lines with -l FIRST-LAST, or "
+            "raise limits.context"
         )
     return EditPlan(longest, window_tokens, regions)
 
 
 def needed_tokens(text: str, instruction: str) -> int:
-    """Tokens to read the question and to write the answer, at least."""
-    written = len(text.encode()) / BYTES_PER_TOKEN
-    return round(PROMPT_OVERHEAD_TOKENS + len(instruction.encode()) / BYTES_PER_TOKEN + written * (1 + GROWTH_FACTOR))
+    """Lower bound of the tokens in the prompt and the answer."""
+    text_tokens = len(text.encode()) / BYTES_PER_TOKEN
+    return round(
+        PROMPT_OVERHEAD_TOKENS + len(instruction.encode()) / BYTES_PER_TOKEN + text_tokens * (1 + GROWTH_FACTOR)
+    )
 
 
 def region_source(source: Source, region: Region) -> Source:
-    """Some lines as a text of their own, known by the file's name and language."""
+    """The lines of a region as a text of their own, with the name and the language of the file."""
     lines = source.text.split("\n")
     text = "\n".join(lines[region.first - 1 : region.last]) + ("\n" if region.last < len(lines) else "")
     raw = text.replace("\n", source.newline).encode(source.codec)
@@ -84,7 +84,7 @@ def region_source(source: Source, region: Region) -> Source:
 
 
 def replace_region(source_text: str, region: Region, new: str) -> str:
-    """The whole text with other lines in this place."""
+    """The whole text with the lines of one region replaced."""
     lines = source_text.split("\n")
     before, after = lines[: region.first - 1], lines[region.last :]
     return "\n".join([*before, new.removesuffix("\n") if after else new, *after])

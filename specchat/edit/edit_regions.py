@@ -1,4 +1,4 @@
-"""Which lines of a file an instruction is about, told by its words and the definitions of the file."""
+"""Finds the lines of a file that an instruction is about, from its words and the definitions in the file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CODE_IDENTIFIER = re.compile(r"`[^`]+`|\b\w+(?:\.\w+)+\b|\b\w*(?:_\w|[a-z][A-Z]|
 RENAME_INSTRUCTION = re.compile(r"\s*rename\b", re.IGNORECASE)
 OLD_NAME = re.compile(r"(\w+)\W+(?:to|into|as)\b")
 WORD = re.compile(r"\w+")
-MAX_REGIONS = 40  # each is a turn
+MAX_REGIONS = 40  # each one is a request
 
 
 @dataclass(frozen=True)
 class Region:
-    """Some lines of a file, counted from 1, the last one included; `name` is what they are, if it has one."""
+    """Lines of a file, from 1, `last` included; `name` is the definition that they hold, if any."""
 
     first: int
     last: int
@@ -28,14 +28,15 @@ class Region:
 
     def __post_init__(self) -> None:
         if not 1 <= self.first <= self.last:
-            raise UsageError(f"lines {self.first}-{self.last} are none; they count from 1, the first one first")
+            raise UsageError(f"{self.first}-{self.last} is not a range of lines; lines count from 1")
 
 
 def named_regions(source: Source, instruction: str) -> tuple[Region, ...]:
-    """The functions and classes that an instruction names; of two that contain each other the inner one.
+    """The functions and classes that an instruction names; of nested ones the inner one.
 
-    Words that look like code count before plain ones, for "add a test to feed" need not be about a function `add`.
-    A renaming is about every place where the old name stands: a definition alone would leave its callers behind.
+    Words that look like code take precedence: "add a test to feed" need not be about a function `add`. A renaming
+    covers
+    every place where the old name occurs: the definition alone would leave its callers behind.
     """
     found = definitions(source.text, language_of(source.name, source.text))
     if RENAME_INSTRUCTION.match(instruction):
@@ -47,17 +48,17 @@ def named_regions(source: Source, instruction: str) -> tuple[Region, ...]:
 
 
 def _rename_regions(source: Source, found: Sequence[Definition], instruction: str) -> tuple[Region, ...]:
-    """Every innermost definition that says the old name, and every line outside of them that does."""
-    known = {each.name for each in found}
-    defined = [word for word in WORD.findall(instruction)[1:] if word in known]
+    """Every innermost definition that mentions the old name, and every other line that does."""
+    names = {each.name for each in found}
+    defined = [word for word in WORD.findall(instruction)[1:] if word in names]
     old = defined[:1] or OLD_NAME.findall(instruction)[:1]
     lines = enumerate(source.text.split("\n"), 1)
-    places = dict.fromkeys(_region_around(found, number) for number, line in lines if old and _mentions(line, old[0]))
-    return tuple(places) if len(places) <= MAX_REGIONS else ()
+    regions = dict.fromkeys(_region_around(found, number) for number, line in lines if old and _mentions(line, old[0]))
+    return tuple(regions) if len(regions) <= MAX_REGIONS else ()
 
 
 def _region_around(found: Sequence[Definition], line: int) -> Region:
-    """The definition that a line belongs to, if there is no other inside of it; else the line alone."""
+    """The definition that contains a line, if no other definition lies inside it; else the line alone."""
     inner = enclosing_definition(found, line)
     if inner is None or any(_contains(inner, other) for other in found):
         return Region(line, line)

@@ -1,6 +1,6 @@
-"""The file of an edit: how it is now, what the model is told of it, and how a new text gets to the disk.
+"""The file of an edit: reads it, describes the job for the model, and writes the new text.
 
-For editors and for programs (`specchat script --edit`), so nothing here knows the protocol or its SDK.
+Used by editors and by scripts (`specchat script --edit`); knows no protocol and no SDK.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ CODE_FENCE, MARKDOWN_SUFFIXES = "```", (".md", ".markdown")
 
 
 def no_buffer(_path: Path) -> str | None:
-    """The buffer of who has none."""
+    """For callers without editor buffers."""
     return None
 
 
 @dataclass
 class EditTarget:
-    """One file, which need not be there yet. `buffer` gives its text as an editor has it, saved or not."""
+    """One file, which may not exist yet. `read_buffer` returns its text in the editor, saved or not."""
 
     intent: EditIntent
     workspace: WorkspaceRoots
@@ -47,29 +47,29 @@ class EditTarget:
 
     @property
     def title(self) -> str:
-        """What is being done."""
+        """The operation, for display."""
         return f"{'Create' if self.is_new else 'Edit'} {self.display_name}"
 
     @property
     def declined_message(self) -> str:
-        """What came of it after a no."""
+        """The result after the user declined."""
         return f"{self.display_name} was {'not created' if self.is_new else 'left as it was'}"
 
     def written_message(self, change_count: int, result: EditResult, hint: str) -> str:
-        """What came of it after a yes, and what to look at."""
+        """The result after writing, with the warnings."""
         count = "created" if self.is_new else f"{change_count} change{'' if change_count == 1 else 's'} written"
         return f"{self.display_name}: {'; '.join(filter(None, [count, result.warnings.summary, hint]))}."
 
     def read(self) -> Source:
-        """How it is now; empty for one that is to be made. InputError for what cannot be edited."""
+        """The current content, empty for a new file. InputError for a file that cannot be edited."""
         self.workspace.check_writable(self.path)
-        if self.is_new and not os.path.lexists(self.path):  # some editors read a missing file as an empty one
+        if self.is_new and not os.path.lexists(self.path):  # some editors return an empty text for a missing file
             if not self.path.parent.is_dir():
                 raise InputError(
                     f"{self.display_name}: there is no folder {self.workspace.display_name(self.path.parent)}"
                 )
             return Source(self.display_name, b"", "", "\n", "utf-8")
-        source = read_source(self.path)  # what is missing or no text is so for an editor too
+        source = read_source(self.path)  # a missing or binary file is an error in an editor, too
         buffer = self.read_buffer(self.path)
         if buffer is None:
             return Source(self.display_name, source.raw, source.text, source.newline, source.codec)
@@ -78,17 +78,17 @@ class EditTarget:
         return make_source(buffer.encode(), self.display_name)
 
     def check_writable(self) -> None:
-        """SpecchatError when we could not write it ourselves."""
+        """SpecchatError when this process cannot write the file."""
         if not self.is_new:
             check_writable(self.path)
 
     def make_job(self, source: Source, window_tokens: int) -> EditJob:
-        """What the model is to do; of a file that is not there it gets nothing but the name."""
+        """The job for the model. For a new file the prompt holds the name and the instruction only."""
         if not self.is_new:
             lines = parse_line_range(self.intent.line_range) if self.intent.line_range else None
             return EditJob(source, self.intent.instruction, window_tokens, lines)
         if self.intent.line_range:
-            raise InputError(f"{self.display_name}: there is no such file, and so no lines of it")
+            raise InputError(f"{self.display_name}: there is no such file, so it has no lines")
         text = (
             f"{self.intent.instruction}\n\nWrite the whole text of the new file {self.display_name} and nothing else."
         )
@@ -98,17 +98,19 @@ class EditTarget:
         )
 
     def _check_no_fence(self, text: str) -> None:
-        """BrokenEditError for a block of code with something around it; only of an old text does one see what is."""
+        """BrokenEditError for a fenced block with text around it. With an original text, `answer_check` does this."""
         if text.lstrip().startswith(CODE_FENCE) and self.path.suffix not in MARKDOWN_SUFFIXES:
-            raise BrokenEditError(f"{self.display_name}: the answer is a block of code within other text")
+            raise BrokenEditError(f"{self.display_name}: the answer is a code block within other text")
 
     def check_unchanged(self, source: Source) -> None:
-        """Somebody may have typed while the model wrote, or while a question stood there. FileChangedError then."""
+        """FileChangedError when the file or its buffer changed since it was read."""
         if (self.is_new and os.path.lexists(self.path)) or self.read().raw != source.raw:
-            raise FileChangedError(f"{self.display_name} was changed meanwhile; nothing is written, ask again")
+            raise FileChangedError(
+                f"{self.display_name} was changed meanwhile; nothing is written, send the instruction again"
+            )
 
     def write(self, source: Source, new: bytes) -> str:
-        """Put it on the disk. Returns how it can be taken back."""
+        """Write the file. Returns a hint how to undo it."""
         old = None if self.is_new else source.raw
-        kept = apply_edit(user_undo_store(), self.intent.instruction, [Replacement(self.path, old, new)])
-        return f"`specchat undo {kept.number}` takes it back"
+        edit = apply_edit(user_undo_store(), self.intent.instruction, [Replacement(self.path, old, new)])
+        return f"`specchat undo {edit.number}` undoes it"

@@ -1,7 +1,8 @@
-"""From an instruction to a new text: what is asked of the model, what its answer must be, and what it is told when not.
+"""From an instruction to a new text: the prompts, the checks of the answers, and the retries.
 
-Each file or part is one turn, written anew as a whole; it is copied from the attachment at lookup speed. A text that
-cannot be taken goes back with the reason, at most twice.
+Each file or region is one turn and is rewritten completely; prompt lookup copies what stays the same. An unusable
+answer
+goes back to the model with the reason, at most twice.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ MAX_REPAIRS = 2
 
 
 def no_check(_text: str) -> None:
-    """The check of who has none."""
+    """The default check accepts every text."""
 
 
 @dataclass(frozen=True)
 class EditJob:
-    """What is to be done to which text.
+    """What to change in which text.
 
-    `check` raises BrokenEditError for a text that parses and is still wrong. `opening` is asked in place of a request
-    with this file alone, for a file that is one of several; it is then written as a whole or not at all.
+    `check` raises BrokenEditError for a text that parses and is still wrong. `first_request` replaces the default
+    prompt
+    when the file is one of several or does not exist yet; it is then rewritten as a whole or not at all.
     """
 
     source: Source
@@ -52,7 +54,7 @@ class EditJob:
 
 @dataclass(frozen=True)
 class EditResult:
-    """A new text, how it was planned, and what a person should look at."""
+    """A new text, its plan, and the warnings for the user."""
 
     text: str
     plan: EditPlan
@@ -60,10 +62,11 @@ class EditResult:
 
 
 def run_edit(job: EditJob, edit_run: EditRun) -> EditResult:
-    """Ask for a new text and look at it closely; an EditError says why there is none.
+    """Ask for a new text and check it; an EditError says why there is none.
 
-    A file that turns out too long when the model has read it, or that the model cannot write anew as a whole, is tried
-    again in parts, if the instruction names some. Of two failures the first is told.
+    When the whole file turns out too long after prefill, or the model cannot rewrite it as a whole, the regions that
+    the
+    instruction names are tried. Of two failures the first is raised.
     """
     if job.first_request:
         return _run_plan(job, EditPlan(needed_tokens(job.source.text, job.instruction), job.window_tokens), edit_run)
@@ -74,19 +77,19 @@ def run_edit(job: EditJob, edit_run: EditRun) -> EditResult:
         regions = named_regions(job.source, job.instruction)
         if plan.regions or not regions or not _may_succeed_in_regions(failed):
             raise
-        too_much = failed
+        first_failure = failed
     try:
         return _run_plan(job, plan_regions(job.source, job.instruction, job.window_tokens, regions), edit_run)
     except (UnusableAnswerError, BrokenEditError):
-        raise too_much from None
+        raise first_failure from None
 
 
 def rewrite_region(job: EditJob, region: Region, comment: str, edit_run: EditRun) -> str:
-    """Other lines for a place in the old text, as somebody wishes them; nothing is checked but that they are lines."""
-    place = region_source(job.source, region)
-    request = _edit_request(place, f"{job.instruction}\n\n{comment}")
+    """New lines for one region, following the user's comment. Only the form of the answer is checked."""
+    source = region_source(job.source, region)
+    request = _edit_request(source, f"{job.instruction}\n\n{comment}")
     edit_run.start_new_context()
-    return extract_new_text(place, run_turn(place.name, request, job.window_tokens, edit_run))
+    return extract_new_text(source, run_turn(source.name, request, job.window_tokens, edit_run))
 
 
 def _run_plan(job: EditJob, plan: EditPlan, edit_run: EditRun) -> EditResult:
@@ -96,17 +99,16 @@ def _run_plan(job: EditJob, plan: EditPlan, edit_run: EditRun) -> EditResult:
     for region in sorted(plan.regions, key=lambda each: each.first, reverse=True):
         text = _rewrite_one_region(job, text, region, edit_run)
     if text == job.source.text:
-        raise NoChangeError(f"{job.source.name}: the model sees nothing to change")
+        raise NoChangeError(f"{job.source.name}: the model changed nothing")
     return EditResult(text, plan, find_warnings(job.source, text))
 
 
 def _rewrite_one_region(job: EditJob, text: str, region: Region, edit_run: EditRun) -> str:
-    """The whole text with one more part written anew; lines above it stay where they are."""
+    """The whole text with one more region rewritten; regions run bottom up, so line numbers above stay valid."""
     try:
-        place = region_source(job.source, region)
-        return replace_region(
-            text, region, _generate_checked_text(job, place, lambda new: replace_region(text, region, new), edit_run)
-        )
+        source = region_source(job.source, region)
+        new = _generate_checked_text(job, source, lambda new: replace_region(text, region, new), edit_run)
+        return replace_region(text, region, new)
     except NoChangeError:
         return text
 
@@ -114,14 +116,14 @@ def _rewrite_one_region(job: EditJob, text: str, region: Region, edit_run: EditR
 def _generate_checked_text(
     job: EditJob, region_text: Source, to_whole_text: Callable[[str], str], edit_run: EditRun
 ) -> str:
-    """A new text for this place that makes a whole text which passes; one that does not goes back to the model."""
-    request, wrong = job.first_request or _edit_request(region_text, job.instruction), None
+    """A new text for this region that passes all checks within the whole text; a failure goes back to the model."""
+    request, last_error = job.first_request or _edit_request(region_text, job.instruction), None
     edit_run.start_new_context()
     for repairs_left in reversed(range(MAX_REPAIRS + 1)):
         try:
             answer = run_turn(region_text.name, request, job.window_tokens, edit_run)
         except ContextError as error:
-            raise wrong or error from None
+            raise last_error or error from None
         try:
             text = extract_new_text(region_text, answer)
             edit_run.candidate = to_whole_text(text)
@@ -130,10 +132,10 @@ def _generate_checked_text(
         except (UnusableAnswerError, BrokenEditError) as error:
             if not repairs_left or not _is_retryable(error):
                 raise
-            request, wrong = _repair_request(region_text, job.instruction, error), error
+            request, last_error = _repair_request(region_text, job.instruction, error), error
         else:
             return text
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _edit_request(region_text: Source, instruction: str) -> Request:
@@ -142,20 +144,20 @@ def _edit_request(region_text: Source, instruction: str) -> Request:
 
 
 def _repair_request(region_text: Source, instruction: str, error: Exception) -> Request:
-    """The same again, with what was wrong; the file and the last answer stand in the conversation already."""
+    """The same request with the error; the file and the last answer are in the conversation already."""
     why = error.diagnostics if isinstance(error, FailedCheckError) else str(error)
     text = f"{instruction}\n\nYour last answer cannot be taken: {why}\nWrite the whole text again and nothing else."
     return Request(text, max_tokens=max_answer_tokens(region_text), task="edit", file_to_rewrite=region_text.name)
 
 
 def max_answer_tokens(region_text: Source) -> int:
-    """What an answer may have: no tokenizer that is known needs more for a text, and some for what is added."""
+    """Token limit of the answer: an upper bound for the old text plus a margin for additions."""
     return len(region_text.text.encode()) // MIN_BYTES_PER_TOKEN + ANSWER_MARGIN_TOKENS
 
 
 def _may_succeed_in_regions(failed: Exception) -> bool:
-    """Whether the model may manage a part of it; who refuses, or fails a check of the user, would do so again."""
-    return not isinstance(failed, FailedCheckError) and getattr(failed, "verdict", None) != AnswerProblem.REFUSAL
+    """Whether rewriting regions may help. A refusal or a failed --check would repeat."""
+    return not isinstance(failed, FailedCheckError) and getattr(failed, "problem", None) != AnswerProblem.REFUSAL
 
 
 def _is_retryable(error: Exception) -> bool:

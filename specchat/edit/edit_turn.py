@@ -1,4 +1,4 @@
-"""One turn of an edit: asked, listened to, and ended by the model itself, or it is no turn. Knows no file."""
+"""One request of an edit: streams the answer and requires that the model ended it by itself. Knows no file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError, is_lo
 from specchat.edit.edit_plan import GROWTH_FACTOR, PROMPT_OVERHEAD_TOKENS
 from specchat.errors import CancelledError, ContextError, NoUsableEditError, error_with_exit_code
 
-MIN_BYTES_PER_TOKEN = 2  # few tokenizers need more tokens for a text than one for two bytes
+MIN_BYTES_PER_TOKEN = 2  # few tokenizers need more than one token for two bytes
 
 
 class Conversation(Protocol):
-    """Whoever answers."""
+    """Answers requests."""
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
         """The events of one answer."""
@@ -25,16 +25,16 @@ class Conversation(Protocol):
 
 
 def ignore_event(_event: Event) -> None:
-    """The ear of who does not listen."""
+    """For callers that need no events."""
 
 
 def keep_conversation() -> None:
-    """How a conversation begins anew that cannot."""
+    """For conversations that cannot restart."""
 
 
 @dataclass
 class EditRun:
-    """Whom to ask, how to stop it, who listens, how to begin anew; and what was heard of every turn."""
+    """The conversation of an edit, its cancel flag and callbacks, and the results of its turns."""
 
     conversation: Conversation
     cancelled: Flag = field(default_factory=Flag)
@@ -43,37 +43,38 @@ class EditRun:
     turn_count: int = 0
     route: Routed | None = None
     finished_turns: list[Finished] = field(default_factory=list)
-    candidate: str = ""  # the last whole text, taken or not
+    candidate: str = ""  # the last complete text, accepted or not
 
     def start_new_context(self) -> None:
-        """What comes has nothing to do with what was said before, and needs its room."""
+        """Drop earlier turns: they are unrelated and use up the context window."""
         if self.turn_count:
             self.restart_conversation()
             self.turn_count = 0
 
 
 def sum_totals(finished_turns: Sequence[Finished]) -> Totals:
-    """All turns together; the price of a plain pass is that of the last one."""
+    """Sum of all turns; `plain_step_seconds` is that of the last one."""
     done = [each.totals for each in finished_turns] or [Totals()]
-    sources = sorted({source for each in done for source in each.accepted_by_drafter})
+    drafters = sorted({name for each in done for name in each.accepted_by_drafter})
     return Totals(
-        prompt_tokens=sum(each.prompt_tokens for each in done), completion_tokens=sum(each.completion_tokens for each in done),
+        prompt_tokens=sum(each.prompt_tokens for each in done),
+        completion_tokens=sum(each.completion_tokens for each in done),
         steps=sum(each.steps for each in done), draft_tokens=sum(each.draft_tokens for each in done),
-        accepted_by_drafter={source: sum(each.accepted_by_drafter.get(source, 0) for each in done) for source in sources},
+        accepted_by_drafter={name: sum(each.accepted_by_drafter.get(name, 0) for each in done) for name in drafters},
         draft_seconds=sum(each.draft_seconds for each in done),
         verify_seconds=sum(each.verify_seconds for each in done), plain_step_seconds=done[-1].plain_step_seconds,
     )  # fmt: skip
 
 
 def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun) -> str:
-    """One answer that came to its own end."""
-    said, finished = list[str](), None
+    """Run one request and return its complete answer."""
+    parts, finished = list[str](), None
     edit_run.turn_count += 1
     for event in edit_run.conversation.ask(request, edit_run.cancelled):
         edit_run.on_event(event)
         match event:
             case TextDelta(text=text):
-                said.append(text)
+                parts.append(text)
             case PrefillProgress(prompt_tokens=total):
                 _check_window(name, request, total, window_tokens)
             case Routed():
@@ -87,12 +88,13 @@ def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun)
     if finished is None:
         raise NoUsableEditError(f"{name}: the answer did not end")
     edit_run.finished_turns.append(finished)
-    _check_finished(name, request, finished, "".join(said))
-    return "".join(said)
+    answer = "".join(parts)
+    _check_finished(name, request, finished, answer)
+    return answer
 
 
 def _check_window(name: str, request: Request, prompt_tokens: int, window_tokens: int) -> None:
-    """Now the tokens of the prompt are known, and so are those of the answer, nearly: no need to begin in vain."""
+    """Raise as soon as the prompt's token count shows that prompt and answer cannot fit the window."""
     own = len(request.text.encode()) // MIN_BYTES_PER_TOKEN + PROMPT_OVERHEAD_TOKENS
     answer = round(GROWTH_FACTOR * (prompt_tokens - own)) if request.files else 0
     if prompt_tokens + max(0, answer) > window_tokens:
@@ -103,17 +105,17 @@ def _check_window(name: str, request: Request, prompt_tokens: int, window_tokens
 
 
 def _check_finished(name: str, request: Request, finished: Finished, answer: str) -> None:
-    """Only an answer that came to its own end can be a whole file."""
+    """Only an answer that the model ended by itself can be a whole file."""
     tokens = finished.totals.completion_tokens
     if finished.finish_reason == "cancelled":
         raise CancelledError("stopped; nothing is written")
     if finished.finish_reason != "length":
         return
     if is_looping(answer):
-        raise UnusableAnswerError(AnswerProblem.LOOP, f"{name}: the model says the same again and again")
+        raise UnusableAnswerError(AnswerProblem.LOOP, f"{name}: the model repeats itself")
     if tokens < (request.max_tokens or 0):
         raise ContextError(
             f"{name}: the answer did not fit; the file takes {finished.totals.prompt_tokens} tokens and as many "
             f"again to write; raise limits.context or limits.answer, or edit a part of it with -l FIRST-LAST"
         )
-    raise UnusableAnswerError(AnswerProblem.CUT_OFF, f"{name}: the model did not come to an end within {tokens} tokens")
+    raise UnusableAnswerError(AnswerProblem.CUT_OFF, f"{name}: the model did not finish within {tokens} tokens")

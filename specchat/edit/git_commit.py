@@ -1,4 +1,4 @@
-"""Git, for those who ask for it: exactly the edited files, in one commit with a plain message."""
+"""Commits exactly the edited files, with the instruction as the message."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ MAX_SUBJECT_CHARS = 72
 
 
 def check_repository(paths: Sequence[Path]) -> None:
-    """UsageError unless git knows the folder of every file."""
+    """UsageError unless every file lies in a git work tree."""
     for path in paths:
         if _run_git(path.resolve().parent, "rev-parse", "--is-inside-work-tree").stdout.strip() != "true":
-            raise UsageError(f"{path}: not in a git repository, so there is nothing to commit to; leave --commit out")
+            raise UsageError(f"{path}: not in a git repository; leave --commit out")
 
 
 def has_other_changes(path: Path) -> bool:
-    """Whether a commit of this file would take along what was changed in it before."""
+    """Whether the file has uncommitted changes, which a commit would include."""
     file = path.resolve()
     return bool(_run_git(file.parent, "status", "--porcelain", "--", file.name).stdout.strip())
 
 
 def commit_files(paths: Sequence[Path], instruction: str) -> str:
-    """Commit these files and nothing else, whatever is staged; the short hash. SpecchatError with git's own words."""
+    """Commit these files only, whatever is staged; return the short hash. SpecchatError with git's message."""
     files = [str(path.resolve()) for path in paths]
     folder = paths[0].resolve().parent
     subject = " ".join(instruction.split())
@@ -33,8 +33,8 @@ def commit_files(paths: Sequence[Path], instruction: str) -> str:
     for words in (("add", "--", *files), ("commit", "--quiet", "--only", "-m", subject, "--", *files)):
         ran = _run_git(folder, *words)
         if ran.returncode:
-            said = (ran.stderr.strip() or ran.stdout.strip() or "git said nothing").splitlines()[-1]
-            raise SpecchatError(f"the files are written but not committed: {said}")
+            message = (ran.stderr.strip() or ran.stdout.strip() or "no message from git").splitlines()[-1]
+            raise SpecchatError(f"the files are written but not committed: {message}")
     return _run_git(folder, "rev-parse", "--short", "HEAD").stdout.strip()
 
 

@@ -1,6 +1,6 @@
-"""The dialogue of a review, line by line: a hunk is shown, a letter is typed, as in `git add -p`.
+"""The review dialogue in a terminal: show a hunk, read a key, as in `git add -p`.
 
-Knows how to talk and not with whom: reading, writing, the editor and the model are given to it.
+Input, output, the text editor and the model are callbacks of `ReviewUI`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from specchat.edit.review_state import Review
 from specchat.errors import SpecchatError
 
 KEY_HELP = """\
-y take it   n leave it   e edit it   s split it   c comment and have it written again
-a take this and all that follow   d leave this and all that follow   u back   q quit, nothing is written
+y accept   n reject   e edit   s split   c comment and have the model rewrite it
+a accept this and all that follow   d reject this and all that follow   u undo   q quit, nothing is written
 """
 
 
 @dataclass(frozen=True)
 class ReviewUI:
-    """How a dialogue reaches the world. `read` gives "" when nobody is there; `edit` and `rewrite` None for nothing."""
+    """Callbacks of the dialogue. `read_key` returns "" at the end of input; the editing ones None for no change."""
 
     read_key: Callable[[str], str]
     show_hunk: Callable[[str], None]
@@ -30,18 +30,17 @@ class ReviewUI:
     rewrite_lines: Callable[[int, int, str], str | None]
 
 
-class ReviewQuit(Exception):  # noqa: N818 (nothing went wrong)
-    """Nobody wants any of it."""
+class ReviewQuit(Exception):  # noqa: N818 (not an error)
+    """The user quits; nothing is written."""
 
 
 def review_hunks(review: Review, ui: ReviewUI, title: str) -> None:
-    """Until every hunk is decided; raises Quit when the person leaves."""
+    """Run until every hunk is decided; raises ReviewQuit when the user quits."""
     shown = None
     while (hunk := review.current_hunk) is not None:
         if hunk is not shown:
-            ui.show_hunk(
-                f"{title} · hunk {review.index + 1}/{len(review.decisions)} · {_line_range(hunk)}\n{_format_hunk(review, hunk)}"
-            )
+            heading = f"{title} · hunk {review.index + 1}/{len(review.decisions)} · {_line_range(hunk)}"
+            ui.show_hunk(f"{heading}\n{_format_hunk(review, hunk)}")
             shown = hunk
         letter = ui.read_key("[y,n,e,s,a,d,c,u,q,?] ").strip()[:1]
         if letter in ("", "q"):
@@ -57,32 +56,32 @@ def _format_hunk(review: Review, hunk: Hunk) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in hunk_lines(review.old_lines, hunk))
 
 
-def _split_hunk(review: Review, means: ReviewUI, _hunk: Hunk) -> None:
+def _split_hunk(review: Review, ui: ReviewUI, _hunk: Hunk) -> None:
     if not review.split():
-        means.show_message("this is one change; it cannot be split")
+        ui.show_message("this is a single change; it cannot be split")
 
 
-def _undo_decision(review: Review, means: ReviewUI, _hunk: Hunk) -> None:
+def _undo_decision(review: Review, ui: ReviewUI, _hunk: Hunk) -> None:
     if not review.undo():
-        means.show_message("this is where it began")
+        ui.show_message("there is nothing to undo")
 
 
-def _edit_hunk(review: Review, means: ReviewUI, hunk: Hunk) -> None:
-    text = means.edit_text("".join(hunk.new_lines(review.old_lines)))
+def _edit_hunk(review: Review, ui: ReviewUI, hunk: Hunk) -> None:
+    text = ui.edit_text("".join(hunk.new_lines(review.old_lines)))
     if text is not None:
         review.replace_and_accept(hunk.with_new_lines(review.old_lines, _with_final_newline(review, hunk, text)))
 
 
-def _rewrite_with_comment(review: Review, means: ReviewUI, hunk: Hunk) -> None:
-    """Have the lines around it written again; lines of other hunks stay out of it."""
-    wish = means.read_key("what should be different? ").strip()
+def _rewrite_with_comment(review: Review, ui: ReviewUI, hunk: Hunk) -> None:
+    """Have the lines around the hunk rewritten, without those of other hunks."""
+    comment = ui.read_key("what should be different? ").strip()
     first, end = _context_range(review, hunk)
-    if not wish or first == end:
+    if not comment or first == end:
         return
     try:
-        text = means.rewrite_lines(first, end, wish)
+        text = ui.rewrite_lines(first, end, comment)
     except SpecchatError as error:
-        means.show_message(str(error))
+        ui.show_message(str(error))
         return
     if text is not None:
         review.replace_current(Hunk((Change(first, tuple(review.old_lines[first:end]), tuple(split_lines(text))),)))
@@ -94,7 +93,7 @@ def _context_range(review: Review, hunk: Hunk, context_lines: int = 2) -> tuple[
 
 
 def _with_final_newline(review: Review, hunk: Hunk, text: str) -> list[str]:
-    """Lines that end, unless they are the end of a text without a last newline."""
+    """The lines of an edited hunk, the last one with a newline unless the text ends without one."""
     lines = split_lines(text)
     is_last = hunk.end == len(review.old_lines) and not review.old_text.endswith("\n")
     if lines and not is_last and not lines[-1].endswith("\n"):
@@ -102,15 +101,15 @@ def _with_final_newline(review: Review, hunk: Hunk, text: str) -> list[str]:
     return lines
 
 
-def _show_help(_review: Review, means: ReviewUI, _hunk: Hunk) -> None:
-    means.show_message(KEY_HELP.rstrip("\n"))
+def _show_help(_review: Review, ui: ReviewUI, _hunk: Hunk) -> None:
+    ui.show_message(KEY_HELP.rstrip("\n"))
 
 
 KEY_ACTIONS: Mapping[str, Callable[[Review, ReviewUI, Hunk], None]] = {
-    "y": lambda review, _means, _hunk: review.decide(is_accepted=True),
-    "n": lambda review, _means, _hunk: review.decide(is_accepted=False),
-    "a": lambda review, _means, _hunk: review.decide_remaining(is_accepted=True),
-    "d": lambda review, _means, _hunk: review.decide_remaining(is_accepted=False),
+    "y": lambda review, _ui, _hunk: review.decide(is_accepted=True),
+    "n": lambda review, _ui, _hunk: review.decide(is_accepted=False),
+    "a": lambda review, _ui, _hunk: review.decide_remaining(is_accepted=True),
+    "d": lambda review, _ui, _hunk: review.decide_remaining(is_accepted=False),
     "e": _edit_hunk,
     "s": _split_hunk,
     "c": _rewrite_with_comment,

@@ -1,4 +1,4 @@
-"""A new text, decided on hunk by hunk until what is taken can be written. Knows no screen: `Means` are given to it."""
+"""Reviews a new text hunk by hunk until the accepted part passes the checks. Knows no screen, see `ReviewUI`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specchat.errors import BrokenEditError, DeclinedError
 def review_edit(
     source: Source, text: str, edit_warnings: EditWarnings, check: Callable[[str], None], ui: ReviewUI
 ) -> Review:
-    """What the person takes, all decided and checked again; NotTakenError when the person leaves."""
+    """The completed review; DeclinedError when the user quits."""
     review = Review(source.text, _ordered_hunks(source, text, edit_warnings))
     if edit_warnings.summary:
         ui.show_message(f"look closely: {edit_warnings.summary}")
@@ -29,18 +29,18 @@ def review_edit(
         try:
             check(review.text)
         except BrokenEditError as broken:
-            ui.show_message(f"{broken}\nthis cannot be written as it is; decide on the last hunk again")
+            ui.show_message(f"{broken}\nthe accepted text fails the checks; decide on the last hunk again")
             review.undo()
         else:
             return review
 
 
 def _ordered_hunks(source: Source, text: str, edit_warnings: EditWarnings) -> list[Hunk]:
-    """The hunks that lose a comment first, then the others as they stand."""
+    """Hunks that lose a comment first, then the others in file order."""
     lost = [line for comment in edit_warnings.lost_comments for line in comment.splitlines() if line.strip()]
 
     def loses(hunk: Hunk) -> bool:
-        gone = "".join(line for change in hunk.changes for line in change.old)
-        return any(line in gone for line in lost)
+        removed = "".join(line for change in hunk.changes for line in change.old)
+        return any(line in removed for line in lost)
 
     return sorted(diff_hunks(source.text, text), key=lambda hunk: not loses(hunk))

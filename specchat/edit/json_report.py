@@ -1,4 +1,4 @@
-"""An edit as JSON, for programs: what became of each file, hunk by hunk. Values only."""
+"""The result of an edit as JSON, one object for each file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from specchat.errors import SpecchatError
 def file_report(
     source: Source, result: EditResult, edit_run: EditRun, *, checks: Sequence[str], is_applied: bool
 ) -> dict[str, Any]:
-    """One file with a new text."""
+    """A file with a new text."""
     lines = split_lines(source.text)
     hunks = enumerate(diff_hunks(source.text, result.text), 1)
     return {
-        "status": "applied" if is_applied else "offered",
+        "status": "applied" if is_applied else "proposed",
         "exit": 0,
         "file": source.name,
         "format": result.plan.format,
-        "hunks": [{"id": number, **_hunk_texts(lines, hunk), "taken": is_applied} for number, hunk in hunks],
-        "flags": result.warnings.summary,
+        "hunks": [{"id": number, **_hunk_texts(lines, hunk), "accepted": is_applied} for number, hunk in hunks],
+        "warnings": result.warnings.summary,
         "checks": dict.fromkeys(checks, "passed"),
         "spec": _speculation_stats(edit_run),
     }
@@ -37,7 +37,7 @@ def _hunk_texts(lines: Sequence[str], hunk: Hunk) -> dict[str, Any]:
 
 
 def failure_report(name: str, error: SpecchatError) -> dict[str, Any]:
-    """One file without."""
+    """A file without a new text."""
     status = (
         str(error.problem) if isinstance(error, UnusableAnswerError) else type(error).__name__.removesuffix("Error")
     )
@@ -47,9 +47,10 @@ def failure_report(name: str, error: SpecchatError) -> dict[str, Any]:
 def _speculation_stats(edit_run: EditRun) -> dict[str, Any]:
     totals = sum_totals(edit_run.finished_turns)
     return {
-        "variant": edit_run.route.variant if edit_run.route else "", "tokens": totals.completion_tokens, "steps": totals.steps,
+        "drafter": edit_run.route.variant if edit_run.route else "",
+        "tokens": totals.completion_tokens, "steps": totals.steps,
         "drafted": totals.draft_tokens, "accepted": sum(totals.accepted_by_drafter.values()),
-        "tokens_per_pass": round(totals.tokens_per_step, 3), "tokens_per_second": round(totals.tokens_per_second, 1),
-        "times_plain": None if totals.speedup is None else round(totals.speedup, 2),
+        "tokens_per_step": round(totals.tokens_per_step, 3), "tokens_per_second": round(totals.tokens_per_second, 1),
+        "speedup": None if totals.speedup is None else round(totals.speedup, 2),
         "turns": len(edit_run.finished_turns),
     }  # fmt: skip

@@ -1,6 +1,6 @@
-"""Several files in one conversation, so that a name that is changed in one is changed in all: one answer for each.
+"""Edits several files in one conversation (--together), so that a change of a name reaches all of them.
 
-The first question attaches every file; each answer is the whole of one of them, and sees those before it.
+The first request attaches every file. Each answer is one whole file and sees the answers before it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from specchat.errors import ContextError, UsageError
 
 
 def multi_file_jobs(sources: Sequence[Source], instruction: str, window_tokens: int) -> list[EditJob]:
-    """A job for each file, to be done in this order in one conversation.
+    """One job for each file, to be run in this order in one conversation.
 
-    ContextError, with the numbers, when the files and their new texts do not fit the window as a whole.
+    ContextError, with the numbers, when the files and their new texts do not fit the window together.
     """
     if len(sources) < 2:
-        raise UsageError("--together is about several files; name another one, or leave it out")
+        raise UsageError("--together needs several files; name another one, or leave --together out")
     _check_window(sources, instruction, window_tokens)
     files = tuple(Attachment(source.name, source.text) for source in sources)
     first, *others = sources

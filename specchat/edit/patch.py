@@ -1,4 +1,4 @@
-"""What differs, in the form that `patch` and `git apply` take. Knows no model and no file."""
+"""Unified diffs. Knows no model and no file."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ NO_NEWLINE_MARKER = "\n\\ No newline at end of file\n"
 
 
 def source_diff(source: Source, text: str) -> str:
-    """A unified diff that `patch -p1` and `git apply` take."""
+    """A unified diff that `patch -p1` and `git apply` accept."""
     codec = source.codec.removesuffix("-sig")
     return unified_diff(source.name, source.raw.decode(codec), source.encode(text).decode(codec))
 
 
 def unified_diff(name: str, old: str | None, new: str | None) -> str:
-    """The same of two texts with the newlines that they have; None where there is no file."""
+    """A unified diff of two texts with their own line ends; None where there is no file."""
     lines, new_lines = split_lines(old or ""), split_lines(new or "")
     hunks = group_changes(diff_lines(lines, new_lines))
     if not hunks:
         return ""
-    shown = "".join(line for each in format_hunks(lines, hunks) for line in each)
+    body = "".join(line for each in format_hunks(lines, hunks) for line in each)
     name = name.lstrip("/")
     before, after = DEV_NULL if old is None else f"a/{name}", DEV_NULL if new is None else f"b/{name}"
-    return f"--- {before}\n+++ {after}\n{shown}"
+    return f"--- {before}\n+++ {after}\n{body}"
 
 
 def format_hunks(old: Sequence[str], hunks: Sequence[Hunk]) -> Iterator[list[str]]:
-    """Each hunk as the lines of a diff, its `@@` line first."""
-    grown = 0
+    """Each hunk as diff lines, beginning with its `@@` line."""
+    offset = 0  # of new line numbers
     for hunk in hunks:
         shown = hunk_lines(old, hunk)
         first = max(0, hunk.first - CONTEXT_LINES)
         removed, added = (sum(line[0] in signs for line in shown) for signs in (" -", " +"))
         yield [
-            f"@@ -{_hunk_range(first, removed)} +{_hunk_range(first + grown, added)} @@\n",
+            f"@@ -{_hunk_range(first, removed)} +{_hunk_range(first + offset, added)} @@\n",
             *map(_with_newline_marker, shown),
         ]
-        grown += added - removed
+        offset += added - removed
 
 
 def hunk_lines(old: Sequence[str], hunk: Hunk) -> list[str]:
-    """The lines of a hunk with a few around it: " " stays, "-" goes, "+" comes."""
+    """The lines of a hunk with context: " " unchanged, "-" removed, "+" added."""
     shown = [f" {line}" for line in old[max(0, hunk.first - CONTEXT_LINES) : hunk.first]]
     done = hunk.first
     for change in hunk.changes:
@@ -55,7 +55,7 @@ def hunk_lines(old: Sequence[str], hunk: Hunk) -> list[str]:
 
 
 def _hunk_range(first: int, count: int) -> str:
-    """An empty range is named by the line before it."""
+    """The line and count of a range; an empty range is named by the line before it."""
     return f"{first + 1 if count else first},{count}"
 
 

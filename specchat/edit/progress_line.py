@@ -1,4 +1,4 @@
-"""The events of a rewrite as a line that changes: how far, how many hunks, how fast, how long still. Draws nothing."""
+"""Turns the events of a rewrite into a status line: progress, hunks, tokens/s, time left. Draws nothing."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Callable
 from specchat.chat.events import Event, LoadingProgress, PrefillProgress, StepDone, TextDelta
 from specchat.edit.rewrite_alignment import RewriteAlignment
 
-REFRESH_SECONDS = 0.1  # between two lines of numbers
+REFRESH_SECONDS = 0.1
 
 
 class ProgressLine:
-    """Hears what happens and shows a line of it now and then."""
+    """Consumes events and calls `show` with a new line at most every REFRESH_SECONDS."""
 
     def __init__(self, original: str, show: Callable[[str], None]) -> None:
         self._alignment, self._show = RewriteAlignment(original), show
         self._tokens, self._started_at, self._shown_at = 0, 0.0, 0.0
 
     def on_event(self, event: Event) -> None:
-        """Follow what happens."""
+        """Update the progress from one event."""
         match event:
-            case LoadingProgress(label=what):
-                self._show(f"loading the {what} model…")
+            case LoadingProgress(label=label):
+                self._show(f"loading the {label} model…")
             case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
-                self._show(f"reading {done} of {total} tokens…")
+                self._show(f"prefill: {done} of {total} tokens…")
             case TextDelta(text=text):
                 self._started_at = self._started_at or time.monotonic()
                 self._alignment.feed(text)
@@ -42,7 +42,7 @@ class ProgressLine:
 
 
 def format_progress(alignment: RewriteAlignment, tokens: int, elapsed_seconds: float) -> str:
-    """The line for a moment.
+    """Format one status line.
 
     "74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"
     """

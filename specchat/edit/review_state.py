@@ -1,4 +1,4 @@
-"""A person's decisions about hunks, one after the other, each of which can be taken back. Knows no screen."""
+"""The state of a review: decisions about hunks, each of which can be undone. Knows no screen."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from specchat.edit.hunks import Hunk, apply_hunks, split_lines
 
 @dataclass(frozen=True)
 class HunkDecision:
-    """A hunk and what became of it; None while nobody has said."""
+    """A hunk and its decision, None while it is open."""
 
     hunk: Hunk
     is_accepted: bool | None = None
 
 
 class Review:
-    """Goes through hunks in the order given. Every step can be taken back, splitting and rewriting too."""
+    """Goes through hunks in the given order. Every step can be undone, including splitting and rewriting."""
 
     def __init__(self, old: str, hunks: Sequence[Hunk]) -> None:
         self.old_text, self.old_lines = old, split_lines(old)
@@ -26,10 +26,9 @@ class Review:
 
     @property
     def index(self) -> int:
-        """The number of the hunk to decide on, from 0."""
-        return next(
-            (place for place, each in enumerate(self.decisions) if each.is_accepted is None), len(self.decisions)
-        )
+        """The index of the hunk to decide on."""
+        is_open = (index for index, each in enumerate(self.decisions) if each.is_accepted is None)
+        return next(is_open, len(self.decisions))
 
     @property
     def current_hunk(self) -> Hunk | None:
@@ -38,55 +37,55 @@ class Review:
 
     @property
     def accepted_hunks(self) -> list[Hunk]:
-        """What was taken so far, in the order of the text."""
+        """The accepted hunks in the order of the text."""
         hunks = (each.hunk for each in self.decisions if each.is_accepted)
         return sorted(hunks, key=lambda hunk: (hunk.first, hunk.end))
 
     @property
     def text(self) -> str:
-        """The old text with everything that was taken."""
+        """The old text with the accepted hunks."""
         return apply_hunks(self.old_text, self.accepted_hunks)
 
     def decide(self, *, is_accepted: bool) -> None:
-        """Take this hunk, or leave it."""
-        self._replace_decision(self.index, replace(self.decisions[self.index], is_taken=is_accepted))
+        """Accept or reject the current hunk."""
+        self._replace_decision(self.index, replace(self.decisions[self.index], is_accepted=is_accepted))
 
     def decide_remaining(self, *, is_accepted: bool) -> None:
-        """The same for this hunk and all that come."""
+        """Accept or reject the current hunk and all that follow."""
         self._undo_stack.append(self.decisions)
         self.decisions = tuple(
-            replace(each, is_taken=is_accepted) if each.is_accepted is None else each for each in self.decisions
+            replace(each, is_accepted=is_accepted) if each.is_accepted is None else each for each in self.decisions
         )
 
     def split(self) -> bool:
-        """Make this hunk several; False when it is one change."""
+        """Split the current hunk; False when it is a single change."""
         parts = self.decisions[self.index].hunk.split()
         if len(parts) > 1:
             self._replace_decision(self.index, *map(HunkDecision, parts))
         return len(parts) > 1
 
     def replace_and_accept(self, hunk: Hunk) -> None:
-        """Take something else in the place of this hunk."""
+        """Replace the current hunk and accept the replacement."""
         self._replace_decision(self.index, HunkDecision(hunk, is_accepted=True))
 
     def replace_current(self, hunk: Hunk) -> None:
-        """Decide on something else in the place of this hunk."""
+        """Replace the current hunk; the replacement is to be decided."""
         self._replace_decision(self.index, HunkDecision(hunk))
 
     def undo(self) -> bool:
-        """Take the last step back; False when there was none."""
+        """Undo the last step; False when there is none."""
         if self._undo_stack:
             self.decisions = self._undo_stack.pop()
             return True
         return False
 
     def untouched_range(self) -> tuple[int, int]:
-        """The old lines around this hunk that no other hunk touches: first and end, from 0."""
-        here = self.decisions[self.index].hunk
-        others = [each.hunk for each in self.decisions if each.hunk != here]
-        before = max((hunk.end for hunk in others if hunk.end <= here.first), default=0)
-        behind = min((hunk.first for hunk in others if hunk.first >= here.end), default=len(self.old_lines))
-        return before, behind
+        """The old lines around the current hunk that no other hunk touches: first and end, from 0."""
+        current = self.decisions[self.index].hunk
+        others = [each.hunk for each in self.decisions if each.hunk != current]
+        first = max((hunk.end for hunk in others if hunk.end <= current.first), default=0)
+        end = min((hunk.first for hunk in others if hunk.first >= current.end), default=len(self.old_lines))
+        return first, end
 
     def _replace_decision(self, index: int, *new_decisions: HunkDecision) -> None:
         self._undo_stack.append(self.decisions)

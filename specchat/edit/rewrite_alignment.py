@@ -1,22 +1,22 @@
-"""How far a rewrite is, told by where the text written so far stands in the original. Knows no clock and no screen."""
+"""Measures the progress of a rewrite: the position of the streamed text in the original. Knows no clock, no screen."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
 
-LOOKAHEAD_LINES = 400  # lines; a piece that moved farther is not found again
-MIN_DISTINCTIVE_CHARS = 3  # a line with fewer, a bracket or a blank one, stands everywhere
+LOOKAHEAD_LINES = 400  # a block that moved farther is not found
+MIN_DISTINCTIVE_CHARS = 3  # shorter lines (brackets, blank lines) occur everywhere
 
 
 class RewriteAlignment:
-    """Follows a text while it is written. After a divergence it finds its place again at the next telling line."""
+    """Follows a streamed text. After a divergence it aligns again at the next distinctive line."""
 
     def __init__(self, original: str) -> None:
         self._lines = original.split("\n")
         self._line_positions: defaultdict[str, list[int]] = defaultdict(list)
-        for place, line in enumerate(self._lines):
-            self._line_positions[line].append(place)
+        for index, line in enumerate(self._lines):
+            self._line_positions[line].append(index)
         self._chars_before = [0]
         for line in self._lines:
             self._chars_before.append(self._chars_before[-1] + len(line) + 1)
@@ -28,28 +28,28 @@ class RewriteAlignment:
 
     @property
     def line_count(self) -> int:
-        """Lines of the original, one for an empty one."""
+        """Lines of the original, 1 for an empty text."""
         return len(self._lines)
 
     @property
     def lines_done(self) -> int:
-        """Lines of the original that are done with."""
+        """Lines of the original that the rewrite has passed."""
         return self._position
 
     @property
     def fraction_done(self) -> float:
-        """How much of the original is done with, from 0 to 1."""
+        """Fraction of the original that the rewrite has passed, from 0 to 1."""
         return self._chars_before[self._position] / self._chars_before[-1]
 
     def feed(self, text: str) -> None:
-        """More of the new text."""
+        """Add more of the new text."""
         self.written_chars += len(text)
         *whole, self._partial_line = (self._partial_line + text).split("\n")
         for line in whole:
             self._advance(line)
 
     def seconds_left(self, elapsed_seconds: float) -> float | None:
-        """How long the rest takes at the pace so far; None while there is no pace yet."""
+        """Estimated time left at the speed so far; None while there is no estimate."""
         if not self.written_chars or not self._position:
             return None
         return elapsed_seconds * (self._chars_before[-1] - self._chars_before[self._position]) / self.written_chars
@@ -58,18 +58,19 @@ class RewriteAlignment:
         found = self._find_line(line)
         if found is not None:
             if found > self._position and not self._has_diverged:
-                self.hunk_count += 1  # lines are left out
+                self.hunk_count += 1  # lines were removed
             self._position, self._has_diverged = found + 1, False
         elif not self._has_diverged:
             self._has_diverged = True
             self.hunk_count += 1
 
     def _find_line(self, line: str) -> int | None:
-        """Where the original goes on with this line."""
+        """The next position of this line in the original."""
         if self._position < len(self._lines) and self._lines[self._position] == line:
             return self._position
         if len(line.strip()) < MIN_DISTINCTIVE_CHARS:
             return None
-        places = self._line_positions.get(line, [])
-        later = bisect_left(places, self._position)
-        return places[later] if later < len(places) and places[later] - self._position <= LOOKAHEAD_LINES else None
+        positions = self._line_positions.get(line, [])
+        index = bisect_left(positions, self._position)
+        is_near = index < len(positions) and positions[index] - self._position <= LOOKAHEAD_LINES
+        return positions[index] if is_near else None

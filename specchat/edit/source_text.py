@@ -1,6 +1,6 @@
-"""A text as it is on disk, and what must stay of it: encoding, byte order mark, newlines, the end of the last line.
+"""A text as it is on disk, and what an edit must preserve: encoding, byte order mark, line ends, final newline.
 
-The model sees and writes plain `\\n`; `encode` gives back what belongs to the file. Knows no model.
+The model reads and writes plain newlines; `Source.encode` restores the rest. Knows no model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CRLF = "\r\n"
 
 @dataclass(frozen=True)
 class Source:
-    """What is to be edited. `text` has plain newlines; `raw` is what was read, byte for byte."""
+    """A text to edit. `text` has plain newlines; `raw` holds the bytes that were read."""
 
     name: str
     raw: bytes
@@ -29,38 +29,38 @@ class Source:
 
     @property
     def indent(self) -> str:
-        """How the first line begins: a selection inside a function keeps its place."""
+        """Indentation of the first line, for a selection inside a function."""
         line = self.text.partition("\n")[0]
         return line[: len(line) - len(line.lstrip())] if line.strip() else ""
 
     def with_original_ending(self, text: str) -> str:
-        """A text that ends as this one does; what was empty gets a newline."""
+        """A text with the final newlines of the original; a new file ends with one newline."""
         end = self.text[len(self.text.rstrip("\n")) :] if self.text else "\n"
         return text.rstrip("\n") + end if text else text
 
     def encode(self, text: str) -> bytes:
-        """A new text in the manner of the old one. Lines that stay keep their own newlines."""
+        """Encode a new text like the original. Unchanged lines keep their own line ends."""
         whole = "".join(self._restore_newlines(split_lines(self.with_original_ending(text))))
         try:
             return whole.encode(self.codec)
         except UnicodeEncodeError as error:
-            letter = whole[error.start]
+            character = whole[error.start]
             raise NoUsableEditError(
-                f"{self.name}: the new text holds {letter!r}, which is not in {self.codec}"
+                f"{self.name}: the new text holds {character!r}, which {self.codec} cannot encode"
             ) from None
 
     def _restore_newlines(self, lines: list[str]) -> Iterator[str]:
-        """Each line with the newline of the line that it was, or of the one whose place it takes."""
+        """Each line with the line end of the old line that it is or replaces."""
         old = split_lines(self.raw.decode(self.codec))
         if len({line.endswith(CRLF) for line in old if line.endswith("\n")}) < 2:
             yield from (line.replace("\n", self.newline) for line in lines)
             return
-        for line, was in zip(lines, self._matching_old_lines(old, lines), strict=True):
-            newline = self.newline if was is None else CRLF if was.endswith(CRLF) else "\n"
+        for line, original in zip(lines, self._matching_old_lines(old, lines), strict=True):
+            newline = self.newline if original is None else CRLF if original.endswith(CRLF) else "\n"
             yield line.replace("\n", newline)
 
     def _matching_old_lines(self, old: list[str], lines: list[str]) -> list[str | None]:
-        """For each new line the old one that it stands for."""
+        """For each new line the old one that it is or replaces."""
         origins: list[str | None] = []
         done = 0
         for change in diff_lines(split_lines(self.text), lines):
@@ -72,10 +72,10 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """A file to edit; InputError when it is missing, no file, or no text."""
+    """Read a file to edit; InputError when it is missing, not a regular file, or not text."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"{path}: not a file; an edit needs one")
+            raise InputError(f"{path}: not a regular file")
         raw = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
@@ -83,7 +83,7 @@ def read_source(path: Path) -> Source:
 
 
 def make_source(raw: bytes, name: str) -> Source:
-    """A text from anywhere; the newline that most lines end with is the newline of the text."""
+    """A text from bytes; its newline is the one that most lines use."""
     decoded = decode_bytes(raw, name)
     text = decoded.text
     newline = CRLF if 2 * text.count(CRLF) > text.count("\n") else "\n"

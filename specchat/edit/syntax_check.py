@@ -1,4 +1,4 @@
-"""Whether a new text still parses, asked only where the old one did, and what plugins say of it. Nothing is run."""
+"""Checks that a new text still parses where the old one did, and runs the checks of plugins. Executes no code."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from specchat.syntax import language_of, syntax_diagnostics
 
 
 def check_syntax(source: Source, text: str) -> None:
-    """BrokenEditError when the new text has faults that the old one had not; what nobody can parse passes."""
+    """BrokenEditError for syntax errors that the old text did not have. Languages without a parser pass."""
     language = language_of(source.name, source.text)
-    fault = (
+    error = (
         _new_parser_error(language, source.text, text)
         if language in PARSERS
         else _new_tree_sitter_error(language, source, text)
     )
-    if fault:
-        raise BrokenEditError(f"{source.name}: the new text does not parse: {fault}")
-    if check := find_extensions("checks").get(PurePath(source.name).suffix):
+    if error:
+        raise BrokenEditError(f"{source.name}: the new text does not parse: {error}")
+    if check := find_extensions("edit_checks").get(PurePath(source.name).suffix):
         _run_plugin_check(check, source, text)
 
 
 def _run_plugin_check(check: Extension, source: Source, text: str) -> None:
-    """A check that does not work says nothing of the text: it is told of, and passed over."""
+    """Run a plugin's check. A check that fails itself only prints a warning."""
     try:
-        fault = check.call(source.text, text)
+        problem = check.call(source.text, text)
     except PluginError as error:
         print_warning(str(error))
         return
-    if fault:
-        raise BrokenEditError(f"{source.name}: the new text does not pass the check of {check.plugin_name}: {fault}")
+    if problem:
+        raise BrokenEditError(f"{source.name}: the new text fails the check of {check.plugin_name}: {problem}")
 
 
 def _parse_python(text: str) -> None:
@@ -63,8 +63,8 @@ def _parser_error(parse: Callable[[str], object], text: str) -> str:
 
 
 def _new_tree_sitter_error(language: str, source: Source, text: str) -> str:
-    """tree-sitter goes on after a fault, so faults are counted; the first new one is told."""
+    """tree-sitter recovers after errors, so they are counted; returns the first new one."""
     old, new = syntax_diagnostics(source.text, language), syntax_diagnostics(text, language)
     if old is None or new is None or len(new) <= len(old):
         return ""
-    return str(next(fault for fault, known in zip_longest(new, old) if fault != known))
+    return str(next(error for error, old_error in zip_longest(new, old) if error != old_error))

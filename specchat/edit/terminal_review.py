@@ -1,4 +1,4 @@
-"""A terminal where hunks are decided: hunks on stdout, questions on stderr, and the person's own editor."""
+"""The terminal side of a review: hunks on stdout, prompts on stderr, and the user's own text editor."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ RESET = "\x1b[0m"
 
 
 def wants_colours() -> bool:
-    """Whether who reads wants colours."""
+    """Whether the user wants colours."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def colour_hunk(hunk: str) -> str:
-    """A hunk with what goes and what comes in colours."""
+    """A hunk with removed and added lines coloured."""
     title, *lines = hunk.split("\n")
     return "\n".join([title, *(f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)])
 
 
 def prompt_user(question: str) -> str:
-    """The line that the person types; "" at the end of input."""
+    """The line that the user types; "" at the end of input."""
     sys.stderr.write(question)
     sys.stderr.flush()
     return sys.stdin.readline()
 
 
 def edit_in_editor(text: str, suffix: str, show_message: Callable[[str], None]) -> str | None:
-    """The text as the person left it; None when the editor did not end well. `ending` is that of the file."""
+    """The text after the user edited it; None when the editor failed. `suffix` is that of the file."""
     program = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with TemporaryDirectory(prefix="specchat-hunk-") as folder:
         file = Path(folder) / f"hunk{suffix}"

@@ -1,7 +1,7 @@
-"""Applying an edit so that it can be taken back, and taking it back. Needs no git.
+"""Applies an edit so that it can be undone, and undoes it. Needs no git.
 
-An undo is an edit like any other: it can be taken back by its number, and what it overwrites is kept. A file that an
-edit made is removed by it, and made again when that is taken back.
+An undo is an edit like any other: what it overwrites is stored, and its own number undoes it. Undoing an edit that
+created a file removes the file; undoing that creates it again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specchat.errors import FileChangedError, NoChangeError, UsageError
 
 
 def apply_edit(store: UndoStore, instruction: str, replacements: Sequence[Replacement], undoes: int = 0) -> StoredEdit:
-    """Write all files or none, and remember what they held."""
+    """Write all files or none, and store their earlier content."""
     with store.lock():
         edit = store.add(instruction, replacements, undoes)
         try:
@@ -28,66 +28,62 @@ def apply_edit(store: UndoStore, instruction: str, replacements: Sequence[Replac
 
 
 def find_edit(store: UndoStore, selector: str) -> StoredEdit:
-    """The edit that somebody means: a number, a file (its last edit, that file alone), or "" for the last one."""
+    """Find an edit: by number, by file (its last edit, that file only), or the last one for ""."""
     edits = store.edits()
     if selector.isdecimal():
-        found = next((edit for edit in edits if edit.number == int(selector)), None)
-        if found is None:
-            raise UsageError(f"there is no edit {selector}; 'specchat undo --list' shows those that are kept")
-        return found
-    open_edits = [edit for edit in reversed(edits) if not edit.is_undone and not edit.undoes]
+        edit = next((edit for edit in edits if edit.number == int(selector)), None)
+        if edit is None:
+            raise UsageError(f"there is no edit {selector}; 'specchat undo --list' shows the stored edits")
+        return edit
+    candidates = [edit for edit in reversed(edits) if not edit.is_undone and not edit.undoes]
     if selector:
         path = str(Path(selector).resolve())
-        open_edits = [
-            _restrict_to_file(edit, path) for edit in open_edits if any(file.path == path for file in edit.files)
+        candidates = [
+            _restrict_to_file(edit, path) for edit in candidates if any(file.path == path for file in edit.files)
         ]
-    if not open_edits:
-        raise UsageError(f"no edit{f' of {selector}' if selector else ''} is left to take back")
-    return open_edits[0]
+    if not candidates:
+        raise UsageError(f"no edit{f' of {selector}' if selector else ''} is left to undo")
+    return candidates[0]
 
 
 def undo_replacements(store: UndoStore, edit: StoredEdit, *, is_forced: bool) -> list[Replacement]:
-    """What taking an edit back would write; FileChangedError when a file is not as the edit left it."""
-    needed = [_undo_replacement(store, file, is_forced=is_forced) for file in edit.files]
-    wanted = [each for each in needed if each.old != each.new]
-    if not wanted:
-        raise NoChangeError(f"edit {edit.number}: everything is as it was before")
-    return wanted
+    """The writes that undo an edit; FileChangedError when a file has changed since the edit."""
+    replacements = [_undo_replacement(store, file, is_forced=is_forced) for file in edit.files]
+    needed = [each for each in replacements if each.old != each.new]
+    if not needed:
+        raise NoChangeError(f"edit {edit.number}: all files have their earlier content already")
+    return needed
 
 
 def undo_edit(store: UndoStore, edit: StoredEdit, *, is_forced: bool) -> StoredEdit:
-    """Take it back; returns the new edit that does so."""
-    done = apply_edit(
-        store,
-        f"undo {edit.number}: {edit.instruction}",
-        undo_replacements(store, edit, is_forced=is_forced),
-        edit.number,
-    )
-    for known in store.edits():
-        if known.number == edit.number and known.files == edit.files:
-            store.set_undone(known, is_undone=True)
-        elif known.number == edit.undoes:
-            store.set_undone(known, is_undone=False)
-    return done
+    """Undo an edit; returns the new edit that does so."""
+    replacements = undo_replacements(store, edit, is_forced=is_forced)
+    undo = apply_edit(store, f"undo {edit.number}: {edit.instruction}", replacements, edit.number)
+    for stored in store.edits():
+        if stored.number == edit.number and stored.files == edit.files:
+            store.set_undone(stored, is_undone=True)
+        elif stored.number == edit.undoes:
+            store.set_undone(stored, is_undone=False)
+    return undo
 
 
 def _undo_replacement(store: UndoStore, file: StoredFile, *, is_forced: bool) -> Replacement:
     path = Path(file.path)
     try:
-        now = read_content(path)
+        content = read_content(path)
     except OSError as error:
         raise FileChangedError(f"{path}: cannot be read: {error.strerror}") from None
-    if not is_forced and _was_changed(file, now):
-        if now is None:
-            raise FileChangedError(f"{path}: is no longer there; --force brings it back as it was before the edit")
-        raise FileChangedError(f"{path}: was changed since the edit; --force takes the edit back nevertheless")
-    return Replacement(path, now, store.content_before(file))
+    if not is_forced and _was_changed(file, content):
+        if content is None:
+            raise FileChangedError(f"{path}: does not exist any more; --force restores its content before the edit")
+        raise FileChangedError(f"{path}: was changed since the edit; --force undoes the edit anyway")
+    return Replacement(path, content, store.content_before(file))
 
 
-def _was_changed(file: StoredFile, now: bytes | None) -> bool:
-    """Is it neither as the edit left it nor as it was before? A link is never a file that the edit made."""
+def _was_changed(file: StoredFile, content: bytes | None) -> bool:
+    """Whether the file has neither its content after nor before the edit. A link is never a file of the edit."""
     is_link = file.before is None and Path(file.path).is_symlink()
-    return is_link or hash_or_none(now) not in (file.after, file.before)
+    return is_link or hash_or_none(content) not in (file.after, file.before)
 
 
 def _restrict_to_file(edit: StoredEdit, path: str) -> StoredEdit:

@@ -1,9 +1,9 @@
-"""What files held before they were edited: content by its hash, and one note for each edit. Old ones give way.
+"""Stores the content of files before each edit: contents by hash, one JSON record per edit. The oldest are evicted.
 
-    edits/notes/7.json    which files, before and after, when, and what was asked
+    edits/notes/7.json    files with the hashes before and after, time and instruction
     edits/images/ab…      a content under its SHA-256
 
-A note is written before the files are, so nothing is ever replaced that could not be put back.
+The record is written before the files are, so every replaced content can be restored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_CANDIDATES = 20
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of an edit: its real path, and the hashes of what it held before and after; None where there was none."""
+    """A file of an edit: its real path and the hashes of its content before and after; None for no file."""
 
     path: str
     before: str | None
@@ -39,7 +39,7 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class StoredEdit:
-    """One edit. `undoes` is the number of the edit that it took back, 0 for an ordinary one."""
+    """One edit. `undoes` is the number of the edit that it undid, 0 for an ordinary one."""
 
     number: int
     when: str
@@ -50,7 +50,7 @@ class StoredEdit:
 
 
 class UndoStore:
-    """All edits of this user, the oldest first."""
+    """All stored edits of this user, the oldest first."""
 
     def __init__(self, folder: Path) -> None:
         self._records_folder, self._blobs_folder = folder / "notes", folder / "images"
@@ -59,11 +59,11 @@ class UndoStore:
         self._lock_path = folder / "lock"
 
     def lock(self) -> AbstractContextManager[None]:
-        """Nobody else notes or applies an edit meanwhile."""
+        """Exclusive access, against other processes too."""
         return file_lock(self._lock_path)
 
     def add(self, instruction: str, replacements: Sequence[Replacement], undoes: int = 0) -> StoredEdit:
-        """Note an edit that is about to be applied; call it `alone`."""
+        """Store an edit that is about to be applied. The caller holds the `lock`."""
         edits = self.edits()
         files = tuple(
             StoredFile(str(each.target), self._store_blob(each.old), hash_or_none(each.new)) for each in replacements
@@ -75,25 +75,25 @@ class UndoStore:
         return edit
 
     def edits(self) -> list[StoredEdit]:
-        """Every edit that can still be taken back, or was."""
-        notes = (_read_record(path) for path in self._records_folder.glob("*.json"))
-        return sorted((edit for edit in notes if edit), key=lambda edit: edit.number)
+        """Every stored edit, undone or not."""
+        records = (_read_record(path) for path in self._records_folder.glob("*.json"))
+        return sorted((edit for edit in records if edit), key=lambda edit: edit.number)
 
     def content_before(self, file: StoredFile) -> bytes | None:
-        """What a file held before an edit, None when there was no file."""
+        """The content of a file before the edit, None when there was no file."""
         if file.before is None:
             return None
         try:
             return (self._blobs_folder / file.before).read_bytes()
         except OSError:
-            raise UsageError(f"{file.path}: what it held before is no longer kept") from None
+            raise UsageError(f"{file.path}: its content before the edit is no longer stored") from None
 
     def set_undone(self, edit: StoredEdit, *, is_undone: bool) -> None:
-        """It was taken back, and the next `undo` goes on with the one before; or it holds again."""
+        """Mark the edit as undone, or as applied again."""
         self._write_record(replace(edit, is_undone=is_undone))
 
     def remove(self, edit: StoredEdit) -> None:
-        """It was not applied after all."""
+        """Forget an edit that was not applied."""
         (self._records_folder / f"{edit.number}.json").unlink(missing_ok=True)
 
     def _store_blob(self, content: bytes | None) -> str | None:
@@ -110,19 +110,19 @@ class UndoStore:
         )
 
     def _evict_oldest(self, edits: Sequence[StoredEdit]) -> None:
-        """Let go of the oldest, by number and by size; the newest stays in any case."""
+        """Remove the oldest edits above the limits of number and size; the newest one always stays."""
         needed: set[str] = set()
-        room = MAX_STORED_BYTES
+        free_bytes = MAX_STORED_BYTES
         for age, edit in enumerate(reversed(edits)):
-            images = {file.before for file in edit.files if file.before is not None} - needed
-            room -= sum(self._blob_bytes(name) for name in images)
-            if age and (age >= MAX_EDITS or room < 0):
+            blobs = {file.before for file in edit.files if file.before is not None} - needed
+            free_bytes -= sum(self._blob_bytes(name) for name in blobs)
+            if age and (age >= MAX_EDITS or free_bytes < 0):
                 self.remove(edit)
             else:
-                needed |= images
-        for image in self._blobs_folder.iterdir():
-            if image.name not in needed:
-                image.unlink(missing_ok=True)
+                needed |= blobs
+        for blob in self._blobs_folder.iterdir():
+            if blob.name not in needed:
+                blob.unlink(missing_ok=True)
 
     def _blob_bytes(self, name: str) -> int:
         path = self._blobs_folder / name
@@ -130,12 +130,12 @@ class UndoStore:
 
 
 def user_undo_store() -> UndoStore:
-    """Those beside the history of this user."""
+    """The store of this user, beside the history."""
     return UndoStore(history_path().parent / "edits")
 
 
 def save_candidate(name: str, content: bytes) -> Path:
-    """Put a text that was not taken where a person can look at it; the few newest stay."""
+    """Save a rejected text where the user can inspect it; only the newest ones stay."""
     folder = history_path().parent / "edits" / "candidates"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{content_hash(content)[:8]}-{Path(name).name}"
@@ -146,21 +146,21 @@ def save_candidate(name: str, content: bytes) -> Path:
 
 
 def content_hash(content: bytes) -> str:
-    """The name of a content."""
+    """The name of a content in the store."""
     return sha256(content).hexdigest()
 
 
 def hash_or_none(content: bytes | None) -> str | None:
-    """The same as a `KeptFile` has it: None for no file."""
+    """The hash as `StoredFile` has it: None for no file."""
     return None if content is None else content_hash(content)
 
 
 def _read_record(path: Path) -> StoredEdit | None:
-    """A note; None for one that is no longer there, or not ours."""
+    """A record; None when it is missing or invalid."""
     try:
-        note: dict[str, Any] = json.loads(path.read_bytes())
-        files = tuple(StoredFile(**file) for file in note.pop("files"))
-        return StoredEdit(files=files, **note)
+        record: dict[str, Any] = json.loads(path.read_bytes())
+        files = tuple(StoredFile(**file) for file in record.pop("files"))
+        return StoredEdit(files=files, **record)
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

@@ -1,4 +1,4 @@
-"""Which files are ours to read and to write: those under the folders of a session, whatever a link or `..` says."""
+"""The folders of a session: which files it may read and write, after resolving links and `..`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ PROTECTED_FOLDER = ".git"
 
 @dataclass(frozen=True)
 class WorkspaceRoots:
-    """The folders of a session, the one that names are relative to first."""
+    """The folders of a session; names are relative to `main_root`."""
 
     main_root: Path
     additional_roots: tuple[Path, ...] = ()
 
     def path_of(self, name: str) -> Path:
-        """A name, or a `file:` address, as a path; nothing is looked up."""
+        """The path for a name or a `file:` URI; the file system is not read."""
         return self.main_root / (path_of_uri(name) or name)
 
     def display_name(self, path: Path) -> str:
-        """As short as it can be said."""
+        """The path relative to the main folder, if possible."""
         return str(path.relative_to(self.main_root)) if path.is_relative_to(self.main_root) else str(path)
 
     def contains(self, path: Path) -> bool:
-        """Is this file, wherever links lead, under one of the folders?"""
+        """Whether this file, with links resolved, lies in one of the folders."""
         try:
             real = path.resolve()
             return any(real.is_relative_to(root.resolve()) for root in (self.main_root, *self.additional_roots))
@@ -36,15 +36,15 @@ class WorkspaceRoots:
             return False
 
     def check_writable(self, path: Path) -> None:
-        """InputError for a file that an edit must not touch."""
+        """InputError for a file that an edit must not change."""
         if not self.contains(path):
-            raise InputError(f"{path}: lies outside the folders of this session")
+            raise InputError(f"{path}: is outside the folders of this session")
         if PROTECTED_FOLDER in path.resolve().parts:
-            raise InputError(f"{path}: belongs to git")
+            raise InputError(f"{path}: is part of the git repository data")
 
 
 def checked_roots(cwd: str, additional_directories: Sequence[str]) -> WorkspaceRoots:
-    """InputError when one of them is no folder."""
+    """The folders; InputError when one is not an absolute path of a folder."""
     folders = [Path(each) for each in (cwd, *additional_directories)]
     for folder in folders:
         if not folder.is_absolute() or not _is_folder(folder):
@@ -53,7 +53,7 @@ def checked_roots(cwd: str, additional_directories: Sequence[str]) -> WorkspaceR
 
 
 def path_of_uri(uri: str) -> Path | None:
-    """The path in a `file:` address, None when it is another one."""
+    """The path of a `file:` URI, None for any other URI."""
     try:
         split = urlsplit(uri)
     except ValueError:

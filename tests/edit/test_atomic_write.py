@@ -69,7 +69,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(file):
     file.write_text("somebody else")
 
     with pytest.raises(FileChangedError):
-        atomic_write.write_file(source, file, b"mine")
+        write_files([Replacement(file, source.raw, b"mine")])
 
     assert "somebody else" == file.read_text()
     assert [file] == list(file.parent.iterdir())

@@ -181,14 +181,18 @@ def test_a_signal_leaves_the_file_untouched_and_has_its_own_exit_code(file, runt
         import sys
         sys.path.insert(0, {str(ROOT)!r})
         from specchat.host import spawn
-        from specchat.cli.main import COMMANDS, Later, run
+        from specchat.cli.main import COMMANDS, LazyCommand, run
         spawn.HOST_COMMAND = {FAKE_HOST!r}
-        COMMANDS["edit"] = Later("specchat.cli.edit:edit", "")
+        COMMANDS["edit"] = LazyCommand("specchat.cli.edit:edit", "")
         sys.exit(run(["edit", "-y", {str(file)!r}, "read"]))
     """
     before = file.read_bytes()
     with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as program:
-        until(lambda: (line := connect("test", starts_host=False)) is not None and line.call("stats", {})["turns"] == 1)
+        until(
+            lambda: (
+                (line := connect("test", starts_host=False)) is not None and line.call("stats", {})["live_turns"] == 1
+            )
+        )
         program.send_signal(number)
         said = program.stderr.read()
 

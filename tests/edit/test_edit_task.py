@@ -115,9 +115,9 @@ def test_json_tells_what_would_change_and_what_did(file, monkeypatch):
     assert CODE == file.read_text()
     applied = json.loads(say(monkeypatch, answers(NEW), str(file), "rename", "--json", "-y").ran.out)
 
-    assert ("offered", "applied") == (offered["status"], applied["status"])
+    assert ("proposed", "applied") == (offered["status"], applied["status"])
     assert ("whole", {"syntax": "passed"}, 4) == (applied["format"], applied["checks"], applied["spec"]["tokens"])
-    assert [True] == [hunk["taken"] for hunk in applied["hunks"]]
+    assert [True] == [hunk["accepted"] for hunk in applied["hunks"]]
     assert "def numbers(limit):" in applied["hunks"][0]["new"]
     assert NEW == file.read_text()
 
@@ -125,7 +125,7 @@ def test_json_tells_what_would_change_and_what_did(file, monkeypatch):
 @pytest.mark.parametrize(
     ("script", "status", "code"),
     [
-        (answers("I cannot do that."), "a refusal", 3),
+        (answers("I cannot do that."), "refusal", 3),
         (answers(CODE), "NoChange", 9),
         (answers(*[NEW[:-2]] * 3), "BrokenEdit", 4),
     ],
@@ -144,7 +144,7 @@ def test_json_says_applied_only_when_it_was(file, monkeypatch):
     said = say(monkeypatch, answers(NEW, "I cannot do that."), str(file), str(other), "rename it", "--json", "-y")
 
     reports = [json.loads(line) for line in said.ran.out.splitlines()]
-    assert [("offered", 0), ("a refusal", 3)] == [(report["status"], report["exit"]) for report in reports]
+    assert [("proposed", 0), ("refusal", 3)] == [(report["status"], report["exit"]) for report in reports]
 
 
 def test_somebody_else_writing_meanwhile_stops_the_edit(file, monkeypatch):
@@ -251,7 +251,7 @@ def test_when_the_parts_are_no_good_either_the_first_reason_is_told(file, monkey
     said = say(monkeypatch, [*loop, *answers(*[ELIDED] * 3)], str(file), "rename count to numbers", "-y")
 
     assert (3, CODE) == (said.ran.code, file.read_text())
-    assert "the same again and again" in said.ran.err
+    assert "the model repeats itself" in said.ran.err
 
 
 def test_a_file_that_is_too_long_and_names_nothing_tells_the_numbers():

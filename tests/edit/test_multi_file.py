@@ -40,7 +40,7 @@ def test_a_renaming_spans_files_that_are_shown_once_and_answered_one_by_one(file
     assert (0, [new(DEFINES), new(USES)]) == (said.ran.code, [file.read_text() for file in files])
     first, second = said.session.requests
     assert ([DEFINES, USES], ()) == ([file.text for file in first.files], second.files)
-    assert [str(file) for file in files] == [first.rewrites, second.rewrites]
+    assert [str(file) for file in files] == [first.file_to_rewrite, second.file_to_rewrite]
     assert str(files[1]) in second.text
 
 

@@ -92,7 +92,7 @@ def test_a_file_that_changed_since_is_taken_back_by_force_only(kept, files):
     done = undo_edit(kept, edit, is_forced=True)
 
     assert [b"x = 1\r\n"] * 2 == [file.read_bytes() for file in files]
-    assert b"mine" == kept.before(done.files[1])
+    assert b"mine" == kept.content_before(done.files[1])
 
 
 def test_what_was_put_back_by_hand_needs_no_undo(kept, files):
@@ -146,7 +146,7 @@ def test_a_new_file_that_changed_since_is_removed_by_force_only_and_kept(kept, m
     done = undo_edit(kept, edit, is_forced=True)
 
     assert not made.exists()
-    assert b"mine" == kept.before(done.files[0])
+    assert b"mine" == kept.content_before(done.files[0])
 
 
 def test_a_link_in_the_place_of_a_new_file_stays(kept, made):
@@ -181,7 +181,7 @@ def test_a_file_that_somebody_made_meanwhile_is_not_made_again(kept, made):
 def test_a_file_that_somebody_removed_is_brought_back_by_force_only(kept, files):
     edit = write(kept, files[0])
     files[0].unlink()
-    with pytest.raises(FileChangedError, match="is no longer there"):
+    with pytest.raises(FileChangedError, match="does not exist any more"):
         undo_edit(kept, edit, is_forced=False)
 
     undo_edit(kept, edit, is_forced=True)
@@ -212,12 +212,12 @@ def test_an_edit_that_fails_is_not_kept(kept, files):
 
 
 def test_old_edits_give_way_by_number_and_by_size(kept, files, monkeypatch):
-    monkeypatch.setattr(undo_store, "MOST_EDITS", 3)
+    monkeypatch.setattr(undo_store, "MAX_EDITS", 3)
     for number in range(5):
         write(kept, files[0], new=f"x = {number}".encode())
     assert [3, 4, 5] == [edit.number for edit in kept.edits()]
 
-    monkeypatch.setattr(undo_store, "MOST_BYTES", 10)
+    monkeypatch.setattr(undo_store, "MAX_STORED_BYTES", 10)
     write(kept, files[0], new=b"long" * 10)
     assert [5, 6] == [edit.number for edit in kept.edits()]
     write(kept, files[0], new=b"x")

@@ -35,54 +35,54 @@ def file(tmp_path, monkeypatch):
     return file
 
 
-async def begin(seat, command: str) -> None:
+async def begin(driver, command: str) -> None:
     """Say it, and wait for the first question or the end."""
-    await seat.submit(command)
-    await seat.until(lambda: asks(seat) or seat.turns[-1].is_over)
+    await driver.submit(command)
+    await driver.wait_until(lambda: asks(driver) or driver.turns[-1].is_finished)
 
 
-def asks(seat) -> bool:
-    approval = seat.chat._slot.approval
+def asks(driver) -> bool:
+    approval = driver.chat._bottom_area.approval
     return bool(approval and approval.is_mounted and not approval.is_busy)
 
 
-async def answer(seat, *keys: str) -> None:
+async def answer(driver, *keys: str) -> None:
     """Press one key after the other, each when somebody asks for it."""
     for key in keys:
-        await seat.until(lambda: asks(seat) or seat.turns[-1].is_over)
-        assert asks(seat), seat.shown
-        await seat.press(key)
-        await seat.until(lambda: asks(seat) or seat.turns[-1].is_over)
+        await driver.wait_until(lambda: asks(driver) or driver.turns[-1].is_finished)
+        assert asks(driver), driver.shown
+        await driver.press(key)
+        await driver.wait_until(lambda: asks(driver) or driver.turns[-1].is_finished)
 
 
-async def over(seat) -> str:
+async def over(driver) -> str:
     """What was said in the end, when the prompt is back."""
-    await seat.until(lambda: seat.turns[-1].is_over and not seat.chat._slot.is_swapped)
-    return str(seat.turns[-1].query_one(".footer").render())
+    await driver.wait_until(lambda: driver.turns[-1].is_finished and not driver.chat._bottom_area.is_prompt_replaced)
+    return str(driver.turns[-1].query_one(".footer").render())
 
 
-def test_an_edit_is_decided_hunk_by_hunk_and_taken_back(take_seat, file):
-    async def scenario(seat):
-        await begin(seat, "/edit @a.py replace total amount")
-        await seat.sees("a.py · hunk 1/3 · line 3")
-        await seat.sees("+name_2 = amount")
-        await answer(seat, "y", "n", "y")
+def test_an_edit_is_decided_hunk_by_hunk_and_taken_back(run_on_screen, file):
+    async def scenario(driver):
+        await begin(driver, "/edit @a.py replace total amount")
+        await driver.wait_for_text("a.py · hunk 1/3 · line 3")
+        await driver.wait_for_text("+name_2 = amount")
+        await answer(driver, "y", "n", "y")
 
-        said = await over(seat)
+        said = await over(driver)
         assert "applied 2/3 hunks to a.py · " in said
         assert OLD.replace("name_2 = total", "name_2 = amount").replace("name_22 = total", "name_22 = amount") == (
             file.read_text()
         )
-        assert seat.prompt.has_focus
-        await seat.submit(UNDO.search(said)[0])
-        assert "took back edit" in await over(seat)
+        assert driver.prompt.has_focus
+        await driver.submit(UNDO.search(said)[0])
+        assert "took back edit" in await over(driver)
         assert OLD == file.read_text()
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.full) for each in range(1, 6))])
-def test_taking_all_is_the_text_of_the_model_and_taking_none_the_old_one(take_seat, file, seed):
+def test_taking_all_is_the_text_of_the_model_and_taking_none_the_old_one(run_on_screen, file, seed):
     dice = Random(seed)
     new = "".join(
         line
@@ -90,160 +90,160 @@ def test_taking_all_is_the_text_of_the_model_and_taking_none_the_old_one(take_se
         for line in dice.choices([[old], [], [f"new_{dice.randrange(1000)} = 2\n", old], ["x = 3\n"]], [8, 1, 1, 1])[0]
     )
 
-    async def scenario(seat):
-        await begin(seat, f"/edit a.py write {new}")
-        await answer(seat, "d")
-        assert "no hunk was taken; nothing is written" in await over(seat)
+    async def scenario(driver):
+        await begin(driver, f"/edit a.py write {new}")
+        await answer(driver, "d")
+        assert "no hunk was taken; nothing is written" in await over(driver)
         assert OLD == file.read_text()
 
-        await begin(seat, f"/edit a.py write {new}")
-        await answer(seat, "a")
-        assert "applied" in await over(seat)
+        await begin(driver, f"/edit a.py write {new}")
+        await answer(driver, "a")
+        assert "applied" in await over(driver)
         assert new == file.read_text()
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.parametrize(
     ("keys", "names"),
     [("ua", (2, 12, 22)), ("ynuya", (2, 12, 22)), ("snyd", (12,))],
 )
-def test_every_letter_does_what_it_does_on_the_command_line(take_seat, file, keys, names):
-    async def scenario(seat):
-        await begin(seat, "/edit a.py replace total amount")
-        await answer(seat, *keys)
-        await over(seat)
+def test_every_letter_does_what_it_does_on_the_command_line(run_on_screen, file, keys, names):
+    async def scenario(driver):
+        await begin(driver, "/edit a.py replace total amount")
+        await answer(driver, *keys)
+        await over(driver)
 
         wanted = OLD
         for name in names:
             wanted = wanted.replace(f"name_{name} = total", f"name_{name} = amount")
         assert wanted == file.read_text()
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_a_hunk_can_be_edited_in_place(take_seat, file):
-    async def scenario(seat):
-        await begin(seat, "/edit a.py replace total amount")
-        await answer(seat, "n", "e")
-        await seat.press("end", "s", "u", "m", "ctrl+s")
-        await answer(seat, "d")
-        await over(seat)
+def test_a_hunk_can_be_edited_in_place(run_on_screen, file):
+    async def scenario(driver):
+        await begin(driver, "/edit a.py replace total amount")
+        await answer(driver, "n", "e")
+        await driver.press("end", "s", "u", "m", "ctrl+s")
+        await answer(driver, "d")
+        await over(driver)
 
         assert OLD.replace("name_12 = total\n", "name_12 = amountsum\n") == file.read_text()
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_leaving_the_editing_of_a_hunk_comes_back_to_its_letters(take_seat, file):
-    async def scenario(seat):
-        await begin(seat, "/edit a.py replace total amount")
-        await answer(seat, "e", "escape", "c", "escape", "a")
-        await over(seat)
+def test_leaving_the_editing_of_a_hunk_comes_back_to_its_letters(run_on_screen, file):
+    async def scenario(driver):
+        await begin(driver, "/edit a.py replace total amount")
+        await answer(driver, "e", "escape", "c", "escape", "a")
+        await over(driver)
 
         assert NEW == file.read_text()
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_a_hunk_can_be_written_again_as_somebody_wishes(take_seat, file):
+def test_a_hunk_can_be_written_again_as_somebody_wishes(run_on_screen, file):
     file.write_text("a = 1\nb = 2\nc = 3\n")
 
-    async def scenario(seat):
-        await begin(seat, "/edit a.py write a = 1\nb = 5\nc = 3")
-        await answer(seat, "c")
-        await seat.press(*"d")
-        await answer(seat, "enter")
-        await seat.sees("+d")
-        await answer(seat, "y")
-        assert "applied 1/1 hunks" in await over(seat)
+    async def scenario(driver):
+        await begin(driver, "/edit a.py write a = 1\nb = 5\nc = 3")
+        await answer(driver, "c")
+        await driver.press(*"d")
+        await answer(driver, "enter")
+        await driver.wait_for_text("+d")
+        await answer(driver, "y")
+        assert "applied 1/1 hunks" in await over(driver)
         assert "a = 1\nb = 5\nc = 3\n\nd\n" == file.read_text()
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_what_does_not_parse_in_part_is_decided_again(take_seat, file):
+def test_what_does_not_parse_in_part_is_decided_again(run_on_screen, file):
     new = f'text = """\n{OLD}"""\nx = 1'
 
-    async def scenario(seat):
-        await begin(seat, f"/edit a.py write {new}")
-        await answer(seat, "y", "n")
-        await seat.sees("decide on the last hunk again")
-        await answer(seat, "y")
-        await over(seat)
+    async def scenario(driver):
+        await begin(driver, f"/edit a.py write {new}")
+        await answer(driver, "y", "n")
+        await driver.wait_for_text("decide on the last hunk again")
+        await answer(driver, "y")
+        await over(driver)
 
         assert f"{new}\n" == file.read_text()
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
-def test_stopping_the_model_writes_nothing_and_keeps_the_draft(take_seat, file, key):
-    async def scenario(seat):
-        await seat.submit("/edit a.py read")
-        await seat.sees("reading 1 of 3 tokens")
-        await seat.type("a draft")
-        await seat.press(key)
+def test_stopping_the_model_writes_nothing_and_keeps_the_draft(run_on_screen, file, key):
+    async def scenario(driver):
+        await driver.submit("/edit a.py read")
+        await driver.wait_for_text("reading 1 of 3 tokens")
+        await driver.type("a draft")
+        await driver.press(key)
 
-        assert "stopped; nothing is written" in await over(seat)
-        assert (OLD, "a draft") == (file.read_text(), seat.prompt.text)
+        assert "stopped; nothing is written" in await over(driver)
+        assert (OLD, "a draft") == (file.read_text(), driver.prompt.text)
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.parametrize("key", ["q", "escape", "ctrl+c"])
-def test_leaving_a_review_writes_nothing_and_keeps_the_draft(take_seat, file, key):
-    async def scenario(seat):
-        await seat.type("a draft")
-        await begin(seat, "/edit a.py replace total amount")
-        await answer(seat, "y", key)
+def test_leaving_a_review_writes_nothing_and_keeps_the_draft(run_on_screen, file, key):
+    async def scenario(driver):
+        await driver.type("a draft")
+        await begin(driver, "/edit a.py replace total amount")
+        await answer(driver, "y", key)
 
-        assert "a.py: left as it was" in await over(seat)
-        assert (OLD, "a draft") == (file.read_text(), seat.prompt.text)
-        assert seat.prompt.has_focus
+        assert "a.py: left as it was" in await over(driver)
+        assert (OLD, "a draft") == (file.read_text(), driver.prompt.text)
+        assert driver.prompt.has_focus
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_a_question_that_is_sent_meanwhile_is_asked_when_the_edit_is_over(take_seat, file):
-    async def scenario(seat):
-        await begin(seat, "/edit a.py replace total amount")
-        seat.chat.submit("count 2")
-        await answer(seat, "a")
-        await seat.sees("word0 seed")
+def test_a_question_that_is_sent_meanwhile_is_asked_when_the_edit_is_over(run_on_screen, file):
+    async def scenario(driver):
+        await begin(driver, "/edit a.py replace total amount")
+        driver.chat.submit("count 2")
+        await answer(driver, "a")
+        await driver.wait_for_text("word0 seed")
 
         assert NEW == file.read_text()
-        assert [("count 2", 0)] == [(each.question, each.position) for each in seat.chat.transcript.asked]
+        assert [("count 2", 0)] == [(each.question, each.position) for each in driver.chat.transcript.question_refs]
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_a_file_that_somebody_changes_meanwhile_is_not_touched(take_seat, file):
-    async def scenario(seat):
-        await begin(seat, "/edit a.py replace total amount")
+def test_a_file_that_somebody_changes_meanwhile_is_not_touched(run_on_screen, file):
+    async def scenario(driver):
+        await begin(driver, "/edit a.py replace total amount")
         file.write_text("mine\n")
-        await answer(seat, "a")
+        await answer(driver, "a")
 
-        assert "was changed meanwhile; nothing is written" in await over(seat)
+        assert "was changed meanwhile; nothing is written" in await over(driver)
         assert "mine\n" == file.read_text()
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_several_files_are_written_together(take_seat, file):
+def test_several_files_are_written_together(run_on_screen, file):
     other = file.with_name("b c.py")
     other.write_text("total = 1\n")
 
-    async def scenario(seat):
-        await begin(seat, '/edit a.py @"b c.py" replace total amount')
-        await answer(seat, "a", "y")
-        assert "applied 4/4 hunks to a.py, b c.py" in await over(seat)
+    async def scenario(driver):
+        await begin(driver, '/edit a.py @"b c.py" replace total amount')
+        await answer(driver, "a", "y")
+        assert "applied 4/4 hunks to a.py, b c.py" in await over(driver)
         assert (NEW, "amount = 1\n") == (file.read_text(), other.read_text())
-        await seat.submit("/undo")
-        await over(seat)
+        await driver.submit("/undo")
+        await over(driver)
         assert (OLD, "total = 1\n") == (file.read_text(), other.read_text())
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 WRONG = {
@@ -252,7 +252,7 @@ WRONG = {
     "/edit gone.py rename it": "gone.py: cannot be read",
     "/edit a.py @gone.py rename it": "gone.py: there is no such file",
     "/edit a.py a.py rename it": "two of these names are the same file",
-    "/edit a.py replace absent x": "the model sees nothing to change",
+    "/edit a.py replace absent x": "the model changed nothing",
     "/edit a.py fail": "too long",
     f"/edit a.py write {OLD}x = (": "does not parse",
     "/apply": "the last answer has no block of code",
@@ -260,49 +260,49 @@ WRONG = {
 }
 
 
-def test_what_goes_wrong_is_one_line_and_the_draft_stays(take_seat, file):
-    async def scenario(seat):
-        await seat.type("a draft")
+def test_what_goes_wrong_is_one_line_and_the_draft_stays(run_on_screen, file):
+    async def scenario(driver):
+        await driver.type("a draft")
         for command, said in WRONG.items():
-            await begin(seat, command)
-            footer = await over(seat)
+            await begin(driver, command)
+            footer = await over(driver)
             assert said in footer
             assert "\n" not in footer
-        assert (OLD, "a draft") == (file.read_text(), seat.prompt.text)
+        assert (OLD, "a draft") == (file.read_text(), driver.prompt.text)
 
-    take_seat(scenario, size=(160, 30))
+    run_on_screen(scenario, size=(160, 30))
 
 
-def test_a_block_of_an_answer_is_written_to_the_file_that_it_names(take_seat, file):
-    async def scenario(seat):
-        await seat.ask(f"write ```python a.py\n{NEW}```\n\n```python\nx = 1\n```")
-        await begin(seat, "/apply 1")
-        await seat.sees("a.py · hunk 1/3")
-        await answer(seat, "a")
+def test_a_block_of_an_answer_is_written_to_the_file_that_it_names(run_on_screen, file):
+    async def scenario(driver):
+        await driver.ask(f"write ```python a.py\n{NEW}```\n\n```python\nx = 1\n```")
+        await begin(driver, "/apply 1")
+        await driver.wait_for_text("a.py · hunk 1/3")
+        await answer(driver, "a")
 
-        assert "applied 3/3 hunks to a.py" in await over(seat)
+        assert "applied 3/3 hunks to a.py" in await over(driver)
         assert NEW == file.read_text()
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_a_block_becomes_a_new_file_after_a_look(take_seat, file):
+def test_a_block_becomes_a_new_file_after_a_look(run_on_screen, file):
     made = file.with_name("made.py")
 
-    async def scenario(seat):
-        await seat.ask("write ```python\nx = 1\n```")
-        await begin(seat, "/apply made.py")
-        await answer(seat, "q")
-        await over(seat)
+    async def scenario(driver):
+        await driver.ask("write ```python\nx = 1\n```")
+        await begin(driver, "/apply made.py")
+        await answer(driver, "q")
+        await over(driver)
         assert not made.exists()
 
-        await begin(seat, "/apply 1 made.py")
-        await seat.sees("+x = 1")
-        await answer(seat, "y")
-        assert "made made.py" in await over(seat)
+        await begin(driver, "/apply 1 made.py")
+        await driver.wait_for_text("+x = 1")
+        await answer(driver, "y")
+        assert "made made.py" in await over(driver)
         assert "x = 1\n" == made.read_text()
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 REFUSED = {
@@ -316,32 +316,32 @@ REFUSED = {
 }
 
 
-def test_a_block_is_not_written_just_anywhere(take_seat, file):
-    async def scenario(seat):
+def test_a_block_is_not_written_just_anywhere(run_on_screen, file):
+    async def scenario(driver):
         for (info, command), said in REFUSED.items():
-            await seat.ask(f"write ```{info}\nx = 1\n```")
-            await begin(seat, command)
-            assert said in await over(seat)
+            await driver.ask(f"write ```{info}\nx = 1\n```")
+            await begin(driver, command)
+            assert said in await over(driver)
         assert [file] == list(file.parent.iterdir())
 
-    take_seat(scenario, size=(160, 30))
+    run_on_screen(scenario, size=(160, 30))
 
 
-def test_a_block_that_leaves_something_out_is_not_written(take_seat, file):
-    async def scenario(seat):
-        await seat.ask("write ```python a.py\nx = 1\n# ... rest of the code ...\n```")
-        await begin(seat, "/apply")
+def test_a_block_that_leaves_something_out_is_not_written(run_on_screen, file):
+    async def scenario(driver):
+        await driver.ask("write ```python a.py\nx = 1\n# ... rest of the code ...\n```")
+        await begin(driver, "/apply")
 
-        assert "leaves something out" in await over(seat)
+        assert "leaves something out" in await over(driver)
         assert OLD == file.read_text()
 
-    take_seat(scenario, size=(160, 30))
+    run_on_screen(scenario, size=(160, 30))
 
 
-def test_leaving_the_program_in_the_middle_of_a_review_writes_nothing(take_seat, file):
-    async def scenario(seat):
-        await begin(seat, "/edit a.py replace total amount")
-        await answer(seat, "y")
+def test_leaving_the_program_in_the_middle_of_a_review_writes_nothing(run_on_screen, file):
+    async def scenario(driver):
+        await begin(driver, "/edit a.py replace total amount")
+        await answer(driver, "y")
 
-    take_seat(scenario)
+    run_on_screen(scenario)
     assert OLD == file.read_text()
