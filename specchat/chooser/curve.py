@@ -1,6 +1,6 @@
-"""Seconds by a count: of a pass by its rows, of a draft by its depth. Measured, learnt, and doubted when it is old.
+"""Cost curves: seconds of a pass by its rows, or of a draft by its depth.
 
-Knows no model and no file: those are in `costs.py`.
+This file knows no model and no file (`costs.py`).
 """
 
 from __future__ import annotations
@@ -11,51 +11,49 @@ from dataclasses import dataclass, field
 
 from specchat.chooser.drift import DRIFT_TEST_MEASUREMENTS, MAX_NORMAL_RATIO, DriftDetector, confirmed_detector
 
-ANCHORS = (1, 2, 4, 8, 16, 32, 64, 128)  # counts at which a curve may bend
+ANCHORS = (1, 2, 4, 8, 16, 32, 64, 128)  # counts at which a curve has points
 LEARNING_RATE = 0.2
-MAX_CHANGE = 0.25  # of one observation: a stall is no news
-SHARED_CHANGE = 0.5  # of a change holds for other widths too: a machine that slows down slows all
-UNKNOWN_SLOPE = 0.1  # of a plain pass, for each more row, while only plain passes were seen
-FIRST_TRIAL_ROWS = 4  # rows of the first pass with guesses, where a file is all that speaks for more
-STORED_SLOPE_WEIGHT = 0.5  # of a slope that was kept; a pass over two rows weighs 1, one over five 16
+MAX_CHANGE = 0.25  # largest relative change by one measurement, which may be a stall
+SHARED_CHANGE = 0.5  # share of a change that applies to all other counts: a slower machine slows all of them
+UNKNOWN_SLOPE = 0.1  # of a plain pass, for each additional row, while only plain passes are measured
+FIRST_TRIAL_ROWS = 4  # rows of the first pass with draft tokens, while the slope comes only from a file
+STORED_SLOPE_WEIGHT = 0.5  # weight of a stored slope; a pass over two rows has weight 1, one over five has 16
 
 
 @dataclass
 class Curve:
-    """Seconds by a count: straight between the points that were measured, and never falling.
+    """Seconds by a count: linear between the measured points, and never decreasing.
 
-    Where only one point is known, `slope` of it is added for each more; a slope of 1 from one is a proportion.
+    With only one point, each additional count adds `slope` of it; a slope of 1 from count 1 is proportional.
     """
 
     points: dict[int, float] = field(default_factory=dict[int, float])
     slope: float = UNKNOWN_SLOPE
-    drift_detector: DriftDetector = field(default_factory=confirmed_detector)  # whether to believe a jump
-    _interpolated: list[float] = field(
-        default_factory=list[float], repr=False, compare=False
-    )  # as far as was asked for
+    drift_detector: DriftDetector = field(default_factory=confirmed_detector)
+    _interpolated: list[float] = field(default_factory=list[float], repr=False, compare=False)
 
     def seconds_up_to(self, max_count: int) -> list[float] | None:
-        """Seconds for 0, 1, ... `most`; None when nothing was measured."""
+        """Seconds for 0, 1, ... `max_count`; None without any measurement."""
         if max_count < len(self._interpolated):
             return self._interpolated[: max_count + 1]
-        known = sorted(self.points.items())
-        if not known:
+        points = sorted(self.points.items())
+        if not points:
             return None
-        seconds, place, highest = list[float](), 0, 0.0
+        seconds, index, highest = list[float](), 0, 0.0
         for count in range(max_count + 1):
-            while place + 1 < len(known) and known[place + 1][0] <= count:
-                place += 1
-            highest = max(highest, self._interpolate(known, place, count))
+            while index + 1 < len(points) and points[index + 1][0] <= count:
+                index += 1
+            highest = max(highest, self._interpolate(points, index, count))
             seconds.append(highest)
         self._interpolated = seconds
         return list(seconds)
 
     def trusted_seconds_up_to(self, max_count: int) -> list[float] | None:
-        """As `up_to`, but no further than may be tried now."""
+        """As `seconds_up_to`, but only as far as the curve is reliable now."""
         return self.seconds_up_to(max_count)
 
     def copy(self) -> Curve:
-        """A curve of its own that begins with the same points, and no less in doubt."""
+        """A new curve with the same points; unconfirmed if this one is."""
         return Curve(
             dict(self.points),
             self.slope,
@@ -63,19 +61,19 @@ class Curve:
         )
 
     def set_point(self, count: int, seconds: float) -> None:
-        """A point that was measured for itself."""
+        """Replace one point by a calibrated value."""
         self.points[count] = seconds
         self._interpolated = []
 
     def seconds_at(self, count: int) -> float | None:
-        """Seconds for so many; None when nothing was measured."""
+        """Seconds for this count; None without any measurement."""
         if (exact := self.points.get(count)) is not None:
             return exact
         seconds = self.seconds_up_to(count)
         return None if seconds is None else seconds[count]
 
     def learn(self, count: int, seconds: float) -> None:
-        """One more observation. It moves its neighbours by their nearness, and all others by half as much."""
+        """Update the curve by one measurement."""
         expected = self.seconds_at(count)
         self._interpolated = []
         if expected is None or expected <= 0:
@@ -83,12 +81,12 @@ class Curve:
             self.drift_detector.is_unconfirmed = False
             return
         if (factor := self.drift_detector.scale_factor(seconds, expected)) is not None:
-            self.points = {point: known * factor for point, known in self.points.items()}
+            self.points = {point: old * factor for point, old in self.points.items()}
         elif not self.drift_detector.is_unconfirmed:
             self._adjust(count, seconds, expected)
 
     def _adjust(self, count: int, seconds: float, expected: float) -> None:
-        """A small step towards what was measured."""
+        """Move the neighbouring points towards the measurement by their nearness, and all others by half as much."""
         change = LEARNING_RATE * max(-MAX_CHANGE, min(seconds / expected - 1, MAX_CHANGE))
         if abs(change) < 1e-9:
             return
@@ -100,7 +98,7 @@ class Curve:
         self._interpolated = []
 
     def _add_points(self, counts: tuple[int, ...]) -> None:
-        """Let it have points at these counts, where it is now."""
+        """Add points at these counts without changing the curve."""
         for count in counts:
             self.points.setdefault(count, self.seconds_at(count) or 0.0)
 
@@ -116,37 +114,37 @@ class Curve:
 
 @dataclass
 class StoredCurve(Curve):
-    """A curve of passes that was measured on another day, until passes of today have confirmed or changed it.
+    """A curve of passes from an earlier process, until passes of this process confirm or correct it.
 
-    A plain pass that takes longer than it should moves all widths with it. Wider passes turn the curve about its plain
-    pass: recursive least squares for one number, so that those that tell most of the slope, the wide ones, count most.
+    A plain pass that takes longer than expected scales all counts. Wider passes correct the slope through the plain
+    pass: recursive least squares for one number, in which wide passes, which measure the slope best, count most.
     """
 
     drift_detector: DriftDetector = field(default_factory=DriftDetector)  # of the plain pass
-    slope_updates: int = 0  # passes of today that have turned it
-    _slope_weight: float = STORED_SLOPE_WEIGHT  # of all that is known of the slope
-    _stall_ratio: float = 0.0  # how many times slower than expected the last one was, if it may have been a stall
+    slope_updates: int = 0  # passes of this process that have corrected the slope
+    _slope_weight: float = STORED_SLOPE_WEIGHT  # sum of the weights of all slope measurements
+    _stall_ratio: float = 0.0  # the last pass by its expected seconds, if it may have been a stall
 
     def trusted_seconds_up_to(self, max_count: int) -> list[float] | None:
-        """No further than a file may be trusted: a plain pass first, and then a few guesses before many.
+        """Allow a plain pass first, then a few draft tokens, then as many as the curve covers.
 
-        Those few get the price of an unknown machine where the kept one is higher: a curve that has become too steep
-        would keep everybody from guessing, and so from finding out.
+        The few get the cost of an unknown machine if the stored cost is higher: otherwise a stored curve that is too
+        steep would prevent all drafting, and with it its own correction.
         """
         if self.drift_detector.is_unconfirmed:
             return self.seconds_up_to(min(max_count, 1))
         seconds = self.seconds_up_to(max_count if self.slope_updates else min(max_count, FIRST_TRIAL_ROWS))
         if self.slope_updates or seconds is None or len(seconds) < 2:
             return seconds
-        hoped = (seconds[1] * (1 + UNKNOWN_SLOPE * (count - 1)) for count in range(1, len(seconds)))
-        return [seconds[0], *map(min, seconds[1:], hoped)]
+        optimistic = (seconds[1] * (1 + UNKNOWN_SLOPE * (count - 1)) for count in range(1, len(seconds)))
+        return [seconds[0], *map(min, seconds[1:], optimistic)]
 
     def copy(self) -> Curve:
-        """As doubtful as this one, when no plain pass was seen yet."""
+        """A new curve with the same points; a stored curve if no plain pass is measured yet."""
         return StoredCurve(dict(self.points)) if self.drift_detector.is_unconfirmed else Curve(dict(self.points))
 
     def set_point(self, count: int, seconds: float) -> None:
-        """A point that was measured for itself, today."""
+        """Replace one point by a value that this process calibrated."""
         super().set_point(count, seconds)
         if count == 1:
             self.drift_detector = confirmed_detector()
@@ -154,7 +152,7 @@ class StoredCurve(Curve):
             self.slope_updates = DRIFT_TEST_MEASUREMENTS
 
     def learn(self, count: int, seconds: float) -> None:
-        """One more observation of today."""
+        """Update the curve by one measurement of this process."""
         expected = self.seconds_at(count)
         if count == 1 or not expected:
             super().learn(count, seconds)
@@ -164,32 +162,32 @@ class StoredCurve(Curve):
             self._update_slope(count, seconds, expected)
 
     def _update_slope(self, count: int, seconds: float, expected: float) -> None:
-        """Turn it towards this observation. One that is much too slow waits for a second: it may be a stall."""
-        ratio, before = seconds / expected, self._stall_ratio
+        """Correct the slope by this measurement. A pass that is much too slow, maybe by a stall, needs a second one."""
+        ratio, previous = seconds / expected, self._stall_ratio
         self._stall_ratio = ratio if ratio > MAX_NORMAL_RATIO else 0.0
-        if self._stall_ratio and not before:
+        if self._stall_ratio and not previous:
             return
-        excess = (min(ratio, before) if self._stall_ratio else ratio) * expected - expected
+        excess = (min(ratio, previous) if self._stall_ratio else ratio) * expected - expected
         self.slope_updates += 1
         self._slope_weight += (count - 1) ** 2
         self._add_points((1, *_neighbouring_counts(count, self.points)))
         plain, slope = self.points[1], (count - 1) * excess / self._slope_weight
-        self.points = {point: max(known + slope * (point - 1), plain) for point, known in self.points.items()}
+        self.points = {point: max(old + slope * (point - 1), plain) for point, old in self.points.items()}
         self._interpolated = []
 
 
 def proportional_curve() -> Curve:
-    """The curve of a drafter: a tree twice as deep costs twice as much, until something else was measured."""
+    """The initial curve of a drafter: cost in proportion to the depth of the tree."""
     return Curve(slope=1, drift_detector=DriftDetector(is_new=True))
 
 
 def _neighbouring_counts(count: int, points: Collection[int]) -> tuple[int, int]:
-    """The counts below and above this one at which a curve may bend: it bends where it was measured, too."""
-    places = sorted({*ANCHORS, *points})
-    place = bisect_left(places, count)
-    if place == len(places):
-        return places[-1], places[-1]
-    return (count, count) if places[place] == count else (places[max(place - 1, 0)], places[place])
+    """The anchors or points below and above this count."""
+    counts = sorted({*ANCHORS, *points})
+    index = bisect_left(counts, count)
+    if index == len(counts):
+        return counts[-1], counts[-1]
+    return (count, count) if counts[index] == count else (counts[max(index - 1, 0)], counts[index])
 
 
 def _interpolation_weights(below: int, count: int, above: int) -> dict[int, float]:

@@ -1,53 +1,53 @@
-"""Whether a price of another day still holds: believed until two measurements of today speak against it.
+"""Drift detection: whether costs that were stored by an earlier process still hold.
 
-Running means answer slowly, and rightly so: a stall is no news. But a price from a file may be wrong by a factor, for
-the load, the threads or the driver have changed; coming nearer by a few percent a step costs what law 3 forbids.
-So the first measurements of a day test for a change, and everything is scaled at once where there was one, as bandits
-restart in a world that changes at times (CUSUM-UCB, arXiv 1711.03539; M-UCB, arXiv 1802.03692). Those wait until they
-are sure. Here two of a kind are enough: a wrong jump costs little, for what is measured next mends it.
+Running means react slowly, so that a single stall does not change them. A stored cost, however, may be wrong by a
+factor, because the load, the threads or the driver have changed; a slow correction would then make decoding slower than
+plain decoding. So the first measurements of a process test for a change, and one change scales the whole curve at once,
+similar to bandits with change detection (CUSUM-UCB, arXiv 1711.03539; M-UCB, arXiv 1802.03692). Two consistent
+measurements are enough here, because the next measurements correct a wrong change.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_NORMAL_RATIO = 1.25  # what is measured on one day mostly differs by less than this factor
-DRIFT_TEST_MEASUREMENTS = 16  # measurements that may overthrow
+MAX_NORMAL_RATIO = 1.25  # measurements of one process mostly differ by less than this factor
+DRIFT_TEST_MEASUREMENTS = 16  # first measurements that are tested
 
 
 @dataclass
 class DriftDetector:
-    """What speaks against a price. It ends with the first measurement that agrees."""
+    """Tests the first measurements against a stored cost. The test ends with the first measurement that agrees."""
 
     measurements_left: int = DRIFT_TEST_MEASUREMENTS
-    is_unconfirmed: bool = True  # nothing of today has confirmed or replaced it yet
-    is_new: bool = False  # there is no other day: the first time may just have been slow, for being the first
-    _previous_ratio: float = 1.0  # the last measurement by what was expected, if that was outside the spread
+    is_unconfirmed: bool = True  # no measurement of this process has confirmed or replaced the cost yet
+    is_new: bool = False  # there is no stored cost: the first measurement may be too slow (warm-up)
+    _previous_ratio: float = 1.0  # last measurement by the expected value, if that was outside MAX_NORMAL_RATIO
 
     def scale_factor(self, seconds: float, expected: float) -> float | None:
-        """By how much what was expected is to be multiplied at once, after this measurement; None when it stands.
+        """The factor by which to scale the expected cost after this measurement; None for no change.
 
-        Twice in a row too slow, or twice too quick: the milder of both. Of what is new only the quicker is believed,
-        and that at once.
+        Two measurements in a row that are too slow, or too fast, give the smaller of both changes. A new cost is scaled
+        by the first measurement that is too fast, and never by one that is too slow.
         """
         if not self.measurements_left:
             return None
         self.measurements_left -= 1
         self.is_unconfirmed = self.is_unconfirmed and self.measurements_left > 0
-        before, ratio = self._previous_ratio, seconds / expected
+        previous, ratio = self._previous_ratio, seconds / expected
         self._previous_ratio = 1.0
         if 1 / MAX_NORMAL_RATIO <= ratio <= MAX_NORMAL_RATIO:
             self.is_unconfirmed, self.measurements_left = False, self.measurements_left if self.is_new else 0
             return None
         if self.is_new:
             return ratio if ratio < 1 else None
-        if (before - 1) * (ratio - 1) <= 0:
+        if (previous - 1) * (ratio - 1) <= 0:
             self._previous_ratio = ratio
             return None
         self.is_unconfirmed = False
-        return min(ratio, before) if ratio > 1 else max(ratio, before)
+        return min(ratio, previous) if ratio > 1 else max(ratio, previous)
 
 
 def confirmed_detector() -> DriftDetector:
-    """None: what is believed changes slowly."""
+    """A detector whose test is over: the cost changes only slowly."""
     return DriftDetector(measurements_left=0, is_unconfirmed=False)

@@ -1,1 +1,17 @@
-"""Draft: one idea, one file. Each speaks `DraftTree` and imports the engine; none imports another but `combine`."""
+"""Drafters: one published idea in each file. Each builds a `DraftTree` and imports the engine only.
+
+registry.py          the one table of built-in drafters, and how each is built from the loaded models
+prompt_lookup.py     copies what followed the same n-gram earlier in the text
+suffix_decoding.py   the same over the longest context, weighted by frequency, in other conversations, too
+realign.py           copies a file that is being rewritten, and finds its place again after each change
+token_recycling.py   the target's earlier candidates after each token
+lookahead.py         a Jacobi window and the n-grams of its iterations
+draft_model.py       a small model with the target's tokens
+retokenize.py        a small model with another tokenizer
+early_exit.py        the first layers of the target
+medusa.py            Medusa heads
+eagle.py             EAGLE and MTP heads
+dflash.py            DFlash heads, which draft a block in one pass
+combined.py          several drafters as one
+plugin_guard.py      checks the drafters of plugins
+"""

@@ -1,8 +1,8 @@
-"""A small model of the same family guesses ahead, with the dice that the target will meet.
+"""A draft model: a small model with the target's tokens drafts a chain.
 
-Speculative decoding as in Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318), with shared dice
-(arXiv 2408.07978); under the classic rule with dice of its own, and a report of what they were thrown over. It has a
-cache of its own that lives through turns, and never sees a template: it is given the target's token ids.
+Speculative decoding as in Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318), with shared
+randomness (arXiv 2408.07978). With rejection sampling it samples with noise of its own and reports its distributions.
+It has a KV cache of its own that persists across turns, and it works on the target's token ids.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from specchat.forward.llama import LlamaModel
 
 
 class DraftModelDrafter(Drafter):
-    """A small model guesses a chain; at T > 0 each link has a second-best sibling.
+    """Drafts a chain with a small model; at T > 0 each token of it has a second-best sibling.
 
-    With shared dice the draft's second choice is often the target's first, so a sibling is worth its row; at T = 0
-    a longer chain is. Under the classic rule each link is one draw.
+    With shared randomness the draft's second choice is often the target's first, so a sibling is worth its row; at
+    T = 0 a longer chain is worth more. With rejection sampling each token of the chain is one sample.
     """
 
     name = "draft"
@@ -35,24 +35,24 @@ class DraftModelDrafter(Drafter):
         self.cache = model.pool.open()
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """A chain of `guesses` links, fewer when the budget is smaller or the text outgrows the draft's window."""
+        """A chain of `chain_length` tokens, shorter if the budget or the draft model's context window ends."""
         tree = DraftTree(context.tokens[-1])
-        children = 1 if context.sampler.temperature == 0 or context.sampler.wants_draft_samples else 2
-        links = min(
-            self.chain_length, context.max_draft_tokens // children, self.model.context_window - len(context.tokens)
+        siblings = 1 if context.sampler.temperature == 0 or context.sampler.wants_draft_samples else 2
+        chain_length = min(
+            self.chain_length, context.max_draft_tokens // siblings, self.model.context_window - len(context.tokens)
         )
-        if links <= 0:
+        if chain_length <= 0:
             return tree
         try:
             with self.model.pool.acquire_slot(self.cache, len(context.tokens) + SCRATCH_ROWS):
-                self._draft_chain(tree, context, links, children)
-        except CacheError:  # no room for the draft's keys and values: the answer goes on without guesses
+                self._draft_chain(tree, context, chain_length, siblings)
+        except CacheError:  # no memory for the draft model's KV cache: continue without draft tokens
             return DraftTree(context.tokens[-1])
-        self.cache.rollback(len(context.tokens) - 1)  # the guesses may be wrong: only sure tokens stay
+        self.cache.rollback(len(context.tokens) - 1)  # draft tokens may be wrong: keep committed tokens only
         return tree
 
     def forget(self, length: int) -> None:
-        """The text was cut back to its first `length` tokens."""
+        """Follow a truncation of the text to its first `length` tokens."""
         self.cache.rollback(length)
 
     def _draft_chain(self, tree: DraftTree, context: DraftContext, chain_length: int, siblings: int) -> None:
@@ -68,25 +68,24 @@ class DraftModelDrafter(Drafter):
     def _draft_on_device(
         self, tree: DraftTree, context: DraftContext, chain_length: int, siblings: int, unread: list[int]
     ) -> None:
-        """Each link is read where it was picked, on the device; it is waited for once, when all are there."""
-        best, reading = list[Tensor](), cast("list[int] | Tensor", unread)
-        for link in range(chain_length):
-            logits = self.model.prefill(reading, self.cache).logits
-            rows = LogitRows([len(context.tokens) - 1 + link])
+        """Keep each sampled token on the device as the next input; wait once, when all are computed."""
+        best, tokens = list[Tensor](), cast("list[int] | Tensor", unread)
+        for index in range(chain_length):
+            logits = self.model.prefill(tokens, self.cache).logits
+            rows = LogitRows([len(context.tokens) - 1 + index])
             best.append(context.sampler.rank(logits, rows, count=siblings).token_ids)
-            reading = best[-1][0, :1]
-            if (
-                link == 0
-                and (others := self._draft_with_cuda_graph(reading, chain_length - 1, context.sampler)) is not None
-            ):
-                best.append(others)
-                break
+            tokens = best[-1][0, :1]
+            if index == 0:
+                others = self._draft_with_cuda_graph(tokens, chain_length - 1, context.sampler)
+                if others is not None:
+                    best.append(others)
+                    break
         leaf = ROOT
         for choices in torch.cat(best).tolist():
             leaf = tree.add_siblings(choices, leaf, self.name)
 
     def _draft_with_cuda_graph(self, token: Tensor, chain_length: int, sampler: Sampler) -> Tensor | None:
-        """The other links at once, where the model has recordings and the likeliest token is all there is to pick."""
+        """The rest of the chain in one CUDA graph, at T = 0 if the model supports it; else None."""
         if chain_length == 0 or sampler.temperature > 0 or not isinstance(self.model, LlamaModel):
             return None
         tokens = self.model.draft_chain(
@@ -101,13 +100,13 @@ class DraftModelDrafter(Drafter):
     def _draft_token_by_token(
         self, tree: DraftTree, context: DraftContext, chain_length: int, siblings: int, unread: list[int]
     ) -> None:
-        """For rules that look back at the guesses themselves, and for draws, which are reported with each link."""
+        """Synchronize after each token: for penalties, which depend on draft tokens, and for draft samples."""
         leaf = ROOT
-        for link in range(chain_length):
+        for index in range(chain_length):
             logits = self.model.prefill(unread, self.cache).logits
-            if context.seen_tokens is not None:  # lies where the target computes
+            if context.seen_tokens is not None:  # on the target's device
                 logits = logits.to(context.seen_tokens.mask.device)
-            rows = LogitRows([len(context.tokens) - 1 + link], [tree.path_tokens(leaf)])
+            rows = LogitRows([len(context.tokens) - 1 + index], [tree.path_tokens(leaf)])
             if context.sampler.wants_draft_samples:
                 leaf = tree.add_sample(context.sampler.sample_draft(logits, rows, context.seen_tokens), leaf, self.name)
             else:
@@ -116,5 +115,5 @@ class DraftModelDrafter(Drafter):
             unread = self._replace_unknown_tokens([tree.tokens[leaf]])
 
     def _replace_unknown_tokens(self, tokens: list[int]) -> list[int]:
-        """A target may have control tokens that its draft has no row for; the draft reads its first token instead."""
+        """Replace tokens that only the target has (control tokens) by token 0."""
         return [token if token < self.model.vocab_size else 0 for token in tokens]

@@ -1,14 +1,14 @@
-"""A small head goes on where the target's hidden states end: EAGLE-1, -2 and -3, and MTP.
+"""EAGLE-1, -2 and -3, and MTP: a small head continues the target's hidden states autoregressively.
 
-EAGLE (arXiv 2401.15077), EAGLE-2 (2406.16858: the tree), EAGLE-3 (2503.01840: several taps) and the multi-token
-prediction of DeepSeek-V3 (2412.19437) differ in the head alone, so they are one drafter. A head reads *pairs*: the
-feature of token t and the embedding of token t + 1, at position t, and speaks of token t + 2. The target leaves true
-features of every token it has read; beyond the text the head is fed its own output.
+EAGLE (arXiv 2401.15077), EAGLE-2 (2406.16858: the dynamic tree), EAGLE-3 (2503.01840: several layers) and the
+multi-token prediction of DeepSeek-V3 (2412.19437) differ in the head alone, so they share one drafter. A head reads
+*pairs* at position t: the hidden state of token t and the embedding of token t + 1. It predicts token t + 2. The target
+provides hidden states of all committed tokens; beyond the text, the head reads its own output.
 
-Keys and values of the head that stay are those of true pairs. What drafting adds is taken back at the end of it.
-A head looks back no further than the length that it was trained on.
+The head's KV cache keeps only pairs with the target's states; the rows of a draft are rolled back. The head attends to
+no more pairs than its training length.
 
-Under the classic rule a head draws a chain, and its length is what was asked for, whatever comes out of the dice.
+With rejection sampling the head samples a chain, whose length does not depend on the samples.
 """
 
 from __future__ import annotations
@@ -31,28 +31,26 @@ from specchat.errors import CacheError
 from specchat.forward.batch import RowBatch
 
 PREFILL_CHUNK_PAIRS = 128  # pairs of a prompt in one pass
-SHORTLIST = 16  # best tokens of a node among which each has its chance
-MIN_LOG_PROBABILITY = log(0.02)  # a guess with less chance is not worth a row of the target's pass
+SHORTLIST = 16  # best tokens of a node that get a probability
+MIN_LOG_PROBABILITY = log(0.02)  # of a node: less probable draft tokens are not worth a row of the target's pass
 
 
 class DraftHeadOutput(Protocol):
-    """What a head says at the rows that it was asked about."""
+    """The output of a head at the requested rows."""
 
     @property
-    def logits(self) -> Tensor: ...  # [scored, Vd]
+    def logits(self) -> Tensor: ...  # [logit_rows, Vd]
     @property
-    def hidden_states(self) -> Tensor: ...  # [scored, D], to be fed back
+    def hidden_states(self) -> Tensor: ...  # [logit_rows, D], the input of the next level
 
 
 class DraftHead(Protocol):
-    """A block over pairs, with a cache of its own."""
+    """A transformer block over pairs, with a KV cache of its own."""
 
     kind: str
     hidden_state_layers: tuple[int, ...]
-    context_window: int  # pairs that it was trained to look back
-    draft_to_target_ids: (
-        Tensor | None
-    )  # the target's token of every column of the logits [Vd]; None: columns are tokens
+    context_window: int  # pairs that it attends to
+    draft_to_target_ids: Tensor | None  # the target's token of every column of the logits [Vd]; None: the same ids
     pool: KVPool
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -60,13 +58,13 @@ class DraftHead(Protocol):
         ...
 
     def fuse(self, hidden_states: Tensor) -> Tensor:
-        """[n, taps * D] -> [n, D]"""
+        """[n, layers * D] -> [n, D]"""
         ...
 
     def forward(
         self, hidden_states: Tensor, embeddings: Tensor, batch: RowBatch, cache: KVCache, logit_rows: int | None = None
     ) -> DraftHeadOutput:
-        """Read pairs, and speak of the last `scored` of them, or of all.
+        """Compute pairs; the output of the last `logit_rows` of them, or of all.
 
         Their keys and values go behind `cache.length`, uncommitted.
         """
@@ -75,14 +73,12 @@ class DraftHead(Protocol):
 
 @dataclass(frozen=True)
 class TreeConfig:
-    """How a tree is grown: so many passes of the head, so many nodes in each, so many nodes kept."""
+    """The limits of a dynamic tree: passes of the head, nodes in each pass, nodes of the whole tree."""
 
     depth: int = 5
     width: int = 4
     max_draft_tokens: int = 16
-    min_level_probability: float = (
-        0.4  # a pass of the head whose nodes hold with less chance, all together, is not made
-    )
+    min_level_probability: float = 0.4  # sum over the nodes of a level; below it the tree ends
 
 
 CHAIN_CONFIG = TreeConfig(depth=4, width=1, max_draft_tokens=4)
@@ -90,16 +86,16 @@ CHAIN_CONFIG = TreeConfig(depth=4, width=1, max_draft_tokens=4)
 
 @dataclass(frozen=True)
 class _DraftNode:
-    """A token that the head may be right about."""
+    """A candidate token of the tree."""
 
     token: int
-    parent: int  # among all guesses; ROOT for those behind the text
-    log_probability: float  # logarithm of the chance that it and all above it hold
-    sample: DraftSample | None = None  # how it came about, if by dice of the drafter's own
+    parent: int  # index of a node; ROOT at depth 1
+    log_probability: float  # of the whole path
+    sample: DraftSample | None = None  # with rejection sampling
 
 
 class EagleDrafter(Drafter):
-    """A chain or a dynamic tree by a head. It belongs to one text; the head's weights are shared."""
+    """Drafts a chain or a dynamic tree with a head. It belongs to one text; the head's weights are shared."""
 
     def __init__(self, head: DraftHead, target: Model, tree_config: TreeConfig | None = None) -> None:
         self.head, self.target = head, target
@@ -110,83 +106,79 @@ class EagleDrafter(Drafter):
         self._first_position = 0  # position of row 0 of the cache
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """The likeliest guesses, at most `budget`; none while the target's hidden states of the text are missing."""
-        tree, nodes = DraftTree(context.tokens[-1]), min(self.tree_config.max_draft_tokens, context.max_draft_tokens)
-        if (
-            self.hidden_states.end != len(context.tokens) - 1
-            or self.hidden_states.start == self.hidden_states.end
-            or nodes <= 0
-        ):
+        """The most probable draft tokens; none while the target's hidden states of the text are missing."""
+        tree, states, length = DraftTree(context.tokens[-1]), self.hidden_states, len(context.tokens)
+        max_draft_tokens = min(self.tree_config.max_draft_tokens, context.max_draft_tokens)
+        if states.end != length - 1 or states.start == states.end or max_draft_tokens <= 0:
             return tree
+        rows = min(length, 2 * self.head.context_window) + SCRATCH_ROWS
         try:
-            with self.head.pool.acquire_slot(
-                self.cache, min(len(context.tokens), 2 * self.head.context_window) + SCRATCH_ROWS
-            ):
-                said = self._prefill(context.tokens)
-                known = self.cache.length
+            with self.head.pool.acquire_slot(self.cache, rows):
+                head_output = self._prefill(context.tokens)
+                committed_pairs = self.cache.length
                 try:
-                    return _TreeBuilder(self, context, nodes).build(said)
+                    return _TreeBuilder(self, context, max_draft_tokens).build(head_output)
                 finally:
-                    self.cache.rollback(known)
-        except CacheError:  # no room for the head's keys and values: the answer goes on without guesses
+                    self.cache.rollback(committed_pairs)
+        except CacheError:  # no memory for the head's KV cache: continue without draft tokens
             return tree
 
     def observe(self, outcome: Outcome) -> None:
-        """Keep the hidden states of what became sure."""
+        """Store the hidden states of the committed tokens."""
         self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
 
     def forget(self, length: int) -> None:
-        """The text was cut back to its first `length` tokens."""
+        """Follow a truncation of the text to its first `length` tokens."""
         self.hidden_states.truncate(length)
-        self.cache.rollback(max(length - 1 - self._first_position, 0))  # a pair also holds the token after its own
+        self.cache.rollback(max(length - 1 - self._first_position, 0))  # a pair includes the next token
 
     def draft_pass(self, position: int, draft_mask: Tensor, tokens: list[int]) -> RowBatch:
-        """A pass of guesses at one position: each sees the true pairs, and behind them what its row of `rows` says.
+        """A pass of draft tokens at one position. Each attends to all committed pairs and to its row of `draft_mask`.
 
-        rows: bool [len(tokens), guesses read so far and these]
+        draft_mask: bool [len(tokens), draft tokens computed so far, with these]
         """
         length, count = self.cache.length, len(tokens)
-        true = length + count - draft_mask.shape[1]
-        sees = torch.cat((torch.ones(count, true, dtype=torch.bool), draft_mask), dim=1)
+        committed_pairs = length + count - draft_mask.shape[1]
+        mask = torch.cat((torch.ones(count, committed_pairs, dtype=torch.bool), draft_mask), dim=1)
         if (outdated := position - self.head.context_window + 1 - self._first_position) > 0:
-            sees[:, :outdated] = False
-        return RowBatch(tokens, torch.full((count,), position), sees, length, self._first_position)
+            mask[:, :outdated] = False
+        return RowBatch(tokens, torch.full((count,), position), mask, length, self._first_position)
 
     def _prefill(self, tokens: list[int]) -> DraftHeadOutput:
-        """Read the true pairs that are new; what the head says after the last one."""
+        """Compute the new pairs of the text; returns the output of the last one."""
         hidden = self.head.fuse(self.hidden_states.slice_from(self._first_unread(len(tokens) - 1)))
         while len(hidden) > PREFILL_CHUNK_PAIRS:
             self._prefill_pairs(tokens, hidden[:PREFILL_CHUNK_PAIRS], logit_rows=0)
             hidden = hidden[PREFILL_CHUNK_PAIRS:]
         return self._prefill_pairs(tokens, hidden, logit_rows=1)
 
-    def _first_unread(self, known_tokens: int) -> int:
-        """The first pair that is to be read, after forgetting what is too old or does not connect."""
-        self.cache.rollback(known_tokens - 1 - self._first_position)  # the last pair is read again rather than nothing
+    def _first_unread(self, stored_tokens: int) -> int:
+        """The position of the first pair to compute, after rows that are too old or not continuous are dropped."""
+        self.cache.rollback(stored_tokens - 1 - self._first_position)  # compute at least the last pair
         self._first_position = self.hidden_states.trim_cache(
-            self.cache, self._first_position, known_tokens, self.head.context_window
+            self.cache, self._first_position, stored_tokens, self.head.context_window
         )
         return self._first_position + self.cache.length
 
     def _prefill_pairs(self, tokens: list[int], hidden_states: Tensor, logit_rows: int) -> DraftHeadOutput:
-        """Take in the next true pairs, with these features; what the head says after the last `scored` of them."""
+        """Compute and commit the next pairs with these hidden states; the output of the last `logit_rows`."""
         length, count, window = self.cache.length, len(hidden_states), self.head.context_window
         position = self._first_position + length
         following = tokens[position + 1 : position + 1 + count]
-        sees = torch.ones(count, length + count, dtype=torch.bool).tril_(length)
-        nodes = RowBatch(following, torch.arange(position, position + count), sees, length, self._first_position)
+        mask = torch.ones(count, length + count, dtype=torch.bool).tril_(length)
+        batch = RowBatch(following, torch.arange(position, position + count), mask, length, self._first_position)
         if length + count > window:
-            nodes = replace(nodes, sees=nodes.sliding_window_mask(window))
-        said = self.head.forward(hidden_states, self._embed(following), nodes, self.cache, logit_rows)
+            batch = replace(batch, attention_mask=batch.sliding_window_mask(window))
+        output = self.head.forward(hidden_states, self._embed(following), batch, self.cache, logit_rows)
         self.cache.commit(list(range(count)))
-        return said
+        return output
 
     def _embed(self, tokens: list[int]) -> Tensor:
         return self.head.embed(copy_to_device(tokens, self.head.pool.layout.device))
 
 
 class _TreeBuilder:
-    """One tree while it grows, level by level: a pass of the head over the best guesses of the last level."""
+    """Builds one tree level by level: each pass of the head computes the best nodes of the last level."""
 
     def __init__(self, drafter: EagleDrafter, context: DraftContext, max_draft_tokens: int) -> None:
         self.drafter, self.context, self.max_draft_tokens = drafter, context, max_draft_tokens
@@ -196,33 +188,33 @@ class _TreeBuilder:
         self.nodes = [_DraftNode(context.tokens[-1], -1, 0.0)]
 
     def build(self, head_output: DraftHeadOutput) -> DraftTree:
-        """The tree below what the head said after the text."""
-        asked, hidden, rows = [ROOT], head_output.hidden_states, torch.zeros(1, 0, dtype=torch.bool)
-        level = self._add_level(head_output.logits, asked, depth=0)
+        """The tree that follows from the head's output at the end of the text."""
+        expanded, hidden, mask = [ROOT], head_output.hidden_states, torch.zeros(1, 0, dtype=torch.bool)
+        level = self._add_level(head_output.logits, expanded, depth=0)
         for depth in range(1, min(self.tree_config.depth, self.max_draft_tokens)):
             best = self._nodes_to_expand(level)
             if not best:
                 break
-            above = [asked.index(self.nodes[guess].parent) for guess in best]
-            rows = torch.cat((rows[above], torch.eye(len(best), dtype=torch.bool)), dim=1)
-            head_output = self._forward_level(hidden[above], best, rows, depth)
-            asked, hidden = best, head_output.hidden_states
-            level = self._add_level(head_output.logits, asked, depth)
+            parents = [expanded.index(self.nodes[node_id].parent) for node_id in best]
+            mask = torch.cat((mask[parents], torch.eye(len(best), dtype=torch.bool)), dim=1)
+            head_output = self._forward_level(hidden[parents], best, mask, depth)
+            expanded, hidden = best, head_output.hidden_states
+            level = self._add_level(head_output.logits, expanded, depth)
         return self._to_draft_tree()
 
     def _forward_level(
         self, hidden_states: Tensor, node_ids: list[int], draft_mask: Tensor, depth: int
     ) -> DraftHeadOutput:
-        """Let the head read these guesses. `rows` [n, rows of all levels]: which of the guesses each may see."""
+        """Compute these nodes with the head. `draft_mask` [n, nodes of all levels]: the ancestors of each."""
         head, cache = self.drafter.head, self.drafter.cache
-        tokens = [self.nodes[guess].token for guess in node_ids]
-        nodes = self.drafter.draft_pass(len(self.context.tokens) - 2 + depth, draft_mask, tokens)
-        said = head.forward(hidden_states, head.embed(copy_to_device(tokens, hidden_states.device)), nodes, cache)
-        cache.commit(list(range(len(tokens))))  # for the levels below; taken back when the tree is done
-        return said
+        tokens = [self.nodes[node_id].token for node_id in node_ids]
+        batch = self.drafter.draft_pass(len(self.context.tokens) - 2 + depth, draft_mask, tokens)
+        output = head.forward(hidden_states, head.embed(copy_to_device(tokens, hidden_states.device)), batch, cache)
+        cache.commit(list(range(len(tokens))))  # for the next levels; rolled back when the tree is complete
+        return output
 
     def _add_level(self, logits: Tensor, parents: list[int], depth: int) -> list[int]:
-        """Guess after each parent, a row of logits each; the new guesses."""
+        """Add children to each parent from its row of logits; returns the new nodes."""
         sampler, ids = self.context.sampler, self.drafter.head.draft_to_target_ids
         paths = [self._path_tokens(parent) for parent in parents] if sampler.has_penalties else None
         rows = LogitRows([len(self.context.tokens) - 1 + depth] * len(parents), paths, ids)
@@ -230,47 +222,46 @@ class _TreeBuilder:
             return self._add_sample(sampler.sample_draft(logits, rows, self.context.seen_tokens), parents[0])
         best = sampler.rank(logits, rows, self.context.seen_tokens, count=SHORTLIST)
         tokens = best.token_ids[:, : self.tree_config.width].tolist()
-        chances = best.scores.log_softmax(-1)[:, : self.tree_config.width].clamp_(max=0.0).tolist()
+        log_probabilities = best.scores.log_softmax(-1)[:, : self.tree_config.width].clamp_(max=0.0).tolist()
         first = len(self.nodes)
-        for parent, ours, theirs in zip(parents, tokens, chances, strict=True):
+        for parent, children, child_log_probabilities in zip(parents, tokens, log_probabilities, strict=True):
             above = self.nodes[parent].log_probability
-            self.nodes += [
-                _DraftNode(token, parent, above + chance) for token, chance in zip(ours, theirs, strict=True)
-            ]
+            for token, log_probability in zip(children, child_log_probabilities, strict=True):
+                self.nodes.append(_DraftNode(token, parent, above + log_probability))
         return list(range(first, len(self.nodes)))
 
     def _add_sample(self, sample: DraftSample, parent: int) -> list[int]:
-        """Guess what was drawn. It counts as certain: no draw may be left out for what it is."""
+        """Add a sampled token. It counts as certain, because no sample may be dropped for its value."""
         self.nodes.append(_DraftNode(sample.token, parent, 0.0, sample))
         return [len(self.nodes) - 1]
 
     def _nodes_to_expand(self, level: list[int]) -> list[int]:
-        """The best of a level that can still have a guess in the tree below them; none when hardly any will hold."""
-        kept = set(self._best_nodes())
-        best = sorted((guess for guess in level if guess in kept), key=self._sort_key)[: self.tree_config.width]
-        return (
-            best
-            if sum(exp(self.nodes[guess].log_probability) for guess in best) >= self.tree_config.min_level_probability
-            else []
-        )
+        """The best nodes of a level that are in the tree so far; none if their acceptance is too improbable."""
+        in_tree = set(self._best_nodes())
+        best = sorted((node_id for node_id in level if node_id in in_tree), key=self._sort_key)
+        best = best[: self.tree_config.width]
+        probability = sum(exp(self.nodes[node_id].log_probability) for node_id in best)
+        return best if probability >= self.tree_config.min_level_probability else []
 
     def _best_nodes(self) -> list[int]:
-        """The best guesses of all levels; with each its parents, which are never worse and stand before it."""
-        likely = [
-            guess for guess in range(1, len(self.nodes)) if self.nodes[guess].log_probability > MIN_LOG_PROBABILITY
+        """The best nodes of all levels. A parent is never less probable than its child and precedes it."""
+        probable = [
+            node_id
+            for node_id in range(1, len(self.nodes))
+            if self.nodes[node_id].log_probability > MIN_LOG_PROBABILITY
         ]
-        return sorted(likely, key=self._sort_key)[: self.max_draft_tokens]
+        return sorted(probable, key=self._sort_key)[: self.max_draft_tokens]
 
     def _sort_key(self, node_id: int) -> tuple[float, int]:
         return -self.nodes[node_id].log_probability, node_id
 
     def _to_draft_tree(self) -> DraftTree:
-        tree, nodes = DraftTree(self.nodes[ROOT].token), {ROOT: ROOT}
-        for guess in sorted(self._best_nodes()):
-            made = self.nodes[guess]
-            parent, name = nodes[made.parent], self.drafter.name
-            nodes[guess] = (
-                tree.add_sample(made.sample, parent, name) if made.sample else tree.add(made.token, parent, name)
+        tree, tree_nodes, name = DraftTree(self.nodes[ROOT].token), {ROOT: ROOT}, self.drafter.name
+        for node_id in sorted(self._best_nodes()):
+            node = self.nodes[node_id]
+            parent = tree_nodes[node.parent]
+            tree_nodes[node_id] = (
+                tree.add_sample(node.sample, parent, name) if node.sample else tree.add(node.token, parent, name)
             )
         return tree
 

@@ -1,8 +1,8 @@
-"""The first layers of the target guess, and all of them verify: one network, one set of keys and values.
+"""LayerSkip (arXiv 2404.16710): the first layers of the target draft, and all layers verify.
 
-LayerSkip (arXiv 2404.16710), for targets that were trained to be understood early. The exit reads on from the target's
-own rows. Rows of its guesses stand behind the sure ones as scratch paper, with keys and values in the first layers
-only; they are taken back before anybody else looks, and the pass that verifies writes the same rows in every layer.
+It is for targets that were trained for early exit. Draft and target share one KV cache: the draft continues from the
+target's committed rows and writes scratch rows in the first layers only. It rolls them back before it returns, and the
+verifying pass writes the same rows in every layer.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from specchat.engine.model import EarlyExitModel
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 
-SHORTLIST = 8  # best tokens among which a guess has its chance
-MIN_CHAIN_PROBABILITY = 0.4  # a chain whose chance to hold is smaller is not drafted further
+SHORTLIST = 8  # best tokens that get a probability
+MIN_CHAIN_PROBABILITY = 0.4  # a chain below this probability ends
 
 
 class EarlyExit(Drafter):
-    """A chain by the first `layers` layers; at T > 0 each link has a second-best sibling, as with a draft model.
+    """Drafts a chain with the first `exit_layer` layers; at T > 0 each token of it has a second-best sibling.
 
-    It reads on from the target's own cache of the text: while that does not hold the whole text but the last token, it
-    is silent.
+    It needs the target's cache of the whole text except the last token, and proposes nothing without it.
     """
 
     name = "exit"
@@ -30,31 +29,30 @@ class EarlyExit(Drafter):
         self.model, self.exit_layer, self.chain_length = model, exit_layer, chain_length
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """A chain of at most `guesses` links; it ends early where it is likely to be wrong."""
-        tree, known, cache = DraftTree(context.tokens[-1]), len(context.tokens) - 1, context.cache
-        if cache is None or cache.slot is None or cache.length != known:
+        """A chain of at most `chain_length` tokens; it ends early when it is probably wrong."""
+        tree, prefix_length, cache = DraftTree(context.tokens[-1]), len(context.tokens) - 1, context.cache
+        if cache is None or cache.slot is None or cache.length != prefix_length:
             return tree
-        children = 1 if context.sampler.temperature == 0 or not self.model.supports_trees else 2
-        room = min(self.model.context_window, cache.slot.rows) - len(context.tokens)
+        siblings = 1 if context.sampler.temperature == 0 or not self.model.supports_trees else 2
+        free_rows = min(self.model.context_window, cache.slot.rows) - len(context.tokens)
+        chain_length = min(self.chain_length, context.max_draft_tokens // siblings, free_rows)
         try:
-            self._draft_chain(
-                tree, context, cache, min(self.chain_length, context.max_draft_tokens // children, room), children
-            )
+            self._draft_chain(tree, context, cache, chain_length, siblings)
         finally:
-            cache.rollback(known)
+            cache.rollback(prefix_length)
         return tree
 
     def _draft_chain(
         self, tree: DraftTree, context: DraftContext, cache: KVCache, chain_length: int, siblings: int
     ) -> None:
-        leaf, held = ROOT, 1.0
-        for link in range(chain_length):
+        leaf, probability = ROOT, 1.0
+        for index in range(chain_length):
             logits = self.model.forward_early_exit([tree.tokens[leaf]], cache, self.exit_layer)
-            cache.commit([0])  # for the next link; only until the chain is done
+            cache.commit([0])  # until `propose` rolls back
             paths = [tree.path_tokens(leaf)] if context.sampler.has_penalties else None
-            rows = LogitRows([len(context.tokens) - 1 + link], paths)
+            rows = LogitRows([len(context.tokens) - 1 + index], paths)
             best = context.sampler.rank(logits, rows, context.seen_tokens, count=SHORTLIST)
-            held *= float(best.scores[0].softmax(-1)[0])
+            probability *= float(best.scores[0].softmax(-1)[0])
             leaf = tree.add_siblings(best.token_ids[0, :siblings].tolist(), leaf, self.name)
-            if held < MIN_CHAIN_PROBABILITY:
+            if probability < MIN_CHAIN_PROBABILITY:
                 return

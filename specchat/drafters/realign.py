@@ -1,9 +1,9 @@
-"""A file that is being rewritten is its own draft: it is copied, and finds its place again after each change.
+"""Realignment: while a file is being rewritten, the original is the draft, realigned after each change.
 
-Lookup must see a few copied tokens before it trusts a place again. Here the place is known: after a change the
-original goes on close behind, so what lies near is guessed at once, one branch for each way to read the change. A
-change that was seen is learnt, "these tokens became those", and made in the copy from then on, as a renaming needs.
-It knows token ids and nothing else; what is new in the file, it cannot guess.
+Prompt lookup needs a few copied tokens before it continues after a change. Here the position is known: after a change
+the original continues nearby, so the continuations nearby are drafted at once, one branch for each interpretation of
+the change. A replacement of tokens by others is learnt and applied to the rest of the copy, as a renaming needs. It
+knows token ids only, and cannot draft text that is new in the file.
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ from typing import NamedTuple
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.tree import DraftTree
 
-MIN_REALIGN_TOKENS = 2  # equal tokens in a row after a change with which the place counts as found again
-LOST_AFTER_TOKENS = 24  # tokens without a place, after which the answer may be anything
-NEARBY_POSITIONS = 4  # places on each side of the old one that are compared
-MAX_MATCH_TOKENS = 8  # tokens that are compared at a place
-BACKWARD_PENALTY = 3.0  # a step back in the original is as unlikely as so many forward
-MAX_REPLACEMENT_TOKENS = 8  # tokens that one learnt change replaces, or puts there
-MAX_BRANCHES = 6  # ways to read a change that are guessed
+MIN_REALIGN_TOKENS = 2  # consecutive equal tokens after a change that realign the text
+LOST_AFTER_TOKENS = 24  # tokens without alignment after which the text counts as lost
+NEARBY_POSITIONS = 4  # positions on each side of the last one that are compared
+MAX_MATCH_TOKENS = 8  # tokens that are compared at a position
+BACKWARD_PENALTY = 3.0  # a step back in the original is as improbable as this many steps forward
+MAX_REPLACEMENT_TOKENS = 8  # old or new tokens of one learnt replacement
+MAX_BRANCHES = 6  # drafted interpretations of a change
 
 
 @dataclass
 class Replacement:
-    """A change that was seen: what the original's tokens became, and how often that held."""
+    """A learnt replacement of tokens of the original, and how often the text confirmed it."""
 
     new_tokens: tuple[int, ...]
-    keeps_first_token: bool  # begins behind its first token, which stays: something was put in there, or taken out
+    keeps_first_token: bool  # an insertion or deletion behind the first token, which stays
     confirmed_count: int = 1
     contradicted_count: int = 0
 
     @property
     def is_reliable(self) -> bool:
-        """Whether it holds more often than not."""
+        """Whether the text confirmed it more often than not."""
         return self.confirmed_count > self.contradicted_count
 
 
 class KnownReplacement(NamedTuple):
-    """A change that was seen before, where the text stands now."""
+    """A learnt replacement that applies at the current position."""
 
     replacement: Replacement
-    remaining_tokens: tuple[int, ...]  # what it puts there
-    next_position: int  # where the original goes on behind it
+    remaining_tokens: tuple[int, ...]  # its new tokens from here on
+    next_position: int  # in the original, behind it
 
 
 class Alignment:
-    """Where in the original a rewritten text stands. Reads that text token by token."""
+    """The position in the original that corresponds to the end of the rewritten text."""
 
     def __init__(self, original_tokens: list[int]) -> None:
         self.original_tokens = original_tokens
-        self.position = 0  # the token of the original that is expected next; after a change, the first that it touched
-        self.changed_tokens: list[int] = []  # what came instead of it, until the place is found again
+        self.position = 0  # of the next expected token of the original; during a change, of the first changed token
+        self.changed_tokens: list[int] = []  # the new tokens since the alignment was lost
         self.copied_count = 0  # tokens copied since the last change
-        self.replacements: dict[tuple[int, ...], Replacement] = {}  # by what they replace
-        self._first_tokens: set[int] = set()  # the first tokens of what rules replace: most tokens are none
+        self.replacements: dict[tuple[int, ...], Replacement] = {}  # by the old tokens
+        self._first_tokens: set[int] = set()  # of the old tokens, for a fast check
         self._positions: defaultdict[int, list[int]] = defaultdict(list)
-        for place, token in enumerate(original_tokens):
-            self._positions[token].append(place)
+        for position, original_token in enumerate(original_tokens):
+            self._positions[original_token].append(position)
 
     def advance(self, token: int) -> None:
-        """The text goes on with `token`."""
+        """Follow the next token of the rewritten text."""
         if not self.changed_tokens and self.original_tokens[self.position : self.position + 1] == [token]:
             self.position += 1
             self.copied_count += 1
@@ -76,69 +76,71 @@ class Alignment:
         self.copied_count = 0
         if self._apply_repeated_replacement():
             return
-        matched, place = max(self._candidate_matches(), key=self._match_score, default=(0, 0))
+        matched, position = max(self._candidate_matches(), key=self._match_score, default=(0, 0))
         if matched >= MIN_REALIGN_TOKENS:
-            if place - matched >= self.position:
-                self._learn_replacement(
-                    self.original_tokens[self.position : place - matched], self.changed_tokens[:-matched]
-                )
-            self.position, self.copied_count, self.changed_tokens = place, matched, []
+            if position - matched >= self.position:
+                old_tokens = self.original_tokens[self.position : position - matched]
+                self._learn_replacement(old_tokens, self.changed_tokens[:-matched])
+            self.position, self.copied_count, self.changed_tokens = position, matched, []
 
     def continuations(self, max_tokens: int) -> Iterator[list[int]]:
-        """What may come next, likeliest first, each at most `length` tokens."""
+        """Possible continuations, most probable first, each at most `max_tokens` long."""
         if not self.changed_tokens:
             yield self._continue_copy(max_tokens)
             return
         yield from self._finish_known_replacement(max_tokens)
-        for place in dict.fromkeys(chain(self._nearby_positions(), self._fallback_positions())):
-            yield self._copy_from(place, max_tokens)
+        for position in dict.fromkeys(chain(self._nearby_positions(), self._fallback_positions())):
+            yield self._copy_from(position, max_tokens)
 
     def _continue_copy(self, max_tokens: int) -> list[int]:
-        """The copy from here; it may begin with a learnt change behind the token that was just copied."""
+        """The copy from the current position; it may begin with a learnt insertion."""
         for known in self._known_replacements() if self.copied_count else ():
             if known.replacement.keeps_first_token and known.replacement.is_reliable:
                 return [*known.remaining_tokens, *self._copy_from(known.next_position, max_tokens)][:max_tokens]
         return self._copy_from(self.position, max_tokens)
 
     def _nearby_positions(self) -> list[int]:
-        found = sorted(self._candidate_matches(), key=self._match_score, reverse=True)
-        return [place for _matched, place in found]
+        matches = sorted(self._candidate_matches(), key=self._match_score, reverse=True)
+        return [position for _matched, position in matches]
 
     def _fallback_positions(self) -> Iterator[int]:
-        """Where the original goes on if nothing of what came instead stands in it."""
-        yield self.position + len(self.changed_tokens)  # as many tokens were replaced as came
-        yield self.position  # tokens were put in
-        yield max(self.position - 1, 0)  # and with them one more like the last that was copied: the end of a line
-        yield self.position + 1  # one was replaced by all that came
+        """The possible positions if the new tokens do not occur in the original."""
+        yield self.position + len(self.changed_tokens)  # a replacement of the same length
+        yield self.position  # an insertion
+        yield max(self.position - 1, 0)  # an insertion with a repeated last token, as at the end of a line
+        yield self.position + 1  # a replacement of one token
 
     def _candidate_matches(self) -> Iterator[tuple[int, int]]:
-        """Places near the change whose last tokens are those of the text: (tokens matched, where it goes on)."""
-        where = self._positions.get(self.changed_tokens[-1], [])
-        middle = bisect_left(where, self.position)
-        for last in where[max(middle - NEARBY_POSITIONS, 0) : middle + NEARBY_POSITIONS]:
-            matched, most = 1, min(len(self.changed_tokens), MAX_MATCH_TOKENS, last + 1)
-            while matched < most and self.original_tokens[last - matched] == self.changed_tokens[-matched - 1]:
+        """Positions near the change that follow the last new tokens: (tokens matched, position)."""
+        positions = self._positions.get(self.changed_tokens[-1], [])
+        middle = bisect_left(positions, self.position)
+        for last in positions[max(middle - NEARBY_POSITIONS, 0) : middle + NEARBY_POSITIONS]:
+            matched, limit = 1, min(len(self.changed_tokens), MAX_MATCH_TOKENS, last + 1)
+            while matched < limit and self.original_tokens[last - matched] == self.changed_tokens[-matched - 1]:
                 matched += 1
             yield matched, last + 1
 
     def _match_score(self, candidate: tuple[int, int]) -> float:
-        matched, place = candidate
-        distance = place - matched - self.position
+        matched, position = candidate
+        distance = position - matched - self.position
         return matched - log2(1 + (distance if distance >= 0 else -BACKWARD_PENALTY * distance)) / 2
 
     def _known_replacements(self) -> Iterator[KnownReplacement]:
-        """The changes that were seen of what stands here, the longest first."""
+        """The learnt replacements that apply at the current position, longest first."""
         for size in range(MAX_REPLACEMENT_TOKENS if self.replacements else 0, 0, -1):
-            rule = self.replacements.get(tuple(self.original_tokens[self.position : self.position + size]))
+            rule = self._replacement_of(self.position, size)
             if rule and not rule.keeps_first_token:
                 yield KnownReplacement(rule, rule.new_tokens, self.position + size)
-            begun = self.position - 1
-            rule = self.replacements.get(tuple(self.original_tokens[begun : begun + size])) if begun >= 0 else None
+            last = self.position - 1
+            rule = self._replacement_of(last, size) if last >= 0 else None
             if rule and rule.keeps_first_token:
-                yield KnownReplacement(rule, rule.new_tokens[1:], begun + size)
+                yield KnownReplacement(rule, rule.new_tokens[1:], last + size)
+
+    def _replacement_of(self, position: int, size: int) -> Replacement | None:
+        return self.replacements.get(tuple(self.original_tokens[position : position + size]))
 
     def _apply_repeated_replacement(self) -> bool:
-        """Whether a change that was seen before has just been made once more; the copy then goes on behind it."""
+        """Continue behind a learnt replacement if the new tokens repeat it; returns whether they do."""
         for known in self._known_replacements():
             if known.remaining_tokens == tuple(self.changed_tokens):
                 known.replacement.confirmed_count += 1
@@ -147,14 +149,14 @@ class Alignment:
         return False
 
     def _finish_known_replacement(self, max_tokens: int) -> Iterator[list[int]]:
-        made = len(self.changed_tokens)
+        count = len(self.changed_tokens)
         for known in self._known_replacements():
-            if known.remaining_tokens[:made] == tuple(self.changed_tokens):
-                rest = list(known.remaining_tokens[made:])
+            if known.remaining_tokens[:count] == tuple(self.changed_tokens):
+                rest = list(known.remaining_tokens[count:])
                 yield (rest + self._copy_from(known.next_position, max_tokens))[:max_tokens]
 
     def _copy_from(self, position: int, max_tokens: int) -> list[int]:
-        """The original from `place` on, with the changes made that were learnt."""
+        """The original from `position` on, with the learnt replacements."""
         copied: list[int] = []
         while len(copied) < max_tokens and position < len(self.original_tokens):
             rule, size = self._replacement_at(position)
@@ -168,7 +170,7 @@ class Alignment:
     def _replacement_at(self, position: int) -> tuple[Replacement | None, int]:
         if self.original_tokens[position] in self._first_tokens:
             for size in range(MAX_REPLACEMENT_TOKENS, 0, -1):
-                rule = self.replacements.get(tuple(self.original_tokens[position : position + size]))
+                rule = self._replacement_of(position, size)
                 if rule and rule.is_reliable:
                     return rule, size
         return None, 1
@@ -177,8 +179,8 @@ class Alignment:
         while old_tokens and new_tokens and old_tokens[-1] == new_tokens[-1]:
             old_tokens, new_tokens = old_tokens[:-1], new_tokens[:-1]
         if self.position and not (old_tokens and new_tokens):
-            before = self.original_tokens[self.position - 1]
-            old_tokens, new_tokens = [before, *old_tokens], [before, *new_tokens]
+            previous = self.original_tokens[self.position - 1]
+            old_tokens, new_tokens = [previous, *old_tokens], [previous, *new_tokens]
         if not 0 < len(old_tokens) <= MAX_REPLACEMENT_TOKENS or len(new_tokens) > MAX_REPLACEMENT_TOKENS:
             return
         known = self.replacements.get(tuple(old_tokens))
@@ -191,9 +193,9 @@ class Alignment:
             self._first_tokens.add(old_tokens[0])
 
     def _count_contradictions(self) -> None:
-        """What has just been copied as it was speaks against a rule for it."""
+        """Count against a replacement that the text has not made: it copied the old tokens."""
         for size in range(1, min(MAX_REPLACEMENT_TOKENS, self.copied_count) + 1) if self.replacements else ():
-            rule = self.replacements.get(tuple(self.original_tokens[self.position - size : self.position]))
+            rule = self._replacement_of(self.position - size, size)
             if rule and not rule.keeps_first_token:
                 rule.contradicted_count += 1
             rule = self.replacements.get(tuple(self.original_tokens[self.position - size - 1 : self.position - 1]))
@@ -202,10 +204,10 @@ class Alignment:
 
 
 class Realign(Drafter):
-    """The rewritten file as a draft of its own.
+    """Drafts from the original of a file that is being rewritten.
 
-    `original` are the tokens of the file as it was, in the shape in which the answer will give it; the answer begins
-    at token `begins` of the text.
+    `original_tokens` are the tokens of the original in the format of the answer, which begins at token `answer_start`
+    of the text.
     """
 
     name = "realign"
@@ -217,21 +219,22 @@ class Realign(Drafter):
 
     @property
     def is_lost(self) -> bool:
-        """Whether what came of late stands nowhere near in the original."""
+        """Whether the recent text does not occur near the position in the original."""
         return len(self.alignment.changed_tokens) >= LOST_AFTER_TOKENS
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """One chain while the file is copied; after a change a few, with the longest for the likeliest."""
+        """One chain while the original is copied; after a change several, the longest for the most probable."""
         for token in context.tokens[self.aligned_length :]:
             self.alignment.advance(token)
         self.aligned_length = max(self.aligned_length, len(context.tokens))
         tree = DraftTree(context.tokens[-1])
-        for guessed in islice(self.alignment.continuations(context.max_draft_tokens), MAX_BRANCHES):
-            left = context.max_draft_tokens + 1 - len(tree)
-            tree.add_chain(guessed[: left if not self.alignment.changed_tokens else (left + 1) // 2], source=self.name)
+        for continuation in islice(self.alignment.continuations(context.max_draft_tokens), MAX_BRANCHES):
+            free = context.max_draft_tokens + 1 - len(tree)
+            count = (free + 1) // 2 if self.alignment.changed_tokens else free
+            tree.add_chain(continuation[:count], source=self.name)
         return tree
 
     def forget(self, length: int) -> None:
-        """The text was cut back to its first `length` tokens: what is left of the answer is aligned anew."""
+        """Follow a truncation of the text to its first `length` tokens: align the rest of the answer again."""
         if length < self.aligned_length:
             self.alignment, self.aligned_length = Alignment(self.original_tokens), self.answer_start

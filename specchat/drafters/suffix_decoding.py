@@ -1,10 +1,10 @@
-"""The longest context that was here before, and what followed it most often.
+"""Suffix decoding (arXiv 2411.04975): drafts what most often followed the longest matching context.
 
-Suffix decoding (arXiv 2411.04975) over the whole text: prompt, attached files and past turns are all in it; and over
-what was said in other conversations. The contexts of the text stand in a tree that is read backwards from each place.
-It is the suffix-link tree of a suffix automaton, which is all of the automaton that guessing needs; and unlike the
-automaton it can be cut back, by taking out the places one by one. Other conversations do not change while this one goes
-on, so their contexts are sorted once, which takes a sixth of the time. It knows token ids and nothing else.
+It searches the whole text (prompt, attached files and past turns) and the texts of other conversations. The contexts of
+the text are in a tree that is read backwards from each position. This is the suffix-link tree of a suffix automaton,
+the only part of the automaton that drafting needs. Unlike the automaton, it can be truncated, position by position. The
+texts of other conversations do not change during this one, so their contexts are in a suffix array, which takes a sixth
+of the time to build. This file knows token ids only.
 """
 
 from __future__ import annotations
@@ -25,41 +25,36 @@ from specchat.engine.tree import ROOT, DraftTree
 
 log = logging.getLogger(__name__)
 
-MAX_CONTEXT_TOKENS = 32  # tokens of context that are told apart
-MAX_MATCHES = 8  # earlier places whose continuations are counted
-MAX_UNSPLIT_POSITIONS = 8  # places that are compared one by one, before a context is divided
-WEIGHT_PER_MATCHED_TOKEN = 10.0  # a context longer by one token weighs so many times more
-MIN_PROBABILITY = 0.03  # a guess must hold so often, or it is not made
-MIN_PAST_TEXT_MATCH = (
-    4  # tokens that must agree with another conversation: less agrees by accident, and crowds out better guesses
-)
-TEXT_END = -1  # behind each of the other texts: no token is equal to it
+MAX_CONTEXT_TOKENS = 32  # longest distinguished context
+MAX_MATCHES = 8  # earlier positions whose continuations are counted
+MAX_UNSPLIT_POSITIONS = 8  # positions of a node that are compared one by one, without children
+WEIGHT_PER_MATCHED_TOKEN = 10.0  # factor on the weight of a match for each matched token
+MIN_PROBABILITY = 0.03  # of a draft token
+MIN_PAST_TEXT_MATCH = 4  # matched tokens in other conversations: shorter matches are accidental
+TEXT_END = -1  # separates the other texts; equal to no token
 
 
 class _Node:
-    """All places with one context. Children are the contexts that reach one token further back."""
+    """All positions with one context. Children are the contexts that reach one token further back."""
 
     __slots__ = ("children", "positions")
 
     def __init__(self) -> None:
         self.positions: list[int] = []  # in the order of the text
-        self.children: dict[int, _Node] | None = None  # None while the places are so few that they can be compared
+        self.children: dict[int, _Node] | None = None  # None while there are few positions
 
 
 class ContextMatch(NamedTuple):
-    """A place that continues a context."""
+    """A position whose context is the end of the text."""
 
     tokens: Sequence[int]
-    next_index: int  # index of the token that followed
-    matched_tokens: int  # tokens before it that are equal to the end of the text
+    next_index: int  # of the token that followed
+    matched_tokens: int  # before it
     weight: float
 
 
 class SuffixTree:
-    """Where each context of a text occurred, up to `deepest` tokens back. Grows and shrinks with the text.
-
-    A token is entered in as many nodes as there are contexts of it that many places share, at most `deepest`.
-    """
+    """The positions of each context of a text, at most `max_depth` tokens long. It grows and shrinks with the text."""
 
     def __init__(self, max_depth: int = MAX_CONTEXT_TOKENS) -> None:
         self.max_depth = max_depth
@@ -67,48 +62,48 @@ class SuffixTree:
         self._root = _Node()
 
     def extend(self, tokens: list[int]) -> None:
-        """Take in what `tokens` has beyond the text that is known; its beginning is taken as known."""
+        """Index the tokens beyond the indexed text; `tokens` must start with that text."""
         start = len(self.tokens)
         self.tokens += tokens[start:]
         for end in range(max(start, 1), len(self.tokens)):
             self._insert(end)
 
     def truncate(self, length: int) -> None:
-        """Forget all but the first `length` tokens."""
+        """Keep the first `length` tokens."""
         for end in range(len(self.tokens) - 1, max(length, 1) - 1, -1):
             self._remove(end)
         del self.tokens[length:]
 
     def find(self, text: Sequence[int], max_matches: int) -> list[ContextMatch]:
-        """Places whose context is the end of `text`: longest context first, then latest."""
-        found: dict[int, int] = {}
+        """Positions whose context is the end of `text`: longest context first, then latest."""
+        matches: dict[int, int] = {}
         for depth, node in reversed(self._contexts(text)):
             for end in islice(reversed(node.positions), max_matches + MAX_UNSPLIT_POSITIONS):
-                found.setdefault(end, self._matched_length(text, end, depth))
-            if len(found) >= max_matches:
+                matches.setdefault(end, self._matched_length(text, end, depth))
+            if len(matches) >= max_matches:
                 break
-        places = sorted(found.items(), key=lambda place: (-place[1], -place[0]))[:max_matches]
+        best = sorted(matches.items(), key=lambda match: (-match[1], -match[0]))[:max_matches]
         return [
             ContextMatch(self.tokens, end, matched, WEIGHT_PER_MATCHED_TOKEN**matched)
-            for end, matched in places
+            for end, matched in best
             if matched
         ]
 
     def _contexts(self, text: Sequence[int]) -> list[tuple[int, _Node]]:
-        """The nodes on the way back from the end of `text`, with the length of each context."""
+        """The nodes of the contexts at the end of `text`, with the length of each context."""
         node, contexts = self._root, [(0, self._root)]
         for depth in range(1, min(len(text), self.max_depth) + 1):
-            below = node.children.get(text[-depth]) if node.children else None
-            if below is None:
+            child = node.children.get(text[-depth]) if node.children else None
+            if child is None:
                 break
-            node = below
+            node = child
             contexts.append((depth, node))
         return contexts
 
     def _matched_length(self, text: Sequence[int], end: int, matched: int) -> int:
-        """How far back a place agrees with `text`, which it does for `matched` tokens."""
-        most = min(self.max_depth, len(text), end)
-        while matched < most and self.tokens[end - matched - 1] == text[-matched - 1]:
+        """The length of the common context of a position and `text`, of which `matched` tokens are compared."""
+        limit = min(self.max_depth, len(text), end)
+        while matched < limit and self.tokens[end - matched - 1] == text[-matched - 1]:
             matched += 1
         return matched
 
@@ -128,9 +123,9 @@ class SuffixTree:
         for end in node.positions:
             if end > depth:
                 node.children.setdefault(self.tokens[end - depth - 1], _Node()).positions.append(end)
-        for below in node.children.values():
-            if len(below.positions) > MAX_UNSPLIT_POSITIONS and depth + 1 < self.max_depth:
-                self._split(below, depth + 1)
+        for child in node.children.values():
+            if len(child.positions) > MAX_UNSPLIT_POSITIONS and depth + 1 < self.max_depth:
+                self._split(child, depth + 1)
 
     def _remove(self, end: int) -> None:
         node = self._root
@@ -141,17 +136,17 @@ class SuffixTree:
             if node.children is None:
                 return
             token = self.tokens[end - depth - 1]
-            below = node.children[token]
-            below.positions.pop()
-            if not below.positions:
+            child = node.children[token]
+            child.positions.pop()
+            if not child.positions:
                 del node.children[token]
-            node = below
+            node = child
 
 
 class SuffixArray:
-    """Texts that do not change: all places in them, sorted by what stands before each, read backwards.
+    """All positions of texts that do not change, sorted by their reversed contexts: a suffix array.
 
-    Places with like contexts are neighbours, so the longest is found by halving: a suffix array of the reversed texts.
+    Positions with similar contexts are neighbours, so a binary search finds the longest match.
     """
 
     def __init__(self, texts: Iterable[Sequence[int]], max_depth: int = MAX_CONTEXT_TOKENS) -> None:
@@ -160,28 +155,28 @@ class SuffixArray:
         self._positions = self._build() if self.tokens else []
 
     def find(self, text: Sequence[int], max_matches: int) -> list[ContextMatch]:
-        """Places whose context is the end of `text`: longest context first, then the latest of those looked at."""
-        wanted = list(text[: -self.max_depth - 1 : -1])
-        middle = bisect_left(self._positions, wanted, key=self._reversed_context)
-        after = (self._match_at(index, wanted) for index in range(middle, len(self._positions)))
-        before = (self._match_at(index, wanted) for index in range(middle - 1, -1, -1))
-        nearest = merge(after, before, key=lambda place: -place.matched_tokens)  # the further away, the less agrees
-        found = [place for place in islice(nearest, max_matches + MAX_UNSPLIT_POSITIONS) if place.matched_tokens]
-        return sorted(found, key=lambda place: (-place.matched_tokens, -place.next_index))[:max_matches]
+        """Positions whose context is the end of `text`: longest context first, then the latest of those compared."""
+        context = list(text[: -self.max_depth - 1 : -1])
+        middle = bisect_left(self._positions, context, key=self._reversed_context)
+        after = (self._match_at(index, context) for index in range(middle, len(self._positions)))
+        before = (self._match_at(index, context) for index in range(middle - 1, -1, -1))
+        nearest = merge(after, before, key=lambda match: -match.matched_tokens)  # matches get shorter with the distance
+        matches = [match for match in islice(nearest, max_matches + MAX_UNSPLIT_POSITIONS) if match.matched_tokens]
+        return sorted(matches, key=lambda match: (-match.matched_tokens, -match.next_index))[:max_matches]
 
     def _reversed_context(self, end: int) -> list[int]:
         return self.tokens[max(end - self.max_depth, 0) : end][::-1]
 
     def _match_at(self, index: int, reversed_text: list[int]) -> ContextMatch:
         end, matched = self._positions[index], 0
-        for ours, theirs in zip(self._reversed_context(end), reversed_text, strict=False):
-            if ours != theirs:
+        for own_token, text_token in zip(self._reversed_context(end), reversed_text, strict=False):
+            if own_token != text_token:
                 break
             matched += 1
         return ContextMatch(self.tokens, end, matched, WEIGHT_PER_MATCHED_TOKEN**matched)
 
     def _build(self) -> list[int]:
-        """By doubling (Manber and Myers): ranks of contexts of length n give those of length 2n."""
+        """Prefix doubling (Manber and Myers): ranks of contexts of length n give those of length 2n."""
         tokens = np.array(self.tokens)
         ranks, length = np.unique(tokens, return_inverse=True)[1].astype(np.int64) + 1, 1
         while length < self.max_depth:
@@ -189,16 +184,16 @@ class SuffixArray:
             before[length:] = ranks[:-length]
             ranks = np.unique(ranks * (len(ranks) + 2) + before, return_inverse=True)[1].astype(np.int64) + 1
             length *= 2
-        ends = np.arange(1, len(tokens))[tokens[1:] != TEXT_END]  # nothing follows the others
+        ends = np.arange(1, len(tokens))[tokens[1:] != TEXT_END]  # only positions that a token follows
         return ends[np.lexsort((-ends, ranks[ends - 1]))].tolist()
 
 
 class PastTextIndex:
-    """What was said in other conversations: read and sorted when nobody waits for a first token.
+    """The suffix array of other conversations, built in the background.
 
-    `read` gives the texts as tokens, the latest last. It is called from a thread of its own; whatever it raises costs
-    nothing but guesses. A thread that computes takes turns with the one that answers, so it waits for `quiet` seconds
-    in which no conversation began.
+    `read_texts` returns the texts as tokens, the latest last. It is called in a thread; an exception in it costs draft
+    tokens only. The thread competes with the answer for the interpreter, so it waits until no conversation has started
+    for `quiet_seconds`.
     """
 
     def __init__(self, read_texts: Callable[[], Iterable[Sequence[int]]], quiet_seconds: float = 2.0) -> None:
@@ -209,14 +204,14 @@ class PastTextIndex:
         self._thread: Thread | None = None
 
     def refresh(self) -> None:
-        """Read anew, soon."""
+        """Rebuild the index soon."""
         self._refresh_at = monotonic() + self.quiet_seconds
         if self._thread is None or not self._thread.is_alive():
-            self._thread = Thread(target=self._build_when_quiet, name="recall", daemon=True)
+            self._thread = Thread(target=self._build_when_quiet, name="past-text-index", daemon=True)
             self._thread.start()
 
     def wait(self) -> None:
-        """Until what was begun is done."""
+        """Wait for a running rebuild."""
         if self._thread is not None:
             self._thread.join()
 
@@ -224,15 +219,15 @@ class PastTextIndex:
         while (left := self._refresh_at - monotonic()) > 0:
             sleep(left)
         try:
-            said = list(self._read_texts())
-            if said != self._texts:
-                self.suffix_array, self._texts = SuffixArray(said), said
-        except Exception:  # the edge of a thread: guesses are never worth an answer
-            log.exception("what was said before cannot be read")
+            texts = list(self._read_texts())
+            if texts != self._texts:
+                self.suffix_array, self._texts = SuffixArray(texts), texts
+        except Exception:  # the edge of a thread: an answer never depends on draft tokens
+            log.exception("past conversations cannot be read")
 
 
 class SuffixDecoding(Drafter):
-    """What followed the longest contexts, likeliest first, as far as the match can be trusted."""
+    """Drafts what followed the longest matching contexts, most probable first."""
 
     name = "suffix"
     is_instant = True
@@ -241,47 +236,47 @@ class SuffixDecoding(Drafter):
         self.tree, self.past_texts = SuffixTree(), past_texts
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """A tree of at most `budget` guesses; a long or unanimous match gives a long chain, a short one a few."""
+        """A tree of continuations: long or unanimous matches give a long chain, short ones a few draft tokens."""
         self.tree.extend(context.tokens)
-        places = self.tree.find(context.tokens, MAX_MATCHES)
+        matches = self.tree.find(context.tokens, MAX_MATCHES)
         if self.past_texts is not None:
-            elsewhere = self.past_texts.suffix_array.find(context.tokens, MAX_MATCHES)
-            places += [place for place in elsewhere if place.matched_tokens >= MIN_PAST_TEXT_MATCH]
-            places.sort(key=lambda place: -place.matched_tokens)
+            past_matches = self.past_texts.suffix_array.find(context.tokens, MAX_MATCHES)
+            matches += [match for match in past_matches if match.matched_tokens >= MIN_PAST_TEXT_MATCH]
+            matches.sort(key=lambda match: -match.matched_tokens)
         tree = DraftTree(context.tokens[-1])
-        _add_continuations(tree, places, context.max_draft_tokens, self.name)
+        _add_continuations(tree, matches, context.max_draft_tokens, self.name)
         return tree
 
     def forget(self, length: int) -> None:
-        """The text was cut back to its first `length` tokens."""
+        """Follow a truncation of the text to its first `length` tokens."""
         self.tree.truncate(length)
 
 
 def _add_continuations(tree: DraftTree, matches: list[ContextMatch], max_draft_tokens: int, source: str) -> None:
-    """Guess the likeliest continuation of `places` first, and so on until the budget or the least chance.
+    """Add the continuations of the matches, most probable token first, until the budget or MIN_PROBABILITY.
 
-    A guess has the chance of its parent, times its share in the weights of the places, times m / (m + 1) for the m
-    tokens that agree before it. Along one place that is m / (m + k) for k guesses: the longer the match, the further.
+    The probability of a token is that of its parent, times its share of the weights of the matches, times m / (m + 1)
+    for m matched tokens before it. Along one match that is m / (m + k) for k draft tokens: a longer match gives more.
     """
-    waiting: list[tuple[float, int, int, int, list[ContextMatch]]] = []  # (-chance, order, parent, token, places)
+    queue: list[tuple[float, int, int, int, list[ContextMatch]]] = []  # (-probability, order, parent, token, matches)
 
-    def continue_with(node: int, chance: float, places: list[ContextMatch]) -> None:
-        depth, choices, whole = tree.depths[node], dict[int, list[ContextMatch]](), 0.0
-        for place in places:
-            period = len(place.tokens) - place.next_index  # what is guessed past the end of the text repeats itself
-            token = place.tokens[place.next_index + depth % period]
+    def push_children(node: int, node_probability: float, node_matches: list[ContextMatch]) -> None:
+        depth, choices, total_weight = tree.depths[node], dict[int, list[ContextMatch]](), 0.0
+        for match in node_matches:
+            period = len(match.tokens) - match.next_index  # past the end of the text, the continuation repeats
+            token = match.tokens[match.next_index + depth % period]
             if token != TEXT_END:
-                choices.setdefault(token, []).append(place)
-                whole += place.weight
-        for token, those in choices.items():
-            matched = depth + those[0].matched_tokens  # the longest match comes first
-            share = 1.0 if len(choices) == 1 else sum(place.weight for place in those) / whole
-            likely = chance * share * matched / (matched + 1)
-            if likely >= MIN_PROBABILITY:  # of equal chances, the one found earlier
-                heappush(waiting, (-likely, next(order), node, token, those))
+                choices.setdefault(token, []).append(match)
+                total_weight += match.weight
+        for token, token_matches in choices.items():
+            matched = depth + token_matches[0].matched_tokens  # the longest match comes first
+            share = 1.0 if len(choices) == 1 else sum(match.weight for match in token_matches) / total_weight
+            probability = node_probability * share * matched / (matched + 1)
+            if probability >= MIN_PROBABILITY:  # equal probabilities: the one found earlier comes first
+                heappush(queue, (-probability, next(order), node, token, token_matches))
 
     order = count()
-    continue_with(ROOT, 1.0, matches)
-    while waiting and len(tree) <= max_draft_tokens:
-        negative, _, parent, token, matches = heappop(waiting)
-        continue_with(tree.add(token, parent, source), -negative, matches)
+    push_children(ROOT, 1.0, matches)
+    while queue and len(tree) <= max_draft_tokens:
+        negative, _, parent, token, matches = heappop(queue)
+        push_children(tree.add(token, parent, source), -negative, matches)

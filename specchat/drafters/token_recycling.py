@@ -1,9 +1,8 @@
-"""What the target nearly said after a token is what it may say after that token next time.
+"""Token Recycling (arXiv 2408.08696): drafts from the target's earlier candidates after each token.
 
-Token Recycling (arXiv 2408.08696): for every token, the best candidates that the target last gave after it, taken
-from all nodes of a tree, the wrong ones too. They are followed breadth-first through a tree of a fixed shape. At
-T > 0 the candidates are ranked with the shared dice, by what their logits were then. It knows logits and token ids;
-of the text, it looks at the last token only.
+For every token it stores the best candidates of the target's last logits after it, from all nodes of a tree, also the
+rejected ones. The draft follows them breadth-first through a tree of a fixed shape. At T > 0 the stored logits are
+ranked with the shared noise. It knows logits and token ids, and of the text only the last token.
 """
 
 from __future__ import annotations
@@ -19,19 +18,11 @@ from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 
-CANDIDATES_PER_TOKEN = 8  # kept for every token
-RANK_PROBABILITIES = (
-    0.5,
-    0.15,
-    0.08,
-    0.05,
-    0.04,
-    0.03,
-    0.025,
-    0.02,
-)  # that the candidate of each rank holds: shapes the tree
-MAX_TOKEN_ID = 2**31  # beyond every token id
-MAX_PENDING_OUTCOMES = 64  # outcomes that may wait until the next proposal
+CANDIDATES_PER_TOKEN = 8
+# Acceptance probability of the candidate of each rank, which gives the shape of the tree.
+RANK_PROBABILITIES = (0.5, 0.15, 0.08, 0.05, 0.04, 0.03, 0.025, 0.02)
+MAX_TOKEN_ID = 2**31  # above every token id
+MAX_PENDING_OUTCOMES = 64  # outcomes that are stored until the next proposal
 
 
 @dataclass(frozen=True)
@@ -45,50 +36,49 @@ class PendingCandidates:
 
 @lru_cache
 def tree_template(max_nodes: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """For every node, root first, which ranks follow it and as which nodes: the `nodes` likeliest under `CHANCES`.
+    """The most probable tree under RANK_PROBABILITIES: for every node, root first, the ranks and nodes of its children.
 
-    `shape(3)` is (((0, 1), (1, 3)), ((0, 2),), (), ()): the two best after the root, and the best after the better.
+    `tree_template(3)` is (((0, 1), (1, 3)), ((0, 2),), (), ()): two candidates after the root, one after the better.
     """
-    below: list[list[tuple[int, int]]] = [[]]
-    waiting = [(-RANK_PROBABILITIES[0], ROOT, 0)]
-    while len(below) <= max_nodes:
-        negative, parent, rank = heappop(waiting)
-        below[parent].append((rank, len(below)))
-        heappush(waiting, (negative * RANK_PROBABILITIES[0], len(below), 0))
+    children: list[list[tuple[int, int]]] = [[]]
+    queue = [(-RANK_PROBABILITIES[0], ROOT, 0)]
+    while len(children) <= max_nodes:
+        negative, parent, rank = heappop(queue)
+        children[parent].append((rank, len(children)))
+        heappush(queue, (negative * RANK_PROBABILITIES[0], len(children), 0))
         if rank + 1 < len(RANK_PROBABILITIES):
-            heappush(waiting, (negative / RANK_PROBABILITIES[rank] * RANK_PROBABILITIES[rank + 1], parent, rank + 1))
-        below.append([])
-    return tuple(map(tuple, below))
+            heappush(queue, (negative / RANK_PROBABILITIES[rank] * RANK_PROBABILITIES[rank + 1], parent, rank + 1))
+        children.append([])
+    return tuple(map(tuple, children))
 
 
 class TokenRecycling(Drafter):
-    """A matrix of candidates, a row for each token that was ever verified. It belongs to no text: nothing to forget."""
+    """Drafts from a table of candidates by token. The table belongs to no text, so a truncation changes nothing."""
 
     name = "recycling"
 
     def __init__(self) -> None:
-        self._candidates: dict[int, list[tuple[int, float]]] = {}  # token -> what followed and its logit, best first
+        self._candidates: dict[int, list[tuple[int, float]]] = {}  # token -> candidates with logits, best first
         self._pending: list[PendingCandidates] = []
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """The candidates of the last token, theirs, and so on: `budget` guesses once enough is known."""
+        """The candidates of the last token, then those of the candidates, and so on."""
         self._store_pending()
-        tree = DraftTree(context.tokens[-1])
-        below, layer = (
-            tree_template(max(context.max_draft_tokens, 0)),
-            [(ROOT, ROOT)],
-        )  # nodes of the tree and of its shape
-        for node, place in layer:  # grows while it is read: breadth-first
-            if not below[place]:
+        tree, template = DraftTree(context.tokens[-1]), tree_template(max(context.max_draft_tokens, 0))
+        queue = [(ROOT, ROOT)]  # nodes of the tree, with their nodes of the template
+        for node, template_node in queue:  # grows during the iteration: breadth-first
+            if not template[template_node]:
                 continue
             best = self._ranked_candidates(context, tree, node)
-            layer += [
-                (tree.add(best[rank], node, self.name), next_) for rank, next_ in below[place] if rank < len(best)
+            queue += [
+                (tree.add(best[rank], node, self.name), template_child)
+                for rank, template_child in template[template_node]
+                if rank < len(best)
             ]
         return tree
 
     def observe(self, outcome: Outcome) -> None:
-        """Keep the best candidates at every node; all logits would be megabytes a step."""
+        """Store the best candidates at every node; all logits would take megabytes for each step."""
         if outcome.logits is None:
             return
         best = outcome.logits.topk(min(CANDIDATES_PER_TOKEN, outcome.logits.shape[-1]))
@@ -98,21 +88,22 @@ class TokenRecycling(Drafter):
         ]
 
     def _store_pending(self) -> None:
-        for heard in self._pending:
-            for token, ids, logits in zip(heard.tokens, heard.token_ids.tolist(), heard.logits.tolist(), strict=True):
+        for pending in self._pending:
+            rows = zip(pending.tokens, pending.token_ids.tolist(), pending.logits.tolist(), strict=True)
+            for token, ids, logits in rows:
                 self._candidates[token] = list(zip(ids, logits, strict=True))
         self._pending.clear()
 
     def _ranked_candidates(self, context: DraftContext, tree: DraftTree, node: int) -> list[int]:
-        """The candidates after a node, in the order in which the sampler would pick them from their old logits."""
-        sampler, prefix = context.sampler, context.seen_tokens
-        padding = sampler.vocab_size or MAX_TOKEN_ID
-        known = [(token, logit) for token, logit in self._candidates.get(tree.tokens[node], []) if token < padding]
-        ids = [token for token, _logit in known]
+        """The candidates after a node, in the sampler's order for their stored logits."""
+        sampler, seen = context.sampler, context.seen_tokens
+        end = sampler.vocab_size or MAX_TOKEN_ID
+        candidates = [(token, logit) for token, logit in self._candidates.get(tree.tokens[node], []) if token < end]
+        ids = [token for token, _logit in candidates]
         if not ids or (sampler.temperature == 0 and not sampler.has_penalties):
             return ids
-        device = prefix.mask.device if prefix is not None else None
+        device = seen.mask.device if seen is not None else None
         paths = [tree.path_tokens(node)] if sampler.has_penalties else None
         rows = LogitRows([len(context.tokens) - 1 + tree.depths[node]], paths, torch.tensor(ids, device=device))
-        logits = torch.tensor([[logit for _token, logit in known]], device=device)
-        return sampler.rank(logits, rows, prefix, count=len(ids)).token_ids[0].tolist()
+        logits = torch.tensor([[logit for _token, logit in candidates]], device=device)
+        return sampler.rank(logits, rows, seen, count=len(ids)).token_ids[0].tolist()

@@ -1,1 +1,14 @@
-"""Tokens in, steps out. Knows torch; knows no text, no files, no screen."""
+"""The decoding loop: tokens in, steps out. It uses torch, and knows no text, no files and no screen.
+
+tree.py            the draft tree: draft tokens, their parents and the drafter of each
+drafter.py         the interface of a drafter: context in, draft tree out, outcome back
+decode.py          the loop of one sequence: draft, verify, accept, commit
+grammar.py         masks for constrained output, one for each node of a tree
+model.py           the interface of a target or draft model: prefill and forward
+cache.py           the KV cache, and the pool that allocates it
+device.py          copies to the device that do not wait
+sampling.py        logits to tokens: penalties, truncation, temperature, Gumbel noise
+accept.py          the argument for losslessness, the rejection-sampling rule and the walk
+hidden_states.py   the target's hidden states, stored for drafters with a head
+stats.py           sums over steps
+"""

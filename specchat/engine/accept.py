@@ -1,30 +1,36 @@
-"""Why speculation cannot change the text. This file is the whole argument.
+"""Why speculative decoding does not change the text: the whole argument, and the two functions that carry it out.
 
-After every node the target *picks* a token, from its own logits and from dice that depend on the seed, the position
-and the token alone: `argmax(logits / T + gumbel(seed, position, token))`, which is an exact sample of the softmax
-(the Gumbel-max trick). Then we walk from the root along the guesses that equal those picks. What comes out is what
-plain decoding would have picked, token by token, whoever drafted; a drafter decides only how many tokens a step
-yields. Draft and target may share the dice (arXiv 2408.07978), so a drafter that ranks with them bets on the very
-throw that the target will see.
+**The default rule.** After every node of a draft tree the target samples one token:
 
-Three things keep the argument whole. The dice are a pure integer hash, without a generator that could run out of
-step. Penalties, grammars, truncation and padding act on every node with *that node's* prefix, as in plain decoding.
-And no probability of a drafter is divided by: a guess is a point mass, accepted exactly when it is picked.
+    argmax(logits / T + gumbel(seed, position, token))
 
-The *classic rule* (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318) is there for who chooses it. A
-drafter draws its guess x from chances q by dice of its own and reports both; the target, whose chances are p, then
-picks x with min(1, p(x) / q(x)), and else from what p has more than q, norm(max(p - q, 0)). Over all x this is
+This is an exact sample of softmax(logits / T) (the Gumbel-max trick). The noise depends on the seed, the position and
+the token only. Acceptance then walks from the root along the draft tokens that equal the sampled tokens. The result is
+the text that plain decoding samples for the same seed, token by token, with any drafter. A drafter decides only how
+many tokens a step yields. A drafter may use the same noise (shared randomness, arXiv 2408.07978), so that its ranking
+agrees with the target's sample more often.
 
-    min(p, q) + (1 - sum of min(p, q)) * norm(max(p - q, 0)) = min(p, q) + max(p - q, 0) = p,
+The argument needs three properties:
 
-so after every node the pick is a sample of p as before, and the walk is the same walk. The text is *equal in
-distribution* to plain decoding, no longer equal for a seed. Without a report a guess is a point mass, q = 1, for which
-the rule says: x with p(x), else from p without x. That is a pick from p, so those nodes are picked as ever. At T = 0
-both rules take the likeliest token.
+- The noise is a pure integer hash. There is no random generator whose state could differ between two runs.
+- Penalties, grammars, truncation and padding use the prefix of *each node*, as plain decoding does.
+- No probability of a drafter is used: a draft token is a point mass, accepted exactly when the target samples it.
 
-That holds as long as no draw is dropped for what came out, and no dice are thrown again that somebody has looked at.
-So a draw is judged where it was made, even if its guess was cut off the tree; a drafter's dice are not the target's;
-and each step has dice of its own. A drafter must not look at dice, the target's or its own, to decide how much to draw.
+**Rejection sampling** (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318) is an option. The drafter
+samples its token x from probabilities q with noise of its own and reports both. The target, with probabilities p,
+samples x with probability min(1, p(x) / q(x)), and otherwise from the residual norm(max(p - q, 0)). Over all x this is
+
+    min(p, q) + (1 - sum of min(p, q)) * norm(max(p - q, 0)) = min(p, q) + max(p - q, 0) = p
+
+so the token after every node is still a sample of p, and the walk is the same. The text is *equal in distribution* to
+plain decoding, and no longer equal for a seed. A draft token without a reported q is a point mass (q = 1): the rule
+then samples x with p(x), and otherwise from p without x. That is a sample of p, so such nodes follow the default rule.
+At T = 0 both rules take the most probable token.
+
+Rejection sampling is correct only if no draft sample is discarded because of its value, and if no noise is used twice.
+Therefore a draft sample is tested at the node where it was made, even if its token was pruned from the tree; the
+drafter's noise differs from the target's; and each step has its own noise. A drafter must not look at any noise when it
+decides how many tokens it drafts.
 """
 
 from __future__ import annotations
@@ -38,20 +44,20 @@ from specchat.engine.tree import ROOT, DraftTree
 def rejection_sampling_probabilities(
     target_probabilities: Tensor, draft_probabilities: Tensor, is_draft_token: Tensor
 ) -> Tensor:
-    """The classic rule: the chances of the pick, when the target's are p, and a guess was drawn from a drafter's q.
+    """The probabilities of the next token after a draft token was sampled from q, with target probabilities p.
 
-    p, q [C]; guess [C] bool, True for its column at most. The guess is picked with min(1, p/q), and the rest is
-    shared out in proportion to max(p - q, 0); should rounding leave nothing there, in proportion to p.
+    p and q are [C]; `is_draft_token` is bool [C], True for at most one column. The draft token gets min(1, p / q). The
+    rest is distributed in proportion to max(p - q, 0), or to p if rounding leaves nothing there.
     """
     accepted = torch.where(is_draft_token, target_probabilities / draft_probabilities, 0.0).sum().clamp(max=1.0)
-    more = (target_probabilities - draft_probabilities).clamp(min=0.0)
-    total = more.sum()
-    more = torch.where(total > 0, more / total, target_probabilities)
-    return torch.where(is_draft_token, accepted, 0.0) + (1 - accepted) * more
+    residual = (target_probabilities - draft_probabilities).clamp(min=0.0)
+    total = residual.sum()
+    residual = torch.where(total > 0, residual / total, target_probabilities)
+    return torch.where(is_draft_token, accepted, 0.0) + (1 - accepted) * residual
 
 
 def accept(tree: DraftTree, sampled_tokens: list[int]) -> list[int]:
-    """Follow the guesses that the target agrees with: the nodes to keep, root first."""
+    """Walk from the root along the draft tokens that equal the target's samples; return these nodes, root first."""
     path = [ROOT]
     while (node := tree.child(path[-1], sampled_tokens[path[-1]])) is not None:
         path.append(node)

@@ -1,7 +1,7 @@
-"""The loop: draft, verify, accept, commit. It treats all drafters alike.
+"""The decoding loop: draft, verify, accept, commit. It treats all drafters alike.
 
-A `Writing` is a text and everything that remembers it: the target's cache and the drafters. It is the only place
-where they are moved, so that after a stop, a cancel or an edit they all know the same text.
+A `Generation` is a text and all state about it: the target's KV cache and the drafters. Only this file extends or
+truncates them, so that after a stop, a cancel or an edit they all describe the same text.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ from specchat.engine.tree import DraftTree
 
 @dataclass(frozen=True)
 class Step:
-    """One pass of the target: what was guessed, what became sure, and what it cost."""
+    """One pass of the target: the draft tokens, the committed tokens and the time."""
 
     tree: DraftTree
-    path: list[int]  # nodes kept, root first
-    committed_tokens: list[int]  # accepted guesses, then the target's own token
+    path: list[int]  # accepted nodes, root first
+    committed_tokens: list[int]  # accepted draft tokens, then the target's own token
     draft_seconds: float
     verify_seconds: float
 
     @property
     def accepted(self) -> int:
-        """How many guesses held."""
+        """The number of accepted draft tokens."""
         return len(self.path) - 1
 
     @property
     def drafted(self) -> int:
-        """How many guesses were verified."""
+        """The number of verified draft tokens."""
         return len(self.tree) - 1
 
     @property
     def accepted_sources(self) -> list[str]:
-        """Who guessed each of the accepted."""
+        """The drafter of each accepted token."""
         return [self.tree.sources[node] for node in self.path[1:]]
 
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """How an answer is to be decoded."""
+    """How to decode one answer."""
 
     drafter: Drafter
     sampler: Sampler
-    max_draft_tokens: int  # most guesses in one pass
-    max_new_tokens: int  # most tokens of the answer
-    stop_token_ids: frozenset[int] = frozenset()  # tokens that end it
-    grammar: Grammar | None = None  # what form it has; it has read nothing yet
+    max_draft_tokens: int  # in one pass
+    max_new_tokens: int
+    stop_token_ids: frozenset[int] = frozenset()
+    grammar: Grammar | None = None  # in its initial state
 
 
 class Generation:
-    """The sure tokens of one text, with the cache and the drafters that know it.
+    """The committed tokens of one text, with their KV cache and the drafters.
 
-    Invariant between steps: the cache holds every token but the last, or fewer.
+    Invariant between steps: the cache never holds the last token.
     """
 
     def __init__(self, target: Model, drafters: tuple[Drafter, ...] = ()) -> None:
@@ -71,10 +71,10 @@ class Generation:
         self.tokens: list[int] = []
 
     def replace_tokens(self, tokens: list[int]) -> int:
-        """Make `tokens` the text, and keep what is known of their common beginning; returns how much that is."""
+        """Make `tokens` the text and keep the cache of the common prefix; returns the number of cached tokens."""
         shared = 0
-        for ours, theirs in zip(self.tokens, tokens, strict=False):
-            if ours != theirs:
+        for old, new in zip(self.tokens, tokens, strict=False):
+            if old != new:
                 break
             shared += 1
         self.truncate(shared)
@@ -83,16 +83,16 @@ class Generation:
         return self.cache.length
 
     def truncate(self, length: int) -> None:
-        """Forget all but the first `length` tokens, everywhere."""
+        """Keep the first `length` tokens, in the text, the cache and the drafters."""
         del self.tokens[length:]
-        self._truncate_caches(length - 1)  # the last token is read again, together with what follows it
+        self._truncate_caches(length - 1)  # the last token is computed again as the root of the next pass
 
     def rows_needed(self, max_new_tokens: int) -> int:
-        """Rows of cache that the text, an answer and the guesses past its end may need."""
+        """Rows of cache for the text, the answer and the draft tokens past its end."""
         return len(self.tokens) + max_new_tokens + SCRATCH_ROWS
 
     def prefill(self) -> Iterator[int]:
-        """Take in the text but its last token, chunk by chunk; yields how many tokens are known after each."""
+        """Prefill the text without its last token, in chunks; yields the cache length after each chunk."""
         while (unread := len(self.tokens) - 1 - self.cache.length) > 0:
             start = self.cache.length
             chunk = self.tokens[start : start + min(unread, self.target.prefill_chunk)]
@@ -102,46 +102,46 @@ class Generation:
             yield self.cache.length
 
     def decode(self, config: GenerationConfig) -> Iterator[Step]:
-        """Extend the text, a step at a time, until a stop token or the limit. The prompt must have been read."""
-        left = config.max_new_tokens
-        prefix = config.sampler.make_seen_tokens(self.tokens, self.target.vocab_size, self.target.pool.layout.device)
-        while left > 0:
-            begun = perf_counter()
+        """Extend the text, one step at a time, until a stop token or the limit. `prefill` must have finished."""
+        remaining = config.max_new_tokens
+        seen = config.sampler.make_seen_tokens(self.tokens, self.target.vocab_size, self.target.pool.layout.device)
+        while remaining > 0:
+            started_at = perf_counter()
             sampler = config.sampler.at_step(len(self.tokens))
-            budget = min(config.max_draft_tokens, left - 1, self.target.max_rows - 1)
-            context = DraftContext(self.tokens, sampler, budget, prefix, self.cache)
+            budget = min(config.max_draft_tokens, remaining - 1, self.target.max_rows - 1)
+            context = DraftContext(self.tokens, sampler, budget, seen, self.cache)
             tree = config.drafter.propose(context) if budget > 0 else DraftTree(self.tokens[-1])
             if not self.target.supports_trees:
                 tree = tree.first_chain(budget)
             tree, allowed = (tree, None) if config.grammar is None else constrain_tree(tree, config.grammar, budget)
-            drafted = perf_counter()
+            drafted_at = perf_counter()
             output = self.target.forward(tree, self.cache)
-            picks = sampler.sample(output.logits, sampler.rows_of_tree(tree, len(self.tokens), allowed), prefix)
-            path = _truncate_at_stop(tree, accept(tree, picks), config.stop_token_ids)[:left]
+            sampled = sampler.sample(output.logits, sampler.rows_of_tree(tree, len(self.tokens), allowed), seen)
+            path = _truncate_at_stop(tree, accept(tree, sampled), config.stop_token_ids)[:remaining]
             self.cache.commit(path)
-            features = output.hidden_states[path] if output.hidden_states is not None else None
+            hidden_states = output.hidden_states[path] if output.hidden_states is not None else None
             outcome = Outcome(
-                tree, path, picks, len(self.tokens) - 1, features, output.logits,
-                draft_seconds=drafted - begun, verify_seconds=perf_counter() - drafted,
+                tree, path, sampled, len(self.tokens) - 1, hidden_states, output.logits,
+                draft_seconds=drafted_at - started_at, verify_seconds=perf_counter() - drafted_at,
             )  # fmt: skip
             for drafter in self.drafters:
                 drafter.observe(outcome)
             self.tokens += outcome.committed_tokens
-            if prefix is not None:
-                prefix.extend(outcome.committed_tokens)
+            if seen is not None:
+                seen.extend(outcome.committed_tokens)
             if config.grammar is not None:
                 advance_all(config.grammar, outcome.committed_tokens)
-            left -= len(outcome.committed_tokens)
-            yield Step(tree, path, outcome.committed_tokens, drafted - begun, perf_counter() - drafted)
+            remaining -= len(outcome.committed_tokens)
+            yield Step(tree, path, outcome.committed_tokens, drafted_at - started_at, perf_counter() - drafted_at)
             if outcome.committed_tokens[-1] in config.stop_token_ids:
                 return
 
     def add_drafter(self, drafter: Drafter) -> None:
-        """From now on this drafter hears of the text, too; what was said before it must do without."""
+        """Let one more drafter observe the text from here on."""
         self.drafters = (*self.drafters, drafter)
 
     def close(self) -> None:
-        """Give back the rows of the text."""
+        """Free the KV cache of the text."""
         self.target.pool.close(self.cache)
 
     def _truncate_caches(self, length: int) -> None:
@@ -155,14 +155,14 @@ class Generation:
             return
         tree = DraftTree(chunk[0])
         tree.add_chain(chunk[1:], source="text")
-        picks = self.tokens[start + 1 : start + 1 + len(chunk)]
-        outcome = Outcome(tree, list(range(len(chunk))), picks, start, hidden_states)
+        following = self.tokens[start + 1 : start + 1 + len(chunk)]
+        outcome = Outcome(tree, list(range(len(chunk))), following, start, hidden_states)
         for drafter in self.drafters:
             drafter.observe(outcome)
 
 
 def _truncate_at_stop(tree: DraftTree, path: list[int], stop_token_ids: frozenset[int]) -> list[int]:
-    """Cut the path before the first stop token: the target picks that token itself."""
+    """Cut the path before the first stop token: that token then is the target's own sample."""
     for count, node in enumerate(path[1:], start=1):
         if tree.tokens[node] in stop_token_ids:
             return path[:count]

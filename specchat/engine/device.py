@@ -1,4 +1,4 @@
-"""Numbers go to the device without anybody waiting for it. Knows devices, and nothing of what the numbers mean."""
+"""Copies from the host to the device that do not wait for the device."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 def copy_to_device(values: Sequence[int] | Tensor, device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
-    """Whole numbers as a tensor on the device, behind the work that is queued there.
+    """Copy integers to a tensor on the device, queued after the work that is already there.
 
-    `torch.tensor(…, device="cuda")` waits until the device has nothing left to do; a copy that need not be waited for
-    does not, and is safe from ordinary memory, which the driver has read when it returns.
+    `torch.tensor(…, device="cuda")` waits until the device is idle. A non-blocking copy does not wait, and it is safe
+    from pageable memory, because the driver has read that memory when the call returns.
     """
     tensor = values if isinstance(values, Tensor) else torch.tensor(values, dtype=dtype)
     return tensor.to(device, non_blocking=True)

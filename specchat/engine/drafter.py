@@ -1,6 +1,6 @@
-"""What a drafter is: something that guesses, and that is told what became of its guesses.
+"""The interface of a drafter: it proposes draft tokens and observes which of them the target accepted.
 
-The seam of the engine. The loop knows nothing of any drafter but this; a drafter knows nothing of the loop.
+The decoding loop knows drafters only through this interface. A drafter knows nothing about the loop.
 """
 
 from __future__ import annotations
@@ -16,56 +16,56 @@ from specchat.engine.tree import DraftTree
 
 @dataclass(frozen=True)
 class DraftContext:
-    """All that a drafter may look at when it guesses."""
+    """The input of a drafter."""
 
-    tokens: list[int]  # the text so far; the last token is the root of the tree. Not to be changed
+    tokens: list[int]  # the text so far; the last token is the root of the tree. Read-only
     sampler: Sampler
-    max_draft_tokens: int  # most guesses worth verifying in one pass
-    seen_tokens: SeenTokens | None = None  # what the sampler's rules remember of the text
-    cache: KVCache | None = None  # the target's own, for who reads on from its rows; left as it was found
+    max_draft_tokens: int  # in one pass
+    seen_tokens: SeenTokens | None = None  # for the sampler's penalties
+    cache: KVCache | None = None  # the target's own, for early exit; a drafter must leave it unchanged
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the target made of a tree, whose sources say who guessed. A prompt is one too: a chain accepted whole."""
+    """The result of verifying a tree. A prefilled prompt is reported the same way: a chain accepted as a whole."""
 
-    tree: DraftTree
-    path: list[int]  # nodes kept, root first
-    sampled_tokens: list[int]  # the target's token after every node [N]; of a prompt, the text itself
-    root_position: int  # of the root in the text
-    hidden_states: Tensor | None = None  # tapped hidden states of the last nodes kept [<= len(path), taps * D]
-    logits: Tensor | None = None  # at every node [N, V]; a prompt has none
+    tree: DraftTree  # its sources name the drafter of each node
+    path: list[int]  # accepted nodes, root first
+    sampled_tokens: list[int]  # the target's token after every node [N]; in a prompt, the text itself
+    root_position: int  # in the text
+    hidden_states: Tensor | None = None  # of the last accepted nodes [<= len(path), layers * D]
+    logits: Tensor | None = None  # at every node [N, V]; None for a prompt
     draft_seconds: float = 0.0
-    verify_seconds: float = 0.0  # the pass, the picks and what was kept of them; a prompt has none
+    verify_seconds: float = 0.0  # forward pass, sampling and commit; 0 for a prompt
 
     @property
     def committed_tokens(self) -> list[int]:
-        """What became sure: the accepted guesses, then the target's own token."""
+        """The accepted draft tokens, then the target's own token."""
         return [self.tree.tokens[node] for node in self.path[1:]] + [self.sampled_tokens[self.path[-1]]]
 
 
 class Drafter:
-    """Guesses what comes next. It can make decoding faster, never different.
+    """Proposes draft tokens. A drafter can change the speed of decoding, never the text.
 
-    Where the sampler wants draws (the classic rule), who can say how likely his guesses are lets the sampler draw them
-    and reports them with `DraftTree.add_drawn`, whatever comes out; guesses of all others are judged as ever.
+    With rejection sampling, a drafter that has probabilities draws its tokens with `Sampler.sample_draft` and reports
+    every draw with `DraftTree.add_sample`. Draft tokens of all other drafters follow the default rule.
 
-    This base class is plain decoding. `observe` reaches every drafter of a session, also those that were not asked,
-    so it only stores; catching up happens in `propose`, where it is part of the price.
+    This base class is plain decoding. `observe` is called on every drafter of a session, also on those that did not
+    propose, so it only stores data. Expensive work belongs in `propose`, where the chooser measures it.
     """
 
     name = "plain"
-    is_instant = False  # answers in microseconds, so that it is worth asking before anything is decided
+    is_instant = False  # `propose` takes microseconds, so the chooser calls it before it decides
     hidden_state_layers: tuple[
         int, ...
-    ] = ()  # hidden states it wants: k is the residual stream after k layers, -1 the final norm
+    ] = ()  # required from the target; k: residual stream after k layers, -1: final norm
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """Guess what follows the text, at most `budget` nodes. Here: nothing."""
+        """Propose at most `max_draft_tokens` nodes behind the text. This base class proposes none."""
         return DraftTree(context.tokens[-1])
 
     def observe(self, outcome: Outcome) -> None:
-        """The target has spoken; remember what will help."""
+        """Store what helps later proposals."""
 
     def forget(self, length: int) -> None:
-        """The text was cut back to its first `length` tokens."""
+        """Follow a truncation of the text to its first `length` tokens."""

@@ -1,11 +1,11 @@
-"""Answers of a prescribed form: which tokens may follow each node of a tree.
+"""Constrained decoding: the mask of allowed tokens after each node of a draft tree.
 
-Decoding under a grammar is decoding from masked logits; the mask of a node depends on that node's own path alone, so
-the argument of `verify.py` stands as it is: what comes out is what plain decoding under the same grammar picks. Those
-who draft know nothing of it. What they guess against the rules is cut off before it costs a row, and where the rules
-leave one way to go on, that way is guessed for nothing, ahead of everybody.
+Decoding under a grammar samples from masked logits. The mask of a node depends on the path of that node alone, so the
+argument of `accept.py` holds: the result is the text of plain decoding under the same grammar. Drafters know nothing
+about grammars. Draft tokens that the grammar forbids are pruned before the pass, and tokens that the grammar forces
+are added in front of the draft.
 
-Knows no language of grammars and no text: an automaton over token ids is given (`models/llguidance_grammar.py` makes one).
+This file knows no grammar language and no text: it uses an automaton over token ids (`models/llguidance_grammar.py`).
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from torch import Tensor
 
 from specchat.engine.tree import ROOT, DraftTree
 
-GRAMMAR_SOURCE = "grammar"  # who guessed what could not be otherwise
+GRAMMAR_SOURCE = "grammar"  # the source of forced tokens
 
 
 class Grammar(Protocol):
-    """An automaton that has read the answer so far. It may be asked about guesses, and is then put back."""
+    """An automaton that has consumed the answer so far."""
 
     def allowed_mask(self) -> Tensor:
-        """Which tokens may come next. bool [V]"""
+        """The tokens that may come next. bool [V]"""
         ...
 
     def advance(self, token: int) -> bool:
-        """Read a token; False, and nothing is read, when it may not come here."""
+        """Consume a token; return False and consume nothing if the token is not allowed."""
         ...
 
     def rollback(self, count: int) -> None:
-        """Forget the last `count` tokens."""
+        """Take back the last `count` tokens."""
         ...
 
     def forced_tokens(self) -> list[int]:
-        """Tokens that most likely come next because the text cannot go on otherwise; a guess like any other."""
+        """Tokens that most likely come next, because only one text is possible. They are verified like draft tokens."""
         ...
 
 
 def constrain_tree(tree: DraftTree, grammar: Grammar, max_draft_tokens: int) -> tuple[DraftTree, Tensor]:
-    """The tree without what may not be, led by what must be, at most `budget` guesses; and masks. bool [N, V]
+    """The tree without forbidden tokens and with the forced ones, at most `max_draft_tokens`; and masks. bool [N, V]
 
-    Under {"colour": "red" or "blue"} and a root behind `{"col`, a guess `umn` is cut, and `our`, `": "` is there even
-    if nobody guessed it.
+    Under {"colour": "red" or "blue"} and a root behind `{"col`, a draft token `umn` is pruned, and `our`, `": "` is
+    added even if no drafter proposed it.
     """
     tree = _with_forced_tokens(tree, grammar.forced_tokens()[:max_draft_tokens], max_draft_tokens)
     children: list[list[int]] = [[] for _node in tree.tokens]
@@ -60,31 +60,31 @@ def constrain_tree(tree: DraftTree, grammar: Grammar, max_draft_tokens: int) -> 
                 grammar.rollback(1)
 
     visit(ROOT)
-    kept = sorted(masks)
-    return tree.prune(kept[1:]), torch.stack([masks[node] for node in kept])
+    allowed = sorted(masks)
+    return tree.prune(allowed[1:]), torch.stack([masks[node] for node in allowed])
 
 
 def advance_all(grammar: Grammar, tokens: list[int]) -> None:
-    """Read what became sure."""
+    """Consume the committed tokens."""
     for token in tokens:
         is_allowed = grammar.advance(token)
-        assert is_allowed, f"token {token} was picked against the grammar"
+        assert is_allowed, f"token {token} was sampled against the grammar"
 
 
 def _with_forced_tokens(tree: DraftTree, forced_tokens: list[int], max_draft_tokens: int) -> DraftTree:
     """The forced tokens as a chain from the root, then as much of the tree as fits."""
     if not forced_tokens:
         return tree
-    led, place = DraftTree(tree.tokens[ROOT]), {ROOT: ROOT}
-    led.add_chain(forced_tokens, source=GRAMMAR_SOURCE)
+    merged, merged_nodes = DraftTree(tree.tokens[ROOT]), {ROOT: ROOT}
+    merged.add_chain(forced_tokens, source=GRAMMAR_SOURCE)
     for node in range(1, len(tree)):
-        parent = place.get(tree.parents[node])
+        parent = merged_nodes.get(tree.parents[node])
         if parent is None:
             continue
-        found = led.child(parent, tree.tokens[node])
-        if found is None and len(led) <= max_draft_tokens:
-            found = led.add(tree.tokens[node], parent, tree.sources[node])
-        if found is not None:
-            place[node] = found
-    led.samples = {place[node]: draw for node, draw in tree.samples.items() if node in place}
-    return led
+        child = merged.child(parent, tree.tokens[node])
+        if child is None and len(merged) <= max_draft_tokens:
+            child = merged.add(tree.tokens[node], parent, tree.sources[node])
+        if child is not None:
+            merged_nodes[node] = child
+    merged.samples = {merged_nodes[node]: sample for node, sample in tree.samples.items() if node in merged_nodes}
+    return merged

@@ -1,6 +1,6 @@
-"""The target's hidden states of the text, as far as drafters that read on from them still need them.
+"""The target's hidden states of the last tokens of the text, for drafters with a head.
 
-Knows positions and tensors; which states they are is the business of who adds them.
+It knows positions and tensors, and not which layers they come from.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from specchat.engine.model import MAX_PROMPT_HIDDEN_STATES, select_layers
 
 
 class HiddenStateBuffer:
-    """The target's hidden states of the last tokens of the text, without a gap."""
+    """The hidden states of the last tokens of the text, without a gap."""
 
     def __init__(self, max_tokens: int = MAX_PROMPT_HIDDEN_STATES) -> None:
         self.max_tokens = max_tokens
-        self.start = self.end = 0  # the tokens whose features are here
-        self._chunks: deque[Tensor] = deque()  # [n, taps * D] each, in the order of the text
+        self.start = self.end = 0  # the tokens whose states are stored
+        self._chunks: deque[Tensor] = deque()  # [n, layers * D] each, in the order of the text
 
     def add(self, position: int, hidden_states: Tensor) -> None:
-        """Features of the tokens from `position` on; what was known from there on is replaced."""
+        """Store the states of the tokens from `position` on; they replace older states there."""
         self.truncate(position)
         if position != self.end:
             self._chunks.clear()
@@ -34,30 +34,30 @@ class HiddenStateBuffer:
         while self.end - self.start - len(self._chunks[0]) >= self.max_tokens:
             self.start += len(self._chunks.popleft())
 
-    def observe(self, outcome: Outcome, available_layers: tuple[int, ...], wanted_layers: tuple[int, ...]) -> None:
-        """Keep what became sure, of the states at `wanted`; nothing where the target does not tap them all."""
-        if outcome.hidden_states is not None and all(tap in available_layers for tap in wanted_layers):
+    def observe(self, outcome: Outcome, available_layers: tuple[int, ...], required_layers: tuple[int, ...]) -> None:
+        """Store the states of the committed tokens at `required_layers`, if the target returns all of them."""
+        if outcome.hidden_states is not None and all(layer in available_layers for layer in required_layers):
             position = outcome.root_position + len(outcome.path) - len(outcome.hidden_states)
-            self.add(position, select_layers(outcome.hidden_states, available_layers, wanted_layers))
+            self.add(position, select_layers(outcome.hidden_states, available_layers, required_layers))
 
-    def trim_cache(self, cache: KVCache, first_position: int, known_tokens: int, window: int) -> int:
-        """Forget the rows of a cache that are too old, or all where the states of the text do not go on from them.
+    def trim_cache(self, cache: KVCache, first_position: int, stored_tokens: int, window: int) -> int:
+        """Drop the rows of a head's cache that are too old, or all rows if the stored states do not continue them.
 
-        `first` is the position of row 0, `known` how many tokens there are states of; returns what `first` is now.
+        `first_position` is the position of row 0; returns its new value. States exist up to token `stored_tokens`.
         """
-        begin = first_position + cache.length
-        if cache.length == 0 or begin < self.start or known_tokens - begin > window:
+        next_position = first_position + cache.length
+        if cache.length == 0 or next_position < self.start or stored_tokens - next_position > window:
             cache.rollback(0)
-            return max(self.start, known_tokens - window)
-        if cache.length + known_tokens - begin > 2 * window:
-            kept = list(range(cache.length - window, cache.length))
+            return max(self.start, stored_tokens - window)
+        if cache.length + stored_tokens - next_position > 2 * window:
+            newest_rows = list(range(cache.length - window, cache.length))
             cache.rollback(0)
-            cache.commit(kept)
-            return begin - window
+            cache.commit(newest_rows)
+            return next_position - window
         return first_position
 
     def truncate(self, length: int) -> None:
-        """Keep those of the first `length` tokens only."""
+        """Keep the states of the first `length` tokens only."""
         while self._chunks and self.end > length:
             last = self._chunks.pop()
             self.end -= len(last)
@@ -66,11 +66,11 @@ class HiddenStateBuffer:
                 self.end = length
 
     def slice_from(self, position: int) -> Tensor:
-        """Those of the tokens from `position` on. [n, taps * D]"""
-        runs, missing = list[Tensor](), self.end - position
-        for features in reversed(self._chunks):
+        """The states of the tokens from `position` on. [n, layers * D]"""
+        chunks, missing = list[Tensor](), self.end - position
+        for chunk in reversed(self._chunks):
             if missing <= 0:
                 break
-            runs.append(features[-missing:])
-            missing -= len(features)
-        return torch.cat(runs[::-1])
+            chunks.append(chunk[-missing:])
+            missing -= len(chunk)
+        return torch.cat(chunks[::-1])

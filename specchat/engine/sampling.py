@@ -1,7 +1,7 @@
-"""Logits become tokens: penalties, truncation, temperature, and shared randomness (Gumbel noise).
+"""From logits to tokens: penalties, truncation, temperature, and shared randomness (Gumbel noise).
 
-Why speculation cannot change the text is argued in `accept.py`; this file keeps what the argument asks for: noise that
-depends on the seed, the position and the token alone. Knows no drafter.
+`accept.py` argues why speculative decoding does not change the text. This file provides what the argument needs: noise
+that depends on the seed, the position and the token alone. It knows no drafter.
 """
 
 from __future__ import annotations
@@ -18,54 +18,49 @@ from specchat.engine.accept import rejection_sampling_probabilities
 from specchat.engine.device import copy_to_device
 from specchat.engine.tree import DraftSample, DraftTree
 
-TOP_P_SHORTLIST = 1024  # truncation looks at so many best tokens first, and sorts in full only when they are too few
+TOP_P_SHORTLIST = 1024  # tokens that top-p sorts first; it sorts all tokens only if these have too little probability
 MASKED_LOGIT = float("-inf")
-STEP_NOISE_POSITION, DRAFTER_NOISE_POSITION = (
-    -1,
-    -2,
-)  # dice for other ends than picks are thrown at positions that no token has
+# Noise for other purposes than the target's samples uses positions that no token has.
+STEP_NOISE_POSITION, DRAFTER_NOISE_POSITION = -1, -2
 
 
 class SeenTokens:
-    """Which tokens the text holds so far, for the rules that look back. Grows with the text."""
+    """The tokens that occur in the text so far, for the repetition penalty."""
 
     def __init__(self, tokens: list[int], vocab_size: int, device: torch.device) -> None:
         self.mask = torch.zeros(vocab_size, dtype=torch.bool, device=device)  # [V]
         self.extend(tokens)
 
     def extend(self, tokens: list[int]) -> None:
-        """The text has grown by these."""
+        """Add new tokens of the text."""
         self.mask[copy_to_device(tokens, self.mask.device)] = True
 
 
 @dataclass(frozen=True)
 class LogitRows:
-    """Where rows of logits stand in the text."""
+    """The positions of rows of logits, and the data that the sampling rules need for each row."""
 
-    positions: list[int]  # of the token that each row follows [N]
-    draft_paths: list[list[int]] | None = None  # guesses between the text and each row; only for rules that look back
+    positions: list[int]  # of the token before each row [N]
+    draft_paths: list[list[int]] | None = None  # draft tokens between the text and each row; only for penalties
     token_ids: Tensor | None = None  # the target's token id of every column, for a reduced vocabulary [V]
-    draft_samples: Mapping[int, DraftSample] = field(
-        default_factory=dict[int, DraftSample]
-    )  # by row: what a drafter drew after it
-    allowed_mask: Tensor | None = None  # by a grammar, which masks the target alone. bool [N, V]
+    draft_samples: Mapping[int, DraftSample] = field(default_factory=dict[int, DraftSample])  # by row
+    allowed_mask: Tensor | None = None  # of a grammar, for the target alone. bool [N, V]
 
 
 class Ranking(NamedTuple):
     """The best tokens of every row, best first."""
 
     token_ids: Tensor  # the target's token ids [N, count]
-    scores: Tensor  # -inf where the rules leave no token [N, count]
+    scores: Tensor  # -inf where the rules allow no token [N, count]
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """Turns logits into tokens. One seed and one position always meet the same dice.
+    """Samples tokens from logits. The same seed and position always use the same noise.
 
-    The rules and their order are those of transformers: repetition penalty, a grammar, temperature, top-k, top-p,
-    min-p.
-    `is_classic` asks drafters to draw and to report from what; the text then hangs on who guessed what, and on the
-    seed, while its distribution stays.
+    The rules and their order are those of transformers: repetition penalty, grammar, temperature, top-k, top-p, min-p.
+    With `uses_rejection_sampling`, drafters sample their tokens and report the distributions. The text then depends on
+    the drafter as well as on the seed, while its distribution stays the same.
     """
 
     temperature: float = 0.0
@@ -74,21 +69,21 @@ class Sampler:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     seed: int = 0
-    vocab_size: int | None = None  # ids from here on are padding, and are never picked
+    vocab_size: int | None = None  # token ids from here on are padding and never sampled
     uses_rejection_sampling: bool = False
 
     @property
     def has_penalties(self) -> bool:
-        """Whether a score depends on the tokens before it."""
+        """Whether a score depends on earlier tokens."""
         return self.repetition_penalty != 1.0
 
     @property
     def wants_draft_samples(self) -> bool:
-        """Whether drafters that can draw their guesses are to do so; at T = 0 there is nothing to draw."""
+        """Whether drafters with probabilities must sample their tokens; at T = 0 there is nothing to sample."""
         return self.uses_rejection_sampling and self.temperature > 0
 
     def at_step(self, text_length: int) -> Sampler:
-        """The sampler of the step that goes on from `length` tokens: under the classic rule it has its own dice."""
+        """The sampler of the step after `text_length` tokens: with rejection sampling, each step has its own noise."""
         return (
             replace(self, seed=_splitmix64(_splitmix64(self.seed, STEP_NOISE_POSITION), text_length))
             if self.wants_draft_samples
@@ -96,11 +91,11 @@ class Sampler:
         )
 
     def make_seen_tokens(self, tokens: list[int], vocab_size: int, device: torch.device) -> SeenTokens | None:
-        """What the rules must remember of the text; None when they do not look back."""
+        """The tokens that penalties need; None without penalties."""
         return SeenTokens(tokens, vocab_size, device) if self.has_penalties else None
 
     def rows_of_tree(self, tree: DraftTree, text_length: int, allowed_mask: Tensor | None = None) -> LogitRows:
-        """Where the nodes of a tree stand under a text of `length` tokens, its root included."""
+        """The rows of the nodes of a tree, for a text of `text_length` tokens including the root."""
         paths = [tree.path_tokens(node) for node in range(len(tree))] if self.has_penalties else None
         return LogitRows(
             [text_length - 1 + depth for depth in tree.depths],
@@ -110,18 +105,18 @@ class Sampler:
         )
 
     def rank(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1) -> Ranking:
-        """The `count` best tokens of each row under the rules and the dice. [N, V] -> [N, count]"""
+        """The `count` best tokens of each row, after the rules and the noise. [N, V] -> [N, count]"""
         if self.temperature == 0:
             return _top_tokens(self._penalize_and_mask(logits.float(), rows, seen_tokens), rows.token_ids, count)
         logits, ids = self.process_logits(logits, rows, seen_tokens)
         return _top_tokens(logits + gumbel_noise(self.seed, rows.positions, ids), ids, count)
 
     def sample(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> list[int]:
-        """The token after each row. This is the one place where a step waits for the device."""
+        """The token after each row. Only here does a step wait for the device."""
         return self.rank(logits, rows, seen_tokens).token_ids[:, 0].tolist()
 
     def sample_draft(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> DraftSample:
-        """A guess by the drafter's own dice, under the same rules, and what it was drawn from. One row [1, V]"""
+        """A token sampled with the drafter's own noise under the same rules, and its distribution. One row [1, V]"""
         logits, ids = self.process_logits(logits, rows, seen_tokens)
         noise = gumbel_noise(_splitmix64(self.seed, DRAFTER_NOISE_POSITION), rows.positions, ids)
         token = int(_top_tokens(logits + noise, ids, 1).token_ids)
@@ -130,19 +125,17 @@ class Sampler:
     def process_logits(
         self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None
     ) -> tuple[Tensor, Tensor]:
-        """What dice are thrown over at T > 0: the logits that the rules leave, and the token ids of their columns.
+        """The logits after all rules at T > 0, and the token ids of their columns. [N, V] -> [N, C], and [C] or [N, C]
 
-        [N, V] -> [N, C], and [C] or [N, C]. In a row after which a drafter drew, they are those of the verdict.
+        In a row with a draft sample, they are the logarithms of the rejection-sampling probabilities.
         """
         size = logits.shape[-1]
         logits = self._penalize_and_mask(logits.float(), rows, seen_tokens)
         logits, ids = self._truncate(logits / self.temperature, rows.token_ids)
-        for row, draw in rows.draft_samples.items():
+        for row, sample in rows.draft_samples.items():
             columns = ids if ids.dim() == 1 else ids[row]
-            chances = logits.new_zeros(size).index_copy(0, draw.token_ids, draw.probabilities)[columns]
-            logits[row] = rejection_sampling_probabilities(
-                logits[row].softmax(-1), chances, columns == draw.token
-            ).log()
+            q = logits.new_zeros(size).index_copy(0, sample.token_ids, sample.probabilities)[columns]
+            logits[row] = rejection_sampling_probabilities(logits[row].softmax(-1), q, columns == sample.token).log()
         return logits, ids
 
     def _penalize_and_mask(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None) -> Tensor:
@@ -164,7 +157,7 @@ class Sampler:
         return logits
 
     def _truncate(self, logits: Tensor, token_ids: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Logits with the unlikely ones ruled out, and the token ids of their columns: [V], or [N, C] when sorted."""
+        """Mask what top-k, top-p and min-p exclude; and the token ids of the columns: [V], or [N, C] if sorted."""
         size = logits.shape[-1]
         if token_ids is None:
             token_ids = _all_token_ids(size, logits.device)
@@ -182,19 +175,19 @@ class Sampler:
 def gumbel_noise(seed: int, positions: list[int], token_ids: Tensor) -> Tensor:
     """Noise for which argmax(logits + noise) is a sample of softmax(logits). ids [V] or [N, C] -> [N, V] or [N, C]
 
-    Position and seed give each row two keys; an integer hash of key and token id (two rounds of a 32-bit mixer)
-    gives 31 uniform bits. The same on every device, and the same for a token wherever its column stands.
+    Seed and position give each row two keys; an integer hash of key and token id (two rounds of a 32-bit mixer) gives
+    31 uniform bits. The noise is the same on every device, and does not depend on the column of a token.
     """
     keys = copy_to_device(
         torch.tensor([_hash_keys(seed, position) for position in positions], dtype=torch.int32), token_ids.device
     )
     bits = _hash_bits(_hash_bits(token_ids.to(torch.int32) + keys[:, :1]) ^ keys[:, 1:]) & 0x7FFFFFFF
-    chance = bits.float().add_(0.5).mul_(2.0**-31).clamp_(max=1 - 2.0**-24)  # small ones stay finely spaced
-    return chance.neg_().log1p_().neg_().log_().neg_()
+    uniform = bits.float().add_(0.5).mul_(2.0**-31).clamp_(max=1 - 2.0**-24)  # small values stay finely spaced
+    return uniform.neg_().log1p_().neg_().log_().neg_()
 
 
 def _top_tokens(scores: Tensor, token_ids: Tensor | None, count: int) -> Ranking:
-    """The columns with the highest scores, as token ids. ids [V], [N, C], or None when columns are ids."""
+    """The columns with the highest scores, as token ids. ids [V], [N, C], or None if columns are token ids."""
     if count == 1:
         order = scores.argmax(-1, keepdim=True)
         best = scores.gather(-1, order)
@@ -206,16 +199,16 @@ def _top_tokens(scores: Tensor, token_ids: Tensor | None, count: int) -> Ranking
 
 
 def _covers_top_p(ranked: Tensor, logits: Tensor, top_p: float) -> bool:
-    """Whether in every row the shortlist `ranked` has at least `top_p` of the probability of all."""
+    """Whether in every row the shortlist `ranked` has at least the probability `top_p`."""
     return bool((ranked.logsumexp(-1) - logits.logsumexp(-1)).exp().ge(top_p).all())
 
 
 def _apply_top_p(ranked: Tensor, logits: Tensor, top_p: float) -> Tensor:
-    """Rule out the tail that holds the last 1 - top_p of the probability of `logits`. Best first, [N, C] -> [N, C]"""
+    """Mask the tail that has the last 1 - top_p of the probability of `logits`. Best first, [N, C] -> [N, C]"""
     if top_p >= 1:
         return ranked
-    chances = (ranked - logits.logsumexp(-1, keepdim=True)).exp()
-    return ranked.masked_fill(chances.cumsum(-1) - chances >= top_p, MASKED_LOGIT)
+    probabilities = (ranked - logits.logsumexp(-1, keepdim=True)).exp()
+    return ranked.masked_fill(probabilities.cumsum(-1) - probabilities >= top_p, MASKED_LOGIT)
 
 
 @lru_cache(maxsize=8)
@@ -224,18 +217,18 @@ def _all_token_ids(size: int, device: torch.device) -> Tensor:
 
 
 def _hash_bits(bits: Tensor) -> Tensor:
-    """A bijection of 32-bit integers in which every bit hangs on every other. Wraps around on every device."""
+    """A bijection of 32-bit integers in which every bit depends on every other. Integer overflow wraps around."""
     bits = (bits ^ _logical_shift_right(bits, 16)) * 0x21F0AAAD
     bits = (bits ^ _logical_shift_right(bits, 15)) * 0x735A2D97
     return bits ^ _logical_shift_right(bits, 15)
 
 
 def _logical_shift_right(bits: Tensor, places: int) -> Tensor:
-    """Shift right and fill with zeros: the sign bit is a bit like the others."""
+    """Shift right and fill with zeros, the sign bit included."""
     return (bits >> places) & ((1 << (32 - places)) - 1)
 
 
-@lru_cache(maxsize=4096)  # drafter and target ask for the same few positions
+@lru_cache(maxsize=4096)  # drafter and target use the same few positions
 def _hash_keys(seed: int, position: int) -> tuple[int, int]:
     """Two 32-bit keys of a position, as signed integers."""
     state = _splitmix64(seed, position)
@@ -244,7 +237,7 @@ def _hash_keys(seed: int, position: int) -> tuple[int, int]:
 
 
 def _splitmix64(seed: int, position: int) -> int:
-    """64 bits of a position (SplitMix64)."""
+    """A 64-bit hash of seed and position (SplitMix64)."""
     state = (seed * 0x9E3779B97F4A7C15 + (position + 1) * 0xD1B54A32D192ED03) & (2**64 - 1)
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)

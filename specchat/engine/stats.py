@@ -1,4 +1,4 @@
-"""A sum over steps. Rates are derived, never stored. Imports no torch."""
+"""Sums over decoding steps. Rates are derived from the sums. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class DecodingStats:
-    """What a run of steps came to."""
+    """Sums over a run of steps."""
 
     steps: int = 0
     tokens: int = 0
     drafted: int = 0
-    accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])  # by who guessed
-    drafted_at_depth: Counter[int] = field(default_factory=Counter[int])  # steps whose tree was at least so deep
-    accepted_at_depth: Counter[int] = field(default_factory=Counter[int])  # steps that kept a guess so deep
+    accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
+    drafted_at_depth: Counter[int] = field(default_factory=Counter[int])  # steps whose tree reached this depth
+    accepted_at_depth: Counter[int] = field(default_factory=Counter[int])  # steps that accepted a token at this depth
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
 
     def add(self, step: Step, kept_tokens: int | None = None) -> None:
-        """Count one more step; of its tokens only the first `kept`, when a stop string cut the others off."""
+        """Add one step; only its first `kept_tokens` tokens count, if a stop string cut off the others."""
         kept_tokens = len(step.committed_tokens) if kept_tokens is None else kept_tokens
         self.steps += 1
         self.tokens += kept_tokens
@@ -37,9 +37,9 @@ class DecodingStats:
 
     @property
     def tokens_per_step(self) -> float:
-        """1 means that speculation brought nothing."""
+        """The mean accepted length, including the target's own token: 1 means no gain from speculation."""
         return self.tokens / max(self.steps, 1)
 
     def acceptance_rate_at(self, depth: int) -> float | None:
-        """How often a guess at this depth held, where one was made; None where none was."""
+        """Accepted per drafted tokens at this depth; None if no tree was so deep."""
         return self.accepted_at_depth[depth] / self.drafted_at_depth[depth] if self.drafted_at_depth[depth] else None

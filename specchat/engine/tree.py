@@ -1,6 +1,6 @@
-"""The one shape that every drafter speaks: guesses that hang from the last sure token.
+"""The draft tree, which every drafter proposes: draft tokens below the last committed token.
 
-A tree knows token ids and who guessed them. It knows no model, and no text but its own root.
+A tree knows token ids and their drafters. It knows no model, and no text except its root.
 """
 
 from __future__ import annotations
@@ -16,34 +16,33 @@ ROOT = 0
 
 @dataclass(frozen=True, eq=False)
 class DraftSample:
-    """A guess that came out of dice of the drafter's own, and what these were thrown over.
+    """A draft token that was sampled with the drafter's own noise, and its distribution q.
 
-    `chances` is the distribution that the token was really drawn from, after every rule and without what the drafter
-    has no column for: a token that is not among `ids` had no chance.
+    q is the distribution after all sampling rules. Tokens that are not in `token_ids` have probability 0.
     """
 
     token: int
     token_ids: Tensor  # the target's token ids [C]
-    probabilities: Tensor  # q, which adds up to 1 [C]
+    probabilities: Tensor  # q [C]
 
 
 class DraftTree:
-    """Guessed continuations of the text, parents before children.
+    """Draft tokens as a tree, parents before children.
 
-    Node 0 is the last token of the text itself, so it is always kept. A chain is a tree without forks; plain
-    decoding is a tree that is only its root. Every node carries its ancestors as the bits of an integer, so that
-    the attention mask of the whole tree is built in one call.
+    Node 0, the root, is the last token of the text, so it is always accepted. A chain is a tree without forks; plain
+    decoding is a tree with only a root. Every node stores its ancestors as the bits of an integer, so that one call
+    builds the attention mask of the whole tree.
     """
 
-    __slots__ = ("_ancestor_bits", "_children", "depths", "samples", "is_chain", "parents", "sources", "tokens")
+    __slots__ = ("_ancestor_bits", "_children", "depths", "is_chain", "parents", "samples", "sources", "tokens")
 
     def __init__(self, root_token: int) -> None:
         self.tokens = [root_token]
         self.parents = [-1]
         self.depths = [0]
-        self.sources = ["text"]  # who guessed each node
+        self.sources = ["text"]  # the drafter of each node
         self.is_chain = True
-        self.samples: dict[int, DraftSample] = {}  # by the node after which it was drawn; for the classic rule
+        self.samples: dict[int, DraftSample] = {}  # by the node after which it was sampled; for rejection sampling
         self._ancestor_bits = [1]
         self._children: dict[tuple[int, int], int] = {}  # (parent, token) -> node
 
@@ -51,44 +50,43 @@ class DraftTree:
         return len(self.tokens)
 
     def add(self, token: int, parent: int = ROOT, source: str = "") -> int:
-        """Guess `token` after node `parent`; an equal guess is found, not repeated."""
+        """Add `token` after node `parent` and return its node; an equal child is reused."""
         node = len(self.tokens)
-        found = self._children.setdefault((parent, token), node)
-        if found == node:
+        child = self._children.setdefault((parent, token), node)
+        if child == node:
             self.is_chain = self.is_chain and parent == node - 1
             self.tokens.append(token)
             self.parents.append(parent)
             self.depths.append(self.depths[parent] + 1)
             self.sources.append(source)
             self._ancestor_bits.append(self._ancestor_bits[parent] | 1 << node)
-        return found
+        return child
 
     def add_sample(self, sample: DraftSample, parent: int, source: str) -> int:
-        """Guess the token that was drawn after `parent`, and report the draw; returns the node.
+        """Add the token that was sampled after `parent`, report the sample, and return the node.
 
-        The draw belongs to the parent: it is judged wherever the target speaks after that node, also when the guess
-        itself was cut off.
+        The sample belongs to the parent: it is tested at that node even if the draft token itself is pruned.
         """
         self.samples[parent] = sample
         return self.add(sample.token, parent, source)
 
     def add_chain(self, tokens: list[int], parent: int = ROOT, source: str = "") -> int:
-        """Guess `tokens` one after the other; returns the last node."""
+        """Add `tokens` one after the other; returns the last node."""
         for token in tokens:
             parent = self.add(token, parent, source)
         return parent
 
     def add_siblings(self, tokens: list[int], parent: int, source: str) -> int:
-        """Guess each of `tokens` after `parent`, the likeliest first; returns the node of that one."""
+        """Add each of `tokens` after `parent`, most probable first; returns the node of the first."""
         first, *_others = [self.add(token, parent, source) for token in tokens]
         return first
 
     def child(self, node: int, token: int) -> int | None:
-        """The guess of `token` after `node`, if anybody made it."""
+        """The child of `node` with this token, if there is one."""
         return self._children.get((node, token))
 
     def path_tokens(self, node: int) -> list[int]:
-        """The guessed tokens from below the root down to `node`."""
+        """The draft tokens from below the root down to `node`."""
         tokens: list[int] = []
         while node != ROOT:
             tokens.append(self.tokens[node])
@@ -96,7 +94,7 @@ class DraftTree:
         return tokens[::-1]
 
     def first_chain(self, max_draft_tokens: int) -> DraftTree:
-        """The chain of first children, at most `longest` guesses: for targets that cannot take a tree."""
+        """The chain of first children, at most `max_draft_tokens` long: for targets that support no trees."""
         if self.is_chain and len(self) <= max_draft_tokens + 1:
             return self
         nodes, node = list[int](), ROOT
@@ -106,21 +104,21 @@ class DraftTree:
         return self.prune(nodes)
 
     def prune(self, nodes: list[int]) -> DraftTree:
-        """Only these nodes, ascending and closed under parents; the root stays. Fewer guesses never change the text.
+        """Keep the root and these nodes, ascending and closed under parents. Pruning never changes the text.
 
-        Of a root with children 1 and 3, where 2 hangs from 1, `cut([1, 3])` is a root with two leaves. What was drawn
-        after a node that stays is still reported.
+        If the root has children 1 and 3, and 2 is a child of 1, `prune([1, 3])` is a root with two leaves. The samples
+        after the remaining nodes stay reported.
         """
         if len(nodes) == len(self) - 1:
             return self
-        fewer, place = DraftTree(self.tokens[ROOT]), {ROOT: ROOT}
+        pruned, new_nodes = DraftTree(self.tokens[ROOT]), {ROOT: ROOT}
         for node in nodes:
-            place[node] = fewer.add(self.tokens[node], place[self.parents[node]], self.sources[node])
-        fewer.samples = {place[node]: draw for node, draw in self.samples.items() if node in place}
-        return fewer
+            new_nodes[node] = pruned.add(self.tokens[node], new_nodes[self.parents[node]], self.sources[node])
+        pruned.samples = {new_nodes[node]: sample for node, sample in self.samples.items() if node in new_nodes}
+        return pruned
 
     def attention_mask(self) -> Tensor:
-        """ancestors[i, j]: node i attends to node j, which is above it or itself. [N, N] bool"""
+        """mask[i, j]: node i attends to node j, which is an ancestor of i or i itself. [N, N] bool"""
         count = len(self)
         if self.is_chain:
             return torch.ones(count, count, dtype=torch.bool).tril_()
