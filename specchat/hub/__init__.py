@@ -1,1 +1,16 @@
-"""Which models exist, which of them are on this disk, what fits this machine, and how to download them."""
+"""Which models exist, which are on this disk, what fits this machine, and how to download them. Imports no torch.
+
+catalog.toml, catalog   the models that specchat knows, with their heads and draft models
+architecture            a model as a list of matrices and KV layers
+config_architecture     config.json → Architecture
+safetensors_headers     headers of safetensors → Architecture
+local_models            the embedded models, folders and the hub's cache
+machine                 GPUs, main memory and CPU features
+memory_plan             bytes of weights, KV cache and workspace
+pairing                 warnings about a draft model for a target model
+recommend               the best pair for a device, and its profile
+repo_files              the files of a hub id, with sizes and hashes
+pull                    download with resume and hash check
+remove                  delete a model from the hub's cache
+probe                   does torch, bitsandbytes or native ops work? In a subprocess
+"""

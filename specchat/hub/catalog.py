@@ -1,7 +1,7 @@
-"""The models that specchat knows by name, who can draft for them, and what each of them takes in memory.
+"""The models that specchat knows by name, with their heads, draft models and architectures.
 
-The data is `catalog.toml` beside this file. Everything here follows from it without a network, a disk or torch: the
-anatomy of a model from the lines of its config, that of a head from the target that it was trained for.
+Reads `catalog.toml` and nothing else: no network, no model files, no torch. The architecture of a model follows from
+its config, that of a head from the target that it was trained for.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from specchat.hub.architecture import Architecture
 from specchat.hub.config_architecture import architecture_from_config
 
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
-GPU_SIZES_GB = (8, 12, 16, 24, 48)  # GB, as they are sold
+GPU_SIZES_GB = (8, 12, 16, 24, 48)
 HEAD_LAYERS = {"eagle3": 1, "dflash": 5}
-EAGLE3_DRAFT_VOCAB_SIZE = 32000  # tokens that an EAGLE-3 head can draft, as most are published
+EAGLE3_DRAFT_VOCAB_SIZE = 32000  # of most published EAGLE-3 heads
 
 
 @dataclass(frozen=True)
 class PublishedHead:
-    """A head and where it is published."""
+    """A published head and its hub id."""
 
     kind: str
     id: str
-    language: str = ""  # the one language that it was trained on
+    language: str = ""  # of a head that was trained on one language only
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class CatalogEntry:
     """A model of the catalog."""
 
     id: str
-    token_family: str  # models with the same word have the same ids for the same pieces
+    token_family: str  # models of one token family have the same tokenizer
     licence: str
     year: int
-    purposes: tuple[str, ...]  # the best first
+    purposes: tuple[str, ...]  # best first
     config: Mapping[str, Any]
     is_gated: bool = False
     same_shape_models: tuple[str, ...] = ()
@@ -50,21 +50,21 @@ class CatalogEntry:
 
     @property
     def architecture(self) -> Architecture:
-        """What it is made of."""
+        """Its matrices and KV cache."""
         return _architecture(self.id)
 
     @property
     def name(self) -> str:
-        """Its id without who published it."""
+        """The id without the organization."""
         return self.id.partition("/")[2]
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that one token is multiplied with: of a mixture, only the chosen experts."""
-        anatomy, config = self.architecture, self.config
-        experts = anatomy.parameters_of_kind("expert")
+        """Parameters that compute one token: of a mixture of experts, only the selected experts."""
+        architecture, config = self.architecture, self.config
+        experts = architecture.parameters_of_kind("expert")
         count = config.get("num_experts") or config.get("num_local_experts") or 1
-        return anatomy.parameters - experts + experts * int(config.get("num_experts_per_tok", 1)) // int(count)
+        return architecture.parameters - experts + experts * int(config.get("num_experts_per_tok", 1)) // int(count)
 
 
 @cache
@@ -75,34 +75,35 @@ def catalog() -> Mapping[str, CatalogEntry]:
 
 
 def find_entry(name: str) -> CatalogEntry | None:
-    """The entry of a hub id, of one that has the same shape, or of a name without who published it."""
+    """Find an entry by hub id, by the id of a model of the same shape, or by name without organization."""
     entries = catalog()
-    if found := entries.get(name):
-        return found
-    low = name.lower()
+    if entry := entries.get(name):
+        return entry
+    lowercase = name.lower()
     return next(
         (
             entry
             for entry in entries.values()
-            if low in (entry.id.lower(), entry.name.lower(), *(each.lower() for each in entry.same_shape_models))
+            if lowercase
+            in (entry.id.lower(), entry.name.lower(), *(other.lower() for other in entry.same_shape_models))
         ),
         None,
     )
 
 
 def did_you_mean(name: str) -> str:
-    """` did you mean …?`, or nothing when no known name is near."""
+    """Return " did you mean …?", or "" when no known name is similar."""
     names = {known.lower(): entry.id for entry in catalog().values() for known in (entry.name, entry.id)}
-    near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    return f" did you mean {names[near[0]]!r}?" if near else ""
+    matches = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    return f" did you mean {names[matches[0]]!r}?" if matches else ""
 
 
 @cache
 def head_architecture(target: str, kind: str) -> Architecture:
-    """What a head of this kind is made of when it is trained for this entry: it shares the widths of its target."""
+    """The architecture of a head of this kind for a target of the catalog, whose sizes it shares."""
     config = catalog()[target].config
     if kind not in HEAD_LAYERS:
-        raise ModelError(f"{kind}: heads of this kind have no shape that follows from their target")
+        raise ModelError(f"{kind}: the size of such a head does not follow from its target")
     shared = {key: config[key] for key in SHARED_CONFIG_KEYS if key in config}
     own: dict[str, Any] = {"architectures": [kind], "num_hidden_layers": HEAD_LAYERS[kind], "model_type": "llama"}
     own |= {"draft_vocab_size": EAGLE3_DRAFT_VOCAB_SIZE} if kind == "eagle3" else {"dflash_config": {}}
@@ -122,8 +123,9 @@ def _architecture(name: str) -> Architecture:
 
 def _entry(table: Mapping[str, Any]) -> CatalogEntry:
     return CatalogEntry(
-        id=table["id"], token_family=table["tokens"], licence=table["licence"], year=table["year"],
-        purposes=tuple(table["for"]), config=table["config"], is_gated=table.get("gated", False),
-        same_shape_models=tuple(table.get("same", ())), heads=tuple(PublishedHead(**head) for head in table.get("heads", ())),
-        draft_models=tuple(table.get("drafts", ())),
+        id=table["id"], token_family=table["token_family"], licence=table["licence"], year=table["year"],
+        purposes=tuple(table["purposes"]), config=table["config"], is_gated=table.get("gated", False),
+        same_shape_models=tuple(table.get("same_shape", ())),
+        heads=tuple(PublishedHead(**head) for head in table.get("heads", ())),
+        draft_models=tuple(table.get("draft_models", ())),
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""A config.json becomes an `Anatomy`: parameters and what is kept of a text, computed for models that are not here yet.
+"""Computes the Architecture of a model or head from its config.json, so that it need not be downloaded.
 
-Exact for the families that the tests name; where a rare family adds a few norms or biases, the error is theirs. Heads
-are recognised by their configs too. Reads no file and imports no torch.
+Exact for the families in the tests; other families may have a few more norms or biases. Reads no file and imports no
+torch.
 """
 
 from __future__ import annotations
@@ -14,17 +14,8 @@ from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OTHER, OUTPUT, 
 
 Config = Mapping[str, Any]
 TIED_EMBEDDING_FAMILIES = (
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "gemma3_text",
-    "gemma4",
-    "gemma4_text",
-    "gpt2",
-    "gpt_neo",
-    "opt",
-    "falcon",
-)
+    "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "gpt2", "gpt_neo", "opt", "falcon"
+)  # fmt: skip
 TWO_MATRIX_MLP_FAMILIES = ("gpt2", "gpt_neo", "gpt_neox", "opt", "falcon", "phi", "starcoder2", "nemotron")
 FOUR_NORM_FAMILIES = ("gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text")
 QK_NORM_FAMILIES = ("qwen3", "qwen3_moe", "gemma3", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
@@ -36,24 +27,23 @@ EXPERT_COUNT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 def architecture_from_config(config: Config, source: str = "config.json") -> Architecture:
-    """What a config says, of a model or of a head; ModelError when it lacks what no model is without."""
+    """The architecture of a model or head. ModelError when the config lacks a required key or has an invalid value."""
     try:
         return head_architecture_from_config(config) or _model_architecture(config)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        raise ModelError(f"{source}: what it needs cannot be computed from its config: {error}") from error
+        raise ModelError(f"{source}: cannot compute its size from its config: {error}") from error
 
 
 def _required_int(table: Config, key: str) -> int:
-    """A number that no network is without."""
     if (size := int(table[key])) < 1:
         raise ValueError(f"{key} cannot be {size}")
     return size
 
 
 def _quantization(config: Config) -> str:
-    """How the numbers of a checkpoint are stored when they are no floats: "fp8", "mxfp4", "gptq", ..."""
-    said = config.get("quantization_config") or {}
-    return "fp8" if said.get("format") == "float-quantized" else str(said.get("quant_method", ""))
+    """The quantization of a checkpoint: "fp8", "mxfp4", "gptq", ...; "" for floats."""
+    quantization = config.get("quantization_config") or {}
+    return "fp8" if quantization.get("format") == "float-quantized" else str(quantization.get("quant_method", ""))
 
 
 def _model_architecture(config: Config) -> Architecture:
@@ -70,28 +60,27 @@ def _model_architecture(config: Config) -> Architecture:
         matrices += _gated_delta_net(text, count) if kind == "linear_attention" else _attention(text, family, count)
     matrices += _mlp(text, family, len(kinds))
     matrices.append(Matrix(OTHER, width, 1, len(kinds) * (4 if family in FOUR_NORM_FAMILIES else 2)))
-    notes = ("its part that sees pictures is not counted",) if config.get("vision_config") else ()
+    notes = ("its vision encoder is not counted",) if config.get("vision_config") else ()
     return Architecture(
-        family, tuple(matrices), kv_layers_from_config(text, kinds), _recurrent_elements(text, kinds), vocabulary, width, len(kinds),
-        int(text.get("max_position_embeddings", 0)), None, _quantization(config) or "bf16", notes,
+        family, tuple(matrices), kv_layers_from_config(text, kinds), _recurrent_elements(text, kinds), vocabulary,
+        width, len(kinds), int(text.get("max_position_embeddings", 0)), None, _quantization(config) or "bf16", notes,
     )  # fmt: skip
 
 
 def _layer_kinds(text: Config, family: str) -> list[str]:
-    """What each layer looks at: `full_attention`, `sliding_attention` or `linear_attention`."""
+    """The kind of each layer: `full_attention`, `sliding_attention` or `linear_attention`."""
     layers = _required_int(text, "num_hidden_layers")
     if layers > MAX_LAYERS:
         raise ValueError(f"num_hidden_layers cannot be {layers}")
     if listed := text.get("layer_types"):
         return [str(kind) for kind in listed][:layers]
-    if every := text.get("full_attention_interval"):
-        return ["full_attention" if (place + 1) % every == 0 else "linear_attention" for place in range(layers)]
+    if interval := text.get("full_attention_interval"):
+        return ["full_attention" if (layer + 1) % interval == 0 else "linear_attention" for layer in range(layers)]
     if not text.get("sliding_window") or text.get("use_sliding_window") is False:
         return ["full_attention"] * layers
-    usual = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6}.get(family)
-    pattern = text.get("sliding_window_pattern") or usual
-    if pattern:
-        return ["sliding_attention" if (place + 1) % pattern else "full_attention" for place in range(layers)]
+    default = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6}.get(family)
+    if pattern := text.get("sliding_window_pattern") or default:
+        return ["sliding_attention" if (layer + 1) % pattern else "full_attention" for layer in range(layers)]
     return ["sliding_attention" if family == "mistral" else "full_attention"] * layers
 
 
@@ -120,27 +109,24 @@ def _attention(text: Config, family: str, count: int) -> Iterator[Matrix]:
 
 
 def _mla(text: Config, count: int) -> Iterator[Matrix]:
-    """Keys and values are made of one latent a token (DeepSeek-V2, arXiv 2405.04434)."""
-    width, heads, rank = (
-        _required_int(text, "hidden_size"),
-        _required_int(text, "num_attention_heads"),
-        int(text["kv_lora_rank"]),
-    )
-    still, turned, value = (int(text[key]) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    """Multi-head latent attention: one latent per token (DeepSeek-V2, arXiv 2405.04434)."""
+    width, heads = _required_int(text, "hidden_size"), _required_int(text, "num_attention_heads")
+    rank = int(text["kv_lora_rank"])
+    nope, rope, value = (int(text[key]) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
     if query_rank := text.get("q_lora_rank"):
         yield Matrix(LINEAR, query_rank, width, count)
-        yield Matrix(LINEAR, heads * (still + turned), query_rank, count)
+        yield Matrix(LINEAR, heads * (nope + rope), query_rank, count)
         yield Matrix(OTHER, query_rank, 1, count)
     else:
-        yield Matrix(LINEAR, heads * (still + turned), width, count)
-    yield Matrix(LINEAR, rank + turned, width, count)
-    yield Matrix(LINEAR, heads * (still + value), rank, count)
+        yield Matrix(LINEAR, heads * (nope + rope), width, count)
+    yield Matrix(LINEAR, rank + rope, width, count)
+    yield Matrix(LINEAR, heads * (nope + value), rank, count)
     yield Matrix(LINEAR, width, heads * value, count)
     yield Matrix(OTHER, rank, 1, count)
 
 
 def _gated_delta_net(text: Config, count: int) -> Iterator[Matrix]:
-    """A gated delta net, as Qwen3-Next and Qwen3.5 have it."""
+    """Gated DeltaNet, as in Qwen3-Next and Qwen3.5."""
     width, heads = _required_int(text, "hidden_size"), int(text["linear_num_value_heads"])
     keys, values = _gated_delta_net_sizes(text)
     yield Matrix(LINEAR, 2 * keys + 2 * values + 2 * heads, width, count)
@@ -150,56 +136,56 @@ def _gated_delta_net(text: Config, count: int) -> Iterator[Matrix]:
 
 
 def _gated_delta_net_sizes(text: Config) -> tuple[int, int]:
-    """All heads' keys, and all heads' values."""
+    """The sizes of the keys and of the values of all heads."""
     keys = int(text["linear_num_key_heads"]) * int(text["linear_key_head_dim"])
     return keys, int(text["linear_num_value_heads"]) * int(text["linear_value_head_dim"])
 
 
 def _mlp(text: Config, family: str, layers: int) -> Iterator[Matrix]:
-    """The layers between attentions: dense ones, and mixtures of experts."""
+    """MLPs and mixtures of experts."""
     width, hidden = _required_int(text, "hidden_size"), int(text.get("intermediate_size") or 0)
     experts = next((int(text[key]) for key in EXPERT_COUNT_KEYS if text.get(key)), 0)
-    mixed = len(_moe_layers(text, layers)) if experts else 0
+    moe_layers = len(_moe_layers(text, layers)) if experts else 0
+    dense_layers = layers - moe_layers
     matrices = 2 if family in TWO_MATRIX_MLP_FAMILIES else 3
-    if layers - mixed:
+    if dense_layers:
         if hidden < 1:
             raise ValueError(f"intermediate_size cannot be {hidden}")
-        yield Matrix(LINEAR, hidden, width, (matrices - 1) * (layers - mixed))
-        yield Matrix(LINEAR, width, hidden, layers - mixed)
-    if not mixed:
+        yield Matrix(LINEAR, hidden, width, (matrices - 1) * dense_layers)
+        yield Matrix(LINEAR, width, hidden, dense_layers)
+    if not moe_layers:
         return
-    each = int(text.get("moe_intermediate_size") or hidden)
-    yield Matrix(EXPERT, each, width, 2 * experts * mixed)
-    yield Matrix(EXPERT, width, each, experts * mixed)
-    yield Matrix(OTHER, experts, width, mixed)
+    expert_size = int(text.get("moe_intermediate_size") or hidden)
+    yield Matrix(EXPERT, expert_size, width, 2 * experts * moe_layers)
+    yield Matrix(EXPERT, width, expert_size, experts * moe_layers)
+    yield Matrix(OTHER, experts, width, moe_layers)
     if family in BIASED_EXPERT_FAMILIES:
-        yield Matrix(OTHER, experts * (2 * each + width) + experts, 1, mixed)
-    shared = int(text.get("shared_expert_intermediate_size") or each * int(text.get("n_shared_experts") or 0))
+        yield Matrix(OTHER, experts * (2 * expert_size + width) + experts, 1, moe_layers)
+    shared = int(text.get("shared_expert_intermediate_size") or expert_size * int(text.get("n_shared_experts") or 0))
     if shared:
-        yield Matrix(LINEAR, shared, width, 2 * mixed)
-        yield Matrix(LINEAR, width, shared, mixed)
+        yield Matrix(LINEAR, shared, width, 2 * moe_layers)
+        yield Matrix(LINEAR, width, shared, moe_layers)
     if text.get("shared_expert_intermediate_size"):
-        yield Matrix(LINEAR, 1, width, mixed)
+        yield Matrix(LINEAR, 1, width, moe_layers)
     if text.get("topk_method") == "noaux_tc" or text.get("scoring_func") == "sigmoid":
-        yield Matrix(OTHER, experts, 1, mixed)
+        yield Matrix(OTHER, experts, 1, moe_layers)
 
 
 def _moe_layers(text: Config, layers: int) -> list[int]:
-    """The layers that are mixtures of experts."""
-    first, every = int(text.get("first_k_dense_replace") or 0), int(text.get("decoder_sparse_step") or 1)
+    first, interval = int(text.get("first_k_dense_replace") or 0), int(text.get("decoder_sparse_step") or 1)
     dense = text.get("mlp_only_layers") or ()
-    return [place for place in range(first, layers) if place not in dense and (place + 1) % every == 0]
+    return [layer for layer in range(first, layers) if layer not in dense and (layer + 1) % interval == 0]
 
 
 def kv_layers_from_config(text: Config, kinds: Sequence[str]) -> tuple[KVLayers, ...]:
     heads = _required_int(text, "num_attention_heads")
     if rank := text.get("kv_lora_rank"):
-        numbers = int(rank) + int(text["qk_rope_head_dim"])
+        elements = int(rank) + int(text["qk_rope_head_dim"])
     else:
-        numbers = 2 * int(text.get("num_key_value_heads") or heads) * _head_size(text)
-    whole, sliding = kinds.count("full_attention"), kinds.count("sliding_attention")
+        elements = 2 * int(text.get("num_key_value_heads") or heads) * _head_size(text)
+    full, sliding = kinds.count("full_attention"), kinds.count("sliding_attention")
     window = int(text["sliding_window"]) if sliding else None
-    return tuple(each for each in (KVLayers(whole, numbers), KVLayers(sliding, numbers, window)) if each.layers)
+    return tuple(group for group in (KVLayers(full, elements), KVLayers(sliding, elements, window)) if group.layers)
 
 
 def _recurrent_elements(text: Config, kinds: Sequence[str]) -> int:
@@ -207,34 +193,35 @@ def _recurrent_elements(text: Config, kinds: Sequence[str]) -> int:
     if not recurrent:
         return 0
     keys, values = _gated_delta_net_sizes(text)
-    convolved = (2 * keys + values) * int(text.get("linear_conv_kernel_dim", 4))
-    return recurrent * (convolved + values * int(text["linear_key_head_dim"]))
+    conv_states = (2 * keys + values) * int(text.get("linear_conv_kernel_dim", 4))
+    return recurrent * (conv_states + values * int(text["linear_key_head_dim"]))
 
 
 def head_architecture_from_config(config: Config) -> Architecture | None:
-    """What a head's config says; None when it is the config of a whole model."""
+    """The architecture of a head; None when it is the config of a language model."""
     if "medusa_num_heads" in config:
         return _medusa_architecture(config)
     inner: Config = {**config, **(config.get("transformer_layer_config") or {})}
-    named = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
-    if "eagle3" in named or ("draft_vocab_size" in config and "dflash" not in named):
-        taps = 3
-    elif "dflash" in named or "dflash_config" in config:
-        taps = len((config.get("dflash_config") or config).get("target_layer_ids") or (0,) * 5)
-    elif "eagle" in named or config.get("fc") is True:
-        taps = 0
+    names = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
+    is_dflash = "dflash" in names or "dflash_config" in config
+    if "eagle3" in names or ("draft_vocab_size" in config and "dflash" not in names):
+        hidden_state_count = 3
+    elif is_dflash:
+        hidden_state_count = len((config.get("dflash_config") or config).get("target_layer_ids") or (0,) * 5)
+    elif "eagle" in names or config.get("fc") is True:
+        hidden_state_count = 0
     else:
         return None
-    return _feature_head_architecture(inner, taps, is_dflash="dflash" in named or "dflash_config" in config)
+    return _feature_head_architecture(inner, hidden_state_count, is_dflash=is_dflash)
 
 
 def _feature_head_architecture(config: Config, hidden_state_count: int, *, is_dflash: bool) -> Architecture:
-    """Layers over what the target leaves behind. `taps`: hidden states that it reads; 0: one, beside an embedding."""
+    """A head over hidden states of the target. `hidden_state_count` 0: EAGLE-1, one state beside an embedding."""
     width, layers = int(config["hidden_size"]), int(config.get("num_hidden_layers") or 1)
-    reads = int(config.get("target_hidden_size") or width)
+    target_width = int(config.get("target_hidden_size") or width)
     family = str(config.get("model_type") or "")
     matrices = [
-        Matrix(LINEAR, width, hidden_state_count * reads if hidden_state_count else 2 * width),
+        Matrix(LINEAR, width, hidden_state_count * target_width if hidden_state_count else 2 * width),
         Matrix(OTHER, width, 1, 2 + 2 * layers),
     ]
     matrices += _attention(config, family, layers)
@@ -242,14 +229,13 @@ def _feature_head_architecture(config: Config, hidden_state_count: int, *, is_df
     vocabulary = int(config.get("draft_vocab_size") or 0)
     if hidden_state_count and not is_dflash:
         heads, size = int(config["num_attention_heads"]), _head_size(config)
-        pairs = heads + 2 * int(config.get("num_key_value_heads") or heads)
-        matrices.append(Matrix(LINEAR, pairs * size, width))  # the first layer reads a feature and an embedding
+        qkv_heads = heads + 2 * int(config.get("num_key_value_heads") or heads)
+        matrices.append(Matrix(LINEAR, qkv_heads * size, width))  # its layer reads a feature and an embedding
         matrices.append(Matrix(OUTPUT, vocabulary or int(config["vocab_size"]), width))
-    kept = KVLayers(
-        layers, 2 * int(config.get("num_key_value_heads") or config["num_attention_heads"]) * _head_size(config)
-    )
+    kv_heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
+    kv_layers = KVLayers(layers, 2 * kv_heads * _head_size(config))
     return Architecture(
-        "dflash" if is_dflash else "eagle3" if hidden_state_count else "eagle", tuple(matrices), (kept,), 0,
+        "dflash" if is_dflash else "eagle3" if hidden_state_count else "eagle", tuple(matrices), (kv_layers,), 0,
         int(config.get("vocab_size") or 0), width, layers, int(config.get("max_position_embeddings") or 0),
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
-"""Models that lie on this disk: those that ship with specchat, folders, and what the hub's cache holds.
+"""Models on this disk: the embedded ones, folders, and the hub's cache.
 
-Reads names and configs only; asks no network and imports neither torch nor the hub's library, so a list is quick.
+Reads names and configs only. Uses no network and imports neither torch nor huggingface_hub, so it is fast.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ class LocalModel:
 
     @property
     def bytes(self) -> int:
-        """What its files take. Links of the cache are followed."""
+        """The size of its files. Links in the cache are followed."""
         return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
 
 
 @dataclass(frozen=True)
 class LocatedModel:
-    """What was found under a name."""
+    """A model that was found by name."""
 
     name: str
     architecture: Architecture
-    folder: Path | None = None  # None: only the catalog knows it
+    folder: Path | None = None  # None: it is in the catalog only
 
     @property
     def evidence(self) -> str:
-        """What its figures follow from, in words."""
+        """The source of its figures, for output."""
         if self.folder is None:
             return "from the catalog"
         return "from the headers of its files" if self.architecture.stored_bytes is not None else "from its config.json"
 
 
 def hub_cache_folder() -> Path:
-    """Where the hub's library keeps what it fetched; the same variables count as for it."""
-    if chosen := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(chosen).expanduser()
+    """The cache folder of huggingface_hub; follows the same environment variables."""
+    if folder := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(folder).expanduser()
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
     return Path(home).expanduser() / "hub"
 
@@ -61,14 +61,14 @@ def cached_folder(source: str) -> Path | None:
     """The newest snapshot of a hub id; None when the cache holds none."""
     snapshots = hub_cache_folder() / (CACHE_FOLDER_PREFIX + source.replace("/", "--")) / "snapshots"
     try:
-        found = sorted(snapshots.iterdir(), key=lambda path: path.stat().st_mtime)
+        folders = sorted(snapshots.iterdir(), key=lambda path: path.stat().st_mtime)
     except OSError:
         return None
-    return found[-1] if found else None
+    return folders[-1] if folders else None
 
 
 def local_models() -> Iterator[LocalModel]:
-    """All of them, those that ship with specchat first."""
+    """All models on this disk, the embedded ones first."""
     yield from (
         LocalModel(f"embedded/{role}", EMBEDDED / role) for role in EMBEDDED_ROLES if (EMBEDDED / role).is_dir()
     )
@@ -80,11 +80,11 @@ def local_models() -> Iterator[LocalModel]:
 
 
 def locate_model(source: str) -> LocatedModel:
-    """A folder, a config.json, a file of weights, a name of the catalog, or a hub id in the cache; else ModelError."""
+    """Find a folder, config.json, weights file, name of the catalog, or cached hub id; else ModelError."""
     if source == "embedded":
         return LocatedModel(source, read_architecture(EMBEDDED / "target"), EMBEDDED / "target")
-    shipped = EMBEDDED / source.removeprefix("embedded/")
-    path = shipped if source.startswith("embedded/") and shipped.is_dir() else Path(source).expanduser()
+    embedded = EMBEDDED / source.removeprefix("embedded/")
+    path = embedded if source.startswith("embedded/") and embedded.is_dir() else Path(source).expanduser()
     if path.exists():
         return LocatedModel(source, read_architecture(path), path)
     entry = find_entry(source)
@@ -94,6 +94,6 @@ def locate_model(source: str) -> LocatedModel:
     if entry:
         return LocatedModel(entry.id if source.count("/") != 1 else source, entry.architecture)
     raise ModelError(
-        f"{source}: neither a folder, nor in the catalog, nor on this disk;{did_you_mean(source)} "
-        "'specchat models list' shows what there is"
+        f"{source}: not a folder, not in the catalog and not on this disk;{did_you_mean(source)} "
+        "'specchat models list' shows all models"
     )

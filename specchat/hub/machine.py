@@ -1,7 +1,7 @@
-"""What this machine can compute with, found without torch: cards and their free memory, main memory, the CPU's skills.
+"""The hardware of this machine, detected without torch: GPUs and their free memory, main memory, CPU features.
 
-Free memory decides, not total: screens and other programs hold the rest. Measuring the bandwidth of main memory takes
-a fraction of a second and is never done unasked.
+Free memory counts, not total: displays and other programs use the rest. Memory bandwidth is measured only on request;
+it takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -25,13 +25,9 @@ CPU_FEATURE_FLAGS = {
     "BF16": "avx512_bf16",
     "AMX": "amx_bf16",
 }
-CPU_FEATURE_ALIASES = {
-    "avx_vnni": "VNNI",
-    "bf16": "BF16",
-    "i8mm": "VNNI",
-    "asimddp": "VNNI",
-}  # what other CPUs call them
-COPY_BYTES_PER_THREAD = 64 * 2**20  # by each thread and turn: more than a cache holds
+# The flags of similar features on other CPUs.
+CPU_FEATURE_ALIASES = {"avx_vnni": "VNNI", "bf16": "BF16", "i8mm": "VNNI", "asimddp": "VNNI"}
+COPY_BYTES_PER_THREAD = 64 * 2**20  # more than a CPU cache
 COPY_REPEATS = 4
 NVIDIA_SMI_COMMAND = ("nvidia-smi", "--query-gpu=name,memory.free,memory.total", "--format=csv,noheader,nounits")
 NVIDIA_SMI_TIMEOUT_SECONDS = 5.0
@@ -39,99 +35,100 @@ NVIDIA_SMI_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Device:
-    """Something that computes, and the memory that it reads from."""
+    """A GPU or the CPU, and its memory."""
 
-    kind: str  # CARD or CPU
+    kind: str  # GPU or CPU
     name: str
-    free_bytes: int  # bytes
+    free_bytes: int
     total_bytes: int
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it has memory of its own."""
+        """Whether it is a GPU."""
         return self.kind == GPU
 
 
 @dataclass(frozen=True)
 class Machine:
-    """All of it, the cards first."""
+    """All devices, GPUs first."""
 
     devices: tuple[Device, ...]
     cpu_features: tuple[str, ...] = ()
-    bytes_per_second: float | None = None  # of main memory; None: not measured
+    bytes_per_second: float | None = None  # memory bandwidth of the CPU; None: not measured
 
     @property
     def best_device(self) -> Device:
-        """The card with the most free memory, or the CPU."""
-        cards = [device for device in self.devices if device.is_gpu]
-        return max(cards, key=lambda card: card.free_bytes) if cards else self.cpu
+        """The GPU with the most free memory, or the CPU."""
+        gpus = [device for device in self.devices if device.is_gpu]
+        return max(gpus, key=lambda gpu: gpu.free_bytes) if gpus else self.cpu
 
     @property
     def cpu(self) -> Device:
-        """Main memory and who reads it."""
+        """The CPU with main memory."""
         return next(device for device in self.devices if device.kind == CPU)
 
 
 def detect_machine(*, measures_bandwidth: bool = False) -> Machine:
-    """What is found here now."""
+    """Detect the devices and their free memory now."""
     return Machine((*detect_gpus(), main_memory()), cpu_features(), memory_bandwidth() if measures_bandwidth else None)
 
 
 def simulated_gpu(gpu_gib: float) -> Device:
-    """A card of this size with nothing else on it but a screen."""
-    return Device(GPU, f"a card of {gpu_gib:g} GB", usable_gpu_bytes(gpu_gib), int(gpu_gib * GIB))
+    """A GPU of this size with only a display on it."""
+    return Device(GPU, f"a GPU with {gpu_gib:g} GB", usable_gpu_bytes(gpu_gib), int(gpu_gib * GIB))
 
 
 def detect_gpus() -> tuple[Device, ...]:
-    """CUDA devices, as their driver's own tool lists them; none where it is missing or silent."""
+    """The GPUs that nvidia-smi lists; none when it is missing or fails."""
     try:
-        ran = subprocess.run(
+        process = subprocess.run(
             NVIDIA_SMI_COMMAND, capture_output=True, text=True, check=True, timeout=NVIDIA_SMI_TIMEOUT_SECONDS
         )
     except (OSError, subprocess.SubprocessError):
         return ()
-    return parse_nvidia_smi(ran.stdout)
+    return parse_nvidia_smi(process.stdout)
 
 
 def parse_nvidia_smi(table: str) -> tuple[Device, ...]:
-    """Lines like "NVIDIA H200, 142000, 143771", in MiB; a line that says something else is left out."""
-    found = list[Device]()
+    """Parse lines such as "NVIDIA H200, 142000, 143771", in MiB; other lines are skipped."""
+    gpus = list[Device]()
     for line in table.splitlines():
         name, _, memory = line.partition(",")
         free, _, total = memory.partition(",")
         if free.strip().isdigit() and total.strip().isdigit():
-            found.append(Device(GPU, name.strip(), int(free) * 2**20, int(total) * 2**20))
-    return tuple(found)
+            gpus.append(Device(GPU, name.strip(), int(free) * 2**20, int(total) * 2**20))
+    return tuple(gpus)
 
 
 def main_memory() -> Device:
-    """What programs could still take without swapping, and all there is."""
+    """The CPU, with the memory that is available without swapping and the total."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
         return Device(CPU, cpu_name(), min(sizes["MemAvailable"], _cgroup_available_bytes()), sizes["MemTotal"])
     except (OSError, ValueError, KeyError, IndexError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Device(CPU, cpu_name(), total // 2, total)  # a guess where nobody says what is free
+        return Device(
+            CPU, cpu_name(), total // 2, total
+        )  # assume that half is free where the system does not report it
 
 
 def cpu_name() -> str:
-    """What the CPU calls itself."""
-    lines = _cpuinfo()
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
+    """The model name of the CPU and its number of cores."""
+    names = [line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith(("model name", "Model"))]
     cores = _cores()
-    return f"{named[0] if named else sys.platform}, {cores} core{'s' * (cores > 1)}"
+    return f"{names[0] if names else sys.platform}, {cores} core{'s' * (cores > 1)}"
 
 
 def cpu_features() -> tuple[str, ...]:
-    """The names of `SKILLS` that this CPU has."""
+    """The CPU_FEATURE_FLAGS that this CPU has."""
     flags = {flag for line in _cpuinfo() if line.startswith(("flags", "Features")) for flag in line.split()}
-    also = {CPU_FEATURE_ALIASES[flag] for flag in flags & CPU_FEATURE_ALIASES.keys()}
-    return tuple(name for name, flag in CPU_FEATURE_FLAGS.items() if flag in flags or name in also)
+    aliases = {CPU_FEATURE_ALIASES[flag] for flag in flags & CPU_FEATURE_ALIASES.keys()}
+    return tuple(name for name, flag in CPU_FEATURE_FLAGS.items() if flag in flags or name in aliases)
 
 
 def memory_bandwidth(threads: int | None = None) -> float:
-    """Bytes a second that all cores read and write together while they copy; the best of a few turns."""
+    """Bytes per second that all cores read and write together while they copy; the best of COPY_REPEATS."""
     import numpy
 
     count = min(threads or _cores(), 16)
@@ -142,24 +139,24 @@ def memory_bandwidth(threads: int | None = None) -> float:
     best = 0.0
     with ThreadPoolExecutor(count) as pool:
         for _ in range(COPY_REPEATS):
-            begun = perf_counter()
+            started_at = perf_counter()
             list(pool.map(lambda pair: numpy.copyto(pair[1], pair[0]), pairs))
-            best = max(best, 2 * COPY_BYTES_PER_THREAD * count / (perf_counter() - begun))
+            best = max(best, 2 * COPY_BYTES_PER_THREAD * count / (perf_counter() - started_at))
     return best
 
 
 def _cgroup_available_bytes() -> int:
-    """What the group of this process may take, where a container sets a limit; else more than any machine has."""
-    group = Path("/sys/fs/cgroup")
+    """The memory left in this cgroup, where a container sets a limit; else sys.maxsize."""
+    cgroup = Path("/sys/fs/cgroup")
     try:
-        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        limit, used = (int((cgroup / name).read_text()) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):
         return sys.maxsize
     return max(limit - used, 0)
 
 
 def _cores() -> int:
-    """How many this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,10 +1,9 @@
-"""How much memory a pair takes before anything of it is loaded: weights, drafter, keys and values, workspace.
+"""How much memory a target and a drafter take, before loading: weights, drafter, KV cache, workspace.
 
-Bytes follow from an `Anatomy` and from how its linear maps are held. In 8 bits every output has a scale in float32;
-experts are in fp8 where they were published so, and have one for every block. What bitsandbytes adds in 4 bits is
-counted: a scale in float32 for every 64 numbers, which double quantisation makes one byte and one more float32 for
-every 256 scales (QLoRA, arXiv 2305.14314, section 3). It leaves embeddings, output matrices, norms and the stacked
-weights of experts as they are. Imports no torch.
+Bytes follow from an Architecture and the format of its linear layers. In 8 bits every output has a float32 scale;
+published FP8 experts have one scale per block. NF4 of bitsandbytes has a float32 scale per 64 elements; double
+quantization makes it one byte, plus one float32 per 256 scales (QLoRA, arXiv 2305.14314, section 3). Embeddings, output
+matrices, norms and the stacked weights of experts are not quantized. Imports no torch.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from math import ceil
 from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, Architecture, Matrix
 
 GIB = 2**30
-BF16_BYTES = 2  # of a number in bfloat16
-STATE_BYTES = 2 * 4  # recurrent states are float32, and the one from before the guesses is kept beside the newest
-NF4_BLOCK, SCALES_PER_GROUP = 64, 256  # numbers that share a scale, and scales that share one
+BF16_BYTES = 2
+STATE_BYTES = 2 * 4  # recurrent states are float32; the state before the draft tokens is stored, too
+NF4_BLOCK, SCALES_PER_GROUP = 64, 256  # elements that share a scale, and scales that share a second one
 FP8_BLOCK = 128  # rows and columns of an expert that share a scale
-MXFP4_BYTES = 0.5 + 1 / 32  # of a number: 32 of them share a scale of one byte
-CUDA_CONTEXT_BYTES = int(0.6 * GIB)  # what a CUDA context and its kernels take before the first number
-PYTHON_BYTES = int(0.5 * GIB)  # what a process with torch takes on a CPU
-LOGIT_ROWS, LOGIT_COPIES = 128, 4  # rows of the widest pass, in float32, and how often sampling holds them
-PREFILL_CHUNK_TOKENS = 512  # tokens of a prompt that are read at once
-DISPLAY_BYTES = int(0.7 * GIB)  # what a screen and the driver hold of a card
-SCRATCH_ROWS = 256  # rows past a text that a pass may write; as engine.cache has it
-MIN_BUCKET_ROWS = 1024  # rows of text; as engine.cache has it
+MXFP4_BYTES = 0.5 + 1 / 32  # per element: 32 elements share a scale of one byte
+CUDA_CONTEXT_BYTES = int(0.6 * GIB)  # a CUDA context and its kernels
+PYTHON_BYTES = int(0.5 * GIB)  # a process with torch on a CPU
+LOGIT_ROWS, LOGIT_COPIES = 128, 4  # float32 logits of the widest pass, and copies during sampling
+PREFILL_CHUNK_TOKENS = 512
+DISPLAY_BYTES = int(0.7 * GIB)  # GPU memory that a display and the driver use
+SCRATCH_ROWS = 256  # rows after the text that a pass may write; as in engine.cache
+MIN_BUCKET_ROWS = 1024  # as in engine.cache
 
 
 def _bf16_bytes(matrix: Matrix) -> float:
@@ -60,7 +59,7 @@ def _nf4_double_bytes(matrix: Matrix) -> float:
 
 @dataclass(frozen=True)
 class StorageFormat:
-    """How linear maps are held, and whether experts are as well."""
+    """The bytes of a linear layer, and whether experts are quantized, too."""
 
     matrix_bytes: Callable[[Matrix], float]
     quantizes_experts: bool = False
@@ -75,20 +74,15 @@ STORAGE_FORMATS: Mapping[str, StorageFormat] = {
     "nf4-double": StorageFormat(_nf4_double_bytes),
     "mxfp4": StorageFormat(_bf16_bytes),
 }
-LLAMA_LIKE_FAMILIES = (
-    "llama",
-    "mistral",
-    "qwen2",
-    "qwen3",
-)  # families of our own passes, which can hold weights in 8 and 4 bits
+LLAMA_LIKE_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # forward.llama computes them and can quantize weights
 QUANTIZED_FORMATS = ("int8", "fp8", "nf4", "nf4-double")
 LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")
 
 
 def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on_cpu: bool = False) -> int:
-    """What the weights take, on the device that computes.
+    """The bytes of the weights on the device that computes.
 
-    Embeddings that are the output matrix as well are multiplied with in every pass, so they stay.
+    Tied embeddings are the output matrix of every pass, so they stay on the device.
     """
     return round(
         sum(
@@ -100,18 +94,18 @@ def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on
 
 
 def _matrix_bytes(matrix: Matrix, quant_format: str) -> float:
-    held = STORAGE_FORMATS[quant_format]
+    storage = STORAGE_FORMATS[quant_format]
     if quant_format == "mxfp4" and matrix.kind == EXPERT:
         return MXFP4_BYTES * matrix.parameters
-    if matrix.kind == LINEAR or (matrix.kind == EXPERT and held.quantizes_experts):
-        return held.matrix_bytes(matrix)
+    if matrix.kind == LINEAR or (matrix.kind == EXPERT and storage.quantizes_experts):
+        return storage.matrix_bytes(matrix)
     return _float32_bytes(matrix) if quant_format == "float32" else _bf16_bytes(matrix)
 
 
 def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, on_gpu: bool = True) -> int:
-    """What our own passes hold beside embeddings that are the output matrix as well: another copy to multiply with.
+    """The bytes of a second copy of tied embeddings, as forward.llama needs it for the output matrix.
 
-    Rows are looked up in the one, and the other is packed or smaller. On a card, floats are neither, and shared.
+    Lookups use the first copy; the second is packed or quantized. On a GPU, floats are shared.
     """
     if (
         not architecture.is_tied
@@ -126,66 +120,64 @@ def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, on_gpu:
 def kv_cache_bytes(
     architecture: Architecture, tokens: int, *, uses_sliding_windows: bool = True, element_bytes: int = BF16_BYTES
 ) -> int:
-    """What keys, values and states of a text take.
+    """The bytes of the KV cache and recurrent states of a text.
 
-    `keeps_windows` counts only the rows that layers with a window look at; an engine that keeps all rows, so that
-    guesses can be taken back, needs the other figure.
+    With `uses_sliding_windows`, layers with a window store only that many rows. This engine stores all rows, so that
+    draft tokens can be rolled back.
     """
     rows = sum(
-        kept.layers
-        * kept.elements_per_token
-        * (min(tokens, kept.sliding_window) if kept.sliding_window and uses_sliding_windows else tokens)
-        for kept in architecture.kv_layers
+        group.layers
+        * group.elements_per_token
+        * (min(tokens, group.sliding_window) if group.sliding_window and uses_sliding_windows else tokens)
+        for group in architecture.kv_layers
     )
     return rows * element_bytes + architecture.recurrent_elements * STATE_BYTES
 
 
 def kv_bytes_per_token(architecture: Architecture) -> int:
-    """What one more token takes in layers that look back without end."""
-    return (
-        sum(kept.layers * kept.elements_per_token for kept in architecture.kv_layers if not kept.sliding_window)
-        * BF16_BYTES
-    )
+    """The bytes of one more token in layers with full attention."""
+    full = [group for group in architecture.kv_layers if not group.sliding_window]
+    return sum(group.layers * group.elements_per_token for group in full) * BF16_BYTES
 
 
 def workspace_bytes(architecture: Architecture, *, on_gpu: bool = True) -> int:
-    """What a pass needs beside all that: the context of the device, logits of the widest tree, a chunk of a prompt."""
+    """The bytes that a pass needs besides: device context, logits of the widest tree, hidden states of a chunk."""
     logits = LOGIT_ROWS * LOGIT_COPIES * 4 * architecture.vocab_size
-    stream = PREFILL_CHUNK_TOKENS * 16 * architecture.hidden_size * BF16_BYTES
-    return (CUDA_CONTEXT_BYTES if on_gpu else PYTHON_BYTES) + logits + stream
+    hidden_states = PREFILL_CHUNK_TOKENS * 16 * architecture.hidden_size * BF16_BYTES
+    return (CUDA_CONTEXT_BYTES if on_gpu else PYTHON_BYTES) + logits + hidden_states
 
 
 def cache_rows(context_tokens: int) -> int:
-    """The rows that the engine sets aside for a full context: the next power of two, and scratch rows behind it."""
+    """The KV cache rows of a full context: the next power of two, plus scratch rows."""
     return max(MIN_BUCKET_ROWS, 1 << (context_tokens - 1).bit_length()) + SCRATCH_ROWS
 
 
 @dataclass(frozen=True)
 class QuantizedModel:
-    """A model and how its weights are held."""
+    """A model and the format of its weights."""
 
     architecture: Architecture
     quant_format: str
     embeddings_on_cpu: bool = False
 
     def weight_bytes(self, *, on_gpu: bool = True) -> int:
-        """Bytes on the device that computes."""
-        own = weight_bytes(self.architecture, self.quant_format, embeddings_on_cpu=self.embeddings_on_cpu)
-        return own + lm_head_copy_bytes(self.architecture, self.quant_format, on_gpu=on_gpu)
+        """The bytes of all weights on the device that computes."""
+        weights = weight_bytes(self.architecture, self.quant_format, embeddings_on_cpu=self.embeddings_on_cpu)
+        return weights + lm_head_copy_bytes(self.architecture, self.quant_format, on_gpu=on_gpu)
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes that a pair takes, by what they are for."""
+    """The bytes of a target and a drafter, by purpose."""
 
     weight_bytes: int
-    drafter_bytes: int  # its weights
-    kv_cache_bytes: int  # keys, values and states of both
+    drafter_bytes: int  # weights
+    kv_cache_bytes: int  # of both, with recurrent states
     workspace_bytes: int
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.weight_bytes + self.drafter_bytes + self.kv_cache_bytes + self.workspace_bytes
 
 
@@ -197,21 +189,21 @@ def plan_memory(
     on_gpu: bool = True,
     uses_sliding_windows: bool = True,
 ) -> MemoryPlan:
-    """What a target and who drafts for it take with a text of so many tokens."""
-    text = kv_cache_bytes(
+    """Plan the memory of a target and a drafter for a text of `tokens` tokens."""
+    kv_bytes = kv_cache_bytes(
         target.architecture,
         tokens,
         uses_sliding_windows=uses_sliding_windows,
         element_bytes=4 if target.quant_format == "float32" else BF16_BYTES,
     )
     if drafter is not None:
-        text += kv_cache_bytes(drafter.architecture, tokens, uses_sliding_windows=uses_sliding_windows)
-    weights = drafter.weight_bytes(on_gpu=on_gpu) if drafter else 0
+        kv_bytes += kv_cache_bytes(drafter.architecture, tokens, uses_sliding_windows=uses_sliding_windows)
+    drafter_bytes = drafter.weight_bytes(on_gpu=on_gpu) if drafter else 0
     return MemoryPlan(
-        target.weight_bytes(on_gpu=on_gpu), weights, text, workspace_bytes(target.architecture, on_gpu=on_gpu)
+        target.weight_bytes(on_gpu=on_gpu), drafter_bytes, kv_bytes, workspace_bytes(target.architecture, on_gpu=on_gpu)
     )
 
 
 def usable_gpu_bytes(gpu_gib: float) -> int:
-    """What of a card of this size is free when a screen hangs on it."""
+    """The free memory of a GPU of this size with a display."""
     return int(gpu_gib * GIB) - DISPLAY_BYTES

@@ -1,8 +1,7 @@
-"""What is to be said of a draft beside its target before anybody waits for a download: tokens, training, sizes.
+"""Warnings about a draft model for a target, before either is downloaded: tokens, training, sizes.
 
-The mistakes that cost people their speed, each with its number: another family's tokens, a base model beside an
-instructed one, and a draft that is too large, too small or, where a card launches its layers singly, too deep. Reads
-tokenizer files as JSON; loads nothing.
+Finds the common reasons for low speed, with figures: a different tokenizer, a base model beside an instruct model, and
+a draft that is too large, too small or, without CUDA graphs, too deep. Reads tokenizer files as JSON; loads no model.
 """
 
 from __future__ import annotations
@@ -18,57 +17,58 @@ from specchat.hub.local_models import LocatedModel
 from specchat.hub.memory_plan import LLAMA_LIKE_FAMILIES
 
 MIN_DRAFT_SHARE, MAX_DRAFT_SHARE = 0.05, 0.20  # of the target's parameters
-MAX_LAYER_SHARE = 0.5  # of the target's: launched one by one, they take as much of a pass that is launched so
+MAX_LAYER_SHARE = 0.5  # without CUDA graphs, the time of a pass follows the number of layers
 INSTRUCT_NAME_PARTS = ("instruct", "-it", "chat", "thinking", "distill")
 
 
 @dataclass(frozen=True)
 class PairMember:
-    """One side of a pair, as far as it is known."""
+    """A draft or target, as far as it is known."""
 
     name: str
     parameters: int
     layers: int
-    token_family: str = ""  # the word of the catalog for its ids; "" when it is not there
-    vocabulary: Mapping[str, int] | None = None  # the ids of its tokenizer, where that lies on this disk
-    is_instruct: bool | None = None  # None: nobody can say
-    has_cuda_graphs: bool = False  # a card replays its passes as CUDA graphs: those of our own passes
+    token_family: str = ""  # of the catalog; "" when it is not listed
+    vocabulary: Mapping[str, int] | None = None  # when its tokenizer is on this disk
+    is_instruct: bool | None = None  # None: unknown
+    has_cuda_graphs: bool = False  # forward.llama captures its passes as CUDA graphs
 
 
 def pair_member(located: LocatedModel) -> PairMember:
-    """What is known of a model that was located."""
+    """Collect what is known about a located model."""
     entry = find_entry(located.name)
-    pieces = _read_vocabulary(located.folder) if located.folder else None
+    vocabulary = _read_vocabulary(located.folder) if located.folder else None
     return PairMember(
-        located.name, located.architecture.parameters, located.architecture.layers, entry.token_family if entry else "", pieces,
-        _is_instruct(located), located.architecture.family in LLAMA_LIKE_FAMILIES,
+        located.name, located.architecture.parameters, located.architecture.layers,
+        entry.token_family if entry else "", vocabulary, _is_instruct(located),
+        located.architecture.family in LLAMA_LIKE_FAMILIES,
     )  # fmt: skip
 
 
 def pair_warnings(draft: PairMember, target: PairMember, *, on_gpu: bool = True) -> Iterator[str]:
-    """What speaks against this draft for this target, in words and numbers; nothing when nothing does."""
+    """Yield the problems of this draft for this target, with figures."""
     yield from _tokenizer_warnings(draft, target)
     if draft.is_instruct is False and target.is_instruct:
         yield (
-            f"{draft.name} has no chat template and {target.name} has one: a base model guesses the markup and the "
-            "manner of answers badly; take its instructed sibling"
+            f"{draft.name} has no chat template and {target.name} has one: a base model predicts the markup and style "
+            "of answers badly; choose its instruct version"
         )
     share = draft.parameters / target.parameters
     if share > MAX_DRAFT_SHARE:
         yield (
-            f"{draft.name} has {share:.0%} of the parameters of {target.name}; {MIN_DRAFT_SHARE:.0%} to {MAX_DRAFT_SHARE:.0%} pay: "
-            f"four guesses cost {4 * share:.1f} passes where bytes decide"
+            f"{draft.name} has {share:.0%} of the parameters of {target.name}; {MIN_DRAFT_SHARE:.0%} to "
+            f"{MAX_DRAFT_SHARE:.0%} is best: four draft tokens cost {4 * share:.1f} passes where bandwidth is the limit"
         )
     elif share < MIN_DRAFT_SHARE:
         yield (
-            f"{draft.name} has {share:.1%} of the parameters of {target.name}; below {MIN_DRAFT_SHARE:.0%} guesses are cheap "
-            "and fall often; a larger one of the family may bring more"
+            f"{draft.name} has {share:.1%} of the parameters of {target.name}; below {MIN_DRAFT_SHARE:.0%}, draft "
+            "tokens are cheap but often rejected; a larger model of the family may be faster"
         )
     if on_gpu and not draft.has_cuda_graphs and target.layers and draft.layers / target.layers > MAX_LAYER_SHARE:
         yield (
-            f"{draft.name} has {draft.layers} layers beside {target.layers}, and passes of its family are not recorded "
-            f"as CUDA graphs: launched one by one, they cost {draft.layers / target.layers:.0%} of a pass that is "
-            "launched so, however small they are, and more of one that is recorded; measure with 'specchat bench'"
+            f"{draft.name} has {draft.layers} layers and {target.name} {target.layers}, and its family runs without "
+            f"CUDA graphs: a draft token costs at least {draft.layers / target.layers:.0%} of a pass of the target, "
+            "whatever the size of the layers; measure with 'specchat bench'"
         )
 
 
@@ -77,30 +77,31 @@ def _tokenizer_warnings(draft: PairMember, target: PairMember) -> Iterator[str]:
         same = sum(target.vocabulary.get(piece) == token for piece, token in draft.vocabulary.items())
         if same < len(draft.vocabulary):
             share = same / len(draft.vocabulary)
-            cost = "its guesses are spelled anew in the target's tokens, which costs time" if share < 0.99 else (
-                "the others are never guessed"
-            )  # fmt: skip
-            yield f"{share:.1%} of the {len(draft.vocabulary)} ids of {draft.name} mean the same in {target.name}: {cost}"
+            effect = "its draft tokens are encoded again for the target, which costs time"
+            effect = effect if share < 0.99 else "the others are never drafted"
+            ids = f"{share:.1%} of the {len(draft.vocabulary)} ids of {draft.name}"
+            yield f"{ids} are the same in {target.name}: {effect}"
     elif draft.token_family and target.token_family and draft.token_family != target.token_family:
         yield (
-            f"{draft.name} speaks {draft.token_family} and {target.name} {target.token_family}: guesses are spelled anew in other "
-            "tokens, which costs time and misses some; take one of the same family"
+            f"{draft.name} has the tokens of {draft.token_family} and {target.name} those of {target.token_family}: "
+            "draft tokens are encoded again for the target, which costs time and loses some; choose a draft of the "
+            "same family"
         )
 
 
 def _read_vocabulary(folder: Path) -> Mapping[str, int] | None:
-    """Every piece and its id; None where no tokenizer.json says."""
+    """The pieces and ids in tokenizer.json; None when it is missing or invalid."""
     try:
         content: Any = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-        said = content["model"]["vocab"]
-        pieces = said if isinstance(said, dict) else {piece: number for number, (piece, _score) in enumerate(said)}
-        return {**pieces, **{each["content"]: each["id"] for each in content.get("added_tokens", ())}}
+        vocab = content["model"]["vocab"]
+        pieces = vocab if isinstance(vocab, dict) else {piece: index for index, (piece, _score) in enumerate(vocab)}
+        return {**pieces, **{token["content"]: token["id"] for token in content.get("added_tokens", ())}}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _is_instruct(located: LocatedModel) -> bool | None:
-    """By its chat template where it lies here, else by its name in the catalog."""
+    """Whether it has a chat template, if it is on this disk; else by its name or the catalog."""
     if located.folder and located.folder.is_dir():
         if (located.folder / "chat_template.jinja").is_file():
             return True
@@ -109,5 +110,5 @@ def _is_instruct(located: LocatedModel) -> bool | None:
         except (OSError, ValueError):
             return None
         return bool(isinstance(settings, dict) and settings.get("chat_template"))
-    low = located.name.lower()
-    return True if find_entry(located.name) or any(word in low for word in INSTRUCT_NAME_PARTS) else None
+    name = located.name.lower()
+    return True if find_entry(name) or any(part in name for part in INSTRUCT_NAME_PARTS) else None

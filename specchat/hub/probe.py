@@ -1,6 +1,6 @@
-"""`python -m specchat.hub.probe torch|bitsandbytes|kernels`: does this work here? One JSON object on stdout.
+"""`python -m specchat.hub.probe torch|bitsandbytes|native_ops`: does this package work? Prints one JSON object.
 
-Run in a process of its own, because a broken installation may hang, print, or end the process that imports it.
+Runs in a subprocess, because a broken installation may hang, print, or end the process that imports it.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ PROBE_TIMEOUT_SECONDS = 60.0
 
 
 def probe(package: str) -> dict[str, Any]:
-    """What one of PROBES says of itself, from another process; {"trouble": ...} when it cannot."""
+    """Run one of PROBES in a subprocess; returns {"error": ...} when it fails."""
     command = [sys.executable, "-m", "specchat.hub.probe", package]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_SECONDS, check=False)
-        if ran.returncode:
-            return {"trouble": last_output_line(ran.stderr, "its process ended without a word")}
-        return json.loads(ran.stdout.splitlines()[-1])
+        process = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_SECONDS, check=False)
+        if process.returncode:
+            return {"error": last_output_line(process.stderr, "the subprocess ended without a message")}
+        return json.loads(process.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        return {"trouble": f"no word of it for {PROBE_TIMEOUT_SECONDS:.0f} seconds"}
+        return {"error": f"no result after {PROBE_TIMEOUT_SECONDS:.0f} seconds"}
     except (OSError, ValueError, IndexError) as error:
-        return {"trouble": f"it said nothing that can be read ({type(error).__name__})"}
+        return {"error": f"its output is not readable ({type(error).__name__})"}
 
 
 def _torch() -> dict[str, Any]:
     import torch
 
-    cards = [torch.cuda.get_device_properties(place) for place in range(torch.cuda.device_count())]
-    free = [torch.cuda.mem_get_info(place) for place in range(len(cards))]
+    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    memory = [torch.cuda.mem_get_info(index) for index in range(len(gpus))]
     weight = torch.ones(8, 8, dtype=torch.bfloat16)
     return {
         "version": torch.__version__,
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),
         "computes": float((weight @ weight).sum()) == 8 * 8 * 8,
-        "cards": [
-            {"name": card.name, "free": memory[0], "total": memory[1], "capability": f"{card.major}.{card.minor}"}
-            for card, memory in zip(cards, free, strict=True)
+        "gpus": [
+            {"name": gpu.name, "free": free, "total": total, "capability": f"{gpu.major}.{gpu.minor}"}
+            for gpu, (free, total) in zip(gpus, memory, strict=True)
         ],
     }
 
 
 def _bitsandbytes() -> dict[str, Any]:
-    """Hold a weight in 4 bits and multiply with it, where computing will happen."""
+    """Quantize a weight to NF4 and dequantize it, on the default device."""
     import bitsandbytes
     import torch
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
@@ -61,24 +61,24 @@ def _bitsandbytes() -> dict[str, Any]:
     return {"version": bitsandbytes.__version__, "device": device, "computes": error < 0.2}
 
 
-def _native_kernels() -> dict[str, Any]:
-    """Compile our own kernels, unless that was done before, and hold them against torch."""
+def _native_ops() -> dict[str, Any]:
+    """Compile the native ops unless they are cached, and compare them with torch."""
     import torch
 
     from specchat.forward.fused_ops import AttentionDimensions, NativeOps, matches_torch
     from specchat.forward.native_ops import native_kernels
 
-    found = native_kernels()
-    if found.library is None:
-        return {"trouble": found.missing_reason}
-    compiled = NativeOps(AttentionDimensions(heads=4, kv_heads=2, head_size=64, epsilon=1e-6), found, torch.float32)
-    return {"computes": matches_torch(compiled, torch.float32)}
+    kernels = native_kernels()
+    if kernels.library is None:
+        return {"error": kernels.missing_reason}
+    ops = NativeOps(AttentionDimensions(heads=4, kv_heads=2, head_size=64, epsilon=1e-6), kernels, torch.float32)
+    return {"computes": matches_torch(ops, torch.float32)}
 
 
 PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "torch": _torch,
     "bitsandbytes": _bitsandbytes,
-    "kernels": _native_kernels,
+    "native_ops": _native_ops,
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the hub's cache holds of a model goes, by the hub's own deletion. Folders elsewhere are never touched."""
+"""Deletes a model from the hub's cache with huggingface_hub. Never touches other folders."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from specchat.hub.repo_files import repo_cache_folder
 
 @dataclass(frozen=True)
 class Removal:
-    """What would go, and how."""
+    """A planned deletion."""
 
     source: str
     folder: Path
-    freed_bytes: int  # bytes that become free
+    freed_bytes: int
     run: Callable[[], None]
 
 
 def plan_removal(source: str) -> Removal:
-    """What removing this model would free; ModelError when the cache has none of it."""
+    """Plan the deletion of a model; ModelError when it is not in the cache."""
     if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
-        raise ModelError(f"{source}: no hub id like org/name; only what came from the hub is removed")
+        raise ModelError(f"{source}: not a hub id like org/name; only models from the hub can be removed")
     folder = repo_cache_folder(source)
     if not folder.is_dir() or folder.is_symlink():
-        raise ModelError(f"{source}: the cache has nothing of it ({folder.parent})")
-    size = sum(path.lstat().st_size for path in (folder / "blobs").glob("*"))  # half files too: the hub leaves them out
-    found = _scan_cached_model(source, folder.parent)
-    hashes = [revision.commit_hash for repository in found.repos for revision in repository.revisions]
+        raise ModelError(f"{source}: not in the cache ({folder.parent})")
+    size = sum(
+        path.lstat().st_size for path in (folder / "blobs").glob("*")
+    )  # includes partial files, which HFCacheInfo omits
+    cache_info = _scan_cached_model(source, folder.parent)
+    hashes = [revision.commit_hash for repository in cache_info.repos for revision in repository.revisions]
     if not hashes:
-        return Removal(source, folder, size, lambda: shutil.rmtree(folder))  # a download that never ended
-    return Removal(source, folder, size, found.delete_revisions(*hashes).execute)
+        return Removal(source, folder, size, lambda: shutil.rmtree(folder))  # an incomplete download
+    return Removal(source, folder, size, cache_info.delete_revisions(*hashes).execute)
 
 
 def _scan_cached_model(source: str, cache: Path) -> HFCacheInfo:
-    """The cache as if it held this model alone: a copy of it on the hub has the same commits, and they are its own."""
-    scanned = scan_cache_dir(cache)
-    ours = [each for each in scanned.repos if (each.repo_id, each.repo_type) == (source, "model")]
-    return replace(scanned, repos=frozenset(ours))
+    """Scan the cache for this model only: copies of it under other ids may have the same commits."""
+    info = scan_cache_dir(cache)
+    repositories = [each for each in info.repos if (each.repo_id, each.repo_type) == (source, "model")]
+    return replace(info, repos=frozenset(repositories))

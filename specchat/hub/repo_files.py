@@ -1,6 +1,7 @@
-"""What of a model on the hub is needed: its files with sizes and hashes, its licence, and where in the cache they go.
+"""Lists the needed files of a model on the hub, with sizes, hashes, the licence, and their paths in the cache.
 
-Asks the hub once and fetches nothing. What the hub says is looked at before it becomes a path or a line on a terminal.
+Sends one request to the hub and downloads nothing. Names and hashes from the hub are checked before they become a path
+or terminal output.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ HASH_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file as the hub lists it. Its digest is the name of its blob in the cache: sha256 if large, else git's sha1."""
+    """A file in the hub's listing. Its digest is the name of its blob: sha256 for large files, else git's sha1."""
 
     name: str
     size_bytes: int
     digest: str
 
     def digest_of(self, path: Path) -> str:
-        """The digest of what really lies there."""
+        """The digest of a downloaded file."""
         with path.open("rb") as content:
             if len(self.digest) == SHA256_DIGITS:
                 return hashlib.file_digest(content, "sha256").hexdigest()
@@ -41,7 +42,7 @@ class HubFile:
 
 @dataclass(frozen=True)
 class RepoListing:
-    """What of a model is needed, and where in the cache it goes."""
+    """The needed files of a model, and its folder in the cache."""
 
     source: str
     commit: str
@@ -51,16 +52,16 @@ class RepoListing:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all of it."""
+        """The size of all files."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def snapshot(self) -> Path:
-        """The folder that a model is loaded from."""
+        """The folder that the model is loaded from."""
         return self.folder / "snapshots" / self.commit
 
     def missing_files(self) -> list[HubFile]:
-        """Those that are to be fetched, the half ones among them."""
+        """The files that are not downloaded, or only in part."""
         return [
             file
             for file in self.files
@@ -68,25 +69,25 @@ class RepoListing:
         ]
 
     def blob_path(self, file: HubFile) -> Path:
-        """Where the content of a file is kept."""
+        """The path of a complete file."""
         return self.folder / "blobs" / file.digest
 
     def partial_path(self, file: HubFile) -> Path:
-        """Where the content grows until it is whole and right."""
+        """The path of a partial file."""
         return self.folder / "blobs" / f"{file.digest}.incomplete"
 
     def downloaded_bytes(self, file: HubFile) -> int:
-        """How much of a missing file came before."""
+        """The size of the partial file."""
         partial = self.partial_path(file)
         return min(partial.stat().st_size, file.size_bytes) if partial.exists() else 0
 
     def remaining_bytes(self) -> int:
-        """What is still to be fetched."""
+        """The number of bytes still to download."""
         return sum(file.size_bytes - self.downloaded_bytes(file) for file in self.missing_files())
 
 
 def list_repo_files(source: str, *, is_draft: bool = False) -> RepoListing:
-    """What the hub has of a model or head that we would read; ModelError in one line when it gives nothing."""
+    """List the files of a model or head that loading reads. ModelError when the hub has none."""
     with hub_errors_as_model_errors(source):
         info = HfApi(endpoint=constants.ENDPOINT).model_info(source, files_metadata=True)
     siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
@@ -95,29 +96,29 @@ def list_repo_files(source: str, *, is_draft: bool = False) -> RepoListing:
 
 
 def repo_cache_folder(source: str) -> Path:
-    """Where the cache keeps everything of a model."""
+    """The folder of a model in the cache."""
     return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
 
 
 def hub_file(source: str, sibling: RepoSibling) -> HubFile:
-    """A file of the hub's list, once its name and hash are what they should be."""
+    """A file of the hub's listing. ModelError for an invalid name, size or hash."""
     digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
     if sibling.size is None or not sibling.rfilename.isprintable():
-        raise ModelError(f"{source}: the hub does not say how large {sibling.rfilename!r} is, or its name is none")
+        raise ModelError(f"{source}: the hub lists {sibling.rfilename!r} without a size, or with an invalid name")
     return HubFile(sibling.rfilename, sibling.size, _checked_hash(source, digest))
 
 
 def _checked_hash(source: str, digest: str | None) -> str:
-    """A hash becomes a part of paths, so it must be one."""
+    """Check a hash, which becomes part of a path."""
     if digest is None or not HASH_PATTERN.fullmatch(digest):
-        raise ModelError(f"{source}: the hub gives no hashes to compare with")
+        raise ModelError(f"{source}: the hub lists no valid hashes")
     return digest
 
 
 def _licence(info: ModelInfo) -> str:
-    """As its card says, or as it is tagged."""
-    card = info.card_data
-    named = [card.get("license_name"), card.get("license")] if card else []
-    tagged = [tag.removeprefix("license:") for tag in info.tags or [] if tag.startswith("license:")]
-    said = next((str(name) for name in [*named, *tagged] if name), "not said")
-    return "".join(character for character in said if character.isprintable())
+    """The licence in the model card or in the tags."""
+    model_card = info.card_data
+    names = [model_card.get("license_name"), model_card.get("license")] if model_card else []
+    names += [tag.removeprefix("license:") for tag in info.tags or [] if tag.startswith("license:")]
+    licence = next((str(name) for name in names if name), "unknown")
+    return "".join(character for character in licence if character.isprintable())

@@ -1,6 +1,7 @@
-"""Files of weights become an `Anatomy`: safetensors begin with a few kilobytes of JSON that say every name and shape.
+"""Reads the Architecture of a model or head from the headers of its safetensors.
 
-Exact to the byte, and nothing else of a file is read. Which tensor is for what follows from its name. Imports no torch.
+A header is a few kilobytes of JSON with the name, dtype and shape of every tensor, so sizes are exact and no weights
+are read. The kind of a tensor follows from its name. Imports no torch.
 """
 
 from __future__ import annotations
@@ -35,51 +36,50 @@ from specchat.hub.config_architecture import (
 from specchat.models.fetch import without_consolidated
 
 TensorHeaders = Mapping[str, tuple[str, tuple[int, ...]]]
-ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}  # one byte where not named
-MAX_HEADER_BYTES = 100 * 2**20  # of a file of safetensors, by its own definition
+ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}  # others: one byte
+MAX_HEADER_BYTES = 100 * 2**20  # the limit of the safetensors format
 EMBEDDING_NAMES = ("embed_tokens", "wte", "tok_embeddings", "word_embeddings")
 LM_HEAD_NAMES = ("lm_head", "output", "embed_out")
 
 
 def read_architecture(source: Path) -> Architecture:
-    """Of a folder, a config.json or a file of weights: from headers where all files are there, else from the config."""
+    """The architecture of a folder, config.json or weights file: from headers if all files exist, else the config."""
     config = read_config(source)
     from_config = architecture_from_config(config, str(source)) if config else None
     files = weight_files(source)
     if not files:
         if from_config is None:
-            raise ModelError(f"{source}: neither config.json nor *.safetensors there")
+            raise ModelError(f"{source}: neither config.json nor *.safetensors found")
         return from_config
     return _architecture_from_headers(from_config, files, config)
 
 
 def read_config(source: Path) -> Config:
-    """The config beside these weights; empty when there is none."""
+    """The config.json of these weights; empty when there is none."""
     path = source if source.suffix == ".json" else (source if source.is_dir() else source.parent) / "config.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (ValueError, OSError) as error:
         raise ModelError(f"{path}: cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise ModelError(f"{path}: cannot be read: not a table")
+        raise ModelError(f"{path}: cannot be read: not a JSON object")
     return content
 
 
 def weight_files(source: Path) -> list[Path]:
-    """The files of safetensors that belong together; empty when there are none, or when some are still missing."""
+    """The safetensors of a model; empty when there are none or some are missing."""
     if source.is_file():
         return [source] if source.suffix == ".safetensors" else []
     index = source / "model.safetensors.index.json"
     if index.is_file():
-        named = sorted({source / name for name in _weight_map(index).values()})
-        return named if all(path.is_file() for path in named) else []
-    return [
-        source / name for name in sorted(without_consolidated([path.name for path in source.glob("*.safetensors")]))
-    ]
+        paths = sorted({source / name for name in _weight_map(index).values()})
+        return paths if all(path.is_file() for path in paths) else []
+    names = without_consolidated([path.name for path in source.glob("*.safetensors")])
+    return [source / name for name in sorted(names)]
 
 
 def read_header(path: Path) -> TensorHeaders:
-    """The tensors of a file: {name: (dtype, shape)}. ModelError for a file that is cut off or is something else."""
+    """The tensors of a file: {name: (dtype, shape)}. ModelError for a truncated file or another format."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -90,30 +90,34 @@ def read_header(path: Path) -> TensorHeaders:
             if name != "__metadata__"
         }
     except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
-        raise ModelError(f"{path}: not whole, or no safetensors") from error
+        raise ModelError(f"{path}: truncated, or not safetensors") from error
     return tensors
 
 
 def _weight_map(path: Path) -> Mapping[str, str]:
     try:
-        places: Any = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        return {str(name): str(file) for name, file in places.items()}
+        weight_map: Any = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        return {str(name): str(file) for name, file in weight_map.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{path}: cannot be read") from error
 
 
-def _architecture_from_headers(known: Architecture | None, files: Sequence[Path], config: Config) -> Architecture:
-    """What the headers say, with what only a config can say."""
-    tensors = {name: each for path in files for name, each in read_header(path).items()}
+def _architecture_from_headers(from_config: Architecture | None, files: Sequence[Path], config: Config) -> Architecture:
+    """The matrices of the headers, with the KV cache sizes of the config."""
+    tensors = _read_headers(files)
     if _is_head(tensors):
-        return _head_from_headers(tensors, known, config)
-    if known is None:
-        raise ModelError(f"{files[0].parent}: what it keeps of a text cannot be computed without config.json")
-    own = {name: each for name, each in tensors.items() if not _is_mtp_tensor(name, known.layers)}
-    if known.stored_format not in FLOAT_FORMATS:
-        return replace(known, stored_bytes=_stored_bytes(own))  # packed numbers have other shapes than the matrices
+        return _head_from_headers(tensors, from_config, config)
+    if from_config is None:
+        raise ModelError(f"{files[0].parent}: the size of its KV cache cannot be computed without config.json")
+    own = {name: header for name, header in tensors.items() if not _is_mtp_tensor(name, from_config.layers)}
+    if from_config.stored_format not in FLOAT_FORMATS:
+        return replace(from_config, stored_bytes=_stored_bytes(own))  # packed tensors have other shapes
     matrices = tuple(_matrix_from_tensor(name, shape) for name, (_, shape) in own.items())
-    return replace(known, matrices=matrices, stored_bytes=_stored_bytes(own), stored_as=_stored_format(own))
+    return replace(from_config, matrices=matrices, stored_bytes=_stored_bytes(own), stored_format=_stored_format(own))
+
+
+def _read_headers(files: Sequence[Path]) -> TensorHeaders:
+    return {name: header for path in files for name, header in read_header(path).items()}
 
 
 def _stored_bytes(tensors: TensorHeaders) -> int:
@@ -125,10 +129,9 @@ def _stored_format(tensors: TensorHeaders) -> str:
 
 
 def is_whole_model(source: Path) -> bool:
-    """Whether a whole language model lies there, and not a head; its files decide before its config does."""
-    files = weight_files(source)
-    if files:
-        return not _is_head({name: each for path in files for name, each in read_header(path).items()})
+    """Whether this is a language model and not a head, by its files or, without files, by its config."""
+    if files := weight_files(source):
+        return not _is_head(_read_headers(files))
     config = read_config(source)
     return (
         source.is_dir()
@@ -139,26 +142,30 @@ def is_whole_model(source: Path) -> bool:
 
 
 def _is_head(tensors: TensorHeaders) -> bool:
-    """Whether these are no whole model: a projection of features, residual blocks, or layers that guess ahead alone."""
+    """Whether these are the tensors of a head: a projection of features, or no embeddings."""
     words = {word for name in tensors for word in name.split(".")}
     return "fc" in words or not words & {*EMBEDDING_NAMES}
 
 
-def _head_from_headers(tensors: TensorHeaders, known: Architecture | None, config: Config) -> Architecture:
-    numbered = re.compile(r"(?:^|\.)(?:layers\.\d+|midlayer)\.")
-    layers = len({found[0] for name in tensors if (found := numbered.search(name))})
-    kept: tuple[KVLayers, ...] = ()
-    if layers and known:
+def _head_from_headers(tensors: TensorHeaders, from_config: Architecture | None, config: Config) -> Architecture:
+    layer_pattern = re.compile(r"(?:^|\.)(?:layers\.\d+|midlayer)\.")
+    layers = len({match[0] for name in tensors if (match := layer_pattern.search(name))})
+    kv_layers: tuple[KVLayers, ...] = ()
+    if layers and from_config:
         inner: Config = {**config, **(config.get("text_config") or config.get("transformer_layer_config") or {})}
-        kept = kv_layers_from_config(inner, ["full_attention"] * layers)
+        kv_layers = kv_layers_from_config(inner, ["full_attention"] * layers)
     matrices = tuple(_matrix_from_tensor(name, shape) for name, (_, shape) in tensors.items())
-    base = known or Architecture("head", (), ())
-    stored = _stored_bytes(tensors)
-    return replace(base, matrices=matrices, kept=kept, stored_bytes=stored, stored_as=_stored_format(tensors))
+    return replace(
+        from_config or Architecture("head", (), ()),
+        matrices=matrices,
+        kv_layers=kv_layers,
+        stored_bytes=_stored_bytes(tensors),
+        stored_format=_stored_format(tensors),
+    )
 
 
 def _matrix_from_tensor(name: str, shape: Sequence[int]) -> Matrix:
-    """Where a tensor belongs, by its name and shape."""
+    """The kind of a tensor, by its name and shape."""
     words = name.split(".")
     if len(shape) < 2:
         return Matrix(OTHER, math.prod(shape))
@@ -174,10 +181,7 @@ def _matrix_from_tensor(name: str, shape: Sequence[int]) -> Matrix:
 
 
 def _is_mtp_tensor(name: str, layers: int) -> bool:
-    """Whether a tensor is none of the model's own: layers that guess ahead, which stand behind its last."""
+    """Whether a tensor belongs to a multi-token prediction block: layers after the last one of the model."""
     words = name.split(".")
-    behind = any(
-        int(after) >= layers for before, after in pairwise(words)
-        if before == "layers" and after.isdigit()
-    )  # fmt: skip
-    return behind or words[0] == "mtp"
+    indices = [int(after) for before, after in pairwise(words) if before == "layers" and after.isdigit()]
+    return words[0] == "mtp" or any(index >= layers for index in indices)

@@ -1,6 +1,6 @@
-"""The shape of a conversation: a Jinja template from a model's folder, rendered as transformers renders it.
+"""Renders the Jinja chat template of a model as transformers renders it.
 
-Templates are other people's code, so they run in a sandbox and see plain values only.
+Templates are untrusted code, so they run in a sandbox and get plain values only.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# What a base model gets, which was never taught a conversation: the texts, one after the other.
+# For base models, which have no template: the texts, one after the other.
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
 
 
 class TemplateError(Exception):
-    """A template that cannot be read, or that refuses a conversation. Its text is the template's own."""
+    """The template is invalid or rejects a conversation. The message is the template's own."""
 
 
 class ChatTemplate:
-    """A template, and the special tokens it may name."""
+    """A compiled template and the special tokens that it may use."""
 
     def __init__(self, source: str | None, special_tokens: Mapping[str, str]) -> None:
         from jinja2 import TemplateError as JinjaError
@@ -37,7 +37,7 @@ class ChatTemplate:
             raise TemplateError(_first_line(error)) from error
 
     def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
-        """The text of these messages, and of the beginning of an answer if wanted."""
+        """Return the prompt text of these messages; with `add_generation_prompt`, also the start of an answer."""
         from jinja2 import TemplateError as JinjaError
 
         plain = [dict(message) for message in messages]
@@ -65,7 +65,7 @@ def _environment() -> Environment:
 
 
 def _generation_tag() -> type:
-    """`{% generation %}` marks answers for training; here its content is simply shown."""
+    """`{% generation %}` marks answers for training; here its content is rendered as it is."""
     from jinja2 import nodes
     from jinja2.ext import Extension
     from jinja2.parser import Parser
@@ -87,7 +87,7 @@ def _first_line(error: Exception) -> str:
 def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """Jinja's own filter would escape characters of HTML."""
+    """Jinja's own filter escapes HTML characters; transformers' does not."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -1,4 +1,4 @@
-"""What the hub, or the way to it, refuses: one line that a person can act on. Knows no files."""
+"""Turns errors of the hub and of the network into one-line messages that say what to do. Knows no files."""
 
 from __future__ import annotations
 
@@ -19,41 +19,43 @@ from huggingface_hub.errors import (
 
 from specchat.errors import ModelError
 
-HTTPError = cast("type[Exception]", HfHubHTTPError.__bases__[0])  # of httpx or its successor, as the hub has it
+HTTPError = cast(
+    "type[Exception]", HfHubHTTPError.__bases__[0]
+)  # the base class of the HTTP client that huggingface_hub uses
 
 
 @contextmanager
 def hub_errors_as_model_errors(source: str) -> Generator[None]:
-    """A ModelError for whatever goes wrong with the hub in here."""
+    """Raise a ModelError for every error of the hub inside the block."""
     hub = constants.ENDPOINT
     try:
         yield
     except OfflineModeIsEnabled as error:
-        raise ModelError(f"{source}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it for this") from error
+        raise ModelError(f"{source}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it") from error
     except GatedRepoError as error:
-        message = f"accept its licence at {hub}/{source}, then log in ('hf auth login', or HF_TOKEN)"
-        raise ModelError(f"{source}: the hub asks for consent: {message}") from error
+        hint = f"accept its licence at {hub}/{source}, then log in ('hf auth login', or HF_TOKEN)"
+        raise ModelError(f"{source}: the model is gated: {hint}") from error
     except RepositoryNotFoundError as error:
-        private = "check the name; a private one needs 'hf auth login' or HF_TOKEN"
-        raise ModelError(f"{source}: the hub has no such model, or not for everybody: {private}") from error
+        hint = "check the name; a private model needs 'hf auth login' or HF_TOKEN"
+        raise ModelError(f"{source}: the hub has no such model, or it is private: {hint}") from error
     except HfHubHTTPError as error:
         raise ModelError(f"{source}: {_status_message(error.response.status_code)}") from error
     except HFValidationError as error:
-        raise ModelError(f"{source}: no hub id like org/name") from error
+        raise ModelError(f"{source}: not a hub id like org/name") from error
     except (HTTPError, LocalEntryNotFoundError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        message = f"the hub ({hub}) cannot be reached or went away ({why}); what came is kept"
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        message = f"the hub ({hub}) cannot be reached or closed the connection ({reason}); the downloaded part is kept"
         raise ModelError(f"{source}: {message}") from error
     except (FileMetadataError, ValueError, TypeError, KeyError) as error:
-        message = f"what answers at {hub} is no hub; is there a page to log in to this network?"
+        message = f"the server at {hub} is not a hub; does this network have a login page?"
         raise ModelError(f"{source}: {message}") from error
 
 
 def _status_message(status: int) -> str:
     if status == 401:
-        return "the hub does not know the token (401): 'hf auth login' again, or correct HF_TOKEN"
+        return "the hub rejects the token (401): run 'hf auth login' again, or correct HF_TOKEN"
     if status == 403:
-        return "the hub does not give it to you (403): the token needs the right to read it"
+        return "access denied (403): the token needs read permission"
     if status == 404:
         return "the hub has no such model or file (404): check the name"
     return f"the hub answers {status}; try again later"

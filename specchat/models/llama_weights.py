@@ -1,6 +1,6 @@
-"""Safetensors of the dense Llama family become the weights of our own passes; anything else is left to transformers.
+"""Loads safetensors of the dense Llama family into `forward.llama`; other families are left to transformers.
 
-Knows names of tensors and keys of config.json. Imports no transformers: that alone saves seconds at every start.
+Knows names of tensors and keys of config.json. Does not import transformers, which saves seconds at every start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from specchat.engine.model import limit_context_window
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda_graphs import Capture, cuda_graph_capture
-from specchat.forward.llama import Dimensions, Layer, LlamaModel, Weights
+from specchat.forward.decoder_layer import Attention, DecoderLayer, SwiGluMlp
+from specchat.forward.llama import Dimensions, LlamaModel, Weights
 from specchat.forward.rope import Rope, cos_sin
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.models.tensor_files import WeightLoader
@@ -27,7 +28,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 def is_llama_like(config: dict[str, Any]) -> bool:
-    """Whether our own passes compute this network: its family, activation, rope and storage are known."""
+    """Whether `forward.llama` supports the family, activation, RoPE and weight format of this config."""
     return (
         config.get("model_type") in LLAMA_LIKE_FAMILIES
         and config.get("hidden_act", "silu") == "silu"
@@ -48,10 +49,10 @@ def load_llama(
     quant_format: str = "float",
     embedding_device: torch.device | None = None,
 ) -> LlamaModel:
-    """The network of a folder. `dtype` None keeps what the weights were saved in; `weights` is one of products.WAYS.
+    """Load the model of a folder. `dtype` None keeps the stored dtype; `quant_format` is one of QUANT_FORMATS.
 
-    Weights that were saved in eight bits with scales are made floats of the dtype that the config names, slab by slab.
-    A card records passes by itself, unless the embedding is to stay on another device: a recording cannot reach it.
+    FP8 checkpoints are dequantized to `dtype` or the config's dtype, some rows at a time. On a GPU, CUDA graphs are
+    captured, unless the embedding stays on another device.
     """
     config = json.loads((folder / "config.json").read_text())
     heads = config["num_attention_heads"]
@@ -70,41 +71,41 @@ def load_llama(
     loader = WeightLoader(files, dtype, device, quant_format=quant_format)
     if device.type == "cuda" and embedding_device in (None, device):
         capture = capture or cuda_graph_capture(device)
-    loaded = _weights(loader, config, sizes, embedding_device or device)
+    weights = _weights(loader, config, sizes, embedding_device or device)
     return LlamaModel(
-        sizes, loaded, limit_context_window(context_window, sizes.max_position_embeddings), limits, capture
+        sizes, weights, limit_context_window(context_window, sizes.max_position_embeddings), limits, capture
     )
 
 
 def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles:
-    """The tensors of a folder; those in eight bits are read as the numbers that they stand for."""
+    """The tensors of a folder; FP8 weights are dequantized when they are read."""
     files = Fp8TensorFiles.from_files(folder, sorted(folder.glob("*.safetensors")))
-    return replace(files, block=block_shape_from_config(config.get("quantization_config") or {}))
+    return replace(files, block_shape=block_shape_from_config(config.get("quantization_config") or {}))
 
 
 def config_dtype(config: dict[str, Any]) -> torch.dtype:
-    """What the config says that its network computes with: bfloat16 when it does not say, or names eight bits."""
-    named = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
-    return DTYPES.get(named, torch.bfloat16)
+    """The dtype in the config; bfloat16 when it is missing or has 8 bits."""
+    name = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
+    return DTYPES.get(name, torch.bfloat16)
 
 
 def _weights(
     loader: WeightLoader, config: dict[str, Any], dimensions: Dimensions, embedding_device: torch.device
 ) -> Weights:
-    """The largest first: what is needed beside a weight while it is packed then finds the most room."""
+    """Load the largest weights first: quantizing them needs extra memory, and most is free at the start."""
     embedding = loader.tensor("model.embed_tokens.weight", embedding_device)
     queries = loader.files.shape("model.layers.0.self_attn.q_proj.weight")
-    found = {"vocab_size": embedding.shape[0], "hidden_size": embedding.shape[1]}
-    found["num_attention_heads"] = queries[0] // dimensions.head_size
-    for key, value in found.items():
+    actual = {"vocab_size": embedding.shape[0], "hidden_size": embedding.shape[1]}
+    actual["num_attention_heads"] = queries[0] // dimensions.head_size
+    for key, value in actual.items():
         if config[key] != value:
             raise ModelError(
-                f"{loader.files.source}: config.json says {key} = {config[key]}, but the weights say {value}"
+                f"{loader.files.source}: {key} is {config[key]} in config.json, but {value} in the weights"
             )
     is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
     head = loader.tied_lm_head(embedding) if is_tied else loader.linear("lm_head")
-    numbers = range(config["num_hidden_layers"])
-    layers = [_layer(loader, f"model.layers.{number}", _sliding_window(config, number)) for number in numbers]
+    indices = range(config["num_hidden_layers"])
+    layers = [_layer(loader, f"model.layers.{index}", _sliding_window(config, index)) for index in indices]
     norm, rope = loader.tensor("model.norm.weight"), Rope.from_config(config)
     cosine, sine = cos_sin(
         torch.arange(dimensions.max_position_embeddings), rope.inv_freq(dimensions.head_size), rope.attention_factor
@@ -112,22 +113,24 @@ def _weights(
     return Weights(embedding, layers, norm, head, (cosine.to(norm), sine.to(norm)), loader.loaded_bytes)
 
 
-def _layer(loader: WeightLoader, prefix: str, sliding_window: int | None) -> Layer:
-    return Layer(
-        input_layernorm=loader.tensor(f"{prefix}.input_layernorm.weight"),
+def _layer(loader: WeightLoader, prefix: str, sliding_window: int | None) -> DecoderLayer:
+    self_attn = Attention(
         qkv_proj=loader.linear(*(f"{prefix}.self_attn.{part}_proj" for part in "qkv")),
         q_norm=loader.optional(f"{prefix}.self_attn.q_norm.weight"),
         k_norm=loader.optional(f"{prefix}.self_attn.k_norm.weight"),
         o_proj=loader.linear(f"{prefix}.self_attn.o_proj"),
+    )
+    return DecoderLayer(
+        input_layernorm=loader.tensor(f"{prefix}.input_layernorm.weight"),
+        self_attn=self_attn,
         post_attention_layernorm=loader.tensor(f"{prefix}.post_attention_layernorm.weight"),
-        gate_up_proj=loader.linear(f"{prefix}.mlp.gate_proj", f"{prefix}.mlp.up_proj"),
-        down_proj=loader.linear(f"{prefix}.mlp.down_proj"),
+        mlp=SwiGluMlp.load(loader.linear, f"{prefix}.mlp"),
         sliding_window=sliding_window,
     )
 
 
 def _sliding_window(config: dict[str, Any], index: int) -> int | None:
-    """How far a layer looks back, by the rules of each family."""
+    """The sliding window of a layer, by the rules of its family; None for full attention."""
     if not config.get("sliding_window") or config.get("use_sliding_window") is False:
         return None
     if kinds := config.get("layer_types"):

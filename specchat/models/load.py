@@ -1,6 +1,6 @@
-"""A folder or a hub id becomes a model that the engine can call.
+"""Loads a folder or a hub id as a model that the engine can call.
 
-The one place that decides how passes are run. It knows files and devices; it knows no drafter and no text.
+Decides what computes the forward passes. Knows files and devices, and neither drafters nor text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
-from specchat.forward.linear import hardware_warning
+from specchat.forward.quant_linear import hardware_warning
 from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.forward.transformers_model import TransformersModel
 from specchat.models.fetch import fetch_from_hub
@@ -30,28 +30,26 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
-FLOAT_FORMAT, SMALLEST_FORMAT = (
-    "float",
-    "nf4",
-)  # ways to hold weights: as they are, and what a card that is too small is told of
-HALF_PRECISION_BYTES = 2  # bytes of a number
+FLOAT_FORMAT = "float"
+SMALLEST_FORMAT = "nf4"  # suggested when the device is too small
+HALF_PRECISION_BYTES = 2
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How a model is to be loaded. `auto` is decided by the device and by what the weights were saved in."""
+    """How to load a model. `auto` depends on the device and on the dtype of the stored weights."""
 
     dtype: str = "auto"
     device: str = "auto"
-    context_window: int | None = None  # longest text, in tokens
+    context_window: int | None = None  # maximum length, in tokens
     exact: bool = False
-    backend: str = BUILTIN_BACKEND  # who runs the passes
-    quant_format: str = FLOAT_FORMAT  # how those that are multiplied with are held
-    embedding_device: str = "auto"  # where the table of input embeddings lies: beside the rest, or on the CPU
+    backend: str = BUILTIN_BACKEND  # what computes the forward passes
+    quant_format: str = FLOAT_FORMAT  # of the linear layers
+    embedding_device: str = "auto"  # of the input embeddings: auto, device or cpu
 
 
 def find_model(source: str, role: str = "target") -> Path:
-    """The folder of a model: `embedded`, a local folder, or a hub id that is fetched or found in the cache."""
+    """The folder of a model: `embedded`, a local folder, or a hub id, which is downloaded unless it is cached."""
     if source == "embedded":
         return _checked_folder(EMBEDDED / role, source)
     folder = Path(source).expanduser()
@@ -63,7 +61,7 @@ def find_model(source: str, role: str = "target") -> Path:
 
 
 def load_model(folder: Path, options: LoadOptions) -> Model:
-    """Weights of a local folder, on the device, ready for a pass: our own passes where they know the family."""
+    """Load a local folder onto the device: with `forward.llama` where it supports the family, else transformers."""
     if options.backend != BUILTIN_BACKEND:
         return _load_from_plugin(folder, options)
     device = _resolve_device(options.device)
@@ -72,20 +70,24 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
     try:
         config = json.loads((folder / "config.json").read_text())
         if is_llama_like(config):
-            is_small = bool(config.get("quantization_config"))
-            if is_small and options.quant_format == FLOAT_FORMAT and tensor_files(folder, config).has_scaled_weights:
+            is_quantized = bool(config.get("quantization_config"))
+            if (
+                is_quantized
+                and options.quant_format == FLOAT_FORMAT
+                and tensor_files(folder, config).has_scaled_weights
+            ):
                 print_warning(f"{folder.name}: {_dequantization_warning(dtype or config_dtype(config), device)}")
             return _load_llama_model(
                 folder, options, partial(load_llama, folder, dtype, device, options.context_window, shape), device
             )
         if options.quant_format != FLOAT_FORMAT:
             raise ValueError(
-                f"{options.quant_format} is for Llama, Mistral, Qwen2 and Qwen3; use --weights {FLOAT_FORMAT}"
+                f"{options.quant_format} supports Llama, Mistral, Qwen2 and Qwen3 only; use --weights {FLOAT_FORMAT}"
             )
         return _wrap_network(_load_network(folder, device, dtype), options.context_window, shape)
     except torch.OutOfMemoryError as error:
         remedy = (
-            "take a smaller model" if options.quant_format == SMALLEST_FORMAT else f"try --weights {SMALLEST_FORMAT}"
+            "choose a smaller model" if options.quant_format == SMALLEST_FORMAT else f"try --weights {SMALLEST_FORMAT}"
         )
         raise ModelError(f"{folder}: does not fit the memory of {device}; {remedy}") from error
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
@@ -93,45 +95,46 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
 
 
 def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Model], device: torch.device) -> Model:
-    """Our own passes. What this machine lacks for them is said once, and they work without it."""
-    if lack := hardware_warning(options.quant_format, device):
-        print_warning(f"{folder.name}: {lack}")
-    cpu, wanted = torch.device("cpu"), options.embedding_device
-    if wanted != "cpu":
+    """Load with `forward.llama`. Warn when the hardware has no fast kernel for the weight format."""
+    if warning := hardware_warning(options.quant_format, device):
+        print_warning(f"{folder.name}: {warning}")
+    cpu, embedding_device = torch.device("cpu"), options.embedding_device
+    if embedding_device != "cpu":
         try:
-            return load(weights=options.quant_format)
+            return load(quant_format=options.quant_format)
         except torch.OutOfMemoryError:
-            if wanted == "device" or device == cpu:
+            if embedding_device == "device" or device == cpu:
                 raise
         print_warning(
-            f"{folder.name}: {device} is short of memory: the embedding stays on the CPU, and passes are slower"
+            f"{folder.name}: not enough memory on {device}: the embedding stays on the CPU, and passes are slower"
         )
-    return load(weights=options.quant_format, embedding=cpu)
+    return load(quant_format=options.quant_format, embedding_device=cpu)
 
 
 def _dequantization_warning(dtype: torch.dtype, device: torch.device) -> str:
-    """What is said of weights in eight bits that are to be held as floats."""
-    times = "twice" if dtype.itemsize == HALF_PRECISION_BYTES else "four times"
-    small = "int8" if device.type == "cpu" else "fp8"
-    return f"its 8-bit weights become floats of {8 * dtype.itemsize}, {times} as large; --weights {small} keeps 8"
+    """The warning about an FP8 checkpoint that is loaded as floats."""
+    factor = "twice" if dtype.itemsize == HALF_PRECISION_BYTES else "four times"
+    quant_format = "int8" if device.type == "cpu" else "fp8"
+    bits = 8 * dtype.itemsize
+    return f"8-bit weights are dequantized to {bits} bits, {factor} the memory; --weights {quant_format} keeps 8 bits"
 
 
 def _load_from_plugin(folder: Path, options: LoadOptions) -> Model:
     offer = find_extensions("backends", (BUILTIN_BACKEND, *SERVER_BACKENDS)).get(options.backend)
     if offer is None:
-        raise ModelError(f"backend {options.backend!r}: no plugin offers it; 'specchat plugins' lists what there is")
+        raise ModelError(f"backend {options.backend!r}: no plugin provides it; 'specchat plugins' lists the plugins")
     model = offer.call(folder, options)
-    if not (hasattr(model, "forward") and hasattr(model, "read") and hasattr(model, "pool")):
-        raise offer.plugin_error(f"made a {type(model).__name__}, which is no Model")
+    if not (hasattr(model, "forward") and hasattr(model, "prefill") and hasattr(model, "pool")):
+        raise offer.plugin_error(f"returned a {type(model).__name__}, which is not a Model")
     return model
 
 
 def _wrap_network(network: PreTrainedModel, context_window: int | None, limits: BatchLimits) -> Model:
-    """The adapter that fits what the network remembers."""
+    """Wrap a transformers network in the adapter for its kind of cache."""
     if not has_recurrent_layers(network):
         return TransformersModel(network, context_window, limits)
     if limits.exact:
-        raise ValueError("it has recurrent layers, which round a pass over one token otherwise: leave exact mode out")
+        raise ValueError("its recurrent layers round a pass over one token differently: turn exact mode off")
     return RecurrentModel(network, context_window, limits)
 
 
@@ -139,7 +142,7 @@ def _load_network(folder: Path, device: torch.device, dtype: torch.dtype | None)
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # stdout and stderr belong to the answer and to our own talk
+    logging.disable_progress_bar()  # stdout is for the answer, stderr for our messages
     logging.set_verbosity_error()
     network: Any = AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype or "auto", local_files_only=True, use_safetensors=True, trust_remote_code=False
@@ -150,9 +153,9 @@ def _load_network(folder: Path, device: torch.device, dtype: torch.dtype | None)
 def _checked_folder(folder: Path, source: str) -> Path:
     if not folder.is_dir():
         raise ModelError(f"{source}: not a folder; a model is a folder with config.json and *.safetensors")
-    for needed in ("config.json", "tokenizer.json"):
-        if not (folder / needed).is_file():
-            raise ModelError(f"{source}: no model there ({needed} is missing)")
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise ModelError(f"{source}: not a model ({name} is missing)")
     return folder
 
 
@@ -160,18 +163,18 @@ def _resolve_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError(f"device {name}: torch finds no CUDA device here; use --device cpu")
+        raise ModelError(f"device {name}: torch finds no CUDA device; use --device cpu")
     return torch.device(name)
 
 
 def _resolve_dtype(name: str, folder: Path, device: torch.device) -> torch.dtype | None:
-    """The dtype of the weights; None keeps the one they were saved in."""
+    """The dtype of the weights; None keeps the stored dtype."""
     if name != "auto":
         return getattr(torch, name)
     if device.type == "cpu" and folder.is_relative_to(EMBEDDED):
-        return torch.float32  # the embedded models are small: exact text is worth more than memory
+        return torch.float32  # small enough for float32, which is exact
     if device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        return torch.float32  # bf16 without hardware for it is slower than float32
+        return torch.float32  # bf16 without hardware support is slower than float32
     return None
 
 

@@ -1,7 +1,7 @@
-"""How a tokenizer spells: from a piece of its vocabulary to the bytes it stands for.
+"""Converts vocabulary pieces to the bytes that they stand for.
 
 Two families cover the causal language models: byte-level BPE, which writes every byte as a printable character, and
-SentencePiece, which writes a space as "▁" and rare bytes as "<0xE4>". `tokenizer.json` says which, as a decoder.
+SentencePiece, which writes a space as "▁" and rare bytes as "<0xE4>". The `decoder` in tokenizer.json tells which.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SUPPORTED_DECODERS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace
 
 @dataclass(frozen=True)
 class TokenDecoder:
-    """The rules that turn one piece into bytes."""
+    """The rules that convert a piece to bytes."""
 
     is_byte_level: bool = False
     has_byte_fallback: bool = False
@@ -27,15 +27,14 @@ class TokenDecoder:
     strips_first_space: bool = False
 
     def piece_bytes(self, piece: str) -> bytes:
-        """What a piece stands for: "Ġthe" and "▁the" are both " the"."""
+        """The bytes of a piece: "Ġthe" and "▁the" are both " the"."""
         if self.is_byte_level:
             codes = [BYTE_OF_CHARACTER.get(character) for character in piece]
-            known = [code for code in codes if code is not None]
-            return bytes(known) if len(known) == len(codes) else piece.encode()
+            return piece.encode() if None in codes else bytes(code for code in codes if code is not None)
         if self.has_byte_fallback and (byte := BYTE_TOKEN.fullmatch(piece)):
             return bytes([int(byte[1], 16)])
-        for written, meant in self.replacements:
-            piece = piece.replace(written, meant)
+        for old, new in self.replacements:
+            piece = piece.replace(old, new)
         return piece.encode()
 
 
@@ -46,8 +45,8 @@ def read_token_decoder(decoder: dict[str, Any] | None) -> TokenDecoder:
     unknown = sorted(kinds.difference(SUPPORTED_DECODERS))
     if unknown or not steps:
         raise ModelError(
-            f"its tokenizer spells in a way that is not known here ({', '.join(unknown) or 'no decoder'}); "
-            "known are byte-level BPE and SentencePiece"
+            f"its tokenizer has an unsupported decoder ({', '.join(unknown) or 'no decoder'}); "
+            "supported are byte-level BPE and SentencePiece"
         )
     return TokenDecoder(
         is_byte_level="ByteLevel" in kinds,
@@ -70,7 +69,7 @@ def _replacement(step: dict[str, Any]) -> tuple[str, str]:
         return (step["replacement"], " ")
     pattern = step["pattern"]
     if "String" not in pattern:
-        raise ModelError("its tokenizer replaces by a regular expression when it decodes, which is not known here")
+        raise ModelError("its tokenizer decodes with a regular expression, which is not supported")
     return (pattern["String"], step["content"])
 
 
@@ -81,10 +80,10 @@ def _strips_first_space(step: dict[str, Any]) -> bool:
 
 
 def _byte_characters() -> dict[str, int]:
-    """The printable character that stands for each byte in byte-level BPE: itself, or one from U+0100 on."""
+    """The byte of each printable character in byte-level BPE: itself, or for others a character from U+0100 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [code for code in range(256) if code not in printable]
-    return {chr(code): code for code in printable} | {chr(256 + place): code for place, code in enumerate(others)}
+    return {chr(code): code for code in printable} | {chr(256 + index): code for index, code in enumerate(others)}
 
 
 BYTE_OF_CHARACTER = _byte_characters()

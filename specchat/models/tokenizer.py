@@ -1,13 +1,12 @@
 """Text to tokens and back, from the files of a model's folder, without transformers.
 
-`tokenizer.json` holds the pieces, `chat_template.jinja` or `tokenizer_config.json` the shape of a conversation, and
-`generation_config.json`, `config.json` and the template say which tokens end an answer.
+`tokenizer.json` has the vocabulary, `chat_template.jinja` or `tokenizer_config.json` the chat template;
+`generation_config.json`, `config.json` and the template define the tokens that end an answer.
 
-Text of other people never becomes a control token. What looks like one ("<|end|>" in a question about templates) is
-cut in two by a mark, U+FDD0, when a message is put into the template: a noncharacter, which Unicode keeps for such
-inner use and which is therefore taken out of every message first. `encode` cuts the rendered text at the marks and
-encodes the parts one by one. So trimming and splitting inside a template work as ever, a text without control tokens
-has no mark and is encoded in one go, exactly as transformers does it, and no part can hold what was cut apart.
+Text of a message never becomes a control token. If a message contains the text of one (for example "<|end|>"), `render`
+splits it with a mark, U+FDD0: a noncharacter that Unicode reserves for internal use, and that is first removed from
+every message. `encode` splits the rendered text at the marks and encodes the parts separately. Trimming and splitting
+inside a template still work, and a text without control tokens is encoded as transformers encodes it.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ Message = Mapping[str, str]
 
 
 class Tokenizer:
-    """The tokens of one model. May be used from several threads."""
+    """The tokenizer of one model. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._settings = _tokenizer_settings(folder)
         self._backend = _load_backend(folder / "tokenizer.json")
-        self._backend_lock = Lock()  # whether special tokens are seen is a state of the backend
+        self._backend_lock = Lock()  # encode_special_tokens is a state of the backend
         self.vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self.vocabulary.values()) + 1
         added_token_ids = self._backend.get_added_tokens_decoder()
         self.added = frozenset(added_token_ids)
-        self.special_token_ids = frozenset(token for token, how in added_token_ids.items() if how.special)
+        self.special_token_ids = frozenset(index for index, token in added_token_ids.items() if token.special)
         self._control_token_pattern = _any_of(token.content for token in added_token_ids.values() if token.special)
         self._token_decoder = _load_token_decoder(self._backend, folder)
         self.strips_first_space = self._token_decoder.strips_first_space
@@ -56,7 +55,7 @@ class Tokenizer:
         return str(self.folder)
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
-        """Tokens of a text. Only with `special`, for rendered templates, is "<|end|>" the token of that name."""
+        """The tokens of a text. "<|end|>" becomes a control token only with `parse_special`, for rendered templates."""
         if not parse_special:
             return self._encode(text, parse_special=False)
         first, *others = text.split(SPLIT_MARK)
@@ -66,45 +65,45 @@ class Tokenizer:
         return ids
 
     def encode_continuation(self, text: str) -> list[int]:
-        """Tokens of the rest of a rendered template, after tokens that are there already."""
+        """The tokens of the rest of a rendered template, after tokens that are encoded already."""
         return [token for part in text.split(SPLIT_MARK) for token in self._encode_continuation(part)]
 
     def render(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
-        """A conversation in the model's own shape, for `encode(..., special=True)`."""
-        guarded = [
+        """The prompt of a conversation, for `encode(..., parse_special=True)`."""
+        escaped = [
             {"role": message["role"], "content": self.escape_control_tokens(message["content"])} for message in messages
         ]
         try:
-            return self.template.render(guarded, add_generation_prompt)
+            return self.template.render(escaped, add_generation_prompt)
         except TemplateError as error:
             raise ModelError(f"{self.folder}: its chat template refuses this conversation: {error}") from error
 
     def escape_control_tokens(self, text: str) -> str:
-        """The text with a mark inside everything that looks like a control token.
+        """Put a mark inside every control token in a text.
 
-        "a <|end|>" becomes "a <" + CUT + "|end|>", and `encode` will not see "<|end|>" there.
+        "a <|end|>" becomes "a <" + SPLIT_MARK + "|end|>", which `encode` does not parse as a control token.
         """
-        text, found = text.replace(SPLIT_MARK, ""), 1
-        while found:
-            text, found = self._control_token_pattern.subn(
+        text, count = text.replace(SPLIT_MARK, ""), 1
+        while count:
+            text, count = self._control_token_pattern.subn(
                 lambda match: f"{match[0][:1]}{SPLIT_MARK}{match[0][1:]}", text
             )
         return text
 
     def token_bytes(self, token: int) -> bytes:
-        """What a token stands for: part of a character, or a few of them; nothing for a padding row of the model."""
+        """The bytes of a token, possibly part of a character; empty for padding ids above the vocabulary."""
         return self._token_byte_table[token] if 0 <= token < self.vocab_size else b""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some tokens as it is shown: control tokens left out, invalid bytes as U+FFFD."""
+        """The text of some tokens, without control tokens; invalid bytes become U+FFFD."""
         stream = self.detokenizer()
         return stream.push(ids).text + stream.flush()
 
     def detokenizer(self, stop_strings: tuple[str, ...] = ()) -> Detokenizer:
-        """A new answer that becomes text token by token, and ends before the first of these strings."""
-        return Detokenizer(self._shown, stop_strings, self.strips_first_space)
+        """A detokenizer for a new answer, which ends before the first of these strings."""
+        return Detokenizer(self._visible_bytes, stop_strings, self.strips_first_space)
 
-    def _shown(self, token: int) -> bytes:
+    def _visible_bytes(self, token: int) -> bytes:
         return b"" if token in self.special_token_ids else self.token_bytes(token)
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
@@ -113,7 +112,7 @@ class Tokenizer:
             return self._backend.encode(text, add_special_tokens=False).ids
 
     def _encode_continuation(self, text: str) -> list[int]:
-        """Tokens of a text that goes on after another: without the space that some tokenizers put before a text."""
+        """The tokens of a text that continues another: without the space that some tokenizers add at the start."""
         if not text:
             return []
         anchored = self._encode(f"\n{text}", parse_special=True)
@@ -126,22 +125,22 @@ class Tokenizer:
 
     @cached_property
     def _token_byte_table(self) -> list[bytes]:
-        """The bytes of every token. Byte-level tokenizers write their added tokens as they are."""
-        as_it_is = self.added if self._token_decoder.is_byte_level else frozenset[int]()
-        spelled = [b""] * self.vocab_size
+        """The bytes of every token. Byte-level tokenizers store added tokens as plain text."""
+        plain = self.added if self._token_decoder.is_byte_level else frozenset[int]()
+        table = [b""] * self.vocab_size
         for piece, token in self.vocabulary.items():
-            spelled[token] = piece.encode() if token in as_it_is else self._token_decoder.piece_bytes(piece)
-        return spelled
+            table[token] = piece.encode() if token in plain else self._token_decoder.piece_bytes(piece)
+        return table
 
     def _declared_stop_ids(self) -> set[int]:
-        """The end tokens that the files of the folder name; what is said for generating goes before config.json."""
+        """The stop tokens in the files of the folder; generation_config.json goes before config.json."""
         generation = _read_json(self.folder / "generation_config.json", {})
         config = _read_json(self.folder / "config.json", {})
-        said = (files.get("eos_token_id") for files in (generation, config, config.get("text_config") or {}))
-        declared = next((ends for ends in said if ends is not None), [])
-        ends = {declared} if isinstance(declared, int) else set[int](declared)
-        named = self.vocabulary.get(_content(self._settings.get("eos_token")))
-        return ends | ({named} if named is not None else set())
+        candidates = (file.get("eos_token_id") for file in (generation, config, config.get("text_config") or {}))
+        declared = next((ids for ids in candidates if ids is not None), [])
+        stop_ids = {declared} if isinstance(declared, int) else set[int](declared)
+        eos = self.vocabulary.get(_content(self._settings.get("eos_token")))
+        return stop_ids | ({eos} if eos is not None else set())
 
     def _template_stop_ids(self) -> set[int]:
         """The control token that the template writes right after an answer."""
@@ -158,10 +157,10 @@ class Tokenizer:
 
 def _load_backend(path: Path) -> tokenizers.Tokenizer:
     if not path.is_file():
-        raise ModelError(f"{path.parent}: tokenizer.json is missing; a model's folder needs one")
+        raise ModelError(f"{path.parent}: tokenizer.json is missing")
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception for a file it cannot read
+    except Exception as error:  # tokenizers raises bare Exception for an invalid file
         raise ModelError(f"{path}: not a tokenizer: {error}") from error
     backend.no_truncation()
     backend.no_padding()
@@ -177,10 +176,10 @@ def _load_token_decoder(backend: tokenizers.Tokenizer, folder: Path) -> TokenDec
 
 
 def _load_template(folder: Path, settings: Mapping[str, Any]) -> ChatTemplate:
-    """The template of a chat model; a folder without one gets the bare texts."""
+    """The chat template of a folder; without one, the texts of messages are joined."""
     file = folder / "chat_template.jinja"
     source = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
-    if isinstance(source, list):  # several templates by name
+    if isinstance(source, list):  # several named templates
         source = {each["name"]: each["template"] for each in source}.get("default")
     names = {name: _content(value) for name, value in settings.items() if name.endswith("_token") and value}
     try:
@@ -190,7 +189,7 @@ def _load_template(folder: Path, settings: Mapping[str, Any]) -> ChatTemplate:
 
 
 def _tokenizer_settings(folder: Path) -> dict[str, Any]:
-    """What tokenizer_config.json says, on top of the file that older folders keep the special tokens in."""
+    """tokenizer_config.json, merged over special_tokens_map.json of older folders."""
     return _read_json(folder / "special_tokens_map.json", {}) | _read_json(folder / "tokenizer_config.json", {})
 
 
@@ -204,13 +203,13 @@ def _read_json(path: Path, default: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(token: object) -> str:
-    """A special token is written as a string, or as a table with its `content`."""
+    """The text of a special token, which is a string or a table with `content`."""
     if isinstance(token, dict):
         return str(token.get("content", ""))
     return token if isinstance(token, str) else ""
 
 
 def _any_of(words: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of the words, the longer first; those of one character cannot be cut and are left alone."""
+    """A pattern of any of the words, longer ones first; words of one character cannot be split and are left out."""
     longest_first = sorted((word for word in words if len(word) > 1), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))) if longest_first else MATCHES_NOTHING

@@ -1,7 +1,7 @@
-"""Whether two models speak of the same tokens: a draft is of use only if its ids can be said in the target's.
+"""Whether a draft model has the tokens of the target, and how its ids map to the target's.
 
-The maps of the tokenizers are compared, never the sizes of the models: rows above the last token are padding, and
-related models pad differently.
+Compares the vocabularies of the tokenizers, not the sizes of the models: related models pad their embeddings
+differently.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ from specchat.models.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class TokenMap:
-    """Draft ids in the target's terms. `ids` is None when every id means the same in both; -1 is a token not shared."""
+    """The target id of every draft id. `ids` is None when all ids are equal; -1 marks a token that is not shared."""
 
     ids: tuple[int, ...] | None = None
 
     @property
     def is_identity(self) -> bool:
-        """Whether ids can be passed on as they are."""
+        """Whether every id is the same in both."""
         return self.ids is None
 
 
 def map_tokens(target: Tokenizer, draft: Tokenizer) -> TokenMap:
-    """How the draft's ids are said in the target's; a ModelError when their ordinary tokens differ.
+    """Map the draft's ids to the target's; ModelError when their ordinary tokens differ.
 
-    Control tokens and other added tokens may differ, as between generations of one family: text never needs them.
-    An id that only the draft has, or that means another control token, is mapped to -1 and is not to be guessed.
+    Control tokens and other added tokens may differ, as between generations of one family: plain text never needs
+    them. An id that the target lacks, or that is another control token there, is mapped to -1 and must not be drafted.
     """
-    ordinary = _first_difference(target, draft)
-    if ordinary is not None:
+    if difference := _first_difference(target, draft):
         raise ModelError(
-            f"draft {draft}: its tokens are not those of the target {target} ({ordinary}); "
-            "take a draft of the same family, or none with --draft ''"
+            f"draft {draft}: its tokens are not those of the target {target} ({difference}); "
+            "choose a draft of the same family, or none with --draft ''"
         )
     if target.vocabulary == draft.vocabulary:
         return TokenMap()
@@ -43,7 +42,7 @@ def map_tokens(target: Tokenizer, draft: Tokenizer) -> TokenMap:
 
 
 def check_same_tokens(target: Tokenizer, draft: Tokenizer) -> None:
-    """Refuse a draft whose ids mean something else. A draft that merely has other control tokens passes."""
+    """ModelError when the ordinary tokens differ; other control tokens are allowed."""
     map_tokens(target, draft)
 
 
@@ -55,13 +54,13 @@ def _mapped_ids(target: Mapping[str, int], draft: Mapping[str, int], size: int) 
 
 
 def _first_difference(target: Tokenizer, draft: Tokenizer) -> str | None:
-    """The lowest id whose ordinary meaning differs, in words. An added token on either side may differ."""
-    meant, guessed = _ordinary_tokens(target), _ordinary_tokens(draft)
-    free = target.added | draft.added
-    for token in sorted(meant.keys() | guessed.keys()):
-        here, there = meant.get(token), guessed.get(token)
-        if here != there and token not in free:
-            return f"id {token} is {_token_repr(here)} in the target and {_token_repr(there)} in the draft"
+    """A description of the lowest id whose ordinary token differs. Added tokens on either side may differ."""
+    target_pieces, draft_pieces = _ordinary_tokens(target), _ordinary_tokens(draft)
+    added = target.added | draft.added
+    for token in sorted(target_pieces.keys() | draft_pieces.keys()):
+        expected, actual = target_pieces.get(token), draft_pieces.get(token)
+        if expected != actual and token not in added:
+            return f"id {token} is {_token_repr(expected)} in the target and {_token_repr(actual)} in the draft"
     return None
 
 

@@ -1,4 +1,4 @@
-"""A model hub on loopback, as far as a download sees it: the listing, the files, ranges, and what can go wrong."""
+"""A model hub on loopback for download tests: the listing, the files, ranges, and errors."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ WEIGHTS = bytes(range(256)) * 16384  # 4 MiB, so that there is a middle to be in
 
 @dataclass
 class FakeHub:
-    """What it has and what it saw; tests change both while it runs."""
+    """Its models, its faults and the requests it received; tests change them while it runs."""
 
     models: dict[str, dict[str, bytes]]
     licence: str = "apache-2.0"
-    refused: tuple[int, str] | None = None  # status and X-Error-Code of every answer
-    cut_after: int | None = None  # bytes of one file, then the connection breaks; once
+    refused: tuple[int, str] | None = None  # status and X-Error-Code of every response
+    cut_after: int | None = None  # bytes of one file, then the connection closes; once
     stall_after: int | None = None  # bytes of one file, then silence until `go_on`
     go_on: Event = field(default_factory=Event)
     corrupt: bool = False
     has_ranges: bool = True
     endpoint: str = ""
-    asked: list[tuple[str, str]] = field(default_factory=list)  # path and Range of each GET of a file
+    requests: list[tuple[str, str]] = field(default_factory=list)  # path and Range of each GET of a file
 
 
 def digest(content: bytes, *, is_large: bool) -> str:
@@ -67,7 +67,7 @@ def serving(hub: FakeHub) -> Iterator[FakeHub]:
 
 
 def reach(hub: FakeHub, cache: Path, patch: pytest.MonkeyPatch) -> None:
-    """Let the hub's library of this process ask it: the environment it read when it was imported."""
+    """Point huggingface_hub in this process to it, which read its environment at import."""
     patch.setattr(constants, "ENDPOINT", hub.endpoint)
     patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}")
     patch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -91,13 +91,13 @@ class _Handler(BaseHTTPRequestHandler):
         if self.served.refused:
             status, code = self.served.refused
             self._send(status, b"", {"X-Error-Code": code} if code else {}, with_body=with_body)
-        elif listed := re.fullmatch(r"/api/models/([^/]+/[^/?]+)(/revision/[^?]+)?(\?.*)?", self.path):
-            self._list(listed[1])
-        elif listed := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/.+", self.path):
-            tree = [_entry(name, content) for name, content in self.served.models[listed[1]].items()]
+        elif match := re.fullmatch(r"/api/models/([^/]+/[^/?]+)(/revision/[^?]+)?(\?.*)?", self.path):
+            self._list(match[1])
+        elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/.+", self.path):
+            tree = [_entry(name, content) for name, content in self.served.models[match[1]].items()]
             self._send(200, json.dumps(tree).encode(), {"Content-Type": "application/json"}, with_body=True)
-        elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", self.path):
-            self._give(found[1], unquote(found[2]), with_body=with_body)
+        elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", self.path):
+            self._give(match[1], unquote(match[2]), with_body=with_body)
         else:
             self._send(404, b"", {"X-Error-Code": "RepoNotFound"}, with_body=with_body)
 
@@ -117,9 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not with_body:
             self._send(200, content, headers, with_body=False)
             return
-        wanted = self.headers.get("Range", "")
-        self.served.asked.append((name, wanted))
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.served.has_ranges else 0
+        requested = self.headers.get("Range", "")
+        self.served.requests.append((name, requested))
+        start = int(requested.removeprefix("bytes=").removesuffix("-")) if requested and self.served.has_ranges else 0
         sent = content[start:]
         if self.served.corrupt and is_large(name):
             sent = sent[:-1] + b"?"
@@ -142,12 +142,12 @@ class _Handler(BaseHTTPRequestHandler):
             hub.go_on.wait()
             self.close_connection = True
             return
-        with suppress(ConnectionError):  # who asked went away, as some tests want
+        with suppress(ConnectionError):  # some tests close the connection
             self.wfile.write(body)
 
 
 def _entry(name: str, content: bytes) -> dict[str, Any]:
-    """The same, as it stands in the list of a folder."""
+    """The entry of a file in a folder listing."""
     sibling = _sibling(name, content)
     entry: dict[str, Any] = {"type": "file", "path": name, "size": len(content), "oid": sibling["blobId"]}
     if lfs := sibling.get("lfs"):

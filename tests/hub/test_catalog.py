@@ -1,4 +1,4 @@
-"""The catalog, the planner against totals that are known, and what is recommended to whom."""
+"""The catalog, the memory plan against known totals, and recommendations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from specchat.models import llama_weights
 from specchat.profile import load_profile
 from tests.processes import modules_after
 
-# What fits, from published configs and by hand: target, its weights, drafter, its weights, card in GB, GiB at 8k.
+# From published configs, computed by hand: target, its format, drafter, its format, GPU in GB, GiB at 8k tokens.
 PAIRS = [
     ("Qwen2.5-Coder-7B-Instruct", "nf4-double", "Qwen2.5-Coder-0.5B-Instruct", "nf4-double", 8, 7.1),
     ("Qwen3-4B", "nf4-double", "eagle3", "bf16", 8, 5.0),
@@ -56,7 +56,7 @@ PAIRS = [
     ("Qwen2.5-Coder-32B-Instruct", "int8", "Qwen2.5-Coder-1.5B-Instruct", "bf16", 48, 37.9),
     ("Qwen3-14B", "bf16", "eagle3", "bf16", 48, 30.9),
 ]
-# Parameters in billions, and GiB in bf16, INT8, NF4 with double quantisation; KiB of a token in all layers.
+# Parameters in billions; GiB in bf16, INT8, NF4 with double quantization; KiB of KV cache per token.
 MODELS = [
     ("Qwen2.5-Coder-0.5B-Instruct", 0.49, 0.9, 0.6, 0.4, 12),
     ("Qwen3-8B", 8.19, 15.3, 8.8, 5.7, 144),
@@ -72,7 +72,7 @@ CPU_SKILLS = ("AVX2", "AVX512", "VNNI", "BF16")
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path, monkeypatch):
-    """No profiles but the shipped ones, and an empty cache of the hub."""
+    """Only the built-in profiles, and an empty cache of the hub."""
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
 
@@ -81,31 +81,34 @@ def main_memory(gib: float) -> Device:
     return Device(CPU, "some CPU", int(gib * GIB), int(gib * GIB))
 
 
-def held(target: str, drafter: str, way: str) -> QuantizedModel | None:
+def quantized(target: str, drafter: str, quant_format: str) -> QuantizedModel | None:
     if not drafter:
         return None
     entry = find_entry(drafter)
-    return QuantizedModel(entry.architecture if entry else head_architecture(find_entry(target).id, drafter), way)
+    return QuantizedModel(
+        entry.architecture if entry else head_architecture(find_entry(target).id, drafter), quant_format
+    )
 
 
-@pytest.mark.parametrize(("target", "way", "drafter", "drafter_way", "card", "gib"), PAIRS)
-def test_a_pair_takes_what_is_known(target, way, drafter, drafter_way, card, gib):
-    taken = plan_memory(QuantizedModel(find_entry(target).architecture, way), held(target, drafter, drafter_way), 8192)
+@pytest.mark.parametrize(("target", "quant_format", "drafter", "drafter_format", "gpu", "gib"), PAIRS)
+def test_the_memory_plan_of_a_pair_is_the_known_total(target, quant_format, drafter, drafter_format, gpu, gib):
+    model = QuantizedModel(find_entry(target).architecture, quant_format)
+    plan = plan_memory(model, quantized(target, drafter, drafter_format), 8192)
 
-    assert taken.total_bytes / GIB == pytest.approx(gib, rel=0.05)
+    assert plan.total_bytes / GIB == pytest.approx(gib, rel=0.05)
 
 
 @pytest.mark.parametrize(("name", "parameters", "bf16", "int8", "nf4", "row"), MODELS)
-def test_a_model_takes_what_is_known(name, parameters, bf16, int8, nf4, row):
-    anatomy = find_entry(name).architecture
-    gib = [weight_bytes(anatomy, way) / GIB for way in ("bf16", "int8", "nf4-double")]
+def test_the_memory_of_a_model_is_the_known_total(name, parameters, bf16, int8, nf4, row):
+    architecture = find_entry(name).architecture
+    gib = [weight_bytes(architecture, quant_format) / GIB for quant_format in ("bf16", "int8", "nf4-double")]
 
-    assert anatomy.parameters / 1e9 == pytest.approx(parameters, abs=0.006)
+    assert architecture.parameters / 1e9 == pytest.approx(parameters, abs=0.006)
     assert gib == pytest.approx([bf16, int8, nf4], abs=0.06)
-    assert row == kv_cache_bytes(anatomy, 1024, uses_sliding_windows=False) / 2**20
+    assert row == kv_cache_bytes(architecture, 1024, uses_sliding_windows=False) / 2**20
 
 
-def test_windows_leave_what_is_known_of_gemma():
+def test_sliding_windows_of_gemma_limit_the_kv_cache():
     gemma = find_entry("gemma-3-12b-it").architecture
     row = (kv_cache_bytes(gemma, 5000) - kv_cache_bytes(gemma, 4000)) / 1000
 
@@ -121,7 +124,7 @@ def test_a_head_is_as_large_as_the_published_ones(target, kind, gib):
     assert weight_bytes(head_architecture(find_entry(target).id, kind), "bf16") / GIB == pytest.approx(gib, abs=0.03)
 
 
-def test_every_drafter_is_known_and_speaks_the_tokens_of_its_target():
+def test_every_drafter_is_in_the_catalog_and_has_the_tokens_of_its_target():
     for entry in catalog().values():
         assert all(catalog()[draft].token_family == entry.token_family for draft in entry.draft_models)
         assert all(
@@ -132,18 +135,18 @@ def test_every_drafter_is_known_and_speaks_the_tokens_of_its_target():
         )
 
 
-def test_models_are_found_by_id_by_name_and_by_what_has_their_shape():
-    found = {find_entry(name).id for name in ("Qwen/Qwen3-8B", "qwen3-8b")}
+def test_models_are_found_by_id_by_name_and_by_same_shape():
+    ids = {find_entry(name).id for name in ("Qwen/Qwen3-8B", "qwen3-8b")}
 
-    assert {"Qwen/Qwen3-8B"} == found
+    assert {"Qwen/Qwen3-8B"} == ids
     assert "Qwen/Qwen2.5-Coder-32B-Instruct" == find_entry("Qwen/QwQ-32B").id
     assert find_entry("nobody/nothing") is None
 
 
-@pytest.mark.parametrize("card", GPU_SIZES_GB)
+@pytest.mark.parametrize("gpu", GPU_SIZES_GB)
 @pytest.mark.parametrize("purpose", PURPOSES)
-def test_what_is_recommended_fits_and_its_profile_says_so(tmp_path, card, purpose):
-    device = simulated_gpu(card)
+def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu, purpose):
+    device = simulated_gpu(gpu)
     pairs = recommend(device, PairRequirements(purpose))
     path = tmp_path / "it.toml"
 
@@ -159,7 +162,7 @@ def test_what_is_recommended_fits_and_its_profile_says_so(tmp_path, card, purpos
         assert pair.quant_format in (profile.models.weights, {"bfloat16": "bf16"}.get(profile.models.dtype))
 
 
-@pytest.mark.parametrize(("card", "purpose", "target", "way"), [
+@pytest.mark.parametrize(("gpu", "purpose", "target", "quant_format"), [
     (8, "chat", "Qwen3-4B", "int8"),
     (8, "code", "Qwen2.5-Coder-7B-Instruct", "nf4-double"),
     (12, "chat", "Qwen3-8B", "nf4-double"),
@@ -169,35 +172,35 @@ def test_what_is_recommended_fits_and_its_profile_says_so(tmp_path, card, purpos
     (24, "code", "Qwen2.5-Coder-32B-Instruct", "nf4-double"),
     (48, "chat", "Qwen3-32B", "int8"),
 ])  # fmt: skip
-def test_cards_get_the_pairs_that_people_take(card, purpose, target, way):
-    best = recommend(simulated_gpu(card), PairRequirements(purpose))[0]
+def test_gpus_get_the_usual_pairs(gpu, purpose, target, quant_format):
+    best = recommend(simulated_gpu(gpu), PairRequirements(purpose))[0]
 
-    assert (target, way) == (best.entry.name, best.quant_format)
+    assert (target, quant_format) == (best.entry.name, best.quant_format)
     assert best.drafter.kind in ("eagle3", "draft")
 
 
-def test_free_memory_decides_and_not_the_size_of_the_card():
-    empty, busy = (Device("cuda", "a card", int(free * GIB), 24 * GIB) for free in (23.3, 9.0))
+def test_free_memory_decides_and_not_the_size_of_the_gpu():
+    empty, busy = (Device("cuda", "a GPU", int(free * GIB), 24 * GIB) for free in (23.3, 9.0))
 
     assert [32.8, 8.2] == [
         round(recommend(device)[0].entry.architecture.parameters / 1e9, 1) for device in (empty, busy)
     ]
 
 
-def test_a_long_text_leaves_room_for_a_smaller_model():
+def test_a_long_context_leaves_memory_for_a_smaller_model_only():
     short, long = (recommend(simulated_gpu(24), PairRequirements("chat", length - 256))[0] for length in (8192, 32768))
 
     assert long.entry.architecture.parameters < short.entry.architecture.parameters
 
 
-def test_without_a_card_the_bandwidth_of_memory_decides():
+def test_without_a_gpu_the_memory_bandwidth_decides():
     slow, quick = (
         recommend(main_memory(128), PairRequirements(), CPU_SKILLS, bandwidth)[0] for bandwidth in (12e9, 400e9)
     )
 
     assert slow.entry.active_parameters < 1e9 < 8e9 < quick.entry.architecture.parameters
     assert all(pair.memory_plan.total_bytes <= 0.75 * 128 * GIB for pair in (slow, quick))
-    assert "tokens/s without guesses, estimated from 12 GB/s" in " ".join(reasons(slow))
+    assert "tokens/s in plain decoding, estimated from 12 GB/s" in " ".join(reasons(slow))
 
 
 def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
@@ -210,17 +213,17 @@ def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
 
 
 @pytest.mark.parametrize(
-    ("device", "way"), [(main_memory(64), "int8"), (simulated_gpu(48), "bf16")], ids=["cpu", "card"]
+    ("device", "quant_format"), [(main_memory(64), "int8"), (simulated_gpu(48), "bf16")], ids=["cpu", "gpu"]
 )
-def test_beside_integers_a_draft_is_as_small_where_that_makes_it_quicker(device, way, tmp_path):
+def test_the_draft_of_an_int8_target_is_int8_on_a_cpu_only(device, quant_format, tmp_path):
     pairs = recommend(device, PairRequirements(), CPU_SKILLS, 30e9)
     pair = next(pair for pair in pairs if pair.drafter.kind == "draft" and pair.quant_format == "int8")
     path = tmp_path / "it.toml"
     path.write_text(profile_text(pair, "it"), encoding="utf-8")
 
     assert pair.drafter.model is not None
-    assert way == pair.drafter.model.quant_format
-    assert ("int8" if way == "int8" else "float") == load_profile(str(path)).models.draft_weights
+    assert quant_format == pair.drafter.model.quant_format
+    assert ("int8" if quant_format == "int8" else "float") == load_profile(str(path)).models.draft_weights
 
 
 def test_where_nothing_fits_nothing_is_recommended():
@@ -228,23 +231,23 @@ def test_where_nothing_fits_nothing_is_recommended():
     assert [] == recommend(main_memory(1))
 
 
-def test_a_larger_card_never_holds_fewer_models():
+def test_a_larger_gpu_never_fits_fewer_models():
     for entry in catalog().values():
-        cards = fitting_gpu_sizes(entry, entry.purposes[0])
+        sizes = fitting_gpu_sizes(entry, entry.purposes[0])
 
-        assert cards == GPU_SIZES_GB[len(GPU_SIZES_GB) - len(cards) :]
+        assert sizes == GPU_SIZES_GB[len(GPU_SIZES_GB) - len(sizes) :]
 
 
-def test_what_is_said_to_be_held_small_is_what_our_passes_can_hold():
+def test_the_families_that_can_be_quantized_are_those_of_forward_llama():
     assert llama_weights.LLAMA_LIKE_FAMILIES == LLAMA_LIKE_FAMILIES
     assert STORAGE_FORMATS.keys() >= FORMAT_QUALITY.keys()
 
 
-def test_only_models_whose_experts_stay_as_they_are_are_told_so():
+def test_a_mixture_of_experts_fits_no_gpu_of_the_table():
     assert () == fitting_gpu_sizes(find_entry("Qwen3-30B-A3B-Instruct-2507"))
 
 
-def test_the_cache_of_the_hub_is_read_without_its_library(tmp_path):
+def test_the_hub_cache_is_read_without_huggingface_hub(tmp_path):
     snapshot = tmp_path / "hub" / "models--org--its-name" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text((locate_model("embedded/draft").folder / "config.json").read_text())
@@ -255,7 +258,7 @@ def test_the_cache_of_the_hub_is_read_without_its_library(tmp_path):
     assert cached_folder("org/other") is None
 
 
-def test_what_lies_here_counts_more_than_the_catalog(tmp_path):
+def test_a_cached_model_goes_before_the_catalog(tmp_path):
     assert "from the catalog" == locate_model("Qwen3-8B").evidence
     snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-8B" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
@@ -264,54 +267,54 @@ def test_what_lies_here_counts_more_than_the_catalog(tmp_path):
     assert snapshot == locate_model("qwen3-8b").folder
 
 
-def test_a_draft_of_another_family_is_warned_of():
+def test_a_draft_of_another_token_family_is_a_warning():
     draft, target = (pair_member(locate_model(name)) for name in ("Qwen2.5-Coder-0.5B-Instruct", "Qwen3-8B"))
 
-    assert "speaks qwen2.5 and Qwen/Qwen3-8B qwen3" in next(pair_warnings(draft, target))
+    assert "has the tokens of qwen2.5 and Qwen/Qwen3-8B those of qwen3" in next(pair_warnings(draft, target))
 
 
-def test_tokens_that_lie_here_are_counted():
+def test_equal_ids_of_two_tokenizers_are_counted():
     target = PairMember("t", 1000, 4, vocabulary={"a": 0, "b": 1, "c": 2, "d": 3})
     draft = PairMember("d", 100, 1, vocabulary={"a": 0, "b": 1, "c": 3, "x": 2})
 
-    assert "50.0% of the 4 ids of d mean the same in t" in next(pair_warnings(draft, target))
+    assert "50.0% of the 4 ids of d are the same in t" in next(pair_warnings(draft, target))
 
 
-def test_a_draft_of_the_right_family_and_size_is_not_warned_of():
+def test_a_draft_of_the_right_family_and_size_has_no_warning():
     assert [] == list(
         pair_warnings(PairMember("d", 100, 2, "x", None, True), PairMember("t", 1000, 8, "x", None, True))
     )
 
 
-@pytest.mark.parametrize(("draft", "said"), [
-    (PairMember("d", 330, 2, is_instruct=True), "d has 33% of the parameters of t; 5% to 20% pay"),
+@pytest.mark.parametrize(("draft", "message"), [
+    (PairMember("d", 330, 2, is_instruct=True), "d has 33% of the parameters of t; 5% to 20% is best"),
     (PairMember("d", 10, 2, is_instruct=True), "d has 1.0% of the parameters of t"),
-    (PairMember("d", 100, 7, is_instruct=True), "d has 7 layers beside 8"),
+    (PairMember("d", 100, 7, is_instruct=True), "d has 7 layers and t 8"),
     (PairMember("d", 100, 2, is_instruct=False), "d has no chat template and t has one"),
 ])  # fmt: skip
-def test_the_usual_mistakes_are_named_with_their_numbers(draft, said):
+def test_common_mistakes_are_warnings_with_figures(draft, message):
     (line,) = pair_warnings(draft, PairMember("t", 1000, 8, is_instruct=True))
 
-    assert said in line
+    assert message in line
 
 
-def test_many_layers_cost_nothing_where_they_are_not_launched_one_by_one():
+def test_many_layers_are_no_problem_on_a_cpu_or_with_cuda_graphs():
     target, deep = PairMember("t", 1000, 8), PairMember("d", 100, 7)
 
     assert [] == list(pair_warnings(deep, target, on_gpu=False))
-    assert [] == list(pair_warnings(replace(deep, is_recorded=True), target))
+    assert [] == list(pair_warnings(replace(deep, has_cuda_graphs=True), target))
 
 
-@pytest.mark.parametrize(("name", "is_recorded"), [("Qwen2.5-Coder-0.5B-Instruct", True), ("gemma-3-1b-it", False)])
-def test_passes_of_our_own_are_recorded_on_a_card(name, is_recorded):
-    assert is_recorded == pair_member(locate_model(name)).has_cuda_graphs
+@pytest.mark.parametrize(("name", "has_cuda_graphs"), [("Qwen2.5-Coder-0.5B-Instruct", True), ("gemma-3-1b-it", False)])
+def test_forward_llama_has_cuda_graphs(name, has_cuda_graphs):
+    assert has_cuda_graphs == pair_member(locate_model(name)).has_cuda_graphs
 
 
-def test_a_recommended_draft_is_not_warned_of_for_its_layers_when_they_are_recorded():
+def test_a_recommended_draft_with_cuda_graphs_has_no_warning_about_layers():
     pair = next(pair for pair in recommend(simulated_gpu(16), PairRequirements("code")) if pair.drafter.kind == "draft")
 
     assert "Qwen/Qwen2.5-Coder-1.5B-Instruct" == pair.drafter.id
-    assert not [line for line in reasons(pair) if "beware" in line]
+    assert not [line for line in reasons(pair) if "warning" in line]
 
 
 def test_the_embedded_pair_shares_its_tokens():
@@ -321,19 +324,19 @@ def test_the_embedded_pair_shares_its_tokens():
     assert draft.is_instruct and target.is_instruct
 
 
-def test_cards_are_read_from_what_their_driver_prints():
+def test_gpus_are_parsed_from_nvidia_smi():
     table = "NVIDIA GeForce RTX 4090, 23028, 24564\nNo devices were found\n[Unknown], [N/A], [N/A]\n"
 
     assert (Device("cuda", "NVIDIA GeForce RTX 4090", 23028 * 2**20, 24564 * 2**20),) == parse_nvidia_smi(table)
 
 
-def test_nothing_heavy_is_imported():
+def test_no_heavy_package_is_imported():
     heavy = {"torch", "transformers", "huggingface_hub", "numpy"}
 
     assert not heavy & modules_after("import specchat.hub.recommend, specchat.hub.local_models, specchat.hub.machine")
 
 
-def test_the_file_says_nothing_twice():
+def test_the_catalog_has_no_duplicates():
     from specchat.hub.catalog import CATALOG_FILE
 
     ids = [table["id"] for table in tomllib.loads(CATALOG_FILE.read_text(encoding="utf-8"))["models"]]

@@ -1,4 +1,4 @@
-"""What models take in memory, against totals that are known, networks of transformers and files on disk."""
+"""The memory of models, compared with known totals, networks of transformers and files on disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FAMILIES = {
 
 
 def config_of(family: str, extra: dict) -> dict:
-    """The config that transformers writes for a small network of this family."""
+    """The config of transformers for a small network of this family."""
     from transformers import AutoConfig
 
     return json.loads(AutoConfig.for_model(family, **(SIZES | extra)).to_json_string(use_diff=False))
@@ -62,13 +62,13 @@ def test_a_config_gives_the_parameters_of_the_network(family, extra):
         network = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **(SIZES | extra)))
 
     assert (
-        sum(each.numel() for each in network.parameters())
+        sum(parameter.numel() for parameter in network.parameters())
         == architecture_from_config(config_of(family, extra)).parameters
     )
 
 
 @pytest.mark.parametrize("name", ["target", "draft", "eagle", "eagle3", "mtp", "medusa"])
-def test_headers_give_the_very_bytes_of_the_files(name):
+def test_headers_give_the_exact_bytes_of_the_files(name):
     folder = EMBEDDED / name
     (path,) = folder.glob("*.safetensors")
     with path.open("rb") as file:
@@ -78,7 +78,7 @@ def test_headers_give_the_very_bytes_of_the_files(name):
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
-def test_what_is_stored_is_what_the_arithmetic_says(name):
+def test_stored_bytes_equal_those_computed_from_the_config(name):
     by_header, by_config = read_architecture(EMBEDDED / name), architecture_from_config(read_config(EMBEDDED / name))
 
     assert by_header.stored_bytes == weight_bytes(by_config, "bf16") == weight_bytes(by_header, "bf16")
@@ -88,13 +88,13 @@ def test_what_is_stored_is_what_the_arithmetic_says(name):
     ]
 
 
-def test_a_head_keeps_one_layer_whatever_its_config_says_of_its_target():
-    assert [1] == [kept.layers for kept in read_architecture(EMBEDDED / "mtp").kv_layers]
-    assert [1] == [kept.layers for kept in read_architecture(EMBEDDED / "eagle3").kv_layers]
+def test_a_head_has_the_kv_cache_of_one_layer():
+    assert [1] == [group.layers for group in read_architecture(EMBEDDED / "mtp").kv_layers]
+    assert [1] == [group.layers for group in read_architecture(EMBEDDED / "eagle3").kv_layers]
     assert () == read_architecture(EMBEDDED / "medusa").kv_layers
 
 
-def test_layers_with_a_window_keep_no_more_than_it():
+def test_layers_with_a_sliding_window_store_no_more_rows():
     gemma = architecture_from_config(config_of("gemma3_text", {"sliding_window": 100}))
     row = 2 * 2 * 32 * 2  # keys and values of two heads in bf16
 
@@ -102,11 +102,11 @@ def test_layers_with_a_window_keep_no_more_than_it():
     assert row * 6 * 1000 == kv_cache_bytes(gemma, 1000, uses_sliding_windows=False)
 
 
-def test_latents_are_kept_and_not_what_heads_make_of_them():
+def test_mla_stores_latents():
     assert 6 * (16 + 8) * 2 * 1000 == kv_cache_bytes(architecture_from_config(config_of("deepseek_v3", LATENT)), 1000)
 
 
-def test_recurrent_layers_keep_the_same_however_long_the_text_is():
+def test_recurrent_states_do_not_grow_with_the_text():
     hybrid = architecture_from_config(config_of("qwen3_5_text", RECURRENT))
     row = 2 * 2 * 32 * 2
 
@@ -114,7 +114,7 @@ def test_recurrent_layers_keep_the_same_however_long_the_text_is():
     assert 8 * 5 * ((2 * 32 + 64) * 4 + 64 * 16) == kv_cache_bytes(hybrid, 0)
 
 
-def test_a_recurrent_state_is_as_large_as_that_of_transformers():
+def test_a_recurrent_state_has_the_size_of_that_in_transformers():
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
@@ -141,15 +141,15 @@ def _tensors(value) -> list:
     return [each for each in (value.values() if isinstance(value, dict) else [value]) if each is not None]
 
 
-def test_experts_stay_as_they_are_under_bitsandbytes():
+def test_bitsandbytes_does_not_quantize_experts():
     mixture = architecture_from_config(config_of("qwen3_moe", EXPERTS))
     experts = 2 * mixture.parameters_of_kind(EXPERT)
 
-    assert all(weight_bytes(mixture, way) > experts for way in ("bf16", "int8", "nf4", "nf4-double"))
+    assert all(weight_bytes(mixture, quant_format) > experts for quant_format in ("bf16", "int8", "nf4", "nf4-double"))
     assert weight_bytes(mixture, "fp8") < experts
 
 
-def test_experts_are_published_in_blocks_and_our_own_passes_have_a_scale_per_output():
+def test_fp8_experts_have_a_scale_per_block_and_linear_layers_one_per_output():
     mixture, dense = (
         architecture_from_config(config_of("qwen3_moe", EXPERTS)),
         architecture_from_config(config_of("qwen3", {})),
@@ -161,7 +161,7 @@ def test_experts_are_published_in_blocks_and_our_own_passes_have_a_scale_per_out
     assert weight_bytes(dense, "int8") == weight_bytes(dense, "fp8")
 
 
-def test_blocks_cost_what_bitsandbytes_says():
+def test_nf4_has_the_bytes_of_bitsandbytes():
     import torch
     from bitsandbytes.functional import quantize_4bit
 
@@ -169,17 +169,17 @@ def test_blocks_cost_what_bitsandbytes_says():
     packed, state = quantize_4bit(weight, quant_type="nf4")
     doubled, nested = quantize_4bit(weight, quant_type="nf4", compress_statistics=True)
     (linear,) = architecture_from_config(config_of("llama", {"num_hidden_layers": 1})).matrices[:1]
-    made = type(linear)(LINEAR, 64, 256)
+    matrix = type(linear)(LINEAR, 64, 256)
     one = architecture_from_config(config_of("llama", {}))
 
-    def taken(way: str) -> int:
-        return weight_bytes(type(one)("", (made,), ()), way)
+    def nf4_bytes(quant_format: str) -> int:
+        return weight_bytes(type(one)("", (matrix,), ()), quant_format)
 
-    assert packed.nbytes + state.absmax.nbytes == taken("nf4")
-    assert doubled.nbytes + nested.absmax.nbytes + nested.state2.absmax.nbytes == taken("nf4-double")
+    assert packed.nbytes + state.absmax.nbytes == nf4_bytes("nf4")
+    assert doubled.nbytes + nested.absmax.nbytes + nested.state2.absmax.nbytes == nf4_bytes("nf4-double")
 
 
-def test_embeddings_on_the_cpu_are_counted_off_unless_they_are_the_output_too():
+def test_embeddings_on_the_cpu_are_not_counted_unless_they_are_tied():
     untied = architecture_from_config(config_of("llama", {}))
     tied = architecture_from_config(config_of("llama", {"tie_word_embeddings": True}))
 
@@ -187,13 +187,13 @@ def test_embeddings_on_the_cpu_are_counted_off_unless_they_are_the_output_too():
     assert weight_bytes(tied, "nf4") == weight_bytes(tied, "nf4", embeddings_on_cpu=True)
 
 
-def test_a_large_vocabulary_needs_more_room_to_work_in():
+def test_a_large_vocabulary_needs_more_workspace():
     small, large = (architecture_from_config(config_of("llama", {"vocab_size": size})) for size in (32_000, 262_144))
 
     assert 0.4 < (workspace_bytes(large) - workspace_bytes(small)) / GIB < 0.5
 
 
-def test_rows_are_counted_as_the_engine_sets_them_aside():
+def test_kv_rows_are_counted_as_the_engine_allocates_them():
     from specchat.engine import cache
 
     contexts = (500, 1000, 7936, 8192, 8193)
@@ -205,36 +205,36 @@ def test_rows_are_counted_as_the_engine_sets_them_aside():
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
-def test_the_engine_keeps_and_holds_what_was_counted(name):
+def test_the_engine_takes_the_planned_bytes(name):
     from specchat.models.load import LoadOptions, load_model
 
-    anatomy = read_architecture(EMBEDDED / name)
+    architecture = read_architecture(EMBEDDED / name)
     model = load_model(EMBEDDED / name, LoadOptions(dtype="bfloat16"))
 
-    assert model.pool.layout.bytes_per_row == kv_bytes_per_token(anatomy) == kv_cache_bytes(anatomy, 1)
-    assert QuantizedModel(anatomy, "bf16").weight_bytes(on_gpu=False) == model.bytes
+    assert model.pool.layout.bytes_per_row == kv_bytes_per_token(architecture) == kv_cache_bytes(architecture, 1)
+    assert QuantizedModel(architecture, "bf16").weight_bytes(on_gpu=False) == model.bytes
 
 
-@pytest.mark.parametrize("way", ["int8", "fp8"])
-def test_the_engine_holds_what_was_counted_in_8_bits(way):
+@pytest.mark.parametrize("quant_format", ["int8", "fp8"])
+def test_the_engine_takes_the_planned_bytes_in_8_bits(quant_format):
     from specchat.models.load import LoadOptions, load_model
 
-    model = load_model(EMBEDDED / "target", LoadOptions(dtype="bfloat16", quant_format=way))
-    counted = QuantizedModel(read_architecture(EMBEDDED / "target"), way).weight_bytes(on_gpu=False)
+    model = load_model(EMBEDDED / "target", LoadOptions(dtype="bfloat16", quant_format=quant_format))
+    planned = QuantizedModel(read_architecture(EMBEDDED / "target"), quant_format).weight_bytes(on_gpu=False)
 
-    assert counted == pytest.approx(model.bytes, rel=0.02)
+    assert planned == pytest.approx(model.bytes, rel=0.02)
 
 
-def test_a_card_shares_tied_embeddings_with_the_output_unless_that_is_held_smaller():
+def test_a_gpu_shares_tied_embeddings_with_the_output_matrix_unless_it_is_quantized():
     tied = architecture_from_config(config_of("llama", {"tie_word_embeddings": True}))
-    copied = {way: lm_head_copy_bytes(tied, way) for way in ("bf16", "int8", "fp8", "nf4")}
+    copies = {quant_format: lm_head_copy_bytes(tied, quant_format) for quant_format in ("bf16", "int8", "fp8", "nf4")}
 
-    assert {"bf16": 0, "int8": 512 * 64 + 4 * 512, "fp8": 512 * 64 + 4 * 512, "nf4": 512 * 32 + 4 * 512} == copied
+    assert {"bf16": 0, "int8": 512 * 64 + 4 * 512, "fp8": 512 * 64 + 4 * 512, "nf4": 512 * 32 + 4 * 512} == copies
     assert 2 * 512 * 64 == lm_head_copy_bytes(tied, "bf16", on_gpu=False)
     assert 0 == lm_head_copy_bytes(architecture_from_config(config_of("gemma2", {})), "bf16", on_gpu=False)
 
 
-def test_guesses_take_no_second_bucket():
+def test_draft_tokens_take_no_second_bucket():
     assert 8192 + 256 == cache_rows(8192)
 
 
@@ -247,7 +247,7 @@ def test_guesses_take_no_second_bucket():
         SIZES | {"architectures": ["Eagle3"], "intermediate_size": None}, SIZES | {"num_attention_heads": 0},
     ],
 )  # fmt: skip
-def test_a_config_that_says_too_little_is_one_line(tmp_path, content):
+def test_an_incomplete_config_is_a_one_line_error(tmp_path, content):
     (tmp_path / "config.json").write_text(json.dumps(content))
 
     with pytest.raises(ModelError, match=r"\A[^\n]+\Z"):
@@ -255,23 +255,23 @@ def test_a_config_that_says_too_little_is_one_line(tmp_path, content):
 
 
 @pytest.mark.parametrize("header", [b"[]", b"{", b'{"a": 5}', b'{"a": {"dtype": "F32", "shape": ["x"]}}'])
-def test_a_header_that_is_none_is_one_line(tmp_path, header):
+def test_an_invalid_header_is_a_one_line_error(tmp_path, header):
     (tmp_path / "config.json").write_text((EMBEDDED / "draft" / "config.json").read_text())
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
 
-    with pytest.raises(ModelError, match="no safetensors"):
+    with pytest.raises(ModelError, match="not safetensors"):
         read_architecture(tmp_path)
 
 
-def test_a_file_that_was_cut_off_is_refused(tmp_path):
+def test_a_truncated_file_is_refused(tmp_path):
     (tmp_path / "config.json").write_text((EMBEDDED / "draft" / "config.json").read_text())
     (tmp_path / "model.safetensors").write_bytes((EMBEDDED / "draft" / "model.safetensors").read_bytes()[:100])
 
-    with pytest.raises(ModelError, match="not whole"):
+    with pytest.raises(ModelError, match="truncated"):
         read_architecture(tmp_path)
 
 
-def test_shards_that_are_not_all_there_are_left_to_the_config(tmp_path):
+def test_with_missing_shards_the_config_is_used(tmp_path):
     (tmp_path / "config.json").write_text((EMBEDDED / "draft" / "config.json").read_text())
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -282,11 +282,11 @@ def test_shards_that_are_not_all_there_are_left_to_the_config(tmp_path):
     assert read_architecture(EMBEDDED / "draft").parameters == partly.parameters
 
 
-def test_nothing_heavy_is_imported():
+def test_torch_is_not_imported():
     assert "torch" not in modules_after("import specchat.hub.memory_plan")
 
 
-def test_a_pair_is_the_sum_of_its_parts():
+def test_the_memory_of_a_pair_is_the_sum_of_its_parts():
     target, draft = (QuantizedModel(read_architecture(Path(EMBEDDED / name)), "bf16") for name in ("target", "draft"))
     both = plan_memory(target, draft, 1000)
 

@@ -1,4 +1,4 @@
-"""Tiny folders with weights in eight bits, in every layout of scales that models are published in."""
+"""Tiny folders with FP8 weights, in every published layout of scales."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = {
 
 
 def in_blocks(weight: Tensor, block: tuple[int, int] = BLOCK) -> tuple[Tensor, Tensor]:
-    """A matrix in eight bits, and the scales of its blocks: the largest number of a block becomes 448."""
+    """A matrix in FP8 and the scales of its blocks: the largest element of a block becomes 448."""
     rows, columns = (-(-size // per) for size, per in zip(weight.shape, block, strict=True))
     small, scales = torch.empty(weight.shape, dtype=torch.float8_e4m3fn), torch.empty(rows, columns)
     for row in range(rows):
@@ -39,19 +39,19 @@ def in_blocks(weight: Tensor, block: tuple[int, int] = BLOCK) -> tuple[Tensor, T
 
 
 def by_output(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix in eight bits, and a scale for every output [out, 1]."""
+    """A matrix in FP8, and a scale for every output [out, 1]."""
     scales = weight.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / TOP
     return (weight / scales).to(torch.float8_e4m3fn), scales
 
 
 def as_one(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix in eight bits, and its one scale [1]."""
+    """A matrix in FP8, and its one scale [1]."""
     scale = weight.abs().max()[None] / TOP
     return (weight / scale).to(torch.float8_e4m3fn), scale
 
 
 def spread(scales: Tensor, shape: torch.Size, block: tuple[int, int] = BLOCK) -> Tensor:
-    """A scale for every number of a matrix."""
+    """A scale for every element of a matrix."""
     if scales.numel() == 1 or scales.shape == (shape[0], 1):
         return scales.float().expand(shape)
     wide = scales.float().repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
@@ -59,7 +59,7 @@ def spread(scales: Tensor, shape: torch.Size, block: tuple[int, int] = BLOCK) ->
 
 
 def compressed(strategy: str, **more: Any) -> dict[str, Any]:
-    """What llm-compressor writes into config.json."""
+    """The quantization_config that llm-compressor writes."""
     weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": strategy, "dynamic": False, **more}
     group = {"targets": ["Linear"], "weights": weights, "input_activations": {"num_bits": 8, "type": "float"}}
     return {
@@ -71,14 +71,14 @@ def compressed(strategy: str, **more: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How somebody publishes."""
+    """One published layout."""
 
-    says: Mapping[str, Any]  # quantization_config
-    ending: str  # of the names of scales
-    shrink: Callable[[Tensor], tuple[Tensor, Tensor]]
+    quantization_config: Mapping[str, Any]
+    suffix: str  # of the names of scales
+    quantize: Callable[[Tensor], tuple[Tensor, Tensor]]
     scales: torch.dtype = torch.float32
     block: tuple[int, int] = BLOCK
-    beside: tuple[str, ...] = ()  # other tensors of a linear map, which change no weight
+    other_tensors: tuple[str, ...] = ()  # of a linear layer, without an effect on its weight
 
 
 def _scalar(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,34 +94,35 @@ HALF, SMALL = torch.bfloat16, (64, 48)
 LAYOUTS = {
     "deepseek": Layout({"quant_method": "fp8", "weight_block_size": [128, 128]}, "_scale_inv", in_blocks),
     "small": Layout({"quant_method": "fp8", "weight_block_size": SMALL}, "_scale_inv", _in_small_blocks, block=SMALL),
-    "one": Layout(compressed("tensor"), "_scale", as_one, HALF, beside=("input_scale",)),
+    "one": Layout(compressed("tensor"), "_scale", as_one, HALF, other_tensors=("input_scale",)),
     "outputs": Layout(compressed("channel"), "_scale", by_output, HALF),
     "blocks": Layout(compressed("block", block_structure=[128, 128]), "_scale", in_blocks, HALF),
     "fbgemm": Layout({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "_scale", by_output),
     "scalar": Layout(
-        {"quant_method": "fp8", "activation_scheme": "static"}, "_scale", _scalar, beside=("input_scale",)
+        {"quant_method": "fp8", "activation_scheme": "static"}, "_scale", _scalar, other_tensors=("input_scale",)
     ),
 }
 
 
 def write(folder: Path, layout: str, family: str = "qwen3", **changes: Any) -> Path:
-    """A random network as this layout publishes it, in `small`, and in `float` the numbers that it stands for."""
+    """Save a random network in this layout in `small`, and the dequantized weights in `float`."""
     torch.manual_seed(1)
     kind = {"qwen3": "Qwen3", "qwen2": "Qwen2", "llama": "Llama", "mistral": "Mistral"}[family]
     network = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**SIZES))
     network.bfloat16().save_pretrained(folder / "float")
     config = json.loads((folder / "float" / "config.json").read_text())
-    how, stored, meant = LAYOUTS[layout], dict[str, Tensor](), dict[str, Tensor]()
+    published, stored, expected = LAYOUTS[layout], dict[str, Tensor](), dict[str, Tensor]()
     for name, weight in load_file(folder / "float" / "model.safetensors").items():
-        stored[name] = meant[name] = weight
+        stored[name] = expected[name] = weight
         if re.search(r"_proj\.weight$", name):
-            small, scales = how.shrink(weight.float())
-            stored[name], stored[name + how.ending] = small, scales.to(how.scales)
-            meant[name] = small.float() * spread(scales.to(how.scales), weight.shape, how.block)
-            stored |= {name.replace("weight", other): torch.full((1,), 7.0) for other in how.beside}
+            small, scales = published.quantize(weight.float())
+            scales = scales.to(published.scales)
+            stored[name], stored[name + published.suffix] = small, scales
+            expected[name] = small.float() * spread(scales, weight.shape, published.block)
+            stored |= {name.replace("weight", other): torch.full((1,), 7.0) for other in published.other_tensors}
     (folder / "small").mkdir()
     save_file(stored, folder / "small" / "model.safetensors", {"format": "pt"})
-    said = config | {"quantization_config": how.says} | changes
-    (folder / "small" / "config.json").write_text(json.dumps(said))
-    save_file({name: tensor.float() for name, tensor in meant.items()}, folder / "float" / "model.safetensors")
+    changed = config | {"quantization_config": published.quantization_config} | changes
+    (folder / "small" / "config.json").write_text(json.dumps(changed))
+    save_file({name: tensor.float() for name, tensor in expected.items()}, folder / "float" / "model.safetensors")
     return folder

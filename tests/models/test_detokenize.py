@@ -1,4 +1,4 @@
-"""The text of an answer does not depend on the blocks its tokens come in, and never ends in half a character."""
+"""The text of an answer does not depend on the blocks of its tokens and never ends with an incomplete character."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def stream(*stops: str, strip: bool = False) -> Detokenizer:
 
 
 def write(blocks: list[list[int]], stops: tuple[str, ...]) -> tuple[str, int, bool]:
-    """The whole text, how many tokens count, and whether a stop was met."""
-    answer, text, kept = stream(*stops), "", 0
+    """The whole text, how many tokens count, and whether a stop string was found."""
+    answer, text, count = stream(*stops), "", 0
     for block in blocks:
         piece = answer.push(block)
-        text, kept = text + piece.text, kept + piece.token_count
+        text, count = text + piece.text, count + piece.token_count
         if piece.is_stopped:
-            return text, kept, True
-    return text + answer.flush(), kept, False
+            return text, count, True
+    return text + answer.flush(), count, False
 
 
 @given(blocks=BLOCKS, stops=STOPS)
@@ -45,8 +45,8 @@ def test_without_stops_the_text_is_that_of_all_bytes(blocks):
 
 
 @given(blocks=BLOCKS, stops=STOPS)
-def test_what_was_said_holds_no_stop_string(blocks, stops):
-    text, _kept, stopped = write(blocks, stops)
+def test_the_text_contains_no_stop_string(blocks, stops):
+    text, _count, stopped = write(blocks, stops)
     tokens = [token for block in blocks for token in block]
     whole = b"".join(PIECES[token] for token in tokens).decode("utf-8", "replace")
 
@@ -89,13 +89,13 @@ def test_only_what_could_begin_a_stop_is_held_back():
     assert answer.flush() == "E"
 
 
-def test_half_a_character_waits_for_the_other_half():
+def test_an_incomplete_character_is_held_back():
     answer = stream()
 
     assert [answer.push([token]).text for token in (5, 6, 7)] == ["", "", "中"]
 
 
-def test_invalid_bytes_hold_nothing_up():
+def test_invalid_bytes_are_released_at_once():
     answer = stream()
 
     assert [answer.push([token]).text for token in (11, 0, 5, 0)] == ["\ufffd", "an", "", "\ufffdan"]

@@ -1,4 +1,4 @@
-"""Weights in eight bits mean what transformers and plain arithmetic make of them."""
+"""FP8 weights are dequantized as transformers and plain arithmetic dequantize them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def files(folder: Path, weight: Tensor, scales: Tensor, ending: str = "_scale_in
     return Fp8TensorFiles.from_files(folder, [folder / "x.safetensors"])
 
 
-def counted(monkeypatch) -> list[str]:
-    """The tensors that are read as a whole from here on."""
+def count_reads(monkeypatch) -> list[str]:
+    """The tensors that are read as a whole from now on."""
     whole, stored = list[str](), TensorFiles._read_stored
 
-    def watched(self: TensorFiles, name: str) -> Tensor:
+    def record(self: TensorFiles, name: str) -> Tensor:
         whole.append(name)
         return stored(self, name)
 
-    monkeypatch.setattr(TensorFiles, "_stored", watched)
+    monkeypatch.setattr(TensorFiles, "_read_stored", record)
     return whole
 
 
 def in_eight_bits(golden, block=(128, 128)):
-    """A head as DeepSeek would publish it: matrices of the layer in eight bits, all else as it was."""
+    """A head in DeepSeek's layout: matrices of the layer in FP8, all else unchanged."""
     changed = dict[str, Tensor]()
     for name, weight in golden.head.items():
         if re.search(r"(self_attn|mlp)\..*_proj.*\.weight$", name):
@@ -46,7 +46,7 @@ def in_eight_bits(golden, block=(128, 128)):
     return changed
 
 
-def test_they_are_multiplied_with_their_scales_as_transformers_does(tmp_path: Path):
+def test_weights_are_multiplied_by_their_scales_as_in_transformers(tmp_path: Path):
     small, scales = in_blocks(torch.randn(256, 384))
 
     read = files(tmp_path, small, scales).read_tensor("x.weight")
@@ -55,7 +55,7 @@ def test_they_are_multiplied_with_their_scales_as_transformers_does(tmp_path: Pa
     assert read.dtype == torch.float32
 
 
-def test_the_last_blocks_may_be_cut_off(tmp_path: Path):
+def test_the_last_blocks_may_be_smaller(tmp_path: Path):
     weight = torch.randn(576, 200)  # as the 512 + 64 rows of kv_a_proj_with_mqa are
 
     read = files(tmp_path, *in_blocks(weight)).read_tensor("x.weight")
@@ -64,19 +64,19 @@ def test_the_last_blocks_may_be_cut_off(tmp_path: Path):
     assert float((read - weight).abs().max()) > 1e-4
 
 
-def test_what_has_no_scales_is_read_as_it_is(tmp_path: Path):
+def test_a_tensor_without_scales_is_read_unchanged(tmp_path: Path):
     assert files(tmp_path, *in_blocks(torch.randn(4, 4))).read_tensor("y").tolist() == [1, 1]
 
 
-def test_scales_go_where_their_weight_goes(tmp_path: Path):
-    before = replace(files(tmp_path, *in_blocks(torch.randn(4, 4), (2, 2))), block=(2, 2))
+def test_scales_are_renamed_with_their_weight(tmp_path: Path):
+    before = replace(files(tmp_path, *in_blocks(torch.randn(4, 4), (2, 2))), block_shape=(2, 2))
 
     after = before.renamed({"z": "x.weight", "z_scale_inv": "x.weight_scale_inv"})
 
     assert torch.equal(after.read_tensor("z"), before.read_tensor("x.weight"))
 
 
-def test_scales_for_other_blocks_are_refused_with_both_numbers(tmp_path: Path):
+def test_scales_of_other_blocks_are_refused_with_both_shapes(tmp_path: Path):
     small, scales = in_blocks(torch.randn(200, 128))
 
     with pytest.raises(ModelError, match=r"\[200, 128\] in blocks of 128 x 128 has \[2, 1\] scales, .* \[1, 1\]"):
@@ -84,21 +84,21 @@ def test_scales_for_other_blocks_are_refused_with_both_numbers(tmp_path: Path):
 
 
 @pytest.mark.parametrize("first", [0, 100, 128, 200])
-@pytest.mark.parametrize("shrink", [in_blocks, by_output, as_one])
-def test_a_slab_is_those_rows_of_the_whole(shrink, first, tmp_path: Path, monkeypatch):
-    small, scales = shrink(torch.randn(300, 200))
-    found = files(tmp_path, small, scales, "_scale")
-    meant, whole = small.float() * spread(scales, small.shape), counted(monkeypatch)
+@pytest.mark.parametrize("quantize", [in_blocks, by_output, as_one])
+def test_some_rows_equal_those_rows_of_the_whole(quantize, first, tmp_path: Path, monkeypatch):
+    small, scales = quantize(torch.randn(300, 200))
+    tensors = files(tmp_path, small, scales, "_scale")
+    expected, whole = small.float() * spread(scales, small.shape), count_reads(monkeypatch)
 
     for last in (first + 1, first + 100):
-        assert torch.equal(found.read_rows("x.weight", first, last), meant[first:last])
+        assert torch.equal(tensors.read_rows("x.weight", first, last), expected[first:last])
 
     assert "x.weight" not in whole
-    assert torch.equal(found.read_rows("x.weight", 0, 300), meant)
-    assert torch.equal(found.read_tensor("x.weight"), meant)
+    assert torch.equal(tensors.read_rows("x.weight", 0, 300), expected)
+    assert torch.equal(tensors.read_tensor("x.weight"), expected)
 
 
-def test_they_become_what_they_are_wanted_as(tmp_path: Path):
+def test_weights_are_dequantized_to_the_required_dtype(tmp_path: Path):
     small, scales = by_output(torch.randn(100, 40))
 
     read = replace(files(tmp_path, small, scales, "_scale"), dtype=torch.bfloat16).read_tensor("x.weight")
@@ -117,9 +117,9 @@ def test_one_scale_is_for_all(shape, ending, tmp_path: Path):
     assert torch.equal(read, small.float() * scale)
 
 
-@pytest.mark.parametrize("shrink", [in_blocks, by_output])
-def test_scales_of_every_layout_are_read_as_transformers_reads_them(shrink, tmp_path: Path):
-    small, scales = shrink(torch.randn(256, 384))
+@pytest.mark.parametrize("quantize", [in_blocks, by_output])
+def test_scales_of_every_layout_are_read_as_transformers_reads_them(quantize, tmp_path: Path):
+    small, scales = quantize(torch.randn(256, 384))
 
     read = files(tmp_path, small, scales.bfloat16(), "_scale").read_tensor("x.weight")
 
@@ -136,7 +136,7 @@ def test_scales_of_another_shape_are_refused_in_one_line(shape, tmp_path: Path):
             read()
 
 
-def test_eight_bits_without_scales_are_refused(tmp_path: Path):
+def test_fp8_weights_without_scales_are_refused(tmp_path: Path):
     found = files(tmp_path, *by_output(torch.randn(4, 4)), "_other")
 
     assert not found.has_scaled_weights
@@ -145,7 +145,7 @@ def test_eight_bits_without_scales_are_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("weight", "scales"), [(torch.int8, torch.float32), (torch.float8_e4m3fn, torch.uint8)])
-def test_bytes_are_refused_with_their_kind(weight, scales, tmp_path: Path):
+def test_integers_are_refused_with_their_dtype(weight, scales, tmp_path: Path):
     found = files(tmp_path, torch.ones(4, 4).to(weight), torch.ones(4, 1).to(scales), "_scale")
 
     with pytest.raises(ModelError, match=r"x\.weight is in int8, which|scales of x\.weight are in uint8"):
@@ -153,20 +153,20 @@ def test_bytes_are_refused_with_their_kind(weight, scales, tmp_path: Path):
 
 
 def test_wider_floats_are_not_scaled_again(tmp_path: Path):
-    """A checkpoint that was rounded and kept as floats has its scales beside it too."""
+    """A checkpoint that was rounded and stored as floats has scales, too."""
     found = files(tmp_path, torch.ones(4, 4).bfloat16(), torch.full((4, 1), 3.0), "_scale")
 
     assert torch.equal(found.read_tensor("x.weight"), torch.ones(4, 4).bfloat16())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_published_layouts_are_known_by_what_their_config_says(layout):
-    assert is_supported_fp8(LAYOUTS[layout].says)
-    assert block_shape_from_config(LAYOUTS[layout].says) == LAYOUTS[layout].block
+def test_published_layouts_are_recognised_by_their_config(layout):
+    assert is_supported_fp8(LAYOUTS[layout].quantization_config)
+    assert block_shape_from_config(LAYOUTS[layout].quantization_config) == LAYOUTS[layout].block
 
 
 @pytest.mark.parametrize(
-    "said",
+    "quantization_config",
     [
         "mxfp4", {"quant_method": "gptq", "bits": 4}, {"quant_method": "awq"}, {"load_in_4bit": True},
         {"quant_method": "bitsandbytes", "load_in_8bit": True},
@@ -181,24 +181,24 @@ def test_published_layouts_are_known_by_what_their_config_says(layout):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_needs_more_than_scales_is_left_to_others(said):
-    assert not is_supported_fp8(said)
+def test_weights_that_need_more_than_scales_are_left_to_transformers(quantization_config):
+    assert not is_supported_fp8(quantization_config)
 
 
-def test_blocks_are_as_large_as_a_config_says():
+def test_the_config_defines_the_block_shape():
     assert block_shape_from_config({}) == (128, 128)
     assert block_shape_from_config({"quant_method": "fp8", "weight_block_size": [64, 32]}) == (64, 32)
     assert block_shape_from_config(compressed("block", block_structure=[1, 64])) == (1, 64)
 
 
 @pytest.mark.parametrize("block", [[0, 128], [128], 128, "all"], ids=str)
-def test_a_config_with_blocks_that_cannot_be_is_no_accident(block):
+def test_impossible_blocks_raise_a_one_line_value_error(block):
     with pytest.raises(ValueError, match=r"\A[^\n]+\Z"):
         block_shape_from_config({"quant_method": "fp8", "weight_block_size": block})
 
 
 @pytest.mark.parametrize("block", [(0, 128), (128,), "all"], ids=str)
-def test_blocks_that_cannot_be_are_one_line(block, tmp_path: Path):
+def test_impossible_blocks_of_a_head_are_a_one_line_error(block, tmp_path: Path):
     golden = published("mtp-deepseek_v3-plain")
 
     with pytest.raises(ModelError, match=r"config\.json says what cannot be"):
@@ -206,7 +206,7 @@ def test_blocks_that_cannot_be_are_one_line(block, tmp_path: Path):
 
 
 @pytest.mark.parametrize("block", [(128, 128), (4, 6)], ids=str)
-def test_a_head_in_eight_bits_says_nearly_what_it_said(block, tmp_path: Path):
+def test_an_fp8_head_computes_nearly_the_same_logits(block, tmp_path: Path):
     golden = published("mtp-deepseek_v3-plain")
     spec = inspected(
         golden, tmp_path, head=in_eight_bits(golden, block), quantization_config={"weight_block_size": block}
@@ -214,12 +214,12 @@ def test_a_head_in_eight_bits_says_nearly_what_it_said(block, tmp_path: Path):
 
     first, _second = logits_of(spec, golden)
 
-    wanted = golden.given["first"]
-    assert 1e-4 < float((first - wanted).abs().max() / wanted.abs().max()) < 0.15
+    expected = golden.given["first"]
+    assert 1e-4 < float((first - expected).abs().max() / expected.abs().max()) < 0.15
     assert any("7 of its matrices are kept in eight bits" in line for line in spec.evidence)
 
 
-def test_experts_in_eight_bits_are_loaded_in_the_dtype_of_the_target(tmp_path: Path):
+def test_fp8_experts_are_loaded_in_the_dtype_of_the_target(tmp_path: Path):
     golden = published("mtp-deepseek_v3")
 
     head = load_head(inspected(golden, tmp_path, head=in_eight_bits(golden)), golden.lender, torch.bfloat16, CPU)
@@ -228,7 +228,7 @@ def test_experts_in_eight_bits_are_loaded_in_the_dtype_of_the_target(tmp_path: P
     assert head.bytes == wide.bytes
 
 
-def test_weights_made_small_in_another_way_are_called_by_their_name(tmp_path: Path):
+def test_another_quantization_is_named_in_the_reason(tmp_path: Path):
     scale = {"model.layers.3.self_attn.o_proj.weight_scale": torch.ones(16, 1)}
 
     spec = inspected(published("mtp-deepseek_v3"), tmp_path, head=scale)

@@ -1,4 +1,4 @@
-"""From a name to a model, and one clear line where there is none."""
+"""Loading a model by name, and one-line errors."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ from tests.held import blocky
 from tests.tiny import answer, saved, speaking
 
 
-def test_a_dense_model_runs_in_our_own_passes():
+def test_a_llama_like_model_runs_in_forward_llama():
     model = load_model(speaking(), LoadOptions(dtype="float32"))
 
     assert isinstance(model, LlamaModel)
@@ -32,12 +32,12 @@ def test_another_architecture_runs_in_transformers():
     assert isinstance(load_model(saved("gemma3"), LoadOptions(dtype="float32")), TransformersModel)
 
 
-def test_a_window_is_never_longer_than_the_model_was_made_for():
+def test_a_context_window_is_at_most_that_of_the_model():
     assert load_model(speaking(), LoadOptions(context_window=100)).context_window == 100
     assert load_model(speaking(), LoadOptions(context_window=10**6)).context_window == 32768
 
 
-def test_weights_keep_their_size_in_memory():
+def test_weights_take_the_bytes_of_their_dtype():
     stored = sum(tensor.numel() for tensor in load_tensors(speaking()).values())
 
     assert load_model(speaking(), LoadOptions(dtype="float32")).bytes == stored * 4
@@ -50,7 +50,7 @@ def load_tensors(folder):
     return load_file(folder / "model.safetensors")
 
 
-def test_a_missing_folder_says_what_could_be_given():
+def test_a_missing_folder_is_a_clear_error():
     with pytest.raises(ModelError, match="no such folder"):
         find_model("/nowhere/at/all")
 
@@ -60,24 +60,24 @@ def test_a_folder_without_a_model_names_what_is_missing(tmp_path):
         find_model(str(tmp_path))
 
 
-def test_a_file_is_no_model(tmp_path):
+def test_a_file_is_not_a_model(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
 
     with pytest.raises(ModelError, match="not a folder"):
         find_model(str(tmp_path / "model.gguf"))
 
 
-def test_a_hub_id_that_is_not_here_names_the_remedy(monkeypatch):
+def test_an_uncached_hub_id_without_a_network_says_what_to_do(monkeypatch):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
-    with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set; fetch it once"):
+    with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set; download it once"):
         find_model("nobody/nothing-0.5B")
 
 
-def test_a_broken_file_is_one_line(tmp_path):
+def test_a_broken_file_is_a_one_line_error(tmp_path):
     shutil.copytree(speaking(), tmp_path, dirs_exist_ok=True)
     (tmp_path / "model.safetensors").write_bytes(b"not a tensor in sight")
 
@@ -87,7 +87,7 @@ def test_a_broken_file_is_one_line(tmp_path):
     assert str(tmp_path) in str(caught.value)
 
 
-def test_a_config_of_another_shape_is_one_line(tmp_path):
+def test_a_config_of_another_shape_is_a_one_line_error(tmp_path):
     shutil.copytree(speaking(), tmp_path, dirs_exist_ok=True)
     config = (tmp_path / "config.json").read_text().replace('"hidden_size": 48', '"hidden_size": 64')
     (tmp_path / "config.json").write_text(config)
@@ -105,7 +105,7 @@ def test_pickled_weights_are_refused(tmp_path):
         load_model(tmp_path, LoadOptions())
 
 
-def test_weights_are_held_as_asked_for_and_the_embedding_stays():
+def test_weights_are_quantized_and_the_embedding_is_not():
     whole, small = (
         load_model(blocky(), LoadOptions(dtype="float32", quant_format=weights)) for weights in ("float", "int8")
     )
@@ -114,7 +114,7 @@ def test_weights_are_held_as_asked_for_and_the_embedding_stays():
     assert torch.equal(small.weights.embedding, whole.weights.embedding)
 
 
-def test_a_head_that_is_tied_is_held_smaller_beside_the_embedding():
+def test_a_tied_output_matrix_is_a_quantized_copy_of_the_embedding():
     model = load_model(blocky(tied=True), LoadOptions(dtype="bfloat16", quant_format="int8"))
     tokens = torch.arange(8)
 
@@ -125,13 +125,13 @@ def test_a_head_that_is_tied_is_held_smaller_beside_the_embedding():
     assert model.weights.embedding.dtype == torch.bfloat16
 
 
-def test_an_architecture_that_is_not_ours_has_floats_alone():
+def test_other_architectures_cannot_be_quantized():
     with pytest.raises(ModelError, match="use --weights float"):
         load_model(saved("gemma3"), LoadOptions(quant_format="int8"))
 
 
-def test_what_this_machine_lacks_is_said_and_the_model_works(monkeypatch, capsys):
-    monkeypatch.setattr(linear, "int8_top", lambda: 0)
+def test_missing_int8_hardware_is_a_warning(monkeypatch, capsys):
+    monkeypatch.setattr(linear, "max_safe_int8", lambda: 0)
 
     model = load_model(blocky(), LoadOptions(dtype="float32", quant_format="int8"))
 
@@ -139,55 +139,55 @@ def test_what_this_machine_lacks_is_said_and_the_model_works(monkeypatch, capsys
     assert answer(model, Drafter(), [1, 2, 3], Sampler(), limit=4)
 
 
-def test_a_device_that_is_too_small_names_the_remedy(monkeypatch):
-    monkeypatch.setattr(load, "load_dense", out_of_memory)
+def test_a_device_that_is_too_small_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(load, "load_llama", out_of_memory)
 
     with pytest.raises(ModelError, match="does not fit the memory of cpu; try --weights nf4"):
         load_model(blocky(), LoadOptions())
-    with pytest.raises(ModelError, match="take a smaller model"):
+    with pytest.raises(ModelError, match="choose a smaller model"):
         load_model(blocky(), LoadOptions(quant_format="nf4"))
 
 
-def test_an_embedding_goes_to_the_cpu_when_the_device_is_short(monkeypatch, capsys):
-    asked = list[dict[str, object]]()
+def test_the_embedding_moves_to_the_cpu_when_the_device_is_too_small(monkeypatch, capsys):
+    calls = list[dict[str, object]]()
 
-    def short(*_given: object, **how: object) -> LlamaModel:
-        asked.append(how)
-        if "embedding" not in how:
+    def load_when_small(*_arguments: object, **options: object) -> LlamaModel:
+        calls.append(options)
+        if "embedding_device" not in options:
             raise torch.OutOfMemoryError
         return load_llama(blocky(), torch.float32, torch.device("cpu"), None, BatchLimits())
 
-    monkeypatch.setattr(load, "load_dense", short)
-    monkeypatch.setattr(load, "_device", lambda _wanted: torch.device("meta"))
+    monkeypatch.setattr(load, "load_llama", load_when_small)
+    monkeypatch.setattr(load, "_resolve_device", lambda _name: torch.device("meta"))
 
     assert load_model(blocky(), LoadOptions(quant_format="int8"))
-    assert [how.get("embedding") for how in asked] == [None, torch.device("cpu")]
+    assert [options.get("embedding_device") for options in calls] == [None, torch.device("cpu")]
     assert "embedding stays on the CPU" in capsys.readouterr().err
     with pytest.raises(ModelError, match="does not fit"):
         load_model(blocky(), LoadOptions(embedding_device="device"))
 
 
-def out_of_memory(*_given: object, **_how: object) -> LlamaModel:
+def out_of_memory(*_arguments: object, **_options: object) -> LlamaModel:
     raise torch.OutOfMemoryError
 
 
 def in_four_bits(folder):
-    """A checkpoint as bitsandbytes saves one; its rows are whole blocks."""
+    """A 4-bit checkpoint of bitsandbytes; its rows are whole blocks."""
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(1)
     sizes = {"hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2}
     LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=2, vocab_size=128)).save_pretrained(folder / "float")
-    held = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
-    network = AutoModelForCausalLM.from_pretrained(folder / "float", quantization_config=held)
+    quantization = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    network = AutoModelForCausalLM.from_pretrained(folder / "float", quantization_config=quantization)
     network.save_pretrained(folder)
     for path in speaking().glob("tokenizer*.json"):
         shutil.copy(path, folder)
     return network
 
 
-@pytest.mark.skipif(not find_spec("accelerate"), reason="transformers reads such checkpoints with accelerate alone")
-def test_a_checkpoint_in_four_bits_runs_in_transformers_and_says_the_same(tmp_path):
+@pytest.mark.skipif(not find_spec("accelerate"), reason="transformers needs accelerate for such checkpoints")
+def test_a_4_bit_checkpoint_runs_in_transformers_with_the_same_text(tmp_path):
     network = in_four_bits(tmp_path)
     prompt = [5, 6, 7, 8, 5, 6, 7]
 
@@ -198,7 +198,7 @@ def test_a_checkpoint_in_four_bits_runs_in_transformers_and_says_the_same(tmp_pa
     assert theirs.tolist() == answer(model, Drafter(), prompt, Sampler(), limit=12)
 
 
-def test_without_accelerate_a_checkpoint_in_four_bits_says_what_it_misses(tmp_path, monkeypatch):
+def test_without_accelerate_a_4_bit_checkpoint_names_the_missing_package(tmp_path, monkeypatch):
     shutil.copytree(speaking(), tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
@@ -209,7 +209,7 @@ def test_without_accelerate_a_checkpoint_in_four_bits_says_what_it_misses(tmp_pa
         load_model(tmp_path, LoadOptions())
 
 
-def test_a_device_that_is_not_here_is_one_line(monkeypatch):
+def test_a_missing_cuda_device_is_a_one_line_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     with pytest.raises(ModelError, match="no CUDA device"):

@@ -1,4 +1,4 @@
-"""Loading needs little more memory than what is loaded: there is never a second copy of the weights."""
+"""Loading takes little more memory than the weights: there is never a second copy."""
 
 import json
 import subprocess
@@ -17,8 +17,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-from specchat.forward.linear import Source, WAYS, held
-from specchat.models.load import Loading, load_model
+from specchat.forward.linear import WeightSource, quant_linear
+from specchat.models.load import LoadOptions, load_model
 
 def mebibytes(key):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -26,45 +26,46 @@ def mebibytes(key):
 
 torch.set_num_threads(1)
 folder, weights = sys.argv[1:]
-held(Source.of(torch.ones(64, 64, dtype=torch.bfloat16)), weights)(torch.ones(1, 64, dtype=torch.bfloat16))
+ones = torch.ones(64, 64, dtype=torch.bfloat16)
+quant_linear(WeightSource.from_tensor(ones), weights)(ones[:1])  # the first call allocates buffers
 before = mebibytes("VmRSS:")
-Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-model = load_model(Path(folder), Loading(dtype="bfloat16", weights=weights))
+Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+model = load_model(Path(folder), LoadOptions(dtype="bfloat16", quant_format=weights))
 print(model.bytes / 2**20, mebibytes("VmHWM:") - before, mebibytes("VmRSS:") - before)
 """
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A random model of 210 MB with the shape of a Llama, that scores with its embedding."""
-    here = tmp_path_factory.mktemp("large")
+    """A random Llama-like model of 210 MB with tied embeddings."""
+    path = tmp_path_factory.mktemp("large")
     wide, deep = SIZES["hidden_size"], SIZES["intermediate_size"]
     shapes = {"model.embed_tokens": (SIZES["vocab_size"], wide), "model.norm": (wide,)}
     for layer in range(SIZES["num_hidden_layers"]):
-        at = f"model.layers.{layer}"
-        shapes |= {f"{at}.{name}": (wide,) for name in ("input_layernorm", "post_attention_layernorm")}
-        shapes |= {f"{at}.self_attn.{part}_proj": (wide, wide) for part in "qkvo"}
-        shapes |= {f"{at}.mlp.{part}_proj": (deep, wide) for part in ("gate", "up")}
-        shapes[f"{at}.mlp.down_proj"] = (wide, deep)
+        prefix = f"model.layers.{layer}"
+        shapes |= {f"{prefix}.{name}": (wide,) for name in ("input_layernorm", "post_attention_layernorm")}
+        shapes |= {f"{prefix}.self_attn.{part}_proj": (wide, wide) for part in "qkvo"}
+        shapes |= {f"{prefix}.mlp.{part}_proj": (deep, wide) for part in ("gate", "up")}
+        shapes[f"{prefix}.mlp.down_proj"] = (wide, deep)
     tensors = {f"{name}.weight": torch.empty(shape).uniform_(-0.1, 0.1).bfloat16() for name, shape in shapes.items()}
-    save_file(tensors, here / "model.safetensors")
+    save_file(tensors, path / "model.safetensors")
     config = SIZES | {"model_type": "llama", "num_attention_heads": 16, "tie_word_embeddings": True}
-    (here / "config.json").write_text(json.dumps(config))
-    return here
+    (path / "config.json").write_text(json.dumps(config))
+    return path
 
 
 def final_and_peak(folder, weights):
-    """MiB of the weights as they are held, and what loading them took at most, in a process of its own."""
-    told = [sys.executable, "-c", PROGRAM, str(folder), weights]
-    run = subprocess.run(told, capture_output=True, text=True, check=True)
+    """MiB of the loaded weights, and the peak while loading, in a subprocess."""
+    command = [sys.executable, "-c", PROGRAM, str(folder), weights]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
     final, peak, stays = map(float, run.stdout.split())
     print(f"{weights}: {final:.0f} MiB of weights, {peak:.0f} at the peak, {stays:.0f} stay")
     return final, peak
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel does not say what the peak was")
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel does not report the peak")
 @pytest.mark.parametrize("weights", ["int8", pytest.param("float", marks=FULL), pytest.param("nf4", marks=FULL)])
-def test_the_peak_is_little_above_what_stays(folder, weights):
+def test_the_peak_is_little_above_the_final_size(folder, weights):
     final, peak = final_and_peak(folder, weights)
 
     assert peak <= MOST * final

@@ -1,4 +1,4 @@
-"""Which drafts speak the target's tokens."""
+"""Which draft models have the tokens of the target."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_equal_tokens_need_no_map(folders):
     assert map_tokens(target, draft).is_identity
 
 
-def test_rows_of_padding_are_no_difference(folders):
+def test_padding_is_no_difference(folders):
     for folder, rows in zip(folders, (512, 1024), strict=True):
         (folder / "config.json").write_text(json.dumps({"vocab_size": rows, "eos_token_id": 0}), encoding="utf-8")
 
     assert map_tokens(*map(Tokenizer, folders)).is_identity
 
 
-def test_other_control_tokens_are_mapped_by_their_names(folders):
+def test_other_control_tokens_are_mapped_by_name(folders):
     at_hand.add_token(folders[0], "<think>", special=False)
     at_hand.add_token(folders[0], "<|tool|>", special=True)
     at_hand.add_token(folders[1], "<|tool|>", special=True)
@@ -58,5 +58,5 @@ def test_a_draft_with_other_pieces_is_refused_by_the_first_difference(folders, t
 
 
 def test_another_family_is_refused(folders, tmp_path):
-    with pytest.raises(ModelError, match="take a draft of the same family"):
+    with pytest.raises(ModelError, match="choose a draft of the same family"):
         check_same_tokens(Tokenizer(folders[0]), Tokenizer(at_hand.sentence_piece(tmp_path / "other")))
