@@ -95,7 +95,7 @@ def test_a_file_that_is_not_there_is_created_after_the_same_question(editor, fol
 def test_a_file_that_we_created_is_removed_by_an_undo(editor, folder):
     deciding(editor, ALLOW).ask(editor.new(folder), "/edit new.txt write x = 2")
     edit = user_undo_store().edits()[-1]
-    assert f"new.txt: created; `specchat undo {edit.number}` takes it back." in editor.said()
+    assert f"new.txt: created; `specchat undo {edit.number}` undoes it." in editor.said()
 
     undo_edit(user_undo_store(), edit, is_forced=False)
 
@@ -123,7 +123,7 @@ def test_a_no_creates_nothing(editor, folder):
 def test_a_block_of_code_that_does_not_end_is_no_file(editor, folder):
     deciding(editor, ALLOW).ask(editor.new(folder), "/edit new.txt write ```python\nx = 1")
 
-    assert "block of code within other text" in editor.said()
+    assert "code block within other text" in editor.said()
     assert [] == list(folder.iterdir())
 
 
@@ -190,7 +190,7 @@ def test_in_mode_ask_nothing_is_touched(editor, folder, file):
     editor.ask(session, "/edit a.py replace total amount")
     editor.ask(session, "replace total amount in", link(file))
 
-    assert "no file is touched" in editor.said()
+    assert "no file is changed" in editor.said()
     assert not editor.asked
     assert b"total = 1\r\nprint(total)\r\n" == file.read_bytes()
 

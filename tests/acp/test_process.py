@@ -165,21 +165,7 @@ def test_a_wrong_profile_is_one_line_and_an_exit_code(runtime):
     assert 1 == ran.stderr.count(b"\n")
 
 
-def test_without_the_extra_the_command_says_what_to_install(runtime):
-    program = (
-        "import sys; sys.modules['acp'] = None; sys.argv[1:] = ['acp']; from specchat.cli.main import main; main()"
-    )
-
-    ran = subprocess.run(
-        (sys.executable, "-c", program), input=b"", capture_output=True, cwd=ROOT, timeout=60, check=False
-    )
-
-    assert (2, b"") == (ran.returncode, ran.stdout)
-    assert b"pip install 'specchat[editors]'" in ran.stderr
-    assert 1 == ran.stderr.count(b"\n")
-
-
-def test_an_editor_is_served_without_torch_and_helped_without_the_sdk():
+def test_an_editor_is_served_without_torch_and_the_help_text_without_the_sdk():
     assert not {"torch", "transformers", "textual", "numpy"} & modules_after("import specchat.editors.acp.process_acp")
     assert not {"acp", "pydantic", "torch"} & modules_after("import specchat.cli.acp")
 

@@ -205,7 +205,7 @@ def test_the_list_begins_with_the_last_used_and_can_be_of_one_folder(editor, fol
 
 
 def test_a_long_list_comes_in_pages(editor, folder, monkeypatch):
-    monkeypatch.setattr("specchat.editors.acp.stored_sessions.PAGE", 2)
+    monkeypatch.setattr("specchat.editors.acp.stored_sessions.PAGE_SIZE", 2)
     sessions = [editor.new(folder) for _ in range(3)]
     for session in sessions:
         editor.ask(session, "count 2")

@@ -304,7 +304,7 @@ def test_the_last_question_can_be_taken_back(editor, folder):
 
     editor.ask(session, "/undo")
 
-    assert "taken back: count 2" in editor.said()
+    assert "removed: count 2" in editor.said()
     assert "turn 0" in (editor.ask(session, "count 2") and editor.said())
 
 
@@ -340,8 +340,8 @@ def test_a_conversation_that_is_full_says_what_can_be_done(editor, folder):
 
     assert "end_turn" == end["stopReason"]
     assert "/undo" not in alone
-    assert "on top of 1 earlier question" in editor.said()
-    assert "start a new session, or take back some of them with `/undo`" in editor.said()
+    assert "the 1 earlier question" in editor.said()
+    assert "start a new session, or remove the last questions with `/undo`" in editor.said()
 
 
 def test_code_is_explained_and_tests_are_written_by_a_word(editor, folder):
@@ -361,4 +361,4 @@ def test_a_file_is_fixed_by_a_word(editor, folder):
     }
     editor.ask(editor.new(folder), "/fix a.py")
 
-    assert "Writing a.py anew" in editor.tools()
+    assert "Rewriting a.py" in editor.tools()

@@ -1,4 +1,4 @@
-"""What an editor is told of the events of an answer, without a connection."""
+"""The updates that an editor gets for the events of an answer, without a connection."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from specchat.errors import HostError, SpecchatError
 LOADING = LoadingProgress("target", 1, 2)
 
 
-class Told:
-    """Stands in for the editor."""
+class FakeClient:
+    """Records the updates that an editor would get."""
 
     def __init__(self) -> None:
         self.updates = []
 
-    def tell(self, _turn, *updates) -> None:
+    def send_updates(self, _turn, *updates) -> None:
         self.updates += updates
 
     @property
@@ -28,58 +28,60 @@ class Told:
 
 
 @pytest.fixture
-def told():
-    return Told()
+def client():
+    return FakeClient()
 
 
-def answered(told, *events):
-    return stream_answer(events, TurnReporter(told, None), window_tokens=100)
+def answered(client, *events):
+    return stream_answer(events, TurnReporter(client, None), window_tokens=100)
 
 
-def test_loading_a_model_is_work_that_ends_with_the_first_word(told):
-    response = answered(told, LOADING, LOADING, TextDelta("a"), Finished("stop", Totals()))
+def test_loading_a_model_is_work_that_ends_with_the_first_word(client):
+    response = answered(client, LOADING, LOADING, TextDelta("a"), Finished("stop", Totals()))
 
-    assert [("Loading the target model", "in_progress"), (None, "completed")] == told.states
+    assert [("Loading the target model", "in_progress"), (None, "completed")] == client.states
     assert "end_turn" == response.stop_reason
 
 
-def test_a_model_that_cannot_be_loaded_is_work_that_failed(told):
+def test_a_model_that_cannot_be_loaded_is_work_that_failed(client):
     with pytest.raises(SpecchatError, match="no such model"):
-        answered(told, LOADING, Failed("no such model", 7))
+        answered(client, LOADING, Failed("no such model", 7))
 
-    assert (None, "failed") == told.states[-1]
+    assert (None, "failed") == client.states[-1]
 
 
-def test_no_work_stays_open_when_the_answer_breaks_off(told):
+def test_no_work_stays_open_when_the_answer_breaks_off(client):
     with pytest.raises(HostError, match="did not end"):
-        answered(told, LOADING)
+        answered(client, LOADING)
 
-    assert (None, "failed") == told.states[-1]
+    assert (None, "failed") == client.states[-1]
 
 
-def test_only_a_dead_engine_is_an_error_of_the_host(told):
+def test_only_a_dead_engine_is_an_error_of_the_host(client):
     with pytest.raises(HostError):
-        answered(told, Failed("the engine process was killed; ask again", 7))
+        answered(client, Failed("the engine process was killed; ask again", 7))
     with pytest.raises(SpecchatError) as refused:
-        answered(told, Failed("no such model", 7))
+        answered(client, Failed("no such model", 7))
 
     assert not isinstance(refused.value, HostError)
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"), [("stop", "end_turn"), ("length", "max_tokens"), ("cancelled", "cancelled")]
+    ("reason", "stop_reason"), [("stop", "end_turn"), ("length", "max_tokens"), ("cancelled", "cancelled")]
 )
-def test_every_end_has_its_word(told, reason, said):
-    assert said == answered(told, Finished(reason, Totals())).stop_reason
+def test_every_finish_reason_has_a_stop_reason(client, reason, stop_reason):
+    assert stop_reason == answered(client, Finished(reason, Totals())).stop_reason
 
 
-def test_how_far_a_rewrite_is_shows_in_steps_of_ten(told):
+def test_how_far_a_rewrite_is_shows_in_steps_of_ten(client):
     lines = [f"line {number}\n" for number in range(100)]
-    progress = RewriteProgress(TurnReporter(told, None), "work", "Writing a.py anew", RewriteAlignment("".join(lines)))
+    progress = RewriteProgress(
+        TurnReporter(client, None), "work", "Rewriting a.py", RewriteAlignment("".join(lines))
+    )
 
     for line in lines:
         progress.on_event(TextDelta(line))
 
-    titles = [title for title, _ in told.states]
+    titles = [title for title, _ in client.states]
     assert 10 >= len(titles) >= 8
-    assert "Writing a.py anew (10 %)" == titles[0]
+    assert "Rewriting a.py (10 %)" == titles[0]

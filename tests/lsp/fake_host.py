@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.005
 class FakeCompleter:
     """Says what it is told to say, and writes down what it was asked and how it ended."""
 
-    def fill(self, gap: FimRequest, cancelled: Flag) -> Iterator[Event]:
+    def complete(self, gap: FimRequest, cancelled: Flag) -> Iterator[Event]:
         told = [line for line in gap.prefix.split("\n") if line.startswith("# ")]
         verb, _, text = (told[-1] if told else "# fill: filled").removeprefix("# ").partition(": ")
         if verb == "crash":

@@ -145,7 +145,7 @@ def test_a_text_that_changed_since_is_not_edited(editor):
 @pytest.mark.parametrize(
     ("instruction", "kind", "says"),
     [
-        ("replace zzz y", 3, "nothing to change"),
+        ("replace zzz y", 3, "changed nothing"),
         ("write I cannot do that", 1, "refusal"),
         ("crash", 1, "out of memory"),
     ],

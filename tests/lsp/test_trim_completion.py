@@ -41,7 +41,7 @@ def test_only_what_is_new_is_shown(text, filled, left):
 
 
 def test_of_an_answer_that_was_cut_off_the_whole_lines_count():
-    assert trim_completion("one\ntwo\nthr", "late", place("|\n")) == "one\ntwo"
+    assert trim_completion("one\ntwo\nthr", "timeout", place("|\n")) == "one\ntwo"
 
 
 def test_brackets_that_the_text_says_itself_are_replaced_and_others_stay():

@@ -1,14 +1,20 @@
-"""Editors that speak the Agent Client Protocol, version 1: a thin client of the engine process, like every front end.
+"""Agent Client Protocol, version 1, for editors such as Zed.
 
-stdio.py      bytes: a private descriptor, lines in, lines out     answering.py  events in, updates out
-guard.py      messages: what the SDK must never get to see         prompts.py    blocks of a prompt -> a question
-serving.py    from the first byte to the last                      commands.py   what a prompt may do besides asking
-agent.py      the methods of the protocol                          wanted.py     is an edit wanted, and of what
-room.py       one session: a thread, a queue of prompts            rewriting.py  a file written anew by the model
-talking.py    one prompt: a question, a command or an edit         editing.py    diff, permission, one write
-editor.py     the editor, as a thread of ours sees it              settings.py   modes and options of a session
-places.py     which files are ours to read and write               updates.py    the few words that we say
-stored.py     conversations of yesterday
+process_acp.py       the process: stdin to exit code
+message_guard.py     lines <-> JSON-RPC messages that the SDK can process
+agent.py             the methods of the protocol
+acp_session.py       one session: its thread and its queue of prompts
+client_requests.py   requests and updates to the editor, from the session thread
+prompt_handler.py    one prompt: a question, a slash command or an edit
+prompt_blocks.py     content blocks -> question and attachments
+slash_commands.py    the commands of a prompt
+turn_reporter.py     engine events -> session updates
+file_edit.py         an edit: rewrite, diff, permission, write
+rewrite_progress.py  the rewrite, shown as a tool call with its progress
+session_updates.py   constructors of protocol values
+session_config.py    modes and options of a session
+stored_sessions.py   list, replay and delete stored conversations
+edit_log.py          edits on disk, for the replay
 
-The SDK (`acp`, a package of the extra `editors`) takes most of a second to import, so nothing outside imports this.
+The SDK (`acp`) takes most of a second to import, so only `cli/acp.py` imports this package, inside a function.
 """

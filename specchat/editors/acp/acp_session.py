@@ -1,6 +1,6 @@
-"""One session: the prompts that wait, and the one thread that does them in order.
+"""One session: the queued prompts, and the single thread that runs them in order.
 
-Everything here belongs to the event loop, but for `_take_turn`, which runs on the thread.
+Everything here runs on the event loop, except `_run_turn`, which runs on that thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specchat.editors.acp.session_updates import prompt_response
 from specchat.host.client import Conversation, SessionRequest
 
 MAX_QUEUED_PROMPTS = 8
-GRACE_SECONDS = 0.15  # for the engine to end a turn by itself, with what it cost
+GRACE_SECONDS = 0.15  # for the engine to end a turn by itself and report its usage
 SEND_TIMEOUT_SECONDS = 30.0
 
 
@@ -35,7 +35,7 @@ async def open_session(
     unused_mcp_servers: Sequence[str],
     client_for: Callable[[str], EditorClient],
 ) -> AcpSession:
-    """Have the engine process open the conversation, and start it if it must be. Loads no model."""
+    """Open a conversation in the engine process, which is started if necessary. Loads no model."""
     session_request = replace(session_request, folder=str(workspace.main_root))
     pool = ThreadPoolExecutor(1, thread_name_prefix="acp-session")
     try:
@@ -62,17 +62,17 @@ class AcpSession:
 
     @property
     def config(self) -> SessionConfig:
-        """What is chosen for the next question."""
+        """The options for the next turn."""
         return self._handler.config
 
     async def replay(self) -> Sequence[ReplayUpdate]:
-        """What was said and edited so far, once everything that waits is done."""
+        """The updates for all turns and edits so far, after the queued prompts have finished."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._handler.replay)
 
     async def prompt(self, blocks: Sequence[Any], turn: PromptTurn) -> PromptResponse:
-        """One prompt, when its turn comes."""
+        """Queue a prompt and wait for its response."""
         if len(self.turns) > MAX_QUEUED_PROMPTS:
-            raise RequestError(-32600, f"{MAX_QUEUED_PROMPTS} prompts of this session wait already")
+            raise RequestError(-32600, f"{MAX_QUEUED_PROMPTS} prompts of this session are queued already")
         prompt = parse_blocks(blocks, self._handler.workspace)
         self.turns.append(turn)
         self._pool.submit(self._run_turn, prompt, turn)
@@ -82,20 +82,20 @@ class AcpSession:
             self.turns.remove(turn)
 
     async def cancel(self, turn: PromptTurn) -> None:
-        """End a prompt. One that waits is answered now; one that runs may say within a moment what it cost."""
+        """Cancel a turn. A queued one ends at once; a running one gets a moment to report its usage."""
         turn.cancelled.set()
         if turn in self.turns[:1]:
             await asyncio.wait([turn.response], timeout=GRACE_SECONDS)
         await self.client.abandon_turn(turn)
 
     async def set_option(self, option: str, value: str) -> None:
-        """Another mode, profile or variant, from the next turn on."""
+        """Change the mode, profile or drafter from the next turn on."""
         self._handler.config = self.config.with_option(option, value)
         self._pool.submit(self._handler.apply_config)
         await self.client.notify(*self.config.updates())
 
     def close(self) -> None:
-        """End everything; the conversation stays in the history."""
+        """Cancel everything; the conversation stays in the history."""
         for turn in self.turns:
             turn.cancelled.set()
             turn.resolve(prompt_response("cancelled"))
@@ -104,9 +104,9 @@ class AcpSession:
         self._pool.shutdown(wait=False)
 
     def _run_turn(self, prompt: Prompt, turn: PromptTurn) -> None:
-        """One prompt to its end, and a moment longer: its answer must be out before the next one is heard of."""
+        """Run a prompt, and wait until its response is sent before the next one starts."""
         if turn.cancelled.is_set():
             return
-        outcome = self._handler.handle(prompt, turn)
-        self.client.loop.call_soon_threadsafe(turn.resolve, outcome)
+        response = self._handler.handle(prompt, turn)
+        self.client.loop.call_soon_threadsafe(turn.resolve, response)
         turn.is_sent.wait(SEND_TIMEOUT_SECONDS)

@@ -1,6 +1,6 @@
-"""The methods of the protocol. What cannot be asked is refused here; everything that takes time is done elsewhere.
+"""The methods of the protocol. Invalid requests are refused here; everything slow happens elsewhere.
 
-Not a subclass of the SDK's `Agent`: that would make every method exist, also those that nobody serves.
+Not a subclass of the SDK's `Agent`, which would advertise methods that are not implemented.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ CAPABILITIES = AgentCapabilities(
 
 
 class Agent:
-    """One editor's agent."""
+    """The agent for one editor."""
 
     def __init__(self, guard: MessageGuard, make_session_request: MakeSessionRequest) -> None:
         self._guard, self._make_session_request = guard, make_session_request
         self._sessions: dict[str, AcpSession] = {}
         self._capabilities = ClientCapabilities()
-        self._after_response: dict[RequestId, Callable[[], None]] = {}  # what is to be done once a request is answered
+        self._after_response: dict[RequestId, Callable[[], None]] = {}  # runs once the response is sent
         self._active_turns: dict[RequestId, tuple[AcpSession, PromptTurn]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         guard.on_response_sent, guard.on_request_cancelled, guard.on_disconnect = (
@@ -79,13 +79,13 @@ class Agent:
         )
 
     def on_connect(self, client: Client) -> None:
-        """The SDK's other half of the connection."""
+        """Called by the SDK with its client side of the connection."""
         self._client = client
 
     async def initialize(
         self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, client_info: object = None
     ) -> InitializeResponse:
-        """Whatever version was offered, this is the one that we speak."""
+        """Answer with our protocol version, whatever version the editor offers."""
         self._capabilities = client_capabilities or self._capabilities
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
@@ -95,8 +95,8 @@ class Agent:
         )
 
     async def authenticate(self, method_id: str) -> None:
-        """There is nothing to log in to."""
-        raise RequestError.invalid_params({"details": f"there is no method {method_id!r}: nothing needs a login"})
+        """No method exists: nothing needs a login."""
+        raise RequestError.invalid_params({"details": f"there is no method {method_id!r}; no login is necessary"})
 
     async def new_session(
         self,
@@ -105,11 +105,11 @@ class Agent:
         additional_directories: Sequence[str] | None = None,
         request_id: RequestId = None,
     ) -> NewSessionResponse:
-        """A new conversation. No model is touched; the engine process is started if it does not run."""
-        room = await _with_protocol_errors(self._open_session(None, cwd, additional_directories, mcp_servers))
-        self._register_session(room, request_id)
+        """Open a new conversation and start the engine process if necessary. Loads no model."""
+        session = await _with_protocol_errors(self._open_session(None, cwd, additional_directories, mcp_servers))
+        self._register_session(session, request_id)
         return NewSessionResponse(
-            session_id=room.id, modes=room.config.modes(), config_options=[*room.config.options()]
+            session_id=session.id, modes=session.config.modes(), config_options=[*session.config.options()]
         )
 
     async def load_session(
@@ -120,11 +120,11 @@ class Agent:
         additional_directories: Sequence[str] | None = None,
         request_id: RequestId = None,
     ) -> LoadSessionResponse:
-        """A conversation of yesterday, told again before it goes on."""
-        room = await self._resume_session(session_id, cwd, additional_directories, mcp_servers or ())
-        self._register_session(room, request_id)
-        await room.client.notify(*await room.replay())
-        return LoadSessionResponse(modes=room.config.modes(), config_options=[*room.config.options()])
+        """Open a stored conversation and replay its turns."""
+        session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers or ())
+        self._register_session(session, request_id)
+        await session.client.notify(*await session.replay())
+        return LoadSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
 
     async def resume_session(
         self,
@@ -134,30 +134,30 @@ class Agent:
         additional_directories: Sequence[str] | None = None,
         request_id: RequestId = None,
     ) -> ResumeSessionResponse:
-        """The same without telling it again."""
-        room = await self._resume_session(session_id, cwd, additional_directories, mcp_servers or ())
-        self._register_session(room, request_id)
-        return ResumeSessionResponse(modes=room.config.modes(), config_options=[*room.config.options()])
+        """Open a stored conversation without a replay."""
+        session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers or ())
+        self._register_session(session, request_id)
+        return ResumeSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None) -> ListSessionsResponse:
         """Conversations of all front ends, the last used first."""
         return await _with_protocol_errors(asyncio.to_thread(stored_sessions.list_sessions, cwd, cursor))
 
     async def close_session(self, session_id: str) -> CloseSessionResponse:
-        """Let go of a session; one that is not there is no trouble."""
-        if room := self._sessions.pop(session_id, None):
-            room.close()
+        """Close a session; an unknown one is not an error."""
+        if session := self._sessions.pop(session_id, None):
+            session.close()
         return CloseSessionResponse()
 
     async def ext_method(self, name: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Methods that the SDK does not route yet; the guard sends them here."""
+        """Methods that the SDK does not route; `MessageGuard` sends them here."""
         match name:
             case "session/delete":
-                session = params.get("sessionId")
-                if not isinstance(session, str):
+                session_id = params.get("sessionId")
+                if not isinstance(session_id, str):
                     raise RequestError.invalid_params({"details": "sessionId must be a string"})
-                await self.close_session(session)
-                await _with_protocol_errors(asyncio.to_thread(stored_sessions.delete_session, session))
+                await self.close_session(session_id)
+                await _with_protocol_errors(asyncio.to_thread(stored_sessions.delete_session, session_id))
                 return {}
             case "logout":
                 return {}
@@ -165,90 +165,95 @@ class Agent:
                 raise RequestError.method_not_found(f"_{name}")
 
     async def set_session_mode(self, mode_id: str, session_id: str) -> SetSessionModeResponse:
-        """As the option `mode`, for editors that know no options."""
+        """Set the option `mode`, for editors without session options."""
         await _with_protocol_errors(self._find_session(session_id).set_option("mode", mode_id))
         return SetSessionModeResponse()
 
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool
     ) -> SetSessionConfigOptionResponse:
-        """Another value for an option; all of them are the answer."""
-        room = self._find_session(session_id)
-        await _with_protocol_errors(room.set_option(config_id, str(value)))
-        return SetSessionConfigOptionResponse(config_options=[*room.config.options()])
+        """Set an option; the response lists all options."""
+        session = self._find_session(session_id)
+        await _with_protocol_errors(session.set_option(config_id, str(value)))
+        return SetSessionConfigOptionResponse(config_options=[*session.config.options()])
 
     async def prompt(self, prompt: Sequence[Any], session_id: str, request_id: RequestId = None) -> PromptResponse:
-        """One turn, or a place in the queue."""
-        room, turn = self._find_session(session_id), PromptTurn(asyncio.get_running_loop().create_future())
-        self._active_turns[request_id] = room, turn
+        """Run or queue one turn."""
+        session, turn = self._find_session(session_id), PromptTurn(asyncio.get_running_loop().create_future())
+        self._active_turns[request_id] = session, turn
         self._after_response[request_id] = turn.is_sent.set
         try:
-            return await _with_protocol_errors(room.prompt(prompt, turn))
+            return await _with_protocol_errors(session.prompt(prompt, turn))
         finally:
             del self._active_turns[request_id]
 
     async def cancel(self, session_id: str) -> None:
-        """End what runs and what waits in a session."""
-        room = self._sessions.get(session_id)
-        if room is None:
+        """Cancel the running and the queued turns of a session."""
+        session = self._sessions.get(session_id)
+        if session is None:
             return
-        await asyncio.gather(self._guard.cancel_own_requests(session_id), *(room.cancel(turn) for turn in room.turns))
+        await asyncio.gather(
+            self._guard.cancel_own_requests(session_id), *(session.cancel(turn) for turn in session.turns)
+        )
 
     def cancel_all_turns(self) -> None:
-        """The editor has gone, or we have to."""
-        for room, turn in self._active_turns.values():
-            self._start_task(room.cancel(turn))
+        """Cancel all turns: the editor disconnected, or this process ends."""
+        for session, turn in self._active_turns.values():
+            self._start_task(session.cancel(turn))
 
     def close(self) -> None:
-        """Hang up everywhere."""
-        for room in self._sessions.values():
-            room.close()
+        """Close all sessions."""
+        for session in self._sessions.values():
+            session.close()
         self._sessions.clear()
 
     async def _open_session(
-        self, session: str | None, cwd: str, others: Sequence[str] | None, servers: Sequence[Any]
+        self, session_id: str | None, cwd: str, others: Sequence[str] | None, servers: Sequence[Any]
     ) -> AcpSession:
-        places = checked_roots(cwd, others or ())
-        wish = SessionRequest(session_id=session) if session else self._make_session_request(places.main_root)
-        return await open_session(wish, places, [str(server.name) for server in servers], self._client_for)
+        workspace = checked_roots(cwd, others or ())
+        if session_id:
+            request = SessionRequest(session_id=session_id)
+        else:
+            request = self._make_session_request(workspace.main_root)
+        return await open_session(request, workspace, [str(server.name) for server in servers], self._client_for)
 
     async def _resume_session(
-        self, session: str, cwd: str, others: Sequence[str] | None, servers: Sequence[Any]
+        self, session_id: str, cwd: str, others: Sequence[str] | None, servers: Sequence[Any]
     ) -> AcpSession:
         if (
-            session not in self._sessions
-            and await _with_protocol_errors(asyncio.to_thread(stored_sessions.find_session, session)) is None
+            session_id not in self._sessions
+            and await _with_protocol_errors(asyncio.to_thread(stored_sessions.find_session, session_id)) is None
         ):
-            raise RequestError(RESOURCE_NOT_FOUND, "there is no such session", {"sessionId": session})
-        room = await _with_protocol_errors(self._open_session(session, cwd, others, servers))
-        await self.close_session(session)
-        return room
+            raise RequestError(RESOURCE_NOT_FOUND, "there is no such session", {"sessionId": session_id})
+        session = await _with_protocol_errors(self._open_session(session_id, cwd, others, servers))
+        await self.close_session(session_id)
+        return session
 
-    def _client_for(self, session: str) -> EditorClient:
-        return EditorClient(self._client, self._capabilities, asyncio.get_running_loop(), session)
+    def _client_for(self, session_id: str) -> EditorClient:
+        return EditorClient(self._client, self._capabilities, asyncio.get_running_loop(), session_id)
 
     def _register_session(self, session: AcpSession, request_id: RequestId) -> None:
-        """The menu follows the answer: an editor that does not know the session yet would drop it."""
+        """Send the slash commands after the response: an editor drops updates of a session that is new to it."""
         self._sessions[session.id] = session
         self._after_response[request_id] = lambda: self._start_task(session.client.notify(commands_update()))
 
-    def _find_session(self, session: str) -> AcpSession:
-        if session not in self._sessions:
-            raise RequestError(RESOURCE_NOT_FOUND, "there is no such session", {"sessionId": session})
-        return self._sessions[session]
+    def _find_session(self, session_id: str) -> AcpSession:
+        if session_id not in self._sessions:
+            raise RequestError(RESOURCE_NOT_FOUND, "there is no such session", {"sessionId": session_id})
+        return self._sessions[session_id]
 
     def _on_response_sent(self, id: RequestId) -> None:
-        if follow := self._after_response.pop(id, None):
-            follow()
+        if callback := self._after_response.pop(id, None):
+            callback()
 
     def _cancel_request(self, id: RequestId) -> None:
-        """As a task of its own: it runs behind that of the prompt, which may have come a moment ago."""
+        """Cancel in a new task, which runs after the task of the prompt, even if that one was just created."""
         self._start_task(self._cancel_turn(id))
 
     async def _cancel_turn(self, id: RequestId) -> None:
         if id in self._active_turns:
-            room, turn = self._active_turns[id]
-            await room.cancel(turn)
+            session, turn = self._active_turns[id]
+            await session.cancel(turn)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -257,7 +262,7 @@ class Agent:
 
 
 async def _with_protocol_errors(work: Coroutine[Any, Any, Result]) -> Result:
-    """What our own errors are in the words of the protocol."""
+    """Translate our errors into errors of the protocol."""
     try:
         return await work
     except UsageError as error:

@@ -1,7 +1,7 @@
-"""The editor, as the thread of a session sees it: tell it something, ask it something, read and write its files.
+"""Requests and updates to the editor, from the thread of a session.
 
-Everything waits until the event loop has done it, so that updates stay in order and a slow editor slows nobody but its
-own session. Once a turn is over nothing more is told of it.
+Every call waits until the event loop has done it. This keeps updates in order, and a slow editor slows down only its
+own session. After the end of a turn no more updates are sent for it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from specchat.editors.acp.session_updates import (
 )
 from specchat.errors import CancelledError, SpecchatError
 
-POLL_SECONDS = 0.02  # how often a waiting thread looks whether it was cancelled
-FILE_TIMEOUT_SECONDS = 30.0  # some editors never answer a request that they do not know
+POLL_SECONDS = 0.02  # how often a waiting thread checks for cancellation
+FILE_TIMEOUT_SECONDS = 30.0  # some editors never answer an unknown request
 NO_TIMEOUT_SECONDS = float("inf")
 
 Result = TypeVar("Result")
@@ -37,16 +37,16 @@ Result = TypeVar("Result")
 
 @dataclass(eq=False)
 class PromptTurn:
-    """A prompt on its way: what ends it early, its answer, whether that has gone out, and what was begun for it."""
+    """A prompt in progress: its cancel flag, its response, whether that was sent, and its open tool calls."""
 
     response: asyncio.Future[PromptResponse]
     cancelled: Flag = field(default_factory=Flag)
     is_sent: Flag = field(default_factory=Flag)
     is_muted: bool = False
-    open_tool_calls: set[str] = field(default_factory=set[str])  # pieces of work that the editor shows as under way
+    open_tool_calls: set[str] = field(default_factory=set[str])
 
     def resolve(self, response: PromptResponse | Exception) -> None:
-        """Answer it; on the loop. What comes too late changes nothing."""
+        """Set the response, on the event loop. A second response is ignored."""
         if self.response.done():
             return
         if isinstance(response, Exception):
@@ -57,7 +57,7 @@ class PromptTurn:
 
 @dataclass(frozen=True)
 class EditorClient:
-    """One session's way to the editor."""
+    """The editor, for one session."""
 
     sdk_client: Client
     capabilities: ClientCapabilities
@@ -66,19 +66,19 @@ class EditorClient:
 
     @property
     def can_read_files(self) -> bool:
-        """Does it show us its unsaved buffers?"""
+        """Whether the editor gives us the text of unsaved buffers."""
         return bool(self.capabilities.fs and self.capabilities.fs.read_text_file)
 
     @property
     def can_write_files(self) -> bool:
-        """Does it write files itself, so that it can show what changed?"""
+        """Whether the editor writes files itself, so that it can show the change."""
         return bool(self.capabilities.fs and self.capabilities.fs.write_text_file)
 
     def send_updates(self, turn: PromptTurn, *updates: Any) -> None:
-        """Updates in order; from the thread of the session."""
+        """Send updates in order; called on the session thread."""
         for update in updates:
-            waiting = self._submit(self._send_update(turn, update))
-            while not self._poll(waiting):
+            future = self._submit(self._send_update(turn, update))
+            while not self._poll(future):
                 pass
 
     async def _send_update(self, turn: PromptTurn, update: Any) -> None:
@@ -91,14 +91,14 @@ class EditorClient:
         await self.notify(update)
 
     async def abandon_turn(self, turn: PromptTurn) -> None:
-        """Answer for a turn that does not end by itself: nothing that was begun stays open, nothing more is heard."""
+        """Resolve a turn that does not end by itself: fail its open tool calls and mute it."""
         turn.is_muted = True
         if not turn.response.done():
             await self.notify(*(tool_call_end(id, is_done=False) for id in sorted(turn.open_tool_calls)))
         turn.resolve(prompt_response("cancelled"))
 
     async def notify(self, *updates: Any) -> None:
-        """Updates that belong to no turn; on the loop. An editor that has gone misses nothing."""
+        """Send updates that belong to no turn; called on the event loop. A disconnected editor is ignored."""
         for update in updates:
             try:
                 await self.sdk_client.session_update(session_id=self.session_id, update=update)
@@ -106,20 +106,20 @@ class EditorClient:
                 return
 
     def request_permission(self, turn: PromptTurn, tool_call: ToolCallStart) -> str:
-        """Which of the options its user chose; CancelledError when the question went away."""
-        asked = self.sdk_client.request_permission(
+        """The id of the option that the user chose; CancelledError if the request was cancelled."""
+        request = self.sdk_client.request_permission(
             session_id=self.session_id, tool_call=permission_tool_call(tool_call), options=PERMISSION_OPTIONS
         )
         try:
-            outcome = self._wait_for_result(turn, asked, NO_TIMEOUT_SECONDS).outcome
+            outcome = self._wait_for_result(turn, request, NO_TIMEOUT_SECONDS).outcome
         except RequestError:
-            return REJECT  # an editor that cannot ask has not said yes
+            return REJECT  # an editor that cannot ask the user has no permission
         if not isinstance(outcome, AllowedOutcome):
-            raise CancelledError("the question was cancelled")
+            raise CancelledError("the permission request was cancelled")
         return outcome.option_id
 
     def read_file(self, turn: PromptTurn, path: Path) -> str | None:
-        """The text in its buffer; None when it shows none, and the disk has to do."""
+        """The text in the editor's buffer; None when the editor has none, so that the file must be read from disk."""
         if not self.can_read_files:
             return None
         try:
@@ -132,34 +132,34 @@ class EditorClient:
             return None
 
     def write_file(self, turn: PromptTurn, path: Path, text: str) -> None:
-        """Have it write a file; SpecchatError when it does not, and then nobody else may try."""
-        asked = self.sdk_client.write_text_file(session_id=self.session_id, path=str(path), content=text)
+        """Let the editor write a file. After a SpecchatError the file must not be written in another way."""
+        request = self.sdk_client.write_text_file(session_id=self.session_id, path=str(path), content=text)
         try:
-            self._wait_for_result(turn, asked, FILE_TIMEOUT_SECONDS)
+            self._wait_for_result(turn, request, FILE_TIMEOUT_SECONDS)
         except RequestError as error:
-            raise SpecchatError(f"{path}: the editor did not write it: {error}") from None
+            raise SpecchatError(f"{path}: the editor did not write the file: {error}") from None
 
     def _wait_for_result(self, turn: PromptTurn, client_request: Coroutine[Any, Any, Result], seconds: float) -> Result:
-        waiting, until = self._submit(client_request), time.monotonic() + seconds
-        while not self._poll(waiting):
+        future, deadline = self._submit(client_request), time.monotonic() + seconds
+        while not self._poll(future):
             if turn.cancelled.is_set():
-                waiting.cancel()
+                future.cancel()
                 raise CancelledError("stopped")
-            if time.monotonic() > until:
-                waiting.cancel()
+            if time.monotonic() > deadline:
+                future.cancel()
                 raise SpecchatError(f"the editor did not answer within {seconds:.0f} s")
-        return waiting.result()
+        return future.result()
 
     def _submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Have the loop do it; ConnectionError when that has ended."""
+        """Run a coroutine on the event loop; ConnectionError when the loop has ended."""
         try:
             return asyncio.run_coroutine_threadsafe(work, self.loop)
         except RuntimeError:
             work.close()
-            raise ConnectionError("the editor has gone") from None
+            raise ConnectionError("the editor has disconnected") from None
 
-    def _poll(self, waiting: Future[Any]) -> bool:
-        """Wait a moment for it. A loop that ended will never do it."""
-        if not wait([waiting], POLL_SECONDS).done and self.loop.is_closed():
-            raise ConnectionError("the editor has gone")
-        return waiting.done()
+    def _poll(self, future: Future[Any]) -> bool:
+        """Wait a moment; True when done. A closed loop would never finish."""
+        if not wait([future], POLL_SECONDS).done and self.loop.is_closed():
+            raise ConnectionError("the editor has disconnected")
+        return future.done()

@@ -1,7 +1,7 @@
-"""Edits of a conversation, kept so that an editor can be told of them again: a file of JSON lines for each.
+"""Stores the edits of a conversation for its replay: one file of JSON lines for each conversation.
 
-The history of the engine process holds what the model was asked and said; an edit is asked beside the conversation, and
-its diff and what its user decided are known here alone. Files are whole in a diff, so only the last edits are kept.
+The history of the engine process holds requests and answers. An edit runs in a session of its own, so its diff and the
+user's decision are stored here. A diff holds whole files, so only the last edits are stored.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from specchat.editors.acp.session_updates import answer_chunks, user_message_chu
 from specchat.host.spawn import history_path
 
 MAX_EDITS = 50
-MAX_EDIT_BYTES = 2**20  # of one edit; a larger one is told in words alone
+MAX_EDIT_BYTES = 2**20  # a larger edit is stored without its diff
+
+OLD_FIELDS = {"after": "after_turn", "asked": "prompt", "said": "answer", "offer": "tool_call"}  # of earlier versions
 
 ReplayUpdate = UserMessageChunk | AgentMessageChunk | ToolCallStart
 
 
 @dataclass(frozen=True)
 class LoggedEdit:
-    """What was asked and said, behind which turn of the conversation ("" for none), and the diff, if there was one.
+    """The prompt and the answer of an edit, the turn before it ("" for none), and the diff, if there was one.
 
-    `offer` is a `tool_call` of the protocol in its last state.
+    `tool_call` is a `tool_call` of the protocol in its last state.
     """
 
     after_turn: str
@@ -38,7 +40,7 @@ class LoggedEdit:
     tool_call: dict[str, Any] | None = None
 
     def replay(self) -> Iterator[ReplayUpdate]:
-        """As it would have been heard."""
+        """The updates that show the edit again."""
         yield user_message_chunk(self.prompt)
         if self.tool_call:
             yield ToolCallStart.model_validate(self.tool_call)
@@ -46,22 +48,22 @@ class LoggedEdit:
 
 
 def log_edit(session: str, edit: LoggedEdit) -> None:
-    """Keep one edit. A disk that is full costs the memory of it, never the edit."""
+    """Store one edit. A full disk loses the log entry, never the edit."""
     line = json.dumps(asdict(edit))
     if len(line) > MAX_EDIT_BYTES:
         line = json.dumps(asdict(LoggedEdit(edit.after_turn, edit.prompt, edit.answer)))
     with suppress(OSError):
         path = _log_path(session)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        known = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         new = path.with_suffix(f".{os.getpid()}")
         new.touch(mode=0o600)
-        new.write_text("".join(f"{each}\n" for each in [*known, line][-MAX_EDITS:]), encoding="utf-8")
+        new.write_text("".join(f"{each}\n" for each in [*lines, line][-MAX_EDITS:]), encoding="utf-8")
         new.replace(path)
 
 
 def logged_edits(session: str) -> Sequence[LoggedEdit]:
-    """All that is kept of a conversation, in order; what cannot be read is as if it had not been."""
+    """All stored edits of a conversation, in order; unreadable ones are skipped."""
     try:
         lines = _log_path(session).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -71,9 +73,10 @@ def logged_edits(session: str) -> Sequence[LoggedEdit]:
 
 def _parse_record(line: str) -> LoggedEdit | None:
     try:
-        edit = LoggedEdit(**json.loads(line))
+        record: dict[str, Any] = json.loads(line)
+        edit = LoggedEdit(**{OLD_FIELDS.get(name, name): value for name, value in record.items()})
         list(edit.replay())
-    except (TypeError, ValueError):  # also what pydantic finds wrong
+    except (AttributeError, TypeError, ValueError):  # including pydantic's ValidationError
         return None
     return edit
 

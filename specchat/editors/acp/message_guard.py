@@ -1,11 +1,11 @@
-"""Messages between the pipe and the SDK: what the SDK must never see ends here, with the answer that it deserves.
+"""JSON-RPC messages between the stream and the SDK: answers what the SDK cannot process.
 
-Version 0.12 of the SDK dies on a line that is JSON and no object, does not answer one that is no JSON, knows no limit,
-serves requests before `initialize`, routes neither `session/delete` nor `logout` nor `$/cancel_request`, demands the
-`mcpServers` that editors leave out, and lets `_meta` replace the arguments of its handlers. This last trap has a use:
-the guard puts the id of a request there, so that a handler can be told when its answer has gone out.
+Version 0.12 of the SDK fails on a JSON line that is not an object, does not answer invalid JSON, has no size limit,
+serves requests before `initialize`, routes neither `session/delete` nor `logout` nor `$/cancel_request`, requires the
+`mcpServers` that editors omit, and lets `_meta` replace arguments of its handlers. The guard uses the last one: it puts
+the id of a request there, so that a handler can act once its response is sent.
 
-Knows the envelope of JSON-RPC and no meaning.
+Knows the JSON-RPC envelope and not what the methods mean.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from specchat.host.protocol import (
 )
 
 RequestId = str | int | float | None
-UNROUTED_METHODS = frozenset({"session/delete", "logout"})  # the SDK hands these on as extensions, under another name
+UNROUTED_METHODS = frozenset({"session/delete", "logout"})  # renamed: the SDK passes extension methods on
 METHODS_WITH_REQUEST_ID = frozenset({"session/new", "session/load", "session/resume", "session/prompt"})
 METHODS_WITH_MCP_SERVERS = frozenset({"session/new", "session/load"})
-DRAIN_SECONDS = 1.5  # for answers, once the editor has gone
+DRAIN_SECONDS = 1.5  # for open requests, after the editor disconnected
 
 
 def ignore_request_id(_id: RequestId) -> None:
-    """The ear of who does not listen."""
+    """The default callback."""
 
 
 class MessageGuard:
@@ -42,26 +42,26 @@ class MessageGuard:
     def __init__(self, pipe: StdioLines) -> None:
         self._pipe = pipe
         self._is_initialized = False
-        self._open_requests: dict[RequestId, str] = {}  # the methods of requests that wait for our answer
-        self._own_requests: dict[RequestId, str] = {}  # the sessions of ours that wait for theirs
+        self._open_requests: dict[RequestId, str] = {}  # id -> method, of requests without a response
+        self._own_requests: dict[RequestId, str] = {}  # id -> session, of our requests without a response
         self._all_answered = asyncio.Event()
         self.on_response_sent: Callable[[RequestId], None] = ignore_request_id
         self.on_request_cancelled: Callable[[RequestId], None] = ignore_request_id
         self.on_disconnect: Callable[[], None] = lambda: None
 
     async def send(self, message: JsonObject) -> None:
-        """One message to the editor."""
-        is_answer = "method" not in message
-        if is_answer:
+        """Send one message to the editor."""
+        is_response = "method" not in message
+        if is_response:
             _clean_error(message)
         elif "id" in message:
             self._own_requests[message["id"]] = str(message["params"].get("sessionId"))
         await self._write(message)
-        if is_answer:
+        if is_response:
             self._on_response(message)
 
     async def receive(self) -> JsonObject | None:
-        """The next message that the SDK can take; None when there will be none, and all that can be answered is."""
+        """The next message that the SDK can process; None at the end, after the open requests are answered."""
         while (line := await self._pipe.read_line()) is not LineStatus.END:
             message = await self._parse_line(line)
             if message is not None:
@@ -71,12 +71,12 @@ class MessageGuard:
         return None
 
     async def close(self) -> None:
-        """Nothing more is read."""
+        """Stop reading."""
         self._pipe.stop()
 
     async def cancel_own_requests(self, session: str) -> None:
-        """Tell the editor that what we asked it for this session is no longer wanted."""
-        for id in [id for id, asker in self._own_requests.items() if asker == session]:
+        """Cancel our open requests of a session."""
+        for id in [id for id, owner in self._own_requests.items() if owner == session]:
             del self._own_requests[id]
             await self.send({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": id}})
 
@@ -88,7 +88,7 @@ class MessageGuard:
         try:
             message = json.loads(line.decode("utf-8-sig"), parse_constant=_reject_constant)
             if rb"\ud" in line.lower():
-                json.dumps(message, ensure_ascii=False).encode()  # half a surrogate pair is no text
+                json.dumps(message, ensure_ascii=False).encode()  # fails for a lone surrogate
         except (ValueError, RecursionError):
             return await self._send_error(None, PARSE_ERROR, "this line is not JSON")
         if not isinstance(message, dict) or cast("JsonObject", message).get("jsonrpc") != "2.0":
@@ -115,17 +115,17 @@ class MessageGuard:
             id = message["params"].get("requestId")
             if isinstance(id, str | int | float) and id in self._open_requests:
                 self.on_request_cancelled(id)
-        is_known = message["method"] == "session/cancel" and isinstance(message["params"].get("sessionId"), str)
-        return message if is_known else None
+        is_valid = message["method"] == "session/cancel" and isinstance(message["params"].get("sessionId"), str)
+        return message if is_valid else None
 
     async def _check_request(self, id: RequestId, message: JsonObject) -> JsonObject | None:
         method, params = message["method"], message["params"]
         if self._is_initialized == (method == "initialize"):
-            what = "was said already" if self._is_initialized else "must come first"
-            return await self._send_error(id, INVALID_REQUEST, f"'initialize' {what}")
+            problem = "was received already" if self._is_initialized else "must come first"
+            return await self._send_error(id, INVALID_REQUEST, f"'initialize' {problem}")
         if id in self._open_requests:
-            return await self._send_error(None, INVALID_REQUEST, "a request with this id still waits for its answer")
-        self._is_initialized = True  # an editor need not wait for the answer; taken back when it is an error
+            return await self._send_error(None, INVALID_REQUEST, "a request with this id has no response yet")
+        self._is_initialized = True  # an editor need not wait for the response; reset if that is an error
         self._open_requests[id] = method
         if method in UNROUTED_METHODS:
             message["method"] = f"_{method}"
@@ -156,34 +156,32 @@ class MessageGuard:
             try:
                 await asyncio.wait_for(self._all_answered.wait(), DRAIN_SECONDS)
             except TimeoutError:
-                pass  # whoever reads our history finds what was said so far
+                pass  # the history has the answers so far
 
 
 def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _normalized_response(message: JsonObject) -> JsonObject | None:
-    """What the SDK can take as an answer to us; an error that is none becomes one."""
+    """A response that the SDK can process; an invalid error becomes a valid one."""
     if isinstance(message.get("id"), str):
-        return None  # we ask with numbers
+        return None  # our own ids are numbers
     if "result" not in message and not isinstance(message.get("error"), dict):
-        message["error"] = {"code": INTERNAL_ERROR, "message": "an answer without a result"}
+        message["error"] = {"code": INTERNAL_ERROR, "message": "a response without a result"}
     return message
 
 
 def _clean_error(message: JsonObject) -> None:
-    """Of what the SDK says about an error only what concerns the editor: no secrets that it sent, no null, one line."""
+    """Reduce an error to what concerns the editor: no input echoed, no null, one line."""
     error = message.get("error")
     if error is None:
         return
-    said = error.pop("data", None)
-    if isinstance(said, dict):
-        data = cast("JsonObject", said)
-        if isinstance(faults := data.get("errors"), list):
-            data["errors"] = [
-                {"where": list(fault["loc"]), "what": fault["msg"]} for fault in cast("list[JsonObject]", faults)
-            ]
+    data = error.pop("data", None)
+    if isinstance(data, dict):
+        data = cast("JsonObject", data)
+        if isinstance(errors := data.get("errors"), list):
+            data["errors"] = [{"where": list(e["loc"]), "what": e["msg"]} for e in cast("list[JsonObject]", errors)]
         if "details" in data:
             data["details"] = (str(data["details"]).strip() or "no details").splitlines()[0]
         error["data"] = data

@@ -1,6 +1,6 @@
-"""From the blocks of a prompt to a question: what was said, the texts that come along, and the files it points to.
+"""From the content blocks of a prompt to a question: its text, attachments, and linked files.
 
-Knows how to read a file by a function that is given to it, and neither a model nor a connection.
+Reads buffers through a callback; knows no model and no connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.edit.workspace_roots import WorkspaceRoots, path_of_uri
 from specchat.errors import InputError, SpecchatError, UsageError
 
-META_KEY = "specchat"  # what stands under this name in the `_meta` of a text is for us
+META_KEY = "specchat"  # our key in `_meta` of a text block
 MAX_LINKED_FILE_BYTES = 256 * 2**10
 
 ReadBuffer = Callable[[Path], str | None]
@@ -28,18 +28,18 @@ ReadBuffer = Callable[[Path], str | None]
 
 @dataclass(frozen=True)
 class Prompt:
-    """What somebody typed, with the files that it points to by path, and what could not come along, in words."""
+    """The typed text, its attachments, linked files, and notices about what was not read."""
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
     linked_paths: tuple[Path, ...] = ()
     notices: tuple[str, ...] = ()
-    structure: AnswerFormat | None = None  # what form the answer must have
+    structure: AnswerFormat | None = None
 
 
 @dataclass
 class PromptBuilder:
-    """Blocks, one after the other."""
+    """Collects content blocks."""
 
     workspace: WorkspaceRoots
     text: str = ""
@@ -49,31 +49,31 @@ class PromptBuilder:
     structure: AnswerFormat | None = None
 
     def add_block(self, block: Any) -> None:
-        """One block; UsageError for what was never offered to be understood."""
+        """Add one block; UsageError for a type that the agent does not advertise."""
         match block:
             case TextContentBlock(text=text, field_meta=meta):
                 self.text += text
-                wanted = (meta or {}).get(META_KEY)
-                if isinstance(wanted, dict):
-                    self.structure = AnswerFormat.from_options(wanted) or self.structure
+                options = (meta or {}).get(META_KEY)
+                if isinstance(options, dict):
+                    self.structure = AnswerFormat.from_options(options) or self.structure
             case ResourceContentBlock(uri=uri, name=name):
                 self._add_link(uri, name)
             case EmbeddedResourceContentBlock(resource=resource):
                 self._add_resource(resource)
             case _:
-                raise UsageError(f"only text and files can be read, no {block.type}")
+                raise UsageError(f"only text and files can be read, not {block.type}")
 
     def _add_link(self, uri: str, name: str) -> None:
         path = path_of_uri(uri)
-        shown = self.workspace.display_name(path) if path else name or uri
-        gap = " " if self.text and not self.text[-1].isspace() else ""
-        self.text += f"{gap}`{display_name(Path(shown))}`"
+        label = self.workspace.display_name(path) if path else name or uri
+        space = " " if self.text and not self.text[-1].isspace() else ""
+        self.text += f"{space}`{display_name(Path(label))}`"
         if path is None or not path.is_absolute():
-            self.notices.append(f"{uri} was not read: it is no file")
+            self.notices.append(f"{uri} was not read: it is not a file")
         elif not self.workspace.contains(path):
-            self.notices.append(f"{path} was not read: it lies outside the folders of this session")
-        elif os.path.isdir(path):  # noqa: PTH112 (a name that is too long is no error)
-            self.notices.append(f"{path} was not read: it is a folder; name the files that matter")
+            self.notices.append(f"{path} was not read: it is outside the folders of this session")
+        elif os.path.isdir(path):  # noqa: PTH112 (a name that is too long raises no error)
+            self.notices.append(f"{path} was not read: it is a folder; link single files")
         else:
             self.linked_paths.append(path)
 
@@ -83,51 +83,45 @@ class PromptBuilder:
         if isinstance(resource, TextResourceContents):
             self.attachments.append(Attachment(name, resource.text))
         else:
-            self.notices.append(f"{name} was not read: it is no text")
+            self.notices.append(f"{name} was not read: it is not text")
 
 
 def parse_blocks(blocks: Sequence[Any], workspace: WorkspaceRoots) -> Prompt:
-    """All blocks; no file is opened."""
-    reading = PromptBuilder(workspace)
+    """Parse all blocks without opening a file."""
+    builder = PromptBuilder(workspace)
     for block in blocks:
-        reading.add_block(block)
-    return Prompt(
-        reading.text.strip(),
-        tuple(reading.attachments),
-        tuple(reading.linked_paths),
-        tuple(reading.notices),
-        reading.structure,
-    )
+        builder.add_block(block)
+    attachments, paths, notices = tuple(builder.attachments), tuple(builder.linked_paths), tuple(builder.notices)
+    return Prompt(builder.text.strip(), attachments, paths, notices, builder.structure)
 
 
 def attach_linked_files(
     prompt: Prompt, workspace: WorkspaceRoots, window_tokens: int, read_buffer: ReadBuffer
 ) -> Prompt:
-    """The same with the texts of the linked files: whole, or the passages that matter where there is no room."""
-    room = ContextBudget.of_window(window_tokens)
-    texts, notes = list[Attachment](), list(prompt.notices)
+    """Attach the linked files: complete, or the relevant passages if they do not fit the window."""
+    budget = ContextBudget.of_window(window_tokens)
+    files, notices = list[Attachment](), list(prompt.notices)
     for path in prompt.linked_paths:
         try:
-            texts.append(
-                Attachment(display_name(Path(workspace.display_name(path))), read_file_text(path, read_buffer))
-            )
+            text = read_file_text(path, read_buffer)
+            files.append(Attachment(display_name(Path(workspace.display_name(path))), text))
         except SpecchatError as error:
-            notes.append(f"{error}; it was left out")
-    if sum(len(each.text) for each in (*prompt.attachments, *texts)) > room.total_characters and texts:
-        found = gather_context([str(path) for path in prompt.linked_paths], prompt.text, room)
-        texts = list(found.files)
-        notes += filter(None, [found.notice, f"from {', '.join(found.sources)}" if found.sources else ""])
-    return replace(prompt, attached=(*prompt.attachments, *texts), notes=tuple(notes))
+            notices.append(f"{error}; it is not attached")
+    if files and sum(len(each.text) for each in (*prompt.attachments, *files)) > budget.total_characters:
+        context = gather_context([str(path) for path in prompt.linked_paths], prompt.text, budget)
+        files = list(context.files)
+        notices += filter(None, [context.notice, f"from {', '.join(context.sources)}" if context.sources else ""])
+    return replace(prompt, attachments=(*prompt.attachments, *files), notices=tuple(notices))
 
 
 def read_file_text(path: Path, read_buffer: ReadBuffer) -> str:
-    """The text of a file as the editor has it, or as the disk has it; InputError when there is none."""
-    if not os.path.exists(path):  # noqa: PTH110 (asked first: some editors read a missing file as an empty one)
+    """The text of a file from the editor's buffer or from disk; InputError when there is none."""
+    if not os.path.exists(path):  # noqa: PTH110 (some editors return an empty text for a missing file)
         raise InputError(f"{path}: there is no such file")
     buffer = read_buffer(path)
     raw = buffer.encode() if buffer is not None else _read_bytes(path)
     if len(raw) > MAX_LINKED_FILE_BYTES:
-        raise InputError(f"{path}: more than {MAX_LINKED_FILE_BYTES // 2**10} KiB; attach the part that matters")
+        raise InputError(f"{path}: more than {MAX_LINKED_FILE_BYTES // 2**10} KiB; attach the relevant part")
     return buffer if buffer is not None else decode_text(raw, str(path))
 
 

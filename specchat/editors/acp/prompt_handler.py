@@ -1,4 +1,4 @@
-"""What a prompt means and what comes of it: a question, a command or an edit. Lives on the thread of its session."""
+"""Runs one prompt: a question, a slash command or an edit. Runs on the thread of its session."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from specchat.editors.acp import stored_sessions
 from specchat.editors.acp.client_requests import EditorClient, PromptTurn
 from specchat.editors.acp.edit_log import LoggedEdit, ReplayUpdate, log_edit, logged_edits
 from specchat.editors.acp.prompt_blocks import Prompt, attach_linked_files
-from specchat.editors.acp.session_config import ASK_MODE, AUTO_MODE, SessionConfig
-from specchat.editors.acp.session_config import EDIT_MODE as MAY_EDIT
+from specchat.editors.acp.session_config import ASK_MODE, AUTO_MODE, EDIT_MODE, SessionConfig
 from specchat.editors.acp.session_updates import prompt_response, thought_chunk
 from specchat.editors.acp.slash_commands import (
     ATTACHED_CODE,
@@ -44,171 +43,169 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLIENT = "acp"
-MAX_CHARS_PER_TOKEN = 24  # no tokenizer puts more into one, on average over a long text
+MAX_CHARS_PER_TOKEN = 24  # no tokenizer averages more over a long text
 
 
 class PromptHandler:
-    """A conversation with the engine, and what its user has chosen."""
+    """A conversation with the engine, and the options that the user chose."""
 
     def __init__(
         self,
-        talk: ChatState,
+        chat: ChatState,
         session_request: SessionRequest,
         workspace: WorkspaceRoots,
         client: EditorClient,
         unused_mcp_servers: Sequence[str],
     ) -> None:
-        self.workspace, self.client, self.conversation = workspace, client, talk.conversation
-        self.config = SessionConfig(talk.conversation.profile)
-        self._talk, self._session_request, self._unused_mcp_servers = talk, session_request, unused_mcp_servers
-        self._is_named = bool(talk.conversation.name)
+        self.workspace, self.client, self.conversation = workspace, client, chat.conversation
+        self.config = SessionConfig(chat.conversation.profile)
+        self._chat, self._session_request, self._unused_mcp_servers = chat, session_request, unused_mcp_servers
+        self._is_named = bool(chat.conversation.name)
 
     def apply_config(self) -> None:
-        """Tell the engine what was chosen. What it refuses shows with the next question."""
-        self._talk.options = replace(self._talk.options, variant=self.config.variant)
+        """Send the chosen options to the engine. If it refuses them, the next request reports the error."""
+        self._chat.options = replace(self._chat.options, variant=self.config.variant)
         conversation = self.conversation
         if self.config.profile == conversation.profile:
             return
         try:
-            conversation.call("set", {"profile": SessionRequest(profile=self.config.profile).to_params()["profile"]})
+            profile = SessionRequest(profile=self.config.profile).to_params()["profile"]
+            conversation.call("set_profile", {"profile": profile})
             conversation.profile = self.config.profile
         except (SpecchatError, ConnectionError):
             log.warning("the profile could not be changed", exc_info=True)
 
     def replay(self) -> Sequence[ReplayUpdate]:
-        """What was said and edited so far, as it would have been heard."""
+        """The updates for all turns and edits so far."""
         return [*stored_sessions.replay_updates(self.conversation.turns(), logged_edits(self.conversation.session_id))]
 
     def handle(self, prompt: Prompt, turn: PromptTurn) -> PromptResponse | Exception:
-        """The answer to a prompt. Only an engine that is out of reach, and a fault of ours, are errors."""
-        telling = TurnReporter(self.client, turn)
+        """The response to a prompt. Only an unreachable engine or an internal error is an error of the protocol."""
+        reporter = TurnReporter(self.client, turn)
         try:
-            self._report_unused_servers(telling)
-            return self._dispatch(prompt, telling)
+            self._report_unused_servers(reporter)
+            return self._dispatch(prompt, reporter)
         except CancelledError:
             return prompt_response("cancelled")
         except HostError as error:
             return RequestError.internal_error({"details": str(error)})
         except ConnectionError:
-            return RequestError.internal_error({"details": "the engine process hung up; ask again"})
+            return RequestError.internal_error(
+                {"details": "the engine process closed the connection; send the prompt again"}
+            )
         except (SpecchatError, OSError) as error:
             if turn.cancelled.is_set():
                 return prompt_response("cancelled")
-            telling.send_text(f"specchat: {error}{self._context_hint(error)}")
+            reporter.send_text(f"specchat: {error}{self._context_hint(error)}")
             return prompt_response("end_turn")
-        except Exception as error:  # the edge: no prompt may end the process
+        except Exception as error:  # no prompt may end the process
             log.exception("a prompt failed")
             return RequestError.internal_error({"details": f"unexpected {type(error).__name__}; see the log"})
 
     def _context_hint(self, error: Exception) -> str:
-        """What can be done when a conversation, and not its last question alone, has filled the window."""
+        """A hint when the conversation, and not the last prompt alone, fills the context window."""
         if getattr(error, "exit_code", 0) != ContextError.exit_code:
             return ""
         count = sum(turn.state != "failed" for turn in self.conversation.turns())
         if not count:
             return ""
         return (
-            f". It comes on top of {count} earlier question{'' if count == 1 else 's'}, all of which the model reads "
-            "again: start a new session, or take back some of them with `/undo`, this one first"
+            f". The prompt also holds the {count} earlier question{'' if count == 1 else 's'} of this conversation: "
+            "start a new session, or remove the last questions with `/undo`, this one first"
         )
 
-    def _report_unused_servers(self, telling: TurnReporter) -> None:
-        """Say once what the editor gave us in vain."""
+    def _report_unused_servers(self, reporter: TurnReporter) -> None:
+        """Report once that MCP servers are not used."""
         if self._unused_mcp_servers:
             names, self._unused_mcp_servers = ", ".join(self._unused_mcp_servers), ()
-            telling.send(thought_chunk(f"MCP servers are not used yet: {names}\n"))
+            reporter.send(thought_chunk(f"MCP servers are not used yet: {names}\n"))
 
-    def _dispatch(self, prompt: Prompt, telling: TurnReporter) -> PromptResponse:
+    def _dispatch(self, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
         command = parse_slash_command(prompt.text)
         if command:
-            return self._run_command(*command, prompt, telling)
-        wanted = (
-            intent_from_text(prompt.text, prompt.linked_paths, self.workspace) if self.config.mode != ASK_MODE else None
-        )
-        if wanted:
-            return self._run_edit(wanted, prompt.text, telling)
-        return self._run_request(self._make_request(prompt, telling), telling)
+            return self._run_command(*command, prompt, reporter)
+        if self.config.mode != ASK_MODE and (
+            intent := intent_from_text(prompt.text, prompt.linked_paths, self.workspace)
+        ):
+            return self._run_edit(intent, prompt.text, reporter)
+        return self._run_request(self._make_request(prompt, reporter), reporter)
 
-    def _run_command(self, name: str, argument: str, prompt: Prompt, telling: TurnReporter) -> PromptResponse:
+    def _run_command(self, name: str, argument: str, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
         if name == EDIT:
-            return self._run_edit(intent_from_command(argument, self.workspace), prompt.text, telling)
+            return self._run_edit(intent_from_command(argument, self.workspace), prompt.text, reporter)
         if name == FIX:
-            return self._run_edit(
-                intent_from_command(f"{argument} {FIX_INSTRUCTION}", self.workspace), prompt.text, telling
-            )
+            intent = intent_from_command(f"{argument} {FIX_INSTRUCTION}", self.workspace)
+            return self._run_edit(intent, prompt.text, reporter)
         if name in QUESTION_TEMPLATES:
             question = QUESTION_TEMPLATES[name].format(argument or ATTACHED_CODE)
-            return self._run_request(self._make_request(replace(prompt, text=question), telling), telling)
+            return self._run_request(self._make_request(replace(prompt, text=question), reporter), reporter)
         if name == HELP:
-            telling.send_text(help_text())
+            reporter.send_text(help_text())
             return prompt_response("end_turn")
         if name in ("profile", "variant") and argument:
-            self.config.with_option(name, argument)  # a mistake is told before anything changes
-        reply = available_commands()[name].run(self._talk, argument)
+            self.config.with_option(name, argument)  # UsageError before anything changes
+        reply = available_commands()[name].run(self._chat, argument)
         if reply.request:
-            return self._run_request(reply.request, telling)
-        telling.send_text(reply.text)
-        self._after_command(name, argument, telling)
+            return self._run_request(reply.request, reporter)
+        reporter.send_text(reply.text)
+        self._after_command(name, argument, reporter)
         return prompt_response("end_turn")
 
-    def _after_command(self, name: str, argument: str, telling: TurnReporter) -> None:
-        """What a command changed that the editor shows elsewhere."""
+    def _after_command(self, name: str, argument: str, reporter: TurnReporter) -> None:
+        """Send the updates for what a command changed."""
         if name == "rename":
-            telling.send(session_title(argument))
+            reporter.send(session_title(argument))
         if name in ("profile", "variant"):
-            variant, profile = self._talk.options.variant, self.conversation.profile
+            variant, profile = self._chat.options.variant, self.conversation.profile
             self.config = replace(self.config, variant=variant, profile=profile)
-            telling.send(*self.config.updates())
+            reporter.send(*self.config.updates())
 
-    def _run_edit(self, wanted: EditIntent, asked: str, telling: TurnReporter) -> PromptResponse:
+    def _run_edit(self, intent: EditIntent, prompt_text: str, reporter: TurnReporter) -> PromptResponse:
         if self.config.mode == ASK_MODE:
-            raise UsageError(f"in mode '{ASK_MODE}' no file is touched; choose the mode '{MAY_EDIT}'")
-        from specchat.editors.acp.file_edit import (  # grammars and all; most sessions edit nothing
-            FileEdit,
-            FileEditSettings,
-        )
+            raise UsageError(f"in mode '{ASK_MODE}' no file is changed; choose the mode '{EDIT_MODE}'")
+        # imports the grammars, which most sessions do not need
+        from specchat.editors.acp.file_edit import FileEdit, FileEditSettings
 
-        wish = replace(self._session_request, session="", profile="edit", kind="edit")
-        window = load_profile(wish.profile).limits.context
-        editing = FileEdit(
-            wanted, FileEditSettings(self.workspace, wish, window, self.config.mode != AUTO_MODE), telling
-        )
+        session_request = replace(self._session_request, session_id="", profile="edit", kind="edit")
+        window = load_profile(session_request.profile).limits.context
+        settings = FileEditSettings(self.workspace, session_request, window, self.config.mode != AUTO_MODE)
+        file_edit = FileEdit(intent, settings, reporter)
         try:
-            return editing.run()
+            return file_edit.run()
         except SpecchatError as error:
-            editing.message = f"specchat: {error}"
+            file_edit.message = f"specchat: {error}"
             raise
         finally:
-            self._log_edit(asked, editing, telling)
-            if editing.allows_always:
+            self._log_edit(prompt_text, file_edit, reporter)
+            if file_edit.allows_always:
                 self.config = replace(self.config, mode=AUTO_MODE)
-                telling.send(*self.config.updates())
+                reporter.send(*self.config.updates())
 
-    def _log_edit(self, asked: str, editing: FileEdit, telling: TurnReporter) -> None:
-        """Keep an edit for when this conversation is told again. If that fails, it was made all the same."""
-        offer = editing.tool_call
-        shown = offer.model_dump(mode="json", by_alias=True, exclude_none=True) if offer else None
+    def _log_edit(self, prompt_text: str, file_edit: FileEdit, reporter: TurnReporter) -> None:
+        """Store the edit for the replay. A failure here does not affect the edit."""
+        tool_call = file_edit.tool_call
+        logged = tool_call.model_dump(mode="json", by_alias=True, exclude_none=True) if tool_call else None
         try:
             turns = self.conversation.turns()
             if not turns:
-                self.conversation.call("keep", {"name": asked})
+                self.conversation.call("store_session", {"name": prompt_text})
             last = turns[-1].id if turns else ""
-            log_edit(self.conversation.session_id, LoggedEdit(last, asked, editing.message, shown))
-            self._send_title(telling)
+            log_edit(self.conversation.session_id, LoggedEdit(last, prompt_text, file_edit.message, logged))
+            self._send_title(reporter)
         except (SpecchatError, ConnectionError):
-            log.warning("an edit will not be told again", exc_info=True)
+            log.warning("an edit is missing in the log", exc_info=True)
 
-    def _make_request(self, prompt: Prompt, telling: TurnReporter) -> Request:
-        """The question with its files; what of them was left out is told."""
-        whole = attach_linked_files(
-            prompt, self.workspace, self._window_tokens, lambda path: self.client.read_file(telling.turn, path)
+    def _make_request(self, prompt: Prompt, reporter: TurnReporter) -> Request:
+        """The request with its files; files that could not be read are reported."""
+        prompt = attach_linked_files(
+            prompt, self.workspace, self._window_tokens, lambda path: self.client.read_file(reporter.turn, path)
         )
-        if whole.notices:
-            telling.send(thought_chunk("\n".join(whole.notices) + "\n"))
-        options = self._talk.options
+        if prompt.notices:
+            reporter.send(thought_chunk("\n".join(prompt.notices) + "\n"))
+        options = self._chat.options
         request = Request(
-            whole.text, whole.attachments, variant=options.variant, temperature=options.temperature, seed=options.seed,
-            answer_format=whole.structure,
+            prompt.text, prompt.attachments, variant=options.variant, temperature=options.temperature,
+            seed=options.seed, answer_format=prompt.structure,
         )  # fmt: skip
         _check_length(request, self._window_tokens)
         return request
@@ -217,29 +214,28 @@ class PromptHandler:
     def _window_tokens(self) -> int:
         return load_profile(self.conversation.profile).limits.context
 
-    def _run_request(self, request: Request, telling: TurnReporter) -> PromptResponse:
+    def _run_request(self, request: Request, reporter: TurnReporter) -> PromptResponse:
         conversation = self.conversation
         response = stream_answer(
-            self._forward_events(conversation.ask(request, telling.turn.cancelled)), telling, self._window_tokens
+            self._forward_events(conversation.ask(request, reporter.turn.cancelled)), reporter, self._window_tokens
         )
-        self._send_title(telling)
+        self._send_title(reporter)
         return response
 
-    def _send_title(self, telling: TurnReporter) -> None:
-        """What the conversation is called since its first question."""
+    def _send_title(self, reporter: TurnReporter) -> None:
+        """Send the title that the conversation gets from its first prompt."""
         if not self._is_named:
             self._is_named = True
-            telling.send(session_title(str(self.conversation.call("subscribe")["name"])))
+            reporter.send(session_title(str(self.conversation.call("subscribe")["name"])))
 
     def _forward_events(self, events: Iterator[Event]) -> Iterator[Event]:
         for event in events:
-            self._talk.on_event(event)
+            self._chat.on_event(event)
             yield event
 
 
 def _check_length(request: Request, window: int) -> None:
-    """ContextError for what cannot possibly fit: not even a tokenizer needs to look at it."""
-    letters = len(request.text) + sum(len(file.text) for file in request.files)
-    if letters // MAX_CHARS_PER_TOKEN > window:
-        least = letters // MAX_CHARS_PER_TOKEN
-        raise ContextError(f"this prompt has at least {least} tokens and the window holds {window}; send less")
+    """ContextError for a prompt that is too long for any tokenizer."""
+    tokens = (len(request.text) + sum(len(file.text) for file in request.files)) // MAX_CHARS_PER_TOKEN
+    if tokens > window:
+        raise ContextError(f"this prompt has at least {tokens} tokens and the window holds {window}; send less")

@@ -1,4 +1,4 @@
-"""A file written anew by the model, while the editor shows how far it is. Writes nothing to any file."""
+"""Runs a rewrite and reports its progress to the editor. Writes no file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from specchat.editors.acp.session_updates import tool_call_end, tool_call_progre
 from specchat.editors.acp.turn_reporter import TurnReporter
 from specchat.host.client import Conversation
 
-MIN_PERCENT_STEP = 10  # told no oftener: editors draw every update
+MIN_PERCENT_STEP = 10  # editors draw every update
 
 
 @dataclass
 class RewriteProgress:
-    """Hears a text while it is written."""
+    """Consumes the events of a rewrite."""
 
     reporter: TurnReporter
     tool_call_id: str
@@ -27,7 +27,7 @@ class RewriteProgress:
     _reported_percent: int = 0
 
     def on_event(self, event: Event) -> None:
-        """Text is only counted: the diff says it better."""
+        """Update the progress; the text itself is not sent, the diff will show it."""
         if not isinstance(event, TextDelta):
             self.reporter.on_event(event)
             return
@@ -41,21 +41,21 @@ class RewriteProgress:
 def rewrite_with_progress(
     job: EditJob, conversation: Conversation, reporter: TurnReporter
 ) -> tuple[EditResult, EditRun]:
-    """The new text, and what was heard of it; an EditError says why there is none."""
-    work = f"writing-{uuid4().hex[:12]}"
-    title = f"Writing {job.source.name}" if job.first_request else f"Writing {job.source.name} anew"
-    progress = RewriteProgress(reporter, work, title, RewriteAlignment(job.source.text))
-    talk = EditRun(
+    """The new text and its run; an EditError says why there is none."""
+    tool_call_id = f"writing-{uuid4().hex[:12]}"
+    title = f"{'Writing' if job.first_request else 'Rewriting'} {job.source.name}"
+    progress = RewriteProgress(reporter, tool_call_id, title, RewriteAlignment(job.source.text))
+    edit_run = EditRun(
         conversation,
         reporter.turn.cancelled,
         progress.on_event,
         lambda: conversation.switch_session(conversation.open_new_session()),
     )
-    reporter.send(tool_call_start(work, title, "think"))
+    reporter.send(tool_call_start(tool_call_id, title, "think"))
     is_done = False
     try:
-        edited = run_edit(job, talk)
+        result = run_edit(job, edit_run)
         is_done = True
-        return edited, talk
+        return result, edit_run
     finally:
-        reporter.send(tool_call_end(work, is_done=is_done, title=title))
+        reporter.send(tool_call_end(tool_call_id, is_done=is_done, title=title))

@@ -1,6 +1,6 @@
-"""What a user may choose for a session in the editor's own menus: a mode, a profile, who guesses.
+"""The options of a session in the editor's own menus: mode, profile, drafter.
 
-Old editors know modes only, new ones options; the mode stands in both. Knows no conversation.
+Old editors support modes only, new ones options; the mode appears in both. Knows no conversation.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from specchat.profile import all_drafters, load_profile, profile_names
 
 ASK_MODE, EDIT_MODE, AUTO_MODE = "ask", "edit", "auto"
 MODES: Mapping[str, str] = {
-    ASK_MODE: "Answers only; no file is ever touched.",
-    EDIT_MODE: "Edits a file when asked to, after you have seen the diff.",
-    AUTO_MODE: "Edits a file when asked to, without asking back.",
+    ASK_MODE: "Answers only; changes no file.",
+    EDIT_MODE: "Edits files on request, after you permit the diff.",
+    AUTO_MODE: "Edits files on request, without asking for permission.",
 }
-PROFILE_DEFAULT = "profile"  # the value that stands for "nobody has chosen"
+PROFILE_DEFAULT = "profile"  # the option value for "as the profile says"
 
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """The choices of one session. `variant` is None while the profile decides."""
+    """The options of one session. `variant` is None while the profile decides."""
 
     profile: str
     mode: str = EDIT_MODE
     variant: str | None = None
 
     def with_option(self, option: str, value: str) -> SessionConfig:
-        """One of them otherwise; UsageError for what cannot be chosen."""
+        """A copy with one option changed; UsageError for an invalid option or value."""
         match option:
             case "mode":
                 return replace(self, mode=_checked_choice(value, MODES, "mode"))
@@ -52,16 +52,16 @@ class SessionConfig:
                 raise UsageError(f"there is no option {option!r}")
 
     def updates(self) -> tuple[CurrentModeUpdate, ConfigOptionUpdate]:
-        """What an editor is told when one of them has changed."""
+        """The updates for the editor after a change."""
         return (
             CurrentModeUpdate(session_update="current_mode_update", current_mode_id=self.mode),
             ConfigOptionUpdate(session_update="config_option_update", config_options=[*self.options()]),
         )
 
     def modes(self) -> SessionModeState:
-        """The modes, for editors that know no options."""
-        known = [SessionMode(id=id, name=id.capitalize(), description=says) for id, says in MODES.items()]
-        return SessionModeState(current_mode_id=self.mode, available_modes=known)
+        """The modes, for editors without session options."""
+        modes = [SessionMode(id=id, name=id.capitalize(), description=text) for id, text in MODES.items()]
+        return SessionModeState(current_mode_id=self.mode, available_modes=modes)
 
     def options(self) -> list[SessionConfigOptionSelect]:
         """Every option with its value and its choices."""
@@ -69,11 +69,11 @@ class SessionConfig:
         variants = {PROFILE_DEFAULT: "As the profile says."} | {
             name: each.description for name, each in all_drafters().items()
         }
-        chosen = self.variant or PROFILE_DEFAULT
+        variant = self.variant or PROFILE_DEFAULT
         return [
             _select_option("mode", "Mode", "mode", self.mode, MODES),
             _select_option("profile", "Profile", "model", self.profile, profiles),
-            _select_option("variant", "Who guesses ahead", "model_config", chosen, variants),
+            _select_option("variant", "Drafter", "model_config", variant, variants),
         ]
 
 
@@ -88,5 +88,5 @@ def _select_option(
 
 def _checked_choice(value: str, choices: Sequence[str] | Mapping[str, str], what: str) -> str:
     if value not in choices:
-        raise UsageError(f"there is no {what} {value!r}; known are {', '.join(choices)}")
+        raise UsageError(f"there is no {what} {value!r}; available: {', '.join(choices)}")
     return value

@@ -1,4 +1,4 @@
-"""The few words that we say, as values of the protocol. Knows no session."""
+"""Constructors for the protocol values that the agent sends. Knows no session."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from specchat.chat.events import Totals
 MAX_CHUNK_CHARS = 4096
 ALLOW, ALLOW_ALWAYS, REJECT = "allow", "allow-always", "reject"
 PERMISSION_OPTIONS = [
-    PermissionOption(option_id=ALLOW, name="Write it", kind="allow_once"),
-    PermissionOption(option_id=ALLOW_ALWAYS, name="Write it, and all that follow", kind="allow_always"),
-    PermissionOption(option_id=REJECT, name="Leave the file as it is", kind="reject_once"),
+    PermissionOption(option_id=ALLOW, name="Write the file", kind="allow_once"),
+    PermissionOption(option_id=ALLOW_ALWAYS, name="Write it and allow all later edits", kind="allow_always"),
+    PermissionOption(option_id=REJECT, name="Do not change the file", kind="reject_once"),
 ]
 
 ToolKind = Literal["edit", "other", "think"]
@@ -40,43 +40,43 @@ def text_block(text: str) -> TextContentBlock:
 
 
 def answer_chunks(text: str, message_id: str | None = None) -> Iterator[AgentMessageChunk]:
-    """An answer or a piece of it; a long one in several."""
+    """An answer or a part of it; a long one in several chunks."""
     for first in range(0, len(text), MAX_CHUNK_CHARS):
         block = text_block(text[first : first + MAX_CHUNK_CHARS])
         yield AgentMessageChunk(session_update="agent_message_chunk", content=block, message_id=message_id)
 
 
 def user_message_chunk(text: str, message_id: str | None = None) -> UserMessageChunk:
-    """What was asked in a conversation of yesterday."""
+    """A prompt of a replayed conversation."""
     return UserMessageChunk(session_update="user_message_chunk", content=text_block(text), message_id=message_id)
 
 
 def thought_chunk(text: str) -> AgentThoughtChunk:
-    """Something beside the answer."""
+    """A notice beside the answer."""
     return AgentThoughtChunk(session_update="agent_thought_chunk", content=text_block(text))
 
 
 def tool_call_start(id: str, title: str, kind: ToolKind) -> ToolCallStart:
-    """Something that takes a while."""
+    """The start of a longer operation."""
     return ToolCallStart(session_update="tool_call", tool_call_id=id, title=title, kind=kind, status="in_progress")
 
 
 def tool_call_progress(id: str, title: str | None = None) -> ToolCallProgress:
-    """It is under way, and may be called otherwise from now on."""
+    """A longer operation in progress, with a new title if given."""
     return ToolCallProgress(session_update="tool_call_update", tool_call_id=id, status="in_progress", title=title)
 
 
 def tool_call_end(id: str, *, is_done: bool, text: str = "", title: str | None = None) -> ToolCallProgress:
-    """It is over; why, if it failed."""
+    """The end of a longer operation; `text` is the error if it failed."""
     status = "completed" if is_done else "failed"
-    ending = ToolCallProgress(session_update="tool_call_update", tool_call_id=id, status=status, title=title)
+    update = ToolCallProgress(session_update="tool_call_update", tool_call_id=id, status=status, title=title)
     if text:
-        ending.content = [ContentToolCallContent(type="content", content=text_block(text))]
-    return ending
+        update.content = [ContentToolCallContent(type="content", content=text_block(text))]
+    return update
 
 
 def edit_tool_call(id: str, title: str, diff: FileEditToolCallContent, line: int) -> ToolCallStart:
-    """A file as it could be. Editors look for the diff first."""
+    """A proposed edit. Editors look for the diff first."""
     return ToolCallStart(
         session_update="tool_call", tool_call_id=id, title=title, kind="edit", status="pending",
         content=[diff], locations=[ToolCallLocation(path=diff.path, line=line)],
@@ -84,7 +84,7 @@ def edit_tool_call(id: str, title: str, diff: FileEditToolCallContent, line: int
 
 
 def permission_tool_call(tool_call: ToolCallStart) -> ToolCallUpdate:
-    """The same as part of a permission request; some editors have forgotten the first by then."""
+    """The tool call in a permission request, complete: some editors do not look up the earlier one."""
     return ToolCallUpdate(
         tool_call_id=tool_call.tool_call_id, title=tool_call.title, kind=tool_call.kind, status=tool_call.status,
         content=tool_call.content, locations=tool_call.locations,
@@ -92,23 +92,24 @@ def permission_tool_call(tool_call: ToolCallStart) -> ToolCallUpdate:
 
 
 def prompt_response(reason: StopReason, totals: Totals | None = None) -> PromptResponse:
-    """The answer to a prompt, with what it cost."""
+    """The response to a prompt, with its usage."""
     if totals is None:
         return PromptResponse(stop_reason=reason)
     usage = Usage(
-        input_tokens=totals.prompt_tokens, output_tokens=totals.completion_tokens, cached_read_tokens=totals.cached_tokens,
+        input_tokens=totals.prompt_tokens, output_tokens=totals.completion_tokens,
+        cached_read_tokens=totals.cached_tokens,
         total_tokens=totals.prompt_tokens + totals.completion_tokens,
     )  # fmt: skip
     return PromptResponse(stop_reason=reason, usage=usage, field_meta={"specchat": dict(speculation_stats(totals))})
 
 
 def speculation_stats(totals: Totals) -> Mapping[str, Any]:
-    """What guessing brought, in the one place that the protocol leaves for it."""
+    """Statistics of speculative decoding, for `_meta`."""
     return {
         "drafted": totals.draft_tokens,
         "accepted": sum(totals.accepted_by_drafter.values()),
         "steps": totals.steps,
         "ttftMs": round(1000 * totals.ttft_seconds),
         "tokPerS": round(totals.tokens_per_second, 1),
-        "timesPlain": None if totals.speedup is None else round(totals.speedup, 2),
+        "speedup": None if totals.speedup is None else round(totals.speedup, 2),
     }

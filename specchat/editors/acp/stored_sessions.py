@@ -1,6 +1,6 @@
-"""Conversations of yesterday, as an editor lists, replays and deletes them: the same that the other front ends show.
+"""Lists, replays and deletes stored conversations, including those of other front ends.
 
-Everything here blocks for a moment and belongs on a thread of its own.
+Everything here blocks shortly, so it runs on a thread of its own.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ CLIENT = "acp"
 
 
 def list_sessions(folder: str | None, cursor: str | None) -> ListSessionsResponse:
-    """Conversations, of a folder or all, the last used first, a page at a time."""
+    """One page of conversations, of one folder or all, the last used first."""
     first = _page_start(cursor)
-    wanted = None if folder is None else str(Path(folder))
+    folder = None if folder is None else str(Path(folder))
     path = _history_file()
     if not path.exists():
         return ListSessionsResponse(sessions=[])
     with closing(HistoryReader(path)) as history:
-        threads = history.threads(folder=wanted, kind="chat")
+        threads = history.threads(folder=folder, kind="chat")
     page = threads[first : first + PAGE_SIZE]
-    following = str(first + PAGE_SIZE) if first + PAGE_SIZE < len(threads) else None
-    return ListSessionsResponse(sessions=[_session_info(thread) for thread in page], next_cursor=following)
+    next_cursor = str(first + PAGE_SIZE) if first + PAGE_SIZE < len(threads) else None
+    return ListSessionsResponse(sessions=[_session_info(thread) for thread in page], next_cursor=next_cursor)
 
 
 def find_session(session: str) -> Thread | None:
-    """A conversation that was not deleted, by its whole id."""
+    """A conversation by its complete id, unless it is deleted."""
     path = _history_file()
     if not path.exists():
         return None
@@ -48,21 +48,21 @@ def find_session(session: str) -> Thread | None:
 
 
 def delete_session(session: str) -> None:
-    """Take it from every list; `specchat chat` can restore it. One that is not there is no trouble."""
-    if find_session(session) and (line := connect(CLIENT)):
-        line.call("delete", {"session": session})
-        line.close()
+    """Mark it as deleted; `specchat chat` can restore it. An unknown id is not an error."""
+    if find_session(session) and (connection := connect(CLIENT)):
+        connection.call("delete", {"session": session})
+        connection.close()
 
 
 def replay_updates(turns: Sequence[StoredTurn], edits: Sequence[LoggedEdit]) -> Iterator[ReplayUpdate]:
-    """What was said, as it would have been heard, with every edit behind the turn that it came after."""
-    known = ["", *(turn.id for turn in turns)]
+    """The updates that show a conversation again, each edit after the turn that it followed."""
+    turn_ids = ["", *(turn.id for turn in turns)]
     yield from _edits_after("", edits)
     for turn in turns:
         yield from _turn_updates(turn)
         yield from _edits_after(turn.id, edits)
     for edit in edits:
-        if edit.after_turn not in known:  # its turn was taken back; the file was not
+        if edit.after_turn not in turn_ids:  # /undo removed its turn, not the edit
             yield from edit.replay()
 
 
@@ -74,18 +74,18 @@ def _edits_after(turn: str, edits: Sequence[LoggedEdit]) -> Iterator[ReplayUpdat
 
 def _turn_updates(turn: StoredTurn) -> Iterator[ReplayUpdate]:
     files = [f"`{file.get('name', '')}`" for file in turn.request.get("files") or ()]
-    said = "\n\n".join(filter(None, [str(turn.request.get("text", "")), " ".join(files)]))
-    yield user_message_chunk(said, f"{turn.id}-question")
+    question = "\n\n".join(filter(None, [str(turn.request.get("text", "")), " ".join(files)]))
+    yield user_message_chunk(question, f"{turn.id}-question")
     yield from answer_chunks(turn.answer.text, turn.id)
 
 
 def _history_file() -> Path:
-    """The file that the engine process writes, or would write."""
-    line = connect(CLIENT, starts_host=False)
-    if line is None:
+    """The history file of the running engine process, or the default one."""
+    connection = connect(CLIENT, starts_host=False)
+    if connection is None:
         return history_path()
-    line.close()
-    return Path(str(line.host_info["history"]))
+    connection.close()
+    return Path(str(connection.host_info["history_path"]))
 
 
 def _session_info(thread: Thread) -> SessionInfo:
@@ -99,5 +99,5 @@ def _page_start(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not cursor.isdecimal():
-        raise UsageError("this cursor is none of ours")
+        raise UsageError("invalid cursor")
     return int(cursor)

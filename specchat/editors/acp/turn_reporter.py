@@ -1,4 +1,4 @@
-"""One prompt: events of the engine in, updates for the editor out, and in the end why it ended and what it cost."""
+"""Translates the engine events of one prompt into updates for the editor, and its end into a response."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ STOP_REASONS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens
 
 @dataclass
 class TurnReporter:
-    """Tells the editor of one turn. Every piece of work that is begun is also ended."""
+    """Sends the updates of one turn. Every started tool call is also ended."""
 
     client: EditorClient
     turn: PromptTurn
     message_id: str = field(default_factory=lambda: uuid4().hex)
-    _loading_id: str = ""  # the piece of work that is under way
+    _loading_id: str = ""  # of the open tool call, "" for none
     _loading_count: int = 0
 
     def send(self, *updates: Any) -> None:
-        """Updates of the protocol, in order."""
+        """Send updates in order."""
         self.client.send_updates(self.turn, *updates)
 
     def send_text(self, text: str) -> None:
-        """Words of the answer, or about it."""
+        """Send text as a part of the answer."""
         self.send(*answer_chunks(text, self.message_id))
 
     def on_event(self, event: Event) -> None:
-        """What concerns the editor of an event."""
+        """Send the updates for an event."""
         if isinstance(event, LoadingProgress):
             self._on_loading(event)
             return
@@ -53,7 +53,7 @@ class TurnReporter:
             self.send_text(event.text)
 
     def end_loading(self, *, is_done: bool) -> None:
-        """The models are there, or never will be."""
+        """End the tool call that shows the loading of a model."""
         if self._loading_id:
             self.send(tool_call_end(self._loading_id, is_done=is_done))
             self._loading_id = ""
@@ -66,29 +66,29 @@ class TurnReporter:
 
 
 def stream_answer(events: Iterable[Event], reporter: TurnReporter, window_tokens: int) -> PromptResponse:
-    """Hear all events. A model that cannot answer says so in words; only a dead engine is an error."""
-    end: Event | None = None
+    """Forward all events. A model error is raised with its exit code, a dead engine process as HostError."""
+    last_event: Event | None = None
     try:
         for event in events:
             reporter.on_event(event)
-            end = event
+            last_event = event
     finally:
         with suppress(ConnectionError):
             reporter.end_loading(is_done=False)
-    match end:
+    match last_event:
         case Finished(finish_reason=reason, totals=totals):
             send_usage(reporter, totals, window_tokens)
             return prompt_response(STOP_REASONS[reason], totals)
-        case Failed(message=why, exit_code=HostError.exit_code) if why.startswith("the engine process"):
-            raise HostError(why)
-        case Failed(message=why, exit_code=code):
-            raise error_with_exit_code(why, code)
+        case Failed(message=message, exit_code=HostError.exit_code) if message.startswith("the engine process"):
+            raise HostError(message)
+        case Failed(message=message, exit_code=code):
+            raise error_with_exit_code(message, code)
         case _:
             raise HostError("the answer did not end")
 
 
 def send_usage(reporter: TurnReporter, totals: Totals, window_tokens: int) -> None:
-    """How full the window is, and what guessing brought."""
+    """Send the use of the context window and the speculation statistics."""
     used = totals.prompt_tokens + totals.completion_tokens
     meta = {"specchat": dict(speculation_stats(totals))}
     update = UsageUpdate(session_update="usage_update", used=used, size=max(window_tokens, used), field_meta=meta)
@@ -96,5 +96,5 @@ def send_usage(reporter: TurnReporter, totals: Totals, window_tokens: int) -> No
 
 
 def session_title(name: str) -> SessionInfoUpdate:
-    """What the conversation is called from now on."""
+    """The update with the title of the conversation."""
     return SessionInfoUpdate(session_update="session_info_update", title=name)

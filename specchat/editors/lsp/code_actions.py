@@ -1,4 +1,4 @@
-"""What can be done to a selection, as an editor lists it: a title, and what the model is told. Knows no engine."""
+"""The code actions for a selection: titles and instructions. Knows no engine."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from specchat.syntax import definitions, enclosing_definition, language_of
 
 EDIT_COMMAND, EXPLAIN_COMMAND = "specchat.edit", "specchat.explain"
 REWRITE_KIND, QUICK_FIX_KIND = types.CodeActionKind.RefactorRewrite, types.CodeActionKind.QuickFix
-# "# specchat: make it a generator": an instruction for editors that cannot ask for one
+# "# specchat: make it a generator": an instruction for editors that cannot prompt for one
 INSTRUCTION_COMMENT = re.compile(r"^\s*(?:#|//|--|;|%|/\*|<!--)\s*specchat:\s*(.+?)\s*(?:\*/|-->)?\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class RewriteAction:
-    """One entry: its title, its kind, what the model is told, and a sign without which it makes no sense."""
+    """One code action; it is offered where `applies_to` matches the text."""
 
     title: str
     kind: types.CodeActionKind
@@ -31,7 +31,7 @@ class RewriteAction:
     applies_to: re.Pattern[str] = re.compile("")
 
 
-# Renaming is the editor's own: it knows every place.
+# Without a renaming: editors rename across files by themselves.
 REWRITE_ACTIONS = (
     RewriteAction(
         "add docstring", REWRITE_KIND, "Add a docstring to {name}", re.compile(r"\b(def|class|fn|func|function)\b")
@@ -48,7 +48,7 @@ REWRITE_ACTIONS = (
 
 @dataclass(frozen=True)
 class EditRequest:
-    """A rewrite of some lines of a text, at the version at which it was offered."""
+    """An instruction for lines of a document, at the version at which it was offered."""
 
     uri: str
     version: int | None
@@ -71,19 +71,19 @@ def list_code_actions(
     can_resolve: bool,
     can_show_document: bool,
 ) -> list[types.CodeAction]:
-    """The entries for a selection; for a mere cursor they are about the definition it is in."""
+    """The code actions for a selection; for a cursor those for the enclosing definition."""
     region = selected_region(document, selection)
     if region is None:
         return []
     text = document.region_text(region)
     actions: list[types.CodeAction] = []
-    if asked := INSTRUCTION_COMMENT.search(text):
-        wanted = _edit_request(document, region, f"{asked[1]}; and remove the comment that asks for it")
-        actions.append(_edit_action(f"specchat: {asked[1]}", REWRITE_KIND, wanted, can_resolve=can_resolve))
+    if comment := INSTRUCTION_COMMENT.search(text):
+        request = _edit_request(document, region, f"{comment[1]}; and remove the comment that asks for it")
+        actions.append(_edit_action(f"specchat: {comment[1]}", REWRITE_KIND, request, can_resolve=can_resolve))
     for rewrite in REWRITE_ACTIONS:
         if rewrite.applies_to.search(text):
-            wanted = _edit_request(document, region, rewrite.instruction.format(name=region.name or "it"))
-            actions.append(_edit_action(f"specchat: {rewrite.title}", rewrite.kind, wanted, can_resolve=can_resolve))
+            request = _edit_request(document, region, rewrite.instruction.format(name=region.name or "it"))
+            actions.append(_edit_action(f"specchat: {rewrite.title}", rewrite.kind, request, can_resolve=can_resolve))
     if text.strip() and can_show_document:
         actions.append(_explain_action(document, region))
     if options.edit_command:
@@ -92,28 +92,26 @@ def list_code_actions(
 
 
 def selected_region(document: Document, selection: types.Range) -> Region | None:
-    """The lines of a selection, one that ends before a line's first letter without that line; None for nowhere."""
+    """The selected lines; a selection that ends at the start of a line does not include it. None if there are none."""
     lines = document.text.split("\n")
     first, end = selection.start.line + 1, selection.end.line + 1
     if selection.start == selection.end:
-        found = definitions(document.text, language_of(document.name, document.text))
-        around = enclosing_definition(found, first)
-        return Region(around.first_line, around.last_line, around.name) if around else None
+        all_definitions = definitions(document.text, language_of(document.name, document.text))
+        found = enclosing_definition(all_definitions, first)
+        return Region(found.first_line, found.last_line, found.name) if found else None
     if selection.end.character == 0 and end > first:
         end -= 1
     return Region(first, min(end, len(lines))) if first <= len(lines) else None
 
 
 def parse_edit_request(data: Any) -> EditRequest:
-    """What an editor sends back: our own data, or the arguments of the command."""
-    given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-    kinds: Mapping[str, Any] = {"uri": str, "version": int | None, "first": int, "last": int, "instruction": str}
-    values: dict[str, Any] = {name: given.get(name) for name in kinds}
-    wrong = [name for name, kind in kinds.items() if not isinstance(values[name], kind)]
-    if wrong or not 1 <= given["first"] <= given["last"] or not given["instruction"].strip():
-        raise invalid_params(
-            f"{EDIT_COMMAND}: {wrong[0] if wrong else 'the lines or the instruction'} must be given otherwise"
-        )
+    """Parse what an editor sends back: the data of a code action, or the arguments of the command."""
+    fields = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    field_types: Mapping[str, Any] = {"uri": str, "version": int | None, "first": int, "last": int, "instruction": str}
+    values: dict[str, Any] = {name: fields.get(name) for name in field_types}
+    invalid = [name for name, type_ in field_types.items() if not isinstance(values[name], type_)]
+    if invalid or not 1 <= fields["first"] <= fields["last"] or not fields["instruction"].strip():
+        raise invalid_params(f"{EDIT_COMMAND}: invalid {invalid[0] if invalid else 'lines or instruction'}")
     return EditRequest(**values)
 
 
@@ -124,14 +122,14 @@ def _edit_request(document: Document, region: Region, instruction: str) -> EditR
 def _edit_action(
     title: str, kind: types.CodeActionKind, request: EditRequest, *, can_resolve: bool
 ) -> types.CodeAction:
-    """An entry whose edit is computed when it is chosen: by `resolve`, or by a command where there is no such thing."""
+    """A code action whose edit is computed when chosen: by `resolve`, or by a command where that is unsupported."""
     if can_resolve:
         return types.CodeAction(title, kind, data=asdict(request))
     return types.CodeAction(title, kind, command=types.Command(title, EDIT_COMMAND, arguments=[asdict(request)]))
 
 
 def _explain_action(document: Document, region: Region) -> types.CodeAction:
-    """An entry that changes nothing, and so has no kind: an editor that asks for edits only does not list it."""
+    """A code action that changes nothing and so has no kind: an editor that filters for edits does not list it."""
     title = "specchat: explain"
     arguments = [asdict(_edit_request(document, region, "explain"))]
     return types.CodeAction(
@@ -140,7 +138,7 @@ def _explain_action(document: Document, region: Region) -> types.CodeAction:
 
 
 def _custom_edit_action(command: str, document: Document, region: Region) -> types.CodeAction:
-    """An entry that has the editor ask for an instruction; its command calls ours with it."""
+    """A code action that calls a command of the editor, which prompts for an instruction."""
     title = "specchat: edit…"
     arguments = [asdict(_edit_request(document, region, ""))]
     return types.CodeAction(title, REWRITE_KIND, command=types.Command(title, command, arguments=arguments))

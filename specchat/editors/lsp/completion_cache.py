@@ -1,4 +1,4 @@
-"""The last suggestion, while somebody types along it: what is left of it is offered without asking anybody."""
+"""The last suggestion. While the user types along it, the rest is offered without a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specchat.editors.lsp.cursor_context import CursorContext
 
 @dataclass(frozen=True)
 class CachedSuggestion:
-    """A suggestion, where it was made, and what stood around it."""
+    """A suggestion and the text around it."""
 
     uri: str
     prefix: str
@@ -17,7 +17,7 @@ class CachedSuggestion:
     text: str
 
     def remaining_at(self, context: CursorContext) -> str:
-        """What of it is still to be typed here; "" when this is another place or something else was typed."""
+        """The part that is not typed yet; "" at another position or after other text was typed."""
         if (
             context.document.uri != self.uri
             or context.suffix != self.suffix
@@ -32,5 +32,5 @@ class CachedSuggestion:
 
 
 def cache_suggestion(context: CursorContext, text: str) -> CachedSuggestion:
-    """Keep a suggestion."""
+    """Make a cache entry."""
     return CachedSuggestion(context.document.uri, context.prefix, context.suffix, text)

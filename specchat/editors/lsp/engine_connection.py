@@ -1,4 +1,4 @@
-"""The way to the engine: one connection, on a thread of its own, opened behind whatever the editor does meanwhile."""
+"""The connection to the engine process, on a thread of its own, opened in the background."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from specchat.host.client import CompletionResult, Conversation, SessionRequest
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 30.0  # after an engine that could not be reached
-LOADING, READY, UNREACHABLE = "loading", "ready", "away"
+RETRY_SECONDS = 30.0  # after an unreachable engine
+READY, UNREACHABLE = "ready", "unreachable"
 
 Result = TypeVar("Result")
 
 
 class EngineConnection:
-    """Where gaps are filled. Nothing here raises for an engine that is away: the editor's user asked for nothing."""
+    """Completes text. An unreachable engine is not an error: completions are automatic."""
 
     def __init__(self, session_request: SessionRequest) -> None:
         self._session_request = session_request
@@ -32,11 +32,11 @@ class EngineConnection:
         self._retry_at = 0.0
 
     async def complete(self, gap: FimRequest, cancelled: Flag) -> CompletionResult:
-        """What an engine writes into the gap; nothing when there is none."""
+        """The completion from the engine; empty if it is unreachable."""
         return await self._call(lambda engine: engine.complete(gap, cancelled), CompletionResult("", UNREACHABLE))
 
     async def state(self) -> str:
-        """Whether the models are there: "cold", LOADING, READY, or AWAY."""
+        """The state of the models: "unloaded", "loading", READY, or UNREACHABLE."""
         return await self._call(lambda engine: str(engine.call("stats")["state"]), UNREACHABLE)
 
     async def _call(self, call: Callable[[Conversation], Result], fallback: Result) -> Result:
@@ -50,6 +50,6 @@ class EngineConnection:
             self._conversation = self._conversation or Conversation(self._session_request, "lsp")
             return call(self._conversation)
         except (SpecchatError, OSError) as error:
-            log.warning("the engine is away: %s", error)
+            log.warning("the engine process is unreachable: %s", error)
             self._conversation, self._retry_at = None, time.monotonic() + RETRY_SECONDS
             return fallback

@@ -1,4 +1,4 @@
-"""What lines of a text do, in words: asked as any question is, and put where an editor can show it."""
+"""Explains lines of a document: a normal question, and its answer as a Markdown page."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from specchat.host.spawn import runtime_folder
 
 PROFILE = "chat"
 QUESTION = "Explain what this code does."
-PAGE_NAME = "explained.md"  # one file, which the next explanation takes over
+PAGE_NAME = "explained.md"  # the next explanation replaces it
 
 
 def explain_region(document: Document, region: Region, cancelled: Flag, on_event: Callable[[Event], None]) -> str:
-    """The explanation. SpecchatError says why there is none. Blocks while it is written."""
+    """The explanation. SpecchatError says why there is none. Blocks until it is complete."""
     request = Request(QUESTION, (Attachment(document.name, f"{document.region_text(region)}\n"),))
-    said = list[str]()
+    parts = list[str]()
     with Conversation(SessionRequest(profile=PROFILE, kind="explain"), "lsp") as conversation:
         for event in conversation.ask(request, cancelled):
             on_event(event)
             match event:
                 case TextDelta(text=text):
-                    said.append(text)
+                    parts.append(text)
                 case Failed(message=message, exit_code=code):
                     raise error_with_exit_code(message, code)
                 case Finished(finish_reason="cancelled"):
                     raise CancelledError("stopped")
                 case _:
                     pass
-    return "".join(said)
+    return "".join(parts)
 
 
 def write_page(document: Document, region: Region, text: str) -> Path:
-    """The explanation as a file; editors show files best."""
+    """Write the explanation to a file, which the editor can show."""
     path = runtime_folder() / PAGE_NAME
     title = f"# {document.name}, lines {region.first} to {region.last}"
     path.write_text(f"{title}\n\n{text.strip()}\n", encoding="utf-8")

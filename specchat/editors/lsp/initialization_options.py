@@ -1,4 +1,4 @@
-"""What a client may set, in `initializationOptions`. A value of the wrong kind is as if it had not been given."""
+"""The client's `initializationOptions`. A value of the wrong type is ignored."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ MAX_DEBOUNCE_MS = 10_000
 
 @dataclass(frozen=True)
 class InitializationOptions:
-    """The choices of one editor. Without `debounce_seconds` the wait follows from how fast answers are here."""
+    """The options of one editor. Without `debounce_seconds` the delay follows the measured response time."""
 
-    profile: str = "code"  # who completes
-    edit_profile: str = "edit"  # who rewrites
+    profile: str = "code"  # for completions
+    edit_profile: str = "edit"  # for rewrites
     debounce_seconds: float | None = None
-    max_lines: int = 3  # of a suggestion that nobody asked for
-    offers_completion_list: bool = False  # offer the same as an entry of the list, for editors without grey text
-    edit_command: str = ""  # the editor's own command that asks for an instruction
+    max_lines: int = 3  # of an automatic suggestion
+    offers_completion_list: bool = False  # for editors without ghost text
+    edit_command: str = ""  # the editor's command that prompts for an instruction
 
 
 def parse_initialization_options(options: Any) -> InitializationOptions:
-    """The settings in what a client sends."""
-    given = cast("dict[str, Any]", options) if isinstance(options, dict) else {}
+    """Parse the options that a client sends."""
+    values = cast("dict[str, Any]", options) if isinstance(options, dict) else {}
     default = InitializationOptions()
-    debounce = _typed_option(given, "debounceMs", int, None)
+    debounce = _typed_option(values, "debounceMs", int, None)
     return InitializationOptions(
-        profile=_typed_option(given, "profile", str, "") or default.profile,
-        edit_profile=_typed_option(given, "editProfile", str, "") or default.edit_profile,
+        profile=_typed_option(values, "profile", str, "") or default.profile,
+        edit_profile=_typed_option(values, "editProfile", str, "") or default.edit_profile,
         debounce_seconds=None if debounce is None else min(max(debounce, 0), MAX_DEBOUNCE_MS) / 1000,
-        max_lines=max(1, _typed_option(given, "lines", int, default.max_lines)),
-        offers_completion_list=_typed_option(given, "completion", bool, False),
-        edit_command=_typed_option(given, "editCommand", str, ""),
+        max_lines=max(1, _typed_option(values, "lines", int, default.max_lines)),
+        offers_completion_list=_typed_option(values, "completion", bool, False),
+        edit_command=_typed_option(values, "editCommand", str, ""),
     )
 
 
@@ -43,5 +43,5 @@ def _typed_option(options: dict[str, Any], name: str, kind: type, default: Any) 
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
     if name in options:
-        log.warning("%s must be of another kind than %r", name, value)
+        log.warning("%s has an invalid value: %r", name, value)
     return default

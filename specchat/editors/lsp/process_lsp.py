@@ -1,8 +1,8 @@
-"""The life of the process: from its descriptors to its exit code, whoever ends it.
+"""The process of the language server, from its descriptors to its exit code.
 
 exit after shutdown, or the end of stdin    0
 exit without shutdown                       1
-a signal                                    128 and its number
+a signal                                    128 + its number
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EDITOR_POLL_SECONDS = 2.0  # between two looks whether the editor lives
 
 
 async def serve_lsp(descriptors: StdioDescriptors) -> int:
-    """Serve one editor to its end; the exit code."""
+    """Serve one editor to its end; returns the exit code."""
     incoming, outgoing, serving = (
         StdinReader(descriptors.stdin),
         StdoutWriter(descriptors.stdout),
@@ -59,7 +59,7 @@ class _ExitStatus:
 
 
 async def _watch_editor(server: SpecchatLanguageServer, incoming: StdinReader) -> None:
-    """An editor that was killed may leave its pipe open in a child."""
+    """Stop when the editor's process ends: a child of a killed editor may keep the pipe open."""
     while True:
         await asyncio.sleep(EDITOR_POLL_SECONDS)
         if (editor := server.server.process_id) and not _is_alive(editor):

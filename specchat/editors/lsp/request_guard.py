@@ -1,8 +1,8 @@
-"""What pygls leaves open: every request gets an answer, whatever it holds, and no answer holds a traceback or a path.
+"""Makes pygls answer every request, without tracebacks or paths in the answers.
 
-pygls 2.1 says nothing to a request whose params are wrong, puts stack traces into the data of errors, shows its own
-trouble in message boxes, and serves before `initialize`. The overridden methods are its inner ones, so its version is
-pinned in pyproject.toml.
+pygls 2.1 does not answer a request with invalid params, puts stack traces into the data of errors, shows its own errors
+in message boxes, and serves requests before `initialize`. The overridden methods are internal ones, so the version of
+pygls is pinned in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.protocol import LanguageServerProtocol
 
+from specchat.host.protocol import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+
 log = logging.getLogger(__name__)
 
-PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR, NOT_INITIALIZED = -32700, -32600, -32603, -32002
-MAX_ERROR_CHARS = 200  # of an error
+NOT_INITIALIZED = -32002
+MAX_ERROR_CHARS = 200
 
 
 @dataclass(frozen=True)
 class InvalidMessage:
-    """A message whose parts are not what they should be."""
+    """A message with invalid parts."""
 
     id: int | str | None
     is_request: bool
@@ -31,10 +33,10 @@ class InvalidMessage:
 
 
 class GuardedProtocol(LanguageServerProtocol):
-    """The protocol of pygls behind a door that lets nothing through that it could stumble over."""
+    """The protocol of pygls, with checks before it."""
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """A message as its type; one that is none stays a value to be answered."""
+        """Parse a message; an invalid one becomes an InvalidMessage."""
         try:
             return super().structure_message(data)
         except JsonRpcException as error:
@@ -42,38 +44,38 @@ class GuardedProtocol(LanguageServerProtocol):
             return InvalidMessage(id if isinstance(id, int | str) else None, "method" in data and "id" in data, error)
 
     def handle_message(self, message: Any) -> None:
-        """Pass on what may be passed on, and answer the rest."""
+        """Dispatch a valid message, and answer an invalid one."""
         match message:
             case InvalidMessage(id=id, is_request=True, error=error):
                 self.send_error(id, error.code, str(error))
             case InvalidMessage():
-                log.warning("not understood: %s", message.error)
+                log.warning("invalid message: %s", message.error)
             case object(jsonrpc="2.0"):
                 self._dispatch(message)
             case _:
                 self.send_error(None, INVALID_REQUEST, "a message must be one JSON-RPC 2.0 object")
 
     def send_error(self, id: int | str | None, code: int, text: str) -> None:
-        """Answer with an error."""
+        """Answer with an error of one line."""
         line = (text.strip().splitlines() or ["failed"])[0][:MAX_ERROR_CHARS]
         self._send_data({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": line}})
 
     def on_read_error(self, error: Exception, _source: object) -> None:
-        """Bytes that are no message; whoever sent them is told, and the next message is read."""
+        """Answer bytes that are not a message, and continue with the next one."""
         log.warning("unreadable: %s", type(error).__name__)
         self.send_error(None, PARSE_ERROR, "this message is not JSON")
 
     def _dispatch(self, message: Any) -> None:
         method, is_request = getattr(message, "method", None), hasattr(message, "id")
-        is_begun = self._workspace is not None
+        is_initialized = self._workspace is not None
         if is_request and not isinstance(message.id, int | str):
             self.send_error(None, INVALID_REQUEST, "an id must be a string or a whole number")
         elif method is None or method == types.EXIT:
             super().handle_message(message)
-        elif self._shutdown or (method == types.INITIALIZE and is_begun):
+        elif self._shutdown or (method == types.INITIALIZE and is_initialized):
             if is_request:
-                self.send_error(message.id, INVALID_REQUEST, "not now: the session has begun already, or it is over")
-        elif method != types.INITIALIZE and not is_begun:
+                self.send_error(message.id, INVALID_REQUEST, "the server is initialized already, or shut down")
+        elif method != types.INITIALIZE and not is_initialized:
             if is_request:
                 self.send_error(message.id, NOT_INITIALIZED, "the first request is 'initialize'")
         else:
@@ -85,11 +87,11 @@ class GuardedProtocol(LanguageServerProtocol):
         if error is None:
             super()._send_response(msg_id, result)
         elif error.code == INTERNAL_ERROR:
-            self.send_error(msg_id, error.code, "this failed; the log of 'specchat lsp' says more")
+            self.send_error(msg_id, error.code, "this failed; see the log of 'specchat lsp'")
         else:
             self.send_error(msg_id, error.code, error.message)
 
 
 def invalid_params(text: str) -> JsonRpcInvalidParams:
-    """The error for a request that makes no sense."""
+    """The error for a request with invalid params."""
     return JsonRpcInvalidParams(text)

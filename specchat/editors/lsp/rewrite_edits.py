@@ -1,4 +1,4 @@
-"""A rewrite as an editor takes it: asked and vetted as `specchat edit` does, and cut into changes of lines."""
+"""A rewrite as text edits: generated and checked as in `specchat edit`, then split into changed lines."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ from specchat.profile import load_profile
 
 
 def document_source(document: Document) -> Source:
-    """An open text as something to edit."""
+    """An open document as an edit source."""
     try:
         return make_source(document.text.encode(), document.name)
     except UnicodeEncodeError:
-        raise InputError(f"{document.name}: holds half a character; save and open it again") from None
+        raise InputError(f"{document.name}: holds a lone surrogate; save and reopen it") from None
 
 
 def compute_rewrite(
     document: Document, request: EditRequest, profile: str, cancelled: Flag, on_event: Callable[[Event], None]
 ) -> list[types.TextEdit]:
-    """The changes that make the text what is wanted. SpecchatError says why there are none. Blocks while it is made."""
+    """The text edits for an instruction. SpecchatError says why there are none. Blocks until the text is complete."""
     source = document_source(document)
     with Conversation(SessionRequest(profile=profile, kind="edit"), "lsp") as conversation:
         window = conversation.context_window or load_profile(profile).limits.context
         job = EditJob(source, request.instruction, window, request.region)
-        talk = EditRun(
+        edit_run = EditRun(
             conversation,
             cancelled,
             on_event,
             restart_conversation=lambda: conversation.switch_session(conversation.open_new_session()),
         )
-        return text_edits(document, source, run_edit(job, talk).text)
+        return text_edits(document, source, run_edit(job, edit_run).text)
 
 
 def text_edits(document: Document, source: Source, text: str) -> list[types.TextEdit]:
-    """The lines that differ; a text with lone "\\r" has other lines for an editor, and is replaced as a whole."""
+    """The changed lines. A text with single "\\r" is replaced as a whole: editors count its lines differently."""
     if "\r" in source.text:
         return [types.TextEdit(_line_range(document, 0, len(document.line_starts)), text.replace("\n", source.newline))]
-    found = diff_lines(split_lines(source.text), split_lines(text))
+    changes = diff_lines(split_lines(source.text), split_lines(text))
     return [
         types.TextEdit(_line_range(document, each.first, each.end), "".join(each.new).replace("\n", source.newline))
-        for each in found
+        for each in changes
     ]
 
 
 def workspace_edit(document: Document, edits: list[types.TextEdit], *, is_versioned: bool) -> types.WorkspaceEdit:
-    """The changes of one text, bound to its version where the editor understands that."""
+    """The edits of one document, bound to its version if the editor supports that."""
     if not is_versioned:
         return types.WorkspaceEdit(changes={document.uri: edits})
-    named = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
-    return types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(named, edits)])
+    identifier = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
+    return types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(identifier, edits)])
 
 
 def _line_range(document: Document, first: int, end: int) -> types.Range:
-    """Whole lines from 0; behind the last one is the end of the text."""
-    places = (document.offset(types.Position(line, 0)) for line in (first, end))
-    return types.Range(*(document.position(place) for place in places))
+    """Complete lines, from 0; the line after the last one is the end of the text."""
+    offsets = (document.offset(types.Position(line, 0)) for line in (first, end))
+    return types.Range(*(document.position(offset) for offset in offsets))

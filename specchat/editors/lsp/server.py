@@ -1,4 +1,4 @@
-"""The language server itself: which request goes where. Everything slow happens on other threads."""
+"""The language server: the handlers of the protocol. Everything slow runs on other threads."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ from specchat.host.client import SessionRequest
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.25  # between two looks whether the models are loaded
+POLL_SECONDS = 0.25  # between two checks whether the models are loaded
 LOADING_TIMEOUT_SECONDS = 600.0
-CLIENT_TIMEOUT_SECONDS = 10.0  # for an editor to apply an edit
+CLIENT_TIMEOUT_SECONDS = 10.0  # for an editor to answer a request
 
 
 class LoggingLanguageServer(LanguageServer):
-    """pygls' server, which keeps its own trouble to the log."""
+    """The server of pygls; writes its own errors to the log."""
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Note it; the user of an editor can do nothing about it."""
+        """Log the error; the user of an editor can do nothing about it."""
         log.warning("%s: %s", getattr(source, "__name__", source), error)
 
 
 class SpecchatLanguageServer:
-    """One editor, served."""
+    """Serves one editor."""
 
     def __init__(self) -> None:
         self.server = LoggingLanguageServer(
@@ -65,14 +65,14 @@ class SpecchatLanguageServer:
         self.protocol: GuardedProtocol = self.server.protocol
         self.options, self.documents = InitializationOptions(), Documents()
         self.suggester: Suggester | None = None
-        self.is_disconnected = Flag()  # set when the editor is: whatever is on its way has nobody to go to
+        self.is_disconnected = Flag()  # cancels everything in progress
         self._engine: EngineConnection | None = None
         self._edit_executor = ThreadPoolExecutor(1, "lsp-edit")
         self._loading_task: asyncio.Task[None] | None = None
         self._register_handlers()
 
     def stop(self) -> None:
-        """Stop everything that is on its way."""
+        """Cancel everything in progress."""
         self.is_disconnected.set()
         if self.suggester:
             self.suggester.cancel()
@@ -93,11 +93,11 @@ class SpecchatLanguageServer:
         self.server.command(EXPLAIN_COMMAND)(partial(self.explain))
 
     def _register_handler(self, method: str, handler: Callable[..., Any], registration_options: Any = None) -> None:
-        """Have pygls call a method of ours; it wants to write on what it calls, which methods do not allow."""
+        """Register a method. pygls sets attributes on a handler, which bound methods do not allow; hence `partial`."""
         self.server.feature(method, registration_options)(partial(handler))
 
     def initialize(self, params: types.InitializeParams) -> None:
-        """Get to know the editor. Nothing is started and nobody is asked."""
+        """Read the options of the editor. Starts no process."""
         self.options = parse_initialization_options(params.initialization_options)
         self.documents.encoding = str(getattr(encoding := self._position_encoding(), "value", encoding))
         self._engine = EngineConnection(SessionRequest(profile=self.options.profile, kind="completion"))
@@ -109,42 +109,41 @@ class SpecchatLanguageServer:
         return self.server.workspace.position_encoding or types.PositionEncodingKind.Utf16
 
     async def initialized(self, _params: types.InitializedParams) -> None:
-        """The editor is ready: now the engine may be started, behind its back."""
+        """The editor is ready: start the engine process in the background."""
         self._watch_models()
 
     def did_open(self, params: types.DidOpenTextDocumentParams) -> None:
-        """A text is shown."""
         self.documents.open(params.text_document)
 
     def did_change(self, params: types.DidChangeTextDocumentParams) -> None:
-        """Somebody types, so what was suggested before is too late."""
+        """Apply a change. It makes the pending suggestion obsolete."""
         self.documents.change(params)
         if self.suggester:
             self.suggester.cancel()
 
     def did_close(self, params: types.DidCloseTextDocumentParams) -> None:
-        """A text is shown no longer."""
         self.documents.close(params.text_document.uri)
 
     async def inline_completion(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
-        """Grey text at the cursor."""
+        """A suggestion as ghost text at the cursor."""
         context = params.context
-        is_asked = context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
-        found = await self._suggest(params, context.selected_completion_info, is_invoked=is_asked)
-        if found is None:
+        is_invoked = context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+        suggestion = await self._suggest(params, context.selected_completion_info, is_invoked=is_invoked)
+        if suggestion is None:
             return types.InlineCompletionList([])
-        texts = [found.insert_text, *([found.first_line] if is_asked and found.first_line else [])]
-        return types.InlineCompletionList([types.InlineCompletionItem(text, range=found.range) for text in texts])
+        texts = [suggestion.insert_text, *filter(None, [suggestion.first_line if is_invoked else ""])]
+        return types.InlineCompletionList([types.InlineCompletionItem(text, range=suggestion.range) for text in texts])
 
     async def completion(self, params: types.CompletionParams) -> types.CompletionList:
-        """The same as an entry of a list."""
+        """A suggestion as an entry of the completion list."""
         kind = params.context.trigger_kind if params.context else types.CompletionTriggerKind.Invoked
-        found = await self._suggest(params, None, is_invoked=kind == types.CompletionTriggerKind.Invoked)
-        if found is None:
+        suggestion = await self._suggest(params, None, is_invoked=kind == types.CompletionTriggerKind.Invoked)
+        if suggestion is None:
             return types.CompletionList(is_incomplete=True, items=[])
         item = types.CompletionItem(
-            found.insert_text.strip().partition("\n")[0], kind=types.CompletionItemKind.Text, detail="specchat",
-            filter_text=found.context.typed_prefix or None, text_edit=types.TextEdit(found.range, found.insert_text),
+            suggestion.insert_text.strip().partition("\n")[0], kind=types.CompletionItemKind.Text, detail="specchat",
+            filter_text=suggestion.context.typed_prefix or None,
+            text_edit=types.TextEdit(suggestion.range, suggestion.insert_text),
         )  # fmt: skip
         return types.CompletionList(is_incomplete=True, items=[item])
 
@@ -158,17 +157,18 @@ class SpecchatLanguageServer:
         document = self.documents.get(params.text_document.uri)
         if document is None or self.suggester is None:
             return None
-        found = await self.suggester.suggest(cursor_context(document, params.position, selected), is_invoked=is_invoked)
+        context = cursor_context(document, params.position, selected)
+        suggestion = await self.suggester.suggest(context, is_invoked=is_invoked)
         if self.suggester.is_waiting_for_models:
             self._watch_models()
-        return found
+        return suggestion
 
     def _watch_models(self) -> None:
         if self._loading_task is None or self._loading_task.done():
             self._loading_task = asyncio.create_task(self._report_loading())
 
     async def _report_loading(self) -> None:
-        """One progress bar from the first look until the models are there, and none if they are there already."""
+        """Show one progress bar until the models are loaded, and none if they are loaded already."""
         assert self._engine is not None
         bar: WorkDoneProgress | None = None
         for _ in range(int(LOADING_TIMEOUT_SECONDS / POLL_SECONDS)):
@@ -183,7 +183,7 @@ class SpecchatLanguageServer:
             bar.end("" if state == READY else state)
 
     def code_actions(self, params: types.CodeActionParams) -> list[types.CodeAction]:
-        """What can be done here; no model is asked before one is chosen."""
+        """The code actions here. The model is used only when one is chosen."""
         document = self.documents.get(params.text_document.uri)
         if document is None:
             return []
@@ -198,62 +198,62 @@ class SpecchatLanguageServer:
         )
 
     async def resolve(self, action: types.CodeAction) -> types.CodeAction:
-        """The edit of an entry that was chosen; without one, a message says why."""
+        """Compute the edit of a chosen code action; if there is none, a message says why."""
         edit = await self._compute_workspace_edit(parse_edit_request(action.data))
         action.edit, action.data = edit, None
         return action
 
     async def edit(self, *arguments: Any) -> None:
-        """The command: rewrite, and have the editor apply it."""
+        """The command: compute an edit and have the editor apply it."""
         edit = await self._compute_workspace_edit(parse_edit_request(arguments[0] if arguments else None))
         if edit is None:
             return
-        answer = self.server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, label="specchat"))
-        result = await _with_timeout(CLIENT_TIMEOUT_SECONDS, answer)
+        request = self.server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, label="specchat"))
+        result = await _with_timeout(CLIENT_TIMEOUT_SECONDS, request)
         if result is not None and not result.applied:
             self._show_message(
                 types.MessageType.Warning, f"the edit was not applied: {result.failure_reason or 'no reason'}"
             )
 
     async def explain(self, *arguments: Any) -> None:
-        """The command: say in words what lines do, as a page beside the text."""
-        wanted = parse_edit_request(arguments[0] if arguments else None)
-        document = self.documents.get(wanted.uri)
+        """The command: explain lines on a page beside the text."""
+        request = parse_edit_request(arguments[0] if arguments else None)
+        document = self.documents.get(request.uri)
         if document is None:
             self._show_message(types.MessageType.Warning, "the text is not open")
             return
         cancelled = Flag()
         bar = await begin_progress(self.server, f"specchat: explaining {document.name}", cancelled)
         try:
-            text = await self._explain_document(document, wanted, cancelled, bar)
+            text = await self._explain_document(document, request, cancelled, bar)
         except CancelledError:
             return
         except SpecchatError as error:
             self._show_message(types.MessageType.Error, str(error))
             return
         finally:
-            cancelled.set()  # whoever gave up leaves nobody working for it
+            cancelled.set()  # also after an exception: stop the engine
             bar.end()
-        shown = types.ShowDocumentParams(write_page(document, wanted.region, text).as_uri(), take_focus=False)
-        await _with_timeout(CLIENT_TIMEOUT_SECONDS, self.server.window_show_document_async(shown))
+        page = types.ShowDocumentParams(write_page(document, request.region, text).as_uri(), take_focus=False)
+        await _with_timeout(CLIENT_TIMEOUT_SECONDS, self.server.window_show_document_async(page))
 
     async def _explain_document(
         self, document: Document, request: EditRequest, cancelled: Flag, progress: WorkDoneProgress
     ) -> str:
         loop = asyncio.get_running_loop()
 
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if isinstance(event, PrefillProgress):
-                loop.call_soon_threadsafe(progress.report, 0.0, "reading")
+                loop.call_soon_threadsafe(progress.report, 0.0, "prefill")
             if self.is_disconnected.is_set():
                 cancelled.set()
 
         return await loop.run_in_executor(
-            self._edit_executor, explain_region, document, request.region, cancelled, hear
+            self._edit_executor, explain_region, document, request.region, cancelled, on_event
         )
 
     async def _compute_workspace_edit(self, request: EditRequest) -> types.WorkspaceEdit | None:
-        """The edit that makes it so, None after a message."""
+        """The edit for a request; None after a message to the user."""
         document = self.documents.get(request.uri)
         if document is None or (request.version is not None and document.version != request.version):
             return self._show_message(types.MessageType.Warning, "the text was changed meanwhile; nothing is edited")
@@ -272,7 +272,7 @@ class SpecchatLanguageServer:
             raise
         finally:
             bar.end()
-        if (now := self.documents.get(request.uri)) is None or now.version != document.version:
+        if (current := self.documents.get(request.uri)) is None or current.version != document.version:
             return self._show_message(
                 types.MessageType.Warning, f"{document.name} was changed meanwhile; nothing is edited"
             )
@@ -281,20 +281,20 @@ class SpecchatLanguageServer:
     async def _compute_text_edits(
         self, document: Document, request: EditRequest, cancelled: Flag, progress: WorkDoneProgress
     ) -> list[types.TextEdit]:
-        loop, written = asyncio.get_running_loop(), RewriteAlignment(document.text)
+        loop, alignment = asyncio.get_running_loop(), RewriteAlignment(document.text)
 
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if isinstance(event, TextDelta):
-                written.feed(event.text)
-                loop.call_soon_threadsafe(progress.report, written.fraction_done)
+                alignment.feed(event.text)
+                loop.call_soon_threadsafe(progress.report, alignment.fraction_done)
             elif isinstance(event, PrefillProgress):
-                loop.call_soon_threadsafe(progress.report, 0.0, "reading")
+                loop.call_soon_threadsafe(progress.report, 0.0, "prefill")
             if self.is_disconnected.is_set():
                 cancelled.set()
 
         profile = self.options.edit_profile
         return await loop.run_in_executor(
-            self._edit_executor, compute_rewrite, document, request, profile, cancelled, hear
+            self._edit_executor, compute_rewrite, document, request, profile, cancelled, on_event
         )
 
     def _show_message(self, kind: types.MessageType, text: str) -> None:
@@ -302,7 +302,7 @@ class SpecchatLanguageServer:
 
     @property
     def _can_resolve(self) -> bool:
-        """Whether the editor comes back for the edit, with our data."""
+        """Whether the editor resolves code actions and sends back our data."""
         text = self.server.client_capabilities.text_document
         actions = text.code_action if text else None
         resolves = actions.resolve_support if actions else None
@@ -310,7 +310,7 @@ class SpecchatLanguageServer:
 
     @property
     def _can_show_document(self) -> bool:
-        """Whether the editor opens a page that we name."""
+        """Whether the editor can open a page."""
         window = self.server.client_capabilities.window
         return bool(window and window.show_document and window.show_document.support)
 
@@ -321,7 +321,7 @@ class SpecchatLanguageServer:
 
 
 async def _with_timeout(seconds: float, client_request: Coroutine[Any, Any, Any]) -> Any:
-    """What an editor answers, None when it does not."""
+    """The editor's response, None when it fails or takes too long."""
     try:
         async with asyncio.timeout(seconds):
             return await client_request

@@ -1,7 +1,7 @@
-"""The texts that are open in the editor, and places in them.
+"""The open documents, and positions in them.
 
-Places are kept here and not in pygls, which counts a form feed or U+2028 as the end of a line; the protocol knows
-"\\n", "\\r\\n" and "\\r" only (LSP 3.17, "Text Documents").
+Documents are stored here and not in pygls, which counts a form feed or U+2028 as a line end; the protocol knows "\\n",
+"\\r\\n" and "\\r" only (LSP 3.17, "Text Documents").
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CODE_UNIT_BYTES: Mapping[str, int] = {"utf-8": 1, "utf-16": 2, "utf-32": 4}
 
 @dataclass(frozen=True)
 class Document:
-    """One text at one version; `encoding` says in which units the editor counts columns."""
+    """One document at one version; `encoding` is the unit in which the editor counts columns."""
 
     uri: str
     text: str
@@ -35,21 +35,21 @@ class Document:
 
     @property
     def name(self) -> str:
-        """What its file is called."""
+        """The file name."""
         return Path(unquote(urlparse(self.uri).path)).name or "text"
 
     @property
     def newline(self) -> str:
-        """What most of its lines end with."""
+        """The line end that most lines use."""
         return "\r\n" if 2 * self.text.count("\r\n") > self.text.count("\n") else "\n"
 
     @cached_property
     def line_starts(self) -> list[int]:
-        """Where each line begins."""
-        return [0, *(found.end() for found in LINE_END.finditer(self.text))]
+        """The offset of each line."""
+        return [0, *(match.end() for match in LINE_END.finditer(self.text))]
 
     def offset(self, position: types.Position) -> int:
-        """A place as an index into the text; what lies outside is moved to the nearest place inside."""
+        """The offset of a position; a position outside the text is moved to the nearest one inside."""
         if position.line >= len(self.line_starts):
             return len(self.text)
         line = self.line(position.line)
@@ -58,13 +58,13 @@ class Document:
         return self.line_starts[position.line] + len(cut.decode(CODECS[self.encoding], "ignore"))
 
     def position(self, offset: int) -> types.Position:
-        """An index into the text as a place."""
+        """The position of an offset."""
         line = bisect_right(self.line_starts, offset) - 1
         raw = self.text[self.line_starts[line] : offset].encode(CODECS[self.encoding], "surrogatepass")
         return types.Position(line, len(raw) // CODE_UNIT_BYTES[self.encoding])
 
     def line(self, number: int) -> str:
-        """A line without its end."""
+        """A line without its line end."""
         start = self.line_starts[number]
         end = self.line_starts[number + 1] if number + 1 < len(self.line_starts) else len(self.text)
         return self.text[start:end].rstrip("\r\n")
@@ -74,7 +74,7 @@ class Document:
         return "\n".join(self.text.split("\n")[region.first - 1 : region.last])
 
     def with_change(self, change: types.TextDocumentContentChangeEvent) -> Document:
-        """The text after one change of the editor."""
+        """The document after one change."""
         if isinstance(change, types.TextDocumentContentChangeWholeDocument):
             return replace(self, text=change.text)
         first, end = self.offset(change.range.start), self.offset(change.range.end)
@@ -82,22 +82,19 @@ class Document:
 
 
 class Documents:
-    """Every text that is open. What is not open is never read from the disk: the editor may have it otherwise."""
+    """All open documents. Files are never read from disk: the editor's text may differ."""
 
     def __init__(self) -> None:
         self.encoding = "utf-16"
         self._open: dict[str, Document] = {}
 
     def get(self, uri: str) -> Document | None:
-        """An open text."""
         return self._open.get(uri)
 
     def open(self, item: types.TextDocumentItem) -> None:
-        """The editor shows a text."""
         self._open[item.uri] = Document(item.uri, item.text, item.version, item.language_id, self.encoding)
 
     def change(self, params: types.DidChangeTextDocumentParams) -> None:
-        """Somebody typed."""
         document = self._open.get(params.text_document.uri)
         if document is None:
             return
@@ -106,5 +103,4 @@ class Documents:
         self._open[document.uri] = replace(document, version=params.text_document.version)
 
     def close(self, uri: str) -> None:
-        """The editor shows a text no longer."""
         self._open.pop(uri, None)

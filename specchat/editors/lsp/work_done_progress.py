@@ -1,4 +1,4 @@
-"""The progress bar of an editor, where it has one. An editor that never answers is not waited for."""
+"""The editor's progress bar, if it has one. An editor that does not answer is not waited for."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ CREATE_TIMEOUT_SECONDS = 1.0
 
 
 class WorkDoneProgress:
-    """One piece of work on the screen; without a bar everything here does nothing."""
+    """One progress bar; without a token all methods do nothing."""
 
     def __init__(self, server: LanguageServer, token: str | None) -> None:
         self._server, self._token = server, token
 
     def report(self, fraction: float | None, message: str = "") -> None:
-        """How far it is, from 0 to 1."""
+        """Report a fraction from 0 to 1."""
         percentage = None if fraction is None else int(100 * fraction)
         if self._token is not None:
             self._server.work_done_progress.report(
@@ -28,7 +28,7 @@ class WorkDoneProgress:
             )
 
     def end(self, message: str = "") -> None:
-        """It is done with, well or not."""
+        """End the progress bar."""
         if self._token is not None:
             self._server.work_done_progress.end(self._token, types.WorkDoneProgressEnd(message=message or None))
             self._server.work_done_progress.tokens.pop(self._token, None)
@@ -36,15 +36,15 @@ class WorkDoneProgress:
 
 
 async def begin_progress(server: LanguageServer, title: str, cancelled: Flag | None = None) -> WorkDoneProgress:
-    """A bar, if the editor has them; `cancelled` is set when its user stops it."""
+    """Start a progress bar; `cancelled` is set when the user cancels it."""
     token = await _create_token(server)
     bar = WorkDoneProgress(server, token)
     if token is not None:
         value = types.WorkDoneProgressBegin(title, cancellable=cancelled is not None, percentage=0)
         server.work_done_progress.begin(token, value)
         if cancelled is not None:
-            stopped = server.work_done_progress.tokens[token]
-            stopped.add_done_callback(lambda _future: cancelled.set())
+            cancellation = server.work_done_progress.tokens[token]
+            cancellation.add_done_callback(lambda _future: cancelled.set())
     return bar
 
 
