@@ -1,11 +1,6 @@
-"""What was said, kept: one SQLite file that the host alone writes and every front end may read.
+"""Reads the history: one SQLite file that only the host writes and every front end may read.
 
-    messages   what was said, addressed by content and the message before it: equal beginnings are stored once
-    turns      one question and its answer: seed, token ids, who guessed each, totals; and the turn before it
-    threads    a name for the last turn of a conversation; a fork is another name, nothing is copied
-    steps      what was guessed in a turn, step by step, packed by `record.py`; for those who look into a turn
-
-Here is what it holds and how it is read; `host/history_writer.py` writes. Knows no model, no socket and no screen.
+`history_schema.py` describes the tables; `host/history_writer.py` writes them. Knows no model, no socket and no screen.
 """
 
 from __future__ import annotations
@@ -21,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.chat.events import StepDone
+from specchat.chat.history_schema import MIGRATIONS, migrate, schema_version
 from specchat.chat.step_encoding import unpack_steps
 from specchat.errors import HostError
 
@@ -78,9 +74,7 @@ class HistoryReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         with _translate_errors(path):
-            self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-            self._database.execute("PRAGMA query_only = 1")
-            self._database.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MILLISECONDS}")
+            self._database = _open_reader(path)
 
     def threads(self, *, folder: str | None = None, kind: str | None = None, deleted: bool = False) -> list[Thread]:
         """Every thread, or those of a folder or kind; the last used first."""
@@ -105,19 +99,17 @@ class HistoryReader:
         rows = self._query(
             f"""WITH RECURSIVE path (id, depth) AS (
                     SELECT ?, 0 UNION ALL
-                    SELECT turns.parent, depth + 1 FROM path JOIN turns USING (id) WHERE turns.parent IS NOT NULL)
+                    SELECT parent_id, depth + 1 FROM path JOIN turns USING (id) WHERE parent_id IS NOT NULL)
                 SELECT {TURN_COLUMNS} FROM path JOIN turns USING (id)
-                LEFT JOIN messages AS q ON q.hash = question LEFT JOIN messages AS a ON a.hash = answer
+                LEFT JOIN messages AS q ON q.hash = question_hash LEFT JOIN messages AS a ON a.hash = answer_hash
                 ORDER BY depth DESC""",
             [tip],
         )
         return [_to_turn(row) for row in rows]
 
     def packed_steps(self, turn: str) -> bytes:
-        """What was guessed in a turn, as `record.py` packed it; nothing of a turn that an older specchat wrote."""
-        if not self._query("SELECT name FROM sqlite_master WHERE name = 'steps'", []):
-            return b""  # no newer specchat has written here yet
-        rows = self._query("SELECT packed FROM steps WHERE turn = ?", [turn])
+        """The steps of a turn, packed by `step_encoding.py`; empty for a turn of an old specchat version."""
+        rows = self._query("SELECT packed FROM steps WHERE turn_id = ?", [turn])
         return rows[0][0] if rows else b""
 
     def steps(self, turn: str) -> list[StepDone]:
@@ -132,7 +124,7 @@ class HistoryReader:
         rows = self._query(
             f"""SELECT {", ".join("threads." + name.strip() for name in THREAD_COLUMNS.split(","))},
                        snippet(search, -1, '', '', '...', 12)
-                FROM search JOIN turns ON turns.id = search.turn JOIN threads ON threads.id = turns.thread
+                FROM search JOIN turns ON turns.id = search.turn_id JOIN threads ON threads.id = turns.thread_id
                 WHERE search MATCH ? AND deleted IS NULL ORDER BY rank LIMIT 50""",
             [query],
         )
@@ -147,9 +139,24 @@ class HistoryReader:
             return self._database.execute(sql, values).fetchall()
 
 
-THREAD_COLUMNS = "id, name, kind, folder, profile, settings, tip, forked_from, created, updated, deleted"
-ANSWER_COLUMNS = ("answer_ids", "kinds", "sources", "variant", "seed", "prompt_ids", "rendered")
-TURN_COLUMNS = f"""turns.id, turns.parent, q.content, state, totals, started, ended,
+def _open_reader(path: Path) -> sqlite3.Connection:
+    """A read-only connection. A file of an older schema is read from a migrated copy in memory."""
+    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    database.execute("PRAGMA query_only = 1")
+    database.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MILLISECONDS}")
+    if not 0 < schema_version(database) < len(MIGRATIONS):
+        return database
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    database.backup(copy)
+    database.close()
+    migrate(copy)
+    copy.execute("PRAGMA query_only = 1")
+    return copy
+
+
+THREAD_COLUMNS = "id, name, kind, folder, profile, settings, last_turn_id, forked_from, created, updated, deleted"
+ANSWER_COLUMNS = ("answer_ids", "source_indices", "sources", "variant", "seed", "prompt_ids", "rendered_prompt")
+TURN_COLUMNS = f"""turns.id, parent_id, q.content, state, totals, started, ended,
            coalesce(turns.partial, a.content, ''), {", ".join(ANSWER_COLUMNS)}"""
 
 

@@ -1,4 +1,4 @@
-"""`python -m specchat.host`: the engine process as it is started by the first client."""
+"""`python -m specchat.host`: the engine process, as the first client starts it."""
 
 from __future__ import annotations
 

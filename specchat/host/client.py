@@ -1,8 +1,8 @@
-"""A conversation with the host, as a front end sees it: ask, and hear the same events as in one process.
+"""The client side of the host: connections, and conversations that survive a restart of the host.
 
-What can go wrong between two processes ends here: a host that must be started or replaced, a connection that was cut
-because its reader was slow (what was missed is heard again), a host that was killed in the middle of an answer (what
-was shown is given to the next one to keep).
+A `Conversation` yields the same events as an engine in the same process. It starts or replaces the host, reconnects
+after the host disconnected a slow client (and receives the missed events), and, when the host died during an answer,
+stores the received part through the next host.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from specchat.host.protocol import (
 from specchat.host.spawn import configuration_hash, find_host, find_or_start_host
 from specchat.profile import configuration_folder
 
-POLL_SECONDS = 0.02  # how often a waiting `ask` looks whether it was cancelled
+POLL_SECONDS = 0.02  # how often a waiting `ask` checks for cancellation
 MIN_POLL_SECONDS = 0.001
 RESPONSE_TIMEOUT_SECONDS = 30.0
 READ_BYTES = 2**18
 
 
 class HostConnection:
-    """A connection to the host: calls out, replies in. Raises ConnectionError when the host is gone."""
+    """A connection to the host. Raises ConnectionError when the host closes it."""
 
     def __init__(self, sock: socket.socket, client_name: str) -> None:
         self._sock = sock
@@ -60,88 +60,85 @@ class HostConnection:
         self.host_info = self.call("hello", {"client": client_name, "version": __version__})
 
     def call(self, method: str, params: Mapping[str, Any]) -> JsonObject:
-        """Ask for something and wait for it; what is told meanwhile is kept for `next_notice`."""
-        number = self.send(method, params)
-        until = time.monotonic() + RESPONSE_TIMEOUT_SECONDS
-        told: list[RpcNotification | RpcResponse | RpcError] = []
+        """Send a request and wait for its response. Other messages stay queued for `next_message`."""
+        request_id = self.send(method, params)
+        deadline = time.monotonic() + RESPONSE_TIMEOUT_SECONDS
+        others: list[RpcNotification | RpcResponse | RpcError] = []
         while True:
-            reply = self.next_message(until - time.monotonic())
-            if reply is None:
+            message = self.next_message(deadline - time.monotonic())
+            if message is None:
                 raise HostError(f"the engine process did not answer {method!r} within {RESPONSE_TIMEOUT_SECONDS:.0f} s")
-            if isinstance(reply, RpcNotification) or reply.id != number:
-                told.append(reply)
+            if isinstance(message, RpcNotification) or message.id != request_id:
+                others.append(message)
                 continue
-            self._received.extendleft(reversed(told))
-            if isinstance(reply, RpcError):
-                raise reply.to_exception()
-            return reply.result
+            self._received.extendleft(reversed(others))
+            if isinstance(message, RpcError):
+                raise message.to_exception()
+            return message.result
 
     def send(self, method: str, params: Mapping[str, Any]) -> int:
-        """Ask for something; the number of the call."""
+        """Send a request; returns its id."""
         self._last_request_id += 1
         line = encode(RpcRequest(self._last_request_id, method, dict(params)))
         if len(line) > MAX_LINE_BYTES:
-            raise InputError(
-                f"this is too much at once: {len(line) / 2**20:.0f} MiB on the wire, at most 32; attach less"
-            )
+            size, limit = len(line) / 2**20, MAX_LINE_BYTES // 2**20
+            raise InputError(f"the request is too large: {size:.0f} MiB on the wire, at most {limit}; attach less")
         self._sock.settimeout(RESPONSE_TIMEOUT_SECONDS)
         try:
             self._sock.sendall(line)
         except TimeoutError:
-            raise HostError(
-                f"the engine process took nothing for {RESPONSE_TIMEOUT_SECONDS:.0f} s; 'specchat host stop' ends it"
-            ) from None
+            message = f"the engine process has read nothing for {RESPONSE_TIMEOUT_SECONDS:.0f} s"
+            raise HostError(f"{message}; 'specchat host stop' ends it") from None
         return self._last_request_id
 
     def next_message(self, timeout_seconds: float) -> RpcNotification | RpcResponse | RpcError | None:
-        """What is told next, None when nothing is within this time."""
-        until = time.monotonic() + timeout_seconds
+        """The next message; None after the timeout."""
+        deadline = time.monotonic() + timeout_seconds
         while not self._received:
-            self._sock.settimeout(max(MIN_POLL_SECONDS, until - time.monotonic()))
+            self._sock.settimeout(max(MIN_POLL_SECONDS, deadline - time.monotonic()))
             try:
                 received = self._sock.recv(READ_BYTES)
             except TimeoutError:
                 return None
             if not received:
-                raise ConnectionResetError("the host hung up")
+                raise ConnectionResetError("the host closed the connection")
             self._received.extend(decode_host_messages(self._line_reader.feed(received)))
         return self._received.popleft()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sock.close()
 
 
 def connect(client_name: str, *, starts_host: bool = True) -> HostConnection | None:
-    """A line to a host that speaks as we do. One that does not, and is idle, is replaced."""
+    """Connect to the host, and start one when none runs. Replaces an idle host that is not compatible."""
     for _ in range(3):
-        peer = find_or_start_host() if starts_host else find_host()
-        if peer is None:
+        sock = find_or_start_host() if starts_host else find_host()
+        if sock is None:
             return None
         try:
-            line = HostConnection(peer, client_name)
-            if not starts_host or _is_compatible(line.host_info):
-                return line
-            line.call("shutdown", {})
-            _wait_for_exit(line)
+            connection = HostConnection(sock, client_name)
+            if not starts_host or _is_compatible(connection.host_info):
+                return connection
+            connection.call("shutdown", {})
+            _wait_for_exit(connection)
         except ConnectionError:
-            peer.close()
-            continue  # it was just about to end
-    raise HostError("the engine process ends as soon as it begins; 'specchat host status' may say why")
+            sock.close()
+            continue  # the host was exiting
+    raise HostError("the engine process exits right after its start; 'specchat host status' may show the reason")
 
 
 def _is_compatible(host_info: JsonObject) -> bool:
-    """Same version, same configuration? HostError when it is not and must not be replaced."""
+    """Whether version and configuration are equal. HostError for another host that is busy or newer."""
     version = str(host_info.get("version"))
-    if version == __version__ and host_info.get("configuration") == configuration_hash():
+    if version == __version__ and host_info.get("configuration_hash") == configuration_hash():
         return True
-    if host_info.get("busy"):
-        what = f"is version {version}" if version != __version__ else "was started with another configuration"
-        raise HostError(f"the running engine process {what} and is busy; wait for it, or 'specchat host stop'")
+    if host_info.get("is_busy"):
+        difference = f"is version {version}" if version != __version__ else "has another configuration"
+        raise HostError(f"the running engine process {difference} and is busy; wait, or run 'specchat host stop'")
     if _version_numbers(version) > _version_numbers(__version__):
-        raise HostError(
-            f"the running engine process is newer ({version}) than this specchat; upgrade, or 'specchat host stop'"
-        )
+        message = f"the running engine process is newer ({version}) than this specchat"
+        raise HostError(f"{message}; upgrade, or run 'specchat host stop'")
     return False
 
 
@@ -151,35 +148,35 @@ def _version_numbers(version: str) -> list[int]:
 
 def _wait_for_exit(connection: HostConnection) -> None:
     try:
-        until = time.monotonic() + RESPONSE_TIMEOUT_SECONDS
-        while time.monotonic() < until:
+        deadline = time.monotonic() + RESPONSE_TIMEOUT_SECONDS
+        while time.monotonic() < deadline:
             connection.next_message(1.0)
     except ConnectionError:
         connection.close()
         return
-    raise HostError("the old engine process does not end; 'specchat host stop' ends it")
+    raise HostError("the old engine process does not exit; run 'specchat host stop'")
 
 
 @dataclass(frozen=True)
 class SessionRequest:
-    """Which conversation somebody wants: a known one, the last one of this folder, or a new one."""
+    """Selects a session: a stored one by id, the last one of the folder, or a new one."""
 
     session_id: str = ""
     continues_last: bool = False
     profile: str = ""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "chat"
-    folder: str = ""  # "" for the one of this process
-    is_stored: bool = True  # in the history; one that is not ends with its host
+    folder: str = ""  # "": the current folder
+    is_stored: bool = True  # False: not in the history; lost when the host exits
 
     def to_params(self) -> JsonObject:
-        """What `open` is told."""
+        """The params of `open_session`."""
         folder = self.folder or str(Path.cwd())
         params: JsonObject = {
             "kind": self.kind,
             "folder": folder,
-            "continue": self.continues_last,
-            "kept": self.is_stored,
+            "continue_last": self.continues_last,
+            "is_stored": self.is_stored,
         }
         if self.session_id:
             params["session"] = self.session_id
@@ -191,7 +188,7 @@ class SessionRequest:
 
 
 def _profile_for_host(name: str) -> str:
-    """A profile of ours under a name that the host understands: it has another folder and another environment."""
+    """A profile name for the host, which has another folder and environment: a path becomes absolute."""
     is_file = name.endswith(".toml") or "/" in name
     path = Path(name).expanduser() if is_file else configuration_folder() / "profiles" / f"{name}.toml"
     return str(path.absolute()) if is_file or path.is_file() else name
@@ -199,9 +196,7 @@ def _profile_for_host(name: str) -> str:
 
 @dataclass(frozen=True)
 class CompletionResult:
-    """What was written into a gap, and why it ended: `stop`, `lines`, `length`, `late`, `cancelled`,
-    `loading`, `unable`.
-    """
+    """The completion of a gap. `finish_reason`: stop, lines, length, timeout, cancelled, model_loading, unsupported."""
 
     text: str
     finish_reason: str
@@ -209,52 +204,52 @@ class CompletionResult:
 
 
 class Conversation(AbstractContextManager["Conversation"]):
-    """One session of the host. The next ask continues where the last one ended, also after a host was replaced.
+    """One session of the host. Each `ask` continues the conversation, also after the host was replaced.
 
-    For one thread; only the flag that cancels an answer may be set from another.
+    For one thread. Only the cancellation flag of an answer may be set from other threads.
     """
 
     def __init__(self, session_request: SessionRequest = SessionRequest(), client_name: str = "specchat") -> None:
         self.client_name, self._session_request = client_name, session_request
         self._connection = self._connect()
-        self._use_session(self._connection.call("open", session_request.to_params()))
+        self._use_session(self._connection.call("open_session", session_request.to_params()))
 
     def __exit__(self, *_error: object) -> None:
         self.close()
 
     @property
     def warning(self) -> str:
-        """What the host has to complain of, in one line."""
-        return str(self._connection.host_info.get("trouble", ""))
+        """The warning of the host about its history database; "" for none."""
+        return str(self._connection.host_info.get("warning", ""))
 
     def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
-        """Answer, one event at a time. Set `cancelled` from any thread to end within a step; the partial stays."""
-        hearing = _PendingAnswer(Request(request) if isinstance(request, str) else request, cancelled or Flag())
-        self._send_ask_with_retry(hearing)
+        """Yield the events of an answer. Setting `cancelled` ends it within a step and keeps the partial answer."""
+        pending = _PendingAnswer(Request(request) if isinstance(request, str) else request, cancelled or Flag())
+        self._send_ask_with_retry(pending)
         try:
-            while not hearing.is_finished:
-                yield from self._receive_events(hearing)
+            while not pending.is_finished:
+                yield from self._receive_events(pending)
         finally:
-            if not hearing.is_finished:
-                self._cancel(hearing)
+            if not pending.is_finished:
+                self._cancel(pending)
 
-    def complete(self, gap: FimRequest, cancelled: Flag | None = None) -> CompletionResult:
-        """Have a gap filled by the models of this session, beside what is said in it. Waits for no model to load.
+    def complete(self, fim_request: FimRequest, cancelled: Flag | None = None) -> CompletionResult:
+        """Complete a gap with the models of this session. Never waits for a model to load.
 
-        Set `cancelled` from any thread to be answered at once. HostError when the engine fails.
+        Setting `cancelled` returns at once. HostError when the engine fails. The conversation does not change.
         """
         try:
-            return self._complete(gap, cancelled or Flag())
+            return self._complete(fim_request, cancelled or Flag())
         except ConnectionError:
             self._reconnect()
         try:
-            return self._complete(gap, cancelled or Flag())
+            return self._complete(fim_request, cancelled or Flag())
         except ConnectionError as error:
             raise HostError(f"the engine process is gone: {error}") from None
 
     def turns(self) -> list[StoredTurn]:
-        """What was said so far."""
-        history = HistoryReader(Path(self._connection.host_info["history"]))
+        """The turns of this conversation, from the history database."""
+        history = HistoryReader(Path(self._connection.host_info["history_path"]))
         try:
             thread = history.thread(self.session_id)
             return history.turns(thread.tip) if thread else []
@@ -262,7 +257,7 @@ class Conversation(AbstractContextManager["Conversation"]):
             history.close()
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> JsonObject:
-        """Any other method, for this session unless `params` name another."""
+        """Call a method of the host, for this session unless `params` names another one."""
         try:
             return self._connection.call(method, {"session": self.session_id, **(params or {})})
         except ConnectionError:
@@ -270,49 +265,47 @@ class Conversation(AbstractContextManager["Conversation"]):
             return self._connection.call(method, {"session": self.session_id, **(params or {})})
 
     def rewind(self, count: int = 1, replacement_turns: Sequence[Exchange] = ()) -> None:
-        """Take back the last turns, to ask again or otherwise. One that is not kept may go on from others instead."""
-        self.call("rewind", {"count": count, "turns": [asdict(each) for each in replacement_turns]})
+        """Remove the last turns. A session that is not stored may continue from `replacement_turns` instead."""
+        self.call("rewind", {"count": count, "replacement_turns": [asdict(each) for each in replacement_turns]})
 
     def open_new_session(self) -> JsonObject:
-        """A new session like this one, for `switch`."""
-        return self._connection.call("open", replace(self._session_request, session="", is_last=False).to_params())
+        """Open a new session with the same settings; pass the result to `switch_session`."""
+        return self._connection.call(
+            "open_session", replace(self._session_request, session_id="", continues_last=False).to_params()
+        )
 
     def switch_session(self, session_info: JsonObject) -> None:
-        """Go on in the session that an `open` or `fork` answered with."""
+        """Continue in the session that `open_session` or `fork` returned."""
         self._use_session(session_info)
 
     def close(self) -> None:
-        """Hang up; the session stays in the history."""
+        """Close the connection. A stored session stays in the history."""
         self._connection.close()
 
-    def _complete(self, gap: FimRequest, cancelled: Flag) -> CompletionResult:
-        turn = new_id()
-        call = self._connection.send("complete", {"session": self.session_id, "turn": turn, **asdict(gap)})
+    def _complete(self, fim_request: FimRequest, cancelled: Flag) -> CompletionResult:
+        turn_id = new_id()
+        params = {"session": self.session_id, "turn": turn_id, **asdict(fim_request)}
+        request_id = self._connection.send("complete", params)
         while not cancelled.is_set():
-            reply = self._connection.next_message(POLL_SECONDS)
-            if isinstance(reply, RpcError) and reply.id == call:
-                raise reply.to_exception()
-            if isinstance(reply, RpcResponse) and reply.id == call:
-                result = reply.result
-                return CompletionResult(str(result["text"]), str(result["reason"]), totals_from_json(result["totals"]))
-        self._connection.send("cancel", {"turn": turn})
+            message = self._connection.next_message(POLL_SECONDS)
+            if isinstance(message, RpcError) and message.id == request_id:
+                raise message.to_exception()
+            if isinstance(message, RpcResponse) and message.id == request_id:
+                text, finish_reason = str(message.result["text"]), str(message.result["finish_reason"])
+                return CompletionResult(text, finish_reason, totals_from_json(message.result["totals"]))
+        self._connection.send("cancel", {"turn": turn_id})
         return CompletionResult("", "cancelled")
 
     def _connect(self) -> HostConnection:
-        line = connect(self.client_name)
-        assert line is not None
-        return line
+        connection = connect(self.client_name)
+        assert connection is not None
+        return connection
 
     def _use_session(self, session_info: JsonObject) -> None:
-        self.session_id, self.name, self.profile = (
-            str(session_info["session"]),
-            str(session_info["name"]),
-            str(session_info["profile"]),
-        )
-        self.context_window = int(
-            session_info.get("window", 0)
-        )  # tokens that the conversation may have; 0: not known yet
-        self._next_sequence_number = int(session_info["next"])
+        self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
+        self.profile = str(session_info["profile"])
+        self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
+        self._next_sequence_number = int(session_info["next_sequence_number"])
 
     def _reconnect(self) -> None:
         self._connection.close()
@@ -320,15 +313,15 @@ class Conversation(AbstractContextManager["Conversation"]):
         self._use_session(self._reopen_session())
 
     def _reopen_session(self) -> JsonObject:
-        """The same session; one that nothing was asked in was never stored, and is begun anew.
+        """Open the same session again, or a new one if it had no turn and so was never stored.
 
-        HostError for one that is not kept: what was said in it is gone.
+        HostError for a session that is not stored: its turns are lost.
         """
         try:
-            return self._connection.call("open", {"session": self.session_id})
+            return self._connection.call("open_session", {"session": self.session_id})
         except UsageError:
             if not self._session_request.is_stored:
-                raise HostError("the engine process has ended, and this conversation with it; ask again") from None
+                raise HostError("the engine process has exited, and this conversation with it; ask again") from None
             return self.open_new_session()
 
     def _send_ask_with_retry(self, pending: _PendingAnswer) -> None:
@@ -343,43 +336,43 @@ class Conversation(AbstractContextManager["Conversation"]):
         pending.request_id = self._connection.send("ask", params)
 
     def _receive_events(self, pending: _PendingAnswer) -> Iterator[Event]:
-        """The events of one look at the line."""
+        """Wait for one message, and yield its events."""
         try:
             if pending.cancelled.is_set() and not pending.is_cancel_sent:
                 self._connection.send("cancel", {"turn": pending.turn_id})
                 pending.is_cancel_sent = True
-            reply = self._connection.next_message(POLL_SECONDS)
+            message = self._connection.next_message(POLL_SECONDS)
         except ConnectionError:
             yield from self._resume(pending)
             return
-        if isinstance(reply, RpcError) and reply.id == pending.request_id:
-            error = reply.to_exception()
-            yield pending.record(Failed.from_error(error))
-        elif isinstance(reply, RpcNotification):
-            self._next_sequence_number = int(reply.params.get("number", self._next_sequence_number)) + 1
-            if reply.params.get("turn") == pending.turn_id:
-                for event in events_from_json(reply.method, reply.params):
+        if isinstance(message, RpcError) and message.id == pending.request_id:
+            yield pending.record(Failed.from_error(message.to_exception()))
+        elif isinstance(message, RpcNotification):
+            self._next_sequence_number = int(message.params.get("sequence_number", self._next_sequence_number)) + 1
+            if message.params.get("turn") == pending.turn_id:
+                for event in events_from_json(message.method, message.params):
                     yield pending.record(event)
 
     def _resume(self, pending: _PendingAnswer) -> Iterator[Event]:
-        """Take up a cut connection where it was cut; after a killed host, save what was heard, or ask again."""
-        instance = self._connection.host_info["instance"]
+        """Reconnect. The same host continues the answer; with a new host, retry, or store the received part."""
+        instance_id = self._connection.host_info["instance_id"]
         try:
             self._connection.close()
             self._connection = self._connect()
-            if self._connection.host_info["instance"] == instance:
-                self._connection.call("subscribe", {"session": self.session_id, "from": self._next_sequence_number})
+            if self._connection.host_info["instance_id"] == instance_id:
+                params = {"session": self.session_id, "from_sequence_number": self._next_sequence_number}
+                self._connection.call("subscribe", params)
             elif pending.can_retry:
                 self._retry_ask(pending)
             else:
                 self._recover_answer(pending)
-                message = "the engine process was killed; what was said so far is kept, ask again"
+                message = "the engine process was killed; the partial answer is stored, ask again"
                 yield pending.record(Failed(message, HostError.exit_code))
         except (HostError, ConnectionError) as error:
             yield pending.record(Failed(f"the engine process is gone: {error}", HostError.exit_code))
 
     def _retry_ask(self, pending: _PendingAnswer) -> None:
-        """The host ended before it said anything: the same question, as if it had never been asked."""
+        """Ask again after the host died before its first event; the old turn is removed."""
         self._use_session(self._reopen_session())
         if any(turn.id == pending.turn_id for turn in self.turns()):
             self.rewind()
@@ -387,27 +380,27 @@ class Conversation(AbstractContextManager["Conversation"]):
         self._send_ask(pending)
 
     def _recover_answer(self, pending: _PendingAnswer) -> None:
-        """Give the new host what the old one told and had not yet stored."""
-        heard = pending.partial_answer.to_stored()
+        """Store the received part of the answer through the new host."""
+        answer = pending.partial_answer.to_stored()
         params = {
-            "turn": pending.turn_id, "text": heard.text, "ids": list(heard.token_ids), "kinds": list(heard.source_indices),
-            "sources": list(heard.sources), "variant": heard.variant, "seed": heard.seed,
+            "turn": pending.turn_id, "text": answer.text, "token_ids": list(answer.token_ids),
+            "source_indices": list(answer.source_indices), "sources": list(answer.sources), "variant": answer.variant,
+            "seed": answer.seed,
         }  # fmt: skip
-        if heard.text:
-            self._connection.call("mend", params)
+        if answer.text:
+            self._connection.call("recover_answer", params)
         self._use_session(self._reopen_session())
 
     def _cancel(self, pending: _PendingAnswer) -> None:
-        """Nobody listens any more."""
         try:
             self._connection.send("cancel", {"turn": pending.turn_id})
         except OSError:
-            pass  # then there is nothing left to cancel
+            pass  # without a host, there is nothing to cancel
 
 
 @dataclass(eq=False)
 class _PendingAnswer:
-    """An answer on its way."""
+    """The state of a running answer."""
 
     request: Request
     cancelled: Flag
@@ -419,7 +412,7 @@ class _PendingAnswer:
     partial_answer: PartialAnswer = field(default_factory=PartialAnswer)
 
     def record(self, event: Event) -> Event:
-        """Note what is passed on."""
+        """Update the state with an event; returns the event."""
         self.partial_answer.on_event(event)
         self.can_retry = False
         self.is_finished = self.is_finished or isinstance(event, Finished | Failed)

@@ -1,6 +1,6 @@
-"""One client of the host: what it may still send us, and what we still owe it.
+"""The host's side of one client connection: its subscriptions and its send buffer.
 
-Lines are fetched from the feeds only while the client reads, so a slow one costs the host 64 KiB and not its whole lag.
+The buffer takes lines from the event feeds only while the client reads, so a slow client costs the host 64 KiB.
 """
 
 from __future__ import annotations
@@ -18,68 +18,64 @@ READ_BYTES = 2**18
 
 @dataclass
 class Subscription:
-    """How far a client has heard a feed. `slack` is what it was behind when it came."""
+    """The position of a client in an event feed. `initial_lag_bytes` is its lag when it subscribed."""
 
     feed: EventFeed
     next_sequence_number: int
-    initial_lag_bytes: int
+    initial_lag_bytes: int = 0
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes that were said and not fetched."""
+        """Bytes of the feed that the client has not received."""
         if self.next_sequence_number < self.feed.first_sequence_number:
-            return self.feed.total_bytes  # what it misses is forgotten already
+            return self.feed.total_bytes  # the feed has already dropped these lines
         return self.feed.total_bytes - self.feed.bytes_before(self.next_sequence_number)
 
 
 class ClientConnection:
-    """The host's end of a socket. Never blocks."""
+    """A non-blocking socket to one client."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.line_reader = LineReader()
-        self.client_name = "somebody"
+        self.client_name = "unknown"
         self.subscriptions: dict[str, Subscription] = {}
         self._send_buffer = bytearray()
-        self._buffered_feed_bytes = (
-            0  # how much of it came from feeds, which a client asked for and may take its time over
-        )
+        self._buffered_feed_bytes = 0  # part of the buffer; does not count against a slow client
         sock.setblocking(False)
 
     def subscribe(self, feed: EventFeed, from_sequence_number: int) -> None:
-        """Hear a feed from this line on."""
+        """Send the lines of this feed, starting with this number."""
         self.unsubscribe(feed.session_id)
-        listening = Subscription(feed, from_sequence_number, 0)
-        listening.initial_lag_bytes = listening.lag_bytes
-        self.subscriptions[feed.session_id] = listening
+        subscription = Subscription(feed, from_sequence_number)
+        subscription.initial_lag_bytes = subscription.lag_bytes
+        self.subscriptions[feed.session_id] = subscription
         feed.subscriber_count += 1
 
     def unsubscribe(self, session_id: str) -> None:
-        """Hear this session no longer."""
-        if listening := self.subscriptions.pop(session_id, None):
-            listening.feed.subscriber_count -= 1
+        """Stop sending the events of this session."""
+        if subscription := self.subscriptions.pop(session_id, None):
+            subscription.feed.subscriber_count -= 1
 
     def queue_message(self, message: RpcMessage) -> None:
-        """Owe the client an answer."""
+        """Append a message to the send buffer."""
         self._send_buffer += encode(message)
 
     @property
     def is_too_slow(self) -> bool:
-        """Is it a mebibyte behind, in answers or in a feed?"""
-        lags = (listening.lag_bytes - listening.initial_lag_bytes for listening in self.subscriptions.values())
-        return len(self._send_buffer) - self._buffered_feed_bytes > MAX_LAG_BYTES or any(
-            lag > MAX_LAG_BYTES for lag in lags
-        )
+        """Whether the client is more than MAX_LAG_BYTES behind, in responses or in a feed."""
+        lags = (each.lag_bytes - each.initial_lag_bytes for each in self.subscriptions.values())
+        response_bytes = len(self._send_buffer) - self._buffered_feed_bytes
+        return response_bytes > MAX_LAG_BYTES or any(lag > MAX_LAG_BYTES for lag in lags)
 
     @property
     def has_pending_output(self) -> bool:
-        """Is there anything to send?"""
-        return bool(self._send_buffer) or any(
-            listening.feed.line(listening.next_sequence_number) for listening in self.subscriptions.values()
-        )
+        """Whether there is anything to send."""
+        subscriptions = self.subscriptions.values()
+        return bool(self._send_buffer) or any(each.feed.line(each.next_sequence_number) for each in subscriptions)
 
     def receive(self) -> bytes | None:
-        """What has arrived; nothing yet is b"", None means that the client is gone."""
+        """The bytes received; b"" when there are none yet, None when the client has disconnected."""
         try:
             return self.sock.recv(READ_BYTES) or None
         except BlockingIOError:
@@ -88,7 +84,7 @@ class ClientConnection:
             return None
 
     def send(self) -> bool:
-        """Send as much as the client takes now; False when it is gone."""
+        """Send as much as the socket accepts now; False when the client has disconnected."""
         while True:
             self._fill_send_buffer()
             if not self._send_buffer:
@@ -103,17 +99,15 @@ class ClientConnection:
             self._buffered_feed_bytes = min(self._buffered_feed_bytes, len(self._send_buffer))
 
     def _fill_send_buffer(self) -> None:
-        for listening in self.subscriptions.values():
-            while len(self._send_buffer) < SEND_BUFFER_BYTES and (
-                line := listening.feed.line(listening.next_sequence_number)
-            ):
-                listening.next_sequence_number += 1
+        for each in self.subscriptions.values():
+            while len(self._send_buffer) < SEND_BUFFER_BYTES and (line := each.feed.line(each.next_sequence_number)):
+                each.next_sequence_number += 1
                 if line.recipient is None or line.recipient is self:
                     self._send_buffer += line.encoded
                     self._buffered_feed_bytes += len(line.encoded)
 
     def close(self) -> None:
-        """Hang up."""
-        for session in list(self.subscriptions):
-            self.unsubscribe(session)
+        """End all subscriptions and close the socket."""
+        for session_id in list(self.subscriptions):
+            self.unsubscribe(session_id)
         self.sock.close()

@@ -1,4 +1,4 @@
-"""What the host asks of an engine: models that answer in conversations and fill gaps. Knows shapes, and no model."""
+"""What the host expects of an engine: models that answer in conversations and complete gaps. Imports no model."""
 
 from __future__ import annotations
 
@@ -14,64 +14,64 @@ from specchat.errors import UsageError
 
 
 class EngineSession(Protocol):
-    """A conversation of the engine, as `chat/session.py` makes them."""
+    """A conversation inside the engine, such as `chat/session.py`."""
 
-    turns: list[Any]  # replaced between two answers when the past is another one
+    turns: list[Any]  # the queue replaces the list after a rewind, between two answers
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
         """Answer, one event at a time."""
         ...
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
-        """So many other answers wait for their next step."""
+        """Set how many other requests wait for their next step."""
         ...
 
     def close(self) -> None:
-        """Give back the memory."""
+        """Free the memory."""
         ...
 
 
 class Engine(Protocol):
-    """The loaded models of a profile, as `assemble.py` makes them."""
+    """The loaded models of a profile, such as `assemble.py` builds."""
 
     def create_session(self, turns: Sequence[Any], profile: Any) -> EngineSession:
-        """A conversation that goes on from these turns, as this profile wants it."""
+        """A conversation that continues these turns with this profile."""
         ...
 
     @property
     def max_concurrent_turns(self) -> int:
-        """How many answers it can write in turns."""
+        """How many answers can run interleaved."""
         ...
 
     def memory_bytes(self) -> dict[str, int]:
-        """Bytes by what they hold."""
+        """Memory use in bytes, by component."""
         ...
 
     def close(self) -> None:
-        """Give back the memory."""
+        """Free the memory."""
         ...
 
 
 class Completer(Protocol):
-    """Who fills gaps, as `chat/fim_completer.py` makes them."""
+    """Completes gaps (fill in the middle), such as `chat/fim_completer.py`."""
 
     def complete(self, request: FimRequest, cancelled: Flag) -> Iterator[Event]:
-        """Write into the gap, one event at a time."""
+        """Complete a gap, one event at a time."""
         ...
 
     def close(self) -> None:
-        """Give back the memory."""
+        """Free the memory."""
         ...
 
 
 def completion_unsupported(_engine: Any) -> Completer:
-    """The completer of who has none."""
-    raise UsageError("this engine fills no gaps")
+    """The `make_completer` of an engine without completion."""
+    raise UsageError("this engine does not support completion")
 
 
 @dataclass(frozen=True)
 class EngineLoader:
-    """How engines come to be: `models` is the part of a profile that two profiles must share to share an engine."""
+    """How to load engines. Profiles with equal `engine_key` share one engine."""
 
     load: Callable[[Any, Callable[[Event], None], Flag], Engine]
     engine_key: Callable[[Any], Any]

@@ -1,6 +1,6 @@
-"""What a session tells: events merged into few lines, numbered, and kept for those who come late.
+"""The event log of a session: merges events into few JSON lines, numbers them, and replays them to late clients.
 
-The first text of a turn goes out at once, later text and steps wait for each other up to 16 ms. No I/O.
+The first text of a turn is sent at once; later text and steps are batched for up to 16 ms. No I/O.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from specchat.chat.history import StoredAnswer
 from specchat.host.protocol import EVENT_METHODS, JsonObject, RpcNotification, encode, event_to_json
 
 BATCH_SECONDS = 0.016
-MAX_BATCH_STEPS = 64  # more of them wait for nobody
+MAX_BATCH_STEPS = 64  # a full batch is sent at once
 RETAINED_BYTES = 4 * 2**20
-MAX_SOURCES = 255  # one byte says who guessed a token
+MAX_SOURCES = 255  # the source of a token is one byte
 
 
 class EventBatcher:
-    """Events of one turn in, notices out; neighbouring texts become one text, neighbouring steps one batch."""
+    """Merges the events of one turn: consecutive texts into one text, consecutive steps into one list."""
 
     def __init__(self) -> None:
         self._pending_text: list[str] = []
@@ -26,7 +26,7 @@ class EventBatcher:
         self._last_text_at = float("-inf")
 
     def add(self, event: Event, now: float) -> list[RpcNotification]:
-        """The notices that are due with this event."""
+        """Add an event; returns the notifications that are due."""
         match event:
             case TextDelta(text=text):
                 self._pending_text.append(text)
@@ -37,30 +37,30 @@ class EventBatcher:
         return self.take_due(now)
 
     def due_at(self) -> float | None:
-        """When `take` would bring something, None when nothing waits."""
+        """When `take_due` has something to return; None when nothing is pending."""
         if len(self._pending_steps) >= MAX_BATCH_STEPS:
             return self._last_text_at
         return self._last_text_at + BATCH_SECONDS if self._pending_text or self._pending_steps else None
 
     def take_due(self, now: float) -> list[RpcNotification]:
-        """What has waited long enough."""
+        """The pending notifications, if they are due."""
         due = self.due_at()
         return self._flush(now) if due is not None and due <= now else []
 
     def _flush(self, now: float) -> list[RpcNotification]:
-        notices = []
+        notifications = []
         if self._pending_steps:
-            notices.append(RpcNotification("steps", {"steps": self._pending_steps}))
+            notifications.append(RpcNotification("steps", {"steps": self._pending_steps}))
         if self._pending_text:
-            notices.append(RpcNotification("text", {"text": "".join(self._pending_text)}))
-            self._last_text_at = now  # steps alone (a token without a whole character) do not hold up the first text
+            notifications.append(RpcNotification("text_delta", {"text": "".join(self._pending_text)}))
+            self._last_text_at = now  # steps without text (an incomplete character) do not delay the first text
         self._pending_text, self._pending_steps = [], []
-        return notices
+        return notifications
 
 
 @dataclass
 class PartialAnswer:
-    """What the events of a turn have said up to now, as the history keeps it."""
+    """The answer of a turn so far, built from its events."""
 
     text_parts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
@@ -69,7 +69,7 @@ class PartialAnswer:
     routed: Routed | None = None
 
     def on_event(self, event: Event) -> None:
-        """Hear one more event."""
+        """Update the answer with one event."""
         match event:
             case TextDelta(text=text):
                 self.text_parts.append(text)
@@ -83,7 +83,7 @@ class PartialAnswer:
                 pass
 
     def to_stored(self) -> StoredAnswer:
-        """The value that is stored."""
+        """The answer as the history stores it."""
         variant, seed = (self.routed.variant, self.routed.seed) if self.routed else ("", None)
         return StoredAnswer(
             "".join(self.text_parts),
@@ -102,16 +102,16 @@ class PartialAnswer:
 
 @dataclass(frozen=True)
 class FeedLine:
-    """One line of a session. `only` names the listener it is for, None means everyone."""
+    """One encoded line. `recipient` is the only connection that gets it; None means all subscribers."""
 
     sequence_number: int
     encoded: bytes
-    end_offset: int  # bytes of the feed up to here
+    end_offset: int  # bytes of the feed, this line included
     recipient: object = None
 
 
 class EventFeed:
-    """The lines of a session in order. The last ones stay, so that a listener who lost touch can hear them again."""
+    """The lines of a session in order. It retains the latest ones, so that a reconnecting client can continue."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -121,17 +121,17 @@ class EventFeed:
         self._lines: list[FeedLine] = []
 
     def emit(self, turn_id: str | None, notification: RpcNotification) -> None:
-        """Append an event for everyone."""
+        """Append an event for all subscribers."""
         params = {
             "session": self.session_id,
             "turn": turn_id,
-            "number": self.next_sequence_number,
+            "sequence_number": self.next_sequence_number,
             **notification.params,
         }
         self.append(encode(RpcNotification(notification.method, params)))
 
     def append(self, encoded: bytes, recipient: object = None) -> None:
-        """Append a line, and forget the oldest ones over the limit."""
+        """Append a line, and drop the oldest lines beyond the limit."""
         self.total_bytes += len(encoded)
         self._lines.append(FeedLine(self.next_sequence_number, encoded, self.total_bytes, recipient))
         self.next_sequence_number += 1
@@ -143,15 +143,15 @@ class EventFeed:
 
     @property
     def first_sequence_number(self) -> int:
-        """The number of the oldest line that is still here."""
+        """The number of the oldest retained line."""
         return self._lines[0].sequence_number if self._lines else self.next_sequence_number
 
     def line(self, sequence_number: int) -> FeedLine | None:
-        """A line by its number, None when it is not there yet."""
+        """A line by its number; None when it is not retained or does not exist yet."""
         at = sequence_number - self.first_sequence_number
         return self._lines[at] if 0 <= at < len(self._lines) else None
 
     def bytes_before(self, sequence_number: int) -> int:
-        """How much was said before this line."""
+        """Bytes of the feed before this line."""
         line = self.line(sequence_number)
         return line.end_offset - len(line.encoded) if line else self.total_bytes

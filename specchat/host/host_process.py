@@ -1,6 +1,6 @@
-"""The life of a host process: its descriptors, its lock, its environment; everything before and after `serve`.
+"""Starts and ends a host process: descriptors, lock, log; everything before and after `serve`.
 
-Imports no torch: a host answers `hello` before it has loaded anything.
+Imports no torch: a host answers `hello` before it loads a model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class HostComponents:
-    """What a host is made of besides sockets: a test brings its own."""
+    """The parts of a host that tests replace."""
 
     session_callbacks: SessionCallbacks
     engine_loader: EngineLoader
@@ -50,20 +50,20 @@ class HostComponents:
 
 
 def run_host(components: HostComponents, arguments: list[str]) -> int:
-    """The process: `--stdio` serves the one who started it, else everyone of this user. Returns the exit code."""
+    """Run the host; returns the exit code. `--stdio` serves the parent process, otherwise all clients of this user."""
     use_passive_waiting()
     if "--stdio" in arguments:
         return _run_on_stdio(components)
-    ready = int(arguments[arguments.index("--ready") + 1]) if "--ready" in arguments else None
-    if ready is not None and os.fork():
+    ready_fd = int(arguments[arguments.index("--ready") + 1]) if "--ready" in arguments else None
+    if ready_fd is not None and os.fork():
         os._exit(0)
     try:
-        return _run_on_socket(components, ready)
+        return _run_on_socket(components, ready_fd)
     except (SpecchatError, OSError) as error:
-        if ready is None:
+        if ready_fd is None:
             print(f"specchat: {error}", file=sys.stderr)
         else:
-            os.write(ready, str(error).encode())
+            os.write(ready_fd, str(error).encode())
         return getattr(error, "exit_code", 1)
 
 
@@ -72,7 +72,7 @@ def _run_on_socket(components: HostComponents, ready_fd: int | None) -> int:
     _redirect_output_to_log(folder / "host.log")
     with host_lock() as lock:
         if not _wait_for_lock(lock):
-            _report_ready(ready_fd)  # another host was quicker
+            _report_ready(ready_fd)  # another host already serves
             return 0
         server = _make_server(components, metrics_port_path())
         server.rpc_handler.metrics_server.restore_port()
@@ -81,7 +81,7 @@ def _run_on_socket(components: HostComponents, ready_fd: int | None) -> int:
 
 
 def _run_on_stdio(components: HostComponents) -> int:
-    """Nobody but the protocol writes to stdout: its descriptor moves, and prints go to the log."""
+    """Serve on copies of stdin and stdout; prints go to the log, so that only the protocol writes to stdout."""
     _die_with_parent()
     stdin, stdout = os.dup(0), os.dup(1)
     _redirect_output_to_log(runtime_folder() / f"host-{os.getpid()}.log")
@@ -100,7 +100,7 @@ def _make_server(components: HostComponents, port_file: Path | None = None) -> S
 
 
 def _exit_now() -> NoReturn:
-    """End now: a model that is still computing on its thread must not keep the process."""
+    """Exit without waiting for the engine thread, which may still compute."""
     logging.shutdown()
     os._exit(0)
 
@@ -116,16 +116,16 @@ def _redirect_output_to_log(path: Path) -> None:
 
 
 def _wait_for_lock(lock: IO[bytes]) -> bool:
-    """Take the place of the host. One that is just ending is waited for; one that serves keeps it."""
-    until = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    """Wait for the host lock while the previous host exits; False when another host serves."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
         if try_lock(lock):
             return True
         if peer := find_host():
             peer.close()
             return False
-        if time.monotonic() > until:
-            raise HostError("an old engine process neither serves nor ends; 'specchat host stop' ends it")
+        if time.monotonic() > deadline:
+            raise HostError("an old engine process neither serves nor exits; run 'specchat host stop'")
         time.sleep(0.02)
 
 
@@ -136,16 +136,16 @@ def _report_ready(ready_fd: int | None) -> None:
 
 
 def _die_with_parent() -> None:
-    """Linux can promise that nobody is left behind, even by a parent that is killed.
+    """On Linux, exit when the parent process dies, even by SIGKILL.
 
-    The signal also comes when only the thread that started us ends; then the parent is still the same.
+    The kernel also sends the signal when only the parent's starting thread ends; then the parent id is unchanged.
     """
-    parent = os.getppid()
+    parent_pid = os.getppid()
 
-    def end_if_alone(_number: int, _frame: object) -> None:
-        if os.getppid() != parent:
+    def exit_if_orphaned(_number: int, _frame: object) -> None:
+        if os.getppid() != parent_pid:
             os.kill(os.getpid(), signal.SIGTERM)
 
     if sys.platform == "linux":
-        signal.signal(signal.SIGUSR2, end_if_alone)
+        signal.signal(signal.SIGUSR2, exit_if_orphaned)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGUSR2)

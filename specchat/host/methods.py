@@ -1,6 +1,6 @@
-"""What a client may ask of the host: one function a method, one table, one door.
+"""The methods of the protocol: one function for each, and the table METHODS.
 
-Whatever is asked, a client gets an answer, and the host lives on.
+Every request gets a response; no request can end the host except `shutdown`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ from specchat.host.protocol import (
 
 log = logging.getLogger(__name__)
 
+DEFAULT_PROFILE = "chat"
+MAX_CLIENT_NAME_CHARS = 60
+
 
 @dataclass(frozen=True)
 class HostIdentity:
-    """Which host this is: a client compares the version and the configuration with its own."""
+    """Identifies a host. A client compares the version and the configuration with its own."""
 
     version: str
     configuration_hash: str
@@ -48,7 +51,7 @@ class HostIdentity:
 
 @dataclass(eq=False)
 class RpcHandler:
-    """Where clients call: who the host is, what it holds, and whether it is about to end."""
+    """Dispatches requests. Holds what the methods need: identity, sessions, clients."""
 
     identity: HostIdentity
     sessions: OpenSessions
@@ -58,60 +61,52 @@ class RpcHandler:
     is_closing: bool = False
 
     def dispatch(self, client: ClientConnection, rpc_request: RpcRequest) -> None:
-        """Do what is asked, and answer when an answer is wanted."""
+        """Run a method and queue its response. A notification (a request without an id) gets none."""
         try:
-            reply = self._call_method(client, rpc_request)
+            response = self._call_method(client, rpc_request)
         except SpecchatError as error:
-            reply = RpcError(rpc_request.id, REQUEST_FAILED, str(error), type(error).__name__)
+            response = RpcError(rpc_request.id, REQUEST_FAILED, str(error), type(error).__name__)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            log.info("bad params of %s: %r", rpc_request.method, error)
-            reply = RpcError(
-                rpc_request.id, INVALID_PARAMS, f"{rpc_request.method}: something is missing or wrong: {error}"
-            )
-        except Exception as error:  # the edge: no call may end the host
+            log.info("invalid params of %s: %r", rpc_request.method, error)
+            message = f"{rpc_request.method}: a parameter is missing or wrong: {error}"
+            response = RpcError(rpc_request.id, INVALID_PARAMS, message)
+        except Exception as error:  # the edge: no request may end the host
             log.exception("%s failed", rpc_request.method)
-            reply = RpcError(
-                rpc_request.id,
-                INTERNAL_ERROR,
-                f"{rpc_request.method} failed ({type(error).__name__}); see the host's log",
-            )
-        if reply is not None and rpc_request.id is not None:
-            client.queue_message(reply)
+            message = f"{rpc_request.method} failed ({type(error).__name__}); see the log of the host"
+            response = RpcError(rpc_request.id, INTERNAL_ERROR, message)
+        if response is not None and rpc_request.id is not None:
+            client.queue_message(response)
 
     def _call_method(self, client: ClientConnection, rpc_request: RpcRequest) -> RpcResponse | RpcError | None:
         if rpc_request.method in DEFERRED_METHODS:
             DEFERRED_METHODS[rpc_request.method](self, client, rpc_request)
-            return None  # its answer comes with the end of the turn
+            return None  # the response follows at the end of the turn
         if rpc_request.method not in METHODS:
             return RpcError(rpc_request.id, METHOD_NOT_FOUND, f"unknown method {rpc_request.method!r}")
         return RpcResponse(rpc_request.id, METHODS[rpc_request.method](self, client, rpc_request.params))
 
 
 def ask(handler: RpcHandler, client: ClientConnection, rpc_request: RpcRequest) -> None:
-    """Queue a turn. The client may name it, so that it can cancel it at once."""
-    if handler.is_closing:
-        raise HostError("the engine process is ending; ask again")
+    """Queue a turn. `turn` is an id from the client, which can cancel the turn at once."""
+    _check_is_open(handler)
     session = handler.sessions.find(_required_text(rpc_request.params, "session"))
     request = request_from_json(rpc_request.params["request"])
     if session.thread.id not in client.subscriptions:
         client.subscribe(session.feed, session.feed.next_sequence_number)
-    turn = _required_text(rpc_request.params, "turn") if "turn" in rpc_request.params else new_id()
-    handler.sessions.queue_turn(session, turn, request, LiveTurn(client, rpc_request.id))
+    handler.sessions.queue_turn(session, _turn_id(rpc_request), request, LiveTurn(client, rpc_request.id))
 
 
 def complete(handler: RpcHandler, client: ClientConnection, rpc_request: RpcRequest) -> None:
-    """Fill a gap in a text. One that its client asked for before is ended."""
-    if handler.is_closing:
-        raise HostError("the engine process is ending; ask again")
+    """Complete a gap in a text. Cancels the previous completion of the same client."""
+    _check_is_open(handler)
     session = handler.sessions.find(_required_text(rpc_request.params, "session"))
-    turn = _required_text(rpc_request.params, "turn") if "turn" in rpc_request.params else new_id()
-    handler.sessions.queue_completion(
-        session, turn, fim_request_from_json(rpc_request.params), LiveCompletion(client, rpc_request.id)
-    )
+    fim_request = fim_request_from_json(rpc_request.params)
+    live = LiveCompletion(client, rpc_request.id)
+    handler.sessions.queue_completion(session, _turn_id(rpc_request), fim_request, live)
 
 
 def hello(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Who is there. Loads nothing."""
+    """Identify host and client. Loads nothing."""
     client.client_name = str(params.get("client", client.client_name))[:MAX_CLIENT_NAME_CHARS]
     history = handler.sessions.history
     return {
@@ -119,175 +114,177 @@ def hello(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> 
         "protocol": PROTOCOL_VERSION,
         "pid": os.getpid(),
         "state": handler.sessions.queue.state,
-        "busy": handler.sessions.is_busy,
-        "history": str(history.path),
-        "trouble": history.warning,
+        "is_busy": handler.sessions.is_busy,
+        "history_path": str(history.path),
+        "warning": history.warning,
     }
 
 
 def open_session(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
-    """A session, new or old. Answers at once, the models load behind it. `kept: false` leaves it out of the history."""
+    """Open a new or stored session. Its models load in the background. `is_stored` false: not in the history."""
     sessions = handler.sessions
     folder, kind = str(params.get("folder", "")), str(params.get("kind", "chat"))
     if "session" in params:
         session = sessions.find(_required_text(params, "session"))
-    elif params.get("continue") and (threads := sessions.history.threads(folder=folder, kind=kind)):
+    elif params.get("continue_last") and (threads := sessions.history.threads(folder=folder, kind=kind)):
         session = sessions.find(threads[0].id)
     else:
         profile = str(params.get("profile", DEFAULT_PROFILE))
         thread = Thread(new_id(), "", kind, folder, profile, _overrides(params))
-        session = sessions.load_thread(thread, is_stored=bool(params.get("kept", True)))
+        session = sessions.load_thread(thread, is_stored=bool(params.get("is_stored", True)))
     client.subscribe(session.feed, session.feed.next_sequence_number)
     return set_profile(handler, client, {**params, "session": session.thread.id})
 
 
 def set_profile(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Another profile or other overrides, from the next turn on."""
+    """Change the profile or the overrides, starting with the next turn."""
     session = handler.sessions.find(_required_text(params, "session"))
     handler.sessions.configure(session, str(params["profile"]) if params.get("profile") else None, _overrides(params))
     return _session_info(handler, session)
 
 
 def subscribe(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Hear a session, from a number on when the client has heard the ones before."""
+    """Receive the events of a session, from `from_sequence_number` or from now on."""
     session = handler.sessions.find(_required_text(params, "session"))
-    start = int(params.get("from", session.feed.next_sequence_number))
+    start = int(params.get("from_sequence_number", session.feed.next_sequence_number))
     if not session.feed.first_sequence_number <= start <= session.feed.next_sequence_number:
-        raise HostError("this client was away for too long; the answer is in the history")
+        raise HostError("the client was disconnected for too long; the answer is in the history")
     client.subscribe(session.feed, start)
     handler.sessions.on_reconnect(session, client)
     return _session_info(handler, session)
 
 
 def unsubscribe(_handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Hear a session no longer."""
+    """Stop receiving the events of a session."""
     client.unsubscribe(_required_text(params, "session"))
     return {}
 
 
 def cancel(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """End a turn; the partial stays."""
+    """Cancel a turn; its partial answer stays."""
     handler.sessions.queue.cancel(_required_text(params, "turn"))
     return {}
 
 
 def rewind(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Take back the last turns, to ask again or otherwise. `turns` are texts `{user, answer}` to go on from instead."""
+    """Remove the last turns. `replacement_turns` is a list of `{user, answer}` to continue from instead."""
     session = handler.sessions.find(_required_text(params, "session"))
-    told = [Exchange(_required_text(each, "user"), str(each["answer"])) for each in params.get("turns") or ()]
-    handler.sessions.rewind(session, max(0, int(params.get("count", 1))), told)
+    turns = params.get("replacement_turns") or ()
+    exchanges = [Exchange(_required_text(each, "user"), str(each["answer"])) for each in turns]
+    handler.sessions.rewind(session, max(0, int(params.get("count", 1))), exchanges)
     return _session_info(handler, session)
 
 
 def store_session(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Store a session in which nothing was asked, for a client that did something else there."""
+    """Store a session without turns, for a client that keeps other data for it."""
     session = handler.sessions.find(_required_text(params, "session"))
     handler.sessions.store(session, _required_text(params, "name"))
     return _session_info(handler, session)
 
 
 def fork(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
-    """A second conversation from the same beginning."""
+    """Open a copy of a session, up to `turn` or up to its last turn."""
     session = handler.sessions.fork(handler.sessions.thread(_required_text(params, "session")), params.get("turn"))
     client.subscribe(session.feed, session.feed.next_sequence_number)
     return _session_info(handler, session)
 
 
 def list_sessions(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """The sessions of a folder or kind, or those where words were said."""
-    history, words = handler.sessions.history, str(params.get("search", ""))
-    if words:
-        return {"sessions": [{**asdict(thread), "found": found} for thread, found in history.search(words)]}
-    threads = history.threads(folder=params.get("folder"), kind=params.get("kind"), deleted=bool(params.get("deleted")))
+    """The sessions of a folder or kind, or the matches of a full-text search."""
+    history, search_text = handler.sessions.history, str(params.get("search", ""))
+    if search_text:
+        return {"sessions": [{**asdict(thread), "snippet": text} for thread, text in history.search(search_text)]}
+    is_deleted = bool(params.get("is_deleted"))
+    threads = history.threads(folder=params.get("folder"), kind=params.get("kind"), deleted=is_deleted)
     return {"sessions": [asdict(thread) for thread in threads]}
 
 
 def rename(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Give a session another name."""
+    """Rename a session."""
     thread = handler.sessions.thread(_required_text(params, "session"))
     handler.sessions.update_thread(replace(thread, name=short_name(_required_text(params, "name"))))
     return {}
 
 
 def delete(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Take a session from the lists; `restore` brings it back."""
-    handler.sessions.update_thread(
-        replace(handler.sessions.thread(_required_text(params, "session")), deleted=time.time())
-    )
+    """Mark a session as deleted, which removes it from the lists."""
+    thread = handler.sessions.thread(_required_text(params, "session"))
+    handler.sessions.update_thread(replace(thread, deleted=time.time()))
     return {}
 
 
 def restore(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Bring a deleted session back."""
-    handler.sessions.update_thread(replace(handler.sessions.thread(_required_text(params, "session")), deleted=None))
+    """Undo `delete`."""
+    thread = handler.sessions.thread(_required_text(params, "session"))
+    handler.sessions.update_thread(replace(thread, deleted=None))
     return {}
 
 
 def recover_answer(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Take back what a client heard of an answer whose host was killed."""
-    answered = StoredAnswer(
-        _required_text(params, "text"), tuple(params["ids"]), bytes(params["kinds"]), tuple(params["sources"]),
-        str(params.get("variant", "")), params.get("seed"),
+    """Store the part of an answer that a client received from a host that died."""
+    answer = StoredAnswer(
+        _required_text(params, "text"), tuple(params["token_ids"]), bytes(params["source_indices"]),
+        tuple(params["sources"]), str(params.get("variant", "")), params.get("seed"),
     )  # fmt: skip
-    return {"mended": handler.sessions.history.recover_answer(_required_text(params, "turn"), answered)}
+    return {"is_recovered": handler.sessions.history.recover_answer(_required_text(params, "turn"), answer)}
 
 
 def explain_routing(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Who drafted the last answer, and the reason in words."""
+    """The drafter of the last answer, and the reason for this choice."""
     routed = handler.sessions.find(_required_text(params, "session")).last_routed
     return asdict(routed) if routed else {}
 
 
 def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -> JsonObject:
-    """What the host holds and does."""
+    """The state of the host."""
     sessions = handler.sessions
     return {
         "state": sessions.queue.state,
-        "memory": sessions.queue.memory_bytes(),
+        "memory_bytes": sessions.queue.memory_bytes(),
         "sessions": len(sessions.by_id),
-        "turns": sum(len(session.live_turns) for session in sessions.by_id.values()),
+        "live_turns": sum(len(session.live_turns) for session in sessions.by_id.values()),
         "clients": sorted(client.client_name for client in handler.clients),
-        "seconds": time.monotonic() - handler.started_at,
-        "trouble": sessions.history.warning,
-        "meters": handler.metrics_server.port,
+        "uptime_seconds": time.monotonic() - handler.started_at,
+        "warning": sessions.history.warning,
+        "metrics_port": handler.metrics_server.port,
     }
 
 
 def inspect(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """What was guessed in a turn: `turn` is its id, `number` its place from 0 on; the last one if neither is said.
+    """The decoding steps of a turn, by id (`turn`) or by `turn_index` from 0; by default the last turn.
 
-    `steps` is the record of `chat/step_encoding.py` in base64, empty for a turn without one; of a turn that is being
-    written, what there is of it by now.
+    The result has `steps` in the format of `chat/step_encoding.py`, in base64; empty for a turn without stored steps.
+    For a running turn these are the steps so far.
     """
     session = handler.sessions.find(_required_text(params, "session"))
     ids = list(session.turns_in_engine)
     if "turn" in params:
-        wanted = _required_text(params, "turn")
-        place = ids.index(wanted) if wanted in ids else len(ids)
+        turn_id = _required_text(params, "turn")
+        index = ids.index(turn_id) if turn_id in ids else len(ids)
     else:
-        place = int(params.get("number", len(ids) - 1))
-    if not 0 <= place < len(ids):
+        index = int(params.get("turn_index", len(ids) - 1))
+    if not 0 <= index < len(ids):
         raise UsageError("there is no such turn in this conversation")
-    live = session.live_turns.get(ids[place])
-    packed = live.steps.packed() if live else handler.sessions.history.packed_steps(ids[place])
-    return {"turn": ids[place], "number": place, "steps": b64encode(packed).decode("ascii")}
+    live = session.live_turns.get(ids[index])
+    packed = live.steps.packed() if live else handler.sessions.history.packed_steps(ids[index])
+    return {"turn": ids[index], "turn_index": index, "steps": b64encode(packed).decode("ascii")}
 
 
 def metrics_port(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Serve the page of meters on this port of the machine, on none when it is 0; answers where it is."""
+    """Serve the metrics page on `port`, or stop serving it for 0. Returns the port."""
     if "port" in params:
         handler.metrics_server.set_port(int(params["port"]))
     return {"port": handler.metrics_server.port}
 
 
 def unload(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -> JsonObject:
-    """Give back the models; the next question loads them again."""
+    """Unload the models; the next turn loads them again."""
     handler.sessions.queue.unload()
     return {}
 
 
 def shutdown(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -> JsonObject:
-    """End every turn, then the host."""
+    """Cancel every turn and exit."""
     handler.is_closing = True
     handler.sessions.cancel_all()
     return {}
@@ -297,15 +294,22 @@ DEFERRED_METHODS: dict[str, Callable[[RpcHandler, ClientConnection, RpcRequest],
     "ask": ask,
     "complete": complete,
 }
-DEFAULT_PROFILE = "chat"
-MAX_CLIENT_NAME_CHARS = 60
 METHODS: dict[str, Callable[[RpcHandler, ClientConnection, JsonObject], JsonObject]] = {
-    "hello": hello, "open": open_session, "close": unsubscribe, "keep": store_session, "fork": fork,
-    "list": list_sessions, "rename": rename,
-    "delete": delete, "restore": restore, "subscribe": subscribe, "cancel": cancel, "rewind": rewind, "mend": recover_answer,
-    "set": set_profile, "why": explain_routing, "stats": stats, "metrics": metrics_port, "inspect": inspect, "unload": unload,
-    "shutdown": shutdown,
+    method.__name__: method
+    for method in (
+        hello, open_session, set_profile, subscribe, unsubscribe, cancel, rewind, store_session, fork, list_sessions,
+        rename, delete, restore, recover_answer, explain_routing, stats, inspect, metrics_port, unload, shutdown,
+    )
 }  # fmt: skip
+
+
+def _check_is_open(handler: RpcHandler) -> None:
+    if handler.is_closing:
+        raise HostError("the engine process is shutting down; send the request again")
+
+
+def _turn_id(rpc_request: RpcRequest) -> str:
+    return _required_text(rpc_request.params, "turn") if "turn" in rpc_request.params else new_id()
 
 
 def _required_text(params: JsonObject, name: str) -> str:
@@ -316,10 +320,10 @@ def _required_text(params: JsonObject, name: str) -> str:
 
 
 def _overrides(params: JsonObject) -> dict[str, Any]:
-    settings = params.get("overrides") or {}
-    if not isinstance(settings, dict):
+    overrides = params.get("overrides") or {}
+    if not isinstance(overrides, dict):
         raise ValueError("overrides must be an object")
-    return settings
+    return overrides
 
 
 def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
@@ -327,9 +331,9 @@ def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
         "session": session.thread.id,
         "name": session.thread.name,
         "profile": session.thread.profile,
-        "turns": len(session.turns_in_engine),
-        "window": handler.sessions.callbacks.context_window(session.profile),
-        "next": session.feed.next_sequence_number,
-        "live": list(session.live_turns),
+        "turn_count": len(session.turns_in_engine),
+        "context_window": handler.sessions.callbacks.context_window(session.profile),
+        "next_sequence_number": session.feed.next_sequence_number,
+        "live_turns": list(session.live_turns),
         "state": handler.sessions.queue.state,
     }

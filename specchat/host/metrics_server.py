@@ -1,7 +1,7 @@
-"""Where meters are read: one page over HTTP, on this machine alone. Serves on a thread of its own, so no answer waits.
+"""Serves the metrics page over HTTP, on the loopback address only, in a thread of its own.
 
-The page holds no text, yet a website that a browser shows could reach the port by a name of its own for our number:
-whoever asks must call us by number. One reader at a time, and one that dawdles is cut off.
+The page holds no conversation text. Still, a website open in a browser could reach the port through DNS rebinding, so
+the Host header must name the loopback address. The server handles one reader at a time and drops slow readers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_PORT = 65535
 
 
 class MetricsServer:
-    """Opened and closed as clients of the host wish; the port is kept in a file, for the host that comes after."""
+    """Opens and closes the metrics port. A file keeps the port number for the next host."""
 
     def __init__(self, render_page: Callable[[], str], port_file: Path | None = None) -> None:
         self._render_page, self._port_file = render_page, port_file
@@ -34,24 +34,24 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """Where it listens, 0 when it is closed."""
+        """The open port; 0 when closed."""
         return self._server.server_port if self._server else 0
 
     def set_port(self, port: int) -> None:
-        """Listen there from now on, 0: nowhere. HostError when the port is not to be had; then nothing changes."""
+        """Serve on this port; 0 closes the server. On HostError (port not available) nothing changes."""
         if not 0 <= port <= MAX_PORT:
-            raise HostError(f"{port} is no port; give one up to {MAX_PORT}, or 0 for none")
+            raise HostError(f"{port} is not a port; give a number from 1 to {MAX_PORT}, or 0 for none")
         if port != self.port:
             opened = _bind(port, self._render_page) if port else None
             self.close()
             self._server = opened
             if opened:
-                Thread(target=opened.serve_forever, name="meters", daemon=True).start()
+                Thread(target=opened.serve_forever, name="metrics", daemon=True).start()
         if self._port_file:
             self._port_file.write_text(f"{port}\n", encoding="ascii")
 
     def restore_port(self) -> None:
-        """Listen where the host before did, if it can be."""
+        """Serve on the port of the previous host, if it is available."""
         try:
             if self._port_file and self._port_file.is_file():
                 self.set_port(int(self._port_file.read_text(encoding="ascii")))
@@ -59,23 +59,21 @@ class MetricsServer:
             log.warning("metrics: %s", error)
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop serving, without waiting: the server loop polls twice a second."""
         server, self._server = self._server, None
         if server:
-            Thread(
-                target=_shut_down, args=(server,), name="meters", daemon=True
-            ).start()  # its loop looks up twice a second
+            Thread(target=_shut_down, args=(server,), name="metrics", daemon=True).start()
 
 
-def _bind(port: int, render_page: Callable[[], str]) -> HTTPServer:
-    class Reader(_RequestHandler):
-        names = (f"{LOOPBACK}:{port}", f"localhost:{port}")
-        written = staticmethod(render_page)
+def _bind(port: int, page: Callable[[], str]) -> HTTPServer:
+    class Handler(_RequestHandler):
+        allowed_hosts = (f"{LOOPBACK}:{port}", f"localhost:{port}")
+        render_page = staticmethod(page)
 
     try:
-        return _LoopbackServer((LOOPBACK, port), Reader)
+        return _LoopbackServer((LOOPBACK, port), Handler)
     except OSError as error:
-        raise HostError(f"metrics: port {port} is not to be had ({error.strerror}); take another one") from None
+        raise HostError(f"metrics: port {port} is not available ({error.strerror}); choose another port") from None
 
 
 def _shut_down(server: HTTPServer) -> None:
@@ -85,26 +83,23 @@ def _shut_down(server: HTTPServer) -> None:
 
 class _LoopbackServer(HTTPServer):
     def server_bind(self) -> None:
-        """As its parent does, but without asking the network how our number is called."""
+        """Bind as the parent class does, without its DNS lookup of the host name."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = LOOPBACK, self.socket.getsockname()[1]
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
-    """One request for the page."""
-
     timeout = READ_TIMEOUT_SECONDS
     server_version = "specchat"
     sys_version = ""
-    allowed_hosts: tuple[str, ...]  # under which we may be asked
+    allowed_hosts: tuple[str, ...]  # values of the Host header
     render_page: Callable[[], str]
 
     def do_GET(self) -> None:
-        """Tell, if it is us who are asked, and this."""
         if self.headers.get("Host") not in self.allowed_hosts:
-            self.send_error(403, "ask for 127.0.0.1")
+            self.send_error(403, "use the host name 127.0.0.1")
         elif self.path != METRICS_PATH:
-            self.send_error(404, f"there is only {METRICS_PATH}")
+            self.send_error(404, f"the only page is {METRICS_PATH}")
         else:
             body = self.render_page().encode()
             self.send_response(200)
@@ -114,4 +109,4 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Readers come every few seconds; the log of the host is for what goes wrong."""
+        """Log nothing: a scrape every few seconds would fill the host log."""

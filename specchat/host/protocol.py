@@ -1,12 +1,11 @@
-"""What goes over the wire: bytes in, messages out; messages in, lines out. No I/O, no torch, no files.
+"""The wire format between client and host: bytes to messages, and messages to bytes. No I/O, no torch, no files.
 
-JSON-RPC 2.0, one object a line, UTF-8, written as ASCII so that no odd character can split a line. Whatever
-arrives, reading never fails: a line that cannot be understood becomes a `Refusal` for the sender. Unknown
-fields are ignored, so that both sides may grow.
+JSON-RPC 2.0, one object per line, in UTF-8; the encoder writes ASCII only, so that no Unicode line separator can split
+a line. Decoding never raises: an invalid line becomes an `RpcError` for its sender. Both sides ignore unknown fields.
 
-    client -> host   Call {id, method, params}              a call without id is not answered
-    host -> client   Answer {id, result} | Refusal {id, code, text}
-    host -> client   Notice {method, params}                an event of a turn; method names it
+    client -> host   RpcRequest {id, method, params}        a request without an id gets no response
+    host -> client   RpcResponse {id, result} | RpcError {id, code, message}
+    host -> client   RpcNotification {method, params}       an event of a turn; the method names it
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from specchat.chat.events import (
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Attachment, Request
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_LINE_BYTES = 32 * 2**20
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
-REQUEST_FAILED = -32000  # the host understood and will not; `error.data` says which of our errors it is
+REQUEST_FAILED = -32000  # a SpecchatError; `error.data` names its class
 
 RequestId = int | str | None
 JsonObject = dict[str, Any]
@@ -47,7 +46,7 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True)
 class RpcRequest:
-    """Somebody wants something done; `id` is None when no answer is wanted."""
+    """A request from a client; `id` is None when the client expects no response."""
 
     id: RequestId
     method: str
@@ -56,7 +55,7 @@ class RpcRequest:
 
 @dataclass(frozen=True)
 class RpcNotification:
-    """Something happened in a session."""
+    """An event of a session."""
 
     method: str
     params: JsonObject
@@ -64,7 +63,7 @@ class RpcNotification:
 
 @dataclass(frozen=True)
 class RpcResponse:
-    """What a call brought."""
+    """The result of a request."""
 
     id: RequestId
     result: JsonObject
@@ -72,30 +71,30 @@ class RpcResponse:
 
 @dataclass(frozen=True)
 class RpcError:
-    """Why a call, or a line that is no call, came to nothing."""
+    """The failure of a request, or of a line that is not a request."""
 
     id: RequestId
     code: int
     message: str
-    error_class: str = ""  # the class of errors.py behind it
+    error_class: str = ""  # the name of a class in errors.py
 
     def to_exception(self) -> errors.SpecchatError:
-        """The error of errors.py that the host met, to be raised on this side."""
-        kind = getattr(errors, self.error_class, errors.HostError)
-        is_ours = isinstance(kind, type) and issubclass(kind, errors.SpecchatError)
-        return (kind if is_ours else errors.HostError)(self.message)
+        """The host's exception, to raise in the client."""
+        error_class = getattr(errors, self.error_class, errors.HostError)
+        is_known = isinstance(error_class, type) and issubclass(error_class, errors.SpecchatError)
+        return (error_class if is_known else errors.HostError)(self.message)
 
 
 RpcMessage = RpcRequest | RpcNotification | RpcResponse | RpcError
 
 
 def new_id() -> str:
-    """A name for a session or a turn that nobody else draws; later ones sort later."""
+    """A unique id for a session or a turn. Ids sort by time."""
     return f"{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
 
 
 def encode(message: RpcMessage) -> bytes:
-    """One line."""
+    """A message as one line."""
     match message:
         case RpcRequest(id=None, method=method, params=params) | RpcNotification(method=method, params=params):
             body = {"method": method, "params": params}
@@ -103,16 +102,16 @@ def encode(message: RpcMessage) -> bytes:
             body = {"id": id, "method": method, "params": params}
         case RpcResponse(id=id, result=result):
             body = {"id": id, "result": result}
-        case RpcError(id=id, code=code, message=text, error_class=kind):
+        case RpcError(id=id, code=code, message=text, error_class=error_class):
             error: JsonObject = {"code": code, "message": text}
-            if kind:
-                error["data"] = {"kind": kind}
+            if error_class:
+                error["data"] = {"error_class": error_class}
             body = {"id": id, "error": error}
     return json.dumps({"jsonrpc": "2.0", **body}, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 class LineReader:
-    """Bytes as they come, lines as they are whole; a line over the limit is swallowed and reported as None."""
+    """Splits received bytes into lines. Skips a line over the limit and reports it as None."""
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self.limit = limit
@@ -121,15 +120,15 @@ class LineReader:
         self._is_skipping = False
 
     def feed(self, received: bytes) -> Iterator[bytes | None]:
-        """Every line that these bytes complete, without its end."""
+        """The lines that these bytes complete, without line ends."""
         self._pending += received
         while (end := self._pending.find(b"\n", self._searched)) >= 0:
             line = bytes(self._pending[:end])
             del self._pending[: end + 1]
             self._searched = 0
-            is_whole = not self._is_skipping and len(line) <= self.limit
+            is_complete = not self._is_skipping and len(line) <= self.limit
             self._is_skipping = False
-            yield line.strip() if is_whole else None
+            yield line.strip() if is_complete else None
         self._searched = len(self._pending)
         if len(self._pending) > self.limit:
             self._is_skipping = True
@@ -138,7 +137,7 @@ class LineReader:
 
 
 def decode_requests(lines: Iterator[bytes | None]) -> Iterator[RpcRequest | RpcError]:
-    """The host's side: calls, and for every other line the refusal that its sender shall get."""
+    """The messages on the host's side: requests, and an error response for every other line."""
     for line in lines:
         if line == b"":
             continue
@@ -147,7 +146,7 @@ def decode_requests(lines: Iterator[bytes | None]) -> Iterator[RpcRequest | RpcE
 
 
 def decode_host_messages(lines: Iterator[bytes | None]) -> Iterator[RpcNotification | RpcResponse | RpcError]:
-    """The client's side: notices, answers and refusals; anything else is ignored."""
+    """The messages on the client's side: notifications, responses and errors; other lines are ignored."""
     for line in lines:
         body = _parse(line)
         if isinstance(body, RpcError):
@@ -158,30 +157,31 @@ def decode_host_messages(lines: Iterator[bytes | None]) -> Iterator[RpcNotificat
             yield RpcResponse(body.get("id"), body["result"])
         elif isinstance(error := body.get("error"), dict):
             details = error.get("data")
-            kind = details.get("kind", "") if isinstance(details, dict) else ""
-            yield RpcError(body.get("id"), error.get("code", REQUEST_FAILED), str(error.get("message", "")), str(kind))
+            error_class = str(details.get("error_class", "")) if isinstance(details, dict) else ""
+            message = str(error.get("message", ""))
+            yield RpcError(body.get("id"), error.get("code", REQUEST_FAILED), message, error_class)
 
 
 def _parse(line: bytes | None) -> JsonObject | RpcError:
     if line is None:
-        return RpcError(None, INVALID_REQUEST, f"a line may hold at most {MAX_LINE_BYTES} bytes")
+        return RpcError(None, INVALID_REQUEST, f"a line must not exceed {MAX_LINE_BYTES} bytes")
     try:
         body = json.loads(line.decode("utf-8"))
         if rb"\ud" in line.lower():
-            json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
+            json.dumps(body, ensure_ascii=False).encode()  # rejects lone surrogates
     except (ValueError, RecursionError):
-        return RpcError(None, PARSE_ERROR, "this line is not JSON")
+        return RpcError(None, PARSE_ERROR, "the line is not JSON")
     if not isinstance(body, dict):
-        return RpcError(None, INVALID_REQUEST, "a line must hold one JSON object; batches are not supported")
+        return RpcError(None, INVALID_REQUEST, "a line must contain one JSON object; batches are not supported")
     return body
 
 
 def _to_request(body: JsonObject) -> RpcRequest | RpcError:
     id = body.get("id")
     if isinstance(id, bool) or not isinstance(id, int | str | None):
-        return RpcError(None, INVALID_REQUEST, "an id must be a string or a whole number")
+        return RpcError(None, INVALID_REQUEST, "an id must be a string or an integer")
     if body.get("jsonrpc") != "2.0" or not isinstance(body.get("method"), str):
-        return RpcError(id, INVALID_REQUEST, 'a call needs jsonrpc "2.0" and a method')
+        return RpcError(id, INVALID_REQUEST, 'a request needs jsonrpc "2.0" and a method')
     params = body.get("params")
     if params is not None and not isinstance(params, dict):
         return RpcError(id, INVALID_PARAMS, "params must be an object")
@@ -192,29 +192,29 @@ SIMPLE_EVENTS = {
     "loading": LoadingProgress,
     "prefill": PrefillProgress,
     "routed": Routed,
-    "text": TextDelta,
+    "text_delta": TextDelta,
     "failed": Failed,
 }
 EVENT_METHODS = {kind: name for name, kind in SIMPLE_EVENTS.items()} | {StepDone: "steps", Finished: "finished"}
 
 
 def event_to_json(event: Event) -> JsonObject:
-    """The params that carry an event; a StepDone travels as a batch of one."""
+    """The params of an event; a StepDone becomes a list of one step."""
     match event:
         case StepDone():
             return {"steps": [_step_to_json(event)]}
         case Finished(finish_reason=reason, totals=totals):
-            return {"reason": reason, "totals": asdict(totals)}
+            return {"finish_reason": reason, "totals": asdict(totals)}
         case _:
             return asdict(event)
 
 
 def events_from_json(method: str, params: JsonObject) -> list[Event]:
-    """What a notice says: one event, several for a batch of steps, none when it is no event."""
+    """The events of a notification: several for a list of steps, none for an unknown method."""
     if method == "steps":
         return [_step_from_json(step) for step in params.get("steps", ())]
     if method == "finished":
-        return [Finished(params["reason"], totals_from_json(params["totals"]))]
+        return [Finished(params["finish_reason"], totals_from_json(params["totals"]))]
     if method in SIMPLE_EVENTS:
         return [from_known_fields(SIMPLE_EVENTS[method], params)]
     return []
@@ -222,59 +222,59 @@ def events_from_json(method: str, params: JsonObject) -> list[Event]:
 
 def _step_to_json(step: StepDone) -> JsonObject:
     return {
-        "drafted": step.draft_tokens,
+        "draft_tokens": step.draft_tokens,
         "parents": step.parents,
-        "committed": [
+        "committed_tokens": [
             [token.token_id, token.token_bytes.decode("latin-1"), token.source] for token in step.committed_tokens
         ],
         "draft_seconds": step.draft_seconds,
         "verify_seconds": step.verify_seconds,
-        "words": [word.decode("latin-1") for word in step.draft_token_bytes],
-        "sources": step.draft_sources,
+        "draft_token_bytes": [word.decode("latin-1") for word in step.draft_token_bytes],
+        "draft_sources": step.draft_sources,
     }
 
 
 def _step_from_json(step: JsonObject) -> StepDone:
     return StepDone(
-        draft_tokens=tuple(step["drafted"]),
+        draft_tokens=tuple(step["draft_tokens"]),
         parents=tuple(step["parents"]),
         committed_tokens=tuple(
-            CommittedToken(id, text.encode("latin-1"), source) for id, text, source in step["committed"]
+            CommittedToken(id, text.encode("latin-1"), source) for id, text, source in step["committed_tokens"]
         ),
         draft_seconds=step["draft_seconds"],
         verify_seconds=step["verify_seconds"],
-        draft_token_bytes=tuple(word.encode("latin-1") for word in step.get("words", ())),
-        draft_sources=tuple(step.get("sources", ())),
+        draft_token_bytes=tuple(word.encode("latin-1") for word in step.get("draft_token_bytes", ())),
+        draft_sources=tuple(step.get("draft_sources", ())),
     )
 
 
 def totals_from_json(params: JsonObject) -> Totals:
-    """Totals, without the fields that a newer host may add."""
+    """Totals from JSON, without unknown fields."""
     return from_known_fields(Totals, params)
 
 
 def request_to_json(request: Request) -> JsonObject:
-    """A request as params; the form of its answer by the name of its kind."""
-    form = request.answer_format
-    return asdict(replace(request, structure=None)) | ({form.kind: form.value} if form else {})
+    """A request as params. The answer format becomes a key of its kind (schema, regex or choices)."""
+    answer_format = request.answer_format
+    params = asdict(replace(request, answer_format=None))
+    del params["answer_format"]
+    return params | ({answer_format.kind: answer_format.value} if answer_format else {})
 
 
 def request_from_json(params: JsonObject) -> Request:
-    """A request, checked: UsageError when it is none."""
+    """A request from params; UsageError when they are not valid."""
     wrong = [name for name, kinds in REQUEST_FIELD_TYPES.items() if not isinstance(params.get(name), kinds)]
     if wrong or not all(isinstance(stop, str) for stop in params.get("stop") or ()):
-        raise errors.UsageError(
-            f"a request needs a text, and its {wrong[0] if wrong else 'stop'} is not what it should be"
-        )
+        raise errors.UsageError(f"a request needs a text; {wrong[0] if wrong else 'stop'} has a wrong type")
     files = [file for file in params.get("files") or () if isinstance(file, dict)]
     try:
         attached = tuple(Attachment(str(file["name"]), str(file["text"])) for file in files)
     except KeyError as missing:
-        raise errors.UsageError(f"every file of a request needs a {missing}") from None
-    known = {"files": attached, "stop": tuple(params.get("stop") or ())}
-    known |= {name: params.get(name) or "" for name in ("task", "rewrites")}
-    known["structure"] = AnswerFormat.from_options(params)
-    return from_known_fields(Request, {**params, **known})
+        raise errors.UsageError(f"each file of a request needs a {missing}") from None
+    checked = {"files": attached, "stop": tuple(params.get("stop") or ())}
+    checked |= {name: params.get(name) or "" for name in ("task", "file_to_rewrite")}
+    checked["answer_format"] = AnswerFormat.from_options(params)
+    return from_known_fields(Request, {**params, **checked})
 
 
 REQUEST_FIELD_TYPES: dict[str, Any] = {
@@ -286,28 +286,31 @@ REQUEST_FIELD_TYPES: dict[str, Any] = {
     "temperature": int | float | None,
     "variant": str | None,
     "task": str | None,
-    "rewrites": str | None,
+    "file_to_rewrite": str | None,
 }
 
 
 def fim_request_from_json(params: JsonObject) -> FimRequest:
-    """A gap, checked: UsageError when it is none."""
-    kinds: dict[str, Any] = {
-        "prefix": str,
-        "suffix": str,
-        "max_tokens": int,
-        "context": int,
-        "lines": int,
-        "seconds": int | float,
-    }
-    given = {name: params[name] for name in kinds if params.get(name) is not None}
-    wrong = [name for name, value in given.items() if not isinstance(value, kinds[name])]
-    if wrong or "prefix" not in given:
-        raise errors.UsageError(f"a gap needs a prefix; its {wrong[0] if wrong else 'prefix'} is not what it should be")
-    return FimRequest(**given)
+    """A completion request from params; UsageError when they are not valid."""
+    values = {name: params[name] for name in FIM_FIELD_TYPES if params.get(name) is not None}
+    wrong = [name for name, value in values.items() if not isinstance(value, FIM_FIELD_TYPES[name])]
+    if wrong or "prefix" not in values:
+        message = f"{wrong[0]} has a wrong type" if wrong else "prefix is missing"
+        raise errors.UsageError(f"a completion needs a prefix; {message}")
+    return FimRequest(**values)
+
+
+FIM_FIELD_TYPES: dict[str, Any] = {
+    "prefix": str,
+    "suffix": str,
+    "max_tokens": int,
+    "max_context_tokens": int,
+    "max_lines": int,
+    "timeout_seconds": int | float,
+}
 
 
 def from_known_fields(dataclass_type: Any, params: JsonObject) -> Any:
-    """A value of this dataclass from the params it knows."""
+    """A value of this dataclass; params that are not fields are ignored."""
     names = {each.name for each in fields(dataclass_type)}
     return dataclass_type(**{name: value for name, value in params.items() if name in names})

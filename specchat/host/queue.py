@@ -1,11 +1,10 @@
-"""The engine thread: turns wait here and are stepped in rotation, one event each.
+"""The engine thread: turns wait here and run interleaved, one event each in round robin.
 
-Requests of one session wait for each other, sessions take turns at step boundaries. Everything that touches the engine
-happens in `run`, on one thread; every other method may be called from anywhere and returns at once. A turn that has not
-begun is cancelled right here, which is why a cancel is quick while a model loads.
+Turns of one session run one after another; sessions alternate at step boundaries. Only `run` uses the engine, on one
+thread. All other methods are thread-safe and return at once: a waiting turn is cancelled even while a model loads.
 
-A gap in somebody's text is urgent: the person who types has typed on a second later. It never waits for a model to be
-loaded, begins before any turn that waits, and takes several steps while others take one.
+Completions are urgent, because an editor's user types on. A completion never waits for a model to load, starts before
+any waiting turn, and takes several steps per round.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from specchat.host.engine_interface import Completer, Engine, EngineLoader, Engi
 
 log = logging.getLogger(__name__)
 
-COMPLETION_STEPS_PER_ROUND = 4  # of a gap, while every turn takes one
-NO_OUTPUT_YET = TextDelta("")  # from an answer that is waited for, so that the others have their turn
-MODEL_NOT_LOADED = "loading"  # the reason of a gap that could not wait for a model
+COMPLETION_STEPS_PER_ROUND = 4  # a turn takes one
+NO_OUTPUT_YET = TextDelta("")  # an answer yields this while it waits, so that other sessions can run
+MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
 
 
 @dataclass(frozen=True)
 class QueuedTurn:
-    """A question that waits for its answer, or is being answered."""
+    """A waiting or running turn."""
 
     id: str
     session_id: str
@@ -43,7 +42,7 @@ class QueuedTurn:
 
 @dataclass(frozen=True)
 class QueuedCompletion:
-    """A gap that waits to be filled, or is being filled; the session says with which models."""
+    """A waiting or running completion; the session selects the models."""
 
     id: str
     session_id: str
@@ -53,7 +52,7 @@ class QueuedCompletion:
 
 @dataclass(frozen=True)
 class TurnEvent:
-    """An event of a turn; with the last one comes the turn as the session keeps it, None when it keeps none."""
+    """An event of a turn. The last one has the engine's turn, or None if the engine does not keep it."""
 
     session_id: str
     turn_id: str | None
@@ -63,23 +62,23 @@ class TurnEvent:
 
 @dataclass(eq=False)
 class SessionState:
-    """One session as the engine thread sees it."""
+    """The state of a session on the engine thread."""
 
     profile: Any
     turns: list[Any]
     engine_session: EngineSession | None = None
-    engine_session_profile: Any = None  # the profile that the engine's session was made with
-    has_rewritten_turns: bool = False  # since the engine's session was last asked
+    engine_session_profile: Any = None
+    has_rewritten_turns: bool = False  # since the last turn of `engine_session`
     waiting_turns: deque[QueuedTurn] = field(default_factory=deque)
     running_turn: QueuedTurn | None = None
     events: Iterator[Event] = iter(())
 
 
 class TurnQueue:
-    """The turns of every session, and the engine that answers them."""
+    """The turns of all sessions, and the engine that runs them."""
 
     def __init__(self, engine_loader: EngineLoader, emit: Callable[[TurnEvent], None]) -> None:
-        self.state = "cold"  # then loading, ready
+        self.state = "unloaded"  # or "loading", "ready"
         self._engine_loader, self._emit = engine_loader, emit
         self._engine: Engine | None = None
         self._engine_key: Any = None
@@ -95,21 +94,21 @@ class TurnQueue:
         self._changed = Condition()
 
     def open_session(self, session_id: str, profile: Any, turns: Sequence[Any]) -> None:
-        """Get to know a session and begin to load its models; one that is known only changes its profile."""
+        """Add a session, or change the profile of a known one, and start loading the models."""
         with self._changed:
-            lane = self._sessions.setdefault(session_id, SessionState(profile, list(turns)))
-            lane.profile = profile
+            session = self._sessions.setdefault(session_id, SessionState(profile, list(turns)))
+            session.profile = profile
             self._profile_to_preload = profile
             self._changed.notify()
 
     def enqueue(self, turn: QueuedTurn) -> None:
-        """Let a turn wait for its answer."""
+        """Queue a turn."""
         with self._changed:
             self._sessions[turn.session_id].waiting_turns.append(turn)
             self._changed.notify()
 
     def enqueue_completion(self, completion: QueuedCompletion) -> None:
-        """Let a gap be filled next; without the models of its session it is answered at once, and they are loaded."""
+        """Queue a completion. Without loaded models it ends at once, and the models start to load."""
         with self._changed:
             profile = self._sessions[completion.session_id].profile
             if self._engine is None or self._engine_key != self._engine_loader.engine_key(profile):
@@ -120,58 +119,56 @@ class TurnQueue:
             self._changed.notify()
 
     def cancel(self, turn_id: str) -> None:
-        """End a turn or a gap within one step; at once when it has not begun."""
+        """Cancel a turn or a completion: a waiting one at once, a running one within one step."""
         with self._changed:
-            if self._running_completion and self._running_completion.id == turn_id:
-                self._running_completion.cancelled.set()
-            for gap in [gap for gap in self._waiting_completions if gap.id == turn_id]:
-                self._waiting_completions.remove(gap)
-                self._emit(TurnEvent(gap.session_id, turn_id, Finished("cancelled", Totals())))
-            for lane in self._sessions.values():
-                if lane.running_turn and lane.running_turn.id == turn_id:
-                    lane.running_turn.cancelled.set()
-                for turn in [turn for turn in lane.waiting_turns if turn.id == turn_id]:
-                    lane.waiting_turns.remove(turn)
-                    self._emit(TurnEvent(turn.session_id, turn_id, Finished("cancelled", Totals())))
+            sessions = self._sessions.values()
+            for running in (self._running_completion, *(session.running_turn for session in sessions)):
+                if running and running.id == turn_id:
+                    running.cancelled.set()
+            for waiting in (self._waiting_completions, *(session.waiting_turns for session in sessions)):
+                for each in [each for each in waiting if each.id == turn_id]:
+                    waiting.remove(each)  # pyright: ignore[reportArgumentType]
+                    self._emit(TurnEvent(each.session_id, turn_id, Finished("cancelled", Totals())))
 
     def rewind(self, session_id: str, count: int, replacement_turns: Sequence[Any] = ()) -> None:
-        """Forget the last turns of a session that is not answering, and put these in their place."""
+        """Replace the last turns of a session that has no waiting or running turn."""
         with self._changed:
-            lane = self._sessions[session_id]
-            assert lane.running_turn is None and not lane.waiting_turns
-            lane.turns = [*lane.turns[: max(0, len(lane.turns) - count)], *replacement_turns]
-            lane.has_rewritten_turns = True
+            session = self._sessions[session_id]
+            assert session.running_turn is None and not session.waiting_turns
+            session.turns = [*session.turns[: max(0, len(session.turns) - count)], *replacement_turns]
+            session.has_rewritten_turns = True
 
     def close_session(self, session_id: str) -> None:
-        """Give back what a session that is not answering holds."""
+        """Remove a session that has no waiting or running turn, and free its memory."""
         with self._changed:
-            lane = self._sessions.pop(session_id, None)
-            if lane and lane.engine_session:
-                self._sessions_to_close.append(lane.engine_session)
+            session = self._sessions.pop(session_id, None)
+            if session and session.engine_session:
+                self._sessions_to_close.append(session.engine_session)
                 self._changed.notify()
 
     def unload(self) -> None:
-        """Give back the models as soon as nothing is being answered."""
+        """Unload the models as soon as nothing runs."""
         with self._changed:
             self._is_unload_requested = True
             self._changed.notify()
 
     def stop(self) -> None:
-        """End the thread within one step."""
+        """Stop the thread within one step."""
         with self._changed:
             self._stop_requested.set()
-            for busy in [self._running_completion, *(lane.running_turn for lane in self._sessions.values())]:
-                if busy:
-                    busy.cancelled.set()
+            turns = (session.running_turn for session in self._sessions.values())
+            for running in (self._running_completion, *turns):
+                if running:
+                    running.cancelled.set()
             self._changed.notify()
 
     @property
     def waiting_count(self) -> int:
-        """Questions that nobody has begun to answer."""
-        return sum(len(lane.waiting_turns) for lane in list(self._sessions.values()))
+        """The number of waiting turns."""
+        return sum(len(session.waiting_turns) for session in list(self._sessions.values()))
 
     def memory_bytes(self) -> dict[str, int]:
-        """Bytes by what they hold; nothing when no model is loaded."""
+        """Memory use in bytes, by component; empty without loaded models."""
         engine = self._engine
         return engine.memory_bytes() if engine else {}
 
@@ -184,20 +181,19 @@ class TurnQueue:
             self._start_waiting_turns()
             self._step_completion()
             running = self._running_sessions()
-            for lane in running:
-                if lane.engine_session:
-                    lane.engine_session.set_load(len(running) - 1, is_urgent=self._running_completion is not None)
-                self._step_turn(lane)
+            for session in running:
+                if session.engine_session:
+                    session.engine_session.set_load(len(running) - 1, is_urgent=self._running_completion is not None)
+                self._step_turn(session)
         self._close_engine()
 
     def _running_sessions(self) -> list[SessionState]:
-        return [lane for lane in list(self._sessions.values()) if lane.running_turn]
+        return [session for session in list(self._sessions.values()) if session.running_turn]
 
     def _has_work(self) -> bool:
-        lanes = self._sessions.values()
         return bool(
             self._stop_requested.is_set()
-            or any(lane.running_turn or lane.waiting_turns for lane in lanes)
+            or any(session.running_turn or session.waiting_turns for session in self._sessions.values())
             or self._waiting_completions
             or self._running_completion
             or self._sessions_to_close
@@ -210,48 +206,46 @@ class TurnQueue:
             self._changed.wait_for(self._has_work)
 
     def _do_pending_work(self) -> None:
-        """What is done between steps: close sessions, unload, load ahead."""
+        """Close sessions, unload models, and preload models, between two steps."""
         with self._changed:
-            closing, self._sessions_to_close = self._sessions_to_close, []
-            warm, self._profile_to_preload = self._profile_to_preload, None
+            sessions, self._sessions_to_close = self._sessions_to_close, []
+            profile, self._profile_to_preload = self._profile_to_preload, None
             is_busy = bool(self._running_sessions() or self._running_completion)
             is_unloading, self._is_unload_requested = self._is_unload_requested and not is_busy, False
-        for session in closing:
+        for session in sessions:
             _close(session)
         if is_unloading:
             self._close_engine()
-        elif warm is not None and self._engine is None:
-            self._load_engine(warm)
+        elif profile is not None and self._engine is None:
+            self._load_engine(profile)
 
     def _start_waiting_turns(self) -> None:
-        """Start the first turn of every session that is not answering one."""
-        for lane in list(self._sessions.values()):
-            if lane.running_turn or not lane.waiting_turns or self._stop_requested.is_set():
+        """Start the first waiting turn of every session without a running one."""
+        for session in list(self._sessions.values()):
+            if session.running_turn or not session.waiting_turns or self._stop_requested.is_set():
                 continue
-            if self._engine is None or self._engine_key != self._engine_loader.engine_key(lane.profile):
+            if self._engine is None or self._engine_key != self._engine_loader.engine_key(session.profile):
                 if self._running_sessions() or self._running_completion:
-                    continue  # another model answers; this one is loaded when it has finished
-                if not self._load_engine(lane.profile):
+                    continue  # another engine is in use; load this one when it becomes free
+                if not self._load_engine(session.profile):
                     continue
             if self._has_free_slot():
-                self._start_turn(lane)
+                self._start_turn(session)
 
     def _has_free_slot(self) -> bool:
-        """Whether one more can be answered next to those that are."""
-        busy = len(self._running_sessions()) + (self._running_completion is not None)
-        return self._engine is not None and busy < self._engine.max_concurrent_turns
+        """Whether the engine can run one more turn or completion."""
+        running = len(self._running_sessions()) + (self._running_completion is not None)
+        return self._engine is not None and running < self._engine.max_concurrent_turns
 
     def _start_completion(self) -> None:
-        """Start on the gap that waits longest; one whose models were given back meanwhile is not filled."""
+        """Start the oldest waiting completion. If the models were unloaded, it ends at once."""
         with self._changed:
-            if (
-                not self._waiting_completions
-                or self._running_completion
-                or not (self._has_free_slot() or self._engine is None)
-            ):
+            if not self._waiting_completions or self._running_completion:
                 return
-            self._running_completion = gap = self._waiting_completions.popleft()
-            self._completion_events = self._complete(gap)
+            if self._engine is not None and not self._has_free_slot():
+                return
+            self._running_completion = self._waiting_completions.popleft()
+            self._completion_events = self._complete(self._running_completion)
 
     def _complete(self, completion: QueuedCompletion) -> Iterator[Event]:
         if self._engine is None:
@@ -263,15 +257,15 @@ class TurnQueue:
 
     def _step_completion(self) -> None:
         for _ in range(COMPLETION_STEPS_PER_ROUND):
-            gap = self._running_completion
-            if gap is None:
+            completion = self._running_completion
+            if completion is None:
                 return
             step = _next_event(self._completion_events)
             if isinstance(step.event, Finished | Failed):
                 self._completion_events, self._running_completion = iter(()), None
             if step.has_crashed:
                 self._close_completer()
-            self._emit(TurnEvent(gap.session_id, gap.id, step.event))
+            self._emit(TurnEvent(completion.session_id, completion.id, step.event))
 
     def _start_turn(self, session: SessionState) -> None:
         with self._changed:
@@ -280,14 +274,14 @@ class TurnQueue:
                 session.events = self._run_turn(session, session.running_turn)
 
     def _run_turn(self, session: SessionState, turn: QueuedTurn) -> Iterator[Event]:
-        """The events of a turn, from the session that the engine has of it, or a new one."""
+        """The events of a turn. Creates an engine session if there is none for this profile."""
         assert self._engine is not None
-        is_rewritten, session.has_rewritten_turns = session.has_rewritten_turns, False
+        has_rewritten_turns, session.has_rewritten_turns = session.has_rewritten_turns, False
         if session.engine_session is None or session.engine_session_profile != session.profile:
             self._close_engine_session(session)
             session.engine_session = self._engine.create_session(tuple(session.turns), session.profile)
             session.engine_session_profile = session.profile
-        elif is_rewritten:
+        elif has_rewritten_turns:
             session.engine_session.turns = list(session.turns)
         yield from session.engine_session.ask(turn.request, turn.cancelled)
 
@@ -304,14 +298,14 @@ class TurnQueue:
             self._emit(TurnEvent(turn.session_id, turn.id, event))
 
     def _finish_turn(self, session: SessionState, turn: QueuedTurn, event: Event) -> None:
-        session.events = iter(())  # lets go of the generator, and with it of the cache it holds
-        kept = None
+        session.events = iter(())  # frees the generator and its KV cache
+        completed_turn = None
         with self._changed:
             if session.engine_session and len(session.engine_session.turns) > len(session.turns):
-                kept = session.engine_session.turns[-1]
+                completed_turn = session.engine_session.turns[-1]
                 session.turns = list(session.engine_session.turns)
             session.running_turn = None
-        self._emit(TurnEvent(turn.session_id, turn.id, event, kept))
+        self._emit(TurnEvent(turn.session_id, turn.id, event, completed_turn))
 
     def _load_engine(self, profile: Any) -> bool:
         self._close_engine()
@@ -324,27 +318,24 @@ class TurnQueue:
             log.exception("loading failed")
             self._fail_waiting_turns(profile, Failed(f"the model could not be loaded: {_one_line(error)}", 7))
         self._engine_key = self._engine_loader.engine_key(profile)
-        self.state = "ready" if self._engine else "cold"
+        self.state = "ready" if self._engine else "unloaded"
         return self._engine is not None
 
     def _emit_loading(self, event: Event) -> None:
+        """Emit an event to all waiting turns, and to sessions without one."""
         with self._changed:
-            heads = {
-                id: lane.waiting_turns[0].id if lane.waiting_turns else None for id, lane in self._sessions.items()
-            }
-            others = [turn for lane in self._sessions.values() for turn in list(lane.waiting_turns)[1:]]
-        for session, turn in heads.items():
-            self._emit(TurnEvent(session, turn, event))
-        for turn in others:
-            self._emit(TurnEvent(turn.session_id, turn.id, event))
+            turn_ids = {id: [turn.id for turn in each.waiting_turns] for id, each in self._sessions.items()}
+        for session_id, waiting in turn_ids.items():
+            for turn_id in waiting or [None]:
+                self._emit(TurnEvent(session_id, turn_id, event))
 
     def _fail_waiting_turns(self, profile: Any, failed: Failed) -> None:
         with self._changed:
-            models = self._engine_loader.engine_key(profile)
-            lanes = [lane for lane in self._sessions.values() if self._engine_loader.engine_key(lane.profile) == models]
-            turns = [turn for lane in lanes for turn in lane.waiting_turns]
-            for lane in lanes:
-                lane.waiting_turns.clear()
+            key_of = self._engine_loader.engine_key
+            sessions = [each for each in self._sessions.values() if key_of(each.profile) == key_of(profile)]
+            turns = [turn for session in sessions for turn in session.waiting_turns]
+            for session in sessions:
+                session.waiting_turns.clear()
         for turn in turns:
             self._emit(TurnEvent(turn.session_id, turn.id, failed))
 
@@ -361,31 +352,31 @@ class TurnQueue:
     def _close_engine(self) -> None:
         self._completion_events = iter(())
         self._close_completer()
-        for lane in list(self._sessions.values()):
-            lane.events = iter(())
-            self._close_engine_session(lane)
+        for session in list(self._sessions.values()):
+            session.events = iter(())
+            self._close_engine_session(session)
         if self._engine:
             _close(self._engine)
         self._engine = None
-        self.state = "cold"
+        self.state = "unloaded"
 
 
 @dataclass(frozen=True)
 class _StepResult:
-    """What came next, and whether whoever said it can be trusted no longer."""
+    """The next event of a generator; `has_crashed` after an unexpected exception."""
 
     event: Event
     has_crashed: bool = False
 
 
 def _next_event(events: Iterator[Event]) -> _StepResult:
-    """One step; whatever goes wrong in it, the host lives on."""
+    """Run one step. An exception becomes a Failed event, so that it cannot end the host."""
     try:
         return _StepResult(next(events))
     except SpecchatError as error:
         return _StepResult(Failed.from_error(error))
     except StopIteration:
-        return _StepResult(Failed("the engine ended an answer without saying how"))
+        return _StepResult(Failed("the engine ended an answer without a final event"))
     except Exception as error:  # the edge
         log.exception("a turn failed")
         return _StepResult(Failed(f"the engine failed: {_one_line(error)}; see the log of the host"), has_crashed=True)
@@ -394,7 +385,7 @@ def _next_event(events: Iterator[Event]) -> _StepResult:
 def _close(resource: EngineSession | Engine | Completer) -> None:
     try:
         resource.close()
-    except Exception:  # the edge: what cannot be closed must not end the host
+    except Exception:  # the edge: a failing close must not end the host
         log.exception("could not close %r", resource)
 
 

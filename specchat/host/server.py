@@ -1,6 +1,6 @@
-"""The host's text thread: sockets, JSON and SQLite. The engine computes on a thread of its own and never waits.
+"""The host's I/O thread: sockets, JSON and SQLite. The engine computes on its own thread and never waits for I/O.
 
-engine thread --(Happened)--> inbox --> sessions --> feeds --> connections --> clients
+engine thread -> EventInbox -> OpenSessions -> EventFeed -> ClientConnection -> clients
 """
 
 from __future__ import annotations
@@ -31,10 +31,14 @@ from specchat.host.queue import TurnEvent, TurnQueue
 
 log = logging.getLogger(__name__)
 
+MAX_WAIT_SECONDS = 1.0
+LISTEN_BACKLOG = 64
+PUMP_BYTES = 2**16
+
 
 @dataclass(frozen=True)
 class HostTimeouts:
-    """When an idle host gives back its models, and when it ends, in seconds."""
+    """When an idle host unloads its models, when it exits, and how long it takes to deliver its last events."""
 
     idle_unload_seconds: float = 15 * 60.0
     idle_exit_seconds: float = 60 * 60.0
@@ -42,7 +46,7 @@ class HostTimeouts:
 
 
 class EventInbox:
-    """Events on their way from the engine thread to the text thread; a byte in a socket pair wakes the reader."""
+    """A queue of events from the engine thread to the I/O thread. A byte in a socket pair wakes the reader."""
 
     def __init__(self) -> None:
         self._events: deque[TurnEvent] = deque()
@@ -51,19 +55,19 @@ class EventInbox:
         self._wake_sender.setblocking(False)
 
     def put(self, turn_event: TurnEvent) -> None:
-        """Leave an event, from any thread."""
+        """Add an event. Thread-safe."""
         self._events.append(turn_event)
         self.wake()
 
     def wake(self) -> None:
-        """Let the reader look around."""
+        """Wake the I/O thread. Thread-safe."""
         try:
             self._wake_sender.send(b"!")
         except BlockingIOError:
-            pass  # it has not yet noticed the bytes before
+            pass  # the buffer is full of unread wake-ups
 
     def take_all(self) -> list[TurnEvent]:
-        """Everything that waits."""
+        """Remove and return all events."""
         try:
             self.wake_receiver.recv(4096)
         except BlockingIOError:
@@ -72,11 +76,11 @@ class EventInbox:
 
 
 class Server:
-    """Serves connections until it is told to end, or nobody needs it."""
+    """Serves connections until a shutdown, a signal, or the idle timeout."""
 
     def __init__(
-        self, identity: HostIdentity, session_callbacks: SessionCallbacks, engine_loader: EngineLoader, history: HistoryWriter, timeouts: HostTimeouts,
-        port_file: Path | None = None,
+        self, identity: HostIdentity, session_callbacks: SessionCallbacks, engine_loader: EngineLoader,
+        history: HistoryWriter, timeouts: HostTimeouts, port_file: Path | None = None,
     ) -> None:  # fmt: skip
         self.timeouts = timeouts
         self.host_metrics = HostMetrics()
@@ -87,57 +91,53 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.inbox.wake_receiver, selectors.EVENT_READ)
         self._listener: socket.socket | None = None
-        self._is_stdio = False
 
     def listen(self, listener: socket.socket) -> None:
-        """Take clients from this socket."""
+        """Accept clients from this socket."""
         listener.setblocking(False)
         self._listener = listener
         self._selector.register(listener, selectors.EVENT_READ)
 
     def attach(self, sock: socket.socket) -> None:
-        """Serve this client, and end with it when there is no door for others."""
+        """Serve this client. Without a listener, the server exits with its last client."""
         client = ClientConnection(sock)
         self.rpc_handler.clients.add(client)
         self._selector.register(sock, selectors.EVENT_READ, client)
 
     def metrics_page(self) -> str:
-        """The page of meters as it is now; from any thread."""
+        """The current metrics page. Thread-safe."""
         return openmetrics_text([*self.host_metrics.families(), *self._gauges()])
 
     def _gauges(self) -> list[MetricFamily]:
-        """What is so now, where `meters` has what happened so far."""
-        queue, sessions = self.queue, list(self.sessions.by_id.values())
+        """The metrics of the current state; `host_metrics` counts events."""
+        queue, sessions, clients = self.queue, list(self.sessions.by_id.values()), self.rpc_handler.clients
         live, waiting = sum(len(session.live_turns) for session in sessions), queue.waiting_count
+        version = {self.rpc_handler.identity.version: 1}
         return [
-            metric_family(
-                "vllm:num_requests_running", "gauge", "Answers that are being written.", max(0, live - waiting)
-            ),
-            metric_family("vllm:num_requests_waiting", "gauge", "Questions that wait for their turn.", waiting),
-            metric_family("specchat:sessions", "gauge", "Conversations in memory.", len(sessions)),
-            metric_family("specchat:clients", "gauge", "Front ends that are connected.", len(self.rpc_handler.clients)),
-            metric_family("specchat:memory_bytes", "gauge", "Memory, by what it holds.", queue.memory_bytes(), "holds"),
-            metric_family("specchat:ready", "gauge", "Whether models are loaded.", int(queue.state == "ready")),
-            metric_family(
-                "specchat:host", "info", "Which host this is.", {self.rpc_handler.identity.version: 1}, "version"
-            ),
+            metric_family("vllm:num_requests_running", "gauge", "Running requests.", max(0, live - waiting)),
+            metric_family("vllm:num_requests_waiting", "gauge", "Waiting requests.", waiting),
+            metric_family("specchat:sessions", "gauge", "Sessions in memory.", len(sessions)),
+            metric_family("specchat:clients", "gauge", "Connected clients.", len(clients)),
+            metric_family("specchat:memory_bytes", "gauge", "Memory use, by component.", queue.memory_bytes(), "kind"),
+            metric_family("specchat:models_loaded", "gauge", "1 with loaded models.", int(queue.state == "ready")),
+            metric_family("specchat:host", "info", "The version of the host.", version, "version"),
         ]
 
     def run(self) -> None:
-        """Serve. Returns when all is stored and every client has what it was owed, or did not want it."""
-        engine = Thread(target=self.queue.run, name="engine", daemon=True)
-        engine.start()
+        """Serve until the exit. Sends the last events for up to drain_seconds, and writes the history."""
+        engine_thread = Thread(target=self.queue.run, name="engine", daemon=True)
+        engine_thread.start()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._exit_on_signal)
         while not self._should_exit():
             self._run_once()
         self._drain()
         self.queue.stop()
-        engine.join(self.timeouts.drain_seconds)
+        engine_thread.join(self.timeouts.drain_seconds)
         self.sessions.history.close()
 
     def _run_once(self) -> None:
-        """One round: hear, tell, send."""
+        """One round: receive requests, process engine events, send."""
         now = time.monotonic()
         due = self.sessions.next_due_at(now)
         timeout = min(max(0.0, due - now), MAX_WAIT_SECONDS) if due is not None else MAX_WAIT_SECONDS
@@ -147,9 +147,9 @@ class Server:
             elif isinstance(key.data, ClientConnection) and mask & selectors.EVENT_READ:
                 self._receive(key.data)
         now = time.monotonic()
-        for happened in self.inbox.take_all():
-            self.host_metrics.on_event(happened.event)
-            self.sessions.on_event(happened, now)
+        for turn_event in self.inbox.take_all():
+            self.host_metrics.on_event(turn_event.event)
+            self.sessions.on_event(turn_event, now)
         self.sessions.tick(now)
         for client in list(self.rpc_handler.clients):
             self._send(client)
@@ -163,38 +163,38 @@ class Server:
     def _accept(self) -> None:
         assert self._listener is not None
         try:
-            peer, _ = self._listener.accept()
-        except OSError as error:  # gone again, or out of descriptors
+            sock, _ = self._listener.accept()
+        except OSError as error:  # already disconnected, or no free descriptors
             log.warning("accept: %s", error)
             return
         try:
-            check_same_user(peer)
+            check_same_user(sock)
         except PermissionError as error:
             log.warning("refused a client: %s", error)
-            peer.close()
+            sock.close()
             return
-        self.attach(peer)
+        self.attach(sock)
 
     def _receive(self, client: ClientConnection) -> None:
         received = client.receive()
         if received is None:
             self._disconnect(client, was_slow=False)
             return
-        for call in decode_requests(client.line_reader.feed(received)):
-            if isinstance(call, RpcRequest):
-                self.rpc_handler.dispatch(client, call)
+        for message in decode_requests(client.line_reader.feed(received)):
+            if isinstance(message, RpcRequest):
+                self.rpc_handler.dispatch(client, message)
             else:
-                client.queue_message(call)
+                client.queue_message(message)
 
     def _send(self, client: ClientConnection) -> None:
         if not client.send():
             self._disconnect(client, was_slow=False)
         elif client.is_too_slow:
-            log.info("%s is too slow and is cut off", client.client_name)
+            log.info("disconnected %s: too slow", client.client_name)
             self._disconnect(client, was_slow=True)
         else:
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.has_pending_output else 0)
-            self._selector.modify(client.sock, wanted, client)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.has_pending_output else 0)
+            self._selector.modify(client.sock, events, client)
 
     def _disconnect(self, client: ClientConnection, *, was_slow: bool) -> None:
         self._selector.unregister(client.sock)
@@ -203,26 +203,26 @@ class Server:
         self.sessions.on_disconnect(client, was_slow=was_slow)
 
     def _should_exit(self) -> bool:
-        is_alone = not self.rpc_handler.clients and not self.sessions.is_busy
-        if self._listener is None and is_alone:
+        is_unused = not self.rpc_handler.clients and not self.sessions.is_busy
+        if self._listener is None and is_unused:
             return True
-        is_idle = is_alone and time.monotonic() - self.sessions.last_used_at > self.timeouts.idle_exit_seconds
+        is_idle = is_unused and time.monotonic() - self.sessions.last_used_at > self.timeouts.idle_exit_seconds
         return self.rpc_handler.is_closing or is_idle
 
     def _exit_on_signal(self, number: int, _frame: FrameType | None) -> None:
-        log.info("ends on signal %d", number)
+        log.info("exiting on signal %d", number)
         self.rpc_handler.is_closing = True
         self.inbox.wake()
 
     def _drain(self) -> None:
-        """Let no new client in, end the turns, and tell everyone, for a moment."""
+        """Close the listener, cancel the turns, and send the last events for up to drain_seconds."""
         self.rpc_handler.is_closing = True
         if self._listener is not None:
             self._selector.unregister(self._listener)
             self._listener.close()
         self.sessions.cancel_all()
-        until = time.monotonic() + self.timeouts.drain_seconds
-        while time.monotonic() < until and (
+        deadline = time.monotonic() + self.timeouts.drain_seconds
+        while time.monotonic() < deadline and (
             self.sessions.is_busy or any(client.has_pending_output for client in self.rpc_handler.clients)
         ):
             self._run_once()
@@ -230,11 +230,8 @@ class Server:
             client.close()
 
 
-MAX_WAIT_SECONDS = 1.0
-
-
 def serve(server: Server, path: Path, on_ready: Callable[[], None]) -> None:
-    """Serve on a unix socket, whose folder and lock the caller owns."""
+    """Serve on a Unix socket. The caller owns its folder and holds the host lock."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -248,25 +245,19 @@ def serve(server: Server, path: Path, on_ready: Callable[[], None]) -> None:
         path.unlink(missing_ok=True)
 
 
-LISTEN_BACKLOG = 64
-
-
 def serve_stdio(server: Server, stdin: int, stdout: int) -> None:
-    """Serve one client on two descriptors, whatever they are: files, pipes or terminals."""
-    ours, theirs = socket.socketpair()
-    server.attach(ours)
-    hear = Thread(target=_pump, args=(lambda: os.read(stdin, PUMP_BYTES), theirs.sendall), daemon=True)
-    tell = Thread(
-        target=_pump, args=(lambda: theirs.recv(PUMP_BYTES), lambda data: _write_all(stdout, data)), daemon=True
+    """Serve one client on two descriptors of any kind: files, pipes or terminals."""
+    server_end, pump_end = socket.socketpair()
+    server.attach(server_end)
+    read = Thread(target=_pump, args=(lambda: os.read(stdin, PUMP_BYTES), pump_end.sendall), daemon=True)
+    write = Thread(
+        target=_pump, args=(lambda: pump_end.recv(PUMP_BYTES), lambda data: _write_all(stdout, data)), daemon=True
     )
-    hear.start()
-    tell.start()
-    Thread(target=lambda: (hear.join(), theirs.shutdown(socket.SHUT_WR)), daemon=True).start()
+    read.start()
+    write.start()
+    Thread(target=lambda: (read.join(), pump_end.shutdown(socket.SHUT_WR)), daemon=True).start()
     server.run()
-    tell.join(server.timeouts.drain_seconds)
-
-
-PUMP_BYTES = 2**16
+    write.join(server.timeouts.drain_seconds)
 
 
 def _pump(read: Callable[[], bytes], write: Callable[[bytes], None]) -> None:
@@ -274,7 +265,7 @@ def _pump(read: Callable[[], bytes], write: Callable[[bytes], None]) -> None:
         while data := read():
             write(data)
     except OSError:
-        pass  # the other side is gone, which is an end like any other
+        pass  # the other end has closed
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

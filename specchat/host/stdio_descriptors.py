@@ -1,4 +1,4 @@
-"""The standard streams of a process that serves an editor: its own alone, whoever else prints what."""
+"""The standard streams of a server on stdio: only the protocol uses them, and prints go to a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ_BYTES = 2**18
 
 @dataclass(frozen=True)
 class StdioDescriptors:
-    """What was 0, 1 and 2 when the process began."""
+    """Copies of the descriptors 0, 1 and 2."""
 
     stdin: int
     stdout: int
@@ -25,21 +25,21 @@ class StdioDescriptors:
 
 
 def redirect_stdio(log_name: str, *, keeps_stderr: bool = False) -> StdioDescriptors:
-    """Move the standard streams away; from now on whatever is printed, by whomever, goes to a log.
+    """Copy the standard streams, and redirect 1 and 2 to the log file `log_name`.
 
-    stderr too: there are editors that show every line of it to their user as an error. `server` names the log.
+    stderr goes to the log as well, because some editors show each of its lines as an error.
     """
     sys.stdout.flush()
-    taken = StdioDescriptors(os.dup(0), os.dup(1), os.dup(2))
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    originals = StdioDescriptors(os.dup(0), os.dup(1), os.dup(2))
+    null = os.open(os.devnull, os.O_RDONLY)
     log = os.dup(2) if keeps_stderr else _open_log(log_name)
-    os.dup2(nothing, 0)
+    os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    for each in (nothing, log):
-        os.close(each)
+    os.close(null)
+    os.close(log)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    return taken
+    return originals
 
 
 def _open_log(log_name: str) -> int:
@@ -60,13 +60,13 @@ def _modified_at(path: Path) -> float:
 
 
 def restore_stderr(descriptors: StdioDescriptors) -> None:
-    """Give stderr back, for the line of somebody who has to give up before it began."""
+    """Restore stderr, for an error message before the server starts."""
     sys.stderr.flush()
     os.dup2(descriptors.stderr, 2)
 
 
 def read_available(descriptor: int) -> bytes:
-    """What has come; nothing when no more will."""
+    """The available bytes; b"" at the end of input."""
     try:
         return os.read(descriptor, READ_BYTES)
     except OSError:
@@ -74,11 +74,11 @@ def read_available(descriptor: int) -> bytes:
 
 
 def write_all(descriptor: int, data: bytes) -> bool:
-    """False when nobody reads any more."""
-    left = memoryview(data)
+    """Write everything; False when the reader has closed its end."""
+    rest = memoryview(data)
     try:
-        while left:
-            left = left[os.write(descriptor, left) :]
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
     except OSError:
         return False
     return True

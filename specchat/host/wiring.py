@@ -1,18 +1,17 @@
-"""What the shipped host is made of: profiles by name, engines from `assemble`, turns from the history."""
+"""The components of the real host: profiles by name, engines from `assemble`, turns from the history."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from importlib.util import find_spec
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, cast
 
 from specchat.chat.events import Event
 from specchat.chat.history import StoredTurn
 from specchat.chat.past_answers import past_texts
-from specchat.errors import ModelError, ProfileError, UsageError
+from specchat.errors import ProfileError, UsageError
 from specchat.host.engine_interface import Engine, EngineLoader
 from specchat.host.host_process import HostComponents
 from specchat.host.open_sessions import SessionCallbacks
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def default_components() -> HostComponents:
-    """The real thing."""
-    library = SessionCallbacks(_resolve_profile, _restore_turn, _profile_to_json, _profile_from_json, _context_window)
-    return HostComponents(library, EngineLoader(_load_engine, _engine_key, _make_completer), configuration_hash)
+    """The components of `python -m specchat.host`."""
+    callbacks = SessionCallbacks(_resolve_profile, _restore_turn, _profile_to_json, _profile_from_json, _context_window)
+    return HostComponents(callbacks, EngineLoader(_load_engine, _engine_key, _make_completer), configuration_hash)
 
 
 def _resolve_profile(name: str, settings: Mapping[str, Any]) -> Profile:
@@ -38,19 +37,18 @@ def _resolve_profile(name: str, settings: Mapping[str, Any]) -> Profile:
 
 
 def _profile_to_json(profile: Profile) -> dict[str, Any]:
-    """A profile as a JSON object; keys that nobody set are left out, as TOML would."""
+    """A profile as a JSON object without unset keys."""
     return _without_none(asdict(profile))
 
 
-def _profile_from_json(packed: Mapping[str, Any], overrides: Mapping[str, Any]) -> Profile | None:
-    """A profile that was kept, with overrides of today; None when it holds keys of another time."""
+def _profile_from_json(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Profile | None:
+    """A stored profile with new overrides; None when it has keys that this version does not know."""
+    source = SettingsSource("conversation", stored, lambda _path: "the stored profile")
     try:
-        kept = merge_sources(
-            Profile(), [SettingsSource("conversation", packed, lambda _path: "what was kept of it")]
-        ).value
+        profile = merge_sources(Profile(), [source]).value
     except ProfileError:
         return None
-    return kept.override(overrides)
+    return profile.override(overrides)
 
 
 def _without_none(value: Any) -> Any:
@@ -81,8 +79,6 @@ def _load_engine(profile: Profile, progress: Callable[[Event], None], cancelled:
 
 
 def _connect_server(profile: Profile, progress: Callable[[Event], None]) -> Engine:
-    if find_spec("openai") is None:
-        raise ModelError("a server is spoken to by the package openai: pip install 'specchat[fleet]'")
     from specchat.fleet.server_session import connect_server
 
     return connect_server(profile, progress)
@@ -91,20 +87,20 @@ def _connect_server(profile: Profile, progress: Callable[[Event], None]) -> Engi
 def _make_completer(engine: assemble.Engine) -> FimCompleter:
     from specchat.chat.fim_completer import FimCompleter
 
-    if not hasattr(engine, "voice"):
-        raise UsageError("a server answers, but fills no gaps; completions need a profile with a model of its own")
+    if not hasattr(engine, "models"):
+        raise UsageError("a server backend does not support completion; use a profile with a local model")
     return FimCompleter(engine.models)
 
 
 def _restore_turn(stored: StoredTurn) -> Any:
-    """A turn for the engine to go on from; None when it never got there."""
+    """The engine's turn of a stored one; None when the engine never finished it."""
     if stored.state in ("failed", "running"):
         return None
     from specchat.chat.transcript import Turn
 
-    answered, request = stored.answer, request_from_json(stored.request)
+    answer, request = stored.answer, request_from_json(stored.request)
     return Turn(
-        user=request.text, files=request.files, prompt_ids=tuple(answered.prompt_ids), rendered_prompt=answered.rendered_prompt,
-        answer=answered.text, answer_ids=tuple(answered.token_ids), is_finished=stored.state == "stop",
-        seed=answered.seed or 0,
+        user=request.text, files=request.files, prompt_ids=tuple(answer.prompt_ids),
+        rendered_prompt=answer.rendered_prompt, answer=answer.text, answer_ids=tuple(answer.token_ids),
+        is_finished=stored.state == "stop", seed=answer.seed or 0,
     )  # fmt: skip

@@ -14,7 +14,8 @@ import pytest
 from specchat.chat import history as reading
 from specchat.chat.history import StoredAnswer, Thread, pack_ids, unpack_ids
 from specchat.errors import HostError
-from specchat.host.history_writer import MIGRATIONS, HistoryWriter, TurnSnapshot
+from specchat.chat.history_schema import MIGRATIONS
+from specchat.host.history_writer import HistoryWriter, TurnSnapshot
 
 ANSWER = StoredAnswer(
     "Paris.", (4, 5, 2**31), b"\x00\x01\x00", ("target", "lookup"), "lookup", 2**64 - 1, (1, 2, 3), "<user>é"
@@ -152,8 +153,8 @@ def test_what_a_killed_host_left_is_closed_and_can_be_mended(path):
         import os, pathlib
         from specchat.host.history_writer import *
         history = HistoryWriter(pathlib.Path({str(path)!r}))
-        history.begin(Thread("t1", "x"), "a", None, {{"text": "why?"}})
-        history.progress("a", lambda: Partial(Answered("Bec", (1,), b"\\0", ("target",))))
+        history.start_turn(Thread("t1", "x"), "a", None, {{"text": "why?"}})
+        history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Bec", (1,), b"\\0", ("target",))))
         history.flush()
         os.kill(os.getpid(), 9)
     """
@@ -176,7 +177,7 @@ def test_a_file_that_is_no_database_is_set_aside(path):
 
     assert "set aside" in history.warning
     assert [("one", "1")] == texts(HistoryReader(path), "a")
-    assert b"no database" == next(path.parent.glob("*unreadable*")).read_bytes()[:11]
+    assert b"no database" == next(path.parent.glob("*corrupt*")).read_bytes()[:11]
 
 
 def test_a_damage_found_later_loses_nothing_that_is_said_from_then_on(path):
@@ -261,9 +262,12 @@ def test_ids_of_four_bytes_survive():
 
 
 def test_a_database_of_before_there_were_records_is_read_and_then_upgraded(path):
-    old = HistoryWriter(path, MIGRATIONS[:2])
-    old.start_turn(THREAD, "a", None, {"text": "why?"})
-    old.close()
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(";".join(MIGRATIONS[:2]) + ";PRAGMA user_version = 2")
+        old.execute("INSERT INTO threads VALUES ('t1', 'x', 'chat', '', '', '{}', 'a', NULL, 0, 0, NULL)")
+        old.execute("INSERT INTO messages VALUES ('q', NULL, 'user', ?)", ['{"text": "why?"}'])
+        old.execute("INSERT INTO turns (id, thread, question, state, writer, started) VALUES ('a', 't1', 'q', 'stop', 1, 0)")
+        old.commit()
 
     assert HistoryReader(path).steps("a") == []
 

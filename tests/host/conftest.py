@@ -36,11 +36,11 @@ def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
         """One whose host is killed while it says hello has nobody to close it."""
 
         def __init__(self, peer: socket.socket, name: str) -> None:
-            self._peer = peer
+            self._sock = peer
             lines.append(self)
             super().__init__(peer, name)
 
-    patch.setattr(client, "Line", NotedLine)
+    patch.setattr(client, "HostConnection", NotedLine)
     yield folder
     for line in lines:
         line.close()

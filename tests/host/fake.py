@@ -49,14 +49,14 @@ class FakeTurn:
     seed: int
     prompt_ids: tuple[int, ...] = (1, 2, 3)
     answer_ids: tuple[int, ...] = ()
-    rendered: str = "<user>"
+    rendered_prompt: str = "<user>"
 
 
 class FakeSession:
     def __init__(self, turns: Sequence[FakeTurn] = ()) -> None:
         self.turns = list(turns)
 
-    def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
+    def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         pass
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class FakeSession:
                         totals = replace(
                             totals,
                             steps=totals.steps + 1,
-                            tokens=totals.completion_tokens + len(event.committed_tokens),
+                            completion_tokens=totals.completion_tokens + len(event.committed_tokens),
                         )
                 if cancelled.is_set():
                     break
@@ -142,14 +142,14 @@ class FakeSession:
 
 
 class FakeEngine:
-    turns_at_once = 2
+    max_concurrent_turns = 2
 
-    def session(self, turns: Sequence[FakeTurn], profile: str) -> FakeSession:
+    def create_session(self, turns: Sequence[FakeTurn], profile: str) -> FakeSession:
         if profile == "sessionless":
             raise RuntimeError("no room")
         return FakeSession(turns)
 
-    def memory(self) -> dict[str, int]:
+    def memory_bytes(self) -> dict[str, int]:
         return {"target": 1000}
 
     def close(self) -> None:

@@ -59,7 +59,11 @@ def test_turns_follow_one_another_and_survive_in_the_history():
     turns = Conversation(SessionRequest(session_id=talk.session_id)).turns()
 
     assert ["count 2", "count 2"] == [turn.request["text"] for turn in turns]
-    assert ("stop", 4, b"\x00\x01" * 2) == (turns[0].state, turns[0].totals["tokens"], turns[0].answer.source_indices)
+    assert ("stop", 4, b"\x00\x01" * 2) == (
+        turns[0].state,
+        turns[0].totals["completion_tokens"],
+        turns[0].answer.source_indices,
+    )
     assert ("lookup", "target") == turns[0].answer.sources
 
 
@@ -121,7 +125,7 @@ def test_a_cancelled_turn_ends_within_a_step_and_keeps_its_text(verb):
             cancelled.set()
 
     assert time.monotonic() - begun < 2
-    assert "cancelled" == events[-1].reason
+    assert "cancelled" == events[-1].finish_reason
     [turn] = talk.turns()
     assert ("cancelled", text_of(events)) == (turn.state, turn.answer.text)
     assert "stop" == ask(talk, "count 2")[-1].finish_reason
@@ -135,7 +139,7 @@ def test_a_turn_is_cancelled_while_its_model_loads():
         cancelled.set()
 
     assert isinstance(events[0], LoadingProgress)
-    assert "cancelled" == events[-1].reason
+    assert "cancelled" == events[-1].finish_reason
 
 
 def test_a_turn_is_cancelled_while_it_waits():
@@ -177,7 +181,7 @@ def test_an_engine_that_can_make_no_session_fails_the_turn_and_lives_on():
     talk = Conversation(SessionRequest(profile="sessionless"))
 
     assert "RuntimeError: no room" in ask(talk, "hello")[-1].message
-    talk.call("set", {"profile": "chat"})
+    talk.call("set_profile", {"profile": "chat"})
     assert "stop" == ask(talk, "hello")[-1].finish_reason
 
 
@@ -209,13 +213,13 @@ def test_a_fork_has_its_own_future():
 def test_sessions_are_listed_renamed_deleted_and_restored():
     talk = Conversation()
     ask(talk, "hello  my\nworld")
-    names = lambda **params: [each["name"] for each in talk.call("list", params)["sessions"]]
+    names = lambda **params: [each["name"] for each in talk.call("list_sessions", params)["sessions"]]
     assert ["hello my world"] == names()
 
     talk.call("rename", {"name": "Greeting"})
     assert ["Greeting"] == names(search="wor")
     talk.call("delete")
-    assert ([], ["Greeting"]) == (names(), names(deleted=True))
+    assert ([], ["Greeting"]) == (names(), names(is_deleted=True))
     talk.call("restore")
     assert ["Greeting"] == names()
 
@@ -224,9 +228,9 @@ def test_why_and_stats_answer():
     talk = Conversation(client_name="me")
     ask(talk, "hello")
 
-    assert "because it is a fake" == talk.call("why")["reason"]
+    assert "because it is a fake" == talk.call("explain_routing")["reason"]
     assert ("ready", {"target": 1000}, ["me"]) == tuple(
-        talk.call("stats")[key] for key in ("state", "memory", "clients")
+        talk.call("stats")[key] for key in ("state", "memory_bytes", "clients")
     )
     talk.call("unload")
     assert "stop" == ask(talk, "hello")[-1].finish_reason
@@ -237,6 +241,6 @@ def test_an_unknown_method_is_refused_and_the_line_stays():
 
     with pytest.raises(HostError, match="unknown method"):
         line.call("sing", {})
-    with pytest.raises(HostError, match="something is missing or wrong: 'session'"):
+    with pytest.raises(HostError, match="a parameter is missing or wrong: 'session'"):
         line.call("subscribe", {})
-    assert "cold" == line.call("hello", {})["state"]
+    assert "unloaded" == line.call("hello", {})["state"]

@@ -40,7 +40,7 @@ def test_the_record_of_a_turn_is_what_its_client_heard(talk):
     first, second = asked(talk, "guess 3"), asked(talk, "count 2")
 
     assert known(talk) == second
-    assert known(talk, number=0) == first
+    assert known(talk, turn_index=0) == first
     assert known(talk, turn=talk.turns()[0].id) == first
     assert first[0].draft_token_bytes == (b"word0 ", b"no ")
     assert first[0].draft_sources == ("lookup", "draft")
@@ -52,7 +52,7 @@ def test_a_turn_that_is_being_written_has_a_record_already(talk):
         if isinstance(event, StepDone):
             heard.append(event)
             if len(heard) == 5:
-                with Conversation(SessionRequest(session_id=talk.session)) as other:
+                with Conversation(SessionRequest(session_id=talk.session_id)) as other:
                     assert known(other)[:5] == heard
                 stopped.set()
 
@@ -73,9 +73,9 @@ def test_the_record_outlives_the_host_and_goes_with_a_copy(talk):
     kill_host()
 
     assert known(talk) == steps
-    talk.switch(talk.call("fork"))
+    talk.switch_session(talk.call("fork"))
     asked(talk, "count 1")
-    assert known(talk, number=0) == steps
+    assert known(talk, turn_index=0) == steps
 
 
 def test_a_turn_of_before_there_were_records_has_none(talk):
@@ -90,7 +90,7 @@ def test_a_turn_of_before_there_were_records_has_none(talk):
 def test_a_host_that_is_killed_leaves_what_it_had_stored(talk):
     for heard, event in enumerate(talk.ask(Request("slowly 100000"))):
         with closing(HistoryReader(history_path())) as history:
-            turns = history.turns(history.thread(talk.session).tip)
+            turns = history.turns(history.thread(talk.session_id).tip)
             if heard and turns and (stored := history.steps(turns[0].id)):
                 break
         assert event is not None
@@ -100,7 +100,7 @@ def test_a_host_that_is_killed_leaves_what_it_had_stored(talk):
     assert stored
 
 
-@pytest.mark.parametrize("which", [{"number": 7}, {"number": -1}, {"turn": "nothing"}])
+@pytest.mark.parametrize("which", [{"turn_index": 7}, {"turn_index": -1}, {"turn": "nothing"}])
 def test_a_turn_that_is_not_there_is_refused(talk, which):
     asked(talk, "guess 1")
 

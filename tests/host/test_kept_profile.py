@@ -15,12 +15,12 @@ class Queue:
     def __init__(self):
         self.opened = []
 
-    def open(self, _session, profile, _turns):
+    def open_session(self, _session, profile, _turns):
         self.opened.append(profile)
 
-    def put(self, turn): ...
+    def enqueue(self, turn): ...
 
-    def forget(self, session): ...
+    def close_session(self, session): ...
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def own_profile(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     path = tmp_path / "config" / "profiles" / "mine.toml"
     path.parent.mkdir(parents=True)
-    path.write_text("[sampling]\ntemperature = 0.5\n[[routes]]\nkind = 'code'\nwords = ['snake']\n")
+    path.write_text("[sampling]\ntemperature = 0.5\n[[routes]]\nkind = 'code'\ncontains = ['snake']\n")
     return path
 
 
@@ -92,7 +92,7 @@ def test_a_fork_goes_on_as_its_source(own_profile, another_day):
 def test_a_profile_of_another_time_is_read_from_its_file(own_profile, another_day):
     sessions = another_day()
     id = asked(sessions)
-    sessions.history.keep_profile(id, {"name": "mine", "sampling": {"colour": 1}})
+    sessions.history.store_profile(id, {"name": "mine", "sampling": {"colour": 1}})
     sessions.history.flush()
 
     assert 0.5 == another_day().find(id).profile.sampling.temperature

@@ -24,13 +24,13 @@ from tests.host.test_spawn import ROOT, is_alive, until
 CLIENT = f"""if True:
     import sys, time
     sys.path.insert(0, {str(ROOT)!r})
-    from specchat.chat.events import Text
+    from specchat.chat.events import TextDelta
     from specchat.chat.request import Request
     from specchat.host import spawn
     from specchat.host.client import Conversation
     spawn.HOST_COMMAND = {FAKE_HOST!r}
     for event in Conversation().ask(Request("slowly 500", seed=1)):
-        if isinstance(event, Text):
+        if isinstance(event, TextDelta):
             print(time.monotonic(), event.text, sep=" ", flush=True)
 """
 
@@ -66,9 +66,9 @@ def kill_at(moment: float, victims: str) -> None:
 def look_at_history(victims: str) -> str:
     """The answer as the next host finds it; the file must be whole."""
     talk = Conversation(SessionRequest(continues_last=True))
-    while talk.call("stats")["turns"]:
+    while talk.call("stats")["live_turns"]:
         time.sleep(0.01)
-    path = Path(talk._connection.host_info["history"])
+    path = Path(talk._connection.host_info["history_path"])
     if not path.exists():
         return ""
     with closing(sqlite3.connect(path)) as database:

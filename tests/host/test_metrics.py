@@ -1,4 +1,4 @@
-"""The meters: what is counted, how it is written, and who may read it where."""
+"""The metrics: what is counted, how it is written, and who may read it where."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from specchat.host.metrics_server import MetricsServer
 from tests.front import command
 
 HELD = StepDone(
-    (1, 2, 3), (0, 1, 2), (CommittedToken(1, b"a", "lookup"), CommittedToken(2, b"b", "draft"), CommittedToken(9, b"c", "target")),
+    (1, 2, 3), (0, 1, 2),
+    (CommittedToken(1, b"a", "lookup"), CommittedToken(2, b"b", "draft"), CommittedToken(9, b"c", "target")),
     0.25, 0.5, draft_sources=("lookup", "draft", "draft"),
 )  # fmt: skip
 MISSED = StepDone((1, 2, 3), (0, 1, 2), (CommittedToken(9, b"c", "target"),), 0.25, 1.0, draft_sources=("lookup",) * 3)
@@ -65,14 +66,14 @@ def test_guesses_are_counted_under_the_names_of_vllm():
 def test_passes_are_priced_by_their_width():
     found = told(HELD, MISSED, ALONE)
 
-    assert found["specchat:pass_seconds_count"] == {("1",): 1, ("4",): 2}
-    assert found["specchat:pass_seconds_sum"] == {("1",): 0.125, ("4",): 1.5}
+    assert found["specchat:verify_seconds_count"] == {("1",): 1, ("4",): 2}
+    assert found["specchat:verify_seconds_sum"] == {("1",): 0.125, ("4",): 1.5}
 
 
 def test_who_was_asked_and_who_was_right_stand_side_by_side():
     found = told(HELD, MISSED, ALONE)
 
-    assert found["specchat:asked_total"] == {("lookup",): 2, ("draft",): 1, ("plain",): 1}
+    assert found["specchat:steps_total"] == {("lookup",): 2, ("draft",): 1, ("plain",): 1}
     assert found["specchat:draft_tokens_total"] == {("lookup",): 4, ("draft",): 2}
     assert found["specchat:accepted_tokens_total"] == {("lookup",): 1, ("draft",): 1}
 
@@ -83,8 +84,8 @@ def test_answers_are_counted_by_their_end_and_compared_with_plain_decoding():
     assert found["specchat:answers_total"] == {("stop",): 1, ("cancelled",): 1, ("failed",): 1}
     assert found["vllm:generation_tokens_total"] == {(): 5}
     assert found["vllm:prompt_tokens_total"] == {(): 7}
-    assert found["specchat:first_token_seconds_sum"] == {(): 0.5}
-    assert found["specchat:times_plain"] == {(): 2.0}
+    assert found["specchat:ttft_seconds_sum"] == {(): 0.5}
+    assert found["specchat:speedup"] == {(): 2.0}
 
 
 def test_text_is_never_on_the_page():
@@ -96,9 +97,9 @@ def test_text_is_never_on_the_page():
 
 
 def test_a_label_may_hold_any_character():
-    text = openmetrics_text([metric_family("specchat:asked", "counter", "Passes.", {'a"b\\c\nd': 1}, "drafter")])
+    text = openmetrics_text([metric_family("specchat:steps", "counter", "Passes.", {'a"b\\c\nd': 1}, "drafter")])
 
-    assert read(text) == {"specchat:asked_total": {('a"b\\c\nd',): 1}}
+    assert read(text) == {"specchat:steps_total": {('a"b\\c\nd',): 1}}
 
 
 def test_the_page_is_read_at_its_address_and_nowhere_else():
@@ -121,7 +122,7 @@ def test_a_taken_port_is_refused_and_the_old_one_stays():
         door, port = MetricsServer(lambda: "# EOF\n"), free_port()
         door.set_port(port)
 
-        with pytest.raises(HostError, match="is not to be had"):
+        with pytest.raises(HostError, match="is not available"):
             door.set_port(taken.getsockname()[1])
 
         assert asked(port).status == 200
@@ -129,7 +130,7 @@ def test_a_taken_port_is_refused_and_the_old_one_stays():
 
 
 def test_who_dawdles_is_cut_off_and_the_next_is_served(monkeypatch):
-    monkeypatch.setattr("specchat.host.metrics_server._Reader.timeout", 0.05)
+    monkeypatch.setattr("specchat.host.metrics_server._RequestHandler.timeout", 0.05)
     door, port = MetricsServer(lambda: "# EOF\n"), free_port()
     door.set_port(port)
 
@@ -169,7 +170,7 @@ def test_a_host_tells_what_it_did(runtime, monkeypatch):
 
     ran = command(monkeypatch, "host", "--metrics", str(port))
 
-    assert ran.out == f"meters: http://127.0.0.1:{port}/metrics\n".encode()
+    assert ran.out == f"metrics: http://127.0.0.1:{port}/metrics\n".encode()
     found = read(asked(port).read().decode())
     assert found["vllm:spec_decode_num_drafts_total"] == {(): 5}
     assert found["vllm:spec_decode_num_accepted_tokens_per_pos_total"] == {("0",): 5}
@@ -181,14 +182,14 @@ def test_a_host_tells_what_it_did(runtime, monkeypatch):
     command(monkeypatch, "host", "--metrics", "0")
 
     line = connect("test", starts_host=False)
-    assert line is not None and line.call("metrics", {}) == {"port": 0}
+    assert line is not None and line.call("metrics_port", {}) == {"port": 0}
     conversation.close()
 
 
 def test_without_a_host_meters_are_only_forgotten(runtime, monkeypatch):
-    (runtime / "meters.port").write_text("9\n")
+    (runtime / "metrics.port").write_text("9\n")
 
     ran = command(monkeypatch, "host", "--metrics", "0")
 
-    assert ran.code == 0 and not (runtime / "meters.port").exists()
+    assert ran.code == 0 and not (runtime / "metrics.port").exists()
     assert connect("test", starts_host=False) is None

@@ -71,7 +71,7 @@ def test_every_event_survives_the_wire(event):
 
 
 def test_unknown_fields_of_an_event_are_ignored():
-    assert [TextDelta("a")] == events_from_json("text", {"text": "a", "colour": "red"})
+    assert [TextDelta("a")] == events_from_json("text_delta", {"text": "a", "colour": "red"})
 
 
 def test_an_unknown_notice_is_no_event():
@@ -105,7 +105,7 @@ def test_a_request_survives_the_wire():
         {"text": "a", "seed": "b"},
         {"text": "a", "files": [{"name": "f"}]},
         {"text": "a", "stop": [1]},
-        {"text": "a", "rewrites": ["a.py"]},
+        {"text": "a", "file_to_rewrite": ["a.py"]},
         {"text": "a", "schema": 3},
         {"text": "a", "schema": "[]"},
         {"text": "a", "choices": ["yes", ""]},

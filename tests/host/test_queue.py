@@ -15,14 +15,14 @@ class Narrow:
     """An engine that has room for so many answers at once, and counts how many it was asked for."""
 
     def __init__(self, room: int) -> None:
-        self.turns_at_once, self.now, self.most = room, 0, 0
+        self.max_concurrent_turns, self.now, self.most = room, 0, 0
         self.waiting: list[int] = []
         self.urgent: list[bool] = []
 
-    def session(self, turns, _profile):
+    def create_session(self, turns, _profile):
         return Writer(self, list(turns))
 
-    def memory(self):
+    def memory_bytes(self):
         return {}
 
     def close(self):
@@ -42,8 +42,8 @@ class Writer:
         self.engine.now -= 1
         yield Finished("stop", Totals())
 
-    def make_way(self, waiting: int, *, is_urgent: bool = False) -> None:
-        self.engine.waiting.append(waiting)
+    def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
+        self.engine.waiting.append(waiting_requests)
         self.engine.urgent.append(is_urgent)
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ def test_who_writes_is_told_how_many_others_wait_for_their_step():
 class Slow:
     """Fills a gap in more steps than it may take at once."""
 
-    def fill(self, _gap: FimRequest, _cancelled: Flag) -> Iterator[Event]:
+    def complete(self, _request: FimRequest, _cancelled: Flag) -> Iterator[Event]:
         yield from [TextDelta("x")] * 6
         yield Finished("stop", Totals())
 

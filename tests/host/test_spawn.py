@@ -30,7 +30,7 @@ CLIENT = f"""if True:
     from specchat.host.client import connect
     spawn.HOST_COMMAND = {FAKE_HOST!r}
     spawn._default_folder = lambda: __import__("pathlib").Path(sys.argv[1])
-    print(json.dumps(connect("racer").hello))
+    print(json.dumps(connect("racer").host_info))
 """
 
 
@@ -117,7 +117,7 @@ def test_a_foreign_socket_is_refused(runtime):
 def test_a_folder_that_is_open_to_others_is_refused(runtime):
     runtime.chmod(0o755)
 
-    with pytest.raises(HostError, match="open to others"):
+    with pytest.raises(HostError, match="accessible to other users"):
         connect("test")
 
 
@@ -125,21 +125,21 @@ def test_a_folder_that_is_open_to_others_is_refused(runtime):
 def test_a_folder_of_somebody_else_is_refused(runtime):
     os.chown(runtime, 65534, 65534)
 
-    with pytest.raises(HostError, match="not a folder of this user"):
+    with pytest.raises(HostError, match="does not belong to this user"):
         connect("test")
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(monkeypatch):
     monkeypatch.setenv("SPECCHAT_RUNTIME", "/proc/nowhere")
 
-    with pytest.raises(HostError, match="set SPECCHAT_RUNTIME to a folder that can be written"):
+    with pytest.raises(HostError, match="set SPECCHAT_RUNTIME to a writable folder"):
         connect("test")
 
 
 def test_a_folder_with_a_long_name_is_one_line(monkeypatch):
     monkeypatch.setenv("SPECCHAT_RUNTIME", "/tmp/" + "x" * 100)
 
-    with pytest.raises(HostError, match="too long a name"):
+    with pytest.raises(HostError, match="too long a path"):
         connect("test")
 
 
@@ -207,7 +207,7 @@ def test_a_host_that_is_not_asked_gives_back_its_models(runtime, monkeypatch):
     talk = Conversation()
     list(talk.ask(Request("hello")))
 
-    until(lambda: "cold" == talk.call("stats")["state"])
+    until(lambda: "unloaded" == talk.call("stats")["state"])
     assert "stop" == list(talk.ask(Request("hello")))[-1].finish_reason
 
 
@@ -236,14 +236,14 @@ def test_a_host_on_stdio_speaks_the_same_protocol_and_ends_with_its_client(runti
         return lines
 
     with subprocess.Popen(STDIO_HOST, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as host:
-        session = say("open", 1, {})[-1]["result"]["session"]
+        session = say("open_session", 1, {})[-1]["result"]["session"]
         lines = say("ask", 2, {"session": session, "request": {"text": "hello", "seed": 1}})
         host.stdin.close()
         host.stdin = None
 
-        texts = [line["params"]["text"] for line in lines if line.get("method") == "text"]
+        texts = [line["params"]["text"] for line in lines if line.get("method") == "text_delta"]
         assert "you said 'hello' with seed 1" == "".join(texts)
-        assert ("finished", "stop") == (lines[-2]["method"], lines[-1]["result"]["reason"])
+        assert ("finished", "stop") == (lines[-2]["method"], lines[-1]["result"]["finish_reason"])
         assert 0 == host.wait(10)
         assert b"" == host.stdout.read()
 
@@ -292,7 +292,7 @@ def test_a_relative_runtime_folder_means_the_same_to_the_host(runtime, monkeypat
     monkeypatch.chdir(runtime.parent)
     monkeypatch.setenv("SPECCHAT_RUNTIME", runtime.name)
 
-    assert str(runtime / "history.db") == connect("test").host_info["history"]
+    assert str(runtime / "history.db") == connect("test").host_info["history_path"]
 
 
 def test_a_request_that_is_too_long_for_a_line_is_one_line(runtime):

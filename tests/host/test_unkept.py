@@ -35,8 +35,8 @@ def test_it_answers_like_any_other_and_is_in_no_list():
     answers = [text_of(list(talk.ask(Request("count 1", seed=1)))) for _ in range(2)]
 
     assert ["seed 1 turn 0", "seed 1 turn 1"] == answers
-    assert [] == talk.call("list")["sessions"] == talk.turns()
-    with closing(HistoryReader(Path(talk.call("hello")["history"]))) as history:
+    assert [] == talk.call("list_sessions")["sessions"] == talk.turns()
+    with closing(HistoryReader(Path(talk.call("hello")["history_path"]))) as history:
         assert [] == history.search("count")
 
 
@@ -81,11 +81,11 @@ def test_a_conversation_that_is_kept_is_told_nothing_and_forks():
     for talk in (kept, unkept):
         list(talk.ask(Request("hello")))
 
-    with pytest.raises(UsageError, match="not kept"):
+    with pytest.raises(UsageError, match="not stored"):
         kept.rewind(0, PAST)
-    with pytest.raises(UsageError, match="not kept"):
+    with pytest.raises(UsageError, match="not stored"):
         unkept.call("fork")
-    assert kept.call("fork")["turns"] == 1
+    assert kept.call("fork")["turn_count"] == 1
 
 
 def test_it_is_gone_when_nobody_hears_it():

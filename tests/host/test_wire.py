@@ -17,8 +17,9 @@ from specchat.host.client import Conversation, connect
 from specchat.host.protocol import INVALID_REQUEST, MAX_LINE_BYTES
 
 METHODS = [
-    "hello", "open", "close", "fork", "list", "rename", "delete", "restore", "subscribe", "cancel", "rewind", "mend",
-    "set", "why", "stats", "unload", "ask", "sing", "", None, 7,
+    "hello", "open_session", "unsubscribe", "fork", "list_sessions", "rename", "delete", "restore", "subscribe",
+    "cancel", "rewind", "recover_answer", "set_profile", "explain_routing",
+    "stats", "unload", "ask", "sing", "", None, 7,
 ]  # fmt: skip
 VALUES = [
     None,
@@ -42,7 +43,7 @@ NAMES = [
     "session",
     "request",
     "turn",
-    "from",
+    "from_sequence_number",
     "count",
     "name",
     "profile",
@@ -50,7 +51,7 @@ NAMES = [
     "search",
     "folder",
     "kind",
-    "ids",
+    "token_ids",
 ]
 
 
@@ -134,7 +135,7 @@ def test_a_slow_reader_costs_little_and_takes_up_where_it_was(runtime):
 
     heard = talk.ask(Request("big 3000000"))
     next(heard)
-    while quick.call("stats")["turns"]:
+    while quick.call("stats")["live_turns"]:
         time.sleep(0.01)
     assert memory_bytes(pid) - before < 60 * 2**20
     assert "test" not in quick.call("stats")["clients"]
@@ -149,8 +150,8 @@ def test_a_reader_that_was_away_for_too_long_is_told(runtime):
     list(talk.ask(Request("big 9000000")))
     line = connect("late")
 
-    with pytest.raises(Exception, match="away for too long"):
-        line.call("subscribe", {"session": talk.session_id, "from": 1})
+    with pytest.raises(Exception, match="disconnected for too long"):
+        line.call("subscribe", {"session": talk.session_id, "from_sequence_number": 1})
 
 
 def test_text_is_merged_into_few_lines(peer):
@@ -163,7 +164,7 @@ def test_text_is_merged_into_few_lines(peer):
 
     texts = []
     for reply in heard:
-        if reply["method"] == "text":
+        if reply["method"] == "text_delta":
             texts.append(reply["params"]["text"])
         if reply["method"] == "finished":
             break

@@ -1,0 +1,150 @@
+"""The tables of the history database, and how an older file becomes a new one. Knows no reader and no writer.
+
+messages   one text of a conversation, addressed by its content and its parent: shared beginnings are stored once
+turns      one question and its answer: seed, token ids, the drafter of each token, totals, and the turn before it
+threads    a name for the last turn of a conversation; a fork is a second thread, and nothing is copied
+search     the full-text index of questions and answers
+profiles   the profile of a thread, as a JSON object
+steps      the decoding steps of a turn, packed by `step_encoding.py`
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from specchat.errors import HostError
+
+JsonObject = dict[str, Any]
+
+MIGRATIONS = (
+    """
+    CREATE TABLE messages (
+        hash TEXT PRIMARY KEY, parent TEXT, role TEXT NOT NULL, content TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE threads (
+        id TEXT PRIMARY KEY, name TEXT NOT NULL, kind TEXT NOT NULL, folder TEXT NOT NULL, profile TEXT NOT NULL,
+        settings TEXT NOT NULL, tip TEXT, forked_from TEXT, created REAL NOT NULL, updated REAL NOT NULL, deleted REAL
+    ) WITHOUT ROWID;
+    CREATE TABLE turns (
+        id TEXT PRIMARY KEY, thread TEXT NOT NULL, parent TEXT, question TEXT NOT NULL, answer TEXT, partial TEXT,
+        state TEXT NOT NULL, variant TEXT, seed TEXT, totals TEXT, prompt_ids BLOB, rendered BLOB, answer_ids BLOB,
+        kinds BLOB, sources TEXT, writer INTEGER NOT NULL, started REAL NOT NULL, ended REAL
+    ) WITHOUT ROWID;
+    CREATE INDEX turns_by_thread ON turns (thread, started);
+    CREATE INDEX turns_by_state ON turns (state) WHERE state = 'running';
+    CREATE VIRTUAL TABLE search USING fts5 (question, answer, turn UNINDEXED);
+    """,
+    "CREATE TABLE profiles (thread TEXT PRIMARY KEY, packed TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE steps (turn TEXT PRIMARY KEY, packed BLOB NOT NULL)",
+    """
+    ALTER TABLE messages RENAME COLUMN parent TO parent_hash;
+    ALTER TABLE threads RENAME COLUMN tip TO last_turn_id;
+    ALTER TABLE turns RENAME COLUMN thread TO thread_id;
+    ALTER TABLE turns RENAME COLUMN parent TO parent_id;
+    ALTER TABLE turns RENAME COLUMN question TO question_hash;
+    ALTER TABLE turns RENAME COLUMN answer TO answer_hash;
+    ALTER TABLE turns RENAME COLUMN rendered TO rendered_prompt;
+    ALTER TABLE turns RENAME COLUMN kinds TO source_indices;
+    ALTER TABLE turns RENAME COLUMN writer TO writer_pid;
+    ALTER TABLE profiles RENAME COLUMN thread TO thread_id;
+    ALTER TABLE profiles RENAME COLUMN packed TO profile_json;
+    ALTER TABLE steps RENAME COLUMN turn TO turn_id;
+    ALTER TABLE search RENAME TO old_search;
+    CREATE VIRTUAL TABLE search USING fts5 (question, answer, turn_id UNINDEXED);
+    INSERT INTO search SELECT question, answer, turn FROM old_search;
+    DROP TABLE old_search;
+    UPDATE messages SET content = rename_request_keys(content) WHERE role = 'user';
+    UPDATE turns SET totals = rename_totals_keys(totals) WHERE totals IS NOT NULL;
+    UPDATE threads SET settings = rename_setting_keys(settings) WHERE settings != '{}';
+    UPDATE profiles SET profile_json = rename_profile_keys(profile_json);
+    """,
+)
+
+# The names of version 3 and those of version 4. An empty name drops the key.
+REQUEST_KEYS = {"rewrites": "file_to_rewrite", "structure": ""}
+TOTALS_KEYS = {
+    "reused_tokens": "cached_tokens",
+    "tokens": "completion_tokens",
+    "drafted": "draft_tokens",
+    "accepted": "accepted_by_drafter",
+    "first_token_seconds": "ttft_seconds",
+    "plain_seconds": "plain_step_seconds",
+    "why": "choice_reason",
+}
+SETTING_KEYS = {
+    "models.embedding": "models.embedding_device",
+    "models.key_file": "models.api_key_file",
+    "speculation.rule": "speculation.acceptance_test",
+    "prompt.reference": "prompt.reference_corpus",
+}
+SETTING_VALUES = {
+    ("models.backend", "own"): "builtin",
+    ("speculation.rule", "dice"): "shared_noise",
+    ("speculation.rule", "classic"): "rejection_sampling",
+}
+ROUTE_KEYS = {
+    "begins": "starts_with",
+    "words": "contains",
+    "also": "also_contains",
+    "without": "excludes",
+    "shortest": "min_words",
+    "longest": "max_words",
+    "hotter": "temperature_above",
+}
+
+
+def migrate(database: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Bring a database to the newest version; HostError when a newer specchat wrote it."""
+    version = schema_version(database)
+    if version > len(migrations):
+        raise HostError(f"a newer specchat wrote this file (schema {version}); upgrade specchat to use it")
+    for name, convert in CONVERTERS.items():
+        database.create_function(name, 1, _on_json(convert), deterministic=True)
+    for number, script in enumerate(migrations[version:], start=version + 1):
+        database.executescript(f"BEGIN IMMEDIATE;{script};PRAGMA user_version = {number};COMMIT;")
+
+
+def schema_version(database: sqlite3.Connection) -> int:
+    """The number of migrations that the database has."""
+    return database.execute("PRAGMA user_version").fetchone()[0]
+
+
+def _renamed(values: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    return {new: value for name, value in values.items() if (new := names.get(name, name))}
+
+
+def _rename_setting_keys(settings: JsonObject) -> JsonObject:
+    values = {path: SETTING_VALUES.get((path, str(value)), value) for path, value in settings.items()}
+    return _renamed(values, SETTING_KEYS)
+
+
+def _rename_profile_keys(profile: JsonObject) -> JsonObject:
+    for table in ("models", "speculation", "prompt"):
+        flat = {f"{table}.{name}": value for name, value in profile.get(table, {}).items()}
+        profile[table] = {path.removeprefix(f"{table}."): value for path, value in _rename_setting_keys(flat).items()}
+    profile["routes"] = [_renamed(route, ROUTE_KEYS) for route in profile.get("routes", ())]
+    return _renamed(profile, {"orders": "drafter_orders"})
+
+
+CONVERTERS: Mapping[str, Callable[[JsonObject], JsonObject]] = {
+    "rename_request_keys": lambda request: _renamed(request, REQUEST_KEYS),
+    "rename_totals_keys": lambda totals: _renamed(totals, TOTALS_KEYS),
+    "rename_setting_keys": _rename_setting_keys,
+    "rename_profile_keys": _rename_profile_keys,
+}
+
+
+def _on_json(convert: Callable[[JsonObject], JsonObject]) -> Callable[[str], str]:
+    """The conversion of a JSON text. A text that is not a JSON object stays as it is."""
+
+    def converted(text: str) -> str:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return text
+        return json.dumps(convert(value)) if isinstance(value, dict) else text
+
+    return converted
