@@ -17,5 +17,4 @@ event_feed.py           the event log of a session, batched and replayable
 history_writer.py       writes the history database
 metrics.py              counters, and the OpenMetrics page
 metrics_server.py       serves that page over HTTP
-stdio_descriptors.py    standard streams for the ACP and LSP servers
 """

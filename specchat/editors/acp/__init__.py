@@ -1,6 +1,7 @@
 """Agent Client Protocol, version 1, for editors such as Zed.
 
 process_acp.py       the process: stdin to exit code
+line_stream.py       bytes <-> lines
 message_guard.py     lines <-> JSON-RPC messages that the SDK can process
 agent.py             the methods of the protocol
 acp_session.py       one session: its thread and its queue of prompts

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable
 from typing import cast
 
-from specchat.editors.acp.stdio import LineStatus, StdioLines
+from specchat.editors.acp.line_stream import LineStatus, LineStream
 from specchat.host.protocol import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -39,8 +39,8 @@ def ignore_request_id(_id: RequestId) -> None:
 class MessageGuard:
     """A transport for the SDK: `send`, `receive` and `close`."""
 
-    def __init__(self, pipe: StdioLines) -> None:
-        self._pipe = pipe
+    def __init__(self, stream: LineStream) -> None:
+        self._stream = stream
         self._is_initialized = False
         self._open_requests: dict[RequestId, str] = {}  # id -> method, of requests without a response
         self._own_requests: dict[RequestId, str] = {}  # id -> session, of our requests without a response
@@ -62,7 +62,7 @@ class MessageGuard:
 
     async def receive(self) -> JsonObject | None:
         """The next message that the SDK can process; None at the end, after the open requests are answered."""
-        while (line := await self._pipe.read_line()) is not LineStatus.END:
+        while (line := await self._stream.read_line()) is not LineStatus.END:
             message = await self._parse_line(line)
             if message is not None:
                 return message
@@ -72,7 +72,7 @@ class MessageGuard:
 
     async def close(self) -> None:
         """Stop reading."""
-        self._pipe.stop()
+        self._stream.stop()
 
     async def cancel_own_requests(self, session: str) -> None:
         """Cancel our open requests of a session."""
@@ -139,7 +139,7 @@ class MessageGuard:
         await self._write({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}})
 
     async def _write(self, message: JsonObject) -> None:
-        await self._pipe.write_line(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n")
+        await self._stream.write_line(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n")
 
     def _on_response(self, message: JsonObject) -> None:
         method = self._open_requests.pop(message["id"], None)

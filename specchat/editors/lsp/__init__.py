@@ -1,6 +1,7 @@
 """Language Server Protocol: inline completions, and edits as code actions.
 
 process_lsp.py             the process: stdin to exit code
+message_reader.py          bytes -> header lines and bodies
 request_guard.py           every request gets a valid response
 server.py                  the methods of the protocol
 initialization_options.py  options of the client
