@@ -42,7 +42,7 @@ def test_before_it_asks_it_says_how_large_under_which_licence_and_where_to(hub, 
     assert "some/model: 4.2 MB in 3 files, licence apache-2.0" in ran.err
     assert f"into {tmp_path / 'hub' / 'models--some--model'}, where" in ran.err
     assert "Download? [y/N]" in ran.err and "nothing was downloaded" in ran.err
-    assert ran.code == 8 and hub.asked == []
+    assert ran.code == 8 and hub.requests == []
 
 
 def test_it_says_whom_it_asks(hub, monkeypatch):
@@ -67,7 +67,7 @@ def test_a_head_comes_along_and_its_pickle_because_it_has_nothing_else(hub, monk
 def test_without_a_terminal_nobody_agrees(hub, monkeypatch):
     ran = pulled(monkeypatch, MODEL)
 
-    assert ran.code == 2 and "--yes agrees" in ran.err and hub.asked == []
+    assert ran.code == 2 and "--yes agrees" in ran.err and hub.requests == []
 
 
 def test_what_is_here_is_not_asked_about(hub, monkeypatch):
@@ -82,7 +82,7 @@ def test_a_disk_that_is_too_small_ends_it_before_the_question(hub, monkeypatch):
 
     ran = pulled(monkeypatch, MODEL, on_terminal=True)
 
-    assert ran.code == 7 and "4.2 MB are to come and 5 bytes are free" in ran.err and "Download?" not in ran.err
+    assert ran.code == 7 and "the download needs 4.2 MB, and 5 bytes are free" in ran.err and "Download?" not in ran.err
 
 
 @pytest.mark.parametrize("refused", [(401, "GatedRepo"), (403, ""), (404, "RepoNotFound")])
@@ -131,7 +131,7 @@ def test_offline_finds_what_was_pulled(hub, monkeypatch):
 
 
 def test_ctrl_c_keeps_what_came_and_the_next_pull_says_that_it_goes_on(hub, monkeypatch, tmp_path):
-    hub.stall_after = 2_500_000
+    hub.trickle_after = 2_500_000  # not silence: a signal just before a blocking read takes effect after the read
     told = {"HF_ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "0"}
     line = [sys.executable, "-m", "specchat", "models", "pull", MODEL, "--yes"]
     asking = subprocess.Popen(line, env={**os.environ, **told}, stderr=subprocess.PIPE, text=True)
@@ -141,14 +141,14 @@ def test_ctrl_c_keeps_what_came_and_the_next_pull_says_that_it_goes_on(hub, monk
     asking.send_signal(signal.SIGINT)
     _, said = asking.communicate(timeout=30)
     here = _partial(tmp_path).stat().st_size
-    hub.stall_after = None
+    hub.trickle_after = None
 
     ran = pulled(monkeypatch, MODEL, "--yes")
 
     assert asking.returncode == 130
-    assert "what came is kept; the same command goes on from there" in said
-    assert f"goes on with model.safetensors at {here / 1e6:.1f} MB of 4.2 MB" in ran.err
-    assert ("model.safetensors", f"bytes={here}-") in hub.asked
+    assert "the downloaded part is kept; the same command resumes" in said
+    assert f"resumes model.safetensors at {here / 1e6:.1f} MB of 4.2 MB" in ran.err
+    assert ("model.safetensors", f"bytes={here}-") in hub.requests
     assert ran.code == 0
 
 

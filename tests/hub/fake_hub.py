@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import pytest
 from huggingface_hub import constants
 
+TRICKLE_SECONDS = 0.01
 COMMIT = "c0ffee" + "0" * 34
 WEIGHTS = bytes(range(256)) * 16384  # 4 MiB, so that there is a middle to be interrupted in
 
@@ -29,8 +30,8 @@ class FakeHub:
     licence: str = "apache-2.0"
     refused: tuple[int, str] | None = None  # status and X-Error-Code of every response
     cut_after: int | None = None  # bytes of one file, then the connection closes; once
-    stall_after: int | None = None  # bytes of one file, then silence until `go_on`
-    go_on: Event = field(default_factory=Event)
+    trickle_after: int | None = None  # bytes of one file at full speed, then one byte each TRICKLE_SECONDS
+    is_closing: Event = field(default_factory=Event)
     corrupt: bool = False
     has_ranges: bool = True
     endpoint: str = ""
@@ -60,7 +61,7 @@ def serving(hub: FakeHub) -> Iterator[FakeHub]:
     try:
         yield hub
     finally:
-        hub.go_on.set()
+        hub.is_closing.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -136,10 +137,12 @@ class _Handler(BaseHTTPRequestHandler):
         if stops and hub.cut_after is not None:
             body, hub.cut_after = body[: hub.cut_after], None
             self.close_connection = True
-        if stops and hub.stall_after is not None:
-            self.wfile.write(body[: hub.stall_after])
-            self.wfile.flush()
-            hub.go_on.wait()
+        if stops and hub.trickle_after is not None:
+            self.wfile.write(body[: hub.trickle_after])
+            rest = iter(body[hub.trickle_after :])
+            with suppress(ConnectionError):
+                while not hub.is_closing.wait(TRICKLE_SECONDS):
+                    self.wfile.write(bytes([next(rest)]))
             self.close_connection = True
             return
         with suppress(ConnectionError):  # some tests close the connection
