@@ -6,7 +6,7 @@
         for event in session.ask("What is a generator?"):
             print(event)
 
-Importing this imports nothing heavy: models and torch come with the first question.
+Importing this package imports neither torch nor models; the first question loads them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["__version__", "open_session"]
 
 
 def open_session(profile: str = "chat", *, in_process: bool = False) -> Conversation | Session:
-    """A conversation with the models of a profile, by its name or file.
+    """Open a conversation with the models of a profile, by its name or file.
 
-    The models live in the engine process that all front ends share; it is started when it does not run. With
-    `in_process` they are loaded here instead. Either way: `ask(question)` yields the events of `specchat.chat.events`.
+    The models run in the engine process that all front ends share; it is started if necessary. With `in_process` they
+    are loaded into this process. In both cases `ask(question)` yields the events of `specchat.chat.events`.
     """
     if in_process:
-        from specchat.assemble import load_engine
+        from specchat.loading.load_engine import load_engine
         from specchat.profile import load_profile
 
         return load_engine(load_profile(profile)).create_session()

@@ -1,4 +1,4 @@
-"""`python -m specchat` is the command `specchat`."""
+"""`python -m specchat` runs the command `specchat`."""
 
 from __future__ import annotations
 

@@ -147,21 +147,21 @@ def test_a_profile_can_be_a_path_and_extend_its_neighbour(tmp_path):
         ("\nsampling = {temprature = 1}", ":2: unknown key 'temprature' in [sampling]"),
         ('[prompt]\nsystem = """\nwrong = 1\n"""\nwrong = 2', ":5: unknown key 'wrong' in [prompt]"),
         (
-            "[[routes]]\nkind = 'chat'\n[[routes]]\nkind = 'code'\nwrods = ['x']",
-            ":5: unknown key 'wrods' in [routes]; did you mean",
+            "[[routes]]\nkind = 'chat'\n[[routes]]\nkind = 'code'\ncontians = ['x']",
+            ":5: unknown key 'contians' in [routes]; did you mean 'contains'?",
         ),
         (
             "[[routes]]\nkind = 'chat'\n[[routes]]\nkind = 'chta'",
             ":4: routes.kind cannot be 'chta'; did you mean 'chat'?",
         ),
-        ("[[routes]]\nwords = ['x']", ":1: a rule of [[routes]] needs a kind: edit, files,"),
+        ("[[routes]]\ncontains = ['x']", ":1: a rule of [[routes]] needs a kind: edit, files,"),
         (
             "[[routes]]\nkind = 'chat'\nvariants = ['lokup']",
             ":3: routes.variants cannot be 'lokup'; did you mean 'lookup'?",
         ),
-        ("[[routes]]\nkind = 'chat'\nvariants = []", ":3: routes.variants must name somebody"),
-        ("[[routes]]\nkind = 'chat'\nwords = 'x'", ":3: routes.words must be a list of texts, not 'x'"),
-        ("[[routes]]\nkind = 'chat'\nwords = [1]", ":3: routes.words must be a list of texts, not [1]"),
+        ("[[routes]]\nkind = 'chat'\nvariants = []", ":3: routes.variants must name a drafter"),
+        ("[[routes]]\nkind = 'chat'\ncontains = 'x'", ":3: routes.contains must be a list of texts, not 'x'"),
+        ("[[routes]]\nkind = 'chat'\ncontains = [1]", ":3: routes.contains must be a list of texts, not [1]"),
         ("[routes]\nkind = 'chat'", ":1: routes must be a list of tables, [[routes]], not"),
         ("routes = [1]", ":1: routes must be a table, [[routes]], not 1"),
         ("[limits]\ncontext = 'big'", "limits.context must be a whole number, not 'big'"),
@@ -172,6 +172,12 @@ def test_a_profile_can_be_a_path_and_extend_its_neighbour(tmp_path):
         ("[sampling]\ntop_p = 0.0", "sampling.top_p must be above 0 and at most 1, not 0.0"),
         ("[sampling]\nseed = -1", "sampling.seed must lie between 0 and"),
         ("[speculation]\nvariant = 'lokup'", "speculation.variant cannot be 'lokup'; did you mean 'lookup'?"),
+        ("[speculation]\nrule = 'x'", ":2: unknown key 'rule' in [speculation]; it is now 'acceptance_test';"),
+        (
+            "[[routes]]\nkind = 'chat'\nhotter = 1",
+            ":3: unknown key 'hotter' in [routes]; it is now 'temperature_above'",
+        ),
+        ("orders = []", ":1: unknown key 'orders'; it is now 'drafter_orders'; known are name,"),
         ("[speculation]\nbudget = 0", "speculation.budget must lie between 1 and 128, not 0"),
         ("[models]\ndtype = 'int8'", "models.dtype cannot be 'int8'"),
         ("[models]\ntarget = ''", "models.target must not be empty"),
@@ -242,7 +248,7 @@ def test_an_override_is_checked_like_a_file():
 def test_an_override_adds_rules_before_those_of_the_profile():
     chat = load_profile("chat")
 
-    after = chat.override({"routes": [{"kind": "code", "words": ["x"]}]})
+    after = chat.override({"routes": [{"kind": "code", "contains": ["x"]}]})
 
     assert after.routes == (RouteRule(kind="code", contains=("x",)), *chat.routes)
 
@@ -267,7 +273,7 @@ def test_the_users_file_holds_where_no_profile_says_otherwise(own_folder):
     ("text", "said"),
     [
         ("[sampling]\ntemprature = 1", r"config\.toml:2: unknown key 'temprature'"),
-        ("\nextends = 'chat'", r"config\.toml:2: 'extends' belongs into a profile, not into config\.toml"),
+        ("\nextends = 'chat'", r"config\.toml:2: 'extends' belongs in a profile, not in config\.toml"),
         ("[limits]\nanswer = 9000", r"config\.toml:2: limits\.answer \(9000\) must be below limits\.context"),
     ],
 )
@@ -348,6 +354,7 @@ def test_variables_that_are_no_keys_are_left_alone():
     ("name", "value", "said"),
     [
         ("SPECCHAT_SAMPLING_TEMPRATURE", "1", "did you mean 'SPECCHAT_SAMPLING_TEMPERATURE'?"),
+        ("SPECCHAT_SPECULATION_RULE", "x", "it is now SPECCHAT_SPECULATION_ACCEPTANCE_TEST;"),
         ("SPECCHAT_SAMPLING_SEED", "many", "SPECCHAT_SAMPLING_SEED must be a whole number, not 'many'"),
         ("SPECCHAT_SAMPLING_SEED", "", "SPECCHAT_SAMPLING_SEED must be a whole number, not ''"),
         ("SPECCHAT_SPECULATION_EXACT", "maybe", "SPECCHAT_SPECULATION_EXACT must be true or false, not 'maybe'"),
@@ -445,7 +452,7 @@ def test_every_shipped_profile_fits_the_schema(name):
     [
         "[sampling]\ntemprature = 1", "[sampling]\ntemperature = 6", "[sampling]\ntop_p = 0.0",
         "[limits]\nanswer = 'x'",
-        "[speculation]\nvariant = 'lokup'", "[[routes]]\nwords = ['x']", "[[routes]]\nkind = 'x'", "models = 3",
+        "[speculation]\nvariant = 'lokup'", "[[routes]]\ncontains = ['x']", "[[routes]]\nkind = 'x'", "models = 3",
         "[speculation]\nbudget = true", "[[routes]]\nkind = 'chat'\nvariants = ['x']",
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What form an answer must have: a JSON schema, a regular expression, or one of a few texts. Knows no model."""
+"""The required format of an answer: a JSON schema, a regular expression, or a list of choices. Knows no model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FORMAT_KINDS = (SCHEMA, REGEX, CHOICES)
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """The form of an answer, as text: a schema as JSON, an expression, or a JSON list of the texts to choose from."""
+    """The format of an answer, as text: a schema in JSON, a regular expression, or a JSON list of choices."""
 
     kind: str
     text: str
 
     @classmethod
     def parse(cls, kind: str, value: Any) -> Self:
-        """What a user wrote, checked as far as it can be without a model; UsageError says what is wrong with it."""
+        """Validate the input of a user, as far as possible without a model; UsageError for invalid input."""
         match kind, value:
             case "schema", dict():
                 return cls(kind, json.dumps(value))
@@ -33,30 +33,30 @@ class AnswerFormat:
                 return cls(kind, value)
             case "choices", (list() | tuple()) if value and all(isinstance(text, str) and text for text in value):
                 return cls(kind, json.dumps(list(dict.fromkeys(value))))
-        wanted = {SCHEMA: "a JSON schema, which is an object", REGEX: "a regular expression"}
-        raise UsageError(f"{kind}: give {wanted.get(kind, 'texts to choose from, none of them empty')}")
+        expected = {SCHEMA: "a JSON schema, which is an object", REGEX: "a regular expression"}
+        raise UsageError(f"{kind}: give {expected.get(kind, 'choices, none of them empty')}")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self | None:
-        """The one form that is given; UsageError when there are two."""
+        """The format in these options, if any; UsageError when there are several."""
         named = [kind for kind in FORMAT_KINDS if options.get(kind) not in (None, (), "")]
         if len(named) > 1:
-            raise UsageError(f"{' and '.join(named)}: an answer has one form; give one of them")
+            raise UsageError(f"{' and '.join(named)}: an answer has one format; give one of them")
         return cls.parse(named[0], options[named[0]]) if named else None
 
     @property
     def truncated_message(self) -> str:
-        """What to tell somebody whose answer was cut at its limit, so that it lacks its end."""
-        return f"the answer was cut at its limit, and is not what the {self.kind} asks for; raise --max-tokens"
+        """The error text for an answer that reached its token limit before its end."""
+        return f"the answer was truncated at its limit and does not match the {self.kind}; raise --max-tokens"
 
     @property
     def value(self) -> Any:
-        """What `of` makes this of: a schema, an expression, or the texts to choose from."""
+        """The input of `parse`: a schema, an expression, or the choices."""
         return self.text if self.kind == REGEX else json.loads(self.text)
 
     @property
     def regex(self) -> str:
-        """A regular expression for choices and for expressions."""
+        """The regular expression of choices and of an expression."""
         return "|".join(re.escape(choice) for choice in self.value) if self.kind == CHOICES else self.text
 
 

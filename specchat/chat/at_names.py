@@ -1,6 +1,6 @@
-"""What a person's names mean: a file, a folder, a glob, the repository; given to a command or after an @ in a question.
+"""Resolve names: a file, a folder, a glob or the repository, given to a command or after an @ in a question.
 
-Reads the files that were named one by one, and no other. Knows no model and no screen.
+Reads only files that are named one by one. Knows no model and no screen.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from specchat.chat.plugin_loaders import has_loader, load_attachment
 from specchat.chat.request import Attachment
 from specchat.errors import InputError
 
-REPOSITORY = "@repo"  # the repository that we are in
+REPOSITORY = "@repo"  # the repository of the current folder
 MENTION = re.compile(r"(?<!\S)@\S+")
 SENTENCE_PUNCTUATION = ",.;:!?)"
 
 
 def check_name(name: str) -> None:
-    """InputError when there is nothing to read under this name. What plugins fetch is fetched with the question."""
+    """Raise InputError when this name resolves to nothing. Loaders of plugins run only with the question."""
     if not has_loader(name):
         resolve_names([name])
 
 
 def find_mentions(text: str) -> list[str]:
-    """What a question names after an @: files, folders and globs that there are, the repository, what plugins fetch.
+    """The names after an @ in a question: existing files, folders and globs, the repository, loaders of plugins.
 
-    "why @src/a.py? @home" names "src/a.py" where there is such a file; anything else after an @ is text.
+    "why @src/a.py? @home" names "src/a.py" if that file exists; anything else after an @ is text.
     """
-    return [name for found in MENTION.finditer(text) if (name := _mention_name(found[0]))]
+    return [name for word in MENTION.findall(text) if (name := _mention_name(word))]
 
 
 def _mention_name(word: str) -> str:
-    """The name that `resolve` knows, "" when this is text. In "@clip:." the point ends a sentence, the colon stays."""
+    """The name for `resolve_names`; "" for text. In "@clip:." the dot ends the sentence, and the colon stays."""
     if has_loader(word):
         scheme, colon, rest = word.partition(":")
         return scheme + colon + rest.rstrip(SENTENCE_PUNCTUATION)
@@ -55,7 +55,7 @@ def _exists_or_matches(name: str) -> bool:
 
 
 def _path(name: str) -> Path:
-    return Path(os.path.expanduser(name))  # noqa: PTH111 (a home that nobody has is no error)
+    return Path(os.path.expanduser(name))  # noqa: PTH111 (an unknown home folder is not an error)
 
 
 def _exists(path: Path) -> bool:
@@ -63,7 +63,7 @@ def _exists(path: Path) -> bool:
 
 
 def resolve_names(names: Sequence[str]) -> tuple[list[Attachment], FileListing]:
-    """The files that were named one by one, read, and what plugins fetched; and those that folders and globs hold."""
+    """Read the files that are named one by one and the texts of plugins; list the files of folders and globs."""
     named, listing = dict[Path, Attachment](), FileListing()
     for name in names:
         if has_loader(name):
@@ -71,25 +71,25 @@ def resolve_names(names: Sequence[str]) -> tuple[list[Attachment], FileListing]:
             continue
         path = _repository_root() if name == REPOSITORY else _path(name)
         if is_folder(path):
-            listing += _require_files(list_folder(path), f"{name}: a folder without files that count")
+            listing += _require_files(list_folder(path), f"{name}: the folder has no files that can be attached")
         elif is_glob(name) and not _exists(path):
-            listing += _require_files(list_glob(str(path)), f"{name}: no file matches; ignored ones do not count")
+            listing += _require_files(list_glob(str(path)), f"{name}: no file matches; ignored files are left out")
         else:
             named[path.absolute()] = read_attachment(path)
     others = tuple(path for path in listing.files if path.absolute() not in named)
     return list(named.values()), replace(listing, files=others)
 
 
-def _require_files(listing: FileListing, otherwise: str) -> FileListing:
+def _require_files(listing: FileListing, error: str) -> FileListing:
     if listing == FileListing():
-        raise InputError(otherwise)
+        raise InputError(error)
     return listing
 
 
 def _repository_root() -> Path:
-    """The root of the repository that we are in, by a short name."""
+    """The root of the current repository, as a short relative path."""
     here = Path.cwd()
     root = find_repository(here)
     if root is None:
-        raise InputError(f"{REPOSITORY}: no repository here; name a folder instead, such as src/")
+        raise InputError(f"{REPOSITORY}: this folder is in no repository; name a folder instead, such as src/")
     return Path(*[".."] * len(here.relative_to(root).parts))

@@ -1,7 +1,7 @@
-"""Files that travel with a question: how they are read, and how the model gets to see them. Knows no model.
+"""Attached files: how they are read, and their form in the prompt. Knows no model.
 
-Only text can be attached. Files follow the question, each under its name and in a fence. A passage of a file is called
-"a.py lines 10-14".
+Only text can be attached. Files follow the question, each with its name and in a code fence. A passage of a file has
+the name "a.py lines 10-14".
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ FENCE_LANGUAGES = {
     ".toml": "toml", ".ts": "typescript", ".yaml": "yaml", ".yml": "yaml",
 }  # fmt: skip
 MEBIBYTE = 2**20
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # the last are bytes of a name that are no UTF-8
+CONTROL_CHARACTERS = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
+)  # surrogates are bytes of a name that are not UTF-8
 PASSAGE_NAME = re.compile(r"(?P<file>.+)(?P<lines> lines \d+-\d+)")
 
 
 def read_attachment(path: Path) -> Attachment:
-    """A text file, under the name it was asked for by."""
+    """Read a text file under the given name."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_ATTACHED_BYTES + 1)
@@ -34,35 +36,35 @@ def read_attachment(path: Path) -> Attachment:
 
 
 def display_name(path: Path) -> str:
-    """The name of a file as a terminal and a model may see it: nothing in it is a command or no text."""
+    """The name of a file without control characters, safe for a terminal and a model."""
     return CONTROL_CHARACTERS.sub("?", str(path))
 
 
 def decode_text(content: bytes, name: str) -> str:
-    """The text that these bytes are; an InputError when they are none."""
+    """Decode a text; InputError when the bytes are not text."""
     if len(content) > MAX_ATTACHED_BYTES:
         raise InputError(f"{name}: more than {MAX_ATTACHED_BYTES // MEBIBYTE} MiB; attach the part that matters")
     if b"\0" in content:
-        raise InputError(f"{name}: a binary file (it holds NUL bytes); only text can be attached")
+        raise InputError(f"{name}: a binary file (it contains NUL bytes); only text can be attached")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{name}: not a text in UTF-8 (byte {error.start} is none); convert it first") from error
+        raise InputError(f"{name}: not UTF-8 text (byte {error.start} is invalid); convert it first") from error
 
 
 def with_attachments(question: str, files: Sequence[Attachment]) -> str:
-    """What the user says to the model: the question, and then each file under its name, in a fence.
+    """The content of a user message: the question, and then each file with its name, in a code fence.
 
-    "Why?" with `a.py`, "x = 1", becomes "Why?\\n\\nFile `a.py`:\\n```python\\nx = 1\\n```". A rewritten file stands
-    so in an answer, which makes a copy of the file a copy of its tokens.
+    "Why?" with `a.py`, "x = 1", becomes "Why?\\n\\nFile `a.py`:\\n```python\\nx = 1\\n```". An answer uses the same
+    fence for a rewritten file, so a copy of the file is a copy of its tokens.
     """
     return "\n\n".join([question, *(_fenced(file) for file in files)])
 
 
 def _fenced(file: Attachment) -> str:
-    name = " ".join(file.name.split())  # a line break in a name must not look like the beginning of the text
+    name = " ".join(file.name.split())  # a line break in a name must not look like the start of the text
     passage = PASSAGE_NAME.fullmatch(name)
     name, lines = (passage["file"], passage["lines"]) if passage else (name, "")
-    fence = "`" * max(3, 1 + max((len(found) for found in re.findall("`+", file.text)), default=0))
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", file.text)), default=0))
     end = "" if file.text.endswith("\n") else "\n"
     return f"File `{name}`{lines}:\n{fence}{FENCE_LANGUAGES.get(PurePath(name).suffix, '')}\n{file.text}{end}{fence}"

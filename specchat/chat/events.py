@@ -1,7 +1,7 @@
-"""What a front end hears while an answer is made. The only vocabulary between engine and screen.
+"""The events of an answer: everything that passes between the engine and a front end.
 
-Plain values without torch, text only where it is text: a screen, a pipe and a socket can all hold them.
-A turn is `Loading* Prefill* Routed (Text | Steps)* (Finished | Failed)`.
+Events are plain values without torch, so they can be drawn, printed and sent through a socket. The events of a turn:
+`LoadingProgress* Routed PrefillProgress* (TextDelta | StepDone)* (Finished | Failed)`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from specchat.errors import SpecchatError
 
-TARGET = "target"  # who "guessed" a token that nobody guessed
+TARGET = "target"  # the source of a token that the target sampled and no drafter proposed
 
 
 @dataclass(frozen=True)
 class LoadingProgress:
-    """A model is on its way: what, and how far of how much (bytes or steps; total 0 when unknown)."""
+    """Progress of loading a model, in bytes or steps; `total` is 0 when it is unknown."""
 
     label: str
     done: int
@@ -24,7 +24,7 @@ class LoadingProgress:
 
 @dataclass(frozen=True)
 class PrefillProgress:
-    """The prompt is being read: tokens done, of how many; `reused` were known from before."""
+    """Progress of the prefill; `cached_tokens` of the prompt were in the KV cache."""
 
     processed_tokens: int
     prompt_tokens: int
@@ -33,7 +33,7 @@ class PrefillProgress:
 
 @dataclass(frozen=True)
 class Routed:
-    """Who drafts this answer, at most how many tokens a step, and why in words."""
+    """The drafter of this answer, the maximum number of draft tokens per step, and the reason in words."""
 
     variant: str
     budget: int
@@ -43,14 +43,14 @@ class Routed:
 
 @dataclass(frozen=True)
 class TextDelta:
-    """New characters of the answer: complete UTF-8, past every held-back stop string."""
+    """New characters of the answer: complete UTF-8, with possible beginnings of stop strings held back."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class CommittedToken:
-    """One token that became sure, the bytes it stands for, and who guessed it (TARGET when nobody did)."""
+    """One committed token, its bytes, and the drafter that proposed it (TARGET for none)."""
 
     token_id: int
     token_bytes: bytes
@@ -59,65 +59,65 @@ class CommittedToken:
 
 @dataclass(frozen=True)
 class StepDone:
-    """One pass of the target: what was guessed and what became of it. Enough to draw it again later."""
+    """One step: the draft tree and the committed tokens. It is enough to draw the step again later."""
 
-    draft_tokens: tuple[int, ...]  # token ids of the guesses, root left out
-    parents: tuple[int, ...]  # of each guess: 0 is the root, n the n-th guess
-    committed_tokens: tuple[CommittedToken, ...]  # accepted guesses in order, then the target's own token
+    draft_tokens: tuple[int, ...]  # token ids, without the root
+    parents: tuple[int, ...]  # of each draft token: 0 is the root, n the n-th draft token
+    committed_tokens: tuple[CommittedToken, ...]  # accepted draft tokens in order, then the token of the target
     draft_seconds: float
     verify_seconds: float
-    draft_token_bytes: tuple[bytes, ...] = ()  # of each guess: the bytes it stands for
-    draft_sources: tuple[str, ...] = ()  # of each guess: who made it
+    draft_token_bytes: tuple[bytes, ...] = ()  # the bytes of each draft token
+    draft_sources: tuple[str, ...] = ()  # the drafter of each draft token
 
 
 @dataclass(frozen=True)
 class Totals:
-    """The sum of a turn. Rates are derived, never stored."""
+    """The sums of a turn. Rates are derived, not stored."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     steps: int = 0
     draft_tokens: int = 0
-    accepted_by_drafter: dict[str, int] = field(default_factory=dict)  # by source
+    accepted_by_drafter: dict[str, int] = field(default_factory=dict)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     prefill_seconds: float = 0.0
     ttft_seconds: float = 0.0
-    plain_step_seconds: float = 0.0  # what one plain pass costs here, measured; 0 when unknown
-    choice_reason: str = ""  # what the choice of who guesses was made by, in words; nothing when nobody chose
+    plain_step_seconds: float = 0.0  # measured duration of a step without drafts; 0 when unknown
+    choice_reason: str = ""  # how the chooser selected the drafter, in words; "" when it did not
 
     @property
     def decode_seconds(self) -> float:
-        """Drafting and verifying together, the prompt apart."""
+        """The time of drafting and verifying, without the prefill."""
         return self.draft_seconds + self.verify_seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Committed tokens by decode time."""
+        """Generated tokens per second of decoding."""
         return self.completion_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
     @property
     def speedup(self) -> float | None:
-        """Speed against plain decoding at the measured cost of a plain pass; None when it is unknown."""
+        """The speed relative to plain decoding; None when the duration of a plain step is unknown."""
         if not (self.plain_step_seconds and self.decode_seconds):
             return None
         return self.completion_tokens * self.plain_step_seconds / self.decode_seconds
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Accepted guesses by verified guesses; None when nothing was guessed."""
+        """Accepted draft tokens per draft token; None without draft tokens."""
         return sum(self.accepted_by_drafter.values()) / self.draft_tokens if self.draft_tokens else None
 
     @property
     def tokens_per_step(self) -> float:
-        """Mean tokens committed in a pass of the target; 1 means that speculation brought nothing."""
+        """The mean number of tokens committed per step; 1 means that no draft token was accepted."""
         return self.completion_tokens / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The answer is whole, or was ended: `stop`, `length` or `cancelled`."""
+    """The end of an answer: `stop`, `length` or `cancelled`."""
 
     finish_reason: str
     totals: Totals
@@ -125,14 +125,14 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """The answer could not be made or finished. The text so far stays."""
+    """An error ended the answer. The text so far stays."""
 
     message: str
     exit_code: int = 1
 
     @classmethod
     def from_error(cls, error: SpecchatError) -> Failed:
-        """One of our errors, as it is told to whoever listens."""
+        """The event for an error."""
         return cls(str(error), error.exit_code)
 
 

@@ -1,7 +1,7 @@
-"""A gap in a text, filled: no conversation, no template, the likeliest tokens, and a suffix tree that guesses.
+"""Fill-in-the-middle (FIM) completion: no conversation, no chat template, greedy decoding, and suffix drafts.
 
-What is typed in one file is asked about again and again, so one text is kept and only revised: what stands before the
-cursor is read once. Guesses come from the text around the gap itself, which costs no model and changes no token.
+Successive requests are mostly about the same file, so one generation stays and only its tokens are replaced: the text
+before the cursor is prefilled once. Drafts come from the text around the gap, without a model.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.stats import DecodingStats
 from specchat.models.detokenize import Detokenizer
 
-UNSUPPORTED = "unable"  # the reason of a filling that no model here was taught
+UNSUPPORTED = "unsupported"  # the finish reason when the model was not trained for FIM
 
 
 class FimCompleter:
-    """Fills gaps, one after the other, and keeps what it read for the next one."""
+    """Fills gaps, one after the other, and reuses the KV cache for the next one."""
 
     def __init__(self, models: LoadedModels) -> None:
         self.models = models
@@ -34,80 +34,81 @@ class FimCompleter:
         self.generation = Generation(models.target, (self.drafter,))
 
     def complete(self, request: FimRequest, cancelled: Flag) -> Iterator[Event]:
-        """Write into the gap, one event at a time. Set `cancelled` from any thread to end within a step."""
+        """Fill the gap, one event at a time. Set `cancelled` from any thread to end within a step."""
         if self.fim_tokens is None:
             yield Finished(UNSUPPORTED, Totals())
             return
-        voice, begun, deadline = self.models, perf_counter(), _Deadline(request.timeout_seconds, cancelled)
-        window = min(voice.profile.limits.context, voice.target.context_window)
+        models, started_at, deadline = self.models, perf_counter(), _Deadline(request.timeout_seconds, cancelled)
+        window = min(models.profile.limits.context, models.target.context_window)
         limit = min(request.max_tokens, window // 2)
         prompt = self.fim_tokens.build_prompt(request, window - limit)
-        reused = self.generation.replace_tokens(prompt)
-        with voice.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
-            for known in self.generation.prefill():
-                yield PrefillProgress(known + 1, len(prompt), reused)
-                if ended := deadline.end_reason():
-                    yield Finished(ended, Totals())
+        cached = self.generation.replace_tokens(prompt)
+        with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
+            for processed in self.generation.prefill():
+                yield PrefillProgress(processed + 1, len(prompt), cached)
+                if reason := deadline.end_reason():
+                    yield Finished(reason, Totals())
                     return
-            totals = Totals(len(prompt), reused, prefill_seconds=perf_counter() - begun)
+            totals = Totals(len(prompt), cached, prefill_seconds=perf_counter() - started_at)
             yield from self._generate(self.fim_tokens, request, limit, totals, deadline)
 
     def close(self) -> None:
-        """Give back the memory of the text."""
+        """Free the memory of the text."""
         self.generation.close()
 
     def _generate(
-        self, infill: FimTokens, gap: FimRequest, limit: int, totals: Totals, deadline: _Deadline
+        self, fim_tokens: FimTokens, request: FimRequest, limit: int, totals: Totals, deadline: _Deadline
     ) -> Iterator[Event]:
         stats = DecodingStats()
-        reason = yield from self._decode(infill, gap, limit, stats, deadline)
+        reason = yield from self._decode(fim_tokens, request, limit, stats, deadline)
         yield Finished(
             reason,
             replace(
-                totals, tokens=stats.tokens, steps=stats.steps, drafted=stats.drafted, accepted=dict(stats.accepted_by_drafter),
-                draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
+                totals, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
+                accepted_by_drafter=dict(stats.accepted_by_drafter), draft_seconds=stats.draft_seconds,
+                verify_seconds=stats.verify_seconds,
             ),
         )  # fmt: skip
 
     def _decode(
-        self, infill: FimTokens, gap: FimRequest, limit: int, stats: DecodingStats, deadline: _Deadline
+        self, fim_tokens: FimTokens, request: FimRequest, limit: int, stats: DecodingStats, deadline: _Deadline
     ) -> Generator[Event, None, str]:
-        """Yields what is heard; returns why it ended."""
-        ends, said = infill.end_token_ids, ""
-        stream = Detokenizer(lambda token: b"" if token in ends else infill.tokenizer.token_bytes(token))
-        vocabulary = min(infill.tokenizer.vocab_size, self.models.target.vocab_size)
+        """Yield the events; return the finish reason."""
+        end_token_ids, text = fim_tokens.end_token_ids, ""
+        stream = Detokenizer(lambda token: b"" if token in end_token_ids else fim_tokens.tokenizer.token_bytes(token))
+        vocabulary = min(fim_tokens.tokenizer.vocab_size, self.models.target.vocab_size)
         sampler = Sampler(temperature=0.0, seed=0, vocab_size=vocabulary)
         for step in self.generation.decode(
-            GenerationConfig(self.drafter, sampler, self.models.profile.speculation.budget, limit, ends)
+            GenerationConfig(self.drafter, sampler, self.models.profile.speculation.budget, limit, end_token_ids)
         ):
             piece = stream.push(step.committed_tokens)
             stats.add(step, piece.token_count)
-            said += piece.text
+            text += piece.text
             if piece.text:
                 yield TextDelta(piece.text)
-            if step.committed_tokens[-1] in ends:
+            if step.committed_tokens[-1] in end_token_ids:
                 return "stop"
-            if gap.max_lines and _complete_lines(said) >= gap.max_lines:
+            if request.max_lines and _complete_lines(text) >= request.max_lines:
                 return "lines"
-            if ended := deadline.end_reason():
-                return ended
+            if reason := deadline.end_reason():
+                return reason
         return "length"
 
 
 class _Deadline:
-    """When to stop, however far it is: somebody said so, or the time is over."""
+    """Ends a completion that was cancelled or takes too long."""
 
     def __init__(self, seconds: float, cancelled: Flag) -> None:
         self.expires_at = perf_counter() + seconds if seconds else float("inf")
         self.cancelled = cancelled
 
     def end_reason(self) -> str:
-        """The reason to end now, "" for none."""
+        """The finish reason; "" to continue."""
         if self.cancelled.is_set():
             return "cancelled"
-        return "late" if perf_counter() > self.expires_at else ""
+        return "timeout" if perf_counter() > self.expires_at else ""
 
 
-def _complete_lines(said: str) -> int:
-    """Lines that are whole, those before the first visible character left out."""
-    return said.lstrip("\n").count("\n")
+def _complete_lines(text: str) -> int:
+    """The number of complete lines, without leading empty ones."""
+    return text.lstrip("\n").count("\n")

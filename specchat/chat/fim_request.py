@@ -1,4 +1,4 @@
-"""A place in a text that wants something written into it: a value, checked when it is made. Knows no model."""
+"""A request to fill a gap in a text (fill-in-the-middle, FIM): a value, validated when it is created."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MAX_FIM_TOKENS = 1024
 
 @dataclass(frozen=True)
 class FimRequest:
-    """What stands before and after the gap, and how much may be written into it.
+    """The text before and after the gap, and the limits of the completion.
 
-    `context` are the tokens of prefix and suffix that are read at most; `lines` ends it after so many lines, `seconds`
-    after so much time; 0 does not.
+    `max_context_tokens` limits the prefilled tokens of prefix and suffix. `max_lines` and `timeout_seconds` end the
+    completion; 0 means no limit.
     """
 
     prefix: str
@@ -26,6 +26,10 @@ class FimRequest:
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_tokens <= MAX_FIM_TOKENS:
-            raise UsageError(f"a gap takes 1 to {MAX_FIM_TOKENS} tokens, not {self.max_tokens}")
+            raise UsageError(
+                f"max_tokens of a completion must lie between 1 and {MAX_FIM_TOKENS}, not {self.max_tokens}"
+            )
         if self.max_context_tokens < 1 or self.max_lines < 0 or not self.timeout_seconds >= 0:
-            raise UsageError("a gap needs a context of at least one token, and no fewer lines or seconds than none")
+            raise UsageError(
+                "a completion needs at least 1 context token, and max_lines and timeout_seconds of at least 0"
+            )

@@ -25,7 +25,7 @@ BUSY_TIMEOUT_MILLISECONDS = 250
 
 @dataclass(frozen=True)
 class Thread:
-    """A conversation as a list shows it."""
+    """A stored conversation, without its turns."""
 
     id: str
     name: str
@@ -42,7 +42,7 @@ class Thread:
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """What is known of an answer so far: its text, its tokens, and who guessed each (an index into `sources`)."""
+    """An answer, complete or partial: its text, its tokens, and the source of each (an index into `sources`)."""
 
     text: str = ""
     token_ids: Sequence[int] = ()
@@ -56,7 +56,7 @@ class StoredAnswer:
 
 @dataclass(frozen=True)
 class StoredTurn:
-    """A turn as it was kept. `state` is `running`, `interrupted`, `failed` or the reason of `Finished`."""
+    """A stored turn. `state` is `running`, `interrupted`, `failed` or the finish reason."""
 
     id: str
     parent: str | None
@@ -69,7 +69,7 @@ class StoredTurn:
 
 
 class HistoryReader:
-    """Reads without ever writing; a host may be writing at the same time, or none may run."""
+    """Reads the history and never writes. It works while a host writes, and without a host."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,25 +77,25 @@ class HistoryReader:
             self._database = _open_reader(path)
 
     def threads(self, *, folder: str | None = None, kind: str | None = None, deleted: bool = False) -> list[Thread]:
-        """Every thread, or those of a folder or kind; the last used first."""
-        wanted, values = ["(deleted IS NOT NULL) = ?"], list[Any]([deleted])
+        """All threads, or those of a folder or kind; the last used first."""
+        conditions, values = ["(deleted IS NOT NULL) = ?"], list[Any]([deleted])
         for column, value in (("folder", folder), ("kind", kind)):
             if value is not None:
-                wanted.append(f"{column} = ?")
+                conditions.append(f"{column} = ?")
                 values.append(value)
         rows = self._query(
-            f"SELECT {THREAD_COLUMNS} FROM threads WHERE {' AND '.join(wanted)} ORDER BY updated DESC", values
+            f"SELECT {THREAD_COLUMNS} FROM threads WHERE {' AND '.join(conditions)} ORDER BY updated DESC", values
         )
         return [_to_thread(row) for row in rows]
 
     def thread(self, id: str) -> Thread | None:
-        """One thread, deleted or not; the beginning of an id is enough when it names one thread only."""
+        """One thread, deleted or not, by its id or an unambiguous prefix of it."""
         rows = self._query(f"SELECT {THREAD_COLUMNS} FROM threads WHERE substr(id, 1, length(?)) = ? LIMIT 2", [id, id])
         exact = [row for row in rows if row[0] == id]
         return _to_thread((exact or rows)[0]) if id and len(exact or rows) == 1 else None
 
     def turns(self, tip: str | None) -> list[StoredTurn]:
-        """The turns that lead to this one, the first one first."""
+        """The turns up to this one, in order."""
         rows = self._query(
             f"""WITH RECURSIVE path (id, depth) AS (
                     SELECT ?, 0 UNION ALL
@@ -117,7 +117,7 @@ class HistoryReader:
         return unpack_steps(self.packed_steps(turn))
 
     def search(self, search_text: str) -> list[tuple[Thread, str]]:
-        """Threads in which these words were said, and where; beginnings of words count."""
+        """Threads that contain these words, each with a snippet; prefixes of words match."""
         query = " ".join(f'"{word.replace(chr(34), chr(34) * 2)}"*' for word in search_text.split())
         if not query:
             return []
@@ -131,7 +131,7 @@ class HistoryReader:
         return [(_to_thread(row[:-1]), row[-1]) for row in rows]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
     def _query(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -167,23 +167,23 @@ def _to_thread(row: Sequence[Any]) -> Thread:
 
 def _to_turn(row: Sequence[Any]) -> StoredTurn:
     id, parent, request, state, totals, started, ended, text, *columns = row
-    answered = unpack_answer(text, columns)
+    answer = unpack_answer(text, columns)
     return StoredTurn(
-        id, parent, json.loads(request or "{}"), answered, state, json.loads(totals or "{}"), started, ended
+        id, parent, json.loads(request or "{}"), answer, state, json.loads(totals or "{}"), started, ended
     )
 
 
 def pack_answer(answer: StoredAnswer) -> list[Any]:
-    """The values of ANSWER_COLUMNS; a seed is text, for it may need all 64 bits."""
+    """The values of ANSWER_COLUMNS; a seed is stored as text, because it may need all 64 bits."""
     return [
-        pack_ids(answer.token_ids), zlib.compress(answer.source_indices), json.dumps(list(answer.sources)), answer.variant,
-        None if answer.seed is None else str(answer.seed), pack_ids(answer.prompt_ids),
+        pack_ids(answer.token_ids), zlib.compress(answer.source_indices), json.dumps(list(answer.sources)),
+        answer.variant, None if answer.seed is None else str(answer.seed), pack_ids(answer.prompt_ids),
         zlib.compress(answer.rendered_prompt.encode()),
     ]  # fmt: skip
 
 
 def unpack_answer(text: str, columns: Sequence[Any]) -> StoredAnswer:
-    """What `pack_answer` packed; nothing for columns that were never written."""
+    """The answer that `pack_answer` packed; columns without values give an empty answer."""
     ids, kinds, sources, variant, seed, prompt_ids, rendered = columns
     return StoredAnswer(
         text, unpack_ids(ids), zlib.decompress(kinds or EMPTY_BLOB), tuple(json.loads(sources or "[]")), variant or "",
@@ -200,13 +200,13 @@ def pack_ids(ids: Sequence[int]) -> bytes:
 
 
 def unpack_ids(packed: bytes | None) -> tuple[int, ...]:
-    """The ids that `pack_ids` packed; none for nothing."""
+    """The ids that `pack_ids` packed; none for empty input."""
     return tuple(array("I", zlib.decompress(packed))) if packed else ()
 
 
 @contextmanager
 def _translate_errors(path: Path) -> Generator[None]:
-    """A database error while reading, as a line for people."""
+    """Raise a HostError with one line of text for a database error."""
     try:
         yield
     except sqlite3.Error as error:

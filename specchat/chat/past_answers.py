@@ -1,6 +1,6 @@
-"""What was said in other conversations, as texts: the newest answers, and the files that went with their questions.
+"""Texts of other conversations: the newest answers, and the files of their questions.
 
-Whoever guesses by copying may copy from there. Only reads the history, and only what nobody has deleted.
+Copying drafters may propose tokens from them. Only reads the history, and no deleted conversation.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ MAX_CHARACTERS = 200_000
 
 
 def past_texts(path: Path, max_characters: int = MAX_CHARACTERS) -> list[str]:
-    """The newest texts of this history, about so many letters, the newest last; none where it cannot be read."""
+    """The newest texts of a history, up to about `max_characters`, the newest last; none when it cannot be read."""
     try:
         reader = HistoryReader(path)
     except HostError:
         return []
     try:
-        found = dict[str, None]()
+        texts = dict[str, None]()
         for text in _newest_first(reader):
-            found.setdefault(text[:max_characters])
+            texts.setdefault(text[:max_characters])
             max_characters -= len(text)
             if max_characters <= 0:
                 break
-        return list(found)[::-1]
+        return list(texts)[::-1]
     except HostError:
         return []
     finally:

@@ -1,4 +1,4 @@
-"""What `@NAME:REST` attaches: a text that a plugin fetches, such as `@clip:` or `@issue:12`. Knows no file."""
+"""Attachments `@NAME:REST` that a plugin loads, such as `@clip:` or `@issue:12`. Knows no file."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from specchat.plugins.extension import Extension
 
 
 def has_loader(name: str) -> bool:
-    """Does a plugin answer to this name? `name` begins with the @."""
+    """Whether a plugin has a loader for this name, which starts with @."""
     return _find_loader(name) is not None
 
 
 def load_attachment(name: str) -> Attachment:
-    """What the plugin has for it, under the same name; InputError where that is no text."""
+    """The text from the plugin, under the same name; InputError when it is not text."""
     loader = _find_loader(name)
     if loader is None:
         raise AssertionError(name)
     text = loader.call(name.partition(":")[2])
     if not isinstance(text, str):
-        raise loader.plugin_error(f"gave a {type(text).__name__}, which is no text")
+        raise loader.plugin_error(f"returned a {type(text).__name__}, which is not text")
     return Attachment(name, decode_text(text.encode(errors="replace"), name))
 
 
 def _find_loader(name: str) -> Extension | None:
-    """Plugins are looked up only where there is a colon."""
+    """Look up plugins only for names with a colon."""
     scheme, colon, _rest = name.removeprefix("@").partition(":")
     return find_extensions("context_loaders").get(scheme) if colon and name.startswith("@") else None

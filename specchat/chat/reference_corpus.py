@@ -1,8 +1,8 @@
-"""A small book that a model may quote from: passages about topics, found by the words of a question (BM25).
+"""A reference corpus: passages about topics that a model can quote, found by the words of a question (BM25).
 
-A small model cannot know, but it can copy what stands before it, and copies are what speculation is quickest at.
-The same question always finds the same passages, so nothing of this has to be stored with a conversation. Knows no
-model; a passage is shown only where its topic is really asked for, so that a greeting stays a greeting.
+A small model knows little, but it can copy from its prompt, and speculation is fastest for copies. The same question
+always finds the same passages, so a conversation does not store them. A passage is used only when the question covers
+its topic, so small talk gets none. Knows no model.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 
 from specchat.errors import InputError
 
-MAX_PASSAGES = 2  # passages for one question
-MAX_QUESTION_WORDS = 24  # words; more than that, or several lines, is a task and not a question
-TOPIC_WEIGHT = 3  # times that the words of a topic count
-MIN_TOPIC_COVERAGE = 0.75  # of a topic's words must stand in the question
-COMMON_WORDS = frozenset(["python"])  # says nothing of what is asked, unless nothing else is
+MAX_PASSAGES = 2  # per question
+MAX_QUESTION_WORDS = 24  # a longer text, or one of several lines, is a task and not a question
+TOPIC_WEIGHT = 3  # words of a topic count this many times
+MIN_TOPIC_COVERAGE = 0.75  # the share of a topic's words that the question must contain
+COMMON_WORDS = frozenset(["python"])  # ignored unless the question has no other content words
 WORD = re.compile(r"\w+")
 STOPWORDS = frozenset(
     WORD.findall("""
@@ -32,7 +32,7 @@ STOPWORDS = frozenset(
 
 @dataclass(frozen=True)
 class Passage:
-    """What the book says of a topic, and where that is from."""
+    """A text about a topic, and its source."""
 
     topic: str
     text: str
@@ -40,7 +40,7 @@ class Passage:
 
 
 class ReferenceCorpus:
-    """Passages that can be found by a question."""
+    """Passages with a search index."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         import bm25s
@@ -52,45 +52,44 @@ class ReferenceCorpus:
         self._index.index(weighted, show_progress=False)
 
     def search(self, question: str) -> tuple[Passage, ...]:
-        """The passages whose topics this question is about, best first; none for small talk."""
+        """The passages whose topics the question covers, best first; none for small talk."""
         if len(question.split()) > MAX_QUESTION_WORDS or "\n" in question.strip():
             return ()
-        asked = content_words(question)
-        telling = set(asked) - COMMON_WORDS or set(asked)
-        candidates = [n for n, topic in enumerate(self._topics) if _covers_topic(topic, asked) and topic & telling]
+        words = content_words(question)
+        specific = set(words) - COMMON_WORDS or set(words)
+        candidates = [n for n, topic in enumerate(self._topics) if _covers_topic(topic, words) and topic & specific]
         if not candidates:
             return ()
-        scores = self._index.get_scores(asked)
-        best = sorted(candidates, key=lambda n: (-len(self._topics[n] & telling), -scores[n]))
+        scores = self._index.get_scores(words)
+        best = sorted(candidates, key=lambda n: (-len(self._topics[n] & specific), -scores[n]))
         return tuple(self.passages[n] for n in best[:MAX_PASSAGES])
 
 
 def read_reference_corpus(path: Path) -> ReferenceCorpus:
-    """The book in this file: one passage a line, as JSON."""
+    """Read a corpus from a file: one passage per line, as JSON."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         return ReferenceCorpus([Passage(**json.loads(line)) for line in lines if line.strip()])
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, TypeError) as error:
-        raise InputError(
-            f'{path}: not a reference; each line must be {{"topic": …, "text": …, "source": …}}'
-        ) from error
+        message = f'{path}: not a reference corpus; each line must be {{"topic": …, "text": …, "source": …}}'
+        raise InputError(message) from error
 
 
 def with_passages(question: str, passages: Sequence[Passage]) -> str:
-    """What the user says to the model: the question, and what the book says about it."""
+    """The content of a user message: the question and its passages."""
     if not passages:
         return question
-    shown = "\n\n".join(f"{passage.topic}: {passage.text}" for passage in passages)
-    return f"{question}\n\nReference:\n{shown}"
+    texts = "\n\n".join(f"{passage.topic}: {passage.text}" for passage in passages)
+    return f"{question}\n\nReference:\n{texts}"
 
 
 def content_words(text: str) -> list[str]:
-    """The words that a text is about, in lower case and without the s of a plural."""
-    found = WORD.findall(text.lower())
-    return [word.removesuffix("s") if len(word) > 3 else word for word in found if word not in STOPWORDS]
+    """The content words of a text, in lower case and without a plural s."""
+    words = WORD.findall(text.lower())
+    return [word.removesuffix("s") if len(word) > 3 else word for word in words if word not in STOPWORDS]
 
 
-def _covers_topic(topic: frozenset[str], asked: Sequence[str]) -> bool:
-    return bool(topic) and len(topic.intersection(asked)) / len(topic) >= MIN_TOPIC_COVERAGE
+def _covers_topic(topic: frozenset[str], words: Sequence[str]) -> bool:
+    return bool(topic) and len(topic.intersection(words)) / len(topic) >= MIN_TOPIC_COVERAGE

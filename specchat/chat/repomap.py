@@ -1,12 +1,12 @@
-"""A map of a repository: its definitions, those first that the rest of it uses most. Knows texts, no folders, no model.
+"""A map of a repository: its most used definitions. Knows texts, and no folder and no model.
 
-A file that uses a name vouches for the files that define it, and the more it is vouched for itself, the more this
-counts: PageRank (Page and others, 1999) over files. A definition is worth what flows to its file by its name. A name
-that several files define is shared between them, and one that very many define says nothing (`main`, `__init__`). A
-mere word (`run`) counts a tenth, because many a call of it means somebody else; as the name of a method, nothing.
+Definitions are ranked by PageRank (Page et al., 1999) over files: a file that uses a name links to the files that
+define it, and a definition scores the flow to its file through its name. A name with several definitions shares its
+flow among them, and a name with very many (`main`, `__init__`) is ignored. A lowercase word (`run`) counts a tenth,
+because many calls of it mean another definition; as the name of a method, it is ignored.
 
-Definitions are found by a pattern: a syntax tree of each of 2,000 files takes eight seconds, this takes one, and a
-definition that stands in a string does a map no harm.
+A regular expression finds the definitions: syntax trees of 2,000 files take eight seconds, this takes one, and a false
+match in a string does no harm.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_LINE_CHARACTERS = 120
 
 @dataclass(frozen=True)
 class MapEntry:
-    """A definition: where it is, its name, and its first line."""
+    """A definition: its location, its name, and its first line."""
 
     file: str
     line: int
@@ -42,7 +42,7 @@ class MapEntry:
 
 @dataclass(frozen=True)
 class UseEdge:
-    """A file that uses a definition of another file, and how much of its voice goes there before it is shared out."""
+    """A file that uses a definition of another file, and the weight of this link before normalization."""
 
     using_file: int
     defining_file: int
@@ -51,87 +51,90 @@ class UseEdge:
 
 
 def build_repo_map(files: Iterable[tuple[str, str]], max_characters: int) -> str:
-    """The most used definitions under the files that they stand in, in the order of the files; "" when there are none.
+    """The most used definitions, grouped by file and in the order of the files; "" without definitions.
 
     "a.py\\n  3: def total(prices):\\n  9: class Cart:\\nb.py\\n  1: def main():\\n"
     """
-    best, left, opened = list[MapEntry](), max_characters, set[str]()
+    left = max_characters
+    by_file = defaultdict[str, list[MapEntry]](list)
     for each in rank_definitions(files):
-        size = len(_format_entry(each)) + (0 if each.file in opened else len(each.file) + 1)
+        size = len(_format_entry(each)) + (0 if each.file in by_file else len(each.file) + 1)
         if size <= left:
             left -= size
-            opened.add(each.file)
-            best.append(each)
-    by_file = defaultdict[str, list[MapEntry]](list)
-    for each in sorted(best, key=lambda each: (each.file, each.line)):
-        by_file[each.file].append(each)
-    return "".join(f"{file}\n" + "".join(map(_format_entry, found)) for file, found in by_file.items())
+            by_file[each.file].append(each)
+    return "".join(
+        f"{file}\n" + "".join(map(_format_entry, sorted(by_file[file], key=lambda each: each.line)))
+        for file in sorted(by_file)
+    )
 
 
 def rank_definitions(files: Iterable[tuple[str, str]]) -> list[MapEntry]:
     """Every definition of these files (name and text), the most used first."""
-    found, places, used = list[MapEntry](), list[int](), list[set[str]]()
-    for place, (file, text) in enumerate(files):
+    entries, file_of, used = list[MapEntry](), list[int](), list[set[str]]()
+    for number, (file, text) in enumerate(files):
         own = _definitions(file, text)
-        found += own
-        places += [place] * len(own)
+        entries += own
+        file_of += [number] * len(own)
         used.append(_used_names(text) - {each.name for each in own})
-    worth = _pagerank(_use_edges(found, places, used), len(used), len(found))
-    return [found[n] for n in sorted(range(len(found)), key=lambda n: (-worth[n], found[n].file, found[n].line))]
+    scores = _pagerank(_use_edges(entries, file_of, used), len(used), len(entries))
+    order = sorted(range(len(entries)), key=lambda n: (-scores[n], entries[n].file, entries[n].line))
+    return [entries[n] for n in order]
 
 
 def _definitions(file: str, text: str) -> list[MapEntry]:
-    found, line, end = list[MapEntry](), 1, 0
+    entries, line, end = list[MapEntry](), 1, 0
     for match in DEFINITION.finditer(text):
         line += text.count("\n", end, match.start())
         end = match.start()
-        found.append(MapEntry(file, line, match["name"], match[0].rstrip()[:MAX_LINE_CHARACTERS]))
-    return found
+        entries.append(MapEntry(file, line, match["name"], match[0].rstrip()[:MAX_LINE_CHARACTERS]))
+    return entries
 
 
 def _used_names(text: str) -> set[str]:
-    """Types, by their capital, and whatever is called; the words of comments are neither."""
+    """Capitalized names and called names; words of comments are neither."""
     return {name.rstrip("(") for name in set(IDENTIFIER.findall(text)) if name[0].isupper() or name.endswith("(")}
 
 
-def _use_edges(found: Sequence[MapEntry], places: Sequence[int], used: Sequence[set[str]]) -> list[UseEdge]:
-    """Who uses what of whom; a name of several definitions is shared between them."""
-    defining = defaultdict[str, list[int]](list)
-    for number, each in enumerate(found):
-        defining[each.name].append(number)
-    weights = [_name_weight(each) for each in found]
-    telling = {name: numbers for name, numbers in defining.items() if len(numbers) <= MAX_DEFINERS}
+def _use_edges(entries: Sequence[MapEntry], file_of: Sequence[int], used: Sequence[set[str]]) -> list[UseEdge]:
+    """The links from files to the definitions that they use; several definitions of a name share the weight."""
+    by_name = defaultdict[str, list[int]](list)
+    for number, each in enumerate(entries):
+        by_name[each.name].append(number)
+    weights = [_name_weight(each) for each in entries]
+    specific = {name: numbers for name, numbers in by_name.items() if len(numbers) <= MAX_DEFINERS}
     return [
-        UseEdge(by, places[number], number, weights[number] / len(telling[name]))
-        for by, names in enumerate(used)
-        for name in sorted(names & telling.keys())
-        for number in telling[name]
+        UseEdge(file, file_of[number], number, weights[number] / len(specific[name]))
+        for file, names in enumerate(used)
+        for name in sorted(names & specific.keys())
+        for number in specific[name]
         if weights[number]
     ]
 
 
-def _name_weight(each: MapEntry) -> float:
-    """How surely a use of the name means this definition."""
-    if not LOWERCASE_WORD.fullmatch(each.name):
+def _name_weight(entry: MapEntry) -> float:
+    """How likely a use of the name means this definition."""
+    if not LOWERCASE_WORD.fullmatch(entry.name):
         return 1.0
-    return 0.0 if each.signature[0].isspace() else LOWERCASE_WORD_WEIGHT
+    return 0.0 if entry.signature[0].isspace() else LOWERCASE_WORD_WEIGHT
 
 
-def _pagerank(uses: Sequence[UseEdge], files: int, definitions: int) -> Sequence[float]:
-    """What each definition is worth: the flow of PageRank along its uses. [files] voices become [definitions]."""
-    if not uses:
+def _pagerank(edges: Sequence[UseEdge], files: int, definitions: int) -> Sequence[float]:
+    """The score of each definition: the PageRank flow along its edges. Ranks [files] become scores [definitions]."""
+    if not edges:
         return [0.0] * definitions
     import numpy
 
-    by, of, definition = (numpy.array([getattr(use, name) for use in uses], int) for name in ("by", "of", "definition"))
-    weight = numpy.array([use.weight for use in uses], float)
-    share = weight / numpy.bincount(by, weight, minlength=files)[by]
-    voice = numpy.full(files, 1 / files)
+    using = numpy.array([edge.using_file for edge in edges], int)
+    defining = numpy.array([edge.defining_file for edge in edges], int)
+    definition = numpy.array([edge.definition for edge in edges], int)
+    weight = numpy.array([edge.weight for edge in edges], float)
+    share = weight / numpy.bincount(using, weight, minlength=files)[using]
+    rank = numpy.full(files, 1 / files)
     for _ in range(PAGERANK_ITERATIONS):
-        heard = numpy.bincount(of, share * voice[by], minlength=files)
-        voice = DAMPING * heard + (1 - DAMPING * heard.sum()) / files
-    return numpy.bincount(definition, share * voice[by], minlength=definitions).tolist()
+        flow = numpy.bincount(defining, share * rank[using], minlength=files)
+        rank = DAMPING * flow + (1 - DAMPING * flow.sum()) / files
+    return numpy.bincount(definition, share * rank[using], minlength=definitions).tolist()
 
 
-def _format_entry(each: MapEntry) -> str:
-    return f"  {each.line}: {each.signature.strip()}\n"
+def _format_entry(entry: MapEntry) -> str:
+    return f"  {entry.line}: {entry.signature.strip()}\n"

@@ -1,4 +1,4 @@
-"""What somebody asks for: a value, checked when it is made. Knows no model and no screen."""
+"""A request to a session: a value, validated when it is created. Knows no model and no screen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_ATTACHED_BYTES = 32 * 2**20
 
 @dataclass(frozen=True)
 class Attachment:
-    """A named text that travels with a request, usually a file."""
+    """A named text of a request, usually a file."""
 
     name: str
     text: str
@@ -20,11 +20,11 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Request:
-    """One question, and how it wants to be answered.
+    """One question, and how to answer it.
 
-    `max_tokens`, `seed` and `variant` override what the profile says when they are given; `task` is the command that
-    asks ("edit"), "" for a person who talks. `rewrites` names the file, attached here or earlier in the conversation,
-    that the answer will be a new version of; `structure` is the form that the answer must have.
+    `max_tokens`, `seed`, `temperature` and `variant` override the profile. `task` is the command that makes the request
+    ("edit"), "" in a chat. `file_to_rewrite` names the file, attached here or earlier in the conversation, of which the
+    answer will be a new version.
     """
 
     text: str

@@ -1,7 +1,7 @@
-"""What a request is, by its words: the rules of a profile are tried in order, and the first that fits names the kind.
+"""The kind of a request, from its words: the first matching rule of the profile decides.
 
-Knows words, names and lengths, and neither a model nor a drafter. A pasted text is told from the question about it, so
-that a story about a table is not taken for the wish for one. However long the text, only its ends are looked at.
+A question is separated from a pasted text, so that a story about a table is not a request for a table. Only the start
+and the end of a long text are read. Knows words, names and lengths, and neither a model nor a drafter.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from functools import cache
 from specchat.chat.request import Request
 from specchat.profile import RouteRule
 
-HEAD_CHARACTERS, TAIL_CHARACTERS = 3000, 1000  # characters that are looked at
-MAX_QUESTION_WORDS = 60  # words of a paragraph that can be the question about another one
-MIN_WORDS_BEFORE_COLON, MIN_WORDS_AFTER_TITLE = (
-    3,
-    30,
-)  # words; "git: how do I…" is one question, "Summarize: …" has a text
-MIN_QUOTED_WORDS = 4  # words; less is a name in quotes
-MAX_GAP_WORDS = 4  # words that `...` stands for
+HEAD_CHARACTERS, TAIL_CHARACTERS = 3000, 1000  # the parts of a long text that are read
+MAX_QUESTION_WORDS = 60  # a longer paragraph is not a question
+# "git: how do I…" is one question, "Summarize: …" has a text
+MIN_WORDS_BEFORE_COLON, MIN_WORDS_AFTER_TITLE = 3, 30
+MIN_QUOTED_WORDS = 4  # fewer words in quotes are a name
+MAX_GAP_WORDS = 4  # the most words that `...` matches
 CODE_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 QUOTED_TEXT = re.compile(r'"([^"]+)"|“([^”]+)”')
 QUESTION_START = re.compile(
@@ -40,7 +38,7 @@ CODE_LINE = re.compile(
 
 @dataclass(frozen=True)
 class Question:
-    """A request as a rule sees it: what is asked, and what comes along with it."""
+    """The properties of a request that rules test: its instruction, and what it contains."""
 
     instruction: str
     word_count: int
@@ -51,20 +49,20 @@ class Question:
 
 
 def parse_question(request: Request) -> Question:
-    """Tell the question from the text that it is about.
+    """Separate the instruction from the text that it is about.
 
-    "Fix the grammar: me and him was late" asks "Fix the grammar" and brings a text.
+    "Fix the grammar: me and him was late" has the instruction "Fix the grammar", and a text.
     """
     text = request.text.strip()
     is_long = len(text) > HEAD_CHARACTERS + TAIL_CHARACTERS
-    seen = f"{text[:HEAD_CHARACTERS]}\n\n{text[-TAIL_CHARACTERS:]}" if is_long else text
-    asked = _extract_instruction(seen)
+    excerpt = f"{text[:HEAD_CHARACTERS]}\n\n{text[-TAIL_CHARACTERS:]}" if is_long else text
+    instruction = _extract_instruction(excerpt)
     return Question(
-        instruction=asked,
+        instruction=instruction,
         word_count=text.count(" ") + text.count("\n") + 1 if is_long else len(text.split()),
-        has_text=bool(request.files) or asked != seen,
+        has_text=bool(request.files) or instruction != excerpt,
         has_files=bool(request.files),
-        has_code=_has_code(seen),
+        has_code=_has_code(excerpt),
         task=request.task,
     )
 
@@ -83,7 +81,7 @@ def _extract_instruction(text: str) -> str:
         first = before
     elif not others:
         first = QUOTED_TEXT.sub(
-            lambda found: found[0] if len(found[0].split()) < MIN_QUOTED_WORDS else "", first
+            lambda quoted: quoted[0] if len(quoted[0].split()) < MIN_QUOTED_WORDS else "", first
         ).strip()
     last = others[-1:] if others and _is_question(others[-1]) else []
     ends = [end for end in (first, *last) if len(end.split()) <= MAX_QUESTION_WORDS]
@@ -91,7 +89,7 @@ def _extract_instruction(text: str) -> str:
 
 
 def _split_at_colon(text: str) -> tuple[str, str]:
-    """What stands before and behind the first colon that ends a word, if that is a question and its text."""
+    """The parts before and after the first colon that ends a word, if they are an instruction and its text."""
     before, colon, after = re.sub(r":(?=\s)", "\0", text, count=1).partition("\0")
     is_title = len(before.split()) < MIN_WORDS_BEFORE_COLON and len(after.split()) < MIN_WORDS_AFTER_TITLE
     return (before, after) if colon and not is_title else (text, "")
@@ -103,18 +101,18 @@ def _is_question(paragraph: str) -> bool:
 
 
 def first_matching_rule(rules: Sequence[RouteRule], request: Request, temperature: float) -> RouteRule | None:
-    """The first rule that fits, or None."""
+    """The first rule that matches, or None."""
     question = parse_question(request)
     return next((rule for rule in rules if matches_rule(rule, question, temperature)), None)
 
 
 def matches_rule(rule: RouteRule, question: Question, temperature: float) -> bool:
-    """Does every condition of the rule hold?"""
+    """Whether all conditions of the rule hold."""
     flags = (
         (rule.has_text, question.has_text), (rule.has_files, question.has_files), (rule.has_code, question.has_code),
     )  # fmt: skip
     return (
-        all(wanted is None or wanted == is_so for wanted, is_so in flags)
+        all(required is None or required == actual for required, actual in flags)
         and rule.task in ("", question.task)
         and rule.min_words <= question.word_count
         and (rule.max_words is None or question.word_count <= rule.max_words)
@@ -123,14 +121,14 @@ def matches_rule(rule: RouteRule, question: Question, temperature: float) -> boo
     )
 
 
-def _matches_words(rule: RouteRule, asked: str) -> bool:
+def _matches_words(rule: RouteRule, instruction: str) -> bool:
     return (
-        (not rule.starts_with or _starts_with_regex(rule.starts_with).match(asked) is not None)
+        (not rule.starts_with or _starts_with_regex(rule.starts_with).match(instruction) is not None)
         and all(
-            not group or _contains_regex(group).search(asked) is not None
+            not group or _contains_regex(group).search(instruction) is not None
             for group in (rule.contains, rule.also_contains)
         )
-        and not (rule.excludes and _contains_regex(rule.excludes).search(asked))
+        and not (rule.excludes and _contains_regex(rule.excludes).search(instruction))
     )
 
 
@@ -145,7 +143,7 @@ def _starts_with_regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _pattern_to_regex(pattern: str) -> str:
-    """`fix ... typo*` as a regular expression: whole words, some between, any ending."""
+    """`fix ... typo*` as a regular expression: whole words, a gap, any ending."""
     built, gap = "", ""
     for word in pattern.split():
         if word == "...":

@@ -1,4 +1,4 @@
-"""What an answer is a new version of, as far as it was said. Knows no model and no drafter."""
+"""The file that an answer rewrites. Knows no model and no drafter."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from specchat.chat.transcript import Turn
 
 
 def rewrite_original(request: Request, turns: Sequence[Turn]) -> str:
-    """The file that a request has rewritten, as an answer shows it; "" when it names none that was ever attached."""
+    """The file that a request rewrites, in the form of an answer; "" when it names no attached file."""
     earlier = (file for turn in reversed(turns) for file in turn.files)
-    named = (
-        file
-        for file in chain(request.files, earlier)
-        if request.file_to_rewrite and file.name == request.file_to_rewrite
-    )
-    return next(map(as_answer_text, named), "")
+    name = request.file_to_rewrite
+    matches = (file for file in chain(request.files, earlier) if name and file.name == name)
+    return next(map(as_answer_text, matches), "")
 
 
 def as_answer_text(file: Attachment) -> str:
-    """A file as an answer gives it: in the fence in which it was attached, without the line that names it."""
+    """A file in the form of an answer: in the fence of its attachment, without the line with its name."""
     return with_attachments("", [file]).lstrip().partition("\n")[2]

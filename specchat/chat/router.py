@@ -1,7 +1,7 @@
-"""Where a request goes: what kind it is, who drafts for it, and why.
+"""The route of a request: its kind, its drafter, and the reason.
 
-Routing looks at words and names only. It never sees a model, so it can be tested with strings. The route of an `auto`
-request is a first opinion: it says in which order drafters promise something, and what they cost here decides.
+Routing reads words and names only and knows no model, so it can be tested with strings. The route of an `auto` request
+is only an order in which to try drafters; the measured costs and acceptance rates decide.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import ProfileError
 from specchat.profile import Profile, RouteRule, all_drafters
 
-PINNED = "pinned"  # the reason of a route that somebody asked for by name
-HIGH_TEMPERATURE = 1.2  # above this temperature tokens are drawn so wildly that guesses seldom hold
+PINNED = "pinned"  # the reason of a route whose drafter the user named
+HIGH_TEMPERATURE = 1.2  # above this, few draft tokens are accepted
 FALLBACK_RULE = RouteRule(kind="chat")
 
 
 @dataclass(frozen=True)
 class KindDefaults:
-    """What is known of a kind of request: why, in words, and who promises most, the likeliest first."""
+    """The drafters to try on a kind of request, the most promising first, and the reason in words."""
 
     reason: str
     drafter_order: tuple[str, ...]
@@ -35,20 +35,20 @@ MODELS_FIRST = (*MODEL_DRAFTERS, *COPYING_DRAFTERS, *LEARNING_DRAFTERS, "plain")
 PLAIN_FIRST = ("plain", *MODEL_DRAFTERS, *COPYING_DRAFTERS, *LEARNING_DRAFTERS)
 KIND_DEFAULTS: Mapping[str, KindDefaults] = {
     "edit": KindDefaults("an edit repeats most of its text", COPYING_FIRST),
-    "files": KindDefaults("the answer quotes what it was given to read", COPYING_FIRST),
+    "files": KindDefaults("the answer quotes the given text", COPYING_FIRST),
     "structured": KindDefaults("keys and brackets repeat", COPYING_FIRST),
-    "code": KindDefaults("new code is foreseeable but seldom a copy", MODELS_FIRST),
-    "chat": KindDefaults("an explanation is foreseeable but seldom a copy", MODELS_FIRST),
-    "creative": KindDefaults("invented text is no copy of anything", MODELS_FIRST),
+    "code": KindDefaults("new code is predictable but rarely a copy", MODELS_FIRST),
+    "chat": KindDefaults("an explanation is predictable but rarely a copy", MODELS_FIRST),
+    "creative": KindDefaults("creative text copies nothing", MODELS_FIRST),
     "short": KindDefaults("the answer is probably short", PLAIN_FIRST),
 }
 
 
 @dataclass(frozen=True)
 class Route:
-    """What a request is, who drafts, how much at most, and the reason in words.
+    """The kind of a request, the drafter, the maximum number of draft tokens per step, and the reason in words.
 
-    With variant `auto` the drafters of `order`, the likeliest first, are measured while the answer is written.
+    With variant `auto` the drafters of `drafter_order`, the most promising first, are measured during the answer.
     """
 
     kind: str
@@ -61,66 +61,65 @@ class Route:
 def choose_route(
     request: Request, profile: Profile, available: frozenset[str], auto_candidates: frozenset[str] | None = None
 ) -> Route:
-    """The route of a request among the variants at hand; `auto` is one of them when somebody is there to measure.
+    """Choose among the available variants; `auto` is one of them when there is a chooser.
 
-    `candidates` are those among whom `auto` chooses (None: all at hand).
-    Raises ProfileError for a variant that is asked for by name and cannot run with the loaded models.
+    `auto` chooses among `auto_candidates` (None: all available). Raises ProfileError for a variant that is requested by
+    name and cannot run with the loaded models.
     """
-    sampling = profile.sampling.temperature if request.temperature is None else request.temperature
-    rule = first_matching_rule(profile.routes, request, sampling) or FALLBACK_RULE
-    wanted = request.variant or profile.speculation.variant
+    temperature = profile.sampling.temperature if request.temperature is None else request.temperature
+    rule = first_matching_rule(profile.routes, request, temperature) or FALLBACK_RULE
+    variant = request.variant or profile.speculation.variant
     budget = profile.speculation.budget
-    if wanted != "auto":
-        check_available(wanted, available)
-        return Route(rule.kind, wanted, _budget(wanted, budget), PINNED, (wanted,))
+    if variant != "auto":
+        check_available(variant, available)
+        return Route(rule.kind, variant, _budget(variant, budget), PINNED, (variant,))
     budget = min(budget, rule.budget or budget)
     first = next((each for each in rule.variants if each == "auto" or each in available), rule.variants[0])
     if first == "auto":
-        likeliest = (*rule.variants, *profile.drafter_order(rule.kind))
-        asked = available if auto_candidates is None else auto_candidates | {"auto"}
-        return _auto_route(rule.kind, likeliest, budget, asked, sampling)
+        preferred = (*rule.variants, *profile.drafter_order(rule.kind))
+        candidates = available if auto_candidates is None else auto_candidates | {"auto"}
+        return _auto_route(rule.kind, preferred, budget, candidates, temperature)
     check_available(first, available)
-    return Route(rule.kind, first, _budget(first, budget), f"the profile wants {first} for {rule.kind}", (first,))
+    return Route(rule.kind, first, _budget(first, budget), f"the profile sets {first} for {rule.kind}", (first,))
 
 
 def check_available(variant: str, available: frozenset[str]) -> None:
-    """ProfileError, with what to load, unless this variant is known and can run."""
-    guessers = all_drafters()
-    if variant not in guessers:
-        raise ProfileError(f"unknown variant {variant!r}; known are {', '.join(guessers)}")
+    """Raise ProfileError unless this variant is known and can run; the message names what it needs."""
+    drafters = all_drafters()
+    if variant not in drafters:
+        raise ProfileError(f"unknown variant {variant!r}; known are {', '.join(drafters)}")
     if variant in available:
         return
-    needs = guessers[variant].needs
-    why = f"needs {needs}" if needs else "cannot run with the loaded models"
-    raise ProfileError(
-        f"variant {variant!r} {why}; at hand are {', '.join(_only_available(tuple(guessers), available))}"
-    )
+    needs = drafters[variant].needs
+    fault = f"needs {needs}" if needs else "cannot run with the loaded models"
+    names = ", ".join(_only_available(tuple(drafters), available))
+    raise ProfileError(f"variant {variant!r} {fault}; available are {names}")
 
 
 def _auto_route(
-    name: str, likeliest: tuple[str, ...], budget: int, at_hand: frozenset[str], temperature: float
+    kind: str, preferred: tuple[str, ...], budget: int, available: frozenset[str], temperature: float
 ) -> Route:
-    """A first opinion; where nobody measures, the likeliest guesser is taken by it."""
-    kind = KIND_DEFAULTS[name]
-    order = _only_available(tuple(dict.fromkeys((*likeliest, *kind.drafter_order))), at_hand - {"auto"})
-    why = kind.reason
+    """The order in which to try drafters; without a chooser, the first drafter of the order is used."""
+    defaults = KIND_DEFAULTS[kind]
+    order = _only_available(tuple(dict.fromkeys((*preferred, *defaults.drafter_order))), available - {"auto"})
+    reason = defaults.reason
     if temperature > HIGH_TEMPERATURE and "plain" in order:
         order = ("plain", *(variant for variant in order if variant != "plain"))
-        why = f"at temperature {temperature:g} few guesses hold"
-    variant = "auto" if "auto" in at_hand else next((each for each in order if each != "plain"), "plain")
-    return Route(name, variant, _budget(variant, budget), f"{why}, so {_order_text(order)}", order)
+        reason = f"at temperature {temperature:g} few draft tokens are accepted"
+    variant = "auto" if "auto" in available else next((each for each in order if each != "plain"), "plain")
+    return Route(kind, variant, _budget(variant, budget), f"{reason}, so {_order_text(order)}", order)
 
 
 def _order_text(order: tuple[str, ...]) -> str:
     first, *others = order
     if first == "plain":
-        return "nobody guesses until it pays"
-    then = f", then {others[0]}" if others and others[0] != "plain" else ""
-    return f"{first} is tried first{then}"
+        return "plain decoding comes first"
+    second = f", then {others[0]}" if others and others[0] != "plain" else ""
+    return f"{first} is tried first{second}"
 
 
-def _only_available(variants: tuple[str, ...], at_hand: frozenset[str]) -> tuple[str, ...]:
-    return tuple(variant for variant in variants if variant in at_hand)
+def _only_available(variants: tuple[str, ...], available: frozenset[str]) -> tuple[str, ...]:
+    return tuple(variant for variant in variants if variant in available)
 
 
 def _budget(variant: str, budget: int) -> int:

@@ -1,7 +1,7 @@
-"""A session that plays a script: what a front end is tried with when no model is at hand.
+"""A session that plays a script, for tests of front ends without a model.
 
-It answers every request with the next list of events, obeys a cancel as a real session does, and remembers what it was
-asked. Knows no model.
+It answers every request with the next list of events, can be cancelled like a real session, and records the requests.
+Knows no model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECONDS_PER_STEP = 0.01
 
 
 class ScriptedSession(AbstractContextManager["ScriptedSession"]):
-    """Looks like a `Session`. When the script is over it fails politely."""
+    """Has the interface of a `Session`. After the end of the script every answer is a `Failed`."""
 
     def __init__(self, script: Sequence[Sequence[Event]]) -> None:
         self.script = list(script)
@@ -42,7 +42,7 @@ class ScriptedSession(AbstractContextManager["ScriptedSession"]):
         self.close()
 
     def ask(self, request: Request, cancelled: Flag | None = None) -> Iterator[Event]:
-        """Play the next scene."""
+        """Play the next list of events."""
         self.requests.append(request)
         if len(self.requests) > len(self.script):
             yield Failed("the script is over")
@@ -54,12 +54,12 @@ class ScriptedSession(AbstractContextManager["ScriptedSession"]):
             yield event
 
     def close(self) -> None:
-        """Nothing is held; it is only noted."""
+        """Record the call."""
         self.is_closed = True
 
 
 def scripted_answer(words: Sequence[str], reason: str = "stop", accepted: int = 1) -> list[Event]:
-    """The events of an ordinary answer: one pass for each word, `accepted` of two guesses right in each."""
+    """The events of a normal answer: one step per word, each with two draft tokens of which `accepted` are accepted."""
     committed = (
         *(CommittedToken(number, b"", "lookup") for number in range(accepted)),
         CommittedToken(9, b"", "target"),
@@ -74,5 +74,6 @@ def scripted_answer(words: Sequence[str], reason: str = "stop", accepted: int = 
 def _totals(steps: int, accepted: int) -> Totals:
     return Totals(
         prompt_tokens=5, completion_tokens=steps * (accepted + 1), steps=steps, draft_tokens=steps * 2,
-        accepted_by_drafter={"lookup": steps * accepted}, verify_seconds=steps * SECONDS_PER_STEP, plain_step_seconds=SECONDS_PER_STEP,
+        accepted_by_drafter={"lookup": steps * accepted}, verify_seconds=steps * SECONDS_PER_STEP,
+        plain_step_seconds=SECONDS_PER_STEP,
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""What became of every guess of an answer: its steps as a person looks at them. Values only, nothing is drawn here.
+"""The steps of an answer, prepared for display: every draft token, and whether it was accepted. Draws nothing.
 
-A token may hold part of a character only; it then shows with the token that completes the character.
+A token may contain only a part of a character; its text is then shown with the token that completes the character.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ ROOT = 0
 
 
 class TokenKind(Enum):
-    """How a token came to be, and the mark it has where there is no colour."""
+    """The origin of a committed token, and its mark in output without colours."""
 
-    ACCEPTED = "+"  # a guess that held
-    SAMPLED = "="  # the target's own, where nobody had guessed
-    CORRECTION = "!"  # the target's own, in the place of a guess that did not hold
+    ACCEPTED = "+"  # an accepted draft token
+    SAMPLED = "="  # sampled by the target where no drafter had a proposal
+    CORRECTION = "!"  # sampled by the target in place of a rejected draft token
 
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """The text of a token, who guessed it, and in which step (from 0) it became sure."""
+    """The text of a committed token, its source, and its step (from 0)."""
 
     text: str
     kind: TokenKind
@@ -36,7 +36,7 @@ class TokenSpan:
 
 @dataclass(frozen=True)
 class DraftToken:
-    """A token that somebody guessed: how deep below the root it hung (from 1), and whether it held."""
+    """A draft token: its depth in the tree (from 1), and whether it was accepted."""
 
     text: str
     source: str
@@ -46,10 +46,10 @@ class DraftToken:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A step: what was guessed, and what the target wrote after the guesses that held ("" when it wrote nothing).
+    """A step: the draft tokens, and the text that the target sampled after the accepted ones ("" for none).
 
-    `refused` is the first guess that stood in the place of `wrote`, None when there was none. Every guess is verified
-    here: a drafter is never asked for more than goes into the pass.
+    `rejected_text` is the first draft token in the position of `target_text`, None without one. Every draft token is
+    verified, because a drafter proposes no more than one pass can verify.
     """
 
     draft_tokens: tuple[DraftToken, ...]
@@ -61,22 +61,22 @@ class StepRecord:
 
     @property
     def accepted_count(self) -> int:
-        """How many guesses held."""
-        return sum(guess.is_accepted for guess in self.draft_tokens)
+        """The number of accepted draft tokens."""
+        return sum(token.is_accepted for token in self.draft_tokens)
 
     @property
     def drafters(self) -> tuple[str, ...]:
-        """Everybody who guessed."""
-        return tuple(dict.fromkeys(guess.source for guess in self.draft_tokens))
+        """The drafters of this step."""
+        return tuple(dict.fromkeys(token.source for token in self.draft_tokens))
 
     @property
     def is_chain(self) -> bool:
-        """Is there one guess at every depth?"""
-        return [guess.depth for guess in self.draft_tokens] == list(range(1, len(self.draft_tokens) + 1))
+        """Whether the tree has one draft token at every depth."""
+        return [token.depth for token in self.draft_tokens] == list(range(1, len(self.draft_tokens) + 1))
 
 
 class Inspection:
-    """An answer, step by step; may grow while somebody looks at it."""
+    """An answer, step by step; it may grow while it is shown."""
 
     def __init__(self, steps: Iterable[StepDone] = ()) -> None:
         self.spans: list[TokenSpan] = []
@@ -87,54 +87,54 @@ class Inspection:
             self.add(step)
 
     def add(self, step: StepDone) -> None:
-        """One step more."""
+        """Append a step."""
         path = _accepted_path(step)
-        seen = _step_record(step, path)
-        own = TokenKind.CORRECTION if seen.rejected_text is not None else TokenKind.SAMPLED
+        record = _step_record(step, path)
+        target_kind = TokenKind.SAMPLED if record.rejected_text is None else TokenKind.CORRECTION
         for token in step.committed_tokens:
-            kind = own if token.source == TARGET else TokenKind.ACCEPTED
+            kind = target_kind if token.source == TARGET else TokenKind.ACCEPTED
             self._tokens_by_source[token.source] += 1
             if text := self._decoder.decode(token.token_bytes):
                 self.spans.append(TokenSpan(text, kind, token.source, len(self.steps)))
-        self.steps.append(seen)
+        self.steps.append(record)
 
     @property
     def committed_count(self) -> int:
-        """How many became sure."""
+        """The number of committed tokens."""
         return self._tokens_by_source.total()
 
     @property
     def draft_count(self) -> int:
-        """How many were guessed."""
+        """The number of draft tokens."""
         return sum(len(step.draft_tokens) for step in self.steps)
 
     @property
     def accepted_count(self) -> int:
-        """How many guesses held."""
+        """The number of accepted draft tokens."""
         return sum(step.accepted_count for step in self.steps)
 
     @property
     def decode_seconds(self) -> float:
-        """Drafting and verifying together."""
+        """The time of drafting and verifying."""
         return sum(step.draft_seconds + step.verify_seconds for step in self.steps)
 
     @property
     def sources(self) -> list[str]:
-        """Everybody who guessed right, in the order of their first success."""
+        """The drafters with accepted tokens, in the order of their first one."""
         return [source for source in self._tokens_by_source if source != TARGET]
 
     @property
     def source_shares(self) -> Mapping[str, float]:
-        """Which part of the tokens is whose, the largest first."""
+        """The share of each source in the committed tokens, the largest first."""
         return {source: count / self.committed_count for source, count in self._tokens_by_source.most_common()}
 
 
 def _accepted_path(step: StepDone) -> list[int]:
-    """The guesses that held, by their number from 1 on: from the root along those that were committed."""
+    """The accepted draft tokens, numbered from 1: the path from the root along the committed tokens."""
     path, node = list[int](), ROOT
     for token in step.committed_tokens:
-        below = (each for each in _children(step, node) if step.draft_tokens[each - 1] == token.token_id)
-        node = next(below, ROOT) if token.source != TARGET else ROOT
+        matches = (each for each in _children(step, node) if step.draft_tokens[each - 1] == token.token_id)
+        node = next(matches, ROOT) if token.source != TARGET else ROOT
         if node == ROOT:
             break
         path.append(node)
@@ -142,27 +142,25 @@ def _accepted_path(step: StepDone) -> list[int]:
 
 
 def _children(step: StepDone, node: int) -> list[int]:
-    return [guess for guess, parent in enumerate(step.parents, start=1) if parent == node]
+    return [number for number, parent in enumerate(step.parents, start=1) if parent == node]
 
 
 def _step_record(step: StepDone, path: list[int]) -> StepRecord:
-    own = next((token for token in step.committed_tokens if token.source == TARGET), None)
-    rivals = _children(step, path[-1] if path else ROOT) if own else []
-    refused = next((rival for rival in rivals if own and step.draft_tokens[rival - 1] != own.token_id), None)
-    is_guessed = any(
-        own and step.draft_tokens[rival - 1] == own.token_id for rival in rivals
-    )  # the end, which nobody may write
+    sampled = next((token for token in step.committed_tokens if token.source == TARGET), None)
+    siblings = _children(step, path[-1] if path else ROOT) if sampled else []
+    rejected = [each for each in siblings if sampled and step.draft_tokens[each - 1] != sampled.token_id]
+    is_drafted = len(rejected) < len(siblings)  # an end token, which is never accepted from a draft
     return StepRecord(
         _draft_tokens(step, frozenset(path)),
         len(step.committed_tokens),
-        _decode_bytes(own.token_bytes) if own else "",
-        _draft_token_text(step, refused) if refused and not is_guessed else None,
+        _decode_bytes(sampled.token_bytes) if sampled else "",
+        _draft_token_text(step, rejected[0]) if rejected and not is_drafted else None,
         step.draft_seconds,
         step.verify_seconds,
     )
 
 
-def _draft_tokens(step: StepDone, held: frozenset[int]) -> tuple[DraftToken, ...]:
+def _draft_tokens(step: StepDone, accepted: frozenset[int]) -> tuple[DraftToken, ...]:
     depths = [0]
     for parent in step.parents:
         depths.append(depths[parent] + 1)
@@ -171,20 +169,18 @@ def _draft_tokens(step: StepDone, held: frozenset[int]) -> tuple[DraftToken, ...
             _draft_token_text(step, number),
             step.draft_sources[number - 1] if number <= len(step.draft_sources) else "",
             depths[number],
-            number in held,
+            number in accepted,
         )
         for number in range(1, len(step.draft_tokens) + 1)
     )
 
 
-def _draft_token_text(step: StepDone, guess: int) -> str:
-    """What a guess says; its number where the words were not kept."""
-    return (
-        _decode_bytes(step.draft_token_bytes[guess - 1])
-        if guess <= len(step.draft_token_bytes)
-        else f"#{step.draft_tokens[guess - 1]}"
-    )
+def _draft_token_text(step: StepDone, number: int) -> str:
+    """The text of a draft token; its id when the bytes were not stored."""
+    if number <= len(step.draft_token_bytes):
+        return _decode_bytes(step.draft_token_bytes[number - 1])
+    return f"#{step.draft_tokens[number - 1]}"
 
 
-def _decode_bytes(word: bytes) -> str:
-    return word.decode("utf-8", "replace")
+def _decode_bytes(token_bytes: bytes) -> str:
+    return token_bytes.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What was said in a conversation, as text and as tokens: a value for each turn. Knows no model."""
+"""The turns of a conversation, as text and as tokens. Knows no model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specchat.chat.request import Attachment
 
 @dataclass(frozen=True)
 class Exchange:
-    """A question and its answer as somebody else tells of them: text alone."""
+    """A question and its answer from another program: text without tokens."""
 
     user: str
     answer: str
@@ -17,18 +17,18 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Turn:
-    """A question and its answer. The tokens are those the model read and wrote, never made anew from the text."""
+    """A question and its answer. The tokens are those of the model, never encoded again from the text."""
 
     user: str
     files: tuple[Attachment, ...] = ()
-    prompt_ids: tuple[int, ...] = ()  # the whole conversation up to where the answer begins
+    prompt_ids: tuple[int, ...] = ()  # the whole conversation up to the answer
     answer: str = ""
-    answer_ids: tuple[int, ...] = ()  # with the end token, if the model wrote one
-    rendered_prompt: str = ""  # the text of `prompt_ids`, as the template wrote it
-    is_finished: bool = False  # the model came to an end; it was not cancelled or cut at a limit
+    answer_ids: tuple[int, ...] = ()  # with the end token, if the model generated one
+    rendered_prompt: str = ""  # the text of `prompt_ids`, rendered by the chat template
+    is_finished: bool = False  # the model ended the answer; it was not cancelled or truncated
     seed: int = 0
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Everything that the model has seen when the turn is over."""
+        """All tokens of the conversation after the turn."""
         return self.prompt_ids + self.answer_ids

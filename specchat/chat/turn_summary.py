@@ -1,4 +1,4 @@
-"""A turn in one line, the same in every front end: what it cost, what speculation brought, and why this variant."""
+"""A turn in one line, the same in every front end: speed, acceptance, and the reason for the drafter."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ SEPARATOR = " · "
 
 
 def summary_line(routed: Routed, totals: Totals) -> str:
-    """One line about a finished turn.
+    """One line about a finished turn, with the mean accepted length in tokens/step.
 
-    "24 tokens · 200.0 tokens/s · 2.00x plain · 50 % accepted · 2.0 tokens a pass · auto (repeats are copied)"
+    "24 tokens · 200.0 tokens/s · 2.00x plain · 50 % accepted · 2.0 tokens/step · auto (repeats are copied)"
     """
     return SEPARATOR.join([*_speed(totals), *_speculation(routed, totals), _route_text(routed, totals)])
 
@@ -26,16 +26,15 @@ def _speed(totals: Totals) -> list[str]:
 
 def _speculation(routed: Routed, totals: Totals) -> list[str]:
     if totals.completion_tokens and not totals.steps:
-        return []  # a server wrote, and does not tell how
-    share = totals.acceptance_rate
-    accepted = _no_drafts_text(routed, totals) if share is None else f"{share:.0%} accepted".replace("%", " %")
-    return [accepted, f"{totals.tokens_per_step:.1f} tokens a pass"]
+        return []  # a server that does not report its steps
+    rate = totals.acceptance_rate
+    accepted = _no_drafts_text(routed, totals) if rate is None else f"{rate:.0%} accepted".replace("%", " %")
+    return [accepted, f"{totals.tokens_per_step:.1f} tokens/step"]
 
 
 def _no_drafts_text(routed: Routed, totals: Totals) -> str:
-    """Who only copies was asked, and a text without repeats is no fault of his."""
-    was_asked = routed.variant in COPYING_DRAFTERS and totals.completion_tokens > 1
-    return f"{routed.variant} found nothing to copy" if was_asked else "nothing guessed"
+    is_copying = routed.variant in COPYING_DRAFTERS and totals.completion_tokens > 1
+    return f"{routed.variant} found nothing to copy" if is_copying else "no draft tokens"
 
 
 def _route_text(routed: Routed, totals: Totals) -> str:

@@ -1,6 +1,6 @@
-"""A session whose passes are watched: on a busy machine, fewer threads may be quicker.
+"""A session that reports the duration of its passes to a watchdog: on a busy machine, fewer threads may be faster.
 
-Knows events and a watchdog; how threads are counted and set is not its business.
+It knows events and a watchdog, and not how threads are counted and set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specchat.threads import ThreadWatchdog
 
 
 class WatchdogSession(Session):
-    """A session that tells a watchdog of its passes, and lets it act between answers."""
+    """A session that reports its passes to a watchdog, which may act between answers."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class WatchdogSession(Session):
         self.watchdog = watchdog
 
     def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
-        """Answer, as every session does."""
+        """Answer as in `Session.ask`, and report each pass."""
         with self.watchdog.answering():
             for event in super().ask(request, cancelled):
                 if isinstance(event, StepDone):

@@ -1,4 +1,4 @@
-"""`specchat config`: what holds here, who said so, and which project files are trusted."""
+"""`specchat config`: the settings, where each comes from, and which project files are trusted."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from specchat.profile.profile_files import configuration_folder, profile_names, 
 from specchat.profile.project_file import PROJECT_FILE, find_project_file, read_project_file
 from specchat.profile.validation import MergedSettings
 
-TABLE_LIST_KEYS = ("routes", "orders")  # keys that hold tables
-TRUST_STATES = {True: "trusted", False: "refused", None: "not asked about yet"}
+TABLE_LIST_KEYS = ("routes", "drafter_orders")  # keys that hold tables
+TRUST_STATES = {True: "trusted", False: "refused", None: "not decided yet"}
 
 
 @click.group()
 def config() -> None:
-    """What holds here and who said so. The strongest first:
+    """Show the settings and where they come from. The strongest first:
 
     option, environment (SPECCHAT_SAMPLING_TOP_P), project file (.specchat.toml), profile, user file, tuned (`specchat
     tune`), default.
@@ -32,28 +32,28 @@ def config() -> None:
 
 
 @config.command()
-@click.option("--origin", "has_origin", is_flag=True, help="Say beside each value who set it, and where.")
+@click.option("--origin", "has_origin", is_flag=True, help="Add the origin of each value.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object.")
 @profile_options
 def show(has_origin: bool, is_json: bool, **options: Any) -> None:
-    """Print what holds here, as a profile that could be saved."""
-    settled = read_profile_layers(options).resolve()
+    """Print the settings as a profile that can be saved."""
+    settings = read_profile_layers(options).resolve()
     if is_json:
-        click.echo(json.dumps(_as_json(settled, has_origin=has_origin), indent=1))
+        click.echo(json.dumps(_as_json(settings, has_origin=has_origin), indent=1))
         return
-    click.echo("\n".join(_as_toml(settled, has_origin=has_origin)))
+    click.echo("\n".join(_as_toml(settings, has_origin=has_origin)))
 
 
 @config.command()
 def path() -> None:
-    """Print the files that count here, the strongest first."""
+    """Print the files that are read here, the strongest first."""
     project = find_project_file(Path.cwd())
     if project:
         click.echo(f"project file  {project.path} ({TRUST_STATES[project_trust().is_trusted(project)]})")
     else:
         click.echo(f"project file  none ({PROJECT_FILE} in this folder or above it)")
     click.echo(f"profiles      {configuration_folder() / 'profiles'} and shipped: {', '.join(profile_names())}")
-    click.echo(f"user file     {user_config_file()}{'' if user_config_file().is_file() else ' (not there)'}")
+    click.echo(f"user file     {user_config_file()}{'' if user_config_file().is_file() else ' (does not exist)'}")
     click.echo(f"trust         {project_trust().path}")
 
 
@@ -61,7 +61,7 @@ def path() -> None:
 @click.argument("folder", type=click.Path(path_type=Path), default=Path())
 @click.option("--forget", is_flag=True, help="Ask again next time.")
 def trust_folder(folder: Path, forget: bool) -> None:
-    """Let the project file of a folder count, as it stands now."""
+    """Trust the project file of a folder in its present content."""
     file = folder.absolute() if folder.name == PROJECT_FILE else folder.absolute() / PROJECT_FILE
     if forget:
         was_known = project_trust().forget(file)
@@ -78,15 +78,15 @@ def trust_folder(folder: Path, forget: bool) -> None:
 @config.command()
 def schema() -> None:
     """Print the JSON Schema of profiles, for editors."""
-    from specchat.profile.json_schema import profile_schema as made
+    from specchat.profile.json_schema import profile_schema
 
-    click.echo(json.dumps(made(), indent=2))
+    click.echo(json.dumps(profile_schema(), indent=2))
 
 
 def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator[str]:
-    """Lines of a profile, with the origins as comments."""
+    """The lines of a profile, with origins as comments."""
 
-    def remark(*path: str | int) -> str:
+    def origin_comment(*path: str | int) -> str:
         return f"  # {settings.origin(*path)}" if has_origin else ""
 
     profile = settings.value
@@ -98,11 +98,11 @@ def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator
             continue
         yield from ("", f"[{part.name}]")
         for key, value in asdict(table).items():  # type: ignore[arg-type]
-            written = f"# {key} is not set" if value is None else f"{key} = {_toml_value(value)}"
-            yield written + remark(part.name, key)
+            line = f"# {key} is not set" if value is None else f"{key} = {_toml_value(value)}"
+            yield line + origin_comment(part.name, key)
     for name in TABLE_LIST_KEYS:
         for number, table in enumerate(getattr(profile, name)):
-            yield from ("", f"[[{name}]]{remark(name, number)}")
+            yield from ("", f"[[{name}]]{origin_comment(name, number)}")
             defaults = {each.name: each.default for each in fields(table)}
             yield from (
                 f"{key} = {_toml_value(value)}" for key, value in asdict(table).items() if value != defaults[key]
@@ -110,7 +110,7 @@ def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator
 
 
 def _toml_value(value: Any) -> str:
-    """A value as TOML writes it, which for all that a profile holds is how JSON writes it."""
+    """A value in TOML, which for every value of a profile is also its JSON."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

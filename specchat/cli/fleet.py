@@ -1,4 +1,4 @@
-"""`specchat fleet`: servers that answer when this machine does not: planned, started, or joined."""
+"""`specchat fleet`: other servers answer instead of this machine: plan, start or join them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,38 +22,41 @@ if TYPE_CHECKING:
 
 SERVERS = ("vllm", "sglang", "tgi", "trtllm", "llama.cpp")
 TENSOR_PARALLEL_OPTION = click.option(
-    "--tensor-parallel", "cards", type=click.IntRange(1), help="Cards that share the weights, else as few as needed."
+    "--tensor-parallel",
+    "gpu_count",
+    type=click.IntRange(1),
+    help="GPUs that share the weights; as few as needed by default.",
 )
 
 
 @click.group()
 def fleet() -> None:
-    """Servers that answer when one machine is not enough: vLLM, SGLang and others. Talk to one with its profile."""
+    """Let vLLM, SGLang or another server answer, when one machine is not enough. Each has a profile."""
 
 
 @fleet.command()
 @click.argument("profile", default="chat")
-@click.option("--server", type=click.Choice(SERVERS), help="This one alone.")
+@click.option("--server", type=click.Choice(SERVERS), help="Only this server.")
 @TENSOR_PARALLEL_OPTION
-def plan(profile: str, server: str | None, cards: int | None) -> None:
-    """Print launch lines for the models and guesses of a profile, for the versions that are installed here.
+def plan(profile: str, server: str | None, gpu_count: int | None) -> None:
+    """Print launch lines for the models and drafters of a profile, for the installed versions of the servers.
 
-    For a server that is not here, the line is for the newest version that was read about.
+    For a server that is not installed, the line is for the newest version that specchat knows.
     """
-    for launch in _launches(profile, (server,) if server else SERVERS, cards):
+    for launch in _launches(profile, (server,) if server else SERVERS, gpu_count):
         click.echo("\n".join(_launch_lines(launch)) + "\n")
 
 
 @fleet.command()
 @click.argument("profile", default="chat")
-@click.option("--server", type=click.Choice(SERVERS), help="This one; left out, the first that is installed.")
+@click.option("--server", type=click.Choice(SERVERS), help="This server; the first installed one by default.")
 @TENSOR_PARALLEL_OPTION
-def up(profile: str, server: str | None, cards: int | None) -> None:
+def up(profile: str, server: str | None, gpu_count: int | None) -> None:
     """Run the launch line of an installed server, until Ctrl-C."""
     from specchat.fleet.installed_servers import program_path
 
-    found = (each for each in _launches(profile, (server,) if server else SERVERS, cards) if each.is_installed)
-    launch = next(found, None)
+    launches = (each for each in _launches(profile, (server,) if server else SERVERS, gpu_count) if each.is_installed)
+    launch = next(launches, None)
     if launch is None:
         missing = f"{server} is not" if server else f"none of {', '.join(SERVERS)} is"
         raise ModelError(f"{missing} installed; 'specchat fleet plan {profile}' has launch lines to use elsewhere")
@@ -64,56 +66,49 @@ def up(profile: str, server: str | None, cards: int | None) -> None:
         Path(name).write_text(text, encoding="utf-8")
     program = program_path(launch.command[0])
     try:
-        os.execvp(program, (program, *launch.command[1:]))  # noqa: S606 - its own words and signals from here on
+        os.execvp(program, (program, *launch.command[1:]))  # noqa: S606 - the server replaces this process
     except OSError as error:
         raise ModelError(f"{program}: cannot be started: {error.strerror}") from error
 
 
 @fleet.command()
 @click.argument("url")
-@click.option("--model", help="Which of its models; needed where it has several.")
-@click.option("--key-file", default="", help="A file with the key that the server wants.")
+@click.option("--model", help="One of its models; required where it has several.")
+@click.option("--key-file", default="", help="A file with the API key of the server.")
 @click.option("--save", "name", metavar="NAME", help="Write a profile of this name, to use with -P NAME.")
 def join(url: str, model: str | None, key_file: str, name: str | None) -> None:
-    """Look at a running server, and say what a profile needs to talk to it."""
-    _check_openai_package()
+    """Probe a running server, and print a profile that uses it."""
     from specchat.fleet.server_client import ServerClient, read_api_key
     from specchat.fleet.server_probe import probe_server
 
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"{url}: give an address that begins with http:// or https://")
     address = url.rstrip("/") + ("" if url.rstrip("/").endswith("/v1") else "/v1")
-    with closing(ServerClient(address, read_api_key(key_file))) as line:
-        found = probe_server(line)
-    click.echo("\n".join(_server_lines(found)), err=True)
-    profile = _profile_toml(found, _choose_model(found, model), key_file)
+    with closing(ServerClient(address, read_api_key(key_file))) as client:
+        server = probe_server(client)
+    click.echo("\n".join(_server_lines(server)), err=True)
+    profile = _profile_toml(server, _choose_model(server, model), key_file)
     if name is None:
         click.echo(profile, nl=False)
         return
     click.echo(f"saved: {_save_profile(name, profile)}; use it with -P {name}")
 
 
-def _check_openai_package() -> None:
-    if find_spec("openai") is None:
-        raise UsageError("servers are spoken to by the package openai: pip install 'specchat[fleet]'")
-
-
 def _launches(profile: str, servers: tuple[str, ...], gpu_count: int | None) -> Iterator[LaunchPlan]:
     from specchat.fleet.installed_servers import installed_version
-    from specchat.fleet.launch_plan import plan_launch as planned
-    from specchat.fleet.launch_plan import resolve_server_config
+    from specchat.fleet.launch_plan import plan_launch, resolve_server_config
 
-    want = resolve_server_config(load_profile(profile), gpu_count)
+    config = resolve_server_config(load_profile(profile), gpu_count)
     for server in servers:
-        yield planned(server, want, installed_version(server))
+        yield plan_launch(server, config, installed_version(server))
 
 
 def _launch_lines(launch: LaunchPlan) -> Iterator[str]:
-    """A launch as lines of a shell."""
+    """The launch as shell lines."""
     from specchat.fleet.launch_plan import SERVER_NAMES
 
-    place = "installed here" if launch.is_installed else "not installed here; the newest that was read about"
-    yield f"# {SERVER_NAMES[launch.server]} {launch.version} ({place})"
+    state = "installed here" if launch.is_installed else "not installed here; the newest known version"
+    yield f"# {SERVER_NAMES[launch.server]} {launch.version} ({state})"
     yield from (f"# {note}" for note in launch.notes)
     for name, text in launch.files.items():
         yield f"cat > {shlex.quote(name)} <<'END'\n{text}END"
@@ -124,11 +119,11 @@ def _server_lines(server: ServerInfo) -> Iterator[str]:
     version = f" {server.version}" if server.version else ""
     yield f"{server.url}: {server.display_name}{version}, {len(server.models)} model{'s' * (len(server.models) != 1)}"
     if server.is_outdated:
-        yield f"{server.display_name} {server.version} is older than what this was read for; names may differ"
+        yield f"{server.display_name} {server.version} is older than the supported version; option names may differ"
     if not server.has_metrics:
-        yield "it has no page of metrics, so nothing will be known of its guesses" + _metrics_hint(server)
+        yield "it has no metrics page, so its acceptance will not be known" + _metrics_hint(server)
     elif not server.has_speculation:
-        yield "its page of metrics tells of no guesses: it was started without, or has not answered yet"
+        yield "its metrics page shows no speculative decoding: it was started without, or has not answered yet"
 
 
 def _metrics_hint(server: ServerInfo) -> str:
@@ -136,11 +131,11 @@ def _metrics_hint(server: ServerInfo) -> str:
 
 
 def _choose_model(server: ServerInfo, model: str | None) -> ServedModel | str:
-    """The model to talk to: the one that is named, or the only one."""
+    """The named model, or the only one."""
     names = [each.name for each in server.models]
     named = model or (names[0] if len(names) == 1 else None)
     if named is None:
-        raise UsageError(f"--model: name one; the server has {', '.join(names) or 'no list of them'}")
+        raise UsageError(f"--model: name one; the server has {', '.join(names) or 'no list of models'}")
     if names and named not in names:
         raise UsageError(f"--model {named}: the server has {', '.join(names)}")
     return next((each for each in server.models if each.name == named), named)
@@ -153,13 +148,13 @@ def _profile_toml(server: ServerInfo, model: ServedModel | str, key_file: str) -
         'extends = "chat"', "", "[models]", f"backend = {json.dumps(server.backend)}", f"url = {json.dumps(server.url)}",
         f"target = {json.dumps(name)}", 'draft = ""', "heads = []",
     ]  # fmt: skip
-    lines += [f"key_file = {json.dumps(str(Path(key_file).expanduser().absolute()))}"] if key_file else []
+    lines += [f"api_key_file = {json.dumps(str(Path(key_file).expanduser().absolute()))}"] if key_file else []
     lines += ["", "[limits]", f"context = {window}"] if window else []
     return "\n".join([*lines, ""])
 
 
 def _save_profile(name: str, profile: str) -> Path:
-    """Write it where profiles are found; one of this name is not written over."""
+    """Write a new profile of the user."""
     if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
         raise UsageError(f"--save {name}: a name of letters, digits, dots and dashes")
     path = configuration_folder() / "profiles" / f"{name}.toml"
@@ -168,7 +163,7 @@ def _save_profile(name: str, profile: str) -> Path:
         with path.open("x", encoding="utf-8") as file:
             file.write(profile)
     except FileExistsError:
-        raise InputError(f"{path}: is there already; remove it or take another name") from None
+        raise InputError(f"{path}: already exists; remove it or choose another name") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
     return path

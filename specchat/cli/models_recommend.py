@@ -21,22 +21,24 @@ if TYPE_CHECKING:
     from specchat.hub.recommend import ModelPair
 
 ALTERNATIVE_COUNT = 2
-NOTHING_FITS_MESSAGE = "nothing of the catalog fits here; 'specchat demo' and the embedded models run in 1 GiB"
+NOTHING_FITS_MESSAGE = "no model of the catalog fits here; 'specchat demo' and the embedded models run in 1 GiB"
 
 
 @click.command("recommend")
-@click.option("--memory", type=Gigabytes(), help="As if there were a card of so many GB with a screen on it.")
-@click.option("--for", "purpose", type=click.Choice(PURPOSES), default="chat", show_default=True, help="What for.")
+@click.option("--memory", type=Gigabytes(), help="For a GPU with this many GB that also drives a screen.")
+@click.option("--for", "purpose", type=click.Choice(PURPOSES), default="chat", show_default=True, help="The purpose.")
 @click.option(
     "--ctx",
     "context",
     type=TokenCount(),
     default=DEFAULT_CONTEXT_TOKENS,
     show_default=True,
-    help="Longest text, in tokens.",
+    help="Context window, in tokens.",
 )
-@click.option("--cpu", "is_cpu", is_flag=True, help="Leave cards out.")
-@click.option("--cards", "is_table", is_flag=True, help="Print the best pair for every size of card, as Markdown.")
+@click.option("--cpu", "is_cpu", is_flag=True, help="Ignore GPUs.")
+@click.option(
+    "--gpu-table", "prints_gpu_table", is_flag=True, help="Print the best pair for every GPU size, as Markdown."
+)
 @click.option("--save", metavar="NAME", help="Write the profile of the best pair under this name.")
 @click.option("--force", "is_forced", is_flag=True, help="Replace a profile of that name.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object, in bytes.")
@@ -47,15 +49,15 @@ def recommend_command(
     save: str | None,
     *,
     is_cpu: bool,
-    is_table: bool,
+    prints_gpu_table: bool,
     is_forced: bool,
     is_json: bool,
 ) -> None:
-    """Choose a target and who drafts for it, by the memory that is free now; weights and text are both counted.
+    """Choose a target and its drafter by the free memory; weights and KV cache are both counted.
 
-    Nothing is downloaded. Without a card, main memory and its bandwidth decide, which is measured for a second.
+    Downloads nothing. Without a GPU, main memory and its bandwidth decide, which is measured for a second.
     """
-    if is_table:
+    if prints_gpu_table:
         click.echo("\n".join(gpu_table()))
         return
     machine = None if memory else measure_machine()
@@ -73,23 +75,23 @@ def recommend_command(
 
 
 def gpu_table() -> Iterator[str]:
-    """The best pair for every size of card and every purpose; docs/models.md holds this table."""
-    yield "| card | for | target | held in | who drafts | GiB at 8k |"
+    """The best pair for every GPU size and purpose, as in docs/models.md."""
+    yield "| GPU | for | target | quantization | drafter | GiB at 8k |"
     yield "|---|---|---|---|---|---|"
-    for card in GPU_SIZES_GB:
+    for gigabytes in GPU_SIZES_GB:
         for purpose in PURPOSES:
-            best = recommend(simulated_gpu(card), PairRequirements(purpose))[0]
+            best = recommend(simulated_gpu(gigabytes), PairRequirements(purpose))[0]
             tight = ", tight" * best.is_memory_tight
-            cells = (f"{card} GB", purpose, best.entry.id, best.quant_format, best.drafter.id or "copies of the text")
+            cells = (f"{gigabytes} GB", purpose, best.entry.id, best.quant_format, best.drafter.id or "prompt lookup")
             yield f"| {' | '.join(cells)} | {best.memory_plan.total_bytes / GIB:.1f}{tight} |"
 
 
 def measure_machine() -> Machine:
-    """This machine; where main memory decides, its bandwidth is measured, and that is said before."""
+    """Detect this machine; without a GPU the memory bandwidth is measured, after a line that says so."""
     machine = detect_machine()
     if machine.best_device.is_gpu:
         return machine
-    print("no card found; measuring the bandwidth of main memory (a second at most)", file=sys.stderr)
+    print("no GPU found; measuring the bandwidth of main memory (a second at most)", file=sys.stderr)
     return replace(machine, bytes_per_second=memory_bandwidth())
 
 
@@ -100,19 +102,21 @@ def _chosen_device(machine: Machine | None, memory: float | None, *, is_cpu: boo
 
 
 def recommend_for_device(device: Device, requirements: PairRequirements, machine: Machine | None) -> list[ModelPair]:
-    """The pairs that fit, the best first. Bandwidth is that of main memory, so a card is judged without."""
-    skills = machine.cpu_features if machine else ()
-    return recommend(device, requirements, skills, machine.bytes_per_second if machine and device.kind == CPU else None)
+    """The pairs that fit, the best first. The bandwidth is that of main memory, so it is not used for a GPU."""
+    features = machine.cpu_features if machine else ()
+    return recommend(
+        device, requirements, features, machine.bytes_per_second if machine and device.kind == CPU else None
+    )
 
 
 def describe_device(device: Device) -> str:
-    """A device and what of it is free."""
+    """A device and its free memory."""
     return f"{device.name}: {device.free_bytes / GIB:.1f} of {device.total_bytes / GIB:.1f} GiB free"
 
 
 def describe_pair(pair: ModelPair) -> Iterator[str]:
-    """A pair in a line, and below it why."""
-    drafter = pair.drafter.id or "copies of its own text"
+    """A pair in one line, and the reasons below it."""
+    drafter = pair.drafter.id or "prompt lookup"
     yield f"{pair.entry.id} ({pair.quant_format}) with {drafter}"
     yield from (f"    {line}" for line in reasons(pair))
     yield f"    licence: {pair.entry.licence}"
@@ -122,14 +126,14 @@ def _lines(device: Device, pairs: list[ModelPair]) -> Iterator[str]:
     best, *others = pairs[: 1 + ALTERNATIVE_COUNT]
     yield describe_device(device)
     if not device.is_gpu:
-        yield "without a card expect small models and few tokens a second; 'specchat bench' says what guessing brings"
+        yield "without a GPU expect small models and few tokens per second; 'specchat bench' measures what drafting brings"
     for label, pair in (("best", best), *(("or", other) for other in others)):
         first, *why = describe_pair(pair)
         yield ""
         yield f"{label:<5}{first}"
         yield from (f" {line}" for line in why)
     yield ""
-    yield f"fetch it   {pull_command(best)}"
+    yield f"download   {pull_command(best)}"
     yield "profile    (--save NAME writes it)"
     yield ""
     yield from profile_text(best, "mine").splitlines()
@@ -141,10 +145,10 @@ def _as_json(device: Device, pairs: list[ModelPair]) -> dict[str, object]:
         "pairs": [
             {
                 "target": pair.entry.id,
-                "weights": pair.quant_format,
+                "quant_format": pair.quant_format,
                 "drafter": {"kind": pair.drafter.kind, "id": pair.drafter.id},
                 "context": pair.context_tokens,
-                "embedding": "cpu" if pair.embeddings_on_cpu else "auto",
+                "embedding_device": "cpu" if pair.embeddings_on_cpu else "auto",
                 "bytes": {**asdict(pair.memory_plan), "total": pair.memory_plan.total_bytes},
                 "is_tight": pair.is_memory_tight,
                 "plain_tokens_per_second": pair.plain_tokens_per_second,

@@ -1,7 +1,7 @@
-"""The options that every command with a model takes, and the profile they make with all that stands below them.
+"""The options of every command that uses a model, and the profile that results from them and the layers below.
 
 The strongest first: option, environment, project file (where it is trusted), profile, user file, default. The engine
-process reads profiles and the user's file itself; the first three are known here alone and travel to it as overrides.
+process reads profiles and the user file itself; the first three are known only here and are sent to it as overrides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from specchat.cli.project_trust import trusted_project
 from specchat.profile import ACCEPTANCE_TESTS, DRAFTER_NAMES, DRAFTERS, DTYPES, WEIGHT_FORMATS, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
-from specchat.profile.keys import as_tables
+from specchat.profile.keys import options_source
 from specchat.profile.profile_files import ProfileChain, read_profile_chain
 from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, merge_sources
 
@@ -38,65 +38,70 @@ class ProfileOption:
 
     @property
     def parameter_name(self) -> str:
-        """The name under which click passes it: `--top-p` is `top_p`."""
+        """The parameter of the command: `--top-p` is `top_p`."""
         return self.flag.removeprefix("--").replace("-", "_")
 
 
 class VariantParam(click.ParamType):
-    """The name of somebody who guesses. Plugins are looked up for a list of names, and for a name that is not ours."""
+    """The name of a drafter. Plugins are looked up for a list, and for a name that is not built in."""
 
     name = "variant"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """All names, as click shows choices."""
+        """All names, in the form of choices."""
         return f"[{'|'.join(all_drafters())}]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name, if there is one of that name."""
+        """Check the name."""
         return value if value in DRAFTER_NAMES else click.Choice(tuple(all_drafters())).convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The names that begin so."""
+        """Complete the name."""
         return [CompletionItem(name) for name in all_drafters() if name.startswith(incomplete)]
 
 
-DRAFTER_HELP = "; ".join(f"{name}: {guesser.description}" for name, guesser in DRAFTERS.items())
+DRAFTER_HELP = "; ".join(f"{name}: {drafter.description}" for name, drafter in DRAFTERS.items())
 PROFILE_OPTIONS = (
-    ProfileOption("--variant", "speculation.variant", VariantParam(), f"Who guesses ahead. {DRAFTER_HELP}."),
+    ProfileOption("--variant", "speculation.variant", VariantParam(), f"The drafter. {DRAFTER_HELP}."),
     ProfileOption(
-        "--rule",
-        "speculation.rule",
+        "--acceptance-test",
+        "speculation.acceptance_test",
         click.Choice(ACCEPTANCE_TESTS),
-        "How guesses are judged above temperature 0. dice: a seed gives the text of plain decoding; classic: "
-        "min(1, p/q), a text that is as likely but not the same.",
+        "How draft tokens are accepted above temperature 0. shared_noise: a seed gives the text of plain decoding; "
+        "rejection_sampling: min(1, p/q), another text of the same distribution.",
     ),
     ProfileOption("--seed", "sampling.seed", int, "The same seed gives the same answer."),
-    ProfileOption("--temperature", "sampling.temperature", float, "0 takes the likeliest token, always."),
-    ProfileOption("--top-p", "sampling.top_p", float, "Only the likeliest tokens that reach this share together."),
-    ProfileOption("--top-k", "sampling.top_k", int, "Only this many of the likeliest tokens; 0 means all."),
+    ProfileOption("--temperature", "sampling.temperature", float, "0 always takes the likeliest token."),
     ProfileOption(
-        "--min-p", "sampling.min_p", float, "Only tokens with this share of the likeliest one's probability."
+        "--top-p", "sampling.top_p", float, "Sample from the likeliest tokens that together have this probability."
     ),
-    ProfileOption("--max-tokens", "limits.answer", int, "Longest answer, in tokens."),
-    ProfileOption("--dtype", "models.dtype", click.Choice(DTYPES), "The numbers to compute with."),
+    ProfileOption("--top-k", "sampling.top_k", int, "Sample from this many of the likeliest tokens; 0: all."),
+    ProfileOption(
+        "--min-p", "sampling.min_p", float, "Sample from tokens with at least this share of the highest probability."
+    ),
+    ProfileOption("--max-tokens", "limits.answer", int, "Most tokens of an answer."),
+    ProfileOption("--dtype", "models.dtype", click.Choice(DTYPES), "The dtype to compute in."),
     ProfileOption(
         "--weights",
         "models.weights",
         click.Choice(WEIGHT_FORMATS),
-        "How the target's weights are held: float as saved; 8 bits take a half of bfloat16, 4 bits a quarter.",
+        "Format of the target's weights in memory. int8 and fp8 take half of bfloat16, nf4 a quarter.",
     ),
     ProfileOption(
-        "--draft-weights", "models.draft_weights", click.Choice(WEIGHT_FORMATS), "How the draft's weights are held."
+        "--draft-weights",
+        "models.draft_weights",
+        click.Choice(WEIGHT_FORMATS),
+        "Format of the draft model's weights in memory.",
     ),
-    ProfileOption("--target", "models.target", str, "The model that writes: embedded, a folder, or a hub id."),
-    ProfileOption("--draft", "models.draft", str, "The model that guesses; '' for none."),
+    ProfileOption("--target", "models.target", str, "The target model: embedded, a folder, or a hub id."),
+    ProfileOption("--draft", "models.draft", str, "The draft model: a folder or a hub id; '' for none."),
 )
 FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {"speculation.exact": "--exact"}
 
 
 def profile_options(command: CommandFunction) -> CommandFunction:
-    """Give a command `--profile` and all that overrides it; it gets them as keywords for `chosen_profile`."""
-    exact = click.option("--exact", is_flag=True, default=None, help="Bit-equal to plain decoding in every dtype.")
+    """Add `--profile` and the options that override it; the command passes them to `resolve_profile`."""
+    exact = click.option("--exact", is_flag=True, default=None, help="Bit-identical to plain decoding in every dtype.")
     command = exact(command)
     for option in reversed(PROFILE_OPTIONS):
         command = click.option(option.flag, option.parameter_name, type=option.type, help=option.help)(command)
@@ -105,34 +110,36 @@ def profile_options(command: CommandFunction) -> CommandFunction:
 
 @dataclass(frozen=True)
 class ProfileLayers:
-    """What a person wants, layer by layer: a profile and the user's file, and what counts more than they do."""
+    """The layers of a profile: the profile and the user file, and the sources that override them."""
 
     profile_chain: ProfileChain
     override_sources: tuple[SettingsSource, ...]
 
     def resolve(self) -> MergedSettings[Profile]:
-        """The profile that comes of it, checked, and the origin of every value."""
+        """The resulting profile, validated, and the origin of every value."""
         return merge_sources(self.profile_chain.base, (*self.profile_chain.sources, *self.override_sources))
 
     def overrides(self) -> dict[str, Any]:
-        """What the engine process is told beside the name of the profile: flat keys, and rules as a list."""
+        """What is sent to the engine process beside the profile's name: flat keys, and rules as a list."""
         self.resolve()
         return reduce(_merge_tables, (source.tables for source in self.override_sources), {})
 
 
 def read_profile_layers(options: Mapping[str, Any], project_folder: Path | None = None) -> ProfileLayers:
-    """What the options, the environment, the project of a folder (or of this one) and the profile want together."""
+    """Read the options, the environment, the project file of a folder (or of the current one) and the profile."""
     flat = {option.key: options[option.parameter_name] for option in PROFILE_OPTIONS} | {
         "speculation.exact": options["exact"]
     }
-    named = SettingsSource("option", as_tables(_with_absolute_paths(flat)), _flag_for_key)
+    from_options = options_source(_with_absolute_paths(flat), _flag_for_key)
     project = trusted_project(project_folder or Path.cwd())
-    between = (project.source(),) if project else ()
-    return ProfileLayers(read_profile_chain(options["profile"]), (*between, environment_source(os.environ), named))
+    project_sources = (project.source(),) if project else ()
+    return ProfileLayers(
+        read_profile_chain(options["profile"]), (*project_sources, environment_source(os.environ), from_options)
+    )
 
 
 def resolve_profile(options: Mapping[str, Any]) -> Profile:
-    """The profile that the options ask for, checked."""
+    """The validated profile that results from the options."""
     return read_profile_layers(options).resolve().value
 
 
@@ -141,16 +148,16 @@ def _flag_for_key(path: KeyPath) -> str:
 
 
 def _with_absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Models that are folders by their absolute names: the engine process lives in another folder."""
-    whole = dict(values)
+    """Make the paths of model folders absolute: the engine process runs in another folder."""
+    absolute = dict(values)
     for key in MODEL_KEYS:
-        if whole[key] and Path(whole[key]).exists():
-            whole[key] = str(Path(whole[key]).absolute())
-    return whole
+        if absolute[key] and Path(absolute[key]).exists():
+            absolute[key] = str(Path(absolute[key]).absolute())
+    return absolute
 
 
 def _merge_tables(weaker: dict[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of stronger tables over weaker ones; lists of rules add up, the stronger first."""
+    """Keys of stronger tables replace weaker ones; lists of rules are joined, the stronger first."""
     merged = dict(weaker)
     for name, value in stronger.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""`specchat plugins`: which are installed, what each adds, and what is wrong with it."""
+"""`specchat plugins`: the installed plugins, what each adds, and its errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USAGE_BY_KIND: Mapping[str, str] = {
     "commands": "specchat {name}",
     "slash_commands": "/{name} {arguments}",
     "context_loaders": "@{name}:…",
-    "checks": "checks *{name}",
+    "edit_checks": "checks *{name}",
 }
 
 
@@ -30,17 +30,17 @@ def plugins(is_json: bool) -> None:
 
     SPECCHAT_LOAD_PLUGINS="" turns all of them off, SPECCHAT_LOAD_PLUGINS=a,b all but those.
     """
-    taken = _builtin_names()
+    builtin_names = _builtin_names()
     if is_json:
-        click.echo(json.dumps([_as_json(plugin, taken) for plugin in installed()], indent=1))
+        click.echo(json.dumps([_as_json(plugin, builtin_names) for plugin in installed()], indent=1))
         return
-    lines = [line for plugin in installed() for line in _lines(plugin, taken)]
+    lines = [line for plugin in installed() for line in _lines(plugin, builtin_names)]
     nothing = "none is installed" if PLUGINS_VARIABLE not in os.environ else f"none; {PLUGINS_VARIABLE} is set"
     click.echo("\n".join(lines) or nothing)
 
 
 def _builtin_names() -> Mapping[str, Collection[str]]:
-    """The names that we have ourselves."""
+    """The built-in names."""
     from specchat.cli.main import COMMANDS
     from specchat.profile import BUILTIN_BACKEND, DRAFTERS, SERVER_BACKENDS
     from specchat.tui.screen_commands import BUILTIN_COMMANDS
@@ -58,17 +58,21 @@ def _lines(plugin: Plugin, builtin_names: Mapping[str, Collection[str]]) -> Iter
     yield f"{plugin.name}{package}" + ("" if plugin.extensions or plugin.error else ": adds nothing")
     if plugin.error:
         yield f"  left out: {plugin.error}"
-    for kind, said in plugin.extensions.items():
-        lost = {clash.extension.name: clash for clash in name_conflicts(plugin, kind, builtin_names.get(kind, ()))}
-        for offer in said:
-            shown = USAGE_BY_KIND[kind].format(name=offer.name, arguments=offer.arguments).strip()
-            yield f"  {shown:<22} {offer.description}" if offer.name not in lost else f"  {lost[offer.name]}"
+    for kind, extensions in plugin.extensions.items():
+        conflicts = {clash.extension.name: clash for clash in name_conflicts(plugin, kind, builtin_names.get(kind, ()))}
+        for extension in extensions:
+            usage = USAGE_BY_KIND[kind].format(name=extension.name, arguments=extension.arguments).strip()
+            yield (
+                f"  {usage:<22} {extension.description}"
+                if extension.name not in conflicts
+                else f"  {conflicts[extension.name]}"
+            )
 
 
 def _as_json(plugin: Plugin, builtin_names: Mapping[str, Collection[str]]) -> dict[str, Any]:
-    left = [
+    conflicts = [
         str(clash)
         for kind in EXTENSION_NAME_PATTERNS
         for clash in name_conflicts(plugin, kind, builtin_names.get(kind, ()))
     ]
-    return {**asdict(plugin), "left_out": left}
+    return {**asdict(plugin), "left_out": conflicts}

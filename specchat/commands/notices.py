@@ -1,6 +1,6 @@
-"""What is worth a line after an answer: that somebody else guesses now, or that the context is all but full.
+"""Notices after an answer: another drafter is used now, or the context is nearly full.
 
-Events in, lines out, at most one of a kind after an answer. Names of guessers are only names here; nothing is drawn.
+Events in, lines out, at most one of a kind per answer. Drafters are only names here; nothing is drawn.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ from collections import Counter
 from specchat.chat.events import TARGET, Event, Finished, Routed, StepDone, Totals
 from specchat.chat.router import PINNED
 
-NO_DRAFTER = "nobody"
-MIN_STEPS = 16  # of an answer that can tell who guesses
-PAUSED_SHARE, RESUMED_SHARE = (
-    1 / 8,
-    1 / 4,
-)  # steps with guesses: below the one nobody guesses, above the other somebody does again
-SWITCH_FACTOR = 1.5  # times as many steps as who guessed so far
+NO_DRAFTER = "none (plain decoding)"
+MIN_STEPS = 16  # shorter answers say too little about the drafter
+PAUSED_SHARE = 1 / 8  # speculation counts as paused when fewer of the steps have draft tokens
+RESUMED_SHARE = 1 / 4  # and as resumed when more have
+SWITCH_FACTOR = 1.5  # another drafter needs this many times the steps of the current one
 FULL_CONTEXT_SHARE = 0.9
-COMPACT_HINT = "/compact sums this conversation up and goes on in a copy"
+COMPACT_HINT = "/compact summarizes this conversation and continues in a copy"
 
 
 class DrafterTracker:
-    """Who guesses, from answer to answer. A single step says nothing, and neither does a choice of the person."""
+    """Follows which drafter is used, from answer to answer. Ignores short answers and drafters that the user pinned."""
 
     def __init__(self) -> None:
         self._current_drafter, self._current_reason = "", ""
@@ -30,18 +28,14 @@ class DrafterTracker:
         self._steps_by_drafter, self._step_count, self._drafted_step_count = Counter[str](), 0, 0
 
     def on_event(self, event: Event) -> str:
-        """With the end of an answer the change that it brought, in words; else nothing.
+        """At the end of an answer, the change of drafter in words; otherwise "".
 
-        "draft guesses now, lookup did before: new code is foreseeable but seldom a copy"
+        "drafter changed from lookup to draft: new code is predictable but rarely a copy"
         """
         match event:
             case Routed():
-                self._routed, self._steps_by_drafter, self._step_count, self._drafted_step_count = (
-                    event,
-                    Counter(),
-                    0,
-                    0,
-                )
+                self._routed, self._steps_by_drafter = event, Counter()
+                self._step_count = self._drafted_step_count = 0
             case StepDone():
                 self._step_count += 1
                 self._drafted_step_count += bool(event.draft_tokens)
@@ -65,37 +59,40 @@ class DrafterTracker:
         if before in ("", self._current_drafter):
             return ""
         if self._current_drafter == NO_DRAFTER:
-            gain = "" if totals.speedup is None else f", {totals.speedup:.1f}x plain"
-            return f"guessing is paused, {before} did before: guesses in {self._drafted_step_count} of {self._step_count} steps{gain}"
-        why = (
-            reason if is_new_kind else f"in {self._steps_by_drafter[self._current_drafter]} of {self._step_count} steps"
-        )
-        return f"{self._current_drafter} guesses now, {before} did before: {why}"
+            speedup = "" if totals.speedup is None else f", {totals.speedup:.1f}x plain"
+            why = f"draft tokens in {self._drafted_step_count} of {self._step_count} steps{speedup}"
+        elif is_new_kind:
+            why = reason
+        else:
+            why = f"in {self._steps_by_drafter[self._current_drafter]} of {self._step_count} steps"
+        return f"drafter changed from {before} to {self._current_drafter}: {why}"
 
     def _main_drafter(self) -> str:
-        """Who guessed in most steps; who did so far is not left for a few of them."""
-        least = RESUMED_SHARE if self._current_drafter == NO_DRAFTER else PAUSED_SHARE
-        if self._drafted_step_count < least * self._step_count or not self._steps_by_drafter:
+        """The drafter of most steps; the current one stays unless another is clearly ahead."""
+        min_share = RESUMED_SHARE if self._current_drafter == NO_DRAFTER else PAUSED_SHARE
+        if self._drafted_step_count < min_share * self._step_count or not self._steps_by_drafter:
             return NO_DRAFTER
-        first, count = self._steps_by_drafter.most_common(1)[0]
-        return self._current_drafter if count < SWITCH_FACTOR * self._steps_by_drafter[self._current_drafter] else first
+        leader, count = self._steps_by_drafter.most_common(1)[0]
+        return (
+            self._current_drafter if count < SWITCH_FACTOR * self._steps_by_drafter[self._current_drafter] else leader
+        )
 
 
 def _drafters_of(step: StepDone) -> set[str]:
-    """Who guessed in a step; of one that does not say, those whose guesses held."""
-    held = {token.source for token in step.committed_tokens} - {TARGET}
-    return (set(step.draft_sources) or held) if step.draft_tokens else set()
+    """The drafters of a step; if the step does not name them, those with accepted tokens."""
+    accepted = {token.source for token in step.committed_tokens} - {TARGET}
+    return (set(step.draft_sources) or accepted) if step.draft_tokens else set()
 
 
 class Notices:
-    """What one conversation gives reason to say."""
+    """The notices of one conversation."""
 
     def __init__(self) -> None:
-        self.lines: tuple[str, ...] = ()  # about the answer that was heard last
+        self.lines: tuple[str, ...] = ()  # about the last answer
         self._drafter_tracker, self._was_full = DrafterTracker(), False
 
     def on_event(self, event: Event, context_window: int) -> None:
-        """An event of an answer; `window` is how many tokens the conversation may have, 0 where nobody knows."""
+        """Update with an event of an answer; `context_window` is in tokens, 0 when unknown."""
         lines = [self._drafter_tracker.on_event(event)]
         if isinstance(event, Finished):
             lines.append(
@@ -104,10 +101,10 @@ class Notices:
         self.lines = tuple(filter(None, lines))
 
     def on_context_overflow(self) -> None:
-        """The question came on top of others and did not fit."""
+        """A request did not fit into the window together with the earlier turns."""
         self.lines = (COMPACT_HINT,)
 
     def _context_notice(self, tokens: int, window: int) -> str:
-        """The offer, once on the way up."""
+        """The hint, once each time the context fills up."""
         was_full, self._was_full = self._was_full, bool(window) and tokens > FULL_CONTEXT_SHARE * window
         return f"the context is {tokens / window:.0%} full; {COMPACT_HINT}" if self._was_full and not was_full else ""

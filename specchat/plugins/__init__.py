@@ -1,10 +1,10 @@
-"""Plugins: what other Python packages add to specchat, found by their entry points in the group `specchat`.
+"""Plugins: extensions from other Python packages, found by their entry points in the group `specchat`.
 
-    offer.py    one thing that a plugin adds: a name, a line, and where it lies
-    hooks.py    the six questions that a plugin may answer (pluggy)
-    load.py     finding the packages, asking them, and telling of those that are broken
+    hooks.py       the six hooks that a plugin may implement (pluggy)
+    extension.py   one extension: a name, a description, and a reference to an object
+    discovery.py   find plugins, call their hooks, report broken plugins
 
-A plugin says by name what it has and where; nothing of it is imported before somebody asks for that name. So a screen
-knows a drafter without importing torch, and the engine process alone makes one. Knows none of the things that plugins
-add: whoever uses an offer checks what it leads to.
+A plugin declares extensions by name and reference; the referenced objects are imported at first use. So a front end
+knows the drafters of plugins without importing torch, and only the engine process builds them. This package does not
+know what the objects are: the code that uses an extension checks its object.
 """

@@ -1,9 +1,9 @@
-"""Which plugins are installed, and what they offer.
+"""Find the installed plugins and their extensions.
 
-Asked for the first time when somebody names what we do not have, or wants a list. Without a plugin that costs a look
-at the names in the folders that Python imports from: importlib.metadata and pluggy, which take longer than all else
-that a thin client does, are imported only where there is one. What is wrong with a plugin is one line on stderr, once;
-the plugin is left out, and everything else goes on.
+Discovery runs at the first lookup of a name that is not built in, or of a list of names. Without a plugin it only lists
+the folders of `sys.path`: importlib.metadata and pluggy take longer to import than everything else that a thin client
+does, so they are imported only when there is a plugin. A fault of a plugin is printed once, as one line on stderr; the
+plugin is left out, and everything else continues.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ EXTENSION_NAME_PATTERNS: Mapping[str, re.Pattern[str]] = {
     "commands": NAME_PATTERN,
     "slash_commands": re.compile(r"[a-z]+"),
     "context_loaders": NAME_PATTERN,
-    "checks": re.compile(r"\.[a-z0-9]+"),
+    "edit_checks": re.compile(r"\.[a-z0-9]+"),
 }
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """An installed plugin: its package, what it offers by kind, and what is wrong with it ("" for nothing)."""
+    """An installed plugin: its package, its extensions by kind, and its fault ("" for none)."""
 
     name: str
     package: str = ""
@@ -49,7 +49,7 @@ class Plugin:
 
 @dataclass(frozen=True)
 class NameConflict:
-    """An offer that is left out because its name is taken."""
+    """An extension that is left out because its name is taken."""
 
     kind: str
     extension: Extension
@@ -59,19 +59,20 @@ class NameConflict:
 
 
 def find_extensions(kind: str, reserved_names: Collection[str] = ()) -> Mapping[str, Extension]:
-    """What plugins offer of this kind (a key of `NAMES`), by name; `taken` are the names that we have ourselves."""
+    """The extensions of a kind (a key of `EXTENSION_NAME_PATTERNS`) by name, without the `reserved_names`."""
     _warn_about_plugins()
     return _warn_about_conflicts(kind, frozenset(reserved_names))
 
 
 def name_conflicts(plugin: Plugin, kind: str, reserved_names: Collection[str] = ()) -> list[NameConflict]:
-    """The offers of a plugin that are left out."""
-    return [clash for clash in _resolve_conflicts(kind, frozenset(reserved_names))[1] if clash.extension.plugin_name == plugin.name]
+    """The extensions of a plugin that are left out."""
+    conflicts = _resolve_conflicts(kind, frozenset(reserved_names))[1]
+    return [conflict for conflict in conflicts if conflict.extension.plugin_name == plugin.name]
 
 
 @cache
 def installed_plugins() -> tuple[Plugin, ...]:
-    """Every plugin that is installed and not turned off, the broken ones too, by name. Tells nobody."""
+    """All plugins that are installed and not turned off, also the broken ones, by name. Prints no warnings."""
     chosen = _selected_plugins()
     if chosen is not None and not chosen:
         return ()
@@ -80,15 +81,16 @@ def installed_plugins() -> tuple[Plugin, ...]:
         if chosen is None or entry.name in chosen:
             found[entry.name] = _duplicate(found[entry.name], entry) if entry.name in found else _load_plugin(entry)
     missing = [name for name in chosen or () if name not in found]
-    return (*found.values(), *(Plugin(name, error=f"{PLUGINS_VARIABLE} names it, and it is not installed") for name in missing))
+    error = f"{PLUGINS_VARIABLE} names it, and it is not installed"
+    return (*found.values(), *(Plugin(name, error=error) for name in missing))
 
 
 def entry_point_files() -> Iterator[Path]:
     """The metadata files that name plugins, in the folders that Python imports from."""
     for folder in dict.fromkeys(sys.path):
         try:
-            names = [name for name in os.listdir(folder or ".") if name.endswith(METADATA_SUFFIXES)]  # noqa: PTH208 (quicker)
-        except OSError:  # a zip file, or a folder that is not there
+            names = [name for name in os.listdir(folder or ".") if name.endswith(METADATA_SUFFIXES)]  # noqa: PTH208 (faster)
+        except OSError:  # a zip file, or a folder that does not exist
             continue
         for name in sorted(names):
             path = Path(folder, name, "entry_points.txt")
@@ -101,13 +103,13 @@ def entry_point_files() -> Iterator[Path]:
 
 
 def print_warning(message: str) -> None:
-    """One line on stderr, where it does no harm: editors that take stderr for text have it closed by then."""
+    """One line on stderr. Commands whose stderr an editor inserts as text have closed it before this."""
     print(f"specchat: {message}", file=sys.stderr)
 
 
 def _selected_plugins() -> tuple[str, ...] | None:
-    wanted = os.environ.get(PLUGINS_VARIABLE)
-    return None if wanted is None else tuple(name.strip() for name in wanted.split(",") if name.strip())
+    names = os.environ.get(PLUGINS_VARIABLE)
+    return None if names is None else tuple(name.strip() for name in names.split(",") if name.strip())
 
 
 def _entry_points() -> Sequence[EntryPoint]:
@@ -117,21 +119,23 @@ def _entry_points() -> Sequence[EntryPoint]:
 
 
 def _duplicate(first: Plugin, entry: EntryPoint) -> Plugin:
-    """Which of two packages is meant cannot be known, so neither is taken."""
+    """The plugin of two packages with the same name: it is unclear which one is meant, so neither is loaded."""
     other = entry.dist.name if entry.dist else "another package"
-    return replace(first, offers={}, trouble=f"{first.package} and {other} both call a plugin so; uninstall one")
+    return replace(
+        first, extensions={}, error=f"{first.package} and {other} both have a plugin of this name; uninstall one"
+    )
 
 
 def _load_plugin(entry: EntryPoint) -> Plugin:
     plugin = Plugin(entry.name, entry.dist.name, entry.dist.version) if entry.dist else Plugin(entry.name)
     try:
-        return replace(plugin, offers=_extensions_of(entry))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others may fail in every way
-        return replace(plugin, trouble=error_text(error))
+        return replace(plugin, extensions=_extensions_of(entry))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may fail in any way
+        return replace(plugin, error=error_text(error))
 
 
 def _extensions_of(entry: EntryPoint) -> dict[str, tuple[Extension, ...]]:
-    """What a plugin says. It has a manager of its own, so that no plugin can break the calls of another."""
+    """Call the hooks of a plugin. Each plugin has its own manager, so that it cannot break the calls of another."""
     import pluggy
 
     from specchat.plugins import hooks
@@ -140,39 +144,39 @@ def _extensions_of(entry: EntryPoint) -> dict[str, tuple[Extension, ...]]:
     manager.add_hookspecs(hooks)
     manager.register(entry.load(), entry.name)
     manager.check_pending()
-    offered = dict[str, tuple[Extension, ...]]()
+    extensions = dict[str, tuple[Extension, ...]]()
     for kind in EXTENSION_NAME_PATTERNS:
-        answers = cast("list[object]", getattr(manager.hook, f"register_{kind}")())
-        offered[kind] = tuple(offer for answer in answers for offer in _validated(kind, answer, entry.name))
-    return {kind: said for kind, said in offered.items() if said}
+        results = cast("list[object]", getattr(manager.hook, f"register_{kind}")())
+        extensions[kind] = tuple(each for result in results for each in _validated(kind, result, entry.name))
+    return {kind: each for kind, each in extensions.items() if each}
 
 
-def _validated(kind: str, answer: object, plugin: str) -> Iterator[Extension]:
-    if not isinstance(answer, list | tuple):
-        raise TypeError(f"register_{kind} must return a list of offers, not {type(answer).__name__}")
-    names = set[str]()
-    for offer in cast("Sequence[object]", answer):
-        if not isinstance(offer, Extension):
-            raise TypeError(f"register_{kind} must return a list of offers, not of {type(offer).__name__}")
-        if not EXTENSION_NAME_PATTERNS[kind].fullmatch(offer.name):
-            raise ValueError(f"register_{kind}: {offer.name!r} is no name here; it must match {EXTENSION_NAME_PATTERNS[kind].pattern}")
-        if offer.name in names:
-            raise ValueError(f"register_{kind}: {offer.name!r} is there twice")
-        names.add(offer.name)
-        yield replace(offer, plugin=plugin)
+def _validated(kind: str, result: object, plugin_name: str) -> Iterator[Extension]:
+    hook, pattern, names = f"register_{kind}", EXTENSION_NAME_PATTERNS[kind], set[str]()
+    if not isinstance(result, list | tuple):
+        raise TypeError(f"{hook} must return a list of extensions, not {type(result).__name__}")
+    for extension in cast("Sequence[object]", result):
+        if not isinstance(extension, Extension):
+            raise TypeError(f"{hook} must return a list of extensions, not of {type(extension).__name__}")
+        if not pattern.fullmatch(extension.name):
+            raise ValueError(f"{hook}: {extension.name!r} is not a valid name; it must match {pattern.pattern}")
+        if extension.name in names:
+            raise ValueError(f"{hook}: {extension.name!r} is registered twice")
+        names.add(extension.name)
+        yield replace(extension, plugin_name=plugin_name)
 
 
 @cache
-def _resolve_conflicts(kind: str, taken: frozenset[str]) -> tuple[Mapping[str, Extension], Sequence[NameConflict]]:
-    """Those who come first have the name."""
-    kept, left = dict[str, Extension](), list[NameConflict]()
+def _resolve_conflicts(kind: str, reserved: frozenset[str]) -> tuple[Mapping[str, Extension], Sequence[NameConflict]]:
+    """The first extension with a name keeps it."""
+    extensions, conflicts = dict[str, Extension](), list[NameConflict]()
     for plugin in installed_plugins():
-        for offer in plugin.extensions.get(kind, ()):
-            if offer.name in taken or offer.name in kept:
-                left.append(NameConflict(kind, offer))
+        for extension in plugin.extensions.get(kind, ()):
+            if extension.name in reserved or extension.name in extensions:
+                conflicts.append(NameConflict(kind, extension))
             else:
-                kept[offer.name] = offer
-    return kept, left
+                extensions[extension.name] = extension
+    return extensions, conflicts
 
 
 @cache
@@ -183,8 +187,8 @@ def _warn_about_plugins() -> None:
 
 
 @cache
-def _warn_about_conflicts(kind: str, taken: frozenset[str]) -> Mapping[str, Extension]:
-    kept, left = _resolve_conflicts(kind, taken)
-    for clash in left:
-        print_warning(f"plugin {clash.extension.plugin_name}: {clash}")
-    return kept
+def _warn_about_conflicts(kind: str, reserved: frozenset[str]) -> Mapping[str, Extension]:
+    extensions, conflicts = _resolve_conflicts(kind, reserved)
+    for conflict in conflicts:
+        print_warning(f"plugin {conflict.extension.plugin_name}: {conflict}")
+    return extensions

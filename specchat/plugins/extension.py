@@ -1,4 +1,4 @@
-"""One thing that a plugin adds. A value that names code and imports it only when it is called."""
+"""One extension of a plugin: a value that names an object, and imports it only when it is used."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from specchat.errors import PluginError, SpecchatError
 
 OBJECT_REFERENCE = re.compile(r"[\w.]+:\w+")
-MAX_ERROR_CHARACTERS = 300  # letters of an error that are told
+MAX_ERROR_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
 class Extension:
-    """A name, what it stands for in one line, and where it lies: "package.module:attribute".
+    """A name, a description of one line, and the object: "package.module:attribute".
 
-    `arguments` are those of a slash command, as /help shows them. `plugin` is filled in by who asked.
+    `arguments` are those of a slash command, for /help. Discovery sets `plugin_name`.
     """
 
     name: str
@@ -28,31 +28,32 @@ class Extension:
 
     def __post_init__(self) -> None:
         if not self.description.strip() or "\n" in self.description:
-            raise ValueError(f"{self.name!r} needs one line that says what it is, not {self.description!r}")
+            raise ValueError(f"{self.name!r} needs a description of one line, not {self.description!r}")
         if not OBJECT_REFERENCE.fullmatch(self.object_reference):
-            raise ValueError(f"{self.name!r} lies in 'package.module:attribute', not in {self.object_reference!r}")
+            raise ValueError(f"{self.name!r} needs a 'package.module:attribute', not {self.object_reference!r}")
 
     def load(self) -> Any:
-        """Import it; PluginError when it is not there."""
+        """Import the object; PluginError when that fails."""
         module, _, attribute = self.object_reference.partition(":")
         try:
             return getattr(import_module(module), attribute)
-        except Exception as error:  # code of others may fail in every way
+        except Exception as error:  # foreign code may fail in any way
             raise self.plugin_error(f"cannot be loaded from {self.object_reference}", error) from error
 
     def call(self, *arguments: object) -> Any:
-        """Import it and call it; whatever it raises becomes a PluginError, but our own errors stay what they are."""
+        """Import and call the object. A SpecchatError passes through; any other exception becomes a PluginError."""
         function = self.load()
         try:
             return function(*arguments)
         except SpecchatError:
             raise
-        except Exception as error:  # as above
+        except Exception as error:  # foreign code may fail in any way
             raise self.plugin_error("failed", error) from error
 
     def plugin_error(self, what: str, error: Exception | None = None) -> PluginError:
-        """The error that tells whose fault it is."""
-        return PluginError(f"plugin {self.plugin_name}: {self.name!r} {what}" + (f": {error_text(error)}" if error else ""))
+        """An error that names the plugin and the extension."""
+        cause = f": {error_text(error)}" if error else ""
+        return PluginError(f"plugin {self.plugin_name}: {self.name!r} {what}{cause}")
 
 
 def error_text(error: BaseException) -> str:

@@ -1,12 +1,12 @@
-"""The six questions that a plugin may answer. Each answer is a list of offers; a plugin answers those it wants to.
+"""The six hooks that a plugin may implement. Each returns a list of extensions.
 
 A plugin is a module (or an object) with functions of these names under `@hookimpl`, named by an entry point:
 
     [project.entry-points.specchat]
     counting = "specchat_counting"
 
-Hooks are asked in every process of specchat, also in those that must start in a tenth of a second: import nothing
-heavy beside them, and above all no torch. What an offer leads to is imported where it is used.
+Every process of specchat calls the hooks, also processes that must start in a tenth of a second: the module must not
+import anything slow, and above all not torch. The object of an extension is imported where it is used.
 """
 
 from __future__ import annotations
@@ -24,48 +24,49 @@ hookspec = pluggy.HookspecMarker(ENTRY_POINT_GROUP)
 
 @hookspec
 def register_drafters() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Who can guess ahead. The name is a variant: for `--variant`, `/variant` and the keys of a profile.
+    """Drafters. The name is a variant: for `--variant`, `/variant` and the keys of a profile.
 
-    Each leads to `(specchat.assemble.Parts) -> specchat.engine.drafter.Drafter | None`, called in the engine process
-    for every conversation; None where the loaded models do not allow it. Whatever a drafter guesses, the text stays.
+    The object is `(specchat.drafters.registry.DraftingResources) -> specchat.engine.drafter.Drafter | None`. The engine process
+    calls it for every conversation; None means that the loaded models do not allow it. No drafter can change the text.
     """
 
 
 @hookspec
 def register_backends() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Who can run the passes of the target: `backend = NAME` under `[models]` in a profile.
+    """Backends that compute the forward passes of the target: `backend = NAME` under `[models]` in a profile.
 
-    Each leads to `(pathlib.Path, specchat.models.load.Loading) -> specchat.engine.model.Model`, called in the engine
-    process with the folder of the model. Here the promise of equal text rests on the plugin: its passes make it.
+    The object is `(pathlib.Path, specchat.models.load.LoadOptions) -> specchat.engine.model.Model`. The engine process
+    calls it with the folder of the model. The guarantee of identical text depends on the passes of this model.
     """
 
 
 @hookspec
 def register_commands() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Commands beside `specchat ask`. Each leads to a `click.Command`; the name is what follows `specchat`."""
+    """Commands such as `specchat ask`. The object is a `click.Command`; the name follows `specchat`."""
 
 
 @hookspec
 def register_slash_commands() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Commands in a conversation, on the screen and line by line; the name has no slash and lowercase letters only.
+    """Slash commands of all front ends; the name has lowercase letters only, without the slash.
 
-    Each leads to `(specchat.commands.command_registry.Talk, str) -> specchat.commands.command_registry.Reply`: the conversation, and what
-    follows the name. Raise `specchat.errors.UsageError` with one line for a person.
+    The object is `(specchat.commands.chat_state.ChatState, str) ->
+    specchat.commands.chat_state.CommandResult`; it gets the conversation and the text after the name. Raise
+    `specchat.errors.UsageError` with one line of text for an error of the user.
     """
 
 
 @hookspec
 def register_context_loaders() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """What `@NAME:REST` attaches to a question, such as `@clip:` or `@issue:12`; at least two characters.
+    """Loaders that attach `@NAME:REST` to a question, such as `@clip:` or `@issue:12`; at least two characters.
 
-    Each leads to `(str) -> str`: what follows the colon, and the text to attach. Raise `specchat.errors.InputError`
-    with one line for a person when there is none.
+    The object is `(str) -> str`: the text after the colon, and the text to attach. Raise `specchat.errors.InputError`
+    with one line of text when there is none.
     """
 
 
 @hookspec
 def register_edit_checks() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """What an edited text must pass before it is taken, by the ending of its file: the name is such as ".sql".
+    """Checks of an edited text, by the suffix of its file: the name is a suffix such as ".sql".
 
-    Each leads to `(str, str) -> str`: the old text, the new text, and what is wrong with the new one; "" for nothing.
+    The object is `(str, str) -> str`: the old text, the new text, and the fault of the new one; "" when it is valid.
     """

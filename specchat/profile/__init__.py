@@ -1,14 +1,18 @@
-"""Profiles: what somebody prefers, as TOML. Checked once, here, and trusted everywhere else.
+"""Profiles: the user's settings as TOML files. They are validated here once, and trusted everywhere else.
 
-    values.py        every key there is            toml.py         files, and the line of each key
-    guessers.py      who can guess ahead           files.py        profiles by name, the user's file
-    checking.py      tables against dataclasses    environment.py  SPECCHAT_<TABLE>_<KEY>
-    schema.py        the same for editors          project.py      .specchat.toml, where it is trusted
-    tuned.py         what was measured for these models on this machine
+    keys.py               every key, with its meaning, permitted values and default
+    drafter_names.py      the names of all drafters
+    validation.py         check tables against dataclasses, merge sources, keep the origin of each value
+    toml_lines.py         TOML files, and the line of each key
+    profile_files.py      profiles by name, what they extend, the user file
+    project_file.py       .specchat.toml, and whether it is trusted
+    environment_keys.py   SPECCHAT_<TABLE>_<KEY>
+    tuned_values.py       values measured for these models on this machine
+    json_schema.py        the JSON schema of a profile, for editors
 
-What counts, the strongest first: option, environment, project file, profile, user file, tuned, default. Options,
-environment and project file are the business of the commands that a person starts; the others are read by the engine
-process itself. Knows no model and imports no torch.
+Precedence, the strongest first: option, environment, project file, profile, user file, tuned values, default. The
+commands that a user starts read options, environment and project file; the engine process reads the others itself.
+Knows no model and imports no torch.
 """
 
 from specchat.profile.drafter_names import DRAFTER_NAMES, DRAFTERS, all_drafters
@@ -31,7 +35,7 @@ from specchat.profile.keys import (
 from specchat.profile.profile_files import configuration_folder, load_profile, profile_names
 
 __all__ = [
-    "ACCEPTANCE_TESTS", "DEVICES", "DTYPES", "DRAFTERS", "REQUEST_KINDS", "BUILTIN_BACKEND", "SERVER_BACKENDS", "DRAFTER_NAMES", "WEIGHT_FORMATS", "Limits",
-    "Models", "Profile", "Prompt", "RouteRule", "Sampling", "Speculation", "configuration_folder", "all_drafters",
-    "load_profile", "profile_names",
+    "ACCEPTANCE_TESTS", "BUILTIN_BACKEND", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES", "REQUEST_KINDS",
+    "SERVER_BACKENDS", "WEIGHT_FORMATS", "Limits", "Models", "Profile", "Prompt", "RouteRule", "Sampling",
+    "Speculation", "all_drafters", "configuration_folder", "load_profile", "profile_names",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
-"""Who can guess ahead, each in one line: for `--variant`, the pickers of the front ends and the docs alike.
+"""The table of the built-in drafters: names and one line of text each, for `--variant`, pickers, docs and the registry.
 
-A name, not a promise: whether a guesser can run follows from the loaded models, and the router says so.
+A name in this table is no promise: whether a drafter can run depends on the loaded models, and the router checks that.
 """
 
 from __future__ import annotations
@@ -9,43 +9,94 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specchat.plugins.discovery import find_extensions
+from specchat.plugins.extension import Extension
 
 
 @dataclass(frozen=True)
 class DrafterInfo:
-    """One way to guess ahead, and what must be loaded for it ("" when the target alone is enough)."""
+    """A row of the table. An empty `needs` means that the drafter needs only the target."""
 
     description: str
-    needs: str = ""
+    needs: str = ""  # the required model or head, for error messages
+    builder: str = ""  # "module:function", called by drafters/registry.py
+    is_auto_candidate: bool = False  # whether `auto` may choose it; the others are variants of a candidate
 
 
 AUTO, PLAIN = "auto", "plain"
 DRAFTERS: Mapping[str, DrafterInfo] = {
-    AUTO: DrafterInfo("whoever pays most on this machine, nobody included"),
-    PLAIN: DrafterInfo("nobody: one token a pass"),
-    "lookup": DrafterInfo("repeats of the text are copied"),
-    "suffix": DrafterInfo("the longest repeats are copied, from files and earlier answers too"),
-    "recycling": DrafterInfo("what the model nearly said before is tried again"),
-    "lookahead": DrafterInfo("the model guesses several places ahead in the same pass"),
-    "draft": DrafterInfo("a small model", "a draft model; name one with --draft or under models.draft"),
-    "exit": DrafterInfo("the first layers of the model itself", "a target that was trained to exit early"),
-    "medusa": DrafterInfo("extra heads, one for each place ahead", "a Medusa head trained for this target"),
-    "eagle": DrafterInfo("a head that continues the model's last features", "an EAGLE head trained for this target"),
-    "eagle3": DrafterInfo("a head that reads three layers of the model", "an EAGLE-3 head trained for this target"),
-    "mtp": DrafterInfo("the model's own layers for the tokens after next", "a target whose checkpoint has MTP layers"),
-    "dflash": DrafterInfo("a head that fills in a whole block at once", "a DFlash head trained for this target"),
+    AUTO: DrafterInfo("the drafter that is fastest on this machine, or none"),
+    PLAIN: DrafterInfo(
+        "no drafter (plain decoding): one token per step",
+        builder="specchat.drafters.registry:build_plain",
+        is_auto_candidate=True,
+    ),
+    "lookup": DrafterInfo("prompt lookup: copies repeats of the text", builder="specchat.drafters.prompt_lookup:build"),
+    "suffix": DrafterInfo(
+        "suffix automaton: copies the longest repeats, from files and earlier answers too",
+        builder="specchat.drafters.combined:build_suffix",
+        is_auto_candidate=True,
+    ),
+    "recycling": DrafterInfo(
+        "token recycling: proposes the model's top candidates from earlier steps",
+        builder="specchat.drafters.token_recycling:build",
+    ),
+    "lookahead": DrafterInfo(
+        "lookahead decoding: the model computes several positions ahead in the same pass",
+        builder="specchat.drafters.lookahead:build",
+    ),
+    "draft": DrafterInfo(
+        "a small draft model",
+        "a draft model; name one with --draft or under models.draft",
+        builder="specchat.drafters.draft_model:build",
+        is_auto_candidate=True,
+    ),
+    "exit": DrafterInfo(
+        "early exit: the first layers of the model itself",
+        "a target that was trained to exit early",
+        builder="specchat.drafters.early_exit:build",
+        is_auto_candidate=True,
+    ),
+    "medusa": DrafterInfo(
+        "Medusa: one extra head for each position ahead",
+        "a Medusa head trained for this target",
+        builder="specchat.drafters.medusa:build",
+    ),
+    "eagle": DrafterInfo(
+        "EAGLE: a head that continues the last hidden states of the model",
+        "an EAGLE head trained for this target",
+        builder="specchat.drafters.eagle:build_eagle",
+        is_auto_candidate=True,
+    ),
+    "eagle3": DrafterInfo(
+        "EAGLE-3: a head that reads the hidden states of three layers",
+        "an EAGLE-3 head trained for this target",
+        builder="specchat.drafters.eagle:build_eagle3",
+        is_auto_candidate=True,
+    ),
+    "mtp": DrafterInfo(
+        "MTP: multi-token prediction layers of the model",
+        "a target whose checkpoint has MTP layers",
+        builder="specchat.drafters.eagle:build_mtp",
+        is_auto_candidate=True,
+    ),
+    "dflash": DrafterInfo(
+        "DFlash: a head that proposes a block at once",
+        "a DFlash head trained for this target",
+        builder="specchat.drafters.dflash:build",
+    ),
 }
 DRAFTER_NAMES = tuple(DRAFTERS)
 
 
 def all_drafters() -> Mapping[str, DrafterInfo]:
-    """All of them: ours, and then those of plugins."""
-    return {
-        **DRAFTERS,
-        **{name: DrafterInfo(offer.description) for name, offer in find_extensions("drafters", DRAFTERS).items()},
-    }
+    """The built-in drafters, followed by those of plugins."""
+    return {**DRAFTERS, **{name: DrafterInfo(extension.description) for name, extension in _extensions().items()}}
 
 
 def plugin_drafters() -> tuple[str, ...]:
-    """The names of those that plugins bring."""
-    return tuple(find_extensions("drafters", DRAFTERS))
+    """The names of the drafters of plugins."""
+    return tuple(_extensions())
+
+
+def _extensions() -> Mapping[str, Extension]:
+    return find_extensions("drafters", DRAFTERS)

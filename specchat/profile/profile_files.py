@@ -1,12 +1,12 @@
-"""Profiles on disk: where they are, what they extend, and the user's file beneath them all.
+"""Profiles on disk: their folders, the profiles that they extend, and the user file that applies to all of them.
 
     shipped profiles   profiles/ of a source checkout, or the copy inside an installed package
     own profiles       profiles/ in the configuration folder of the user; SPECCHAT_CONFIG names another folder
     any file           given by its path
-    user file          config.toml in the configuration folder: what every profile begins with
-    tuned              what `specchat tune` measured for the models that come of all others (`tuned.py`)
+    user file          config.toml in the configuration folder: the base of every profile
+    tuned              measured by `specchat tune` for the models of the merged profile (`tuned_values.py`)
 
-An own profile hides a shipped one of the same name and may still extend it.
+A user's profile hides a shipped one of the same name and may still extend it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import cast
 
 from specchat.errors import ProfileError
-from specchat.profile.keys import DrafterOrder, Profile, RouteRule, as_tables
+from specchat.profile.keys import DrafterOrder, Profile, RouteRule, options_source
 from specchat.profile.toml_lines import TomlFile, parse_toml, read_toml
 from specchat.profile.tuned_values import tuned_source
 from specchat.profile.validation import SettingsSource, did_you_mean, key_types, merge_sources
 
-MAX_EXTENDS_DEPTH = 8  # profiles that extend one another
+MAX_EXTENDS_DEPTH = 8
 PROFILE_ONLY_KEYS = ("name", "description", "extends")
 PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
 class ProfileChain:
-    """A profile with all that it extends, the user's file and what was tuned, the weakest first."""
+    """A profile with the profiles that it extends, the user file and the tuned values, the weakest first."""
 
     name: str
     description: str
@@ -38,22 +38,21 @@ class ProfileChain:
 
     @property
     def base(self) -> Profile:
-        """What the sources are put on."""
+        """The profile that the sources apply to."""
         return Profile(name=self.name, description=self.description)
 
 
 def load_profile(name: str, overrides: Mapping[str, object] | None = None) -> Profile:
-    """The profile with this name, or the one in this file; with `overrides` of flat keys, as `Profile.override` takes.
+    """The profile with this name or in this file, with `overrides` of flat keys as in `Profile.override`.
 
-    Overriding is done here where models may be overridden: what was tuned is tuned for some models and not for others.
+    Use `overrides` here when they may change the models, because the tuned values depend on the models.
     """
     chain = read_profile_chain(name)
-    above = [SettingsSource("option", as_tables(overrides or {}), lambda _path: "options")]
-    return merge_sources(chain.base, [*chain.sources, *above]).value
+    return merge_sources(chain.base, [*chain.sources, options_source(overrides or {})]).value
 
 
 def read_profile_chain(name: str) -> ProfileChain:
-    """Everything that the profile of this name says and inherits."""
+    """Read a profile and every file that it depends on."""
     links = list(_extends_chain(_find_profile(name, frozenset())))
     own = links[0].tables
     settings = [
@@ -61,31 +60,28 @@ def read_profile_chain(name: str) -> ProfileChain:
         for link in links
     ]
     sources = [link.source(f"profile {link.path.stem}") for link in reversed(settings)]
-    user = (
-        [read_settings_file(user_config_file(), user_config_file().read_bytes()).source("user file")]
-        if user_config_file().is_file()
-        else []
-    )
-    layers = (tuned_source(), *user, *sources)
-    return ProfileChain(own.get("name", links[0].path.stem), own.get("description", ""), layers)
+    if (user := user_config_file()).is_file():
+        sources.insert(0, read_settings_file(user, user.read_bytes()).source("user file"))
+    name, description = own.get("name", links[0].path.stem), own.get("description", "")
+    return ProfileChain(name, description, (tuned_source(), *sources))
 
 
 def read_settings_file(path: Path, content: bytes) -> TomlFile:
-    """A file that is no profile, but says what is different everywhere, or in a project."""
+    """Parse a user file or a project file, which must not contain the keys of profiles only."""
     file = parse_toml(path, content, known_keys())
     for key in PROFILE_ONLY_KEYS:
         if key in file.tables:
-            raise ProfileError(f"{file.location_of((key,))}: {key!r} belongs into a profile, not into {path.name}")
+            raise ProfileError(f"{file.location_of((key,))}: {key!r} belongs in a profile, not in {path.name}")
     return file
 
 
 def profile_names() -> tuple[str, ...]:
-    """Every profile that can be asked for by its name."""
+    """The names of all profiles that can be loaded by name."""
     return tuple(sorted({file.stem for folder in _folders() for file in folder.glob("*.toml")}))
 
 
 def configuration_folder() -> Path:
-    """Where the user's own files are."""
+    """The folder of the user's own files."""
     chosen = os.environ.get("SPECCHAT_CONFIG")
     if chosen:
         return Path(chosen).expanduser()
@@ -95,12 +91,12 @@ def configuration_folder() -> Path:
 
 
 def user_config_file() -> Path:
-    """What the user wants in every profile that does not say otherwise."""
+    """The file with the values of every profile that does not set its own."""
     return configuration_folder() / "config.toml"
 
 
 def known_keys() -> tuple[str, ...]:
-    """Every word that may stand before an equals sign or in a header."""
+    """Every name of a key or a table."""
     kinds = [kind for kind in key_types(Profile).values() if isinstance(kind, type) and kind is not str]
     inner = [word for kind in (*kinds, RouteRule, DrafterOrder) for word in key_types(cast("type", kind))]
     return (*key_types(Profile), *inner, "extends")
@@ -111,7 +107,7 @@ def _folders() -> tuple[Path, ...]:
 
 
 def _find_profile(name: str, seen: frozenset[Path]) -> Path:
-    """The file of a profile, past the files that are extending it right now."""
+    """The file of a profile; skips `seen`, so that a profile can extend one of the same name."""
     if name.endswith(".toml") or "/" in name or os.sep in name:
         return Path(name).expanduser().resolve()
     for folder in _folders():
@@ -123,7 +119,7 @@ def _find_profile(name: str, seen: frozenset[Path]) -> Path:
 
 
 def _extends_chain(path: Path) -> Iterator[TomlFile]:
-    """A profile, what it extends, what that extends..."""
+    """A profile, the profile that it extends, and so on."""
     seen: frozenset[Path] = frozenset()
     while True:
         link = read_toml(path, known_keys())
@@ -137,16 +133,17 @@ def _extends_chain(path: Path) -> Iterator[TomlFile]:
             return
         seen |= {path}
         if len(seen) > MAX_EXTENDS_DEPTH:
-            raise ProfileError(f"{path}: more than {MAX_EXTENDS_DEPTH} profiles extend one another")
+            raise ProfileError(f"{path}: more than {MAX_EXTENDS_DEPTH} profiles extend each other")
         path = _parent(link, link.tables["extends"], seen)
 
 
 def _parent(link: TomlFile, name: str, seen: frozenset[Path]) -> Path:
-    beside = (link.path.parent / Path(name).expanduser()).resolve()
+    location = link.location_of(("extends",))
+    sibling = (link.path.parent / Path(name).expanduser()).resolve()
     try:
-        found = beside if name.endswith(".toml") else _find_profile(name, seen)
+        parent = sibling if name.endswith(".toml") else _find_profile(name, seen)
     except ProfileError as error:
-        raise ProfileError(f"{link.location_of(('extends',))}: extends an {error}") from error
-    if found in seen:
-        raise ProfileError(f"{link.location_of(('extends',))}: extends {name!r}, which leads back to {found.name}")
-    return found
+        raise ProfileError(f"{location}: extends an {error}") from error
+    if parent in seen:
+        raise ProfileError(f"{location}: extends {name!r}, which leads back to {parent.name}")
+    return parent

@@ -1,6 +1,6 @@
-"""TOML files with the lines that their keys stand on, for errors that point at one. Knows no key by name.
+"""TOML files with the line number of every key, for error messages. Knows no key by name.
 
-`tomllib` tells the line of a syntax error only; where a key stands is found by reading the lines again.
+`tomllib` reports the line of a syntax error only, so the lines of keys are found by a second scan of the text.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ QUOTES = ('"""', "'''")
 
 @dataclass(frozen=True)
 class TomlFile:
-    """A file that was read: what it says, and on which line it says it."""
+    """A parsed file: its tables, and the line of every key."""
 
     path: Path
     tables: dict[str, Any]
     lines: dict[KeyPath, int]
 
     def location_of(self, path: KeyPath) -> str:
-        """Where a key stands, or the table that it is in."""
+        """The file and line of a key, or of the table that contains it."""
         for length in range(len(path), 0, -1):
             if line := self.lines.get(path[:length]):
                 return f"{self.path}:{line}"
         return str(self.path)
 
     def source(self, kind: str) -> SettingsSource:
-        """What this file wants."""
+        """The settings of this file."""
         return SettingsSource(kind, self.tables, self.location_of)
 
 
 def read_toml(path: Path, known_keys: tuple[str, ...] = ()) -> TomlFile:
-    """A file, or a ProfileError in one line; `known` are words that a mistyped one may have been meant for."""
+    """Read a file; a ProfileError is one line and suggests the nearest of `known_keys` for a mistyped key."""
     try:
         return parse_toml(path, path.read_bytes(), known_keys)
     except OSError as error:
@@ -55,33 +55,32 @@ def read_toml(path: Path, known_keys: tuple[str, ...] = ()) -> TomlFile:
 
 @lru_cache(maxsize=32)
 def parse_toml(path: Path, content: bytes, known_keys: tuple[str, ...] = ()) -> TomlFile:
-    """The same for a file that was read already. Parsed once for each content, so nobody may change the tables."""
+    """The same for content that is already read. The result is cached, so callers must not change the tables."""
     try:
         text = content.decode("utf-8")
         return TomlFile(path, tomllib.loads(text), dict(_key_lines(text)))
     except tomllib.TOMLDecodeError as error:
         raise ProfileError(_syntax_error(path, content.decode("utf-8"), str(error), known_keys)) from error
     except UnicodeDecodeError as error:
-        raise ProfileError(f"{path}: not a text in UTF-8") from error
+        raise ProfileError(f"{path}: not UTF-8 text") from error
     except RecursionError as error:
         raise ProfileError(f"{path}: not valid TOML: nested too deeply") from error
 
 
 def _syntax_error(path: Path, text: str, message: str, known: tuple[str, ...]) -> str:
-    """One line about what tomllib refused, with the word that was perhaps meant."""
-    found = ERROR_LOCATION.match(message)
-    if not found:
+    """One line about an error of tomllib, with the nearest known key."""
+    error = ERROR_LOCATION.match(message)
+    if not error:
         return f"{path}:{text.count(chr(10)) + 1}: not valid TOML: {message}"
-    line = int(found["line"])
-    word = FIRST_KEY.match(text.split("\n")[line - 1])
-    name = word["name"].strip("\"'") if word else ""
-    meant = did_you_mean(name, known) if name not in known else ""
-    end = f";{meant}" if meant else ""
-    return f"{path}:{line}: not valid TOML: {found['what']} (column {found['column']}){end}"
+    line = int(error["line"])
+    key = FIRST_KEY.match(text.split("\n")[line - 1])
+    name = key["name"].strip("\"'") if key else ""
+    hint = did_you_mean(name, known) if name not in known else ""
+    return f"{path}:{line}: not valid TOML: {error['what']} (column {error['column']}){hint and f';{hint}'}"
 
 
 def _key_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
-    """Every header and key with its line."""
+    """Every header and key, with its line number."""
     table: KeyPath = ()
     counts: dict[KeyPath, int] = {}
     open_quotes = ""

@@ -1,8 +1,8 @@
-"""What `specchat tune` found out for these models on this machine: a layer between the defaults and the user's file.
+"""The values that `specchat tune` measured for these models on this machine: between the defaults and the user file.
 
-One small TOML file for each pair of models and machine, in the cache folder. Its name is a hash of all that the numbers
-depend on, so other models, another card, or weights that were replaced find no file of theirs and are not tuned at all.
-A file that no profile could be made of counts for nothing: what is measured can be measured again. Imports no torch.
+The cache folder has one small TOML file per combination of models and machine. Its name is a hash of everything that
+the values depend on, so there are no tuned values for other models, another GPU or replaced weights. An invalid file
+is ignored, because it can be measured again. Imports no torch.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from specchat.profile.toml_lines import read_toml
 from specchat.profile.validation import SettingsSource, merge_sources
 
 SOURCE_KIND = "tuned"
-TUNED_TABLES = ("speculation", "orders")  # the tables that such a file may have
+TUNED_TABLES = ("speculation", "drafter_orders")
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 PACKAGE = Path(__file__).parents[1]
 
 
 def tuned_source() -> SettingsSource:
-    """The layer as a source that waits for the models: what it wants depends on what the other sources settle on."""
+    """A source that depends on the result of the other sources, because the models select the file."""
     return SettingsSource(SOURCE_KIND, {}, lambda _path: "", resolve_for=tuned_source_for)
 
 
 def tuned_source_for(profile: Profile) -> SettingsSource | None:
-    """What was measured for the models of this profile on this machine; None when nothing was, or nothing sound."""
+    """The values for the models of this profile on this machine; None when there is no valid file."""
     if not tuned_folder().is_dir():
         return None
     path = tuned_path(profile)
@@ -48,15 +48,15 @@ def tuned_source_for(profile: Profile) -> SettingsSource | None:
 
 
 def tuned_path(profile: Profile) -> Path:
-    """Where the file for these models and this machine is, or would be."""
-    spelled = json.dumps(tuning_key(profile), sort_keys=True)
-    return tuned_folder() / f"{blake2b(spelled.encode(), digest_size=12).hexdigest()}.toml"
+    """The path of the file for these models and this machine, whether it exists or not."""
+    key = json.dumps(tuning_key(profile), sort_keys=True)
+    return tuned_folder() / f"{blake2b(key.encode(), digest_size=12).hexdigest()}.toml"
 
 
 def tuned_folder() -> Path:
-    """Where SPECCHAT_CACHE says, beside a test's host, or in the cache folder of the user's home.
+    """The folder that SPECCHAT_CACHE or SPECCHAT_RUNTIME names, or the cache folder in the user's home.
 
-    Of the home that the user database names: the engine process, which must find it too, inherits no HOME and no XDG.
+    The home folder comes from the user database, because the engine process inherits neither HOME nor XDG variables.
     """
     if chosen := os.environ.get("SPECCHAT_CACHE") or os.environ.get("SPECCHAT_RUNTIME"):
         return Path(chosen) / "tuned"
@@ -68,16 +68,16 @@ def tuned_folder() -> Path:
 
 
 def tuning_key(profile: Profile) -> dict[str, Any]:
-    """All that the numbers depend on, as far as it can be told without loading anything."""
+    """Everything that the values depend on and that is known before a model is loaded."""
     models = profile.models
     return {
         "models": asdict(models), "exact": profile.speculation.exact, "weights": _weight_files(models),
-        "machine": [platform.machine(), platform.node(), os.cpu_count()], "cards": _gpu_names(),
+        "machine": [platform.machine(), platform.node(), os.cpu_count()], "gpus": _gpu_names(),
     }  # fmt: skip
 
 
 def _gpu_names() -> list[str]:
-    """The names of the NVIDIA cards that the driver knows; none where there is no such driver."""
+    """The names of the NVIDIA GPUs that the driver lists; none without the driver."""
     try:
         texts = [file.read_text(encoding="utf-8") for file in sorted(NVIDIA_GPUS.glob("*/information"))]
     except OSError:
@@ -87,7 +87,7 @@ def _gpu_names() -> list[str]:
 
 
 def _weight_files(models: Models) -> list[list[Any]]:
-    """The files of models that are folders here: name, size and time of change. A hub id stands for itself."""
+    """Name, size and modification time of the files of models in folders. A hub id needs none."""
     sources = [(models.target, "target"), (models.draft, "draft"), *((head, "") for head in models.heads)]
     folders = [PACKAGE / "embedded" / role if name == "embedded" else Path(name).expanduser() for name, role in sources]
     return [_files(folder) for folder, (name, _role) in zip(folders, sources, strict=True) if name]
@@ -95,7 +95,7 @@ def _weight_files(models: Models) -> list[list[Any]]:
 
 def _files(folder: Path) -> list[Any]:
     try:
-        found = [folder] if folder.is_file() else sorted(folder.rglob("*.safetensors")) + sorted(folder.glob("*.json"))
-        return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in found]
+        files = [folder] if folder.is_file() else sorted(folder.rglob("*.safetensors")) + sorted(folder.glob("*.json"))
+        return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
     except OSError:
         return []

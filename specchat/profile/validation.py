@@ -1,6 +1,7 @@
-"""Tables against dataclasses: which keys there are, what they may hold, and whose word counts.
+"""Check TOML tables against dataclasses, and merge several sources of settings into one value.
 
-Knows no key by name: dataclasses say what they hold, sources say what somebody wants and where it stands.
+Knows no key by name: dataclasses define the keys, and sources supply values with their locations. The checks are our
+own because importing pydantic takes longer than everything else that a thin client does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TYPE_NAMES: Mapping[Any, str] = {
 
 
 class InvalidValueError(ProfileError):
-    """A value that no key can hold. Which keys are to blame is known, where somebody said so is not yet."""
+    """A value that its key does not allow. `keys` caused the error; their locations are added later."""
 
     def __init__(self, message: str, *keys: KeyPath) -> None:
         super().__init__(message)
@@ -31,18 +32,19 @@ class InvalidValueError(ProfileError):
 
 @dataclass(frozen=True)
 class KeyInfo:
-    """What a key means, and what it may hold."""
+    """The meaning of a key and its permitted values."""
 
     description: str
     minimum: float | None = None
-    exclusive_minimum: float | None = None  # as `lowest`, itself left out
+    exclusive_minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
-    plugin_choices: Callable[[], tuple[str, ...]] = tuple  # choices of plugins, looked up when none of ours is meant
+    plugin_choices: Callable[[], tuple[str, ...]] = tuple  # called only for a value that is not in `choices`
+    old_name: str = ""  # an error about this name points to the key
 
     @property
     def all_choices(self) -> tuple[str, ...]:
-        """Ours, and those of plugins."""
+        """The built-in choices and those of plugins."""
         return (*self.choices, *self.plugin_choices())
 
 
@@ -55,50 +57,48 @@ def key(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     plugin_choices: Callable[[], tuple[str, ...]] = tuple,
+    old_name: str = "",
 ) -> Value:
-    """A field of a table."""
-    return field(
-        default=default,
-        metadata={"about": KeyInfo(description, minimum, exclusive_minimum, maximum, choices, plugin_choices)},
-    )
+    """A dataclass field with a `KeyInfo`."""
+    info = KeyInfo(description, minimum, exclusive_minimum, maximum, choices, plugin_choices, old_name)
+    return field(default=default, metadata={"info": info})
 
 
 def key_info(kind: type) -> dict[str, KeyInfo]:
-    """What is known of the keys of a table."""
-    return {each.name: each.metadata.get("about", KeyInfo("")) for each in fields(kind)}
+    """The `KeyInfo` of every key of a table."""
+    return {each.name: each.metadata.get("info", KeyInfo("")) for each in fields(kind)}
+
+
+def new_name_of(kind: type, old_name: str) -> str:
+    """The present name of a renamed key of a table; "" for a name that never was a key."""
+    return next((name for name, info in key_info(kind).items() if old_name and info.old_name == old_name), "")
 
 
 def check_values(table: Any, name: str) -> None:
-    """BadValueError unless every value of this table lies where its key allows."""
-    for each, known in key_info(type(table)).items():
+    """Raise InvalidValueError unless the key of every value in this table allows the value."""
+    for each, info in key_info(type(table)).items():
         value = getattr(table, each)
         for item in value if isinstance(value, tuple) else (value,):
             if item is not None:
-                _check_value(item, known, (name, each))
+                _check_value(item, info, (name, each))
 
 
-def _check_value(value: Any, known: KeyInfo, path: tuple[str, str]) -> None:
-    place = ".".join(path)
-    if known.choices and value not in known.choices and value not in known.all_choices:
-        hint, choices = did_you_mean(value, known.all_choices), ", ".join(known.all_choices)
-        raise InvalidValueError(f"{place} cannot be {value!r};{hint} known are {choices}", path)
-    if (
-        known.exclusive_minimum is not None
-        and known.maximum is not None
-        and not known.exclusive_minimum < value <= known.maximum
-    ):
-        raise InvalidValueError(
-            f"{place} must be above {known.exclusive_minimum} and at most {known.maximum}, not {value}", path
-        )
-    if known.minimum is not None and known.maximum is not None and not known.minimum <= value <= known.maximum:
-        raise InvalidValueError(f"{place} must lie between {known.minimum} and {known.maximum}, not {value}", path)
+def _check_value(value: Any, info: KeyInfo, path: tuple[str, str]) -> None:
+    name, low, above, high = ".".join(path), info.minimum, info.exclusive_minimum, info.maximum
+    if info.choices and value not in info.choices and value not in info.all_choices:
+        hint, choices = did_you_mean(value, info.all_choices), ", ".join(info.all_choices)
+        raise InvalidValueError(f"{name} cannot be {value!r};{hint} known are {choices}", path)
+    if above is not None and high is not None and not above < value <= high:
+        raise InvalidValueError(f"{name} must be above {above} and at most {high}, not {value}", path)
+    if low is not None and high is not None and not low <= value <= high:
+        raise InvalidValueError(f"{name} must lie between {low} and {high}, not {value}", path)
 
 
 @dataclass(frozen=True)
 class SettingsSource:
-    """What somebody wants: tables as TOML has them, and where each key stands ("cpu.toml:7").
+    """Settings from one place: tables in the form of TOML, and the location of each key ("cpu.toml:7").
 
-    With `fitting`, what it wants depends on what all others settle on, and may be nothing.
+    With `resolve_for`, the settings depend on the result of all other sources; it may return None.
     """
 
     kind: str
@@ -109,7 +109,7 @@ class SettingsSource:
 
 @dataclass(frozen=True)
 class Origin:
-    """Who said a value, and where; a default was said by nobody."""
+    """The source of a value and its location there; the default has no location."""
 
     kind: str = "default"
     location: str = ""
@@ -120,74 +120,75 @@ class Origin:
 
 @dataclass(frozen=True)
 class MergedSettings(Generic[Value]):
-    """What comes of several sources: the value, and the origin of every key that one of them named."""
+    """The result of several sources: the value, and the origin of every key that a source sets."""
 
     value: Value
     origins: Mapping[KeyPath, Origin]
 
     def origin(self, *path: str | int) -> Origin:
-        """Where a value comes from."""
+        """The origin of a value."""
         return self.origins.get(path, Origin())
 
 
 def merge_sources(base: Value, sources: Sequence[SettingsSource]) -> MergedSettings[Value]:
-    """The sources on top of `base`, the weakest first; ProfileError names the place of what is wrong.
+    """Apply the sources to `base`, the weakest first; a ProfileError names the location of the fault.
 
-    A key is taken from the strongest source that names it. Lists of tables add up, the strongest first.
+    A key takes its value from the strongest source that sets it. Lists of tables are joined, the strongest first.
     """
     sources = _resolve_dependent(base, sources)
-    said = [
+    values = [
         _SourceValue(source, path, value) for source in sources for path, value in _source_values(source, type(base))
     ]
     changes: dict[str, Any] = {}
+    origins: dict[KeyPath, Origin] = {}
     for name, hint in key_types(type(base)).items():
-        mine = [each for each in said if each.path[0] == name]
-        if not mine:
+        own = [each for each in values if each.path[0] == name]
+        if is_table_list(hint):
+            own = _strongest_first(own)
+            changes[name] = (*(each.value for each in own), *getattr(base, name))
+            origins |= {(name, number): each.origin for number, each in enumerate(own)}
             continue
-        if is_dataclass(hint):
-            changes[name] = _replace_table(getattr(base, name), mine)
-        elif is_table_list(hint):
-            changes[name] = (*(each.value for each in _strongest_first(mine)), *getattr(base, name))
-        else:
-            changes[name] = mine[-1].value
-    return MergedSettings(cast("Value", replace(cast("Any", base), **changes)), _origins(said, type(base)))
+        origins |= {each.path: each.origin for each in own}
+        if own:
+            changes[name] = _replace_values(getattr(base, name), own) if is_dataclass(hint) else own[-1].value
+    return MergedSettings(cast("Value", replace(cast("Any", base), **changes)), origins)
 
 
 def _resolve_dependent(base: Any, sources: Sequence[SettingsSource]) -> list[SettingsSource]:
-    """Those that wait for the others, as they are when the others are settled."""
-    sure = [source for source in sources if source.resolve_for is None]
-    if len(sure) == len(sources):
-        return sure
-    value = merge_sources(base, sure).value
-    found = (source if source.resolve_for is None else source.resolve_for(value) for source in sources)
-    return [source for source in found if source is not None]
+    """Resolve the sources that depend on the result of the others."""
+    independent = [source for source in sources if source.resolve_for is None]
+    if len(independent) == len(sources):
+        return independent
+    value = merge_sources(base, independent).value
+    resolved = (source if source.resolve_for is None else source.resolve_for(value) for source in sources)
+    return [source for source in resolved if source is not None]
 
 
 @dataclass(frozen=True)
 class _SourceValue:
-    """One value of a source, typed."""
+    """One value of a source, with its type checked."""
 
     source: SettingsSource
     path: KeyPath
     value: Any
 
     @property
+    def location(self) -> str:
+        return self.source.location_of(self.path)
+
+    @property
     def origin(self) -> Origin:
-        return Origin(self.source.kind, self.source.location_of(self.path))
+        return Origin(self.source.kind, self.location)
 
 
 def _source_values(source: SettingsSource, kind: type) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value of a source with its path, in order; each has the type that its key wants."""
+    """Every value of a source with its path, in order and with its type checked."""
     for name, value in source.tables.items():
         _check_known(source, name, kind, kind)
         hint = key_types(kind)[name]
         if is_dataclass(hint):
-            for inner in _table(source, (name,), value, f"[{name}]"):
-                _check_known(source, inner, cast("type", hint), kind, (name,))
-                yield (
-                    (name, inner),
-                    _check_type(source, (name, inner), value[inner], key_types(cast("type", hint))[inner]),
-                )
+            checked = _typed_table(source, (name,), value, f"[{name}]", cast("type", hint), kind)
+            yield from (((name, key), item) for key, item in checked.items())
         elif is_table_list(hint):
             yield from _tables(source, name, value, kind)
         else:
@@ -199,91 +200,88 @@ def _tables(source: SettingsSource, name: str, value: Any, kind: type) -> Iterat
         raise ProfileError(f"{source.location_of((name,))}: {name} must be a list of tables, [[{name}]], not {value!r}")
     item: Any = get_args(key_types(kind)[name])[0]
     for number, table in enumerate(cast("Sequence[Any]", value)):
-        values: dict[str, Any] = {}
-        for inner in _table(source, (name, number), table, f"[[{name}]]"):
-            _check_known(source, inner, item, kind, (name, number))
-            values[inner] = _check_type(source, (name, number, inner), table[inner], key_types(item)[inner])
+        checked = _typed_table(source, (name, number), table, f"[[{name}]]", item, kind)
         try:
-            yield (name, number), item(**values)
-        except InvalidValueError as fault:
-            inner = fault.keys[0][-1] if fault.keys else ""
-            raise ProfileError(f"{source.location_of((name, number, inner))}: {fault}") from fault
+            yield (name, number), item(**checked)
+        except InvalidValueError as error:
+            key = error.keys[0][-1] if error.keys else ""
+            raise ProfileError(f"{source.location_of((name, number, key))}: {error}") from error
 
 
-def _table(source: SettingsSource, path: KeyPath, value: Any, header: str) -> Iterable[str]:
+def _typed_table(
+    source: SettingsSource, path: KeyPath, value: Any, header: str, kind: type, root: type
+) -> dict[str, Any]:
+    """The values of a table, with keys and types checked."""
     if not isinstance(value, Mapping):
         raise ProfileError(f"{source.location_of(path)}: {path[0]} must be a table, {header}, not {value!r}")
-    return cast("Mapping[str, Any]", value).keys()
+    checked: dict[str, Any] = {}
+    for name, item in cast("Mapping[str, Any]", value).items():
+        _check_known(source, name, kind, root, path)
+        checked[name] = _check_type(source, (*path, name), item, key_types(kind)[name])
+    return checked
 
 
-def _replace_table(part: Any, said: Sequence[_SourceValue]) -> Any:
-    """A table with what was said of it; what is wrong is told where the strongest of its causes stands."""
-    chosen = {each.path: each for each in said}
+def _replace_values(table: Any, values: Sequence[_SourceValue]) -> Any:
+    """A table with these values; an error names the location of the strongest of its causes."""
+    strongest = {each.path: each for each in values}
     try:
-        return replace(part, **{str(path[1]): each.value for path, each in chosen.items()})
-    except InvalidValueError as fault:
-        causes = [each for each in said if chosen[each.path] is each and each.path in fault.keys]
-        blamed = (causes or list(said))[-1]
-        raise ProfileError(f"{blamed.source.location_of(blamed.path)}: {fault}") from fault
+        return replace(table, **{str(path[1]): each.value for path, each in strongest.items()})
+    except InvalidValueError as error:
+        causes = [each for each in values if strongest[each.path] is each and each.path in error.keys]
+        raise ProfileError(f"{(causes or list(values))[-1].location}: {error}") from error
 
 
-def _strongest_first(said: Sequence[_SourceValue]) -> list[_SourceValue]:
-    """Sources turned round, the entries of each in their order."""
-    sources = list(dict.fromkeys(id(each.source) for each in said))
-    return sorted(said, key=lambda each: -sources.index(id(each.source)))
+def _strongest_first(values: Sequence[_SourceValue]) -> list[_SourceValue]:
+    """Reverse the order of the sources, and keep the order of the values in each."""
+    sources = list(dict.fromkeys(id(each.source) for each in values))
+    return sorted(values, key=lambda each: -sources.index(id(each.source)))
 
 
-def _origins(said: Sequence[_SourceValue], kind: type) -> dict[KeyPath, Origin]:
-    origins: dict[KeyPath, Origin] = {}
-    for name, hint in key_types(kind).items():
-        mine = [each for each in said if each.path[0] == name]
-        if is_table_list(hint):
-            origins |= {(name, number): each.origin for number, each in enumerate(_strongest_first(mine))}
-        else:
-            origins |= {each.path: each.origin for each in mine}
-    return origins
-
-
-def _check_known(source: SettingsSource, name: str, kind: type, whole: type, path: KeyPath = ()) -> None:
+def _check_known(source: SettingsSource, name: str, kind: type, root: type, path: KeyPath = ()) -> None:
     known = [*key_types(kind)]
     if name in known:
         return
-    place = f" in [{path[0]}]" if path else ""
-    home = next(
-        (table for table, hint in key_types(whole).items() if is_dataclass(hint) and name in key_types(hint)), ""
-    )  # type: ignore[arg-type]
-    hint = f" it belongs in [{home}];" if home else did_you_mean(name, known)
+    table = f" in [{path[0]}]" if path else ""
+    right_table = next((each for each, hint in key_types(root).items() if _has_key(hint, name)), "")
+    if renamed := new_name_of(kind, name):
+        hint = f" it is now {renamed!r};"
+    else:
+        hint = f" it belongs in [{right_table}];" if right_table else did_you_mean(name, known)
     raise ProfileError(
-        f"{source.location_of((*path, name))}: unknown key {name!r}{place};{hint} known are {', '.join(known)}"
+        f"{source.location_of((*path, name))}: unknown key {name!r}{table};{hint} known are {', '.join(known)}"
     )
 
 
+def _has_key(hint: Any, name: str) -> bool:
+    return is_dataclass(hint) and name in key_types(cast("type", hint))
+
+
 def _check_type(source: SettingsSource, path: KeyPath, value: Any, hint: Any) -> Any:
-    """The value if it has the type of its key; a whole number will do for a number."""
+    """The value if its type is right; an int is accepted as a float."""
     if hint is float and type(value) is int:
         return float(value)
     if get_origin(hint) is tuple:
         items = cast("Sequence[Any]", value)
         if isinstance(value, list | tuple) and all(isinstance(item, str) for item in items):
             return tuple(items)
-        wanted = "a list of texts"
+        expected = "a list of texts"
     elif type(value) is hint:
         return value
     else:
-        wanted = TYPE_NAMES.get(hint, "a table")
+        expected = TYPE_NAMES.get(hint, "a table")
     name = ".".join(str(each) for each in path if isinstance(each, str))
-    raise ProfileError(f"{source.location_of(path)}: {name} must be {wanted}, not {value!r}")
+    raise ProfileError(f"{source.location_of(path)}: {name} must be {expected}, not {value!r}")
 
 
 @cache
 def key_types(kind: type) -> dict[str, Any]:
-    """The keys of a table and what they hold: `{"context": int, "words": tuple[str, ...]}`."""
-    found = get_type_hints(kind)
-    return {each.name: _without_none(found[each.name]) for each in fields(kind)}
+    """The keys of a table and their types: `{"context": int, "contains": tuple[str, ...]}`."""
+    hints = get_type_hints(kind)
+    return {each.name: _without_none(hints[each.name]) for each in fields(kind)}
 
 
 def is_table_list(hint: Any) -> bool:
-    """Does a key hold tables, as `[[routes]]` does?"""
+    """Whether a key holds a list of tables, as `[[routes]]` does."""
     return get_origin(hint) is tuple and is_dataclass(get_args(hint)[0])
 
 
@@ -294,6 +292,6 @@ def _without_none(hint: Any) -> Any:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """` did you mean 'chat'?`, or nothing when no known word is near."""
+    """` did you mean 'chat'?`, or "" when no known word is similar."""
     near = get_close_matches(str(word), list(known), n=1)
     return f" did you mean {near[0]!r}?" if near else ""

@@ -1,7 +1,13 @@
-"""What source files are made of, by tree-sitter: languages, definitions, chunks, comments, syntax errors.
+"""The structure of source files, by tree-sitter.
 
-A language whose grammar is not installed is text: it has lines, and nothing else is known of it. Grammars are imported
-when a text of their language comes along. Knows no model, no request and no other package of ours.
+    languages.py     the language of a file, and its grammar, imported at first use
+    parse.py         syntax trees and syntax errors
+    definitions.py   functions, classes and other named parts
+    comments.py      comments and docstrings
+    text_chunks.py   a text in pieces that make sense alone
+
+A file of any other language is plain text: lines without structure. Knows no model, no request and no other package of
+specchat.
 """
 
 from specchat.syntax.comments import comments
@@ -11,6 +17,6 @@ from specchat.syntax.parse import SyntaxDiagnostic, syntax_diagnostics
 from specchat.syntax.text_chunks import Chunk, split_chunks
 
 __all__ = [
-    "PLAIN_TEXT", "Chunk", "Definition", "SyntaxDiagnostic", "split_chunks", "comments", "definitions", "enclosing_definition", "syntax_diagnostics",
-    "language_of",
+    "PLAIN_TEXT", "Chunk", "Definition", "SyntaxDiagnostic", "comments", "definitions", "enclosing_definition",
+    "language_of", "split_chunks", "syntax_diagnostics",
 ]  # fmt: skip

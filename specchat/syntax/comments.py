@@ -1,30 +1,25 @@
-"""What a text says to people: comments, and the docstrings of Python."""
+"""Comments, and the docstrings of Python."""
 
 from __future__ import annotations
-
-import re
 
 from tree_sitter import Node
 
 from specchat.syntax.parse import find_nodes, node_text, syntax_tree
 
 COMMENT_TYPES = ("comment", "line_comment", "block_comment", "html_block_comment")
-# without a grammar: a line that is nothing but a comment
-COMMENT_LINE = re.compile(r"^\s*(?:#(?!!)|//|--|;|%|/\*|<!--).*\S", re.MULTILINE)
-NO_HASH_COMMENTS = ("markdown", "")  # a `#` there is no comment
 
 
 def comments(text: str, language: str) -> list[str]:
-    """Every comment and docstring in the order of the text, stripped."""
+    """Every comment and docstring in the order of the text, stripped; none for plain text."""
     root = syntax_tree(text, language)
     if root is None:
-        return [] if language in NO_HASH_COMMENTS else [line.strip() for line in COMMENT_LINE.findall(text)]
-    found = find_nodes(root, language, (*COMMENT_TYPES, "string") if language == "python" else COMMENT_TYPES)
-    return [node_text(node).strip() for node in found if node.type != "string" or _is_docstring(node)]
+        return []
+    nodes = find_nodes(root, language, (*COMMENT_TYPES, "string") if language == "python" else COMMENT_TYPES)
+    return [node_text(node).strip() for node in nodes if node.type != "string" or _is_docstring(node)]
 
 
 def _is_docstring(node: Node) -> bool:
-    """A string that opens a Python module, class or function."""
+    """Whether a string is the first statement of a Python module, class or function."""
     statement = node.parent
     if statement is None or statement.type != "expression_statement":
         return False

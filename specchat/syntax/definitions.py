@@ -1,4 +1,4 @@
-"""Functions, classes and their like: where they are, and which of them a line belongs to."""
+"""Functions, classes and other named parts of a source file, and the one that contains a line."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ DEFINITION_KINDS: Mapping[str, Mapping[str, str]] = {
     "yaml": {"block_mapping_pair": "key"},
     "css": {"rule_set": "rule"},
 }  # fmt: skip
-# What a definition stands in when more belongs to it than itself: decorators, `export`, `const`, `template <…>`
+# Parents whose lines belong to the definition: decorators, `export`, `const`, `template <…>`
 WRAPPER_TYPES = (
     "decorated_definition", "export_statement", "lexical_declaration", "variable_declaration", "type_declaration",
     "template_declaration",
 )  # fmt: skip
-FLAT_KINDS = ("key", "rule")  # of these, only the outermost are definitions
+FLAT_KINDS = ("key", "rule")  # only the outermost of these are definitions
 FUNCTION_VALUE_TYPES = ("arrow_function", "function_expression", "function", "class")
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A named piece of a text; lines count from 1, the last one belongs to it. `within` is what it stands in."""
+    """A named part of a text. Lines count from 1, `last_line` included; `container` is its parent's qualified name."""
 
     name: str
     kind: str
@@ -62,38 +62,37 @@ class Definition:
 
     @property
     def qualified_name(self) -> str:
-        """`Parser.feed`: the name with those of its surroundings."""
+        """The name with its container: `Parser.feed`."""
         return f"{self.container}.{self.name}" if self.container else self.name
 
 
 def definitions(text: str, language: str) -> list[Definition]:
-    """Every definition in the order of the text, outer ones before inner ones; none where there is no grammar."""
+    """Every definition in the order of the text, outer before inner; none for plain text."""
     kinds, root = DEFINITION_KINDS.get(language), syntax_tree(text, language)
     return list(_walk_definitions(root, language, kinds)) if root and kinds else []
 
 
 def enclosing_definition(candidates: Sequence[Definition], line: int) -> Definition | None:
-    """The innermost definition that a line belongs to."""
-    around = [each for each in candidates if each.first_line <= line <= each.last_line]
-    return min(around, key=lambda each: each.last_line - each.first_line) if around else None
+    """The innermost definition that contains a line."""
+    enclosing = [each for each in candidates if each.first_line <= line <= each.last_line]
+    return min(enclosing, key=lambda each: each.last_line - each.first_line, default=None)
 
 
 def _walk_definitions(root: Node, language: str, kinds: Mapping[str, str]) -> Iterator[Definition]:
-    """What stands inside of another is told by where it ends."""
-    around: list[tuple[Node, Definition]] = []
+    open_nodes: list[tuple[Node, Definition]] = []  # the definitions that contain the current node
     for node in find_nodes(root, language, kinds):
-        while around and around[-1][0].end_byte <= node.start_byte:
-            around.pop()
-        inside_flat = around and around[-1][1].kind in FLAT_KINDS
-        if not inside_flat and _is_definition(node) and (name := _definition_name(node)):
-            within = around[-1][1].qualified_name if around else ""
-            definition = Definition(name, kinds[node.type], *_line_range(node), within)
-            around.append((node, definition))
+        while open_nodes and open_nodes[-1][0].end_byte <= node.start_byte:
+            open_nodes.pop()
+        is_in_flat = open_nodes and open_nodes[-1][1].kind in FLAT_KINDS
+        if not is_in_flat and _is_definition(node) and (name := _definition_name(node)):
+            container = open_nodes[-1][1].qualified_name if open_nodes else ""
+            definition = Definition(name, kinds[node.type], *_line_range(node), container)
+            open_nodes.append((node, definition))
             yield definition
 
 
 def _is_definition(node: Node) -> bool:
-    """Of variables, only those that name a function; of C structs, only those with a body."""
+    """A variable counts only if its value is a function, and a C struct only if it has a body."""
     if node.type == "variable_declarator":
         value = node.child_by_field_name("value")
         return value is not None and value.type in FUNCTION_VALUE_TYPES
@@ -103,7 +102,6 @@ def _is_definition(node: Node) -> bool:
 
 
 def _definition_name(node: Node) -> str:
-    """The word that a definition is known by."""
     label = "type" if node.type == "impl_item" else "name"
     if named := node.child_by_field_name(label) or node.child_by_field_name("key"):
         return node_text(named).strip("\"'")
@@ -120,5 +118,5 @@ def _line_range(node: Node) -> tuple[int, int]:
     while (parent := node.parent) and parent.type in WRAPPER_TYPES:
         node = parent
     end = node.end_point
-    last = end.row + 1 if end.column else end.row  # a node that takes the newline with it ends at column 0
+    last = end.row + 1 if end.column else end.row  # a node that includes the newline ends at column 0
     return node.start_point.row + 1, max(last, node.start_point.row + 1)

@@ -1,4 +1,4 @@
-"""Which language a text is in, by the name of its file or by its first line, and the grammar of a language."""
+"""The language of a text, by the name of its file or by its first line, and the grammar of a language."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN_TEXT = ""
 
 @dataclass(frozen=True)
 class LanguageInfo:
-    """How files of a language are called, and where its grammar is: a package and a function in it."""
+    """The file names of a language, and its grammar: a package and a function in it."""
 
     suffixes: tuple[str, ...]
     grammar_package: str
@@ -47,15 +47,15 @@ LANGUAGES: Mapping[str, LanguageInfo] = {
     "html": LanguageInfo((".html", ".htm"), "tree_sitter_html"),
     "css": LanguageInfo((".css",), "tree_sitter_css"),
 }
-LANGUAGE_BY_SUFFIX = {ending: name for name, known in LANGUAGES.items() for ending in known.suffixes}
+LANGUAGE_BY_SUFFIX = {suffix: name for name, known in LANGUAGES.items() for suffix in known.suffixes}
 LANGUAGE_BY_FILE_NAME = {file: name for name, known in LANGUAGES.items() for file in known.file_names}
 LANGUAGE_BY_INTERPRETER = {program: name for name, known in LANGUAGES.items() for program in known.interpreters}
-# "#!/usr/bin/env -S python3.12 -u" names python
+# the program of "#!/usr/bin/env -S python3.12 -u" is python
 SHEBANG = re.compile(r"\A#!\s*\S*?(?:\benv\s+(?:-\S+\s+)*)?(?P<program>[a-z]+)[\d.]*(?:\s|\Z)")
 
 
 def language_of(name: str, text: str = "") -> str:
-    """The language of a file, TEXT when it is none of ours.
+    """The language of a file; PLAIN_TEXT when it is unknown.
 
     "a/b.py" is "python"; so is "tool" with a text that begins with "#!/usr/bin/env python3".
     """
@@ -63,19 +63,15 @@ def language_of(name: str, text: str = "") -> str:
     known = LANGUAGE_BY_SUFFIX.get(path.suffix.lower()) or LANGUAGE_BY_FILE_NAME.get(path.name)
     if known:
         return known
-    found = SHEBANG.match(text.partition("\n")[0])
-    return LANGUAGE_BY_INTERPRETER.get(found["program"], PLAIN_TEXT) if found else PLAIN_TEXT
+    shebang = SHEBANG.match(text.partition("\n")[0])
+    return LANGUAGE_BY_INTERPRETER.get(shebang["program"], PLAIN_TEXT) if shebang else PLAIN_TEXT
 
 
 @cache
 def load_grammar(language: str) -> Language | None:
-    """The grammar, imported now; None for text, and for a language whose package is not installed."""
-    known = LANGUAGES.get(language)
-    if known is None:
+    """Import and return a grammar; None for plain text."""
+    info = LANGUAGES.get(language)
+    if info is None:
         return None
-    try:
-        package = import_module(known.grammar_package)
-    except ImportError:
-        return None
-    make: Callable[[], object] = getattr(package, known.grammar_function)
-    return Language(make())
+    make_grammar: Callable[[], object] = getattr(import_module(info.grammar_package), info.grammar_function)
+    return Language(make_grammar())

@@ -1,4 +1,4 @@
-"""A text as a syntax tree, and what is wrong with it."""
+"""Syntax trees of texts, and their syntax errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_PARSED_CHARACTERS = 2**21
 
 @dataclass(frozen=True)
 class SyntaxDiagnostic:
-    """A place where a text does not follow its grammar; lines count from 1."""
+    """A syntax error; lines count from 1."""
 
     line: int
     message: str
@@ -25,16 +25,16 @@ class SyntaxDiagnostic:
 
 
 def syntax_tree(text: str, language: str) -> Node | None:
-    """The root of the tree; None where there is no grammar, and for a text that would take seconds.
+    """The root of the tree; None for plain text, and for a text that would take seconds to parse.
 
-    Rows and columns are of the UTF-8 text.
+    Rows and columns count UTF-8 bytes.
     """
-    known = load_grammar(language) if len(text) <= MAX_PARSED_CHARACTERS else None
-    return Parser(known).parse(text.encode()).root_node if known else None
+    grammar = load_grammar(language) if len(text) <= MAX_PARSED_CHARACTERS else None
+    return Parser(grammar).parse(text.encode()).root_node if grammar else None
 
 
 def syntax_diagnostics(text: str, language: str) -> list[SyntaxDiagnostic] | None:
-    """Every fault, in the order of the text; None when nobody can tell. tree-sitter goes on after a fault."""
+    """Every syntax error in the order of the text; None when there is no tree. tree-sitter continues after an error."""
     root = syntax_tree(text, language)
     if root is None:
         return None
@@ -42,14 +42,14 @@ def syntax_diagnostics(text: str, language: str) -> list[SyntaxDiagnostic] | Non
 
 
 def find_nodes(root: Node, language: str, types: Iterable[str]) -> list[Node]:
-    """Every node of these types in the order of the text, outer ones first; searched in C, for files may be long."""
-    known = load_grammar(language)
-    types = [each for each in types if known and known.id_for_node_kind(each, True) is not None]
-    if known is None or not types:
+    """Every node of these types in the order of the text, outer before inner. It runs in C: files may be long."""
+    grammar = load_grammar(language)
+    types = [each for each in types if grammar and grammar.id_for_node_kind(each, True) is not None]
+    if grammar is None or not types:
         return []
-    query = Query(known, "\n".join(f"({each}) @found" for each in types))
-    found = QueryCursor(query).captures(root).get("found", [])
-    return sorted(found, key=lambda node: (node.start_byte, -node.end_byte))
+    query = Query(grammar, "\n".join(f"({each}) @node" for each in types))
+    nodes = QueryCursor(query).captures(root).get("node", [])
+    return sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte))
 
 
 def node_text(node: Node) -> str:
@@ -58,17 +58,17 @@ def node_text(node: Node) -> str:
 
 
 def _error_nodes(root: Node) -> Iterator[Node]:
-    """Nodes that are errors or stand for missing text, without recursion: trees of broken texts are deep."""
-    waiting = [root] if root.has_error else []
-    while waiting:
-        node = waiting.pop()
+    """Nodes that are errors or mark missing text. Not recursive, because trees of broken texts are deep."""
+    stack = [root] if root.has_error else []
+    while stack:
+        node = stack.pop()
         if node.is_error or node.is_missing:
             yield node
-        waiting.extend(child for child in reversed(node.children) if child.has_error)
+        stack.extend(child for child in reversed(node.children) if child.has_error)
 
 
 def _diagnostic(node: Node) -> SyntaxDiagnostic:
     if node.is_missing:
         return SyntaxDiagnostic(node.start_point.row + 1, f"{node.type!r} is missing")
     shown = node_text(node).strip().partition("\n")[0][:MAX_SHOWN_CHARACTERS]
-    return SyntaxDiagnostic(node.start_point.row + 1, f"not understood: {shown}" if shown else "not understood")
+    return SyntaxDiagnostic(node.start_point.row + 1, f"syntax error: {shown}" if shown else "syntax error")

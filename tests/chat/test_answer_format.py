@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from specchat.assemble import load_engine
 from specchat.chat.answer_format import AnswerFormat
 from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.chat.request import Request
 from specchat.errors import UsageError
+from specchat.loading.load_engine import load_engine
 from specchat.profile import load_profile
 
 SCHEMA = {
@@ -42,7 +42,7 @@ def test_no_form_is_none_and_two_are_too_many():
         ("schema", "[1]", "a JSON list"),
         ("schema", 3, "a JSON schema"),
         ("regex", "", "a regular expression"),
-        ("choices", [], "texts to choose from"),
+        ("choices", [], "choices: give choices"),
         ("choices", ["a", ""], "none of them empty"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Gaps filled by the embedded model; and that a suffix tree changes no word of it."""
+"""Fill-in-the-middle with the embedded model; the suffix drafter does not change the text."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.assemble import Engine, load_engine
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_completer import FimCompleter
 from specchat.chat.fim_request import FimRequest
 from specchat.engine.drafter import Drafter
+from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from tests.tiny import speaking
 
@@ -36,61 +36,61 @@ def text_of(events: list[Event]) -> str:
 
 
 @pytest.mark.parametrize("before", [BEFORE, BEFORE + "        self", BEFORE[:40], ""])
-def test_guessing_changes_no_word(completer, before):
-    guessed = list(completer.fill(FimRequest(before, AFTER, 24), Flag()))
+def test_drafts_do_not_change_the_text(completer, before):
+    drafted = list(completer.complete(FimRequest(before, AFTER, 24), Flag()))
     plain = FimCompleter(engine().models)
     plain.drafter = Drafter()
     expected = list(plain.complete(FimRequest(before, AFTER, 24), Flag()))
     plain.close()
 
-    assert text_of(guessed) == text_of(expected)
-    assert guessed[-1].reason == expected[-1].finish_reason
-    assert guessed[-1].totals.steps <= expected[-1].totals.steps
+    assert text_of(drafted) == text_of(expected)
+    assert drafted[-1].finish_reason == expected[-1].finish_reason
+    assert drafted[-1].totals.steps <= expected[-1].totals.steps
 
 
-def test_what_is_typed_further_is_not_read_again(completer):
+def test_the_prefix_of_the_last_completion_is_not_prefilled_again(completer):
     before = "import math\n\n" * 20 + BEFORE
-    list(completer.fill(FimRequest(before, AFTER, 4), Flag()))
+    list(completer.complete(FimRequest(before, AFTER, 4), Flag()))
 
-    finished = list(completer.fill(FimRequest(before + "        self.", AFTER, 4), Flag()))[-1]
+    finished = list(completer.complete(FimRequest(before + "        self.", AFTER, 4), Flag()))[-1]
 
-    assert finished.totals.reused_tokens >= finished.totals.prompt_tokens - 5
+    assert finished.totals.cached_tokens >= finished.totals.prompt_tokens - 5
 
 
-def test_it_ends_when_told_or_too_late(completer):
+def test_it_ends_on_cancel_and_on_timeout(completer):
     stopped = Flag()
     stopped.set()
 
-    assert list(completer.fill(FimRequest(BEFORE), stopped))[-1].reason == "cancelled"
-    assert list(completer.fill(FimRequest(BEFORE, timeout_seconds=1e-9), Flag()))[-1].reason == "late"
+    assert list(completer.complete(FimRequest(BEFORE), stopped))[-1].finish_reason == "cancelled"
+    assert list(completer.complete(FimRequest(BEFORE, timeout_seconds=1e-9), Flag()))[-1].finish_reason == "timeout"
 
 
-def test_it_ends_with_so_many_lines(completer):
+def test_it_ends_after_max_lines(completer):
     loop = "    for price in prices:\n        total += price\n"
-    completer.drafter = Drafter()  # a token a step, so that no step holds two lines
+    completer.drafter = Drafter()  # one token per step, so that no step has two lines
 
     lines = text_of(
-        list(completer.fill(FimRequest(f"def total(prices):\n    total = 0\n{loop}", "", 64, max_lines=1), Flag()))
+        list(completer.complete(FimRequest(f"def total(prices):\n    total = 0\n{loop}", "", 64, max_lines=1), Flag()))
     )
 
     assert lines.lstrip("\n").count("\n") <= 1
 
 
-def test_one_that_was_stopped_while_it_read_leaves_no_wrong_memory(completer):
-    gap, stopped = FimRequest("x = 1\n" * 60 + BEFORE, AFTER, 16), Flag()
-    for event in completer.fill(gap, stopped):
+def test_a_cancelled_prefill_leaves_a_valid_cache(completer):
+    request, stopped = FimRequest("x = 1\n" * 60 + BEFORE, AFTER, 16), Flag()
+    for event in completer.complete(request, stopped):
         if isinstance(event, PrefillProgress):
             stopped.set()
-    again = text_of(list(completer.fill(gap, Flag())))
+    again = text_of(list(completer.complete(request, Flag())))
     fresh = FimCompleter(engine().models)
-    expected = text_of(list(fresh.complete(gap, Flag())))
+    expected = text_of(list(fresh.complete(request, Flag())))
     fresh.close()
 
     assert again == expected
 
 
-def test_a_model_that_was_not_taught_says_so():
-    untaught = load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""}))
-    completer = FimCompleter(untaught.models)
+def test_a_model_without_fim_training_is_unsupported():
+    untrained = load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""}))
+    completer = FimCompleter(untrained.models)
 
-    assert list(completer.complete(FimRequest("x = "), Flag())) == [Finished("unable", Totals())]
+    assert list(completer.complete(FimRequest("x = "), Flag())) == [Finished("unsupported", Totals())]

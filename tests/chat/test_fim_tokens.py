@@ -8,7 +8,7 @@ import pytest
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.fim_tokens import FIM_FAMILIES, FimTokens, find_fim_tokens
 from specchat.errors import UsageError
-from specchat.models.load import EMBEDDED
+from specchat.models.load_options import EMBEDDED
 from specchat.models.tokenizer import Tokenizer
 from tests.tokenizers_at_hand import SPECIAL, byte_level, sentence_piece
 
@@ -35,13 +35,13 @@ def tokenizer_with(folder: Path, name: str) -> Tokenizer:
     return Tokenizer(folder)
 
 
-def written(infill: FimTokens, ids: list[int]) -> str:
-    names = {token: piece for piece, token in infill.tokenizer.vocabulary.items()}
-    return "".join(f"[{names[token]}]" if token in control(infill) else names[token] for token in ids)
+def written(fim_tokens: FimTokens, ids: list[int]) -> str:
+    names = {token: piece for piece, token in fim_tokens.tokenizer.vocabulary.items()}
+    return "".join(f"[{names[token]}]" if token in control(fim_tokens) else names[token] for token in ids)
 
 
-def control(infill: FimTokens) -> set[int]:
-    family, known = infill.family, infill.tokenizer.vocabulary
+def control(fim_tokens: FimTokens) -> set[int]:
+    family, known = fim_tokens.family, fim_tokens.tokenizer.vocabulary
     return {
         known[mark]
         for mark in (family.prefix_token, family.suffix_token, family.middle_token, family.bos_token)
@@ -65,46 +65,47 @@ def control(infill: FimTokens) -> set[int]:
         ("Codestral", "[<s>][[SUFFIX]]er[[PREFIX]]ab"),
     ],
 )
-def test_every_family_is_known_by_its_tokens_and_asked_in_its_order(tmp_path, name, prompt):
-    infill = find_fim_tokens(tokenizer_with(tmp_path, name))
+def test_every_family_is_detected_by_its_tokens_and_has_its_own_order(tmp_path, name, prompt):
+    fim_tokens = find_fim_tokens(tokenizer_with(tmp_path, name))
 
-    assert infill is not None
-    assert infill.family.name == name
-    assert written(infill, infill.build_prompt(FimRequest("ab", "er"), 100)) == prompt
-    assert {infill.tokenizer.vocabulary[end] for end in infill.family.end_tokens} <= infill.end_token_ids
+    assert fim_tokens is not None
+    assert fim_tokens.family.name == name
+    assert written(fim_tokens, fim_tokens.build_prompt(FimRequest("ab", "er"), 100)) == prompt
+    assert {fim_tokens.tokenizer.vocabulary[end] for end in fim_tokens.family.end_tokens} <= fim_tokens.end_token_ids
 
 
-def test_a_tokenizer_without_such_tokens_fills_no_gaps(tmp_path):
+def test_a_tokenizer_without_fim_tokens_has_none(tmp_path):
     assert find_fim_tokens(Tokenizer(byte_level(tmp_path))) is None
 
 
-def test_what_looks_like_a_control_token_in_a_text_is_none():
-    infill = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
-    middle = infill.tokenizer.vocabulary["<|fim_middle|>"]
+def test_control_tokens_in_the_text_are_escaped():
+    fim_tokens = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
+    middle = fim_tokens.tokenizer.vocabulary["<|fim_middle|>"]
 
-    assert infill.build_prompt(FimRequest("x = '<|fim_middle|>'\n"), 100).count(middle) == 1
+    assert fim_tokens.build_prompt(FimRequest("x = '<|fim_middle|>'\n"), 100).count(middle) == 1
 
 
-def test_a_line_that_has_begun_is_where_the_embedded_filling_begins():
-    infill = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
-    encode = infill.tokenizer.encode
+def test_the_embedded_prompt_ends_with_the_start_of_the_current_line():
+    fim_tokens = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
+    encode = fim_tokens.tokenizer.encode
 
-    prompt = infill.build_prompt(FimRequest("a = 1\nb = ", ")\nc = 3\n"), 100)
+    prompt = fim_tokens.build_prompt(FimRequest("a = 1\nb = ", ")\nc = 3\n"), 100)
 
-    mark = infill.tokenizer.vocabulary
+    mark = fim_tokens.tokenizer.vocabulary
     assert prompt == [
         mark["<|fim_prefix|>"], *encode("a = 1\n"), mark["<|fim_suffix|>"], *encode("c = 3\n"), mark["<|fim_middle|>"],
         *encode("b = "),
     ]  # fmt: skip
 
 
-def test_too_much_text_loses_what_is_far_from_the_gap():
-    infill = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
+def test_a_long_text_is_cut_far_from_the_gap():
+    fim_tokens = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
     before, after = "first\n" + "a\n" * 300 + "near\n", "\nclose\n" + "b\n" * 300 + "last\n"
 
-    prompt = infill.tokenizer.decode(infill.build_prompt(FimRequest(before, after, max_context_tokens=100), 1000))
+    ids = fim_tokens.build_prompt(FimRequest(before, after, max_context_tokens=100), 1000)
+    prompt = fim_tokens.tokenizer.decode(ids)
 
-    assert len(infill.build_prompt(FimRequest(before, after, max_context_tokens=100), 1000)) <= 100
+    assert len(ids) <= 100
     assert "near" in prompt
     assert "close" in prompt
     assert "first" not in prompt
@@ -112,7 +113,9 @@ def test_too_much_text_loses_what_is_far_from_the_gap():
     assert prompt.index("near") > 2 * (len(prompt) - prompt.index("close"))
 
 
-@pytest.mark.parametrize("wrong", [{"max_tokens": 0}, {"context": 0}, {"lines": -1}, {"seconds": -1.0}])
-def test_a_gap_that_makes_no_sense_is_refused(wrong):
+@pytest.mark.parametrize(
+    "wrong", [{"max_tokens": 0}, {"max_context_tokens": 0}, {"max_lines": -1}, {"timeout_seconds": -1.0}]
+)
+def test_invalid_limits_are_refused(wrong):
     with pytest.raises(UsageError):
         FimRequest("x", **wrong)

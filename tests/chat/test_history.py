@@ -13,8 +13,8 @@ import pytest
 
 from specchat.chat import history as reading
 from specchat.chat.history import StoredAnswer, Thread, pack_ids, unpack_ids
-from specchat.errors import HostError
 from specchat.chat.history_schema import MIGRATIONS
+from specchat.errors import HostError
 from specchat.host.history_writer import HistoryWriter, TurnSnapshot
 
 ANSWER = StoredAnswer(
@@ -266,7 +266,9 @@ def test_a_database_of_before_there_were_records_is_read_and_then_upgraded(path)
         old.executescript(";".join(MIGRATIONS[:2]) + ";PRAGMA user_version = 2")
         old.execute("INSERT INTO threads VALUES ('t1', 'x', 'chat', '', '', '{}', 'a', NULL, 0, 0, NULL)")
         old.execute("INSERT INTO messages VALUES ('q', NULL, 'user', ?)", ['{"text": "why?"}'])
-        old.execute("INSERT INTO turns (id, thread, question, state, writer, started) VALUES ('a', 't1', 'q', 'stop', 1, 0)")
+        old.execute(
+            "INSERT INTO turns (id, thread, question, state, writer, started) VALUES ('a', 't1', 'q', 'stop', 1, 0)"
+        )
         old.commit()
 
     assert HistoryReader(path).steps("a") == []

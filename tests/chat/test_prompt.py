@@ -39,7 +39,7 @@ def test_a_first_prompt_is_the_rendered_template(tokenizer):
     prompt = build_next_prompt(tokenizer, SYSTEM, [], Request("Why?"))
 
     assert prompt.rendered_prompt == "<|system|>\nBe brief.<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n"
-    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, special=True)
+    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, parse_special=True)
     assert prompt.cached_prefix_length == 0
 
 
@@ -104,14 +104,14 @@ def test_a_changed_system_prompt_begins_anew(tokenizer):
 
     prompt = build_next_prompt(tokenizer, "Talk a lot.", [turn], Request("Why?"))
 
-    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, special=True)
+    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, parse_special=True)
     assert prompt.cached_prefix_length < 12
 
 
 def test_a_turn_without_tokens_is_encoded_from_its_text(tokenizer):
     prompt = build_next_prompt(tokenizer, "", [Turn("What?", answer="fox")], Request("Why?"))
 
-    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, special=True)
+    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, parse_special=True)
     assert "fox<|end|>" in prompt.rendered_prompt
     assert prompt.cached_prefix_length == 0
 

@@ -138,10 +138,10 @@ def test_without_a_word_and_without_definitions_nothing_is_asked(folder):
     assert 2 == caught.value.exit_code
 
 
-def test_a_line_that_is_longer_than_the_room_is_said(folder):
+def test_a_line_that_exceeds_the_budget_is_an_error(folder):
     (folder / "long.txt").write_text("fence " * 1000)
 
-    with pytest.raises(ContextError, match=r"long\.txt:1-1 has 6000 letters, and there is room for 600") as caught:
+    with pytest.raises(ContextError, match=r"long\.txt:1-1 has 6000 characters, and only 600 fit") as caught:
         gather_context(["long.txt"], "fence", NARROW)
     assert 6 == caught.value.exit_code
 
@@ -155,14 +155,14 @@ def test_line_breaks_and_bytes_of_the_beginning_are_no_trouble(folder):
     assert found.sources[0].endswith("-201")
 
 
-def test_a_ranker_that_is_installed_decides(folder, monkeypatch):
+def test_an_installed_reranker_decides_the_order(folder, monkeypatch):
     for number in range(3):
         (folder / f"f{number}.md").write_text(f"# Fence {number}\n\nA fence of {'iron' if number == 1 else 'wood'}.\n")
     plugin = folder / "plugin"
     (plugin / "toy-1.dist-info").mkdir(parents=True)
     (plugin / "toy-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
-    (plugin / "toy-1.dist-info" / "entry_points.txt").write_text("[specchat.rankers]\ntoy = toy_ranker:rank\n")
-    (plugin / "toy_ranker.py").write_text(
+    (plugin / "toy-1.dist-info" / "entry_points.txt").write_text("[specchat.rerankers]\ntoy = toy_reranker:rank\n")
+    (plugin / "toy_reranker.py").write_text(
         "def rank(question, passages):\n    return [-1.0 if 'iron' not in text else 0.0 for text in passages]\n"
     )
     room = ContextBudget(total_characters=80, passage_characters=70)
@@ -171,9 +171,9 @@ def test_a_ranker_that_is_installed_decides(folder, monkeypatch):
     monkeypatch.syspath_prepend(plugin)
     assert ("f1.md:1-3",) == gather_context(["*.md"], "fence", room).sources
 
-    (plugin / "toy_ranker.py").write_text("def rank(question, passages):\n    return [1.0]\n")
-    monkeypatch.delitem(sys.modules, "toy_ranker")
-    with pytest.raises(InputError, match="the ranker 'toy' scored 1 passages of 3"):
+    (plugin / "toy_reranker.py").write_text("def rank(question, passages):\n    return [1.0]\n")
+    monkeypatch.delitem(sys.modules, "toy_reranker")
+    with pytest.raises(InputError, match="the reranker 'toy' scored 1 passages of 3"):
         gather_context(["*.md"], "fence", room)
 
 

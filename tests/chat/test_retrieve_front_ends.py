@@ -64,15 +64,15 @@ def test_what_is_mentioned_goes_along(talk):
     request = run_line(talk, "what is the gate in @src/ made of?").request
 
     assert ["src/gate.py lines 1-2"] == [file.name for file in request.files]
-    assert ("src/gate.py:1-2",) == talk.sources
-    assert "out of 2 files" in talk.notice
+    assert ("src/gate.py:1-2",) == talk.passage_sources
+    assert "out of 2 files" in talk.attachment_notice
 
 
 def test_sources_belong_to_one_question(talk):
     run_line(talk, "what is the gate in @src/ made of?")
 
     assert () == run_line(talk, "and mail@example.org?").request.files
-    assert ("", ()) == (talk.notice, talk.sources)
+    assert ("", ()) == (talk.attachment_notice, talk.passage_sources)
 
 
 def test_a_folder_waits_for_the_next_question(talk):
@@ -92,8 +92,8 @@ def test_the_line_mode_tells_what_went_along_and_where_it_is_from(talk, capsys):
     assert "sources: src/gate.py:1-2" == told[-1]
 
 
-def test_looking_into_files_needs_no_torch(folder):
-    code = "from specchat.chat.retrieve import *; gather(['src'], 'gate', Room.of_window(99))"
+def test_retrieval_needs_no_torch(folder):
+    code = "from specchat.chat.retrieve import *; gather_context(['src'], 'gate', ContextBudget.of_window(99))"
 
     assert not {"torch", "transformers", "textual"} & modules_after(code)
     assert not {"bm25s", "numpy"} & modules_after("import specchat.chat.retrieve")

@@ -88,7 +88,7 @@ def test_hot_sampling_puts_nobody_first():
 
     assert ("plain", "draft") == (hot.drafter_order[0], warm.drafter_order[0])
     assert "creative" == hot.kind
-    assert "at temperature 1.3 few guesses hold, so nobody guesses until it pays" == hot.reason
+    assert "at temperature 1.3 few draft tokens are accepted, so plain decoding comes first" == hot.reason
 
 
 def test_the_temperature_of_the_request_counts_more_than_that_of_the_profile():
@@ -133,10 +133,13 @@ def test_a_request_may_ask_for_auto_against_a_pin_of_the_profile():
     [
         (
             "draft",
-            "'draft' needs a draft model; name one with --draft or under models.draft; at hand are auto, plain, lookup",
+            (
+                "'draft' needs a draft model; name one with --draft or under models.draft; "
+                "available are auto, plain, lookup"
+            ),
         ),
-        ("eagle3", "variant 'eagle3' needs an EAGLE-3 head trained for this target; at hand are"),
-        ("suffix", "variant 'suffix' cannot run with the loaded models; at hand are"),
+        ("eagle3", "variant 'eagle3' needs an EAGLE-3 head trained for this target; available are"),
+        ("suffix", "variant 'suffix' cannot run with the loaded models; available are"),
         ("magic", "unknown variant 'magic'; known are auto, plain, lookup"),
     ],
 )
@@ -170,8 +173,8 @@ def test_a_rule_orders_or_fixes_who_drafts(variants, variant, order):
     assert (variant, order) == (chosen.variant, chosen.drafter_order)
 
 
-def test_a_fixed_variant_says_that_the_profile_wants_it():
-    assert "the profile wants lookup for chat" == by_rules("x", RouteRule(kind="chat", variants=("lookup",))).reason
+def test_the_reason_of_a_fixed_variant_names_the_profile():
+    assert "the profile sets lookup for chat" == by_rules("x", RouteRule(kind="chat", variants=("lookup",))).reason
 
 
 def test_a_rule_that_fixes_what_nobody_loaded_is_refused():

@@ -7,13 +7,13 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.assemble import Engine, load_engine
 from specchat.chat.events import Failed, Finished, PrefillProgress, Routed, StepDone, TextDelta
 from specchat.chat.request import Attachment, Request
 from specchat.chat.session import Session
 from specchat.chat.step_records import Inspection
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.cache import SCRATCH_ROWS
+from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from tests.cover import matrix
 from tests.tiny import Chaos, speaking
@@ -220,10 +220,13 @@ def test_a_seed_fixes_the_text():
 
 
 @pytest.mark.parametrize(("exact", "is_same"), [(True, True), (False, False)])
-def test_the_classic_rule_changes_the_text_of_a_seed_unless_it_is_to_be_exact(exact, is_same):
-    warm, classic = engine("T1", 4096), {"speculation.rule": "classic", "speculation.exact": exact}
+def test_rejection_sampling_changes_the_text_of_a_seed_unless_exact(exact, is_same):
+    warm = engine("T1", 4096)
+    profile = warm.models.profile.override(
+        {"speculation.acceptance_test": "rejection_sampling", "speculation.exact": exact}
+    )
 
-    with session("T1") as plain, warm.create_session(profile=warm.models.profile.override(classic)) as other:
+    with session("T1") as plain, warm.create_session(profile=profile) as other:
         pinned(other, "draft")
         assert (said(plain, QUESTIONS[0]) == said(other, QUESTIONS[0])) == is_same
 

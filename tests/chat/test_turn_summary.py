@@ -9,25 +9,25 @@ ROUTED = Routed("lookup", 16, "pinned", seed=1)
 
 
 def test_the_line_says_what_speculation_brought():
-    totals = Totals(completion_tokens=24, steps=8, draft_tokens=32, accepted_by_drafter={"lookup": 12, "draft": 4}, verify_seconds=0.08,
-                    draft_seconds=0.02, plain_step_seconds=0.01)  # fmt: skip
+    totals = Totals(completion_tokens=24, steps=8, draft_tokens=32, accepted_by_drafter={"lookup": 12, "draft": 4},
+                    verify_seconds=0.08, draft_seconds=0.02, plain_step_seconds=0.01)  # fmt: skip
 
     assert summary_line(ROUTED, totals) == (
-        "24 tokens · 240.0 tokens/s · 2.40x plain · 50 % accepted · 3.0 tokens a pass · lookup (pinned)"
+        "24 tokens · 240.0 tokens/s · 2.40x plain · 50 % accepted · 3.0 tokens/step · lookup (pinned)"
     )
 
 
 def test_what_is_not_known_is_not_claimed():
     line = summary_line(Routed("plain", 0, "pinned", seed=1), Totals(completion_tokens=1, steps=1, verify_seconds=0.5))
 
-    assert line == "1 token · 2.0 tokens/s · nothing guessed · 1.0 tokens a pass · plain (pinned)"
+    assert line == "1 token · 2.0 tokens/s · no draft tokens · 1.0 tokens/step · plain (pinned)"
 
 
 def test_who_only_copies_may_find_nothing_to_copy():
     line = summary_line(ROUTED, Totals(completion_tokens=8, steps=8, verify_seconds=0.5))
 
-    assert line == "8 tokens · 16.0 tokens/s · lookup found nothing to copy · 1.0 tokens a pass · lookup (pinned)"
+    assert line == "8 tokens · 16.0 tokens/s · lookup found nothing to copy · 1.0 tokens/step · lookup (pinned)"
 
 
 def test_a_turn_without_tokens_has_a_line_too():
-    assert summary_line(ROUTED, Totals()).startswith("0 tokens · 0.0 tokens/s · nothing guessed")
+    assert summary_line(ROUTED, Totals()).startswith("0 tokens · 0.0 tokens/s · no draft tokens")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from specchat.assemble import load_engine
 from specchat.chat.request import Request
 from specchat.chat.watchdog_session import WatchdogSession
+from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.threads import MIN_PASSES, ThreadWatchdog
 from tests.tiny import speaking

@@ -15,7 +15,12 @@ Install = Callable[..., Path]
 
 def look_again() -> None:
     """What is known of plugins is found out once in a process."""
-    for remembered in (discovery.installed_plugins, discovery._resolve_conflicts, discovery._warn_about_plugins, discovery._warn_about_conflicts):
+    for remembered in (
+        discovery.installed_plugins,
+        discovery._resolve_conflicts,
+        discovery._warn_about_plugins,
+        discovery._warn_about_conflicts,
+    ):
         remembered.cache_clear()
 
 
@@ -29,7 +34,7 @@ def install(tmp_path, monkeypatch):
     names = []
 
     def write(name: str, code: str, package: str = "") -> Path:
-        (folder / f"{name}.py").write_text(f"from specchat.plugins.hooks import Offer, hookimpl\n{code}")
+        (folder / f"{name}.py").write_text(f"from specchat.plugins.hooks import Extension, hookimpl\n{code}")
         metadata = folder / f"{package or name}-1.5.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package or name}\nVersion: 1.5\n")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.assemble import load_engine
-from specchat.bench.interleaved import measure_answer
+from specchat.bench.measure import measure_answer
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
+from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.tiny import speaking
 
@@ -16,7 +16,7 @@ ASKED = Request("why why why", max_tokens=60, seed=3, variant="auto")
 GUESSING = """
 @hookimpl
 def register_drafters():
-    return [Offer(name, f"guesses {name}", f"guessing:{name}") for name in ("knowing", "raising", "wrong")]
+    return [Extension(name, f"guesses {name}", f"guessing:{name}") for name in ("knowing", "raising", "wrong")]
 
 asked = {"knowing": 0, "raising": 0, "wrong": 0}
 text = []
@@ -61,7 +61,7 @@ def test_those_of_plugins_come_last_unless_the_profile_names_them():
         session.chooser.start_answer("chat", choose(session, TINY))
         assert ("knowing", "raising", "wrong") == session.chooser.drafter_order[-3:]
 
-        ordered = TINY.override({"orders": [{"kind": "chat", "variants": ["wrong", "plain"]}]})
+        ordered = TINY.override({"drafter_orders": [{"kind": "chat", "variants": ["wrong", "plain"]}]})
         session.chooser.start_answer("chat", choose(session, ordered))
         assert "wrong" == session.chooser.drafter_order[0]
 
@@ -88,7 +88,9 @@ def test_auto_guesses_with_whom_a_plugin_brings_where_that_pays(guessing):
 def test_one_that_fails_is_named_once_and_the_answer_goes_on(guessing, capsys):
     engine = load_engine(TINY)
 
-    texts = {measure_answer(engine, Request(**{**vars(ASKED), "variant": variant})).text for variant in ("plain", "auto")}
+    texts = {
+        measure_answer(engine, Request(**{**vars(ASKED), "variant": variant})).text for variant in ("plain", "auto")
+    }
 
     assert 1 == len(texts)
     assert 1 == guessing.asked["raising"]

@@ -10,20 +10,35 @@ from tests.processes import modules_after
 SHOUT = """
 @hookimpl
 def register_slash_commands():
-    return [Offer("shout", "say it louder", "shout:shout", "WORDS")]
+    return [Extension("shout", "say it louder", "shout:shout", "WORDS")]
 """
 BROKEN = {
     "import": ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
     "exit": ("raise SystemExit(3)", "SystemExit: 3"),
-    "raises": ("@hookimpl\ndef register_checks(): raise ValueError('not today')", "ValueError: not today"),
-    "no list": ("@hookimpl\ndef register_checks(): return 5", "must return a list of offers, not int"),
-    "no offer": ("@hookimpl\ndef register_checks(): return ['.sql']", "must return a list of offers, not of str"),
+    "raises": ("@hookimpl\ndef register_edit_checks(): raise ValueError('not today')", "ValueError: not today"),
+    "no list": ("@hookimpl\ndef register_edit_checks(): return 5", "must return a list of extensions, not int"),
+    "no offer": (
+        "@hookimpl\ndef register_edit_checks(): return ['.sql']",
+        "must return a list of extensions, not of str",
+    ),
     "no such hook": ("@hookimpl\ndef register_drafter(): return []", "unknown hook 'register_drafter'"),
-    "argument": ("@hookimpl\ndef register_checks(session): return []", "Argument(s) {'session'}"),
-    "bad name": ("@hookimpl\ndef register_checks(): return [Offer('sql', 'x', 'a:b')]", "'sql' is no name here"),
-    "bad place": ("@hookimpl\ndef register_checks(): return [Offer('.sql', 'x', 'a.b')]", "'package.module:attribute'"),
-    "no words": ("@hookimpl\ndef register_checks(): return [Offer('.sql', '', 'a:b')]", "needs one line"),
-    "twice": ("@hookimpl\ndef register_checks(): return [Offer('.sql', 'x', 'a:b')] * 2", "'.sql' is there twice"),
+    "argument": ("@hookimpl\ndef register_edit_checks(session): return []", "Argument(s) {'session'}"),
+    "bad name": (
+        "@hookimpl\ndef register_edit_checks(): return [Extension('sql', 'x', 'a:b')]",
+        "'sql' is not a valid name",
+    ),
+    "bad place": (
+        "@hookimpl\ndef register_edit_checks(): return [Extension('.sql', 'x', 'a.b')]",
+        "'package.module:attribute'",
+    ),
+    "no words": (
+        "@hookimpl\ndef register_edit_checks(): return [Extension('.sql', '', 'a:b')]",
+        "needs a description of one line",
+    ),
+    "twice": (
+        "@hookimpl\ndef register_edit_checks(): return [Extension('.sql', 'x', 'a:b')] * 2",
+        "'.sql' is registered twice",
+    ),
 }
 
 
@@ -42,7 +57,7 @@ def test_a_broken_plugin_is_named_in_one_line_and_the_others_go_on(install, caps
     install("shout", SHOUT)
 
     assert ["shout"] == list(find_extensions("slash_commands"))
-    assert {} == find_extensions("checks")
+    assert {} == find_extensions("edit_checks")
     line = capsys.readouterr().err
     assert line.startswith("specchat: plugin alas is left out: ")
     assert told in line
@@ -64,7 +79,7 @@ def test_two_packages_with_a_plugin_of_one_name_are_both_left_out(install, capsy
     install("shout", SHOUT, package="louder")
 
     assert {} == find_extensions("slash_commands")
-    assert "both call a plugin so; uninstall one\n" in capsys.readouterr().err
+    assert "both have a plugin of this name; uninstall one\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("chosen", "left"), [("", []), ("yell", ["yell"]), (" shout , yell ", ["shout", "yell"])])
@@ -106,7 +121,9 @@ def test_the_list_names_what_each_adds_and_what_is_wrong(install, capsys):
 
 
 def test_without_a_plugin_nothing_is_imported_to_find_none():
-    loaded = modules_after("from specchat.plugins.discovery import offers; assert not offers('checks')")
+    loaded = modules_after(
+        "from specchat.plugins.discovery import find_extensions; assert not find_extensions('edit_checks')"
+    )
 
     assert not {"pluggy", "importlib.metadata", "torch", "click"} & loaded
 

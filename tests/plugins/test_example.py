@@ -1,4 +1,4 @@
-"""plugins/example-drafter as a user has it: installed by pip, without the network, and then talked with."""
+"""plugins/example-drafter, installed by pip without the network, and used in conversations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from specchat.assemble import load_engine
-from specchat.bench.interleaved import measure_answer
+from specchat.bench.measure import measure_answer
 from specchat.chat.request import Attachment, Request
 from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.cli.main import run
-from specchat.profile import Profile
 from specchat.commands.command_registry import ChatState, run_line
+from specchat.loading.load_engine import load_engine
+from specchat.profile import Profile
 from tests.plugins.conftest import look_again
 
 SOURCE = Path(__file__).parents[2] / "plugins" / "example-drafter"
@@ -29,10 +29,10 @@ COUNTING = Request("Rename total to add_up.", (Attachment("a.py", CODE),), max_t
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The folder that pip installed into."""
+    """The folder into which pip installed the plugin."""
     pytest.importorskip("setuptools", reason="the build backend of the example is not installed")
     folder = tmp_path_factory.mktemp("example")
-    source = shutil.copytree(SOURCE, folder / "source")  # a build leaves files beside the source
+    source = shutil.copytree(SOURCE, folder / "source")  # a build writes files into the source folder
     made = subprocess.run([*PIP, "--target", folder / "site", source], capture_output=True, text=True, check=False)
     assert 0 == made.returncode, made.stderr
     return folder / "site"
@@ -40,7 +40,7 @@ def installed(tmp_path_factory):
 
 @pytest.fixture
 def example(installed, monkeypatch):
-    """Python imports from there."""
+    """The folder is on the import path."""
     monkeypatch.syspath_prepend(str(installed))
     monkeypatch.delenv("SPECCHAT_LOAD_PLUGINS", raising=False)
     look_again()
@@ -49,32 +49,32 @@ def example(installed, monkeypatch):
 
 
 @pytest.mark.usefixtures("example")
-def test_it_is_listed_with_its_version_and_all_that_it_adds(capsys):
+def test_the_list_has_its_version_and_its_extensions(capsys):
     assert 0 == run(["plugins"])
 
     assert [
         "counting (specchat-counting 0.1.0)",
-        "  --variant counting     rows of numbers are counted on",
+        "  --variant counting     continues sequences of numbers",
         "  /count N               ask for the numbers from 1 to N",
-        "  @numbers:…             a row of numbers, as in @numbers:1-20",
+        "  @numbers:…             a sequence of numbers, as in @numbers:1-20",
     ] == capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.usefixtures("example")
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_its_guesses_hold_and_the_text_is_that_of_plain_decoding(temperature):
+def test_its_drafts_are_accepted_and_the_text_is_that_of_plain_decoding(temperature):
     engine = load_engine(Profile())
     asked = replace(COUNTING, temperature=temperature, seed=5)
 
-    plain, theirs = (measure_answer(engine, replace(asked, variant=variant)) for variant in ("plain", "counting"))
-    assert plain.text == theirs.text
-    kept = [each.source for step in theirs.steps for each in step.committed_tokens]
-    assert kept.count("counting") >= 8
-    assert len(theirs.steps) < len(plain.steps)
+    plain, drafted = (measure_answer(engine, replace(asked, variant=variant)) for variant in ("plain", "counting"))
+    assert plain.text == drafted.text
+    sources = [each.source for step in drafted.steps for each in step.committed_tokens]
+    assert sources.count("counting") >= 8
+    assert len(drafted.steps) < len(plain.steps)
 
 
 @pytest.mark.usefixtures("example")
-def test_its_command_asks_and_its_loader_attaches():
+def test_its_command_sends_a_request_and_its_loader_attaches():
     assert "Count from 1 to 12," in run_line(ChatState(None), "/count 12").request.text
 
     [attached] = gather_context(["@numbers:3-5"], "why", ContextBudget(1000, 500)).files
@@ -87,7 +87,7 @@ def test_its_own_tests_pass(installed):
     paths = os.pathsep.join([str(installed), str(root)])
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--doctest-modules", "--pyargs",
-         "specchat_counting.rows", SOURCE / "tests"],
+         "specchat_counting.sequences", SOURCE / "tests"],
         env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}, cwd=installed,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -96,7 +96,7 @@ def test_its_own_tests_pass(installed):
 
 @pytest.mark.full
 def test_it_reaches_the_engine_process_of_an_environment(installed, tmp_path):
-    """A virtual environment beside ours: its commands find the plugin, and so does the host that they start."""
+    """In another virtual environment, the commands and the host that they start find the plugin."""
     made = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", made], check=True)
     [packages] = made.glob("lib/python*/site-packages")

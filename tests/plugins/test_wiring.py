@@ -7,19 +7,19 @@ import sys
 
 import pytest
 
-from specchat.assemble import load_engine
-from specchat.bench.interleaved import measure_answer
+from specchat.bench.measure import measure_answer
 from specchat.chat.at_names import check_name, find_mentions
 from specchat.chat.request import Request
 from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.cli.main import run
-from specchat.edit.syntax_check import check_syntax
+from specchat.commands.command_registry import ChatState, run_line
 from specchat.edit.source_text import make_source
+from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError, ContextError, InputError, PluginError, ProfileError, UsageError
 from specchat.host import spawn
+from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.profile.json_schema import profile_schema
-from specchat.commands.command_registry import ChatState, run_line
 from specchat.tui.choice_lists import make_picker
 from specchat.tui.screen_commands import all_commands, help_text
 from tests.processes import modules_after
@@ -33,23 +33,23 @@ from specchat.errors import InputError
 
 @hookimpl
 def register_commands():
-    return [Offer("hello", "say hello", "many:hello"), Offer("seven", "no command", "many:SEVEN")]
+    return [Extension("hello", "say hello", "many:hello"), Extension("seven", "no command", "many:SEVEN")]
 
 @hookimpl
 def register_slash_commands():
     return [
-        Offer("shout", "say it louder", "many:shout", "WORDS"),
-        Offer("mute", "answers nothing", "many:mute"),
-        Offer("theme", "what the screen has itself", "many:shout"),
+        Extension("shout", "say it louder", "many:shout", "WORDS"),
+        Extension("mute", "answers nothing", "many:mute"),
+        Extension("theme", "what the screen has itself", "many:shout"),
     ]
 
 @hookimpl
 def register_context_loaders():
-    return [Offer("twice", "a text twice", "many:twice"), Offer("bytes", "no text", "many:as_bytes")]
+    return [Extension("twice", "a text twice", "many:twice"), Extension("bytes", "no text", "many:as_bytes")]
 
 @hookimpl
-def register_checks():
-    return [Offer(".sql", "statements end", "many:ends"), Offer(".css", "never works", "many:gone")]
+def register_edit_checks():
+    return [Extension(".sql", "statements end", "many:ends"), Extension(".css", "never works", "many:gone")]
 
 SEVEN = 7
 
@@ -59,8 +59,8 @@ def hello(name):
     click.echo(f"hello {name}")
 
 def shout(talk, words):
-    from specchat.commands.command_registry import Reply
-    return Reply(words.upper())
+    from specchat.commands.chat_state import CommandResult
+    return CommandResult(words.upper())
 
 def mute(talk, words):
     return None
@@ -81,18 +81,18 @@ from specchat.errors import PluginError
 
 @hookimpl
 def register_drafters():
-    return [Offer(name, f"guesses {name}", f"guessing:{name}") for name in NAMES]
+    return [Extension(name, f"guesses {name}", f"guessing:{name}") for name in NAMES]
 
 @hookimpl
 def register_backends():
-    return [Offer("tiny", "our own passes again", "guessing:load"), Offer("none", "no model", "guessing:wild")]
+    return [Extension("tiny", "our own passes again", "guessing:load"), Extension("none", "no model", "guessing:wild")]
 
 NAMES = ("wild", "raising", "outside", "elsewhere", "greedy", "stranger", "nobody", "unmade", "missing")
 
 def load(folder, loading):
     from dataclasses import replace
     from specchat.models.load import load_model
-    return load_model(folder, replace(loading, backend="own"))
+    return load_model(folder, replace(loading, backend="builtin"))
 
 def _drafter(propose):
     from specchat.engine.drafter import Drafter
@@ -158,7 +158,7 @@ def test_a_slash_command_answers_in_a_talk_and_is_listed():
 
 @pytest.mark.usefixtures("many")
 def test_a_name_that_the_screen_has_itself_stays_its_own(capsys):
-    assert "other colours" == all_commands()["theme"].help
+    assert "choose the colours" == all_commands()["theme"].help
     assert "slash command 'theme' is left out, the name is taken" in capsys.readouterr().err
 
 
@@ -178,7 +178,7 @@ def test_a_loader_answers_to_its_name_after_an_at():
     ("name", "error", "told"),
     [
         ("@twice:", InputError, "@twice: what?"),
-        ("@bytes:", PluginError, "plugin many: 'bytes' gave a bytes"),
+        ("@bytes:", PluginError, "plugin many: 'bytes' returned a bytes"),
         ("@twice:long", ContextError, "@twice:long is too long"),
         ("@twice:\0", InputError, "NUL"),
     ],
@@ -255,13 +255,13 @@ def test_a_backend_runs_the_target():
 def test_a_backend_that_nobody_offers_is_told(install):
     with pytest.raises(ProfileError, match=r"models.backend cannot be 'tiny'"):
         TINY.override({"models.backend": "tiny"})
-    assert "own" == TINY.models.backend
+    assert "builtin" == TINY.models.backend
 
 
 def test_front_ends_know_drafters_of_plugins_without_torch(guessing):
     loaded = modules_after(
         f"import sys; sys.path.insert(0, {str(guessing)!r})\n"
-        "from specchat.profile import every_guesser; assert 'wild' in every_guesser()"
+        "from specchat.profile import all_drafters; assert 'wild' in all_drafters()"
     )
 
     assert "pluggy" in loaded

@@ -1,4 +1,4 @@
-"""Definitions of every language, and where a line belongs."""
+"""Definitions of every language, and the definition that contains a line."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def test_a_line_belongs_to_the_innermost_definition():
     assert ["", "outer", "outer", "outer.inner", "outer", "Parser", "Parser.feed"] == names
 
 
-def test_a_text_without_a_language_has_none():
+def test_plain_text_has_no_definitions():
     assert [] == definitions("def f(): pass", "")
 
 
-def test_letters_of_several_bytes_move_no_line():
+def test_multibyte_characters_do_not_shift_lines():
     assert [Definition("f", "function", 2, 3)] == definitions("x = 'é – 漢'\ndef f():\n  'ü'\n", "python")
 
 

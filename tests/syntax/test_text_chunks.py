@@ -1,4 +1,4 @@
-"""Pieces of a text, and what a text says to people."""
+"""Pieces of a text, comments and docstrings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_what_fits_is_one_piece():
     assert [TWO] == [chunk.text for chunk in split_chunks(TWO, "python", max_lines=60)]
 
 
-def test_a_long_piece_is_cut_at_a_blank_line():
+def test_a_long_piece_is_split_after_a_blank_line():
     text = "a\nb\nc\n\nd\ne\n"
 
     assert [(1, 4), (5, 6)] == [(chunk.first_line, chunk.last_line) for chunk in split_chunks(text, "", max_lines=5)]
@@ -56,7 +56,7 @@ def test_chunks_are_short_in_order_and_lose_only_blank_lines(lines, ends, most, 
         ("rust", "/// a\nfn f() {}\n", ["/// a"]),
         ("html", "<!-- a --><p>b</p>", ["<!-- a -->"]),
         ("markdown", "# Heading\n", []),
-        ("", "# nothing known\n", []),
+        ("", "# no language\n", []),
     ],
 )  # fmt: skip
 def test_comments_and_docstrings_are_found(language, text, expected):

@@ -1,12 +1,12 @@
-"""How rows go on."""
+"""The continuation of sequences, the slash command and the loader."""
 
 import pytest
+from specchat_counting.chat_extensions import count, numbers
+from specchat_counting.sequences import continue_sequence
 
 from specchat.errors import InputError, UsageError
-from specchat_counting.rows import next_in_row
-from specchat_counting.talking import count, numbers
 
-ROWS = {
+CONTINUATIONS = {
     "1, 2, 3": ", 4, 5, ",
     "from 3, 5, 7,": " 9, 11, ",
     "10\n20\n30\n": "40\n50\n",
@@ -21,18 +21,18 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize(("text", "rest"), ROWS.items())
-def test_a_row_goes_on_as_it_began(text, rest):
-    assert rest == next_in_row(text, most=2)
+@pytest.mark.parametrize(("text", "continuation"), CONTINUATIONS.items())
+def test_a_sequence_continues_with_its_step(text, continuation):
+    assert continuation == continue_sequence(text, max_numbers=2)
 
 
-def test_numbers_are_attached_one_a_line():
+def test_numbers_are_attached_one_per_line():
     assert "8\n9\n10\n" == numbers("8-10")
     for wrong in ("", "5", "5-1", "1-100000", "a-b"):
         with pytest.raises(InputError):
             numbers(wrong)
 
 
-def test_the_command_wants_a_number():
+def test_the_command_needs_a_number():
     with pytest.raises(UsageError, match="/count needs a number"):
         count(None, "many")
