@@ -1,10 +1,9 @@
-"""Programs that speak the HTTP API of OpenAI are served: their requests in, calls of the host protocol out.
+"""An HTTP server with the API of OpenAI, as a thin client of the host. Knows no model.
 
-    guard.py     who may come in
-    asked.py     a body of JSON -> a conversation so far, and a request
-    rooms.py     which conversation with the host goes on from there
-    told.py      events -> the objects of the API
-    server.py    sockets
-
-Knows no model: the engine lives in the process of the host.
+server.py           routes and sockets: requests in, JSON or server-sent events out
+authorization.py    which requests are accepted
+requests.py         a JSON body to a conversation history and a request
+session_pool.py     the host session that continues this history
+responses.py        events to the objects of the API
+api_errors.py       errors to status codes and error objects
 """

@@ -1,4 +1,4 @@
-"""What goes wrong, as a client of this API is told of it: a status, and an object with a message. Knows no network."""
+"""Errors as HTTP status codes and the error objects of OpenAI's API. Knows no network."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from specchat.errors import ContextError, SpecchatError, UsageError
 
 INTERNAL_SERVER_ERROR = 500
 SERVICE_UNAVAILABLE = 503
-STATUS_BY_EXIT_CODE = {
-    UsageError.exit_code: 400,
-    ContextError.exit_code: 400,
-    7: SERVICE_UNAVAILABLE,
-}  # by the exit code of a command
+STATUS_BY_EXIT_CODE = {UsageError.exit_code: 400, ContextError.exit_code: 400, 7: SERVICE_UNAVAILABLE}
 ERROR_CODE_BY_EXIT_CODE = {ContextError.exit_code: "context_length_exceeded", 7: "engine_unavailable"}
 
 
 @dataclass(frozen=True)
 class ApiError:
-    """Why there is no answer. `param` is the field of the request that is to blame, `code` a word for programs."""
+    """An error response. `param` is the wrong field of the request, `code` is for programs."""
 
     status: int
     message: str
@@ -27,13 +23,13 @@ class ApiError:
     code: str | None = None
 
     def body(self) -> dict[str, Any]:
-        """The object that OpenAI's clients look for."""
-        kind = "invalid_request_error" if self.status < INTERNAL_SERVER_ERROR else "server_error"
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+        """The error object that OpenAI's clients expect."""
+        error_type = "invalid_request_error" if self.status < INTERNAL_SERVER_ERROR else "server_error"
+        return {"error": {"message": self.message, "type": error_type, "param": self.param, "code": self.code}}
 
 
 class RequestError(UsageError):
-    """A request that is not served as it stands."""
+    """A request that this server cannot process."""
 
     def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
         super().__init__(message)
@@ -41,11 +37,8 @@ class RequestError(UsageError):
 
 
 def to_api_error(error: SpecchatError) -> ApiError:
-    """What one of our errors is in this API."""
+    """The API error of an exception."""
     if isinstance(error, RequestError):
         return error.api_error
-    return ApiError(
-        STATUS_BY_EXIT_CODE.get(error.exit_code, INTERNAL_SERVER_ERROR),
-        str(error),
-        code=ERROR_CODE_BY_EXIT_CODE.get(error.exit_code),
-    )
+    status = STATUS_BY_EXIT_CODE.get(error.exit_code, INTERNAL_SERVER_ERROR)
+    return ApiError(status, str(error), code=ERROR_CODE_BY_EXIT_CODE.get(error.exit_code))

@@ -1,8 +1,7 @@
-"""Who may come in. Knows no network, only what a request says of itself.
+"""Decides which requests the server accepts. Knows no network, only request headers.
 
-Every website that a browser shows can send requests to loopback, and can give its own name the number of this machine.
-So a request must call this machine by a name that nobody else can have, and a page must not have made it; or it brings
-a token that a website cannot know.
+A website in a browser can send requests to loopback, and can point its own host name there (DNS rebinding). So the Host
+header must name the loopback address, and a request from a web page (with an Origin header) needs the token.
 """
 
 from __future__ import annotations
@@ -18,38 +17,37 @@ LOCALHOST = "localhost"
 
 @dataclass(frozen=True)
 class AccessPolicy:
-    """What one server lets in. Without a token it must be a server for this machine alone."""
+    """The access rules of one server. Without a token, it must listen on loopback."""
 
     token: str = ""
-    listens_on_loopback: bool = True  # it listens on loopback
+    listens_on_loopback: bool = True
 
     def __post_init__(self) -> None:
         assert self.token or self.listens_on_loopback
 
     def check_access(self, host: str, origin: str | None, authorization: str | None) -> ApiError | None:
-        """Why a request with these headers may not come in; None when it may."""
+        """The error for a request with these headers; None when the request is accepted."""
         if self.listens_on_loopback and not is_loopback(host_name(host)):
-            return ApiError(403, f"{host!r} is no name of this machine; call it 127.0.0.1 or localhost")
+            return ApiError(403, f"{host!r} is not a loopback address; use 127.0.0.1 or localhost")
         if self.token:
-            return None if _has_bearer_token(authorization, self.token) else ApiError(
-                401, "this server wants its token: 'Authorization: Bearer TOKEN'", code="invalid_api_key"
-            )  # fmt: skip
+            if _has_bearer_token(authorization, self.token):
+                return None
+            message = "the request needs the token of this server: 'Authorization: Bearer TOKEN'"
+            return ApiError(401, message, code="invalid_api_key")
         if origin is not None:
-            return ApiError(
-                403, f"pages in browsers ({origin}) are answered only with a token; see 'specchat serve --help'"
-            )
+            return ApiError(403, f"requests from web pages ({origin}) need a token; see 'specchat serve --help'")
         return None
 
 
 def host_name(authority: str) -> str:
-    """The name in a Host header, without its port: "[::1]:80" is "::1"."""
+    """The host in a Host header, without the port: "[::1]:80" is "::1"."""
     if authority.startswith("["):
         return authority[1:].partition("]")[0]
     return authority.partition(":")[0]
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name can mean nothing but this machine."""
+    """Whether a host name or address can only be this machine."""
     try:
         return name.lower() == LOCALHOST or ip_address(name).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""What a request wants: a body of JSON in, the conversation so far and a question out. Knows no network and no model.
+"""Parses request bodies: JSON in, a conversation history and a request out. Knows no network and no model.
 
-The rule for fields: what we can do is done; what would change the answer and cannot be done is refused, unless its
-value changes nothing; everything else is ignored.
+Supported fields have their effect. A field that would change the answer and is not supported is an error, unless its
+value has no effect. All other fields are ignored.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from specchat.serve.api_errors import RequestError
 JsonObject = dict[str, Any]
 
 SYSTEM_ROLES = ("system", "developer")
-MESSAGE_SEPARATOR = "\n\n"  # messages that become one
-SAMPLING_FIELDS = ("top_p", "top_k", "min_p", "repetition_penalty")  # keys of a profile, by the same names
-TOOLS_UNSUPPORTED = "no tools are called here; leave them out, or choose a mode of your program that needs none"
-FORMAT_UNSUPPORTED = "the form of an answer is prescribed by response_format"
-# Fields that would change the answer, the values that change nothing (None is one for all), and why others are refused.
+MESSAGE_SEPARATOR = "\n\n"  # between merged messages
+SAMPLING_FIELDS = ("top_p", "top_k", "min_p", "repetition_penalty")  # profile keys have the same names
+TOOLS_UNSUPPORTED = "tools are not supported; use a mode of your program without tools"
+FORMAT_UNSUPPORTED = "use response_format for structured output"
+# Unsupported fields: the values without effect (None always is one), and the error message for other values.
 UNSUPPORTED_FIELDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "n": ((1,), "one answer a request"),
-    "best_of": ((1,), "one answer a request"),
+    "n": ((1,), "only one answer per request"),
+    "best_of": ((1,), "only one answer per request"),
     "tools": (([],), TOOLS_UNSUPPORTED),
     "functions": (([],), TOOLS_UNSUPPORTED),
     "tool_choice": (("none", "auto"), TOOLS_UNSUPPORTED),
     "function_call": (("none", "auto"), TOOLS_UNSUPPORTED),
-    "frequency_penalty": ((0,), "only 0; repetition_penalty is known here"),
-    "presence_penalty": ((0,), "only 0; repetition_penalty is known here"),
-    "logit_bias": (({},), "tokens are not weighed here"),
-    "logprobs": ((False,), "probabilities are not told"),
-    "top_logprobs": ((0,), "probabilities are not told"),
-    "modalities": ((["text"],), "text alone is written here"),
-    "audio": ((), "text alone is written here"),
-    "web_search_options": ((), "nothing is searched here"),
+    "frequency_penalty": ((0,), "only 0 is supported; use repetition_penalty"),
+    "presence_penalty": ((0,), "only 0 is supported; use repetition_penalty"),
+    "logit_bias": (({},), "not supported"),
+    "logprobs": ((False,), "probabilities are not available"),
+    "top_logprobs": ((0,), "probabilities are not available"),
+    "modalities": ((["text"],), "only text is supported"),
+    "audio": ((), "only text is supported"),
+    "web_search_options": ((), "web search is not supported"),
     "grammar": (("",), FORMAT_UNSUPPORTED),
     "structured_outputs": (({},), FORMAT_UNSUPPORTED),
     "guided_json": ((), FORMAT_UNSUPPORTED),
@@ -49,20 +49,20 @@ UNSUPPORTED_FIELDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """What is said to the model first, and how it draws: to the engine, another manner is another conversation."""
+    """The system prompt and the sampling. The engine needs another session for other settings."""
 
-    system_prompt: str = ""  # "": what the profile says
+    system_prompt: str = ""  # "": the one of the profile
     sampling: tuple[tuple[str, float], ...] = ()
 
     def overrides(self) -> JsonObject:
-        """The same as keys of a profile."""
-        system = {"prompt.system": self.system_prompt} if self.system_prompt else {}
-        return system | {f"sampling.{name}": value for name, value in self.sampling}
+        """The settings as profile keys."""
+        system_prompt = {"prompt.system": self.system_prompt} if self.system_prompt else {}
+        return system_prompt | {f"sampling.{name}": value for name, value in self.sampling}
 
 
 @dataclass(frozen=True)
 class ConversationHistory:
-    """What was said before a question, and in which manner."""
+    """The exchanges before a question, and their settings."""
 
     exchanges: tuple[Exchange, ...] = ()
     settings: SessionSettings = SessionSettings()
@@ -70,19 +70,19 @@ class ConversationHistory:
 
 @dataclass(frozen=True)
 class ChatCompletionRequest:
-    """A question, what was said before it, and how its answer is to be told."""
+    """A request, its history, and the form of the response."""
 
     request: Request
     history: ConversationHistory = ConversationHistory()
     is_streamed: bool = False
-    includes_usage: bool = False  # at the end of a stream
+    includes_usage: bool = False  # in the last chunk of a stream
 
 
 def parse_json_body(body: bytes) -> JsonObject:
-    """A JSON object; RefusedError when it is none."""
+    """The JSON object of a body; RequestError for anything else."""
     try:
         value = json.loads(body)
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(value, ensure_ascii=False).encode()  # rejects lone surrogates
     except (ValueError, RecursionError):
         raise RequestError("the body of the request is not JSON") from None
     if not isinstance(value, dict):
@@ -91,49 +91,48 @@ def parse_json_body(body: bytes) -> JsonObject:
 
 
 def parse_chat_completion_request(body: JsonObject, served_model: str) -> ChatCompletionRequest:
-    """A request of `/v1/chat/completions` to the model of this name; RefusedError says what cannot be served."""
+    """A body of `/v1/chat/completions`; RequestError for a wrong or unsupported field."""
     check_model(body.get("model"), served_model)
     _reject_unsupported_fields(body)
-    system, said, question = _parse_messages(body.get("messages"))
+    system_prompt, exchanges, question = _parse_messages(body.get("messages"))
     options = _optional_object(body, "stream_options")
+    limit_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     request = Request(
         question,
-        max_tokens=_optional_number(
-            body, "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens", int
-        ),
+        max_tokens=_optional_number(body, limit_name, int),
         seed=_optional_number(body, "seed", int),
         temperature=_optional_number(body, "temperature"),
         stop=_parse_stop(body.get("stop")),
         answer_format=_parse_response_format(_optional_object(body, "response_format")),
     )
     sampling = tuple((name, value) for name in SAMPLING_FIELDS if (value := _optional_number(body, name)) is not None)
-    past = ConversationHistory(said, SessionSettings(system, sampling))
-    return ChatCompletionRequest(request, past, body.get("stream") is True, options.get("include_usage") is True)
+    history = ConversationHistory(exchanges, SessionSettings(system_prompt, sampling))
+    return ChatCompletionRequest(request, history, body.get("stream") is True, options.get("include_usage") is True)
 
 
 def check_model(requested_model: Any, served_model: str) -> None:
-    """RefusedError for a name that is not ours; whoever gives none means ours."""
+    """RequestError for an unknown model name; None is the served model."""
     if requested_model is not None and requested_model != served_model:
-        message = f"there is no model {requested_model!r} here; there is {served_model!r}"
+        message = f"there is no model {requested_model!r}; this server has {served_model!r}"
         raise RequestError(message, "model", status=404, code="model_not_found")
 
 
 def _reject_unsupported_fields(body: JsonObject) -> None:
-    for name, (neutral, why) in UNSUPPORTED_FIELDS.items():
+    for name, (neutral_values, reason) in UNSUPPORTED_FIELDS.items():
         value = body.get(name)
-        if value is not None and value not in neutral:
-            raise RequestError(f"{name}: {why}", name, code="unsupported_parameter")
+        if value is not None and value not in neutral_values:
+            raise RequestError(f"{name}: {reason}", name, code="unsupported_parameter")
 
 
 def _parse_messages(messages: Any) -> tuple[str, tuple[Exchange, ...], str]:
-    """The system's words, questions with their answers, and the last question.
+    """The system prompt, the exchanges, and the last question.
 
-    Messages of one side in a row are one message; what the system says later on is said by the user.
+    Consecutive messages of one side become one message. A system message after the beginning counts as the user's.
     """
     if not isinstance(messages, list) or not messages:
-        raise RequestError("messages: give a list of them, the user's at its end", "messages")
+        raise RequestError("messages: give a list that ends with a message of the user", "messages")
     system: list[str] = []
-    sides: list[list[str]] = []  # the user's and the assistant's, in turns
+    sides: list[list[str]] = []  # texts of user and assistant, alternating
     for at, message in enumerate(cast("list[Any]", messages)):
         role, text = _parse_message(message, f"messages[{at}]")
         if role in SYSTEM_ROLES and not sides:
@@ -141,21 +140,23 @@ def _parse_messages(messages: Any) -> tuple[str, tuple[Exchange, ...], str]:
             continue
         side = int(role == "assistant")
         if side and not sides:
-            raise RequestError(f"messages[{at}]: a conversation begins with the user", "messages")
+            raise RequestError(f"messages[{at}]: a conversation starts with the user", "messages")
         if not sides or len(sides) % 2 == side:
             sides.append([])
         sides[-1].append(text)
     if len(sides) % 2 == 0:
-        raise RequestError("messages: the last one must be the user's; begun answers are not gone on with", "messages")
-    said = [MESSAGE_SEPARATOR.join(side) for side in sides]
-    if not all(text.strip() for text in said[::2]):
-        raise RequestError("messages: one of the user's is empty", "messages")
-    exchanges = tuple(Exchange(user, answer) for user, answer in zip(said[:-1:2], said[1::2], strict=True))
-    return MESSAGE_SEPARATOR.join(system), exchanges, said[-1]
+        raise RequestError(
+            "messages: the last one must be the user's; continuing an answer is not supported", "messages"
+        )
+    texts = [MESSAGE_SEPARATOR.join(side) for side in sides]
+    if not all(text.strip() for text in texts[::2]):
+        raise RequestError("messages: a message of the user is empty", "messages")
+    exchanges = tuple(Exchange(user, answer) for user, answer in zip(texts[:-1:2], texts[1::2], strict=True))
+    return MESSAGE_SEPARATOR.join(system), exchanges, texts[-1]
 
 
 def _parse_message(message: Any, field_path: str) -> tuple[str, str]:
-    """Who says it, and what."""
+    """The role and the text of a message."""
     if not isinstance(message, dict):
         raise RequestError(f"{field_path}: a message is an object with a role and a content", "messages")
     message = cast("JsonObject", message)
@@ -163,7 +164,7 @@ def _parse_message(message: Any, field_path: str) -> tuple[str, str]:
     if role in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
         raise RequestError(f"{field_path}: {TOOLS_UNSUPPORTED}", "messages", code="unsupported_parameter")
     if role not in (*SYSTEM_ROLES, "user", "assistant"):
-        raise RequestError(f"{field_path}: the role {role!r} is not known", "messages")
+        raise RequestError(f"{field_path}: unknown role {role!r}", "messages")
     return str(role), _content_text(message.get("content"), field_path)
 
 
@@ -176,7 +177,7 @@ def _content_text(content: Any, field_path: str) -> str:
         case list():
             return "\n".join(_part_text(part, field_path) for part in cast("list[Any]", content))
         case _:
-            raise RequestError(f"{field_path}: a content is a text or a list of parts", "messages")
+            raise RequestError(f"{field_path}: content must be a text or a list of parts", "messages")
 
 
 def _part_text(part: Any, field_path: str) -> str:
@@ -184,11 +185,8 @@ def _part_text(part: Any, field_path: str) -> str:
         case {"type": "text", "text": str(text)}:
             return text
         case {"type": kind}:
-            raise RequestError(
-                f"{field_path}: a part of type {kind!r} cannot be read here, only text",
-                "messages",
-                code="unsupported_content",
-            )
+            message = f"{field_path}: parts of type {kind!r} are not supported, only text"
+            raise RequestError(message, "messages", code="unsupported_content")
         case _:
             raise RequestError(f"{field_path}: a part is an object with a type and a text", "messages")
 
@@ -204,10 +202,8 @@ def _parse_response_format(response_format: JsonObject) -> AnswerFormat | None:
         case _ if not response_format:
             return None
         case _:
-            raise RequestError(
-                "response_format: its type is text, json_object, or json_schema with a json_schema.schema",
-                "response_format",
-            )
+            message = "response_format: type must be text, json_object, or json_schema with a json_schema.schema"
+            raise RequestError(message, "response_format")
 
 
 def _parse_stop(stop: Any) -> tuple[str, ...]:
@@ -218,7 +214,7 @@ def _parse_stop(stop: Any) -> tuple[str, ...]:
 
 
 def _optional_number(body: JsonObject, name: str, kind: type[float] = float) -> Any:
-    """A number that is not there is None. Whole ones where `kind` is int."""
+    """A number, or None when it is missing. With `kind` int, an integer."""
     value = body.get(name)
     if value is None:
         return None

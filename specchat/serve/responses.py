@@ -1,4 +1,4 @@
-"""An answer in the objects of OpenAI's API: whole, or in chunks. Knows no network."""
+"""Builds the response objects of OpenAI's API: complete, or in chunks. Knows no network."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ DONE_EVENT = b"data: [DONE]\n\n"
 
 
 def models_response(model: str, created_at: int, context_window: int) -> JsonObject:
-    """The page `/v1/models`. `window` as vLLM tells it; 0 when it is not known yet."""
+    """The body of `/v1/models`. A `context_window` of 0 is unknown."""
     return {"object": "list", "data": [model_entry(model, created_at, context_window)]}
 
 
 def model_entry(model: str, created_at: int, context_window: int) -> JsonObject:
-    """One model."""
-    known = {"max_model_len": context_window} if context_window else {}
-    return {"id": model, "object": "model", "created": created_at, "owned_by": OWNED_BY, **known}
+    """One model; `max_model_len` as in vLLM."""
+    limits = {"max_model_len": context_window} if context_window else {}
+    return {"id": model, "object": "model", "created": created_at, "owned_by": OWNED_BY, **limits}
 
 
 def sse_event(payload: JsonObject) -> bytes:
-    """One event of a stream."""
+    """One server-sent event."""
     return f"data: {json.dumps(payload)}\n\n".encode()
 
 
 @dataclass
 class ResponseBuilder:
-    """One answer: what was heard of it so far, and who tells it."""
+    """Collects the events of one answer and builds its response."""
 
     model: str
     includes_usage: bool = False
@@ -48,7 +48,7 @@ class ResponseBuilder:
     finished: Finished | None = None
 
     def on_event(self, event: Event) -> str:
-        """More of the answer; its text. Our own errors are raised."""
+        """Process an event; returns its text. A Failed event raises its error."""
         match event:
             case TextDelta(text=text):
                 self.text_parts.append(text)
@@ -56,7 +56,7 @@ class ResponseBuilder:
             case Routed():
                 self.routed = event
             case Finished(finish_reason="cancelled"):
-                raise HostError("the answer was stopped here, not by its client; ask again")
+                raise HostError("the server cancelled the answer; ask again")
             case Finished():
                 self.finished = event
             case Failed(message=message, exit_code=code):
@@ -66,7 +66,7 @@ class ResponseBuilder:
         return ""
 
     def completion(self) -> JsonObject:
-        """The whole answer, once it has finished."""
+        """The complete response, after the Finished event."""
         assert self.finished is not None
         message = {"role": "assistant", "content": "".join(self.text_parts), "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finished.finish_reason}
@@ -77,15 +77,15 @@ class ResponseBuilder:
         }
 
     def first_chunk(self) -> JsonObject:
-        """Who speaks."""
+        """The first chunk, with the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def chunk(self, text: str) -> JsonObject:
-        """More text."""
+        """A chunk of text."""
         return self._chunk({"content": text})
 
     def last_chunks(self) -> Iterator[JsonObject]:
-        """Why it ended, and what it cost where that is wanted."""
+        """The chunk with the finish reason, and the one with the usage if the client requested it."""
         assert self.finished is not None
         yield self._chunk({}, self.finished.finish_reason)
         if self.includes_usage:
@@ -94,8 +94,8 @@ class ResponseBuilder:
 
     def _chunk(self, delta: JsonObject, reason: str | None = None) -> JsonObject:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        later: JsonObject = {"usage": None} if self.includes_usage else {}
-        return {**self._common_fields("chat.completion.chunk"), "choices": [choice], **later}
+        usage: JsonObject = {"usage": None} if self.includes_usage else {}
+        return {**self._common_fields("chat.completion.chunk"), "choices": [choice], **usage}
 
     def _common_fields(self, object_type: str) -> JsonObject:
         fingerprint = f"specchat-{__version__}"
@@ -114,18 +114,18 @@ class ResponseBuilder:
         }
 
     def _speculation_stats(self, totals: Totals) -> JsonObject:
-        """What guessing brought, and the seed that gives this answer again."""
-        times_plain = totals.speedup
+        """Statistics of speculative decoding, and the seed that reproduces the answer."""
+        speedup = totals.speedup
         return {
-            "drafted": totals.draft_tokens,
-            "accepted": sum(totals.accepted_by_drafter.values()),
-            "accepted_by": dict(totals.accepted_by_drafter),
+            "draft_tokens": totals.draft_tokens,
+            "accepted_tokens": sum(totals.accepted_by_drafter.values()),
+            "accepted_by_drafter": dict(totals.accepted_by_drafter),
             "steps": totals.steps,
-            "tokens_per_pass": round(totals.tokens_per_step, 2),
-            "tok_per_s": round(totals.tokens_per_second, 1),
-            "times_plain": None if times_plain is None else round(times_plain, 2),
+            "tokens_per_step": round(totals.tokens_per_step, 2),
+            "tokens_per_second": round(totals.tokens_per_second, 1),
+            "speedup": None if speedup is None else round(speedup, 2),
             "ttft_ms": round(1000 * totals.ttft_seconds),
             "variant": self.routed.variant if self.routed else "",
-            "why": totals.choice_reason or (self.routed.reason if self.routed else ""),
+            "choice_reason": totals.choice_reason or (self.routed.reason if self.routed else ""),
             "seed": self.routed.seed if self.routed else None,
         }

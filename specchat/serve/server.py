@@ -1,4 +1,4 @@
-"""The sockets: requests in, answers out, as JSON or as a stream of events. What they mean is known elsewhere."""
+"""Routes and sockets: requests in, JSON or server-sent events out. Other modules parse and build the objects."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 RUN_APP_OPTIONS: dict[str, Any] = {
     "access_log": None,
     "shutdown_timeout": 5.0,  # seconds
-    "handler_cancellation": True,  # a client that hangs up ends its answer
+    "handler_cancellation": True,  # a disconnected client cancels its answer
 }
 STREAM_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
-ENDPOINTS_HINT = "/v1/models and /v1/chat/completions are"
+ENDPOINTS_HINT = "the endpoints are /v1/models and /v1/chat/completions"
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """What is served to whom: conversations as `wish` has them, under the name of a model."""
+    """The model name, the template of its sessions, and the access rules."""
 
     model: str
     session_request: SessionRequest
@@ -44,7 +44,7 @@ class ServeConfig:
 
 
 class ApiServer:
-    """The API, as aiohttp runs it."""
+    """The aiohttp application of the API."""
 
     def __init__(self, config: ServeConfig, notify: Callable[[str], None]) -> None:
         self._config, self._notify = config, notify
@@ -52,7 +52,7 @@ class ApiServer:
         self._session_pool: SessionPool | None = None
 
     def application(self) -> web.Application:
-        """For one event loop."""
+        """The application for one event loop."""
         application = web.Application(middlewares=[self._access_and_error_middleware], client_max_size=MAX_LINE_BYTES)
         application.add_routes([
             web.get("/v1/models", self.list_models),
@@ -65,56 +65,52 @@ class ApiServer:
 
     @property
     def session_pool(self) -> SessionPool:
-        """Where answers come from."""
+        """The sessions that answer; available after startup."""
         assert self._session_pool is not None
         return self._session_pool
 
     async def list_models(self, _request: web.Request) -> web.Response:
-        """What there is."""
-        return web.json_response(
-            models_response(self._config.model, self._created_at, self.session_pool.context_window)
-        )
+        """GET /v1/models"""
+        window = self.session_pool.context_window
+        return web.json_response(models_response(self._config.model, self._created_at, window))
 
     async def get_model(self, request: web.Request) -> web.Response:
-        """One of them."""
+        """GET /v1/models/{name}"""
         check_model(request.match_info["name"], self._config.model)
         return web.json_response(model_entry(self._config.model, self._created_at, self.session_pool.context_window))
 
     async def chat_completions(self, request: web.Request) -> web.StreamResponse:
-        """One answer."""
-        asked = parse_chat_completion_request(parse_json_body(await request.read()), self._config.model)
-        telling = ResponseBuilder(self._config.model, asked.includes_usage)
-        async with aclosing(self.session_pool.stream_answer(asked)) as events:
-            if asked.is_streamed:
-                return await _stream_response(request, events, telling)
+        """POST /v1/chat/completions"""
+        chat_request = parse_chat_completion_request(parse_json_body(await request.read()), self._config.model)
+        builder = ResponseBuilder(self._config.model, chat_request.includes_usage)
+        async with aclosing(self.session_pool.stream_answer(chat_request)) as events:
+            if chat_request.is_streamed:
+                return await _stream_response(request, events, builder)
             async for event in events:
-                telling.on_event(event)
-        return web.json_response(telling.completion())
+                builder.on_event(event)
+        return web.json_response(builder.completion())
 
     @web.middleware
     async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let in who may, and tell every fault as this API does."""
-        headers = request.headers
-        refusal = self._config.access_policy.check_access(
-            request.host, headers.get("Origin"), headers.get("Authorization")
-        )
-        if refusal is not None:
-            return _error_response(refusal)
+        """Check access, and turn every error into an error object of the API."""
+        origin, authorization = request.headers.get("Origin"), request.headers.get("Authorization")
+        access_error = self._config.access_policy.check_access(request.host, origin, authorization)
+        if access_error is not None:
+            return _error_response(access_error)
         try:
             return await handler(request)
         except SpecchatError as error:
             return _error_response(to_api_error(error))
         except web.HTTPNotFound:
-            return _error_response(ApiError(404, f"{request.path} is not served here; {ENDPOINTS_HINT}"))
+            return _error_response(ApiError(404, f"{request.path} does not exist; {ENDPOINTS_HINT}"))
         except web.HTTPException as error:
             return _error_response(ApiError(error.status, f"{request.method} {request.path}: {error.reason}"))
         except ConnectionError:
-            raise  # whoever asked has gone
+            raise  # the client has disconnected
         except Exception as error:  # the edge: no request may end the server
             log.exception("a request failed")
-            return _error_response(
-                ApiError(INTERNAL_SERVER_ERROR, f"unexpected {type(error).__name__}; the server's stderr says where")
-            )
+            message = f"unexpected {type(error).__name__}; see stderr of the server"
+            return _error_response(ApiError(INTERNAL_SERVER_ERROR, message))
 
     async def _on_startup(self, _: web.Application) -> None:
         self._session_pool = SessionPool(self._config.session_request, self._notify)
@@ -127,7 +123,7 @@ class ApiServer:
 async def _stream_response(
     request: web.Request, events: AsyncGenerator[Event], builder: ResponseBuilder
 ) -> web.StreamResponse:
-    """Chunks as they come. What fails before the first word still has a status of its own."""
+    """Send chunks as they arrive. An error before the first text still has its own status code."""
     response = web.StreamResponse(headers=STREAM_HEADERS)
     try:
         async for event in events:
@@ -147,7 +143,7 @@ async def _stream_response(
 
 
 async def _send_first_chunk(response: web.StreamResponse, request: web.Request, builder: ResponseBuilder) -> None:
-    """The first chunk, once."""
+    """Send the headers and the first chunk, unless already sent."""
     if not response.prepared:
         await response.prepare(request)
         await response.write(sse_event(builder.first_chunk()))
@@ -158,29 +154,29 @@ def _error_response(api_error: ApiError) -> web.Response:
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket; port 0 takes a free one. UsageError when it cannot be had."""
+    """A listening socket; port 0 selects a free port. UsageError when the address is not available."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, number)
+        listener = socket.socket(family, kind, number)
     except OSError as error:
         raise UsageError(f"--host {host}: {error.strerror}") from error
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind(address)
-        listening.listen()
+        listener.bind(address)
+        listener.listen()
     except OSError as error:
-        listening.close()
-        raise UsageError(f"{host}, port {port}: {error.strerror}; take another --port") from error
-    return listening
+        listener.close()
+        raise UsageError(f"{host}, port {port}: {error.strerror}; choose another --port") from error
+    return listener
 
 
 def is_loopback_socket(listener: socket.socket) -> bool:
-    """Whether nobody else can reach this socket."""
+    """Whether only this machine can reach the socket."""
     return is_loopback(str(listener.getsockname()[0]))
 
 
 def serve(
     config: ServeConfig, listener: socket.socket, notify: Callable[[str], None], on_ready: Callable[[], None]
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. `ready` is called once somebody would be answered."""
+    """Serve until Ctrl-C or SIGTERM. Calls `on_ready` when the server accepts requests."""
     web.run_app(ApiServer(config, notify).application(), sock=listener, print=lambda *_: on_ready(), **RUN_APP_OPTIONS)

@@ -1,10 +1,10 @@
-"""Which conversation with the host an answer comes from. Knows no network.
+"""Selects the host session for each request, so that its KV cache is reused. Knows no network.
 
-Every request of this API brings its whole past. A few conversations are kept open, and the one that knows most of that
-past goes on, so that the keys and values of it are not computed again; what differs is told to it as text. None of them
-is kept in the history: the client has it.
+A request of this API contains the whole conversation. The pool keeps a few host sessions open. The session with the
+longest common prefix continues, and gets the missing turns as text. The history never stores these sessions, because
+the client has the conversation.
 
-The event loop chooses; whatever waits for the host happens on a thread of the answer's own.
+The event loop selects the session; each answer then runs on a thread of its own.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 CLIENT_NAME = "serve"
 SESSION_KIND = "serve"
-MAX_SESSIONS = 8  # answers at once; the host writes as many of them in turns as it has slots for
+MAX_SESSIONS = 8  # concurrent answers; the host interleaves as many as the engine has slots
 ENGINE_READY = "ready"
-MESSAGE_END, FAILED_EXCHANGE = "\x1e", "\x00"  # after each message, and in the place of one
+MESSAGE_END, FAILED_EXCHANGE = "\x1e", "\x00"  # separators for comparing texts
 
 
 class PooledSession:
-    """A conversation with the host, and what was said in it. None stands for an exchange that came to nothing."""
+    """A host session and its exchanges; None in the list is an exchange without an answer."""
 
     def __init__(self, session_request: SessionRequest) -> None:
         self.settings = SessionSettings()
@@ -44,41 +44,42 @@ class PooledSession:
         self._conversation: Conversation | None = None
 
     def reuse_score(self, history: ConversationHistory, question: str) -> int:
-        """Letters that need not be read again if this room goes on, without those that it would have to forget."""
-        ours, theirs = _as_text(self.exchanges), _as_text(history.exchanges) + question
-        common = common_prefix_length(ours, theirs)
-        return len(history.settings.system_prompt) + common - (len(ours) - common)
+        """Characters that need no prefill in this session, minus the cached characters that it would lose."""
+        cached, requested = _as_text(self.exchanges), _as_text(history.exchanges) + question
+        common = common_prefix_length(cached, requested)
+        return len(history.settings.system_prompt) + common - (len(cached) - common)
 
     def common_exchanges(self, exchanges: Sequence[Exchange]) -> int:
-        """How many exchanges are the same from the beginning on."""
+        """The number of equal exchanges at the beginning."""
         pairs = enumerate(zip(self.exchanges, exchanges, strict=False))
-        return next((at for at, (ours, theirs) in pairs if ours != theirs), min(len(self.exchanges), len(exchanges)))
+        shorter = min(len(self.exchanges), len(exchanges))
+        return next((index for index, (own, other) in pairs if own != other), shorter)
 
     def stream_answer(self, chat_request: ChatCompletionRequest, cancelled: Flag) -> Iterator[Event]:
-        """Go on from the past that is asked for. HostError when there is no host."""
+        """Answer after the given history. HostError when no host can be started."""
         if chat_request.history.settings != self.settings:
             self.close()
         try:
             conversation = self._rewind_to(chat_request.history)
-        except (HostError, ConnectionError):  # the host is another one, which knows nothing of this
+        except (HostError, ConnectionError):  # a new host does not have this session
             self.close()
             conversation = self._rewind_to(chat_request.history)
         self.exchanges.append(None)
-        text: list[str] = []
+        text_parts: list[str] = []
         for event in conversation.ask(chat_request.request, cancelled):
             match event:
-                case TextDelta(text=more):
-                    text.append(more)
-                case Finished() if text:
-                    self.exchanges[-1] = Exchange(chat_request.request.text, "".join(text))
+                case TextDelta(text=text):
+                    text_parts.append(text)
+                case Finished() if text_parts:
+                    self.exchanges[-1] = Exchange(chat_request.request.text, "".join(text_parts))
                 case Failed():
-                    self.close()  # nobody knows whether the host counts it among the turns
+                    self.close()  # unknown: whether the host has this turn
                 case _:
                     pass
             yield event
 
     def open_conversation(self, settings: SessionSettings) -> Conversation:
-        """The conversation, which is begun when there is none. Loads no model, but lets the host begin to."""
+        """The conversation, opened if necessary. The host then loads the models in the background."""
         if self._conversation is None:
             overrides = {**self._session_request.overrides, **settings.overrides()}
             self._conversation = Conversation(replace(self._session_request, overrides=overrides), CLIENT_NAME)
@@ -86,28 +87,28 @@ class PooledSession:
         return self._conversation
 
     def close(self) -> None:
-        """Hang up; the next question begins anew."""
+        """Close the conversation; the next request opens a new one."""
         if self._conversation is not None:
             self._conversation.close()
         self._conversation, self.exchanges = None, []
 
     def _rewind_to(self, history: ConversationHistory) -> Conversation:
-        """The conversation where this past ends."""
+        """The conversation, changed so that its turns are this history."""
         conversation, common = self.open_conversation(history.settings), self.common_exchanges(history.exchanges)
-        rest = history.exchanges[common:]
-        conversation.rewind(len(self.exchanges) - common, rest)
-        self.exchanges[common:] = rest
+        missing = history.exchanges[common:]
+        conversation.rewind(len(self.exchanges) - common, missing)
+        self.exchanges[common:] = missing
         return conversation
 
 
 def common_prefix_length(first: str, second: str) -> int:
-    """How far two texts are the same."""
+    """The length of the common prefix of two texts."""
     shorter = range(min(len(first), len(second)))
-    return bisect_left(shorter, True, key=lambda at: first[: at + 1] != second[: at + 1])
+    return bisect_left(shorter, True, key=lambda index: first[: index + 1] != second[: index + 1])
 
 
 def _as_text(exchanges: Sequence[Exchange | None]) -> str:
-    """All of it as one text. What came to nothing is like no text of anybody's."""
+    """All exchanges as one text. FAILED_EXCHANGE equals no text of a client."""
     return "".join(
         f"{each.user}{MESSAGE_END}{each.answer}{MESSAGE_END}" if each else FAILED_EXCHANGE for each in exchanges
     )
@@ -115,34 +116,31 @@ def _as_text(exchanges: Sequence[Exchange | None]) -> str:
 
 @dataclass(eq=False)
 class AnswerStream:
-    """An answer on its way from its thread to the event loop."""
+    """Carries the events of one answer from its thread to the event loop."""
 
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     events: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue["Event | None"])
     cancelled: Flag = field(default_factory=Flag)
 
     def emit(self, event: Event | None) -> None:
-        """The next event, from any thread; None is the end."""
+        """Add an event; None ends the stream. Thread-safe."""
         self.call_in_loop(self.events.put_nowait, event)
 
     def call_in_loop(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have something done by the loop; nothing when it has ended."""
+        """Call a function in the event loop; does nothing when the loop is closed."""
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(function, *arguments)
 
 
 class SessionPool:
-    """A few conversations. For one event loop; `say` hears what a person should know, from any thread."""
+    """The open sessions of one event loop. Calls `notify` with messages for the user, from any thread."""
 
     def __init__(
         self, session_request: SessionRequest, notify: Callable[[str], None], max_sessions: int = MAX_SESSIONS
     ) -> None:
-        self.context_window = 0  # tokens that a conversation may have; 0: not known yet
-        self._session_request, self._notify, self._max_sessions = (
-            replace(session_request, is_kept=False, kind=SESSION_KIND),
-            notify,
-            max_sessions,
-        )
+        self.context_window = 0  # in tokens; 0: not known yet
+        self._session_request = replace(session_request, is_stored=False, kind=SESSION_KIND)
+        self._notify, self._max_sessions = notify, max_sessions
         self._idle: list[PooledSession] = []
         self._busy: dict[PooledSession, AnswerStream] = {}
         self._free_slots = asyncio.Semaphore(max_sessions)
@@ -150,54 +148,54 @@ class SessionPool:
         self._is_closing = False
 
     async def preload(self) -> None:
-        """Have the host begin to load, and learn how long a conversation may be. Waits for neither."""
-        room = await self._acquire(ConversationHistory(), "")
-        self._start_thread(room, self._run_preload)
+        """Make the host load the models, and read the context window. Does not wait for either."""
+        session = await self._acquire(ConversationHistory(), "")
+        self._start_thread(session, self._run_preload)
 
     async def stream_answer(self, chat_request: ChatCompletionRequest) -> AsyncGenerator[Event]:
-        """The events of an answer, when a room is free. Whoever stops to listen ends it."""
-        room = await self._acquire(chat_request.history, chat_request.request.text)
-        hearing = self._start_thread(room, lambda room, hearing: self._run_answer(room, chat_request, hearing))
+        """Wait for a free slot and yield the events of the answer. Closing the generator cancels the answer."""
+        session = await self._acquire(chat_request.history, chat_request.request.text)
+        stream = self._start_thread(session, lambda session, stream: self._run_answer(session, chat_request, stream))
         try:
-            while (event := await hearing.events.get()) is not None:
+            while (event := await stream.events.get()) is not None:
                 yield event
         finally:
-            hearing.cancelled.set()
+            stream.cancelled.set()
 
     def close(self) -> None:
-        """End every answer, and hang up."""
+        """Cancel every answer, and close the sessions."""
         self._is_closing = True
-        for hearing in self._busy.values():
-            hearing.cancelled.set()
-        for room in self._idle:
-            room.close()
+        for stream in self._busy.values():
+            stream.cancelled.set()
+        for session in self._idle:
+            session.close()
 
     async def _acquire(self, history: ConversationHistory, question: str) -> PooledSession:
-        """The room that gains most; a new one rather than one that loses; else the one used longest ago."""
+        """The session with the best score; without a score of at least 0, a new one or the least recently used."""
         await self._free_slots.acquire()
-        same = [room for room in self._idle if room.settings == history.settings]
-        room = max(same, key=lambda room: (room.reuse_score(history, question), room.last_used), default=None)
-        if room is None or room.reuse_score(history, question) < 0:
+        same = [each for each in self._idle if each.settings == history.settings]
+        best = max(same, key=lambda each: (each.reuse_score(history, question), each.last_used), default=None)
+        if best is None or best.reuse_score(history, question) < 0:
             is_full = len(self._idle) + len(self._busy) >= self._max_sessions
-            room = min(self._idle, key=lambda room: room.last_used) if is_full else PooledSession(self._session_request)
-        self._idle = [each for each in self._idle if each is not room]
-        return room
+            best = min(self._idle, key=lambda each: each.last_used) if is_full else PooledSession(self._session_request)
+        self._idle = [each for each in self._idle if each is not best]
+        return best
 
     def _start_thread(
         self, session: PooledSession, work: Callable[[PooledSession, AnswerStream], None]
     ) -> AnswerStream:
-        """Do something in a room, on a thread that nobody waits for in the end."""
-        hearing = self._busy[session] = AnswerStream()
+        """Run `work` with the session on a daemon thread, and release the session at its end."""
+        stream = self._busy[session] = AnswerStream()
 
         def run() -> None:
             try:
-                work(session, hearing)
+                work(session, stream)
             finally:
-                hearing.emit(None)
-                hearing.call_in_loop(self._release, session)
+                stream.emit(None)
+                stream.call_in_loop(self._release, session)
 
-        Thread(target=run, name="serve-room", daemon=True).start()
-        return hearing
+        Thread(target=run, name="serve-answer", daemon=True).start()
+        return stream
 
     def _release(self, session: PooledSession) -> None:
         del self._busy[session]
@@ -213,7 +211,7 @@ class SessionPool:
             conversation = session.open_conversation(SessionSettings())
             self.context_window = conversation.context_window
             if conversation.call("stats")["state"] != ENGINE_READY:
-                self._notify("the models are loading; the first answer waits for them")
+                self._notify("loading the models; the first answer waits for them")
         except (SpecchatError, ConnectionError) as error:
             self._notify(str(error))
 
@@ -229,7 +227,7 @@ class SessionPool:
             stream.emit(Failed.from_error(error))
         except ConnectionError as error:
             stream.emit(Failed(f"the engine process is gone: {error}", HostError.exit_code))
-        except Exception as error:  # the edge: a thread has nobody above it
+        except Exception as error:  # the edge of the thread
             log.exception("an answer failed")
             stream.emit(Failed(f"unexpected {type(error).__name__}"))
             session.close()

@@ -1,1 +1,7 @@
-"""The screen in a browser: who may see it, and what serves it. Knows no model and no chat, only a command to run."""
+"""The terminal screen in a browser on this machine. Knows no model and no chat, only a command to run.
+
+browser_access.py    one browser may connect: a token that works once, a cookie, and the same origin
+server.py            HTTP and websockets, with access control in front of textual-serve
+browser_tab.py       one tab: a process of the command
+die_with_parent.py   runs specchat so that it exits with the server
+"""

@@ -1,8 +1,8 @@
-"""Who may come in: one browser, the one that brings the token first. Knows no network.
+"""Access control for one browser. Knows no network.
 
-A page on loopback can be reached by every user of this machine and by every website that its browser shows. So: the
-token of the printed address works once, and what it buys is a cookie; the name in the address bar must be ours (a
-website can give its own name our number); and a page that opens a connection must be our own page.
+Every user of the machine and every website in a browser can reach a page on loopback. So the token of the printed URL
+works once and gives the browser a cookie; the Host header must be the server's address, because of DNS rebinding; and
+only pages of this server may open a websocket.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ def _new_secret() -> str:
 
 @dataclass
 class BrowserAccess:
-    """What one server lets in; it remembers whether the token was used."""
+    """The token and the cookie of one server."""
 
-    authority: str  # host and port, as a browser names them
+    authority: str  # host and port, as in a Host header
     token: str = field(default_factory=_new_secret, repr=False)
     _cookie: str = field(default_factory=_new_secret, repr=False)
     _is_token_used: bool = False
 
     @property
     def origin(self) -> str:
-        """What our own pages call themselves."""
+        """The Origin header of the server's own pages."""
         return f"http://{self.authority}"
 
     @property
     def login_url(self) -> str:
-        """What a person opens, once."""
+        """The URL with the token; it works once."""
         return f"{self.origin}/?token={self.token}"
 
     @property
     def cookie_name(self) -> str:
-        """One for each port: browsers show a cookie to all ports of a machine."""
+        """The cookie name; it includes the port, because browsers send a cookie to all ports of a host."""
         return f"specchat-{self.authority.rpartition(':')[2]}"
 
     def is_same_origin(self, host: str, origin: str | None, *, needs_origin: bool) -> bool:
-        """Whether a request was meant for this server and comes from a person or from our own page."""
+        """Whether the headers name this server, and the request comes from its own page or from the address bar."""
         return host == self.authority and (origin == self.origin or (origin is None and not needs_origin))
 
     def exchange_token(self, token: str) -> str | None:
-        """The cookie, for whoever brings the token first."""
+        """The cookie for the first request with the token; None otherwise."""
         if self._is_token_used or not _is_same(token, self.token):
             return None
         self._is_token_used = True
         return self._cookie
 
     def is_valid_cookie(self, cookie: str) -> bool:
-        """Whether this is the browser that brought the token."""
+        """Whether the cookie is the one that `exchange_token` returned."""
         return self._is_token_used and _is_same(cookie, self._cookie)
 
 

@@ -1,4 +1,4 @@
-"""One tab of the browser: a process that draws for it, and that never outlives it."""
+"""One browser tab: a process that renders for it and exits with it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
-STOP_TIMEOUT_SECONDS = 10.0  # for an answer that is being written to be put away
+STOP_TIMEOUT_SECONDS = 10.0  # for the process to store its running answer
 
 
 class BrowserTab(AppService):
-    """Runs the command without a shell in between, and kills what does not leave when it is asked to."""
+    """Runs the command without a shell, and kills a process that does not exit in time."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class BrowserTab(AppService):
         return process
 
     async def stop(self) -> None:
-        """End the process: kindly, then not."""
+        """Ask the process to exit, then kill it."""
         try:
             await asyncio.wait_for(super().stop(), STOP_TIMEOUT_SECONDS)
         except TimeoutError:

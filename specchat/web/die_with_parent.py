@@ -1,4 +1,4 @@
-"""`python -m specchat.web.die_with_parent …` is `specchat …` that ends with the process that started it, even a killed one."""
+"""`python -m specchat.web.die_with_parent …` runs `specchat …`, and exits when the parent process dies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ POLL_SECONDS = 0.5
 
 
 def main() -> None:
-    """Run the command of this process under a watch."""
-    Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True, name="tether").start()
+    """Run the command, and watch the parent process."""
+    Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True, name="parent-watch").start()
     runpy.run_module("specchat", run_name="__main__", alter_sys=True)
 
 

@@ -1,7 +1,7 @@
-"""A Textual program in a browser on this machine: textual-serve, with a guard at its door.
+"""Serves a Textual program to a browser on this machine: textual-serve with access control.
 
-textual-serve alone lets in everybody who can reach the port. Here every request, the websocket's among them, passes the
-guard first; nothing is logged that has a token in it; and a page may load nothing from anywhere else.
+textual-serve accepts every client that can reach the port. Here a middleware checks every request, websockets included.
+No log contains a token, and pages may load nothing from other origins.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SECURITY_HEADERS = {
 
 
 class AuthenticatedServer(Server):
-    """Serves one command, a process of it for each tab, to the browser that the guard knows."""
+    """Serves one command to the authenticated browser, as one process per tab."""
 
     def __init__(self, command: Sequence[str], access: BrowserAccess, title: str) -> None:
         super().__init__(" ".join(command), title=title, public_url=access.origin)
@@ -42,92 +42,90 @@ class AuthenticatedServer(Server):
         self._open_websockets: set[web.WebSocketResponse] = set()
 
     async def application(self) -> web.Application:
-        """What aiohttp runs."""
+        """The aiohttp application."""
         application = await self._make_app()
         application.middlewares.append(self._access_middleware)
         return application
 
     async def on_startup(self, app: web.Application) -> None:
-        """Nothing to say on stdout."""
+        """Print nothing on stdout."""
 
     async def on_shutdown(self, app: web.Application) -> None:
-        """Close every tab, which ends its process."""
+        """Close every tab; its process exits."""
         for websocket in list(self._open_websockets):
             await websocket.close()
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
-        """A tab: a process of its own, for as long as the tab is open."""
+        """Run a process of the command while the tab is open."""
         websocket = web.WebSocketResponse(heartbeat=15)
         await websocket.prepare(request)
         self._open_websockets.add(websocket)
-        window = BrowserTab(
+        tab = BrowserTab(
             self._arguments, websocket.send_bytes, websocket.send_str, _close_callback(websocket), self.download_manager
         )
         try:
-            await window.start(_requested_size(request, "width", 80), _requested_size(request, "height", 24))
-            await self._process_messages(websocket, window)
+            await tab.start(_requested_size(request, "width", 80), _requested_size(request, "height", 24))
+            await self._process_messages(websocket, tab)
         finally:
             self._open_websockets.discard(websocket)
-            await window.stop()
+            await tab.stop()
         return websocket
 
     @property
     def _access_middleware(self) -> Middleware:
-        guard = self._access
+        access = self._access
 
         @web.middleware
-        async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
-            is_socket = request.path == "/ws"
-            if not guard.is_same_origin(request.host, request.headers.get("Origin"), needs_origin=is_socket):
-                raise web.HTTPForbidden(text="open the address as it was printed\n", headers=SECURITY_HEADERS)
+        async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+            is_websocket = request.path == "/ws"
+            if not access.is_same_origin(request.host, request.headers.get("Origin"), needs_origin=is_websocket):
+                raise _forbidden("open the address exactly as specchat printed it")
             if "token" in request.query:
-                return _login_response(guard, request.query["token"])
-            if not guard.is_valid_cookie(request.cookies.get(guard.cookie_name, "")):
-                raise web.HTTPForbidden(
-                    text="run 'specchat web' again for an address that lets you in\n", headers=SECURITY_HEADERS
-                )
+                return _login_response(access, request.query["token"])
+            if not access.is_valid_cookie(request.cookies.get(access.cookie_name, "")):
+                raise _forbidden("run 'specchat web' again for a new address")
             response = await handler(request)
             if not response.prepared:
                 response.headers.update(SECURITY_HEADERS)
             return response
 
-        return admit
+        return check
 
 
 def bind_loopback_socket(port: int) -> socket.socket:
-    """A socket on loopback; port 0 takes a free one. UsageError when somebody else has it."""
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """A socket on the loopback address; port 0 selects a free port. UsageError when the port is not available."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((LOOPBACK, port))
+        listener.bind((LOOPBACK, port))
     except OSError as error:
-        listening.close()
-        raise UsageError(f"port {port}: {error.strerror}; take another one, or leave --port out") from error
-    return listening
+        listener.close()
+        raise UsageError(f"port {port}: {error.strerror}; choose another one, or omit --port") from error
+    return listener
 
 
 def serve(command: Sequence[str], listener: socket.socket, on_ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C; `tell` hears the address once it answers. No process of a tab stays behind."""
-    guard = BrowserAccess(f"{LOOPBACK}:{listener.getsockname()[1]}")
-    server = AuthenticatedServer(command, guard, title="specchat")
+    """Serve until Ctrl-C; calls `on_ready` with the login URL. Ends the processes of all tabs."""
+    access = BrowserAccess(f"{LOOPBACK}:{listener.getsockname()[1]}")
+    application = AuthenticatedServer(command, access, title="specchat").application()
 
-    def say(_: object) -> None:
-        on_ready(guard.login_url)
+    def on_start(_banner: object) -> None:
+        on_ready(access.login_url)
 
-    web.run_app(
-        server.application(), sock=listener, print=say, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_SECONDS
-    )
+    web.run_app(application, sock=listener, print=on_start, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_SECONDS)
 
 
 def _login_response(access: BrowserAccess, token: str) -> web.Response:
     cookie = access.exchange_token(token)
     if cookie is None:
-        return web.Response(
-            status=403, text="this address was used already; run 'specchat web' again\n", headers=SECURITY_HEADERS
-        )
+        raise _forbidden("this address has been used already; run 'specchat web' again")
     response = web.Response(status=303, headers={**SECURITY_HEADERS, "Location": "/"})
     response.set_cookie(access.cookie_name, cookie, httponly=True, samesite="Lax")
     return response
+
+
+def _forbidden(message: str) -> web.HTTPForbidden:
+    return web.HTTPForbidden(text=f"{message}\n", headers=SECURITY_HEADERS)
 
 
 def _close_callback(websocket: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:

@@ -10,11 +10,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Self
 
-import pytest
-
-pytest.importorskip("aiohttp")
-pytest.importorskip("openai")
 import openai
+import pytest
 from aiohttp import web
 
 from specchat.host.client import Conversation, SessionRequest

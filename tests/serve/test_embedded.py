@@ -8,11 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-pytest.importorskip("openai")
-pytest.importorskip("aiohttp")
 import openai
+import pytest
 
 from specchat.host import spawn
 from tests.front import command
@@ -97,7 +94,6 @@ def test_the_system_is_heard(client):
 
 
 def test_a_schema_forms_the_answer(client):
-    pytest.importorskip("llguidance")
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
 
     answer = text_of(ask(client, QUESTION, response_format=form))

@@ -99,7 +99,7 @@ def test_the_usage_says_what_guessing_brought(served):
     *_, last = stream(served, user("guess 5"), seed=5, stream_options={"include_usage": True})
 
     assert (whole.prompt_tokens, whole.completion_tokens, whole.total_tokens) == (3, 10, 13)
-    assert (whole.specchat["tokens_per_pass"], whole.specchat["steps"], whole.specchat["seed"]) == (2.0, 5, 5)
+    assert (whole.specchat["tokens_per_step"], whole.specchat["steps"], whole.specchat["seed"]) == (2.0, 5, 5)
     assert last.choices == [] and last.usage == whole
 
 
@@ -137,16 +137,16 @@ def test_what_failed_or_was_stopped_is_not_remembered(served):
 
 def test_nothing_is_kept_in_the_history(served, host):
     ask(served, user("write a secret"))
-    with closing(HistoryReader(Path(host.call("hello")["history"]))) as history:
+    with closing(HistoryReader(Path(host.call("hello")["history_path"]))) as history:
         assert [] == history.threads()
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 def test_who_hangs_up_ends_the_answer(served, host, is_streamed):
     with asking(served, stream=is_streamed, messages=[user("slowly 1000000")]):
-        until(lambda: host.call("stats")["turns"] == 1)
+        until(lambda: host.call("stats")["live_turns"] == 1)
 
-    until(lambda: host.call("stats")["turns"] == 0)
+    until(lambda: host.call("stats")["live_turns"] == 0)
 
 
 def test_more_questions_than_sessions_wait_for_their_turn(served, host):
@@ -160,10 +160,10 @@ def test_more_questions_than_sessions_wait_for_their_turn(served, host):
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({"model": "gpt-5"}, 404, "no model 'gpt-5' here; there is 'org/ours'"),
-        ({"messages": []}, 400, "the user's at its end"),
-        ({"n": 2}, 400, "n: one answer"),
-        ({"tools": [{"type": "function"}]}, 400, "tools: no tools are called here"),
+        ({"model": "gpt-5"}, 404, "no model 'gpt-5'; this server has 'org/ours'"),
+        ({"messages": []}, 400, "ends with a message of the user"),
+        ({"n": 2}, 400, "n: only one answer"),
+        ({"tools": [{"type": "function"}]}, 400, "tools: tools are not supported"),
         ({"messages": [user(" ")]}, 400, "empty"),
         ({"temperature": 9}, 400, "between 0 and 5"),
         ({"messages": [user("fail")]}, 400, "too long"),
@@ -203,7 +203,7 @@ def test_a_request_that_is_larger_than_the_host_takes_is_refused(served):
 
 
 def test_the_openai_client_knows_our_faults(served):
-    with pytest.raises(openai.NotFoundError, match="there is 'org/ours'"):
+    with pytest.raises(openai.NotFoundError, match="this server has 'org/ours'"):
         served.client.chat.completions.create(model="other", messages=[user("hello")])
     with pytest.raises(openai.BadRequestError) as refused:
         ask(served, user("fail"))
@@ -247,7 +247,7 @@ def test_who_hangs_up_while_a_model_loads_waits_no_longer(runtime, host):
         with asking(served, messages=[user("hello")]):
             until(lambda: "loading the target model" in served.said)
 
-        until(lambda: host.call("stats")["turns"] == 0)
+        until(lambda: host.call("stats")["live_turns"] == 0)
     kill_host()  # it would load for ever
 
 

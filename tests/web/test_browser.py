@@ -12,7 +12,6 @@ import zlib
 
 import pytest
 
-pytest.importorskip("textual_serve")
 from tests.host.conftest import kill_host, runtime  # noqa: F401 (a fixture)
 from tests.web.browser import PATIENCE_SECONDS, browsing, find_browser
 

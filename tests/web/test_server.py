@@ -14,8 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
-
-pytest.importorskip("textual_serve")
 from aiohttp import ClientSession, ClientWebSocketResponse, CookieJar, WSServerHandshakeError, web
 
 from specchat.errors import UsageError
@@ -28,8 +26,8 @@ HELLO = (sys.executable, COMMAND_FILE)
 PATIENCE_SECONDS = 60.0
 PROGRAM = """
 import sys
-from specchat.web.server import listen, serve
-serve(sys.argv[1:], listen(0), lambda address: print(address, flush=True))
+from specchat.web.server import bind_loopback_socket, serve
+serve(sys.argv[1:], bind_loopback_socket(0), lambda address: print(address, flush=True))
 """
 
 
@@ -160,7 +158,7 @@ def test_a_program_that_leaves_closes_its_tab_and_another_can_be_opened():
 
 
 def test_a_program_that_does_not_leave_is_killed(monkeypatch):
-    monkeypatch.setattr(browser_tab, "LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(browser_tab, "STOP_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(sys.modules[__name__], "HELLO", (sys.executable, "-c", DEAF))
 
     async def story(visitor: Visit) -> None:
@@ -207,7 +205,7 @@ def test_a_port_that_is_taken_is_one_line():
     with bind_loopback_socket(0) as listening:
         listening.listen()
         port = listening.getsockname()[1]
-        with pytest.raises(UsageError, match=rf"port {port}: .*; take another one"):
+        with pytest.raises(UsageError, match=rf"port {port}: .*; choose another one"):
             bind_loopback_socket(port)
 
 
@@ -257,7 +255,7 @@ TETHERED = """
 import os, runpy, time
 from specchat.web import die_with_parent
 runpy.run_module = lambda *_, **__: (print(os.getpid(), flush=True), time.sleep(600))
-die_with_parent.LOOK_SECONDS = 0.05
+die_with_parent.POLL_SECONDS = 0.05
 die_with_parent.main()
 """
 
