@@ -1,47 +1,47 @@
-"""Every exception that specchat raises on purpose. Knows nothing else of the package.
+"""All exceptions that specchat raises for users. Imports nothing of the package.
 
     SpecchatError              exit code
-    ├── UsageError                 2     a question that cannot be asked (empty prompt, unknown name)
-    │   ├── InputError             2     a file that is missing, binary, or not what its name says
-    │   └── ProfileError           2     a profile that does not say what it should
-    ├── EditError                  1     a rewritten file that cannot be taken
+    ├── UsageError                 2     an invalid command or request (empty prompt, unknown name)
+    │   ├── InputError             2     a file or text that is missing, binary or invalid
+    │   └── ProfileError           2     an invalid profile, or an invalid option that overrides one
+    ├── EditError                  1     no edit was made
     │   ├── NoUsableEditError      3     the answer is elided, cut off, empty or a refusal
-    │   ├── BrokenEditError        4     the new text does not parse, the old one did
-    │   ├── FileChangedError       5     somebody else wrote the file meanwhile
-    │   ├── NotTakenError          8     the user said no
-    │   ├── NoChangeError          9     the model says that nothing needs to change
-    │   └── CancelledError       130     somebody pressed Ctrl-C
-    ├── ContextError               6     the text does not fit the window that was allocated
-    ├── ModelError                 7     a model that is missing, unreadable, or does not fit its partner
-    │   └── CacheError             7     no room left for keys and values
-    ├── DistrustError             10     guesses changed a text
-    ├── PluginError                1     what somebody else's package adds does not work
-    └── HostError                  7     the engine process cannot be reached or refuses
+    │   ├── BrokenEditError        4     the new text does not parse, and the old one does
+    │   ├── FileChangedError       5     another program changed the file in the meantime
+    │   ├── DeclinedError          8     the user declined the edit
+    │   ├── NoChangeError          9     the answer is the unchanged file
+    │   └── CancelledError       130     the user pressed Ctrl-C
+    ├── ContextError               6     the text is longer than the context window
+    ├── ModelError                 7     a model that is missing, unreadable, or does not fit its target
+    │   └── CacheError             7     no memory for the KV cache
+    ├── NotLosslessError          10     speculative decoding changed the text on this machine
+    ├── PluginError                1     a plugin does not work
+    └── HostError                  7     the engine process cannot be reached, or refuses
 
-A message says what happened, where, and what to do, in one line: the edge prints it as it stands.
+A message says in one line what happened, where, and what to do. The command line prints it unchanged.
 """
 
 from __future__ import annotations
 
 
 class SpecchatError(Exception):
-    """Something a person can act on."""
+    """An error that the user can act on."""
 
     exit_code = 1
 
 
 class UsageError(SpecchatError):
-    """The command or request makes no sense as it stands."""
+    """An invalid command or request."""
 
     exit_code = 2
 
 
 class InputError(UsageError):
-    """A file or text that cannot be used."""
+    """An invalid file or text."""
 
 
 class ProfileError(UsageError):
-    """A profile, or an option that overrides one, that cannot be used."""
+    """An invalid profile, or an invalid option that overrides one."""
 
 
 class EditError(SpecchatError):
@@ -61,31 +61,31 @@ class BrokenEditError(EditError):
 
 
 class FileChangedError(EditError):
-    """The file is not what it was."""
+    """Another program changed the file."""
 
     exit_code = 5
 
 
 class DeclinedError(EditError):
-    """The user wants none of it."""
+    """The user declined the edit."""
 
     exit_code = 8
 
 
 class NoChangeError(EditError):
-    """The answer is the file as it was."""
+    """The answer is the unchanged file."""
 
     exit_code = 9
 
 
 class CancelledError(EditError):
-    """Somebody pressed Ctrl-C."""
+    """The user pressed Ctrl-C."""
 
     exit_code = 130
 
 
 class ContextError(SpecchatError):
-    """The text is longer than the window."""
+    """The text is longer than the context window."""
 
     exit_code = 6
 
@@ -97,33 +97,33 @@ class ModelError(SpecchatError):
 
 
 class CacheError(ModelError):
-    """No room for keys and values."""
+    """No memory for the KV cache."""
 
 
 class NotLosslessError(SpecchatError):
-    """The engine broke its law on this machine."""
+    """Speculative decoding changed the text on this machine."""
 
     exit_code = 10
 
 
 class PluginError(SpecchatError):
-    """Something that a plugin brought does not do what it should."""
+    """A plugin does not work."""
 
 
 class HostError(SpecchatError):
-    """The engine process is out of reach."""
+    """The engine process cannot be reached, or refuses."""
 
     exit_code = 7
 
 
 def error_with_exit_code(message: str, exit_code: int) -> SpecchatError:
-    """The error that a `Failed` event tells of."""
+    """The error of a `Failed` event."""
     error = SpecchatError(message)
     error.exit_code = exit_code
     return error
 
 
 def last_output_line(output: str, default: str) -> str:
-    """Where another program says what went wrong: the last line of its words, or `otherwise` when it had none."""
+    """The last line of a program's output, which mostly names the error, or `default` for empty output."""
     lines = output.strip().splitlines()
     return lines[-1][:200] if lines else default

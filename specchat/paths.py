@@ -1,4 +1,4 @@
-"""Where specchat keeps its files on this machine. Imports nothing heavy."""
+"""The folder of specchat's cached files. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ CACHE_VARIABLE = "SPECCHAT_CACHE"
 def cache_folder() -> Path:
     """The folder of measurements and compiled code.
 
-    `SPECCHAT_CACHE` names it; else it is beside the engine of `SPECCHAT_RUNTIME`, else the user's cache folder.
+    It is `SPECCHAT_CACHE` if set, else `SPECCHAT_RUNTIME`, else the user's cache folder.
     """
-    if chosen := os.environ.get(CACHE_VARIABLE) or os.environ.get("SPECCHAT_RUNTIME"):
-        return Path(chosen)
+    if folder := os.environ.get(CACHE_VARIABLE) or os.environ.get("SPECCHAT_RUNTIME"):
+        return Path(folder)
     from platformdirs import user_cache_path
 
     return user_cache_path("specchat", appauthor=False)

@@ -8,11 +8,11 @@ from functools import lru_cache
 import pytest
 import torch
 
-from specchat.assemble import Engine, load_engine
 from specchat.chat.events import Finished, TextDelta, Totals
 from specchat.chat.request import Attachment, Request
 from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.models.load import EMBEDDED
+from specchat.loading.load_engine import Engine, load_engine
+from specchat.models.load_options import EMBEDDED
 from specchat.profile import Profile, load_profile
 from tests.cover import matrix
 
@@ -94,7 +94,7 @@ def test_the_trained_draft_beats_chance():
 
 
 def test_what_was_answered_elsewhere_is_copied_from_there():
-    profile = Profile().override({"models.draft": "", "models.heads": [], "prompt.reference": ""})
+    profile = Profile().override({"models.draft": "", "models.heads": [], "prompt.reference_corpus": ""})
     wild = Request("Tell me something.", temperature=1.5, seed=3, max_tokens=60, variant="suffix")
     answers = list[str]()
     engine = load_engine(profile, past_texts=lambda: answers)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from specchat.assemble import Engine, load_engine
 from specchat.chat.events import Finished, TextDelta
 from specchat.chat.request import Request
 from specchat.forward.linear import Int8Linear, Nf4PackedLinear, OneDnnLinear, max_safe_int8, supports_nf4_packed
+from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 
 WHO = ["suffix", "draft", "exit", "eagle", "eagle3", "mtp", "medusa", "auto"]

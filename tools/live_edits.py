@@ -17,12 +17,12 @@ from statistics import median
 
 import click
 
-from specchat.assemble import Engine, load_engine
 from specchat.bench.interleaved import MeasuredAnswer, measure_answer
 from specchat.chat.request import Attachment, Request
 from specchat.edit.answer_check import strip_fence
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
+from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import load_profile
 from tools.replay_edits import EditCase, read_edit_cases
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from specchat.assemble import Engine, load_engine
 from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
 from specchat.chat.prompt import build_next_prompt
 from specchat.chooser.costs import CALIBRATION_ROWS, Costs
@@ -24,6 +23,7 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import ROOT, DraftTree
+from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import load_profile
 from tools.replay_chooser import RecordedTree, Trace, write_traces
 

@@ -27,7 +27,7 @@ from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.accept import accept
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
-from specchat.models.load import find_model
+from specchat.models.load_options import find_model
 from specchat.models.tokenizer import Tokenizer
 from tools.move_method import move_method
 

@@ -18,9 +18,9 @@ from specchat.bench.latency import TimedAnswer
 from specchat.bench.measure import MeasureRequest, draft_tree_depth
 from specchat.chat.request import Request
 from specchat.chooser.costs import Costs
-from specchat.drafters.registry import AUTO_CANDIDATES
 from specchat.errors import InputError
 from specchat.loading.load_engine import Engine
+from specchat.profile import DRAFTERS
 
 BUDGETS = (4, 8, 16, 32)
 SPEED_TOLERANCE = 0.03  # speed that a smaller budget may cost; less is noise
@@ -37,7 +37,7 @@ class TuningResult:
 def tuning_candidates(engine: Engine) -> tuple[str, ...]:
     """The candidates of `auto` with these models, without plain decoding."""
     with engine.create_session() as session:
-        return tuple(name for name in AUTO_CANDIDATES if name in session.chooser.drafters)
+        return tuple(name for name in session.chooser.drafters if name in DRAFTERS)
 
 
 def tuning_grid(engine: Engine, max_tokens: int) -> Grid:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from specchat.drafters.realign import Realign
+from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.tree import ROOT, DraftTree
+
+if TYPE_CHECKING:
+    from specchat.drafters.registry import DraftingResources
 
 
 class _CombinedDrafter(Drafter):
@@ -145,3 +150,8 @@ class _TreeMapping:
         logits = outcome.logits[rows] if outcome.logits is not None else None
         sampled_tokens = [outcome.sampled_tokens[row] for row in rows]
         return replace(outcome, tree=tree, path=path, sampled_tokens=sampled_tokens, logits=logits)
+
+
+def build_suffix(resources: DraftingResources) -> Drafter:
+    """The drafter `suffix`."""
+    return SuffixAndRealign(SuffixDecoding(resources.past_texts))

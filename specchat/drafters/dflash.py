@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from torch import Tensor
 
@@ -23,6 +23,9 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.errors import CacheError
+
+if TYPE_CHECKING:
+    from specchat.drafters.registry import DraftingResources
 
 PREFILL_CHUNK_TOKENS = 128  # hidden states of a prompt in one pass
 SHORTLIST = 16  # best tokens of a position that get a probability
@@ -139,3 +142,9 @@ class DFlashDrafter(Drafter):
         first = len(context.tokens) - 1 + start
         paths = [tree.tokens[1:]] if context.sampler.has_penalties else None
         return LogitRows(list(range(first, first + count)), paths, self.head.draft_to_target_ids)
+
+
+def build(resources: DraftingResources) -> Drafter | None:
+    """The drafter `dflash`, if its head is loaded."""
+    head = resources.heads.get("dflash")
+    return DFlashDrafter(cast("BlockDraftHead", head), resources.target) if head is not None else None

@@ -7,11 +7,12 @@ It has a KV cache of its own that persists across turns, and it works on the tar
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
+from specchat.drafters.retokenize import RetokenizedDraftModel
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
@@ -19,6 +20,9 @@ from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.errors import CacheError
 from specchat.forward.llama import LlamaModel
+
+if TYPE_CHECKING:
+    from specchat.drafters.registry import DraftingResources
 
 
 class DraftModelDrafter(Drafter):
@@ -117,3 +121,13 @@ class DraftModelDrafter(Drafter):
     def _replace_unknown_tokens(self, tokens: list[int]) -> list[int]:
         """Replace tokens that only the target has (control tokens) by token 0."""
         return [token if token < self.model.vocab_size else 0 for token in tokens]
+
+
+def build(resources: DraftingResources) -> Drafter | None:
+    """The drafter `draft`, if a draft model is loaded."""
+    if resources.draft_model is None:
+        return None
+    if resources.tokenizers is None:
+        return DraftModelDrafter(resources.draft_model)
+    draft, target = resources.tokenizers.draft, resources.tokenizers.target
+    return RetokenizedDraftModel(resources.draft_model, draft, target, stop_token_ids=draft.stop_token_ids)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import exp, log
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +29,9 @@ from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftSample, DraftTree
 from specchat.errors import CacheError
 from specchat.forward.batch import RowBatch
+
+if TYPE_CHECKING:
+    from specchat.drafters.registry import DraftingResources
 
 PREFILL_CHUNK_PAIRS = 128  # pairs of a prompt in one pass
 SHORTLIST = 16  # best tokens of a node that get a probability
@@ -271,3 +274,23 @@ class _TreeBuilder:
             tokens.append(self.nodes[node_id].token)
             node_id = self.nodes[node_id].parent
         return tokens[::-1]
+
+
+def build_eagle(resources: DraftingResources) -> Drafter | None:
+    """The drafter `eagle`, if its head is loaded."""
+    return _build(resources, "eagle")
+
+
+def build_eagle3(resources: DraftingResources) -> Drafter | None:
+    """The drafter `eagle3`, if its head is loaded."""
+    return _build(resources, "eagle3")
+
+
+def build_mtp(resources: DraftingResources) -> Drafter | None:
+    """The drafter `mtp`, if its head is loaded."""
+    return _build(resources, "mtp")
+
+
+def _build(resources: DraftingResources, kind: str) -> Drafter | None:
+    head = resources.heads.get(kind)
+    return EagleDrafter(cast("DraftHead", head), resources.target) if head is not None else None

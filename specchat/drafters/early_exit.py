@@ -7,11 +7,17 @@ verifying pass writes the same rows in every layer.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from specchat.engine.cache import KVCache
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import EarlyExitModel
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
+from specchat.forward.llama import LlamaModel
+
+if TYPE_CHECKING:
+    from specchat.drafters.registry import DraftingResources
 
 SHORTLIST = 8  # best tokens that get a probability
 MIN_CHAIN_PROBABILITY = 0.4  # a chain below this probability ends
@@ -56,3 +62,10 @@ class EarlyExit(Drafter):
             leaf = tree.add_siblings(best.token_ids[0, :siblings].tolist(), leaf, self.name)
             if probability < MIN_CHAIN_PROBABILITY:
                 return
+
+
+def build(resources: DraftingResources) -> Drafter | None:
+    """The drafter `exit`, if the target was trained for early exit."""
+    if isinstance(resources.target, LlamaModel) and resources.early_exit_layer:
+        return EarlyExit(resources.target, resources.early_exit_layer)
+    return None

@@ -8,7 +8,7 @@ each candidate of each head, starting from a prior. At T > 0 the candidates are 
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from torch import Tensor
 
@@ -16,6 +16,9 @@ from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.model import FINAL_NORM, Model, select_layers
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
+
+if TYPE_CHECKING:
+    from specchat.drafters.registry import DraftingResources
 
 TOP_K = 8  # candidates of each head
 # Acceptance probability of the candidate of each rank, for the first head.
@@ -125,3 +128,9 @@ def sparse_tree(probabilities: list[list[float]], max_nodes: int) -> list[list[t
         push_children(len(children), depth + 1, -negative)
         children.append([])
     return children
+
+
+def build(resources: DraftingResources) -> Drafter | None:
+    """The drafter `medusa`, if its heads are loaded."""
+    head = resources.heads.get("medusa")
+    return Medusa(cast("MedusaDraftHead", head), resources.target) if head is not None else None

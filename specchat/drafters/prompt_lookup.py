@@ -7,9 +7,13 @@ takes microseconds.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.tree import DraftTree
+
+if TYPE_CHECKING:
+    from specchat.drafters.registry import DraftingResources
 
 NGRAM_SIZES = (16, 8, 5, 3, 2)  # indexed n-grams, longest first
 MAX_MATCHES = 8  # earlier positions that are considered
@@ -82,3 +86,8 @@ class PromptLookup(Drafter):
     def forget(self, length: int) -> None:
         """Follow a truncation of the text to its first `length` tokens."""
         self.index.truncate(length)
+
+
+def build(_resources: DraftingResources) -> Drafter:
+    """The drafter `lookup`."""
+    return PromptLookup()

@@ -1,7 +1,7 @@
-"""A folder or a file becomes one `HeadSpec`: recognised by its tensors first and its config second.
+"""Detect the head in a folder or a file: by its tensors first, by its config second.
 
-The order of the table below matters: the most telling mark is asked for first. Reads names, shapes and the table of the
-draft vocabulary; weights stay where they are until somebody loads the head.
+The order of HEAD_DETECTORS matters: the most specific format comes first. Detection reads names, shapes and the table
+of the draft vocabulary; the weights are read when the head is loaded.
 """
 
 from __future__ import annotations
@@ -25,52 +25,41 @@ from specchat.heads.formats.unsupported import (
     detect_other_speculators,
 )
 from specchat.heads.spec import HeadSpec, TargetDimensions
-from specchat.models.fetch import fetch_from_hub
 from specchat.models.tensor_files import PICKLE_SUFFIXES, TensorFiles
 
-EMBEDDED = Path(__file__).parents[1] / "embedded"
 HEAD_DETECTORS = (
-    detect_hydra, detect_medusa, detect_mtp, detect_block_drafter, detect_dflash, detect_eagle3, detect_eagle1, detect_other_speculators, detect_assistant, detect_early_exit,
+    detect_hydra, detect_medusa, detect_mtp, detect_block_drafter, detect_dflash, detect_eagle3, detect_eagle1,
+    detect_other_speculators, detect_assistant, detect_early_exit,
 )  # fmt: skip
 
 
-def find_head(source: str) -> Path:
-    """The folder or file of a head: `embedded/eagle3`, a local one, or a hub id, fetched or found in the cache."""
-    embedded = EMBEDDED / source.removeprefix("embedded/")
-    if source.startswith("embedded/") and embedded.is_dir():
-        return embedded
-    path = Path(source).expanduser()
-    if path.exists():
-        return path
-    if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
-        raise ModelError(f"{source}: no such folder or file; give a head's folder, a hub id, or 'embedded/eagle3'")
-    return fetch_from_hub(source, is_draft=True)
-
-
 def inspect_head(source: Path) -> HeadSpec:
-    """What head lies in this folder or file; ModelError when none does, or when it cannot be whole."""
-    found = HeadCheckpoint(TensorFiles.from_files(source, _weight_files(source)), _config(source))
+    """The head in this folder or file; ModelError when there is none, or when it is incomplete."""
+    checkpoint = HeadCheckpoint(TensorFiles.from_files(source, _weight_files(source)), _config(source))
     try:
-        for form in HEAD_DETECTORS:
-            if spec := form(found):
+        for detect in HEAD_DETECTORS:
+            if spec := detect(checkpoint):
                 return spec
     except (TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"{source}: config.json says what cannot be: {error}") from error
-    raise ModelError(f"{source}: no head there: {_describe_contents(found)}")
+        raise ModelError(f"{source}: config.json has an invalid value: {error}") from error
+    raise ModelError(f"{source}: not a head: {_describe_contents(checkpoint)}")
 
 
 def target_dimensions(folder: Path) -> TargetDimensions:
-    """What heads must know of a target, from its config."""
+    """The sizes of a target that a head must match, from its config."""
     config = _config(folder)
-    text = config.get("text_config") or config
+    text_config = config.get("text_config") or config
     try:
-        return TargetDimensions(int(text["hidden_size"]), int(text["num_hidden_layers"]), int(text["vocab_size"]))
+        hidden_size, layers, vocab_size = (
+            int(text_config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size")
+        )
     except KeyError as error:
-        raise ModelError(f"{folder}: no model there that a head could fit: config.json has no {error}") from error
+        raise ModelError(f"{folder}: not a language model: config.json has no {error}") from error
+    return TargetDimensions(hidden_size, layers, vocab_size)
 
 
 def _weight_files(source: Path) -> list[Path]:
-    """The files that hold the tensors; safetensors are taken before pickles of the same."""
+    """The files with the tensors; pickles only when there are no safetensors."""
     if source.is_file():
         return [source]
     if not source.is_dir():
@@ -78,7 +67,7 @@ def _weight_files(source: Path) -> list[Path]:
     safe = sorted(source.glob("*.safetensors"))
     pickles = sorted(path for path in source.iterdir() if path.suffix in PICKLE_SUFFIXES)
     if not safe and not pickles:
-        raise ModelError(f"{source}: no head there: neither *.safetensors nor *.bin nor *.pt")
+        raise ModelError(f"{source}: not a head: it has no *.safetensors, *.bin or *.pt file")
     return safe or pickles
 
 
@@ -91,12 +80,12 @@ def _config(source: Path) -> Mapping[str, Any]:
     except (ValueError, OSError) as error:
         raise ModelError(f"{path}: cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise ModelError(f"{path}: cannot be read: not a table")
+        raise ModelError(f"{path}: cannot be read: not a JSON object")
     return content
 
 
 def _describe_contents(checkpoint: HeadCheckpoint) -> str:
     if checkpoint.first_match(r"(model\.)?layers\.0\.") or checkpoint.first_match(r"model\."):
-        return "it looks like a whole language model; it can be a target, or a draft (--draft)"
+        return "it looks like a complete language model; use it as a target, or as a draft model (--draft)"
     names = sorted(checkpoint.tensors.locations)
-    return f"its tensors ({', '.join(names[:3])}, …) are of no kind that we know" if names else "its files are empty"
+    return f"its tensors ({', '.join(names[:3])}, …) have no known format" if names else "its files are empty"

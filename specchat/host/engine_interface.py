@@ -32,7 +32,7 @@ class EngineSession(Protocol):
 
 
 class Engine(Protocol):
-    """The loaded models of a profile, such as `assemble.py` builds."""
+    """The loaded models of a profile, such as `loading/load_engine.py` returns."""
 
     def create_session(self, turns: Sequence[Any], profile: Any) -> EngineSession:
         """A conversation that continues these turns with this profile."""

@@ -1,4 +1,4 @@
-"""The components of the real host: profiles by name, engines from `assemble`, turns from the history."""
+"""The components of the real host: profiles by name, engines from `loading`, turns from the history."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from specchat.profile import SERVER_BACKENDS, Profile, load_profile
 from specchat.profile.validation import SettingsSource, merge_sources
 
 if TYPE_CHECKING:
-    from specchat import assemble
     from specchat.chat.fim_completer import FimCompleter
+    from specchat.loading.load_engine import Engine as LocalEngine
 
 
 def default_components() -> HostComponents:
@@ -73,7 +73,7 @@ def _engine_key(profile: Profile) -> Any:
 def _load_engine(profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> Engine:
     if profile.models.backend in SERVER_BACKENDS:
         return _connect_server(profile, progress)
-    from specchat.assemble import load_engine
+    from specchat.loading.load_engine import load_engine
 
     return load_engine(profile, progress, cancelled, past_texts=partial(past_texts, history_path()))
 
@@ -84,7 +84,7 @@ def _connect_server(profile: Profile, progress: Callable[[Event], None]) -> Engi
     return connect_server(profile, progress)
 
 
-def _make_completer(engine: assemble.Engine) -> FimCompleter:
+def _make_completer(engine: LocalEngine) -> FimCompleter:
     from specchat.chat.fim_completer import FimCompleter
 
     if not hasattr(engine, "models"):

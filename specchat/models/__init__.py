@@ -6,6 +6,7 @@ context_window     the context length in a config.json, without torch
 tensor_files       names, shapes and rows of tensors in safetensors and pickles; WeightLoader
 fp8_checkpoints    published FP8 weights with scales, read as floats
 llama_weights      safetensors of a Llama-like model → forward.llama
+load_options       which folder, device and dtype a model has, resolved without torch
 load               a folder or hub id → a Model: llama_weights, transformers, or a plugin
 token_bytes        a vocabulary piece → bytes
 chat_template      messages → prompt text, by the model's Jinja template

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,43 +20,16 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.quant_linear import hardware_warning
 from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.forward.transformers_model import TransformersModel
-from specchat.models.fetch import fetch_from_hub
 from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama, tensor_files
+from specchat.models.load_options import FLOAT_FORMAT, STORED_DTYPE, LoadOptions, resolve_device, resolve_dtype
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-EMBEDDED = Path(__file__).parents[1] / "embedded"
-FLOAT_FORMAT = "float"
 SMALLEST_FORMAT = "nf4"  # suggested when the device is too small
 HALF_PRECISION_BYTES = 2
-
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """How to load a model. `auto` depends on the device and on the dtype of the stored weights."""
-
-    dtype: str = "auto"
-    device: str = "auto"
-    context_window: int | None = None  # maximum length, in tokens
-    exact: bool = False
-    backend: str = BUILTIN_BACKEND  # what computes the forward passes
-    quant_format: str = FLOAT_FORMAT  # of the linear layers
-    embedding_device: str = "auto"  # of the input embeddings: auto, device or cpu
-
-
-def find_model(source: str, role: str = "target") -> Path:
-    """The folder of a model: `embedded`, a local folder, or a hub id, which is downloaded unless it is cached."""
-    if source == "embedded":
-        return _checked_folder(EMBEDDED / role, source)
-    folder = Path(source).expanduser()
-    if folder.exists():
-        return _checked_folder(folder, source)
-    if source.count("/") != 1 or source.startswith((".", "/", "~")):
-        raise ModelError(f"{source}: no such folder; give a model's folder, a hub id like org/name, or 'embedded'")
-    return _checked_folder(fetch_from_hub(source), source)
 
 
 def load_model(folder: Path, options: LoadOptions) -> Model:
@@ -150,32 +122,17 @@ def _load_network(folder: Path, device: torch.device, dtype: torch.dtype | None)
     return network.to(device)
 
 
-def _checked_folder(folder: Path, source: str) -> Path:
-    if not folder.is_dir():
-        raise ModelError(f"{source}: not a folder; a model is a folder with config.json and *.safetensors")
-    for name in ("config.json", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise ModelError(f"{source}: not a model ({name} is missing)")
-    return folder
-
-
 def _resolve_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError(f"device {name}: torch finds no CUDA device; use --device cpu")
-    return torch.device(name)
+    return torch.device(resolve_device(name, has_cuda=torch.cuda.is_available()))
 
 
 def _resolve_dtype(name: str, folder: Path, device: torch.device) -> torch.dtype | None:
     """The dtype of the weights; None keeps the stored dtype."""
-    if name != "auto":
-        return getattr(torch, name)
-    if device.type == "cpu" and folder.is_relative_to(EMBEDDED):
-        return torch.float32  # small enough for float32, which is exact
-    if device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        return torch.float32  # bf16 without hardware support is slower than float32
-    return None
+    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    dtype = resolve_dtype(name, folder, device.type, has_cpu_bf16=has_bf16)
+    return None if dtype == STORED_DTYPE else getattr(torch, dtype)
 
 
 def _first_line(error: Exception) -> str:

@@ -26,8 +26,9 @@ hookspec = pluggy.HookspecMarker(ENTRY_POINT_GROUP)
 def register_drafters() -> Sequence[Extension]:  # type: ignore[empty-body]
     """Drafters. The name is a variant: for `--variant`, `/variant` and the keys of a profile.
 
-    The object is `(specchat.drafters.registry.DraftingResources) -> specchat.engine.drafter.Drafter | None`. The engine process
-    calls it for every conversation; None means that the loaded models do not allow it. No drafter can change the text.
+    The object is `(specchat.drafters.registry.DraftingResources) -> specchat.engine.drafter.Drafter | None`. The engine
+    process calls it for every conversation; None means that the loaded models do not allow it. No drafter can change
+    the text.
     """
 
 

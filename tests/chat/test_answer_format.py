@@ -72,7 +72,7 @@ def engine():
 )
 def test_an_answer_has_its_form_and_is_the_same_with_and_without_guesses(engine, structure, temperature):
     def said(variant):
-        with engine.session() as session:
+        with engine.create_session() as session:
             events = list(session.ask(Request("Well?", (), None, 7, temperature, variant, answer_format=structure)))
         assert isinstance(events[-1], Finished), events[-1]
         return "".join(event.text for event in events if isinstance(event, TextDelta)), events[-1]
@@ -91,7 +91,7 @@ def test_an_answer_has_its_form_and_is_the_same_with_and_without_guesses(engine,
 
 
 def test_a_form_that_cannot_be_is_told_before_anything_is_written(engine):
-    with engine.session() as session:
+    with engine.create_session() as session:
         (failed,) = session.ask(Request("Well?", answer_format=AnswerFormat.parse("schema", {"type": "nonsense"})))
 
     assert isinstance(failed, Failed)

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from specchat.heads.detect import EMBEDDED
+from specchat.models.load_options import EMBEDDED
 from tests.front import command
 from tests.processes import modules_after
 

@@ -15,7 +15,8 @@ from specchat.engine.sampling import Sampler
 from specchat.forward.llama import LlamaModel
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import EagleHead, MedusaHead, load_head
-from specchat.models.load import EMBEDDED, LoadOptions, load_model
+from specchat.models.load import load_model
+from specchat.models.load_options import EMBEDDED, LoadOptions
 from specchat.models.tokenizer import Tokenizer
 from tests.cover import matrix
 from tests.tiny import write

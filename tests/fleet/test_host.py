@@ -42,12 +42,12 @@ def test_a_conversation_with_a_server_is_kept_as_any_other(monkeypatch):
         assert all(event.text for event in events if isinstance(event, TextDelta))  # no beats on the wire
         assert isinstance(events[-1], Finished) and events[-1].totals.accepted_by_drafter == {"server": 6}
         assert [message["role"] for message in served.asked[-1]["messages"]] == ["user", "assistant", "user"]
-        with pytest.raises(SpecchatError, match="fills no gaps"):
+        with pytest.raises(SpecchatError, match="does not support completion"):
             conversation.complete(FimRequest("def f("))
         with closing(HistoryReader(history_path())) as history:
             turns = history.turns(history.threads()[0].tip)
     assert [turn.answer.variant for turn in turns] == ["server", "server"]
-    assert turns[0].totals["drafted"] == 12
+    assert turns[0].totals["draft_tokens"] == 12
 
     with closing(Conversation(SessionRequest(session_id=conversation.session_id))) as again:
         *_, failed = again.ask("count 1")
@@ -56,7 +56,7 @@ def test_a_conversation_with_a_server_is_kept_as_any_other(monkeypatch):
 
 
 def test_what_needs_weights_here_says_so_with_a_profile_of_a_server():
-    from specchat.assemble import load_engine
+    from specchat.loading.load_engine import load_engine
 
     with pytest.raises(ModelError, match="is a server's; this needs the weights here"):
         load_engine(Profile().override({"models.backend": "vllm", "models.url": "http://127.0.0.1:9/v1"}))

@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
 from specchat.errors import ModelError
-from specchat.heads.detect import find_head, inspect_head, target_dimensions
+from specchat.heads.detect import inspect_head, target_dimensions
 from specchat.heads.spec import MlaDimensions, TargetDimensions, mismatches
-from specchat.models.load import EMBEDDED
+from specchat.models.load_options import EMBEDDED, find_head
 from tests.heads.published import inspected, published
 from tests.tiny import saved
 

@@ -24,7 +24,8 @@ from specchat.heads.detect import inspect_head
 from specchat.heads.networks import load_head
 from specchat.heads.selftest import Agreement, load_selected_head, select_variant, self_test
 from specchat.heads.spec import BlockConfig
-from specchat.models.load import EMBEDDED, LoadOptions, load_model
+from specchat.models.load import load_model
+from specchat.models.load_options import EMBEDDED, LoadOptions
 from tests.heads.test_networks import seen_as, unsharpened, wired, without
 from tests.tiny import VOCABULARY
 from tests.tiny import target as tiny

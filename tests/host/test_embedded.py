@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from specchat.assemble import load_engine
 from specchat.chat.events import Event, Finished, LoadingProgress, StepDone, TextDelta
 from specchat.chat.request import Request
 from specchat.host import spawn
 from specchat.host.client import Conversation, SessionRequest
+from specchat.loading.load_engine import load_engine
 from specchat.profile import load_profile
 from tests.front import command
 from tests.host.conftest import kill_host

@@ -11,13 +11,12 @@ from huggingface_hub import constants, snapshot_download
 from huggingface_hub.hf_api import RepoSibling
 
 from specchat.errors import ModelError
-from specchat.heads.detect import find_head
 from specchat.hub import pull as pulling
 from specchat.hub.pull import check_disk_space, pull
 from specchat.hub.repo_files import RepoListing, hub_file, list_repo_files
 from specchat.hub.safetensors_headers import weight_files
 from specchat.models.fetch import cached_model_folder, needed_files
-from specchat.models.load import find_model
+from specchat.models.load_options import find_head, find_model
 from tests.hub.fake_hub import COMMIT, WEIGHTS, FakeHub, reach, serving
 
 MODEL = "some/model"

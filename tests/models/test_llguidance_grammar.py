@@ -9,7 +9,7 @@ import torch
 
 from specchat.errors import UsageError
 from specchat.models.llguidance_grammar import TokenGrammar, json_schema_grammar, regex_grammar
-from specchat.models.load import EMBEDDED
+from specchat.models.load_options import EMBEDDED
 from specchat.models.tokenizer import Tokenizer
 
 FOLDER = EMBEDDED / "target"

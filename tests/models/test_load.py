@@ -16,7 +16,8 @@ from specchat.forward.llama import LlamaModel
 from specchat.forward.transformers_model import TransformersModel
 from specchat.models import load
 from specchat.models.llama_weights import load_llama
-from specchat.models.load import LoadOptions, find_model, load_model
+from specchat.models.load import load_model
+from specchat.models.load_options import LoadOptions, find_model
 from tests.held import blocky
 from tests.tiny import answer, saved, speaking
 

@@ -18,7 +18,8 @@ import sys
 from pathlib import Path
 import torch
 from specchat.forward.linear import WeightSource, quant_linear
-from specchat.models.load import LoadOptions, load_model
+from specchat.models.load import load_model
+from specchat.models.load_options import LoadOptions
 
 def mebibytes(key):
     lines = Path("/proc/self/status").read_text().splitlines()

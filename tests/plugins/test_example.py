@@ -19,7 +19,7 @@ from specchat.cli.main import run
 from specchat.commands.command_registry import ChatState, run_line
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
-from tests.plugins.conftest import look_again
+from tests.plugins.conftest import rediscover
 
 SOURCE = Path(__file__).parents[2] / "plugins" / "example-drafter"
 PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
@@ -43,9 +43,9 @@ def example(installed, monkeypatch):
     """The folder is on the import path."""
     monkeypatch.syspath_prepend(str(installed))
     monkeypatch.delenv("SPECCHAT_LOAD_PLUGINS", raising=False)
-    look_again()
+    rediscover()
     yield installed
-    look_again()
+    rediscover()
 
 
 @pytest.mark.usefixtures("example")

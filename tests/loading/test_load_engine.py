@@ -1,4 +1,4 @@
-"""Which drafters a profile can have, and what each needs."""
+"""The engine that a profile loads, and the drafters of its sessions."""
 
 import json
 import shutil
@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.assemble import AUTO_CANDIDATES, EMBEDDED_HEADS, load_engine
-from specchat.bench.interleaved import measure_answer
+from specchat.bench.measure import measure_answer
 from specchat.chat.events import Failed, Routed, StepDone
 from specchat.chat.request import Request
 from specchat.drafters.dflash import DFlashDrafter
 from specchat.errors import InputError, ModelError, SpecchatError
-from specchat.models.load import EMBEDDED
+from specchat.loading.load_engine import load_engine
+from specchat.loading.load_plan import EMBEDDED_HEADS
+from specchat.models.load_options import EMBEDDED
 from specchat.profile import DRAFTERS, Profile
 from tests import tokenizers_at_hand as at_hand
 from tests.tiny import SPEAKING, network, speaking
@@ -27,13 +28,14 @@ def embedded():
     return load_engine(Profile())
 
 
-def test_the_embedded_models_can_do_everything_but_the_older_eagle(embedded):
-    with embedded.session() as session:
+def test_the_embedded_models_allow_all_drafters_but_dflash(embedded):
+    with embedded.create_session() as session:
         assert set(DRAFTERS) - {"dflash"} == set(session.drafters)
-        assert {name for name in AUTO_CANDIDATES if name in session.drafters} == {"plain", *session.chooser.drafters}
+        candidates = {name for name, drafter in DRAFTERS.items() if drafter.is_auto_candidate}
+        assert candidates == {"plain", *session.chooser.drafters}
 
 
-def test_a_target_alone_has_the_drafters_that_need_nothing():
+def test_a_target_alone_allows_the_drafters_that_need_no_other_model():
     engine = load_engine(ALONE)
     with engine.create_session() as session:
         assert set(session.drafters) == WITHOUT_MODELS
@@ -50,7 +52,7 @@ def test_heads_can_be_named_one_by_one():
     assert ["medusa", "eagle3"] == list(engine.resources.heads)
 
 
-def test_a_head_that_fills_blocks_drafts_for_the_target_that_it_was_made_for(tmp_path):
+def test_a_block_head_drafts_for_its_target(tmp_path):
     shutil.copytree(saved_head("dflash"), tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text()) | {"vocab_size": SPEAKING, "num_target_layers": 2}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -67,18 +69,18 @@ def test_a_head_of_another_target_is_refused():
         load_engine(ALONE.override({"models.heads": [str(EMBEDDED / "eagle3")]}))
 
 
-def test_a_named_draft_with_other_tokens_is_spelled_anew(tmp_path):
+def test_a_named_draft_model_with_other_tokens_is_retokenized(tmp_path):
     folder = at_hand.byte_level(tmp_path / "draft", size=300)
     network("llama", vocabulary=300).save_pretrained(folder)
     engine = load_engine(ALONE.override({"models.draft": str(folder)}))
 
     assert engine.resources.tokenizers is not None
-    asked = Request("why why why", max_tokens=12, seed=2)
-    plain, draft = (measure_answer(engine, replace(asked, variant=variant)) for variant in ("plain", "draft"))
+    request = Request("why why why", max_tokens=12, seed=2)
+    plain, draft = (measure_answer(engine, replace(request, variant=variant)) for variant in ("plain", "draft"))
     assert plain.text == draft.text
 
 
-def test_swapped_tokens_are_other_tokens(tmp_path):
+def test_a_draft_model_with_swapped_tokens_is_retokenized(tmp_path):
     shutil.copytree(speaking(layers=1, seed=2), tmp_path, dirs_exist_ok=True)
     tokens = (tmp_path / "tokenizer.json").read_text()
     for old, new in (('"a":', '"swap":'), ('"b":', '"a":'), ('"swap":', '"b":')):
@@ -89,47 +91,47 @@ def test_swapped_tokens_are_other_tokens(tmp_path):
     assert load_engine(ALONE.override({"models.draft": str(tmp_path)})).resources.tokenizers is not None
 
 
-def test_the_embedded_draft_is_no_help_to_a_stranger():
+def test_the_embedded_draft_model_is_refused_for_another_target():
     with pytest.raises(ModelError, match="its tokens are not those of the target"):
         load_engine(ALONE.override({"models.draft": "embedded"}))
 
 
-def test_who_is_not_a_candidate_hears_only_when_asked_for(embedded):
-    with embedded.session() as session:
-        assert session.drafters["recycling"] not in session.writing.drafters
+def test_a_drafter_that_is_no_candidate_observes_only_after_its_first_use(embedded):
+    with embedded.create_session() as session:
+        assert session.drafters["recycling"] not in session.generation.drafters
         list(session.ask(Request("hello", variant="recycling", max_tokens=4)))
         list(session.ask(Request("hello", variant="recycling", max_tokens=4)))
 
-        assert 1 == session.writing.drafters.count(session.drafters["recycling"])
+        assert 1 == session.generation.drafters.count(session.drafters["recycling"])
 
 
-def test_the_small_model_quotes_its_book_and_remembers_that_it_did(embedded):
+def test_the_small_model_quotes_its_reference_corpus_and_keeps_the_prompt(embedded):
     question = Request("What is a generator in Python?", max_tokens=60)
-    with embedded.session() as session:
+    with embedded.create_session() as session:
         events = list(session.ask(question))
-        asked, answered = session.turns[-1], session.turns[-1].answer
+        first_turn, answered = session.turns[-1], session.turns[-1].answer
         list(session.ask(Request("Thanks!", max_tokens=8)))
 
         assert any(isinstance(event, Routed) for event in events)
-        assert "Reference:\ngenerator:" in asked.rendered
+        assert "Reference:\ngenerator:" in first_turn.rendered_prompt
         assert "generator iterator" in answered
-        assert session.turns[-1].prompt_ids[: len(asked.prompt_ids)] == asked.prompt_ids
+        assert session.turns[-1].prompt_ids[: len(first_turn.prompt_ids)] == first_turn.prompt_ids
 
 
-def test_a_book_of_ones_own_is_read_and_a_missing_one_named(tmp_path):
+def test_an_own_reference_corpus_is_read_and_a_missing_one_is_an_error(tmp_path):
     (tmp_path / "book.jsonl").write_text('{"topic": "zeugma", "text": "One verb for two nouns."}\n')
-    engine = load_engine(ALONE.override({"prompt.reference": str(tmp_path / "book.jsonl")}))
+    engine = load_engine(ALONE.override({"prompt.reference_corpus": str(tmp_path / "book.jsonl")}))
     with engine.create_session() as session:
         list(session.ask(Request("what is a zeugma", max_tokens=2)))
         assert "zeugma: One verb" in session.turns[-1].rendered_prompt
 
     with pytest.raises(InputError, match=r"none\.jsonl"):
-        load_engine(ALONE.override({"prompt.reference": str(tmp_path / "none.jsonl")}))
+        load_engine(ALONE.override({"prompt.reference_corpus": str(tmp_path / "none.jsonl")}))
     assert load_engine(ALONE).models.reference_corpus is None
 
 
-def test_the_reason_names_only_those_among_whom_is_chosen(embedded):
-    with embedded.session() as session:
+def test_the_reason_names_only_auto_candidates(embedded):
+    with embedded.create_session() as session:
         [routed] = [
             each for each in session.ask(Request("Say it again: a b c", max_tokens=2)) if isinstance(each, Routed)
         ]
@@ -138,12 +140,12 @@ def test_the_reason_names_only_those_among_whom_is_chosen(embedded):
     assert "lookup" not in routed.reason
 
 
-def test_while_others_wait_less_is_guessed(embedded):
+def test_waiting_requests_reduce_the_draft_tokens(embedded):
     question = Request("Copy the code exactly.\n\n```python\n" + "total = total + price\n" * 8 + "```", max_tokens=60)
     widest = []
     for waiting, is_urgent in ((0, False), (7, False), (0, True)):
-        with embedded.session() as session:
-            session.make_way(waiting, is_urgent=is_urgent)
+        with embedded.create_session() as session:
+            session.set_load(waiting, is_urgent=is_urgent)
             steps = [event for event in session.ask(question) if isinstance(event, StepDone)]
             widest.append(max(len(step.draft_tokens) for step in steps))
 
@@ -151,5 +153,5 @@ def test_while_others_wait_less_is_guessed(embedded):
 
 
 def test_an_answer_that_cannot_be_made_is_an_error(embedded):
-    with pytest.raises(SpecchatError, match="at hand are"):
+    with pytest.raises(SpecchatError, match="available are"):
         measure_answer(embedded, Request("x", variant="dflash"))

@@ -1,0 +1,97 @@
+"""Builds the drafters of a conversation from the loaded models: the built-in ones and those of plugins.
+
+The table of the built-in drafters is `profile/drafter_names.py`, which front ends read without torch. Each row names
+the function that builds the drafter from `DraftingResources`, as a plugin does. So a new built-in drafter is one new
+file and one new row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from specchat.drafters.plugin_guard import PluginDrafterGuard
+from specchat.engine.drafter import Drafter
+from specchat.errors import PluginError
+from specchat.plugins.discovery import find_extensions, print_warning
+from specchat.plugins.extension import Extension, error_text
+from specchat.profile import DRAFTERS
+
+if TYPE_CHECKING:
+    from specchat.drafters.suffix_decoding import PastTextIndex
+    from specchat.engine.model import Model
+    from specchat.heads.networks import LoadedHead
+    from specchat.models.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TokenizerPair:
+    """The tokenizers of a draft model and a target that have different tokens."""
+
+    draft: Tokenizer
+    target: Tokenizer
+
+
+@dataclass(frozen=True)
+class DraftingResources:
+    """The loaded models and data from which the drafters of a conversation are built."""
+
+    target: Model
+    draft_model: Model | None = None
+    tokenizers: TokenizerPair | None = None  # None: the draft model has the target's tokens
+    heads: Mapping[str, LoadedHead] = field(default_factory=dict[str, "LoadedHead"])  # by kind
+    early_exit_layer: int = 0  # of the target; 0: not trained for early exit
+    past_texts: PastTextIndex | None = None  # of other conversations
+    tokenizer: Tokenizer | None = None  # the target's
+
+
+@dataclass(frozen=True)
+class BuiltDrafters:
+    """The drafters that the loaded models allow, by name."""
+
+    drafters: Mapping[str, Drafter]
+    auto_candidates: Mapping[str, Drafter]  # those that `auto` chooses from; plugins come last
+
+
+def build_drafters(resources: DraftingResources) -> BuiltDrafters:
+    """Build every drafter that the loaded models allow."""
+    drafters = {name: build_drafter(name, resources) for name in DRAFTERS}
+    extensions = find_extensions("drafters", DRAFTERS)
+    drafters |= {name: _build_plugin_drafter(extension, resources) for name, extension in extensions.items()}
+    available = {name: drafter for name, drafter in drafters.items() if drafter is not None}
+    candidates = [name for name, drafter in DRAFTERS.items() if drafter.is_auto_candidate]
+    return BuiltDrafters(available, {name: available[name] for name in (*candidates, *extensions) if name in available})
+
+
+def build_plain(_resources: DraftingResources) -> Drafter:
+    """The drafter `plain`: plain decoding."""
+    return Drafter()
+
+
+def build_drafter(name: str, resources: DraftingResources) -> Drafter | None:
+    """Build one built-in drafter; None if a required model is missing, and for `auto`, which needs the others."""
+    module, _, function = DRAFTERS[name].builder.partition(":")
+    return getattr(import_module(module), function)(resources) if module else None
+
+
+def _build_plugin_drafter(extension: Extension, resources: DraftingResources) -> Drafter | None:
+    """Build a plugin's drafter inside a guard; print a warning if that fails."""
+
+    def warn(error: Exception) -> None:
+        print_warning(
+            f"plugin {extension.plugin_name}: drafter {extension.name!r} is switched off: {error_text(error)}"
+        )
+
+    try:
+        drafter = extension.call(resources)
+    except PluginError as error:
+        print_warning(str(error))
+        return None
+    if drafter is None:
+        return None
+    if not isinstance(drafter, Drafter):
+        print_warning(str(extension.plugin_error(f"returned a {type(drafter).__name__}, which is not a Drafter")))
+        return None
+    return PluginDrafterGuard(extension.name, drafter, resources.target.vocab_size, warn)

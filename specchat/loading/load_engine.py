@@ -1,0 +1,194 @@
+"""Loads a `LoadPlan` into an `Engine`: models, tokenizers, heads, costs. An engine creates sessions."""
+
+from __future__ import annotations
+
+import gc
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from threading import Event as Flag
+
+import torch
+
+from specchat.chat.events import Event
+from specchat.chat.events import LoadingProgress as LoadingEvent
+from specchat.chat.reference_corpus import ReferenceCorpus, read_reference_corpus
+from specchat.chat.session import LoadedModels, Session
+from specchat.chat.transcript import Turn
+from specchat.chat.watchdog_session import WatchdogSession
+from specchat.chooser.chooser import Chooser, ChooserState
+from specchat.chooser.costs import load_costs
+from specchat.drafters.registry import DraftingResources, TokenizerPair, build_drafters
+from specchat.drafters.suffix_decoding import PastTextIndex
+from specchat.engine.model import Model
+from specchat.errors import ModelError
+from specchat.heads.detect import inspect_head
+from specchat.heads.networks import LoadedHead, MedusaHead
+from specchat.heads.selftest import load_selected_head
+from specchat.loading.load_plan import ComputeFeatures, HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
+from specchat.models.load import load_model
+from specchat.models.tokenizer import Tokenizer
+from specchat.models.vocabulary import check_same_tokens
+from specchat.profile import BUILTIN_BACKEND, Profile
+from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
+
+Progress = Callable[[Event], None]
+DEFAULT_THREADS = torch.get_num_threads()
+MAX_ENCODED_TEXTS = 64  # of other conversations, as tokens
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The loaded models of a profile. Sessions share the weights; each has its own text, cache and drafters."""
+
+    models: LoadedModels
+    resources: DraftingResources
+    watchdog: ThreadWatchdog
+
+    @property
+    def draft_model(self) -> Model | None:
+        """The draft model, if one is loaded."""
+        return self.resources.draft_model
+
+    def create_session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> Session:
+        """A new conversation, or a stored one with its turns. `profile` must use the same models."""
+        models = self.models
+        if profile is not None:
+            is_same_corpus = profile.prompt.reference_corpus == models.profile.prompt.reference_corpus
+            corpus = models.reference_corpus if is_same_corpus else _read_corpus(reference_corpus_path(profile))
+            models = replace(models, profile=profile, reference_corpus=corpus)
+        if self.resources.past_texts is not None:
+            self.resources.past_texts.refresh()
+        built = build_drafters(self.resources)
+        chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
+        return WatchdogSession(self.watchdog, models, {**built.drafters, chooser.name: chooser}, chooser, turns)
+
+    @property
+    def max_concurrent_turns(self) -> int:
+        """The number of answers that can be decoded in turns: each needs a slot of the KV cache."""
+        return self.models.target.pool.slots
+
+    def close(self) -> None:
+        """Free the memory of unused models now, and not at the next allocation."""
+        gc.collect()
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Bytes by purpose."""
+        models = {"target": self.resources.target, "draft": self.resources.draft_model}
+        loaded = {name: model for name, model in models.items() if model is not None}
+        heads = self.resources.heads
+        pools = [each.pool for each in (*loaded.values(), *heads.values()) if not isinstance(each, MedusaHead)]
+        weights = {name: each.bytes for name, each in (*loaded.items(), *heads.items())}
+        return weights | {"kv_cache": sum(pool.bytes for pool in pools)}
+
+
+def load_engine(
+    profile: Profile,
+    progress: Progress = lambda _event: None,
+    cancelled: Flag | None = None,
+    past_texts: Callable[[], Sequence[str]] | None = None,
+) -> Engine:
+    """Load the models of a profile, and download missing ones.
+
+    A set `cancelled` ends the loading between two models. `past_texts` returns the texts of other conversations, from
+    which answers may copy; it is called from a thread.
+    """
+    plan = plan_load(profile, _compute_features(), fetches=True)
+    tokenizer = Tokenizer(_folder(plan.target))
+    resources = DraftingResources(
+        _load_and_report("target", plan.target, progress),
+        early_exit_layer=plan.early_exit_layer,
+        past_texts=_past_text_index(tokenizer, past_texts) if past_texts is not None else None,
+        tokenizer=tokenizer,
+    )
+    if plan.draft is not None and not (cancelled and cancelled.is_set()):
+        resources = _load_draft(resources, plan.draft, tokenizer, progress)
+    for head in plan.heads if not (cancelled and cancelled.is_set()) else ():
+        resources = replace(resources, heads={**resources.heads, **_load_head(head, resources.target, progress)})
+    torch.set_num_threads(threads_for(resources.target.bytes, DEFAULT_THREADS))
+    resources.target.set_hidden_state_layers(
+        tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
+    )
+    costs = load_costs(_cost_identity(profile, plan, resources))
+    corpus = _read_corpus(plan.reference_corpus)
+    models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus)
+    return Engine(models, resources, _thread_watchdog(resources.target))
+
+
+def _compute_features() -> ComputeFeatures:
+    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    return ComputeFeatures(torch.cuda.is_available(), has_bf16)
+
+
+def _thread_watchdog(target: Model) -> ThreadWatchdog:
+    """A watchdog that may reduce the threads of a CPU, unless the user has set their number."""
+    is_free = target.pool.layout.device.type == "cpu" and not is_thread_count_set()
+    return ThreadWatchdog(torch.get_num_threads() if is_free else 1, torch.get_num_threads, torch.set_num_threads)
+
+
+def _load_draft(
+    resources: DraftingResources, plan: ModelPlan, tokenizer: Tokenizer, progress: Progress
+) -> DraftingResources:
+    """Load the draft model. Only a model that the user names may have another tokenizer, not the embedded one."""
+    draft_tokenizer, tokenizers = Tokenizer(_folder(plan)), None
+    try:
+        check_same_tokens(tokenizer, draft_tokenizer)
+    except ModelError:
+        if plan.source == "embedded":
+            raise
+        tokenizers = TokenizerPair(draft_tokenizer, tokenizer)
+    return replace(resources, draft_model=_load_and_report("draft", plan, progress), tokenizers=tokenizers)
+
+
+def _load_head(plan: HeadPlan, target: Model, progress: Progress) -> dict[str, LoadedHead]:
+    """Load a head, by its kind. A self-test selects the variant if the files leave it open."""
+    assert plan.path is not None, f"{plan.source} is not fetched"
+    spec = inspect_head(plan.path)
+    progress(LoadingEvent(f"head {spec.kind}", 0, 0))
+    return {spec.kind: load_selected_head(spec, target, None, target.pool.layout.device)}
+
+
+def _past_text_index(tokenizer: Tokenizer, past_texts: Callable[[], Sequence[str]]) -> PastTextIndex:
+    """An index of other conversations; their tokens are cached, because most texts do not change."""
+    encode = lru_cache(maxsize=MAX_ENCODED_TEXTS)(tokenizer.encode)
+    return PastTextIndex(lambda: map(encode, past_texts()))
+
+
+def _read_corpus(path: Path | None) -> ReferenceCorpus | None:
+    return read_reference_corpus(path) if path is not None else None
+
+
+def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResources) -> dict[str, str]:
+    """Everything that measured costs depend on."""
+    target, draft, models = resources.target, resources.draft_model, profile.models
+    backend = f" by {models.backend}" if models.backend != BUILTIN_BACKEND else ""
+    return {
+        "target": f"{models.target} {models.weights} {target.bytes}{backend}",
+        "draft": f"{models.draft} {models.draft_weights} {draft.bytes} {_device_name(draft)}" if draft else "",
+        "heads": " ".join(f"{name} {head.bytes}" for name, head in resources.heads.items()),
+        "dtype": str(target.pool.layout.dtype),
+        "exact": str(plan.target.options.exact),
+        "device": _device_name(target),
+        "threads": str(torch.get_num_threads()),
+        "torch": torch.__version__,
+    }
+
+
+def _device_name(model: Model) -> str:
+    """The name of the GPU or the machine that computes a model."""
+    device = model.pool.layout.device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} {platform.node()}"
+
+
+def _folder(plan: ModelPlan) -> Path:
+    assert plan.folder is not None, f"{plan.source} is not fetched"
+    return plan.folder
+
+
+def _load_and_report(role: str, plan: ModelPlan, progress: Progress) -> Model:
+    progress(LoadingEvent(role, 0, plan.stored_bytes))
+    model = load_model(_folder(plan), plan.options)
+    progress(LoadingEvent(role, plan.stored_bytes, plan.stored_bytes))
+    return model

@@ -1,0 +1,224 @@
+"""The plan of loading a profile: every model, head, device, dtype and weight format, resolved before loading.
+
+`load_engine` loads exactly this plan; `--dry-run`, `specchat doctor` and `specchat vram` print it. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.errors import ModelError
+from specchat.hub.machine import Machine
+from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
+from specchat.hub.recommend import format_gib
+from specchat.hub.safetensors_headers import read_architecture
+from specchat.models.load_options import (
+    EMBEDDED,
+    FLOAT_FORMAT,
+    STORED_DTYPE,
+    LoadOptions,
+    find_head,
+    find_local_head,
+    find_local_model,
+    find_model,
+    resolve_device,
+    resolve_dtype,
+)
+from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
+
+EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedded/eagle")
+
+
+@dataclass(frozen=True)
+class ComputeFeatures:
+    """What the defaults for device and dtype depend on."""
+
+    has_cuda: bool
+    has_cpu_bf16: bool
+
+    @classmethod
+    def of_machine(cls, machine: Machine) -> ComputeFeatures:
+        """The features that are detected without torch."""
+        return cls(machine.best_device.is_gpu, "BF16" in machine.cpu_features)
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """A target or draft model."""
+
+    source: str  # as in the profile
+    folder: Path | None  # None: not on this disk
+    options: LoadOptions  # device and dtype are resolved
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of its weights on disk."""
+        return sum(file.stat().st_size for file in self.folder.glob("*.safetensors")) if self.folder else 0
+
+    @property
+    def memory_format(self) -> str:
+        """The format of its weights in memory, in the terms of `hub.memory_plan`."""
+        if self.options.quant_format != FLOAT_FORMAT:
+            return self.options.quant_format
+        return "float32" if self.options.dtype == "float32" else "bf16"
+
+    def describe(self) -> str:
+        """One line: source, folder, weight format, dtype and device."""
+        options = self.options
+        dtype = "stored dtype" if options.dtype == STORED_DTYPE else options.dtype
+        weights = "" if options.quant_format == FLOAT_FORMAT else f"{options.quant_format} weights, "
+        backend = "" if options.backend == BUILTIN_BACKEND else f", backend {options.backend}"
+        return f"{_location(self.source, self.folder)}: {weights}{dtype} on {options.device}{backend}"
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """A head for the target."""
+
+    source: str
+    path: Path | None  # folder or file; None: not on this disk
+
+    def describe(self) -> str:
+        """One line: source and path."""
+        return _location(self.source, self.path)
+
+
+@dataclass(frozen=True)
+class PlanLine:
+    """A line of a printed plan."""
+
+    role: str
+    text: str
+    is_local: bool = True
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """Everything that `load_engine` loads for a profile."""
+
+    target: ModelPlan
+    draft: ModelPlan | None
+    heads: tuple[HeadPlan, ...]
+    reference_corpus: Path | None
+    early_exit_layer: int  # of the target; 0: not trained for early exit
+    context_tokens: int
+
+    def lines(self) -> Iterator[PlanLine]:
+        """The plan, one line for each model or file."""
+        yield PlanLine("target", self.target.describe(), self.target.folder is not None)
+        if self.draft is not None:
+            yield PlanLine("draft", self.draft.describe(), self.draft.folder is not None)
+        yield from (PlanLine("head", head.describe(), head.path is not None) for head in self.heads)
+        if self.reference_corpus is not None:
+            yield PlanLine("corpus", str(self.reference_corpus), self.reference_corpus.exists())
+
+    def memory(self) -> MemoryPlan | None:
+        """The memory of target and draft model with a full context; None if the target is not on this disk."""
+        if self.target.folder is None:
+            return None
+        target, draft = read_architecture(self.target.folder), None
+        if self.draft is not None and self.draft.folder is not None:
+            draft = QuantizedModel(read_architecture(self.draft.folder), self.draft.memory_format)
+        on_gpu = self.target.options.device != "cpu"
+        quantized = QuantizedModel(
+            target, self.target.memory_format, embeddings_on_cpu=self.target.options.embedding_device == "cpu"
+        )
+        tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
+        return plan_memory(quantized, draft, tokens, on_gpu=on_gpu, uses_sliding_windows=False)
+
+    def text(self) -> str:
+        """The plan and its memory, as several lines."""
+        rows = [f"{line.role:<8}{line.text}" for line in self.lines()]
+        rows.append(f"{'context':<8}{self.context_tokens} tokens")
+        if (memory := self.memory()) is not None:
+            rows.append(f"{'memory':<8}{describe_memory(memory)}")
+        return "\n".join(rows)
+
+
+def plan_load(profile: Profile, features: ComputeFeatures, *, fetches: bool = False) -> LoadPlan:
+    """Resolve a profile. With `fetches`, missing models are downloaded; else their folder is None."""
+    models = profile.models
+    if models.backend in SERVER_BACKENDS:
+        raise ModelError(
+            f"profile {profile.name!r} uses a server; this command loads the model here, so choose another --profile"
+        )
+    find: Callable[[str, str], Path | None] = find_model if fetches else find_local_model
+    folder = find(models.target, "target")
+    target = ModelPlan(models.target, folder, _target_options(profile, folder, features))
+    draft = None
+    if models.draft:
+        draft_folder = find(models.draft, "draft")
+        draft = ModelPlan(models.draft, draft_folder, _draft_options(profile, draft_folder, features))
+    find_any_head: Callable[[str], Path | None] = find_head if fetches else find_local_head
+    return LoadPlan(
+        target,
+        draft,
+        tuple(HeadPlan(source, find_any_head(source)) for source in _head_sources(models)),
+        reference_corpus_path(profile),
+        _early_exit_layer(folder),
+        profile.limits.context,
+    )
+
+
+def reference_corpus_path(profile: Profile) -> Path | None:
+    """The file of the reference corpus; the embedded corpus is for the embedded target only."""
+    source = profile.prompt.reference_corpus
+    if source == "embedded":
+        return EMBEDDED / "reference.jsonl" if profile.models.target == "embedded" else None
+    return Path(source).expanduser() if source else None
+
+
+def describe_memory(memory: MemoryPlan) -> str:
+    """The sum and its parts, in GiB."""
+    return (
+        f"{format_gib(memory.total_bytes)}: weights {format_gib(memory.weight_bytes)}, drafter "
+        f"{format_gib(memory.drafter_bytes)}, KV cache {format_gib(memory.kv_cache_bytes)}, workspace "
+        f"{format_gib(memory.workspace_bytes)}"
+    )
+
+
+def _target_options(profile: Profile, folder: Path | None, features: ComputeFeatures) -> LoadOptions:
+    models = profile.models
+    device = resolve_device(models.device, has_cuda=features.has_cuda)
+    return LoadOptions(
+        resolve_dtype(models.dtype, folder, device, has_cpu_bf16=features.has_cpu_bf16),
+        device,
+        profile.limits.context,
+        profile.speculation.exact,
+        models.backend,
+        quant_format=models.weights,
+        embedding_device=models.embedding_device,
+    )
+
+
+def _draft_options(profile: Profile, folder: Path | None, features: ComputeFeatures) -> LoadOptions:
+    models = profile.models
+    device = models.device if models.draft_device == "auto" else models.draft_device
+    device = resolve_device(device, has_cuda=features.has_cuda)
+    dtype = resolve_dtype(models.dtype, folder, device, has_cpu_bf16=features.has_cpu_bf16)
+    return LoadOptions(dtype, device, profile.limits.context, quant_format=models.draft_weights)
+
+
+def _head_sources(models: Models) -> Iterator[str]:
+    for source in models.heads:
+        if source != "embedded":
+            yield source
+        elif models.target == "embedded":
+            yield from EMBEDDED_HEADS
+
+
+def _early_exit_layer(folder: Path | None) -> int:
+    """The first exit layer in the config; 0 if there is none."""
+    if folder is None:
+        return 0
+    layers = json.loads((folder / "config.json").read_text()).get("early_exit_layers") or [0]
+    return int(layers[0])
+
+
+def _location(source: str, path: Path | None) -> str:
+    if path is None:
+        return f"{source} is not on this disk; specchat models pull {source}"
+    return str(path) if source == str(path) else f"{source} ({path})"

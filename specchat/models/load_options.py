@@ -1,0 +1,97 @@
+"""Where a model or head is, and how to load it: folder, device and dtype, resolved without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.errors import ModelError
+from specchat.models.fetch import cached_model_folder, fetch_from_hub
+from specchat.profile import BUILTIN_BACKEND
+
+EMBEDDED = Path(__file__).parents[1] / "embedded"
+FLOAT_FORMAT = "float"
+STORED_DTYPE = "auto"  # the dtype of the stored weights
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How to load a model. `auto` depends on the device and on the dtype of the stored weights."""
+
+    dtype: str = "auto"
+    device: str = "auto"
+    context_window: int | None = None  # maximum length, in tokens
+    exact: bool = False
+    backend: str = BUILTIN_BACKEND  # what computes the forward passes
+    quant_format: str = FLOAT_FORMAT  # of the linear layers
+    embedding_device: str = "auto"  # of the input embeddings: auto, device or cpu
+
+
+def find_model(source: str, role: str = "target") -> Path:
+    """The folder of a model: `embedded`, a local folder, or a hub id, which is downloaded unless it is cached."""
+    return _local_folder(source, role) or _checked_folder(fetch_from_hub(source), source)
+
+
+def find_local_model(source: str, role: str = "target") -> Path | None:
+    """As `find_model`, but None for a hub id that is not completely in the cache. Uses no network."""
+    return _local_folder(source, role) or cached_model_folder(source)
+
+
+def find_head(source: str) -> Path:
+    """The folder or file of a head: `embedded/eagle3`, a local path, or a hub id, which is fetched unless cached."""
+    return _local_head(source) or fetch_from_hub(source, is_draft=True)
+
+
+def find_local_head(source: str) -> Path | None:
+    """As `find_head`, but None for a hub id that is not completely in the cache. Uses no network."""
+    return _local_head(source) or cached_model_folder(source, is_draft=True)
+
+
+def resolve_device(device: str, *, has_cuda: bool) -> str:
+    """The device for `auto`: the first GPU, or the CPU."""
+    return ("cuda" if has_cuda else "cpu") if device == "auto" else device
+
+
+def resolve_dtype(dtype: str, folder: Path | None, device: str, *, has_cpu_bf16: bool) -> str:
+    """The dtype for `auto`: the stored one, or float32 on a CPU that computes bf16 slowly."""
+    if dtype != "auto":
+        return dtype
+    if device == "cpu" and folder is not None and folder.is_relative_to(EMBEDDED):
+        return "float32"  # small enough for float32, which is exact
+    if device == "cpu" and not has_cpu_bf16:
+        return "float32"  # bf16 without hardware support is slower than float32
+    return STORED_DTYPE
+
+
+def _local_folder(source: str, role: str) -> Path | None:
+    """A checked local folder; None for a hub id."""
+    if source == "embedded":
+        return _checked_folder(EMBEDDED / role, source)
+    folder = Path(source).expanduser()
+    if folder.exists():
+        return _checked_folder(folder, source)
+    if source.count("/") != 1 or source.startswith((".", "/", "~")):
+        raise ModelError(f"{source}: no such folder; give a model's folder, a hub id like org/name, or 'embedded'")
+    return None
+
+
+def _local_head(source: str) -> Path | None:
+    """A local folder or file; None for a hub id."""
+    embedded = EMBEDDED / source.removeprefix("embedded/")
+    if source.startswith("embedded/") and embedded.is_dir():
+        return embedded
+    path = Path(source).expanduser()
+    if path.exists():
+        return path
+    if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
+        raise ModelError(f"{source}: no such folder or file; give a head's folder, a hub id, or 'embedded/eagle3'")
+    return None
+
+
+def _checked_folder(folder: Path, source: str) -> Path:
+    if not folder.is_dir():
+        raise ModelError(f"{source}: not a folder; a model is a folder with config.json and *.safetensors")
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise ModelError(f"{source}: not a model ({name} is missing)")
+    return folder

@@ -1,0 +1,86 @@
+"""The plan of loading a profile is complete before anything is loaded, and it needs no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from specchat.errors import ModelError
+from specchat.loading.load_engine import load_engine
+from specchat.loading.load_plan import EMBEDDED_HEADS, ComputeFeatures, plan_load
+from specchat.models.load_options import EMBEDDED
+from specchat.profile import Profile
+from tests.tiny import speaking
+
+OLD_CPU, NEW_CPU, GPU = ComputeFeatures(False, False), ComputeFeatures(False, True), ComputeFeatures(True, True)
+LLAMA = Profile().override({"models.target": str(speaking()), "models.draft": ""})
+
+
+def test_the_plan_of_the_default_profile_names_the_embedded_models_and_heads():
+    plan = plan_load(Profile(), OLD_CPU)
+
+    assert plan.draft is not None
+    assert [EMBEDDED / "target", EMBEDDED / "draft"] == [plan.target.folder, plan.draft.folder]
+    assert [EMBEDDED / source.removeprefix("embedded/") for source in EMBEDDED_HEADS] == [
+        head.path for head in plan.heads
+    ]
+    assert plan.reference_corpus == EMBEDDED / "reference.jsonl"
+    assert plan.early_exit_layer > 0
+
+
+@pytest.mark.parametrize(
+    ("features", "device", "dtype"), [(OLD_CPU, "cpu", "float32"), (NEW_CPU, "cpu", "auto"), (GPU, "cuda", "auto")]
+)
+def test_device_and_dtype_follow_from_the_hardware(features, device, dtype):
+    options = plan_load(LLAMA, features).target.options
+
+    assert (device, dtype) == (options.device, options.dtype)
+
+
+def test_the_profile_overrides_device_dtype_and_format():
+    profile = LLAMA.override({"models.device": "cpu", "models.dtype": "bfloat16", "models.weights": "int8"})
+
+    target = plan_load(profile, GPU).target
+
+    assert ("cpu", "bfloat16", "int8") == (target.options.device, target.options.dtype, target.options.quant_format)
+    assert target.memory_format == "int8"
+
+
+def test_the_engine_is_loaded_as_planned():
+    profile = LLAMA.override({"models.device": "cpu", "models.dtype": "bfloat16"})
+    layout = load_engine(profile).models.target.pool.layout
+
+    assert (plan_load(profile, OLD_CPU).target.options.dtype, "cpu") == (str(layout.dtype)[6:], layout.device.type)
+
+
+def test_a_missing_hub_model_is_planned_without_a_download(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    plan = plan_load(LLAMA.override({"models.target": "no/such", "models.heads": ["no/head"]}), OLD_CPU)
+
+    assert plan.target.folder is None
+    assert plan.memory() is None
+    assert [line.role for line in plan.lines() if not line.is_local] == ["target", "head"]
+    assert "specchat models pull no/such" in plan.text()
+
+
+def test_a_missing_folder_and_a_server_profile_are_errors():
+    with pytest.raises(ModelError, match="no such folder"):
+        plan_load(LLAMA.override({"models.target": "./none"}), OLD_CPU)
+    with pytest.raises(ModelError, match="uses a server"):
+        plan_load(LLAMA.override({"models.backend": "vllm", "models.url": "http://localhost:1"}), OLD_CPU)
+
+
+def test_the_text_of_a_plan_has_a_line_for_each_model_and_the_memory():
+    rows = [row.split()[0] for row in plan_load(Profile(), OLD_CPU).text().splitlines()]
+
+    assert rows == ["target", "draft", *["head"] * len(EMBEDDED_HEADS), "corpus", "context", "memory"]
+
+
+def test_planning_imports_no_torch():
+    code = (
+        "import sys; from specchat.loading.load_plan import *; from specchat.profile import Profile;"
+        "print(plan_load(Profile(), ComputeFeatures(False, False)).text()); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
