@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote, driven without a person: `python -m tests.clients.run`. See docs/clients.md.
+"""Third-party clients, driven by scripts: `python -m tests.clients.run`. See docs/clients.md.
 
 snippets.py   settings as the documentation has them
 world.py      a home, a project and an engine process of their own, and programs that run there

@@ -1,4 +1,4 @@
-"""Clients of `specchat acp`: each is asked a question, and where it can edit, it edits."""
+"""Clients of `specchat acp`: each answers a question, and edits a file if it can."""
 
 from __future__ import annotations
 
@@ -79,36 +79,36 @@ def acpx(world: World) -> Iterator[Step]:
 
     heard = _messages(world.run(*begin, "exec", QUESTION))
     assert "end_turn" == _stop_reason(heard), heard[-1]
-    yield Step(f"`acpx exec {QUESTION!r}`", f"an answer of {len(_said(heard))} letters, `end_turn`")
+    yield Step(f"`acpx exec {QUESTION!r}`", f"an answer of {len(_said(heard))} characters, `end_turn`")
 
     file = world.fresh_file()
     heard = _messages(world.run(*begin, "--approve-all", "exec", f"/edit area.py {RENAME}"))
     assert any(message.get("method") == "session/request_permission" for message in heard)
     assert any(message.get("method") == "fs/write_text_file" for message in heard)
     assert "breadth" in file.read_text()
-    yield Step("`acpx --approve-all exec '/edit area.py …'`", "it was asked, and wrote the file itself")
+    yield Step("`acpx --approve-all exec '/edit area.py …'`", "acpx gave permission and wrote the file")
 
     file = world.fresh_file()
     world.run(*begin, "--approve-all", "--no-fs", "exec", f"/edit area.py {RENAME}")
     assert "breadth" in file.read_text()
-    yield Step("the same with `--no-fs`", "we wrote the file")
+    yield Step("the same with `--no-fs`", "specchat wrote the file")
 
     file = world.fresh_file()
     world.run(*begin, "--deny-all", "exec", f"/edit area.py {RENAME}", code=DENIED)
     assert AREA == file.read_text()
-    yield Step("the same with `--deny-all`", f"exit code {DENIED}, and the file as it was")
+    yield Step("the same with `--deny-all`", f"exit code {DENIED}, the file is unchanged")
 
     new = world.project / "new.py"
     world.run(*begin, "--approve-all", "exec", "/edit new.py Write a function that adds two numbers.", code=None)
     made = new.exists()
-    yield Step("`/edit new.py …`, which is not there", "created" if made else "the embedded model wrote no file")
+    yield Step("`/edit new.py …`, a missing file", "created" if made else "the embedded model wrote no file")
 
     world.run(*begin, "sessions", "new")
     world.run(*begin, "prompt", QUESTION)
     heard = _messages(world.run(*begin, "prompt", "/show"))
     assert QUESTION in _said(heard) or "generator" in _said(heard), heard[-3:]
     world.run(*begin, "sessions", "close")
-    yield Step("`acpx sessions new`, two prompts, `sessions close`", "the second prompt knew of the first")
+    yield Step("`acpx sessions new`, two prompts, `sessions close`", "the second answer used the first prompt")
 
 
 def code_companion(world: World) -> Iterator[Step]:
@@ -129,7 +129,7 @@ def code_companion(world: World) -> Iterator[Step]:
         neovim.do("vim.cmd('CodeCompanionChat')")
         neovim.do(SAY, QUESTION)
         neovim.until(f"chat.current_request == nil and {CHAT}:find('{ANSWERED}') ~= nil", "no answer came")
-        done = f"a question in the chat: {QUESTION!r} (with `coroutine.running` as in Lua 5.1: on Debian's it stops)"
+        done = f"a question in the chat: {QUESTION!r} (with `coroutine.running` of Lua 5.1; Debian's version fails)"
         yield Step(done, "the answer in the buffer of the chat")
 
         neovim.do(SAY, f"/edit area.py {RENAME}")
@@ -151,7 +151,9 @@ def acp_el(world: World) -> Iterator[Step]:
     seen = json.loads(said[said.index("{") :])
     assert ("end_turn", []) == (seen["end"], list(seen["errors"] or [])), seen
     assert seen["said"], seen
-    yield Step(f"a question: {QUESTION!r}", f"an answer of {len(seen['said'])} letters, `end_turn`, nothing on stderr")
+    yield Step(
+        f"a question: {QUESTION!r}", f"an answer of {len(seen['said'])} characters, `end_turn`, nothing on stderr"
+    )
 
 
 def toad(world: World) -> Iterator[Step]:
@@ -180,11 +182,11 @@ def toad(world: World) -> Iterator[Step]:
         screen.press("a")
         screen.until_shown("written.")
     assert "breadth" in file.read_text()
-    yield Step("`/edit area.py …` from its menu of commands, and `a`", "its page with the diff; the file is written")
+    yield Step("`/edit area.py …` from its menu of commands, and `a`", "the diff on its page; the file is written")
 
 
 def agent_shell(world: World) -> Iterator[Step]:
-    """The conversations of Emacs, on acp.el; its settings are loaded, and nobody is there to talk."""
+    """The conversations of Emacs, on acp.el; only its settings are loaded."""
     program = world.program("emacs")
     packages = [world.package(name) for name in ("agent-shell", "acp.el", "shell-maker")]
     yield Step("version", world.version(program, "Emacs"))
@@ -197,7 +199,7 @@ def agent_shell(world: World) -> Iterator[Step]:
 
 
 def zed(world: World) -> Iterator[Step]:
-    """Not without a screen: only the command of its settings is started, as Zed would."""
+    """Needs a graphical display: only the command of its settings is started, as Zed would."""
     yield from _started_by(world, "Zed", snippet(PAGE, "**Zed**", "json"))
 
 
@@ -212,8 +214,8 @@ def _started_by(world: World, editor: str, settings: str) -> Iterator[Step]:
     command = [server["command"].replace(PROGRAM, world.program("specchat")), *server["args"]]
     said = world.run(*command, stdin=json.dumps(hello) + "\n")
     assert 1 == json.loads(said)["result"]["protocolVersion"], said
-    yield Step("the command of its settings, by hand", "an answer to `initialize`")
-    raise NotAvailable(f"{editor} needs a screen")
+    yield Step("the command of its settings, started directly", "an answer to `initialize`")
+    raise NotAvailable(f"{editor} needs a graphical display")
 
 
 def _messages(lines: str) -> list[dict[str, object]]:

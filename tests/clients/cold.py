@@ -1,4 +1,4 @@
-"""`python -m tests.clients.cold`: how long an editor waits for the first answer, ten processes, no engine running."""
+"""`python -m tests.clients.cold`: the latency of the first response, for ten processes, without a running engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACP, LSP = {"protocolVersion": 1}, {"processId": None, "rootUri": None, "capabil
 
 @dataclass(frozen=True)
 class Waited:
-    """Seconds from the start of a process to its first answer: on the clock, and of a processor."""
+    """Seconds from the start of a process to its first answer: wall-clock time and CPU time."""
 
     wall: float
     processor: float

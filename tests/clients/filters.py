@@ -1,4 +1,4 @@
-"""Editors that pipe a text through `specchat edit -`, by the commands of the table in plugins/README.md."""
+"""Editors that pipe text through `specchat edit -`, with the commands in plugins/README.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAIL = "\n\nprint(area(2, 3))\n"
 
 
 def documented(editor: str) -> str:
-    """What the table has people type in an editor. LookupError for an editor that is not in it."""
+    """The command for an editor in the table. LookupError for an editor that is not in it."""
     for line in (ROOT / PAGE).read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
         if len(cells) == 4 and editor in cells[1] and "specchat edit" in cells[2]:
@@ -33,7 +33,7 @@ def vim(world: World) -> Iterator[Step]:
     steps = ["-c", "normal! 1GV5G\x1b", "-c", typed.removeprefix(":"), "-c", "wq!"]
     world.run(program, "-Nesu", "NONE", "-i", "NONE", *steps, file)
     _check(file.read_text())
-    yield Step(f"`{typed}` on the first five lines", "those lines rewritten, the rest as it was")
+    yield Step(f"`{typed}` on the first five lines", "these lines rewritten, the rest unchanged")
 
 
 def neovim(world: World) -> Iterator[Step]:
@@ -45,7 +45,7 @@ def neovim(world: World) -> Iterator[Step]:
         editor.press(f"ggV4j{typed.replace(VISUAL, '')}<CR>")  # which `:` puts there by itself
         editor.until("vim.fn.getline(1):find('->') ~= nil", "nothing was rewritten")
         assert "\n".join(editor.lines_of()).endswith(TAIL.rstrip("\n"))
-    yield Step(f"`{typed}` on the first five lines", "those lines rewritten, the rest as it was")
+    yield Step(f"`{typed}` on the first five lines", "these lines rewritten, the rest unchanged")
 
 
 def kakoune(world: World) -> Iterator[Step]:
@@ -56,7 +56,7 @@ def kakoune(world: World) -> Iterator[Step]:
     steps = f"source {settings}; edit {file}; execute-keys 'gg4Jx'; specchat '{INSTRUCTION}'; write; quit"
     world.run(program, "-n", "-ui", "dummy", "-e", steps)
     _check(file.read_text())
-    yield Step(f"`:specchat '{INSTRUCTION}'` on the first five lines", "those lines rewritten, the rest as it was")
+    yield Step(f"`:specchat '{INSTRUCTION}'` on the first five lines", "these lines rewritten, the rest unchanged")
 
 
 def helix(world: World) -> Iterator[Step]:
@@ -74,7 +74,7 @@ def helix(world: World) -> Iterator[Step]:
         screen.press("Enter")
         until(lambda: HINT in file.read_text(), "it was not saved{}".format)
     _check(file.read_text())
-    yield Step(f"`{typed}` on the first five lines", "those lines rewritten, the rest as it was")
+    yield Step(f"`{typed}` on the first five lines", "these lines rewritten, the rest unchanged")
 
 
 def emacs(world: World) -> Iterator[Step]:
@@ -86,7 +86,7 @@ def emacs(world: World) -> Iterator[Step]:
     form = f"(shell-command-on-region 1 {len(AREA) + 1} {_lisp(command)} nil t)"
     world.run(program, "-Q", "--batch", file, "--eval", form, "-f", "save-buffer")
     _check(file.read_text())
-    yield Step(f"`C-u M-|` with `{command}` on the first five lines", "those lines rewritten, the rest as it was")
+    yield Step(f"`C-u M-|` with `{command}` on the first five lines", "these lines rewritten, the rest unchanged")
 
 
 def _check(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Neovim without a screen, to which one sends keys and Lua as a person would: through its own remote commands."""
+"""A headless Neovim that is sent keys and Lua through its remote commands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Neovim(AbstractContextManager["Neovim"]):
         return [str(each) for each in found] if isinstance(found, list) else []
 
     def messages(self) -> str:
-        """All that it said."""
+        """All its messages."""
         return str(self.lua("vim.fn.execute('messages')"))
 
     def _remote(self, how: str, what: str) -> str:

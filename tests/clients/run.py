@@ -1,6 +1,6 @@
-"""`python -m tests.clients.run [--packages FOLDER] [NAME...]`: all clients that are here, as a page.
+"""`python -m tests.clients.run [--packages FOLDER] [NAME...]`: run all installed clients and print a page.
 
-A client that is not here is said to be so. The exit code is 1 when one that is here did not work.
+Missing clients are reported as not run. The exit code is 1 when an installed one fails.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ CLIENTS: Mapping[str, tuple[str, Client]] = {
     "Kakoune, as a filter": (FILTER, filters.kakoune),
     "Emacs, as a filter": (FILTER, filters.emacs),
 }
-INTRODUCTION = """# Clients that nobody here wrote
+INTRODUCTION = """# Third-party clients
 
-What `python -m tests.clients.run` printed on {date}: clients with the settings that stand in [editors.md](editors.md),
-[editors-lsp.md](editors-lsp.md) and [plugins/](../plugins/README.md), from where the script takes them, against the
-embedded model on a CPU. Clients are looked for on the `PATH`, packages of Neovim and Emacs in the folder that
-`--packages` names, each as its repository has it; what is not there is said to be not run. The official TypeScript
-SDK, a raw LSP client, a pipe and Vim with its plugin are part of the test suite (`pytest -m full`) and not repeated.
+Output of `python -m tests.clients.run` on {date}: third-party clients with the settings from
+[editors.md](editors.md), [editors-lsp.md](editors-lsp.md) and [plugins/](../plugins/README.md), against the embedded model on a CPU. The script
+searches clients on the `PATH`, and packages of Neovim and Emacs in the folder `--packages`, one repository each; missing
+ones are not run. The official TypeScript SDK, a raw LSP client, a pipe and Vim with its plugin are tested by the test
+suite (`pytest -m full`).
 """
 
 
 @dataclass(frozen=True)
 class Told:
-    """A section of the page, and whether its client did what it should."""
+    """A section of the page, and whether its client passed."""
 
     text: str
     is_well: bool = True
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def tell(name: str, world: World) -> Told:
-    """What one client did."""
+    """Run one client."""
     program, client = CLIENTS[name]
     lines, is_well = list[str](), True
     try:
@@ -83,7 +83,7 @@ def tell(name: str, world: World) -> Told:
     except (AssertionError, LookupError, subprocess.TimeoutExpired) as fault:
         lines.append(f"| **failed** | {_cell(str(fault))} |")
         is_well = False
-    table = "\n".join(["| done | seen |", "|---|---|", *lines])
+    table = "\n".join(["| step | result |", "|---|---|", *lines])
     return Told(f"## {name}\n\n{program}\n\n{table}\n", is_well)
 
 

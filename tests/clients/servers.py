@@ -1,4 +1,4 @@
-"""Clients of `specchat lsp`: grey text where they show it, else the list; code actions; the command."""
+"""Clients of `specchat lsp`: ghost text where they show it, else the completion list; code actions; the command."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def neovim(world: World) -> Iterator[Step]:
     """Stock Neovim 0.12, by the documented settings."""
     program = world.program("nvim")
     yield Step("version", world.new_enough(program, "NVIM", 0, 12))
-    init = world.note("server.lua", snippet(PAGE, "shows grey text by itself", "lua"))
+    init = world.note("server.lua", snippet(PAGE, "shows ghost text by itself", "lua"))
     file = world.fresh_file()
 
     file.write_text(READ)
@@ -80,7 +80,7 @@ def neovim(world: World) -> Iterator[Step]:
         editor.until("vim.lsp.get_clients({ name = 'specchat' })[1] ~= nil", "no server was started")
         editor.press("6GA")
         ghost = str(_ghost_of(editor))
-        yield Step("the cursor behind `return json.`", f"grey text: `{ghost.strip()}`")
+        yield Step("the cursor after `return json.`", f"ghost text: `{ghost.strip()}`")
         editor.press("<Tab>")
         editor.until(f"vim.fn.getline(6):find({json.dumps(ghost)}, 1, true) ~= nil", "<Tab> took nothing")
         yield Step("`<Tab>`, as mapped on that page", f"the line is `{editor.lines_of()[5].strip()}`")
@@ -102,14 +102,14 @@ def neovim(world: World) -> Iterator[Step]:
 
 
 def _ghost_of(editor: Neovim) -> object:
-    """What is shown in grey; typed again while the model loads, as a person does."""
+    """The ghost text; types again until the model is loaded."""
 
     def is_shown() -> bool:
         editor.press("<BS>.")
         time.sleep(PAUSE_SECONDS)
         return editor.do(GHOST) != ""
 
-    until(is_shown, "no grey text: {}".format, editor.messages)
+    until(is_shown, "no ghost text: {}".format, editor.messages)
     return editor.do(GHOST)
 
 
@@ -130,7 +130,7 @@ def eglot(world: World) -> Iterator[Step]:
     yield Step("`eglot-execute` of `specchat.edit`", "applied in the buffer")
     entries = re.findall(r"^LIST (.*)$", said, re.MULTILINE)
     assert entries and entries[0] != "nil", said
-    yield Step("`completion-at-point` behind `return json.`", "an entry of specchat in the list")
+    yield Step("`completion-at-point` after `return json.`", "an entry of specchat in the list")
 
 
 def helix(world: World) -> Iterator[Step]:
@@ -150,17 +150,17 @@ def helix(world: World) -> Iterator[Step]:
         screen.press("Enter")
         screen.until_shown("[+]")
         assert AREA.splitlines()[0] not in screen.shown, screen.shown
-        yield Step("the last but one of them", "rewritten in the buffer")
+        yield Step("the last but one of these actions", "rewritten in the buffer")
 
 
 def vs_code(world: World) -> Iterator[Step]:
-    """Only where there is one; the extension is compiled and its filter tested by the test suite."""
+    """Not run: the test suite compiles the extension and tests its filter."""
     world.program("code")
-    raise NotAvailable("VS Code needs a screen")
+    raise NotAvailable("VS Code needs a graphical display")
 
 
 def _lists_actions(screen: Screen) -> bool:
-    """Asked again until the server runs."""
+    """Repeat the key until the server runs."""
     for key in ("Escape", "Space", "a"):
         screen.press(key)
         time.sleep(PAUSE_SECONDS)  # an Escape and what follows at once are another key

@@ -1,4 +1,4 @@
-"""Settings as the documentation has them, so that what was run and what is written cannot drift apart."""
+"""Reads settings from the documentation, so that the tested and the documented ones are the same."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PROGRAM = "/path/to/specchat"  # stands for where specchat is installed
 
 
 def snippet(page: str, words: str, language: str) -> str:
-    """The first block in this language behind these words of a page. LookupError for none."""
+    """The first block in this language after these words of a page. LookupError for none."""
     text = (ROOT / page).read_text(encoding="utf-8")
     if words not in text:
-        raise LookupError(f"{page} does not say {words!r}")
+        raise LookupError(f"{page} does not contain {words!r}")
     for found in BLOCK.finditer(text, text.index(words)):
         if found["language"] == language:
             return found["text"]
-    raise LookupError(f"{page} has no block in {language} behind {words!r}")
+    raise LookupError(f"{page} has no block in {language} after {words!r}")
 
 
 def snippets(page: str, language: str) -> list[str]:

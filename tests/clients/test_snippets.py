@@ -1,4 +1,4 @@
-"""The documented settings, as far as they can be looked at without their editors; and all clients that are here."""
+"""The documented settings, checked without their editors; and all installed clients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_pages_that_repeat_settings_say_the_same():
 
 
 def test_a_snippet_that_is_not_there_is_missed():
-    with pytest.raises(LookupError, match="does not say"):
+    with pytest.raises(LookupError, match="does not contain"):
         snippet("docs/editors.md", "**Nobody's editor**", "json")
     with pytest.raises(LookupError, match="no block"):
         snippet("docs/editors.md", "# Editors", "cobol")

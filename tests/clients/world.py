@@ -1,4 +1,4 @@
-"""Where clients run: a home, a project with one file and an engine process of their own, and `specchat` on the PATH."""
+"""The environment of a client: a home, a project with one file, an engine process, and `specchat` on the PATH."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ LOOK_SECONDS = 0.1
 TYPING_SECONDS = 0.05
 
 
-class NotAvailable(Exception):  # noqa: N818 (it is no fault)
-    """A client that this machine does not have; says what is missing."""
+class NotAvailable(Exception):  # noqa: N818 (not an error)
+    """The client is not installed; the message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a client was made to do, and what was seen."""
+    """A step of a client, and its result."""
 
     done: str
     seen: str
@@ -82,7 +82,7 @@ class World:
         return path
 
     def run(self, *command: object, seconds: float = PATIENCE_SECONDS, code: int | None = 0, stdin: str = "") -> str:
-        """What a program says on both its outputs; AssertionError when it ends otherwise than with `code`."""
+        """The stdout and stderr of a program; AssertionError for another exit code than `code`."""
         ran = subprocess.run(
             [str(each) for each in command], cwd=self.project, env=self.environment, input=stdin,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False,
@@ -91,7 +91,7 @@ class World:
         return ran.stdout
 
     def new_enough(self, program: str, word: str, *oldest: int) -> str:
-        """Its version; NotAvailable for an older one, which lacks what is to be tried."""
+        """Its version; NotAvailable for one that is too old."""
         version = self.version(program, word)
         numbers = tuple(map(int, re.findall(r"\d+", version)[: len(oldest)]))
         if numbers < oldest:
@@ -99,14 +99,14 @@ class World:
         return version
 
     def version(self, program: str, word: str = "") -> str:
-        """The first line with this word of what a program says about itself."""
+        """The first line of `--version` with this word."""
         lines = self.run(program, "--version").strip().splitlines()
         return next((line.strip() for line in lines if word in line), "of unknown version")
 
 
 @contextmanager
 def new_world(packages: Path) -> Iterator[World]:
-    """A world that ends with everything that was started in it."""
+    """A temporary environment; stops everything that was started in it."""
     folder = Path(tempfile.mkdtemp(prefix="clients-"))
     for name in ("bin", "home", "project", "run"):
         (folder / name).mkdir(mode=0o700)
@@ -130,7 +130,7 @@ def new_world(packages: Path) -> Iterator[World]:
 
 
 class Screen:
-    """A program on a terminal of tmux, for those that run nowhere else."""
+    """A program in a terminal of tmux."""
 
     def __init__(self, world: World, *command: object) -> None:
         self._tmux = [world.program("tmux"), "-S", str(world.folder / "tmux"), "-f", "/dev/null"]
@@ -148,7 +148,7 @@ class Screen:
         self._world.run(*self._tmux, "send-keys", *keys)
 
     def type(self, text: str) -> None:
-        """One letter after the other; what completes while one types loses some when they come at once."""
+        """Type one character after the other; completion loses some when they arrive at once."""
         for letter in text:
             self._world.run(*self._tmux, "send-keys", "-l", letter)
             time.sleep(TYPING_SECONDS)
@@ -159,7 +159,7 @@ class Screen:
         return self._world.run(*self._tmux, "capture-pane", "-p", code=None)
 
     def until_shown(self, text: str, seconds: float = PATIENCE_SECONDS) -> str:
-        """The screen once a text is on it; AssertionError when it does not come."""
+        """Wait for a text; returns the screen."""
         until(lambda: text in self.shown, f"{text!r} was not shown:\n{{}}".format, lambda: self.shown, seconds)
         return self.shown
 
@@ -170,7 +170,7 @@ def until(
     state: Callable[[], str] = lambda: "",
     seconds: float = PATIENCE_SECONDS,
 ) -> None:
-    """Wait until something is so; AssertionError in these words when it never is."""
+    """Wait for a condition; AssertionError with this message after a timeout."""
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, words(state())
