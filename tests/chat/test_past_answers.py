@@ -1,4 +1,4 @@
-"""What other conversations left to be copied: newest last, files included, and never an error."""
+"""Texts of other conversations: newest last, files included, and never an error."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ def path(tmp_path):
     return tmp_path / "history.db"
 
 
-def say(history, thread, turn, parent, answer, files=()):
+def add_turn(history, thread, turn, parent, answer, files=()):
     request = {"text": "?", "files": [{"name": "a.py", "text": text} for text in files]}
-    history.begin(thread, turn, parent, request)
-    history.finish(turn, StoredAnswer(answer), "stop", {})
+    history.start_turn(thread, turn, parent, request)
+    history.finish_turn(turn, StoredAnswer(answer), "stop", {})
 
 
 @pytest.fixture
 def history(path):
     with closing(HistoryWriter(path)) as history:
-        say(history, THREAD, "1", None, "Paris.", files=["import os"])
-        say(history, THREAD, "2", "1", "Rome.")
-        say(history, replace(THREAD, id="t2"), "3", None, "Oslo.", files=["import os"])
+        add_turn(history, THREAD, "1", None, "Paris.", files=["import os"])
+        add_turn(history, THREAD, "2", "1", "Rome.")
+        add_turn(history, replace(THREAD, id="t2"), "3", None, "Oslo.", files=["import os"])
         yield history
 
 
-def test_answers_and_files_come_back_the_newest_last_and_each_once(history, path):
+def test_answers_and_files_are_unique_and_the_newest_come_last(history, path):
     assert ["Paris.", "Rome.", "import os", "Oslo."] == past_texts(path)
 
 
-def test_the_newest_are_taken_when_there_is_too_much(history, path):
+def test_the_newest_texts_are_taken_up_to_the_limit(history, path):
     assert ["impo", "Oslo."] == past_texts(path, max_characters=9)
 
 
-def test_what_was_deleted_is_not_said_again(history, path):
+def test_deleted_threads_are_left_out(history, path):
     thread = history.thread("t1")
-    history.update(replace(thread, deleted=1.0))
+    history.update_thread(replace(thread, deleted=1.0))
 
     assert ["import os", "Oslo."] == past_texts(path)
 
 
-def test_a_running_answer_is_no_past(history, path):
-    history.begin(THREAD, "4", "2", {"text": "?"})
+def test_a_running_answer_is_left_out(history, path):
+    history.start_turn(THREAD, "4", "2", {"text": "?"})
 
     assert "" not in past_texts(path)
 
 
-def test_a_history_that_cannot_be_read_holds_nothing(tmp_path):
+def test_an_unreadable_history_has_no_texts(tmp_path):
     (tmp_path / "broken.db").write_text("no database" * 100)
 
     assert [] == past_texts(tmp_path / "none.db")

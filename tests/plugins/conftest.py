@@ -1,4 +1,4 @@
-"""Plugins that are installed while a test runs: a module and its metadata in a folder that Python imports from."""
+"""Plugins for tests: a module and its metadata in a folder on the import path."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from specchat.plugins import discovery
 Install = Callable[..., Path]
 
 
-def look_again() -> None:
-    """What is known of plugins is found out once in a process."""
+def rediscover() -> None:
+    """Clear the cached results of the discovery."""
     for remembered in (
         discovery.installed_plugins,
         discovery._resolve_conflicts,
@@ -26,7 +26,7 @@ def look_again() -> None:
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Write a plugin; its module is called as the plugin, and ends with the test."""
+    """Returns a function that writes a plugin; its module has the name of the plugin."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
@@ -40,11 +40,11 @@ def install(tmp_path, monkeypatch):
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package or name}\nVersion: 1.5\n")
         (metadata / "entry_points.txt").write_text(f"[specchat]\n{name} = {name}\n")
         names.append(name)
-        look_again()
+        rediscover()
         return folder
 
-    look_again()
+    rediscover()
     yield write
-    look_again()
+    rediscover()
     for name in names:
         sys.modules.pop(name, None)

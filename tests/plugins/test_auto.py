@@ -1,4 +1,4 @@
-"""Drafters of plugins take part in `auto`: last, seldom while they lose, and no longer once they fail."""
+"""`auto` tries the drafters of plugins last, rarely while they are slow, and never again after an error."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from specchat.profile import Profile
 from tests.tiny import speaking
 
 TINY = Profile().override({"models.target": str(speaking()), "models.draft": ""})
-ASKED = Request("why why why", max_tokens=60, seed=3, variant="auto")
-GUESSING = """
+REQUEST = Request("why why why", max_tokens=60, seed=3, variant="auto")
+DRAFTING = """
 @hookimpl
 def register_drafters():
-    return [Extension(name, f"guesses {name}", f"guessing:{name}") for name in ("knowing", "raising", "wrong")]
+    return [Extension(name, f"drafts {name}", f"drafting:{name}") for name in ("knowing", "raising", "wrong")]
 
-asked = {"knowing": 0, "raising": 0, "wrong": 0}
+calls = {"knowing": 0, "raising": 0, "wrong": 0}
 text = []
 
-def _drafter(name, guess):
+def _drafter(name, draft):
     from specchat.engine.drafter import Drafter
     from specchat.engine.tree import DraftTree
 
     def propose(context):
-        asked[name] += 1
+        calls[name] += 1
         tree = DraftTree(context.tokens[-1])
-        tree.add_chain(guess(context)[: context.budget])
+        tree.add_chain(draft(context)[: context.max_draft_tokens])
         return tree
 
     drafter = Drafter()
@@ -47,16 +47,16 @@ def wrong(_parts):
 
 
 @pytest.fixture
-def guessing(install):
+def drafting(install):
     """The module of a plugin with three drafters."""
-    install("guessing", GUESSING)
-    import guessing
+    install("drafting", DRAFTING)
+    import drafting
 
-    return guessing
+    return drafting
 
 
-@pytest.mark.usefixtures("guessing")
-def test_those_of_plugins_come_last_unless_the_profile_names_them():
+@pytest.mark.usefixtures("drafting")
+def test_drafters_of_plugins_come_last_unless_the_profile_names_them():
     with load_engine(TINY).create_session() as session:
         session.chooser.start_answer("chat", choose(session, TINY))
         assert ("knowing", "raising", "wrong") == session.chooser.drafter_order[-3:]
@@ -72,26 +72,26 @@ def choose(session, profile):
     ).drafter_order
 
 
-def test_auto_guesses_with_whom_a_plugin_brings_where_that_pays(guessing):
+def test_auto_uses_a_drafter_of_a_plugin_when_it_is_faster(drafting):
     engine = load_engine(TINY)
     with engine.create_session() as session:
-        list(session.ask(Request(**{**vars(ASKED), "variant": "plain"})))
+        list(session.ask(Request(**{**vars(REQUEST), "variant": "plain"})))
         turn = session.turns[-1]
-    guessing.text = [*turn.prompt_ids, *turn.answer_ids]
+    drafting.text = [*turn.prompt_ids, *turn.answer_ids]
 
-    written = measure_answer(engine, ASKED)
+    written = measure_answer(engine, REQUEST)
 
     assert turn.answer == written.text
     assert "knowing" in {each.source for step in written.steps for each in step.committed_tokens}
 
 
-def test_one_that_fails_is_named_once_and_the_answer_goes_on(guessing, capsys):
+def test_a_failing_drafter_is_reported_once_and_the_answer_continues(drafting, capsys):
     engine = load_engine(TINY)
 
     texts = {
-        measure_answer(engine, Request(**{**vars(ASKED), "variant": variant})).text for variant in ("plain", "auto")
+        measure_answer(engine, Request(**{**vars(REQUEST), "variant": variant})).text for variant in ("plain", "auto")
     }
 
     assert 1 == len(texts)
-    assert 1 == guessing.asked["raising"]
-    assert 1 == capsys.readouterr().err.count("plugin guessing: drafter 'raising' guesses no more: ZeroDivisionError")
+    assert 1 == drafting.calls["raising"]
+    assert 1 == capsys.readouterr().err.count("plugin drafting: drafter 'raising' is switched off: ZeroDivisionError")

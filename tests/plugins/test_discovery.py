@@ -1,10 +1,10 @@
-"""Finding plugins: what they offer, what is wrong with them, and what it costs where there is none."""
+"""Finding plugins: their extensions, their faults, and the cost without plugins."""
 
 import pytest
 
 from specchat.cli.main import run
 from specchat.plugins.discovery import find_extensions, installed_plugins
-from tests.plugins.conftest import look_again
+from tests.plugins.conftest import rediscover
 from tests.processes import modules_after
 
 SHOUT = """
@@ -42,7 +42,7 @@ BROKEN = {
 }
 
 
-def test_a_plugin_is_asked_what_it_offers(install):
+def test_a_plugin_has_extensions(install):
     install("shout", SHOUT)
 
     [plugin] = installed_plugins()
@@ -51,8 +51,8 @@ def test_a_plugin_is_asked_what_it_offers(install):
     assert {} == find_extensions("drafters")
 
 
-@pytest.mark.parametrize(("code", "told"), BROKEN.values(), ids=list(BROKEN))
-def test_a_broken_plugin_is_named_in_one_line_and_the_others_go_on(install, capsys, code, told):
+@pytest.mark.parametrize(("code", "message"), BROKEN.values(), ids=list(BROKEN))
+def test_a_broken_plugin_is_reported_in_one_line_and_the_others_work(install, capsys, code, message):
     install("alas", code)
     install("shout", SHOUT)
 
@@ -60,11 +60,11 @@ def test_a_broken_plugin_is_named_in_one_line_and_the_others_go_on(install, caps
     assert {} == find_extensions("edit_checks")
     line = capsys.readouterr().err
     assert line.startswith("specchat: plugin alas is left out: ")
-    assert told in line
+    assert message in line
     assert 1 == line.count("\n")
 
 
-def test_a_name_that_is_taken_is_left_out_and_told_once(install, capsys):
+def test_a_name_that_is_taken_is_left_out_and_reported_once(install, capsys):
     install("shout", SHOUT)
     install("yell", SHOUT)
 
@@ -83,18 +83,18 @@ def test_two_packages_with_a_plugin_of_one_name_are_both_left_out(install, capsy
 
 
 @pytest.mark.parametrize(("chosen", "left"), [("", []), ("yell", ["yell"]), (" shout , yell ", ["shout", "yell"])])
-def test_the_environment_says_which_are_loaded(install, monkeypatch, chosen, left):
+def test_an_environment_variable_selects_plugins(install, monkeypatch, chosen, left):
     install("shout", SHOUT)
     install("yell", SHOUT.replace("shout", "yell"))
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", chosen)
-    look_again()
+    rediscover()
 
     assert left == list(find_extensions("slash_commands"))
 
 
-def test_a_plugin_that_is_wanted_and_not_there_is_told(install, monkeypatch, capsys):
+def test_a_selected_plugin_that_is_missing_is_reported(install, monkeypatch, capsys):
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "shuot")
-    look_again()
+    rediscover()
 
     assert {} == find_extensions("slash_commands")
     assert (
@@ -102,7 +102,7 @@ def test_a_plugin_that_is_wanted_and_not_there_is_told(install, monkeypatch, cap
     )
 
 
-def test_the_list_names_what_each_adds_and_what_is_wrong(install, capsys):
+def test_the_list_has_the_extensions_and_faults_of_each_plugin(install, capsys):
     install("alas", "1 / 0")
     install("shout", SHOUT.replace('"shout", "say', '"quit", "say'))
     install("yell", SHOUT.replace("shout", "yell"))
@@ -120,7 +120,7 @@ def test_the_list_names_what_each_adds_and_what_is_wrong(install, capsys):
     assert "" == printed.err
 
 
-def test_without_a_plugin_nothing_is_imported_to_find_none():
+def test_without_a_plugin_discovery_imports_nothing():
     loaded = modules_after(
         "from specchat.plugins.discovery import find_extensions; assert not find_extensions('edit_checks')"
     )
@@ -128,5 +128,5 @@ def test_without_a_plugin_nothing_is_imported_to_find_none():
     assert not {"pluggy", "importlib.metadata", "torch", "click"} & loaded
 
 
-def test_one_version_is_told_without_a_look_at_plugins():
+def test_the_version_is_printed_without_plugin_discovery():
     assert "pluggy" not in modules_after("from specchat.cli.main import run; run(['--version'])")

@@ -1,4 +1,4 @@
-"""What a plugin offers, where it is used: a command, a slash command, a loader, a check, a drafter, a backend."""
+"""The extensions of a plugin in use: a command, a slash command, a loader, a check, a drafter, a backend."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def register_slash_commands():
     return [
         Extension("shout", "say it louder", "many:shout", "WORDS"),
         Extension("mute", "answers nothing", "many:mute"),
-        Extension("theme", "what the screen has itself", "many:shout"),
+        Extension("theme", "a name of a screen command", "many:shout"),
     ]
 
 @hookimpl
@@ -81,11 +81,11 @@ from specchat.errors import PluginError
 
 @hookimpl
 def register_drafters():
-    return [Extension(name, f"guesses {name}", f"guessing:{name}") for name in NAMES]
+    return [Extension(name, f"drafts {name}", f"drafting:{name}") for name in NAMES]
 
 @hookimpl
 def register_backends():
-    return [Extension("tiny", "our own passes again", "guessing:load"), Extension("none", "no model", "guessing:wild")]
+    return [Extension("tiny", "our own passes again", "drafting:load"), Extension("none", "no model", "drafting:wild")]
 
 NAMES = ("wild", "raising", "outside", "elsewhere", "greedy", "stranger", "nobody", "unmade", "missing")
 
@@ -126,12 +126,12 @@ def many(install):
 
 
 @pytest.fixture
-def guessing(install):
-    return install("guessing", DRAFTERS)
+def drafting(install):
+    return install("drafting", DRAFTERS)
 
 
 @pytest.mark.usefixtures("many")
-def test_a_command_stands_beside_ours(capsys):
+def test_a_command_is_listed_and_runs(capsys):
     assert 0 == run(["hello", "you"])
     assert "hello you\n" == capsys.readouterr().out
 
@@ -140,30 +140,30 @@ def test_a_command_stands_beside_ours(capsys):
 
 
 @pytest.mark.usefixtures("many")
-def test_what_is_no_command_is_told_in_one_line(capsys):
+def test_an_object_that_is_no_command_is_an_error_of_one_line(capsys):
     assert 1 == run(["seven"])
     assert "specchat: plugin many: 'seven' is a int, which is no click.Command\n" == capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("many")
-def test_a_slash_command_answers_in_a_talk_and_is_listed():
+def test_a_slash_command_answers_in_a_chat_and_is_listed():
     assert "LOUD AND CLEAR" == run_line(ChatState(None), "/shout loud and clear").text
     assert "/shout WORDS" in run_line(ChatState(None), "/help").text
     assert "/shout WORDS" in help_text()
     with pytest.raises(UsageError, match="did you mean /shout"):
         run_line(ChatState(None), "/shoutt")
-    with pytest.raises(PluginError, match="plugin many: 'mute' answered with a NoneType"):
+    with pytest.raises(PluginError, match="plugin many: 'mute' returned a NoneType"):
         run_line(ChatState(None), "/mute")
 
 
 @pytest.mark.usefixtures("many")
-def test_a_name_that_the_screen_has_itself_stays_its_own(capsys):
+def test_a_name_of_a_screen_command_is_reserved(capsys):
     assert "choose the colours" == all_commands()["theme"].help
     assert "slash command 'theme' is left out, the name is taken" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("many")
-def test_a_loader_answers_to_its_name_after_an_at():
+def test_a_loader_is_used_by_its_name_after_an_at():
     assert ["@twice:ab", "@twice:", "@repo"] == find_mentions("see @twice:ab, @twice:. @once:ab @home and @repo!")
     check_name("@twice:")  # fetched with the question, not before
     with pytest.raises(InputError, match="cannot be read"):
@@ -175,7 +175,7 @@ def test_a_loader_answers_to_its_name_after_an_at():
 
 @pytest.mark.usefixtures("many")
 @pytest.mark.parametrize(
-    ("name", "error", "told"),
+    ("name", "error", "message"),
     [
         ("@twice:", InputError, "@twice: what?"),
         ("@bytes:", PluginError, "plugin many: 'bytes' returned a bytes"),
@@ -183,13 +183,13 @@ def test_a_loader_answers_to_its_name_after_an_at():
         ("@twice:\0", InputError, "NUL"),
     ],
 )
-def test_a_loader_that_has_no_text_is_told(name, error, told):
-    with pytest.raises(error, match=told):
+def test_a_loader_without_a_text_is_an_error(name, error, message):
+    with pytest.raises(error, match=message):
         gather_context([name], "why", ContextBudget(1000, 500))
 
 
 @pytest.mark.usefixtures("many")
-def test_a_check_speaks_for_its_files_and_no_others(capsys):
+def test_a_check_applies_to_its_files_only(capsys):
     check_syntax(make_source(b"select 1;\n", "a.sql"), "select 2;\n")
     check_syntax(make_source(b"select 1;\n", "a.txt"), "select 2\n")
     with pytest.raises(BrokenEditError, match=r"a.sql: .* the check of many: the last statement has no end"):
@@ -199,7 +199,7 @@ def test_a_check_speaks_for_its_files_and_no_others(capsys):
     assert "plugin many: '.css' cannot be loaded from many:gone" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("guessing")
+@pytest.mark.usefixtures("drafting")
 @pytest.mark.parametrize("variant", ["wild", "raising", "outside", "elsewhere", "greedy"])
 def test_no_drafter_of_a_plugin_can_change_the_text(variant, capsys):
     engine = load_engine(TINY)
@@ -208,12 +208,12 @@ def test_no_drafter_of_a_plugin_can_change_the_text(variant, capsys):
     theirs = measure_answer(engine, Request(**{**vars(ASKED), "variant": variant}))
     assert plain.text == theirs.text
     is_broken = variant in ("raising", "outside", "elsewhere")
-    told = [line for line in capsys.readouterr().err.splitlines() if f"drafter {variant!r} guesses no more" in line]
-    assert is_broken == len(told)
+    warnings = [line for line in capsys.readouterr().err.splitlines() if f"drafter {variant!r} is switched off" in line]
+    assert is_broken == len(warnings)
 
 
-@pytest.mark.usefixtures("guessing")
-def test_a_drafter_that_cannot_be_made_is_told_and_the_others_are_there(capsys):
+@pytest.mark.usefixtures("drafting")
+def test_a_drafter_that_cannot_be_built_is_reported_and_left_out(capsys):
     with load_engine(TINY).create_session() as session:
         assert {"wild", "greedy", "plain"} < set(session.drafters)
         assert not {"stranger", "nobody", "unmade", "missing"} & set(session.drafters)
@@ -221,14 +221,14 @@ def test_a_drafter_that_cannot_be_made_is_told_and_the_others_are_there(capsys):
         [failed] = session.ask(Request("why", variant="nobody"))
 
     assert "'nobody' cannot run with the loaded models" in failed.message
-    told = capsys.readouterr().err
-    assert "'stranger' made a int, which is no Drafter" in told
-    assert "'unmade' failed: RuntimeError: no" in told
-    assert "'missing' cannot be loaded" in told
-    assert "nobody" not in told
+    warnings = capsys.readouterr().err
+    assert "'stranger' returned a int, which is not a Drafter" in warnings
+    assert "'unmade' failed: RuntimeError: no" in warnings
+    assert "'missing' cannot be loaded" in warnings
+    assert "nobody" not in warnings
 
 
-@pytest.mark.usefixtures("guessing")
+@pytest.mark.usefixtures("drafting")
 def test_a_drafter_is_a_variant_everywhere(capsys):
     assert "wild" == Profile().override({"speculation.variant": "wild"}).speculation.variant
     with pytest.raises(ProfileError, match=r"did you mean 'wild'.* known are auto, .*, wild, raising"):
@@ -243,24 +243,24 @@ def test_a_drafter_is_a_variant_everywhere(capsys):
     assert "wild|" in capsys.readouterr().out.replace("\n", "").replace(" ", "")
 
 
-@pytest.mark.usefixtures("guessing")
-def test_a_backend_runs_the_target():
+@pytest.mark.usefixtures("drafting")
+def test_a_backend_computes_the_passes_of_the_target():
     theirs = load_engine(TINY.override({"models.backend": "tiny"}))
 
     assert measure_answer(load_engine(TINY), ASKED).text == measure_answer(theirs, ASKED).text
-    with pytest.raises(PluginError, match="which is no Model"):
+    with pytest.raises(PluginError, match="which is not a Model"):
         load_engine(TINY.override({"models.backend": "none"}))
 
 
-def test_a_backend_that_nobody_offers_is_told(install):
+def test_an_unknown_backend_is_an_error(install):
     with pytest.raises(ProfileError, match=r"models.backend cannot be 'tiny'"):
         TINY.override({"models.backend": "tiny"})
     assert "builtin" == TINY.models.backend
 
 
-def test_front_ends_know_drafters_of_plugins_without_torch(guessing):
+def test_front_ends_know_drafters_of_plugins_without_torch(drafting):
     loaded = modules_after(
-        f"import sys; sys.path.insert(0, {str(guessing)!r})\n"
+        f"import sys; sys.path.insert(0, {str(drafting)!r})\n"
         "from specchat.profile import all_drafters; assert 'wild' in all_drafters()"
     )
 
@@ -269,16 +269,16 @@ def test_front_ends_know_drafters_of_plugins_without_torch(guessing):
 
 
 @pytest.mark.parametrize("chosen", ["", "many"])
-def test_the_engine_process_loads_the_plugins_that_its_starter_chose(monkeypatch, chosen):
+def test_the_engine_process_loads_the_selected_plugins(monkeypatch, chosen):
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", chosen)
 
     assert chosen == spawn._host_environment()["SPECCHAT_LOAD_PLUGINS"]
 
 
-def test_another_set_of_plugins_wants_another_engine_process(install, monkeypatch):
+def test_another_set_of_plugins_needs_another_engine_process(install, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(install("many", MANY)))
     before = spawn.configuration_hash()
-    install("guessing", DRAFTERS)
+    install("drafting", DRAFTERS)
     after = spawn.configuration_hash()
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "")
 
