@@ -1,4 +1,4 @@
-;;; specchat.el --- Rewrite regions and talk with specchat  -*- lexical-binding: t; -*-
+;;; specchat.el --- Rewrite regions and chat with specchat  -*- lexical-binding: t; -*-
 
 ;; Package-Requires: ((emacs "28.1"))
 ;; SPDX-License-Identifier: Apache-2.0
@@ -6,25 +6,25 @@
 ;;; Commentary:
 
 ;; `specchat-edit' sends the region, or the buffer, through `specchat edit -'.
-;; `specchat-eglot' makes `specchat lsp' known to eglot, `specchat-agent' opens
-;; `specchat acp' in agent-shell.  Nothing is decided here.
+;; `specchat-eglot' registers `specchat lsp' with eglot, `specchat-agent' opens
+;; `specchat acp' in agent-shell.
 
 ;;; Code:
 
-(defgroup specchat nil "Local language models that guess ahead." :group 'tools)
+(defgroup specchat nil "Local language models with speculative decoding." :group 'tools)
 
 (defcustom specchat-command "specchat" "The program." :type 'string)
 
 (defun specchat--arguments (instruction)
-  "The arguments of a filter that does INSTRUCTION to text of this buffer."
-  (let ((ending (and buffer-file-name (file-name-extension buffer-file-name))))
-    `("edit" "-" ,@(and ending (list "--lang" ending)) "--" ,instruction)))
+  "The arguments of a filter that applies INSTRUCTION to text of this buffer."
+  (let ((suffix (and buffer-file-name (file-name-extension buffer-file-name))))
+    `("edit" "-" ,@(and suffix (list "--lang" suffix)) "--" ,instruction)))
 
 ;;;###autoload
 (defun specchat-edit (start end instruction)
-  "Rewrite the text from START to END as INSTRUCTION says.
+  "Rewrite the text from START to END with INSTRUCTION.
 The region when there is one, else the buffer.  When it fails, the
-text stays as it was.  Undo takes an edit back in one step."
+text stays unchanged.  Undo reverts an edit in one step."
   (interactive
    (let ((instruction (read-string "Rewrite: ")))
      (if (use-region-p) (list (region-beginning) (region-end) instruction)
@@ -43,7 +43,7 @@ text stays as it was.  Undo takes an edit back in one step."
               (save-restriction
                 (narrow-to-region start end)
                 (replace-buffer-contents new)))
-          (message "specchat: no edit (%s); the text is as it was" status))))))
+          (message "specchat: no edit (%s); the text is unchanged" status))))))
 
 (defvar eglot-server-programs)
 

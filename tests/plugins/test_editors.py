@@ -1,4 +1,4 @@
-"""The clients in plugins/ inside their editors, headless, against the embedded model through a real engine process."""
+"""The editor clients of plugins/, in headless editors, with the embedded model and a real engine process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TAIL = "\n\n# unmoved: 100 % \t\n"
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """A `specchat` on the PATH and an engine process of its own, which ends with the tests."""
+    """A `specchat` on the PATH, with a separate engine process that ends with the tests."""
     folder = tmp_path_factory.mktemp("bin")
     program = folder / "specchat"
     program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m specchat "$@"\n')
@@ -41,7 +41,7 @@ def environment(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def after(environment):
-    """What the filter itself makes of the function: a small model, so perhaps nonsense, but new."""
+    """The output of the filter itself; from a small model it may be nonsense, but it is a new text."""
     command = ["specchat", "edit", "-", "--stderr", "--lang", "py", INSTRUCTION]
     made = subprocess.run(command, env=environment, input=BEFORE, capture_output=True, text=True, check=False)
     assert 0 == made.returncode, made.stderr
@@ -51,19 +51,19 @@ def after(environment):
 
 @pytest.fixture
 def file(tmp_path):
-    """A buffer to be: a function, and lines that nobody asked about."""
+    """A file with a function, and lines that stay unchanged."""
     path = tmp_path / "area.py"
     path.write_text(BEFORE + TAIL)
     return path
 
 
 def needs(program: str) -> str:
-    """Its path; without it the test is skipped."""
+    """The path of a program; without it the test is skipped."""
     return shutil.which(program) or pytest.skip(f"{program} is not installed")
 
 
 def ran(environment: dict[str, str], *command: object) -> str:
-    """What a program says, which must end well and in time."""
+    """The output of a program, which must succeed in time."""
     made = subprocess.run(
         [str(each) for each in command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
@@ -73,7 +73,7 @@ def ran(environment: dict[str, str], *command: object) -> str:
 
 
 def in_vim(environment, file, *commands):
-    """What Vim says of these commands."""
+    """The output of Vim for these commands."""
     steps = [part for each in commands for part in ("-c", each)]
     begin = ["-es", "-Nu", "NONE", "--cmd", f"set rtp+={CLIENTS / 'vim'}", "-c", "set verbosefile=/dev/stdout"]
     load = ["-c", "runtime plugin/specchat.vim"]
@@ -81,7 +81,7 @@ def in_vim(environment, file, *commands):
 
 
 def in_neovim(environment, file, *commands):
-    """What Neovim says of these commands."""
+    """The output of Neovim for these commands."""
     steps = [part for each in commands for part in ("-c", each)]
     begin = ["--headless", "-i", "NONE", "-nu", "NONE", "--cmd", f"set rtp+={CLIENTS / 'neovim'}"]
     load = ["-c", "runtime plugin/specchat.lua"]
@@ -89,7 +89,7 @@ def in_neovim(environment, file, *commands):
 
 
 def in_emacs(environment, file, *forms):
-    """What Emacs says of these forms."""
+    """The output of Emacs for these forms."""
     steps = [part for each in forms for part in ("--eval", each)]
     emacs = needs("emacs")
     return ran(environment, emacs, "-Q", "--batch", "-l", CLIENTS / "emacs" / "specchat.el", file, *steps,
@@ -114,7 +114,7 @@ def test_a_range_is_rewritten_and_the_rest_stays(environment, file, after, insid
 
 @pytest.mark.full
 @BOTH
-def test_one_undo_takes_it_back(environment, file, inside):
+def test_one_undo_reverts_it(environment, file, inside):
     inside(environment, file, f"1,5Specchat {INSTRUCTION}", "undo")
 
     assert BEFORE + TAIL == file.read_text()
@@ -122,16 +122,16 @@ def test_one_undo_takes_it_back(environment, file, inside):
 
 @pytest.fixture
 def broken(environment):
-    """Where every edit fails."""
+    """An environment in which every edit fails."""
     return {**environment, "SPECCHAT_MODELS_TARGET": "/gone"}
 
 
 @pytest.mark.full
 @BOTH
-def test_a_failure_leaves_the_text_and_says_so(broken, file, inside):
+def test_a_failure_leaves_the_text_and_shows_a_message(broken, file, inside):
     said = inside(broken, file, f"%Specchat {AWKWARD}")
 
-    assert "specchat: no edit (exit code 7); the text is as it was" in said
+    assert "specchat: no edit (exit code 7); the text is unchanged" in said
     assert BEFORE + TAIL == file.read_text()
 
 
@@ -139,7 +139,7 @@ def test_a_failure_leaves_the_text_and_says_so(broken, file, inside):
 @pytest.mark.parametrize(
     "inside", [in_vim, *(pytest.param(each, marks=pytest.mark.full) for each in (in_neovim, in_emacs))]
 )
-def test_the_instruction_arrives_as_it_was_written(environment, tmp_path, file, inside):
+def test_the_instruction_is_passed_on_unchanged(environment, tmp_path, file, inside):
     fake = tmp_path / "specchat"
     fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{tmp_path}/heard"\nexec cat\n')
     fake.chmod(0o700)
@@ -152,7 +152,7 @@ def test_the_instruction_arrives_as_it_was_written(environment, tmp_path, file, 
 
 
 @pytest.mark.full
-def test_emacs_rewrites_a_region_and_undo_takes_it_back(environment, file, after):
+def test_emacs_rewrites_a_region_and_undo_reverts_it(environment, file, after):
     region = f"(specchat-edit (point-min) {len(BEFORE) + 1} {lisp(INSTRUCTION)})"
     in_emacs(environment, file, region)
     assert after + TAIL == file.read_text()
@@ -166,7 +166,7 @@ def test_emacs_rewrites_a_region_and_undo_takes_it_back(environment, file, after
 def test_emacs_leaves_the_text_when_it_fails(broken, file):
     said = in_emacs(broken, file, f"(specchat-edit (point-min) (point-max) {lisp(AWKWARD)})")
 
-    assert "specchat: no edit (7); the text is as it was" in said
+    assert "specchat: no edit (7); the text is unchanged" in said
     assert BEFORE + TAIL == file.read_text()
 
 

@@ -1,4 +1,4 @@
-/** VS Code and specchat: a command over the filter, and the language server. No logic of its own. */
+/** specchat in VS Code: a command with the filter, and the language server. */
 
 import { extname } from "node:path";
 import * as vscode from "vscode";
@@ -29,7 +29,7 @@ function program(): string {
 
 /** Rewrite the selection, or the whole document when nothing is selected. */
 async function rewrite(editor: vscode.TextEditor): Promise<void> {
-  const instruction = await vscode.window.showInputBox({ prompt: "Rewrite: what is to change?" });
+  const instruction = await vscode.window.showInputBox({ prompt: "Rewrite: instruction" });
   if (!instruction?.trim()) {
     return;
   }
@@ -40,13 +40,13 @@ async function rewrite(editor: vscode.TextEditor): Promise<void> {
   const edited = await vscode.window.withProgress(options, (_progress, token) => {
     const stop = new AbortController();
     token.onCancellationRequested(() => stop.abort());
-    const ending = extname(document.fileName).slice(1);
-    return edit(program(), document.getText(range), instruction, ending, stop.signal);
+    const suffix = extname(document.fileName).slice(1);
+    return edit(program(), document.getText(range), instruction, suffix, stop.signal);
   });
   if ("failure" in edited) {
     void vscode.window.showWarningMessage(edited.failure);
   } else if (document.version !== version) {
-    void vscode.window.showWarningMessage("specchat: the text changed meanwhile; nothing is replaced");
+    void vscode.window.showWarningMessage("specchat: the text changed in the meantime; nothing was replaced");
   } else {
     await editor.edit((builder) => builder.replace(range, edited.text));
   }

@@ -1,4 +1,4 @@
-/** The filter without an editor: node --test, with `specchat` on the PATH. */
+/** Tests of the filter without an editor: node --test, with `specchat` on the PATH. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -11,7 +11,7 @@ const CODE = `def area(width, height):
     return width * height
 `;
 
-test("a text comes back as it was asked for", async () => {
+test("a text is edited", async () => {
   const edited = await edit("specchat", CODE, "Rename `width` to `breadth`.", "py");
   assert.ok("text" in edited, JSON.stringify(edited));
   assert.match(edited.text, /breadth/);
@@ -27,13 +27,13 @@ test("a failure has a reason in one line", async () => {
   assert.match(edited.failure, /^specchat: an edit needs an instruction/);
 });
 
-test("a program that is not there is told", async () => {
+test("a missing program is reported", async () => {
   const edited = await edit("specchat-of-nobody", CODE, "Sort it.", "py");
   assert.ok("failure" in edited);
   assert.match(edited.failure, /ENOENT/);
 });
 
-test("an edit can be stopped", async () => {
+test("an edit can be cancelled", async () => {
   const stop = new AbortController();
   setTimeout(() => stop.abort(), 50);
   assert.deepEqual(await edit("specchat", CODE, "Rename `width` to `breadth`.", "py", stop.signal), {

@@ -1,32 +1,32 @@
-/** A text through `specchat edit -`. Knows no editor, so that it can be tried without one. */
+/** The filter `specchat edit -`. Knows no editor, so tests need none. */
 
 import { spawn } from "node:child_process";
 
-/** What came of an edit: the new text, or why the old one stays. */
+/** The result of an edit: the new text, or the reason of a failure. */
 export type Edited = { text: string } | { failure: string };
 
 /**
- * The text as the instruction wants it. The program gives the old text back when it fails; it is asked to say why.
- * `ending` is that of the file name, such as "py", or "". Aborting ends the program.
+ * Edit a text with an instruction. On failure the program prints the old text, and the reason on stderr.
+ * `suffix` is that of the file name, such as "py", or "". Aborting ends the program.
  */
 export function edit(
   program: string,
   text: string,
   instruction: string,
-  ending: string,
+  suffix: string,
   signal?: AbortSignal,
 ): Promise<Edited> {
-  const language = ending ? ["--lang", ending] : [];
+  const language = suffix ? ["--lang", suffix] : [];
   return new Promise((resolve) => {
     const child = spawn(program, ["edit", "-", "--stderr", ...language, "--", instruction], { signal });
     const out: Buffer[] = [];
-    let said = "";
+    let errors = "";
     child.stdout.on("data", (bytes: Buffer) => out.push(bytes));
-    child.stderr.on("data", (bytes: Buffer) => (said += bytes.toString()));
-    child.stdin.on("error", () => undefined); // a program that ended early says so by its exit code
+    child.stderr.on("data", (bytes: Buffer) => (errors += bytes.toString()));
+    child.stdin.on("error", () => undefined); // the exit code reports a program that ended early
     child.on("error", (error) => resolve({ failure: signal?.aborted ? "stopped" : error.message }));
     child.on("close", (code) => {
-      const reason = said.trim().split("\n").at(-1) || `${program} ended with exit code ${code}`;
+      const reason = errors.trim().split("\n").at(-1) || `${program} ended with exit code ${code}`;
       resolve(code === 0 ? { text: Buffer.concat(out).toString() } : { failure: reason });
     });
     child.stdin.end(text);

@@ -1,18 +1,18 @@
--- Three doors to specchat: a filter, a language server with ghost text, and an agent for CodeCompanion.
+-- specchat in Neovim: a filter, a language server with ghost text, and an agent for CodeCompanion.
 local M = { command = "specchat" }
 
---- Rewrite lines `first` to `last` of the current buffer as `instruction` says.
+--- Rewrite lines `first` to `last` of the current buffer with `instruction`.
 function M.edit(first, last, instruction)
   local command = { M.command, "edit", "-" }
-  local ending = vim.fn.expand("%:e")
-  if ending ~= "" then
-    vim.list_extend(command, { "--lang", ending })
+  local suffix = vim.fn.expand("%:e")
+  if suffix ~= "" then
+    vim.list_extend(command, { "--lang", suffix })
   end
   vim.list_extend(command, { "--", instruction })
   local lines = vim.api.nvim_buf_get_lines(0, first - 1, last, true)
   local new = vim.fn.systemlist(command, table.concat(lines, "\n") .. "\n", 1)
   if vim.v.shell_error ~= 0 then
-    local reason = ("specchat: no edit (exit code %d); the text is as it was"):format(vim.v.shell_error)
+    local reason = ("specchat: no edit (exit code %d); the text is unchanged"):format(vim.v.shell_error)
     vim.notify(reason, vim.log.levels.WARN)
     return
   end
