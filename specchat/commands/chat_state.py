@@ -1,6 +1,7 @@
-"""A conversation as a person has it: what was chosen for the next questions, what was heard, what is to be done next.
+"""The state that a front end keeps for a conversation: options for the next requests, the last answer, notices.
 
-The commands of `commands.py` work on a `Talk` and answer with a `Reply`. Draws nothing; no prompt-toolkit and no torch.
+The functions of `command_registry.py` read and change a `ChatState` and return a `CommandResult`. This module draws
+nothing and imports neither prompt_toolkit nor torch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from specchat.profile import Models, load_profile
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What the next questions are asked with."""
+    """The options of the next requests; None leaves the choice to the profile."""
 
     variant: str | None = None
     temperature: float | None = None
@@ -31,25 +32,25 @@ class RequestOptions:
 
 @dataclass
 class ChatState:
-    """A conversation and what a person has chosen for it."""
+    """A conversation with the host, and the options that the user has set for it."""
 
     conversation: Conversation
     options: RequestOptions = RequestOptions()
-    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the profile, for sessions beside it
-    confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the person, where there is somebody to ask
-    pending_names: list[str] = field(default_factory=list[str])  # files and folders for the next question
-    attachment_notice: str = ""  # what of them travelled with the last question, where that needs a word
-    passage_sources: tuple[str, ...] = ()  # and where its passages are from
+    overrides: Mapping[str, Any] = field(
+        default_factory=dict[str, Any]
+    )  # overrides of the profile, for further sessions
+    confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the user before models are loaded
+    pending_names: list[str] = field(default_factory=list[str])  # files and folders to attach to the next request
+    attachment_notice: str = ""  # about the attachments of the last request
+    passage_sources: tuple[str, ...] = ()  # files that the attached passages come from
     routed: Routed | None = None
     finished: Finished | None = None
-    last_outcome: Finished | Failed | None = None  # how the answer that was heard last came to its end
+    last_outcome: Finished | Failed | None = None  # how the last answer ended
     _answer_parts: list[str] = field(default_factory=list[str], init=False)
-    _notices_by_session: defaultdict[str, Notices] = field(
-        default_factory=lambda: defaultdict(Notices), init=False
-    )  # by session
+    _notices_by_session: defaultdict[str, Notices] = field(default_factory=lambda: defaultdict(Notices), init=False)
 
     def on_event(self, event: Event) -> None:
-        """Keep what `/stats` and the status line tell, and what is to be said after an answer."""
+        """Store what `/stats`, the status line and the notices after an answer need."""
         if self.last_outcome:
             self.start_answer()
         match event:
@@ -66,56 +67,56 @@ class ChatState:
         self._update_notices(event)
 
     def start_answer(self) -> None:
-        """An answer is to come; nothing is known of it."""
+        """Forget the last answer."""
         self.last_outcome, self._answer_parts = None, []
 
     @property
     def answer(self) -> str:
-        """What was said in the answer that was heard last."""
+        """The text of the last answer."""
         return "".join(self._answer_parts)
 
     def _update_notices(self, event: Event) -> None:
-        remarks = self._notices_by_session[self.conversation.session_id]
-        remarks.on_event(event, self.context_window if isinstance(event, Finished) else 0)
+        notices = self._notices_by_session[self.conversation.session_id]
+        notices.on_event(event, self.context_window if isinstance(event, Finished) else 0)
         if is_context_overflow(event) and len(self.conversation.turns()) > 1:
-            remarks.on_context_overflow()
+            notices.on_context_overflow()
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What is to be said after an answer, besides what it cost."""
-        known = self._notices_by_session[self.conversation.session_id]
-        return (*([f"sources: {', '.join(self.passage_sources)}"] if self.passage_sources else []), *known.lines)
+        """The lines to print after an answer, besides its cost."""
+        notices = self._notices_by_session[self.conversation.session_id]
+        return (*([f"sources: {', '.join(self.passage_sources)}"] if self.passage_sources else []), *notices.lines)
 
     @property
     def context_window(self) -> int:
-        """Tokens that the conversation may have, 0 where nobody knows."""
+        """The size of the context window in tokens, 0 when it is unknown."""
         return self.conversation.context_window or _profile_context_window(self.conversation.profile)
 
     def make_request(self, text: str) -> Request:
-        """A question with the chosen options, the attached files, and every `@file` that it names."""
+        """A request with the current options, the attached files and every `@file` that the text names."""
         return self.make_bare_request(text, self._collect_attachments(text))
 
     def make_bare_request(
         self, text: str, files: tuple[Attachment, ...] = (), max_tokens: int | None = None
     ) -> Request:
-        """A question with the chosen options; no word of it is taken for the name of a file."""
+        """A request with the current options; `@file` in the text attaches nothing."""
         options = self.options
         return Request(
             text, files, max_tokens, variant=options.variant, temperature=options.temperature, seed=options.seed
         )
 
     def _collect_attachments(self, text: str) -> tuple[Attachment, ...]:
-        """What the names say about a question; they go with this one only, also when it cannot be asked."""
+        """Read the named files for this request only, even if the request fails later."""
         names, self.pending_names, self.attachment_notice, self.passage_sources = self.pending_names, [], "", ()
         if not (names := [*names, *find_mentions(text)]):
             return ()
         from specchat.chat.retrieve import ContextBudget, gather_context
 
-        found = gather_context(
+        context = gather_context(
             names, text, ContextBudget.of_window(load_profile(self.conversation.profile).limits.context)
         )
-        self.attachment_notice, self.passage_sources = found.notice, found.sources
-        return found.files
+        self.attachment_notice, self.passage_sources = context.notice, context.sources
+        return context.files
 
     @property
     def status_line(self) -> str:
@@ -126,7 +127,7 @@ class ChatState:
 
 
 def is_context_overflow(event: Event | None) -> bool:
-    """Could a question not be answered because it does not fit into the window?"""
+    """Whether a request failed because it did not fit into the context window."""
     return isinstance(event, Failed) and event.exit_code == ContextError.exit_code
 
 
@@ -134,14 +135,14 @@ def _profile_context_window(profile: str) -> int:
     try:
         return load_profile(profile).limits.context
     except SpecchatError:
-        return 0  # the host knows it
+        return 0  # the host knows the profile; here its window stays unknown
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command wants: something shown, a question asked, or the end.
+    """What the front end does after a command: show a text, send a request, or quit.
 
-    `then` says what follows when that question was answered, well or not.
+    `after_answer` runs when the request has ended, whether it succeeded or not.
     """
 
     text: str = ""

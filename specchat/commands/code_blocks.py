@@ -1,4 +1,4 @@
-"""The blocks of code of an answer, and the file that each of them says it is. Strings in, strings out."""
+"""The fenced code blocks of an answer, and the file name that a fence may carry. Strings in, strings out."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ PATH_PATTERN = re.compile(r"[\w.@+-]*(?:[\w@+-]/|\.\w|/\w)[\w./@+-]*")
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """What stands between two fences, and the words behind the first one."""
+    """The text between two fences, and the info string of the opening fence."""
 
     info: str
     text: str
-    first_line: int = field(default=0, compare=False)  # of the answer, in which the first fence stands
+    first_line: int = field(default=0, compare=False)  # line of the answer with the opening fence
 
     @property
     def language(self) -> str:
-        """What it says that it is written in, "" if it does not."""
+        """The language that the info string names, or ""."""
         word = self.info.partition(" ")[0].partition(":")[0].strip("{.}")
         return "" if word == self.file or "=" in word else word
 
     @property
     def file(self) -> str:
-        """The file that it says it is, "" if it does not.
+        """The file that the info string names, or "".
 
-        As "python:src/a.py", "python src/a.py", "src/a.py" and 'python title="src/a.py"'.
+        Accepted forms: "python:src/a.py", "python src/a.py", "src/a.py" and 'python title="src/a.py"'.
         """
-        if found := FILE_ATTRIBUTE.search(self.info):
-            return found[1]
+        if match := FILE_ATTRIBUTE.search(self.info):
+            return match[1]
         words = [part for word in self.info.split() for part in word.split(":", 1)]
         return next((word for word in reversed(words) if PATH_PATTERN.fullmatch(word)), "")
 
 
 def find_code_blocks(answer: str) -> list[CodeBlock]:
-    """Every block that was closed, in order."""
-    found, lines, at = list[CodeBlock](), 0, 0
-    for each in FENCED_BLOCK.finditer(answer):
-        lines, at = lines + answer.count("\n", at, each.start()), each.start()
-        found.append(CodeBlock(each["info"].strip(), each["text"], lines))
-    return found
+    """All closed code blocks, in order."""
+    blocks, line_number, offset = list[CodeBlock](), 0, 0
+    for match in FENCED_BLOCK.finditer(answer):
+        line_number, offset = line_number + answer.count("\n", offset, match.start()), match.start()
+        blocks.append(CodeBlock(match["info"].strip(), match["text"], line_number))
+    return blocks

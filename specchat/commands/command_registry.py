@@ -1,7 +1,7 @@
-"""Every `/` command, once, for every front end: its name, its arguments, its help, and what it does.
+"""The slash commands of every front end: name, arguments, help, and what each command does.
 
-A command works on a `Talk` and answers with text to show, a question to ask, or the wish to leave. It draws nothing and
-reads no keys, so the line mode, the screen and an editor can all offer it. No prompt-toolkit and no torch here.
+A command works on a `ChatState` and returns a `CommandResult`. It draws nothing and reads no keys, so the line mode,
+the TUI and editors share it. This module imports neither prompt_toolkit nor torch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ from specchat.profile import SERVER_BACKENDS, Models, load_profile, profile_name
 
 COMMAND_PATTERN = re.compile(r"/(?P<name>[a-z]+)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
-AT_NAMES_HELP = "anywhere in a question attaches the file; so do @FOLDER/, @*.GLOB and @repo, this repository"
+AT_NAMES_HELP = "anywhere in a request attaches the file; so do @FOLDER/, @*.GLOB and @repo, this repository"
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command of the registry."""
-
     name: str
     arguments: str
     help: str
@@ -41,25 +39,25 @@ class Command:
 
 
 def is_file_command(line: str) -> bool:
-    """Is it one of the commands that `editing.py` carries out?"""
-    found = COMMAND_PATTERN.match(line.strip())
-    return bool(found) and found["name"] in FILE_COMMANDS
+    """Whether `file_edits.py` runs this command."""
+    match = COMMAND_PATTERN.match(line.strip())
+    return bool(match) and match["name"] in FILE_COMMANDS
 
 
 def run_line(chat: ChatState, line: str) -> CommandResult:
-    """What a line means: a command, or a question."""
-    found = COMMAND_PATTERN.match(line.strip())
-    if not found:
+    """Run a command, or make a request of any other line."""
+    match = COMMAND_PATTERN.match(line.strip())
+    if not match:
         return CommandResult(request=chat.make_request(line))
-    if (command := COMMANDS.get(found["name"]) or conversation_commands().get(found["name"])) is None:
-        near = get_close_matches(found["name"], line_mode_commands(), n=1)
-        hint = f"did you mean /{near[0]}?" if near else "/help lists them"
-        raise UsageError(f"unknown command /{found['name']}; {hint}")
-    return command.run(chat, (found["argument"] or "").strip())
+    if (command := COMMANDS.get(match["name"]) or conversation_commands().get(match["name"])) is None:
+        nearest = get_close_matches(match["name"], line_mode_commands(), n=1)
+        hint = f"did you mean /{nearest[0]}?" if nearest else "/help lists them"
+        raise UsageError(f"unknown command /{match['name']}; {hint}")
+    return command.run(chat, (match["argument"] or "").strip())
 
 
 class CommandInfo(Protocol):
-    """A command of any table."""
+    """What help and completion show of a command."""
 
     @property
     def name(self) -> str: ...
@@ -70,223 +68,226 @@ class CommandInfo(Protocol):
 
 
 def help_text(commands: Collection[CommandInfo]) -> str:
-    """Every command in a line."""
+    """One line for each command."""
     width = max(len(f"/{command.name} {command.arguments}") for command in commands)
     lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in commands]
     return "\n".join([*lines, f"{'@FILE':{width}}  {AT_NAMES_HELP}"])
 
 
-def _help(_talk: ChatState, _argument: str) -> CommandResult:
+def _help(_chat: ChatState, _argument: str) -> CommandResult:
     return CommandResult(help_text(line_mode_commands().values()))
 
 
-def _quit(_talk: ChatState, _argument: str) -> CommandResult:
+def _quit(_chat: ChatState, _argument: str) -> CommandResult:
     return CommandResult(should_quit=True)
 
 
-def _new(talk: ChatState, _argument: str) -> CommandResult:
-    conversation = talk.conversation
+def _new(chat: ChatState, _argument: str) -> CommandResult:
+    conversation = chat.conversation
     conversation.switch_session(conversation.open_new_session())
     return CommandResult("a new conversation")
 
 
-def _retry(talk: ChatState, _argument: str) -> CommandResult:
-    """The last question once more; without a fixed seed the dice fall anew."""
-    request = _last_request(talk)
-    talk.conversation.rewind()
-    talk.attachment_notice, talk.passage_sources = "", ()
-    return CommandResult(request=replace(request, seed=talk.options.seed, variant=talk.options.variant))
+def _retry(chat: ChatState, _argument: str) -> CommandResult:
+    """Send the last request once more; without a fixed seed, sampling draws new noise."""
+    request = _last_request(chat)
+    chat.conversation.rewind()
+    chat.attachment_notice, chat.passage_sources = "", ()
+    return CommandResult(request=replace(request, seed=chat.options.seed, variant=chat.options.variant))
 
 
-def _take_back_turn(talk: ChatState, _argument: str) -> CommandResult:
-    request = _last_request(talk)
-    talk.conversation.rewind()
-    return CommandResult(f"taken back: {request.text}")
+def _take_back_turn(chat: ChatState, _argument: str) -> CommandResult:
+    request = _last_request(chat)
+    chat.conversation.rewind()
+    return CommandResult(f"removed: {request.text}")
 
 
-def _last_request(talk: ChatState) -> Request:
-    turns = talk.conversation.turns()
+def _last_request(chat: ChatState) -> Request:
+    turns = chat.conversation.turns()
     if not turns:
-        raise UsageError("nothing was asked yet")
+        raise UsageError("this conversation has no requests yet")
     return request_from_json(turns[-1].request)
 
 
-def _sessions(talk: ChatState, words: str) -> CommandResult:
-    rows = talk.conversation.call("list", {"search": words} if words else {"kind": "chat"})["sessions"]
+def _sessions(chat: ChatState, words: str) -> CommandResult:
+    rows = chat.conversation.call("list_sessions", {"search": words} if words else {"kind": "chat"})["sessions"]
     lines = [
-        f"{row['id']}  {row['name']}" + (f"  ({row['found']})" if words else "") for row in rows[:MAX_LISTED_SESSIONS]
+        f"{row['id']}  {row['name']}" + (f"  ({row['snippet']})" if words else "") for row in rows[:MAX_LISTED_SESSIONS]
     ]
-    more = (
-        [f"and {len(rows) - MAX_LISTED_SESSIONS} more; /sessions WORDS searches"]
-        if len(rows) > MAX_LISTED_SESSIONS
-        else []
-    )
-    return CommandResult("\n".join([*lines, *more]) or "none")
+    if (more := len(rows) - MAX_LISTED_SESSIONS) > 0:
+        lines.append(f"and {more} more; /sessions WORDS searches")
+    return CommandResult("\n".join(lines) or "none")
 
 
-def _open(talk: ChatState, id: str) -> CommandResult:
+def _open(chat: ChatState, id: str) -> CommandResult:
     if not id:
-        raise UsageError("/open needs the id of a session, or its beginning; /sessions lists them")
-    talk.conversation.switch_session(talk.conversation.call("open", {"session": id}))
-    return CommandResult(_transcript(talk))
+        raise UsageError("/open needs the id of a session, or the first characters of it; /sessions lists them")
+    chat.conversation.switch_session(chat.conversation.call("open_session", {"session": id}))
+    return CommandResult(_transcript(chat))
 
 
-def _transcript(talk: ChatState) -> str:
-    turns = talk.conversation.turns()
-    return "\n".join(f"> {turn.request['text']}\n{turn.answer.text}" for turn in turns) or "nothing was said yet"
+def _transcript(chat: ChatState) -> str:
+    turns = chat.conversation.turns()
+    return "\n".join(f"> {turn.request['text']}\n{turn.answer.text}" for turn in turns) or "this conversation is empty"
 
 
-def _show(talk: ChatState, _argument: str) -> CommandResult:
-    return CommandResult(_transcript(talk))
+def _show(chat: ChatState, _argument: str) -> CommandResult:
+    return CommandResult(_transcript(chat))
 
 
-def _save(talk: ChatState, name: str) -> CommandResult:
-    return _export_to_file(talk, "/save", name, "markdown")
+def _save(chat: ChatState, name: str) -> CommandResult:
+    return _export_to_file(chat, "/save", name, "markdown")
 
 
-def _export(talk: ChatState, argument: str) -> CommandResult:
-    """The format is said first, or by the end of the name."""
+def _export(chat: ChatState, argument: str) -> CommandResult:
+    """The format comes first, or follows from the suffix of the file name."""
     first, _, rest = argument.partition(" ")
-    form, name = (first, rest.strip()) if first in EXPORT_FORMATS and rest.strip() else ("", argument)
-    return _export_to_file(talk, "/export", name, form or format_from_suffix(Path(name)))
+    format_name, name = (first, rest.strip()) if first in EXPORT_FORMATS and rest.strip() else ("", argument)
+    return _export_to_file(chat, "/export", name, format_name or format_from_suffix(Path(name)))
 
 
-def _export_to_file(talk: ChatState, command: str, name: str, form: str) -> CommandResult:
+def _export_to_file(chat: ChatState, command: str, name: str, format_name: str) -> CommandResult:
     if not name:
-        raise UsageError(f"{command} needs the name of a file")
-    turns, path = talk.conversation.turns(), Path(name).expanduser()
+        raise UsageError(f"{command} needs a file name")
+    turns, path = chat.conversation.turns(), Path(name).expanduser()
     if not turns:
-        raise UsageError("nothing was said yet")
-    write_new_file(path, export_conversation(form, str(talk.conversation.call("subscribe")["name"]), turns))
-    return CommandResult(f"{len(turns)} question{'' if len(turns) == 1 else 's'} and answers in {path}")
+        raise UsageError("this conversation is empty")
+    write_new_file(path, export_conversation(format_name, str(chat.conversation.call("subscribe")["name"]), turns))
+    return CommandResult(f"{len(turns)} request{'' if len(turns) == 1 else 's'} and answers in {path}")
 
 
-def _rename(talk: ChatState, name: str) -> CommandResult:
+def _rename(chat: ChatState, name: str) -> CommandResult:
     if not name:
         raise UsageError("/rename needs a name")
-    talk.conversation.call("rename", {"name": name})
-    return CommandResult(f"now called {name}")
+    chat.conversation.call("rename", {"name": name})
+    return CommandResult(f"renamed to {name}")
 
 
-def _delete(talk: ChatState, id: str) -> CommandResult:
-    talk.conversation.call("delete", {"session": id} if id else {})
-    return _new(talk, "") if not id else CommandResult(f"deleted; /restore {id} brings it back")
+def _delete(chat: ChatState, id: str) -> CommandResult:
+    chat.conversation.call("delete", {"session": id} if id else {})
+    return _new(chat, "") if not id else CommandResult(f"deleted; /restore {id} brings it back")
 
 
-def _restore(talk: ChatState, id: str) -> CommandResult:
+def _restore(chat: ChatState, id: str) -> CommandResult:
     if not id:
-        rows = talk.conversation.call("list", {"deleted": True})["sessions"]
-        return CommandResult("\n".join(f"{row['id']}  {row['name']}" for row in rows) or "nothing was deleted")
-    talk.conversation.call("restore", {"session": id})
+        rows = chat.conversation.call("list_sessions", {"is_deleted": True})["sessions"]
+        return CommandResult("\n".join(f"{row['id']}  {row['name']}" for row in rows) or "no conversation is deleted")
+    chat.conversation.call("restore", {"session": id})
     return CommandResult("restored")
 
 
-def _fork(talk: ChatState, _argument: str) -> CommandResult:
-    talk.conversation.switch_session(talk.conversation.call("fork"))
-    return CommandResult("a copy of this conversation; the old one stays as it is")
+def _fork(chat: ChatState, _argument: str) -> CommandResult:
+    chat.conversation.switch_session(chat.conversation.call("fork"))
+    return CommandResult("a copy of this conversation; the original is unchanged")
 
 
-def _file(talk: ChatState, name: str) -> CommandResult:
-    check_name(name)  # a mistake is told now, not with the question
-    talk.pending_names.append(name)
-    return CommandResult(f"{name} goes with the next question")
+def _file(chat: ChatState, name: str) -> CommandResult:
+    check_name(name)  # report a mistake now, not with the next request
+    chat.pending_names.append(name)
+    return CommandResult(f"{name} is attached to the next request")
 
 
 def _option_command(option: str, convert: Callable[[str], Any]) -> Callable[[ChatState, str], CommandResult]:
-    """A command that sets one option; without an argument the profile decides again."""
+    """A command that sets one request option; without an argument, the profile decides again."""
 
-    def run(talk: ChatState, argument: str) -> CommandResult:
+    def run(chat: ChatState, argument: str) -> CommandResult:
         try:
             value = convert(argument) if argument else None
         except ValueError:
-            raise UsageError(f"/{option} cannot be {argument!r}") from None
-        talk.options = replace(talk.options, **{option: value})
-        return CommandResult(f"{option}: {'as the profile says' if value is None else value}")
+            raise UsageError(f"/{option}: {argument!r} is not valid") from None
+        chat.options = replace(chat.options, **{option: value})
+        return CommandResult(f"{option}: {'set by the profile' if value is None else value}")
 
     return run
 
 
-def _profile(talk: ChatState, name: str) -> CommandResult:
-    conversation = talk.conversation
+def _profile(chat: ChatState, name: str) -> CommandResult:
+    conversation = chat.conversation
     if not name:
-        return CommandResult(f"profile {conversation.profile}; known are {', '.join(profile_names())}")
-    models = load_profile(name, talk.overrides).models
-    is_other = models.backend not in SERVER_BACKENDS and models != _models_or_none(conversation.profile, talk.overrides)
-    if is_other and not talk.confirm_load(models):
-        return CommandResult(f"nothing is loaded; the profile stays {Path(conversation.profile).stem}")
-    conversation.call("set", {"profile": SessionRequest(profile=name).to_params()["profile"]})
+        return CommandResult(f"profile {conversation.profile}; available: {', '.join(profile_names())}")
+    models = load_profile(name, chat.overrides).models
+    is_other = models.backend not in SERVER_BACKENDS and models != _models_or_none(conversation.profile, chat.overrides)
+    if is_other and not chat.confirm_load(models):
+        return CommandResult(f"no model is loaded; the profile stays {Path(conversation.profile).stem}")
+    conversation.call("set_profile", {"profile": SessionRequest(profile=name).to_params()["profile"]})
     conversation.profile = name
-    return CommandResult(f"profile {name}" + ("; other models are loaded with the next question" if is_other else ""))
+    return CommandResult(f"profile {name}" + ("; other models load with the next request" if is_other else ""))
 
 
 def _models_or_none(profile: str, overrides: Mapping[str, Any]) -> Models | None:
-    """None of one that is gone: nobody knows what was loaded for it."""
+    """None for a profile that cannot be loaded: its models are unknown."""
     try:
         return load_profile(profile, overrides).models
     except SpecchatError:
         return None
 
 
-def _stats(talk: ChatState, _argument: str) -> CommandResult:
-    stats = talk.conversation.call("stats")
-    memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory"].items())
-    engine = f"engine {stats['state']}; {memory or 'no model in memory'}; {stats['sessions']} sessions"
-    return CommandResult("\n".join([talk.status_line, engine, stats["trouble"]]).rstrip())
+def _stats(chat: ChatState, _argument: str) -> CommandResult:
+    stats = chat.conversation.call("stats")
+    memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
+    engine = f"engine {stats['state']}; {memory or 'no model loaded'}; {stats['sessions']} sessions"
+    return CommandResult("\n".join([chat.status_line, engine, stats["warning"]]).rstrip())
 
 
-def _why(talk: ChatState, _argument: str) -> CommandResult:
-    why = talk.conversation.call("why")
+def _why(chat: ChatState, _argument: str) -> CommandResult:
+    why = chat.conversation.call("explain_routing")
     if not why:
-        return CommandResult("nothing was answered yet")
-    said = f"{why['variant']}, at most {why['budget']} guesses a step, seed {why['seed']}: {why['reason']}"
-    measured = talk.finished.totals.choice_reason if talk.finished else ""
-    return CommandResult(f"{said}\n{measured}".rstrip())
+        return CommandResult("this conversation has no answer yet")
+    drafter = f"drafter {why['variant']}, at most {why['budget']} draft tokens per step"
+    route = "no drafter (plain decoding)" if why["variant"] == "plain" else drafter
+    choice_reason = chat.finished.totals.choice_reason if chat.finished else ""
+    return CommandResult(f"{route}, seed {why['seed']}: {why['reason']}\n{choice_reason}".rstrip())
 
 
-def _inspect(talk: ChatState, number: str) -> CommandResult:
-    from specchat.commands.inspect_text import inspect_answer  # the colours of the screen take a while
+def _inspect(chat: ChatState, number: str) -> CommandResult:
+    from specchat.commands.inspect_text import inspect_answer  # the colours of the TUI import slowly
 
-    return CommandResult(inspect_answer(talk.conversation, number))
+    return CommandResult(inspect_answer(chat.conversation, number))
 
 
 COMMANDS: Mapping[str, Command] = {
     command.name: command
     for command in (
-        Command("help", "", "what can be said here", _help),
-        Command("new", "", "begin a new conversation", _new),
-        Command("retry", "", "answer the last question again, with other dice", _retry),
-        Command("back", "", "take the last question and its answer back", _take_back_turn),
-        Command(
-            "undo", "", "the same, where files are the editor's; elsewhere it is about edits of files", _take_back_turn
-        ),
-        Command("file", "PATH", "attach a file, folder or glob to the next question", _file),
-        Command("show", "", "this conversation from its beginning", _show),
+        Command("help", "", "list the commands", _help),
+        Command("new", "", "start a new conversation", _new),
+        Command("retry", "", "answer the last request again, with another seed", _retry),
+        Command("back", "", "remove the last request and its answer", _take_back_turn),
+        Command("undo", "", "the same, in editors; elsewhere it undoes an edit of files", _take_back_turn),
+        Command("file", "PATH", "attach a file, folder or glob to the next request", _file),
+        Command("show", "", "print this conversation", _show),
         Command("save", "FILE", "write this conversation to a new file, as Markdown", _save),
-        Command("export", "[json|markdown] FILE", "the same in a format; without one, .json says JSON", _export),
-        Command("sessions", "[WORDS]", "earlier conversations, or those where words were said", _sessions),
-        Command("open", "ID", "go on with an earlier conversation", _open),
-        Command("fork", "", "go on in a copy of this conversation", _fork),
-        Command("compact", "", "have this conversation summed up, and go on in a copy that begins so", compact),
-        Command("rename", "NAME", "give this conversation a name", _rename),
-        Command("delete", "[ID]", "take this or another conversation from the list", _delete),
-        Command("restore", "[ID]", "bring a deleted conversation back, or list them", _restore),
-        Command("profile", "[NAME]", "answer as another profile says, from the next question on", _profile),
-        Command("variant", "[NAME]", "who guesses: auto, plain, lookup, draft", _option_command("variant", str)),
         Command(
-            "temperature", "[NUMBER]", "0 takes the likeliest token, always", _option_command("temperature", float)
+            "export",
+            "[json|markdown] FILE",
+            "the same in a format; without one, the suffix .json selects JSON",
+            _export,
+        ),
+        Command("sessions", "[WORDS]", "list earlier conversations, or those that contain WORDS", _sessions),
+        Command("open", "ID", "continue an earlier conversation", _open),
+        Command("fork", "", "continue in a copy of this conversation", _fork),
+        Command(
+            "compact", "", "summarize this conversation and continue in a copy that begins with the summary", compact
+        ),
+        Command("rename", "NAME", "rename this conversation", _rename),
+        Command("delete", "[ID]", "delete this or another conversation", _delete),
+        Command("restore", "[ID]", "restore a deleted conversation, or list them", _restore),
+        Command("profile", "[NAME]", "use another profile, from the next request on", _profile),
+        Command("variant", "[NAME]", "choose the drafter: auto, plain, lookup, draft", _option_command("variant", str)),
+        Command(
+            "temperature", "[NUMBER]", "0 always samples the most likely token", _option_command("temperature", float)
         ),
         Command("seed", "[NUMBER]", "the same seed gives the same answer", _option_command("seed", int)),
         Command("stats", "", "speed, memory and sessions", _stats),
-        Command("why", "", "who guessed in the last answer, and for what reason", _why),
-        Command("inspect", "[N]", "the last answer, or answer N, by who guessed it, step by step", _inspect),
-        Command("quit", "", "leave; everything is kept", _quit),
+        Command("why", "", "which drafter the last answer used, and why", _why),
+        Command("inspect", "[N]", "the last answer, or answer N, by drafter, step by step", _inspect),
+        Command("quit", "", "quit; the conversation is stored", _quit),
     )
 }
 
 
 @dataclass(frozen=True)
 class FileCommand:
-    """A command that changes files, with a person who decides; `editing.py` carries it out."""
+    """A command that changes files after the user has reviewed them; `file_edits.py` runs it."""
 
     name: str
     arguments: str
@@ -296,29 +297,29 @@ class FileCommand:
 FILE_COMMANDS: Mapping[str, FileCommand] = {
     command.name: command
     for command in (
-        FileCommand("edit", "PATH... INSTRUCTION", "rewrite files as asked; you decide hunk by hunk"),
-        FileCommand("apply", "[N] [PATH]", "write a block of code of the last answer to its file"),
-        FileCommand("undo", "[N|FILE]", "take back the last edit of files, or another one"),
+        FileCommand("edit", "PATH... INSTRUCTION", "rewrite files; you review the result hunk by hunk"),
+        FileCommand("apply", "[N] [PATH]", "write a code block of the last answer to its file"),
+        FileCommand("undo", "[N|FILE]", "undo the last edit of files, or another one"),
     )
 }
 
 
 def conversation_commands(reserved_names: Collection[str] = ()) -> Mapping[str, Command]:
-    """Ours, and then those of plugins; `taken` are names that a front end has beside them."""
-    added = find_extensions("slash_commands", {*COMMANDS, *reserved_names})
-    return {**COMMANDS, **{name: _plugin_command(offer) for name, offer in added.items()}}
+    """The built-in commands, and then those of plugins; `reserved_names` are further commands of a front end."""
+    extensions = find_extensions("slash_commands", {*COMMANDS, *reserved_names})
+    return {**COMMANDS, **{name: _plugin_command(extension) for name, extension in extensions.items()}}
 
 
 def line_mode_commands() -> Mapping[str, CommandInfo]:
-    """What can be said line by line; those about files take the place of a namesake."""
+    """The commands of the line mode; a file command replaces another command of the same name."""
     return {**conversation_commands(FILE_COMMANDS), **FILE_COMMANDS}
 
 
-def _plugin_command(offer: Extension) -> Command:
-    def run(talk: ChatState, argument: str) -> CommandResult:
-        reply = offer.call(talk, argument)
-        if not isinstance(reply, CommandResult):
-            raise offer.plugin_error(f"answered with a {type(reply).__name__}, which is no Reply")
-        return reply
+def _plugin_command(extension: Extension) -> Command:
+    def run(chat: ChatState, argument: str) -> CommandResult:
+        result = extension.call(chat, argument)
+        if not isinstance(result, CommandResult):
+            raise extension.plugin_error(f"returned a {type(result).__name__} instead of a CommandResult")
+        return result
 
-    return Command(offer.name, offer.arguments, offer.description, run)
+    return Command(extension.name, extension.arguments, extension.description, run)

@@ -1,6 +1,7 @@
-"""A conversation as a file. Markdown: questions are quoted, answers stand as they were written. JSON: all that is kept.
+"""Export of a conversation to a file, as Markdown (requests as quotes, answers unchanged) or as JSON (all stored
+fields).
 
-Nothing that is there is ever written over.
+An existing file is never overwritten.
 """
 
 from __future__ import annotations
@@ -17,22 +18,21 @@ FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
 
 def export_conversation(format_name: str, name: str, turns: Sequence[StoredTurn]) -> str:
-    """A conversation in one of the FORMATS."""
+    """A conversation in one of the EXPORT_FORMATS."""
     return EXPORT_FORMATS[format_name](name, turns)
 
 
 def format_from_suffix(path: Path) -> str:
-    """The one that the name of a file asks for."""
     return "json" if path.suffix.lower() == ".json" else "markdown"
 
 
 def write_new_file(path: Path, text: str) -> None:
-    """Write a file that was not there. InputError when it was, or cannot be made."""
+    """Write a new file. InputError if it exists or cannot be created."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise InputError(f"{path}: is there already; name another file") from None
+        raise InputError(f"{path}: exists already; name another file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
 
@@ -74,7 +74,7 @@ def _markdown_blocks(turns: Sequence[StoredTurn]) -> Iterator[str]:
 
 
 def _close_fence(answer: str) -> str:
-    """An answer that was stopped inside a block of code must not take the rest of the file into it."""
+    """Close a code block that a stopped answer left open, so that it does not swallow the rest of the file."""
     marks = ""
     for fence in FENCE.finditer(answer):
         if not marks:

@@ -1,7 +1,8 @@
-"""`/edit`, `/apply` and `/undo`: files changed from inside a conversation, by the task and review of `specchat edit`.
+"""`/edit`, `/apply` and `/undo`: change files from inside a conversation, with the task and the review of `specchat
+edit`.
 
-A front end gives a `Desk`: how it shows a hunk, reads a letter, tells how far the model is. An edit is asked in a
-session of its own, of the same engine process, so that the conversation is about what was said in it. No torch here.
+A front end passes an `EditUI`: how it shows a hunk, reads a key and shows progress. An edit runs in a session of its
+own in the same engine process, so that it does not become part of the conversation. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from specchat.edit.answer_check import find_omission, find_warnings
 from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.edit_regions import Region
 from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
-from specchat.edit.edit_turn import EditRun as EditTalk
-from specchat.edit.edit_turn import ignore_event, sum_totals
+from specchat.edit.edit_turn import EditRun, ignore_event, sum_totals
 from specchat.edit.hunk_prompt import ReviewUI
 from specchat.edit.hunk_review import review_edit
 from specchat.edit.progress_line import ProgressLine
@@ -50,10 +50,11 @@ WORD_PATTERN = re.compile(r"""\s*(?:@?"([^"]+)"|@?'([^']+)'|(\S+))""")
 
 @dataclass(frozen=True)
 class EditUI:
-    """Where a person sits while files are edited.
+    """The callbacks of a front end during an edit.
 
-    `read` gives a letter or a line, "" when nobody is there; `edit` takes a text and a file ending and gives the text
-    as the person left it, None for nothing; `follow` is told how far the model is; `hear` gets its events.
+    `read_input` returns a key or a line, "" when there is no input; `edit_text` takes a text and a file suffix and
+    returns the changed text, None when the user cancels; `show_progress` gets progress lines; `on_event` gets the
+    events of answers.
     """
 
     read_input: Callable[[str], str]
@@ -65,7 +66,7 @@ class EditUI:
     cancelled: Flag = field(default_factory=Flag)
 
     def review_ui(self, source: Source, rewrite: Callable[[int, int, str], str | None]) -> ReviewUI:
-        """The same as a review wants it."""
+        """The callbacks that a review needs."""
         ending = PurePath(source.name).suffix
         return ReviewUI(
             self.read_input, self.show_hunk, self.show_message, lambda text: self.edit_text(text, ending), rewrite
@@ -74,7 +75,7 @@ class EditUI:
 
 @dataclass(frozen=True)
 class EditArguments:
-    """Which files, and what is to become of them."""
+    """The files and the instruction of an edit."""
 
     paths: tuple[Path, ...]
     instruction: str
@@ -82,7 +83,7 @@ class EditArguments:
 
 @dataclass(frozen=True)
 class AcceptedEdit:
-    """What of a new text a person wants. A file that is not there yet has an empty source."""
+    """The reviewed new text of a file. A new file has an empty source."""
 
     source: Source
     path: Path
@@ -91,23 +92,22 @@ class AcceptedEdit:
 
     @property
     def has_changes(self) -> bool:
-        """Is there anything to write?"""
         return self.review.text != self.source.text
 
     @property
     def replacement(self) -> Replacement:
-        """The same as bytes."""
+        """The new content in bytes."""
         old = None if self.is_new else self.source.raw
         return Replacement(self.path, old, self.source.encode(self.review.text))
 
 
 class EditSession:
-    """Whoever is asked for new texts: a session of its own, begun with the first question."""
+    """The session that rewrites files; it is opened with the first request."""
 
     def __init__(self, chat: ChatState, ui: EditUI) -> None:
         self._chat, self._ui = chat, ui
         self._conversation: Conversation | None = None
-        self._edit_run: EditTalk | None = None
+        self._edit_run: EditRun | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -118,105 +118,107 @@ class EditSession:
 
     @property
     def summary(self) -> str:
-        """What the answers cost, "" when none came."""
-        asked = self._edit_run
-        return summary_line(asked.route, sum_totals(asked.finished_turns)) if asked and asked.route else ""
+        """What the answers cost, "" without answers."""
+        run = self._edit_run
+        return summary_line(run.route, sum_totals(run.finished_turns)) if run and run.route else ""
 
     def make_job(self, source: Source, instruction: str) -> EditJob:
-        """What is to be done to this text, as large as the session allows."""
+        """The edit job for this source, with the context window of the session."""
         conversation = self._open_conversation()
         return EditJob(
             source, instruction, conversation.context_window or load_profile(conversation.profile).limits.context
         )
 
-    def make_edit_run(self, source: Source) -> EditTalk:
-        """What the edit task asks through; the next file begins a session anew."""
-        conversation, following = self._open_conversation(), ProgressLine(source.text, self._ui.show_progress)
+    def make_edit_run(self, source: Source) -> EditRun:
+        """The run that sends the requests of an edit; each file restarts the session."""
+        conversation, progress = self._open_conversation(), ProgressLine(source.text, self._ui.show_progress)
 
-        def hear(event: Event) -> None:
-            following.on_event(event)
+        def on_event(event: Event) -> None:
+            progress.on_event(event)
             self._ui.on_event(event)
 
-        def anew() -> None:
+        def restart() -> None:
             conversation.switch_session(conversation.open_new_session())
 
         if self._edit_run is None:
-            self._edit_run = EditTalk(conversation, self._ui.cancelled, restart_conversation=anew)
-        self._edit_run.on_event = hear
+            self._edit_run = EditRun(conversation, self._ui.cancelled, restart_conversation=restart)
+        self._edit_run.on_event = on_event
         return self._edit_run
 
     def make_rewriter(self, source: Source, instruction: str) -> Callable[[int, int, str], str]:
-        """How some lines of this text are written again, from and to which, as somebody wishes."""
+        """A function that rewrites lines `first` to `end` of this source as the user's comment asks."""
 
-        def rewrite(first: int, end: int, wish: str) -> str:
+        def rewrite(first: int, end: int, comment: str) -> str:
             job = self.make_job(source, instruction)
-            return rewrite_region(job, Region(first + 1, end), wish, self.make_edit_run(source))
+            return rewrite_region(job, Region(first + 1, end), comment, self.make_edit_run(source))
 
         return rewrite
 
     def _open_conversation(self) -> Conversation:
         if self._conversation is None:
-            known = self._chat.conversation.profile
-            profile = EDIT_PROFILE if known == DEFAULT_PROFILE else known
-            wish = SessionRequest(profile=profile, overrides=dict(self._chat.overrides), kind="edit")
-            self._conversation = Conversation(wish, self._chat.conversation.client_name)
+            chat_profile = self._chat.conversation.profile
+            profile = EDIT_PROFILE if chat_profile == DEFAULT_PROFILE else chat_profile
+            request = SessionRequest(profile=profile, overrides=dict(self._chat.overrides), kind="edit")
+            self._conversation = Conversation(request, self._chat.conversation.client_name)
         return self._conversation
 
 
 def edit_files(chat: ChatState, argument: str, ui: EditUI) -> str:
-    """`/edit PATH... INSTRUCTION`: one file after the other, all written in the end or none."""
-    order = parse_edit_arguments(argument)
-    sources = [read_source(path) for path in order.paths]
-    if len({path.resolve() for path in order.paths}) < len(order.paths):
-        raise UsageError("two of these names are the same file; name it once")
-    for path in order.paths:
+    """`/edit PATH... INSTRUCTION`: edit one file after the other; all are written at the end, or none."""
+    arguments = parse_edit_arguments(argument)
+    sources = [read_source(path) for path in arguments.paths]
+    if len({path.resolve() for path in arguments.paths}) < len(arguments.paths):
+        raise UsageError("two of these paths are the same file")
+    for path in arguments.paths:
         check_writable(path)
-    taken, unchanged = list[AcceptedEdit](), list[NoChangeError]()
-    with EditSession(chat, ui) as asker:
-        for path, source in zip(order.paths, sources, strict=True):
+    accepted, unchanged = list[AcceptedEdit](), list[NoChangeError]()
+    with EditSession(chat, ui) as session:
+        for path, source in zip(arguments.paths, sources, strict=True):
             try:
-                review = _edit_and_review(asker, source, order.instruction, ui)
+                review = _edit_and_review(session, source, arguments.instruction, ui)
             except NoChangeError as error:
                 unchanged.append(error)
             else:
-                taken.append(AcceptedEdit(source, path, review))
-        if not taken:
+                accepted.append(AcceptedEdit(source, path, review))
+        if not accepted:
             raise unchanged[0]
-        return _write_accepted(order.instruction, taken, asker.summary)
+        return _write_accepted(arguments.instruction, accepted, session.summary)
 
 
 def apply_block(chat: ChatState, argument: str, ui: EditUI) -> str:
-    """`/apply [N] [PATH]`: a block of code of the last answer becomes a file, or the new text of one."""
+    """`/apply [N] [PATH]`: write a code block of the last answer to a new or an existing file."""
     block, path = _block_and_path(chat, argument)
     is_new = not path.exists()
     if is_new and not path.parent.is_dir():
-        raise InputError(f"{path.parent}: there is no such folder")
+        raise InputError(f"{path.parent}: no such folder")
     source = make_source(b"", str(path)) if is_new else read_source(path)
     if not is_new:
         check_writable(path)
     text = source.with_original_ending(block.text)
     if text == source.text:
-        raise NoChangeError(f"{path}: holds this already")
+        raise NoChangeError(f"{path}: already has this content")
     if missing := find_omission(source, text):
-        raise NoUsableEditError(f"{path}: this block leaves something out: {missing}")
-    instruction = f"block of code for {path.name}"
-    with EditSession(chat, ui) as asker:
-        means = ui.review_ui(source, asker.make_rewriter(source, instruction))
-        review = review_edit(source, text, find_warnings(source, text), lambda new: check_syntax(source, new), means)
-        return _write_accepted(instruction, [AcceptedEdit(source, path, review, is_new)], asker.summary)
+        raise NoUsableEditError(f"{path}: this block omits a part of the file: {missing}")
+    instruction = f"code block for {path.name}"
+    with EditSession(chat, ui) as session:
+        review_ui = ui.review_ui(source, session.make_rewriter(source, instruction))
+        review = review_edit(
+            source, text, find_warnings(source, text), lambda new: check_syntax(source, new), review_ui
+        )
+        return _write_accepted(instruction, [AcceptedEdit(source, path, review, is_new)], session.summary)
 
 
-def undo_file_edit(_talk: ChatState, argument: str, _desk: EditUI) -> str:
-    """`/undo [N|FILE]`: take an applied edit back, the last one if none is named."""
-    kept = user_undo_store()
-    taken_back = find_edit(kept, argument.removeprefix("@"))
+def undo_file_edit(_chat: ChatState, argument: str, _ui: EditUI) -> str:
+    """`/undo [N|FILE]`: undo an applied edit, the last one by default."""
+    store = user_undo_store()
+    edit = find_edit(store, argument.removeprefix("@"))
     try:
-        done = undo_edit(kept, taken_back, is_forced=False)
+        done = undo_edit(store, edit, is_forced=False)
     except OSError as error:
-        where = error.filename or taken_back.files[0].path
+        where = error.filename or edit.files[0].path
         raise SpecchatError(f"{where}: cannot be written: {error.strerror}") from error
     names = ", ".join(_display_path(Path(file.path)) for file in done.files)
-    return f"took back edit {taken_back.number} of {names} · /undo {done.number} makes it again"
+    return f"undid edit {edit.number} of {names} · /undo {done.number} applies it again"
 
 
 FILE_COMMAND_RUNNERS: Mapping[str, Callable[[ChatState, str, EditUI], str]] = {
@@ -227,89 +229,89 @@ FILE_COMMAND_RUNNERS: Mapping[str, Callable[[ChatState, str, EditUI], str]] = {
 
 
 def run_file_command(chat: ChatState, line: str, ui: EditUI) -> str:
-    """What a line with one of the commands about files does; the answer says what was written."""
-    found = COMMAND_PATTERN.match(line.strip())
-    assert found is not None
-    return FILE_COMMAND_RUNNERS[found["name"]](chat, (found["argument"] or "").strip(), ui)
+    """Run a file command; returns a line that says what was written."""
+    match = COMMAND_PATTERN.match(line.strip())
+    assert match is not None
+    return FILE_COMMAND_RUNNERS[match["name"]](chat, (match["argument"] or "").strip(), ui)
 
 
 def parse_edit_arguments(argument: str) -> EditArguments:
-    """The words that are files, an @ before them or not, and the instruction that the others make."""
-    paths, place = list[Path](), 0
-    while found := WORD_PATTERN.match(argument, place):
-        word = found[1] or found[2] or found[3]
+    """Split into paths, with or without an @, and the instruction after them."""
+    paths, offset = list[Path](), 0
+    while match := WORD_PATTERN.match(argument, offset):
+        word = match[1] or match[2] or match[3]
         is_marked = word.startswith("@")
         path = Path(word.removeprefix("@")).expanduser()
         if paths and not path.is_file():
             if is_marked:
-                raise InputError(f"{path}: there is no such file")
+                raise InputError(f"{path}: no such file")
             break
         paths.append(path)
-        place = found.end()
-    instruction = argument[place:].strip()
+        offset = match.end()
+    instruction = argument[offset:].strip()
     if not paths or not instruction:
         raise UsageError("an edit needs a file and an instruction: /edit PATH... INSTRUCTION")
     return EditArguments(tuple(paths), instruction)
 
 
-def _edit_and_review(asker: EditSession, source: Source, instruction: str, desk: EditUI) -> Review:
-    """A new text, and what the person takes of it. One that is no good is kept where a person can look at it."""
-    job, talk = asker.make_job(source, instruction), asker.make_edit_run(source)
+def _edit_and_review(session: EditSession, source: Source, instruction: str, ui: EditUI) -> Review:
+    """Let the model rewrite a file and the user review it. A text that does not parse is saved for inspection."""
+    job, run = session.make_job(source, instruction), session.make_edit_run(source)
     try:
-        edited = run_edit(job, talk)
-    except BrokenEditError as broken:
-        if talk.candidate:
-            where = save_candidate(source.name, source.encode(talk.candidate))
-            broken.args = (f"{broken}; it is kept in {where}",)
+        edited = run_edit(job, run)
+    except BrokenEditError as error:
+        if run.candidate:
+            saved_path = save_candidate(source.name, source.encode(run.candidate))
+            error.args = (f"{error}; the text is saved in {saved_path}",)
         raise
-    means = desk.review_ui(source, asker.make_rewriter(source, instruction))
-    return review_edit(source, edited.text, edited.warnings, lambda text: check_syntax(source, text), means)
+    review_ui = ui.review_ui(source, session.make_rewriter(source, instruction))
+    return review_edit(source, edited.text, edited.warnings, lambda text: check_syntax(source, text), review_ui)
 
 
-def _write_accepted(instruction: str, taken: Sequence[AcceptedEdit], summary: str) -> str:
-    """All of it or nothing, and the line that says so."""
-    written = [each for each in taken if each.has_changes]
+def _write_accepted(instruction: str, accepted: Sequence[AcceptedEdit], summary: str) -> str:
+    """Write all files or none; returns the line that reports it."""
+    written = [each for each in accepted if each.has_changes]
     if not written:
-        raise DeclinedError("no hunk was taken; nothing is written")
+        raise DeclinedError("no hunk was accepted; nothing is written")
     try:
-        kept = apply_edit(user_undo_store(), instruction, [each.replacement for each in written])
+        stored = apply_edit(user_undo_store(), instruction, [each.replacement for each in written])
     except OSError as error:
         raise SpecchatError(f"{error.filename or written[0].path}: cannot be written: {error.strerror}") from error
     hunks = sum(len(each.review.accepted_hunks) for each in written)
-    offered = sum(len(each.review.decisions) for each in written)
+    total = sum(len(each.review.decisions) for each in written)
     names = ", ".join(_display_path(each.path) for each in written)
-    did = f"made {names}" if written[0].is_new else f"applied {hunks}/{offered} hunks to {names}"
-    return " · ".join(filter(None, [did, summary, f"/undo {kept.number} takes it back"]))
+    report = f"created {names}" if written[0].is_new else f"applied {hunks}/{total} hunks to {names}"
+    return " · ".join(filter(None, [report, summary, f"/undo {stored.number} undoes it"]))
 
 
-def _block_and_path(talk: ChatState, argument: str) -> tuple[CodeBlock, Path]:
+def _block_and_path(chat: ChatState, argument: str) -> tuple[CodeBlock, Path]:
     number, _, rest = argument.partition(" ")
     if not number.isdecimal():
         number, rest = "", argument
-    turns = talk.conversation.turns()
-    found = find_code_blocks(turns[-1].answer.text) if turns else []
-    if not found:
-        raise UsageError("the last answer has no block of code")
-    if number and not 1 <= int(number) <= len(found):
-        raise UsageError(f"the last answer has {len(found)} blocks of code; there is no {number}")
-    block = found[int(number) - 1 if number else -1]
-    named = rest.strip().strip("\"'").removeprefix("@")
-    return block, Path(named).expanduser() if named else _path_of(block)
+    turns = chat.conversation.turns()
+    blocks = find_code_blocks(turns[-1].answer.text) if turns else []
+    if not blocks:
+        raise UsageError("the last answer has no code block")
+    if number and not 1 <= int(number) <= len(blocks):
+        raise UsageError(f"the last answer has {len(blocks)} code blocks; there is no block {number}")
+    block = blocks[int(number) - 1 if number else -1]
+    path_text = rest.strip().strip("\"'").removeprefix("@")
+    return block, Path(path_text).expanduser() if path_text else _path_of(block)
 
 
 def _path_of(block: CodeBlock) -> Path:
-    """What a model names is a file below this folder and no hidden one; a person may name any."""
+    """The model may name visible files below this folder only; the user may name any file."""
     if not block.file:
-        raise UsageError("this block does not say which file it is; /apply N PATH does")
+        raise UsageError("this block names no file; use /apply N PATH")
     path = Path(block.file)
     is_inside = (Path.cwd() / path).resolve().is_relative_to(Path.cwd().resolve())
     if not is_inside or any(part.startswith(".") for part in path.parts):
-        raise InputError(f"{path}: a model may not choose this file; /apply N PATH does if you want it")
+        raise InputError(f"{path}: the model may not choose this file; use /apply N PATH to write it")
     return path
 
 
 def _display_path(path: Path) -> str:
-    """As short as it can be named from here."""
+    """The path, relative to this folder if possible."""
     with suppress(ValueError):
         return str(path.resolve().relative_to(Path.cwd().resolve()))
     return str(path)

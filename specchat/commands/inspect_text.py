@@ -1,6 +1,6 @@
-"""An answer by who guessed each token, as text: for `specchat inspect`, and for `/inspect` where there is no screen.
+"""An answer as text, each token marked with its drafter: for `specchat inspect` and for `/inspect` in the line mode.
 
-Drawn as the screen draws it, with marks where there are no colours. Knows no file: it is given turns and their steps.
+The drawing matches the inspector of the TUI; without colours, marks show the kind of a token. Reads no files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specchat.host.protocol import totals_from_json
 
 @dataclass(frozen=True)
 class InspectedTurn:
-    """A turn and its steps. `number` is its place in the conversation, from 1 on."""
+    """A turn and its steps. `number` is its position in the conversation, counted from 1."""
 
     number: int
     turn: StoredTurn
@@ -30,12 +30,11 @@ class InspectedTurn:
 
     @property
     def title(self) -> str:
-        """Which turn it is."""
         return f"turn {self.number}  {' '.join(str(self.turn.request.get('text', '')).split())[:60]}"
 
     @property
     def plain_step_seconds(self) -> float:
-        """What a plain pass cost then, 0 when nobody knows."""
+        """Seconds of a plain decoding step at that time, 0 when unknown."""
         return totals_from_json(self.turn.totals).plain_step_seconds
 
 
@@ -45,7 +44,7 @@ def select_turn(
     number: int | None,
     load_steps: Callable[[str], Sequence[StepDone]],
 ) -> InspectedTurn:
-    """One of the answers of a conversation, the last if no number is said; UsageError if there is none."""
+    """The answer with this number, the last one for None. UsageError if it does not exist."""
     if not turns:
         raise UsageError(f"{conversation_name} has no answers yet")
     number = len(turns) if number is None else number
@@ -55,14 +54,12 @@ def select_turn(
     turn = turns[number - 1]
     inspection = Inspection(load_steps(turn.id))
     if not inspection.steps:
-        raise UsageError(
-            f"nothing is known of the steps of answer {number}; an older specchat wrote it, or it is empty"
-        )
+        raise UsageError(f"the steps of answer {number} are not recorded; an older version wrote it, or it is empty")
     return InspectedTurn(number, turn, inspection)
 
 
 def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
-    """The answer, what it sums up to, and its steps; in colours unless only marks can be shown."""
+    """The answer, its totals and its steps, with ANSI colours unless `is_ascii`."""
     from rich.console import Console
 
     from specchat.tui.glyphs import ASCII, UNICODE
@@ -87,12 +84,12 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
 
 
 def inspect_answer(conversation: Conversation, argument: str) -> str:
-    """`/inspect [N]`: the answer with this number, counted from 1."""
+    """`/inspect [N]`: the answer number N, counted from 1."""
     if argument and not argument.isdecimal():
         raise UsageError(f"/inspect takes the number of an answer, counted from 1, not {argument!r}")
 
-    def steps_of(turn: str) -> Sequence[StepDone]:
+    def load_steps(turn: str) -> Sequence[StepDone]:
         return unpack_steps(b64decode(str(conversation.call("inspect", {"turn": turn})["steps"])))
 
-    looked = select_turn("this conversation", conversation.turns(), int(argument) if argument else None, steps_of)
-    return render_text(looked, is_ascii=not sys.stderr.isatty()).rstrip("\n")
+    inspected = select_turn("this conversation", conversation.turns(), int(argument) if argument else None, load_steps)
+    return render_text(inspected, is_ascii=not sys.stderr.isatty()).rstrip("\n")

@@ -1,6 +1,7 @@
-"""What a change of models would load: each by name, how large it is, and whether it lies on this disk; as a question.
+"""The models that a change of profile would load: name, size, and whether they are on this disk.
 
-Looks at names and sizes of files and asks no network. Apart from the commands, for who serves editors knows no model.
+Looks at file names and sizes only and uses no network. Separate from the commands, because editor servers do not need
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from specchat.profile import Models
 
 @dataclass(frozen=True)
 class PendingModel:
-    """A model that would be loaded; `bytes` of its files, None where nobody knows."""
+    """A model that would be loaded. `size_bytes` is the size of its files, None when unknown."""
 
     name: str
     size_bytes: int | None
@@ -32,16 +33,16 @@ class PendingModel:
 
 
 def confirm_models(models: Models, read_line: Callable[[str], str]) -> bool:
-    """Does the person who is asked with a line say yes?
+    """Whether the user answers yes to this question.
 
     "this loads org/name (15.3 GiB, on this disk) and org/small (1.1 GiB, not on this disk); go on? [y/n] "
     """
-    named = " and ".join(load.description for load in pending_models(models))
-    return read_line(f"this loads {named}; go on? [y/n] ").strip().lower() in ("y", "yes")
+    descriptions = " and ".join(load.description for load in pending_models(models))
+    return read_line(f"this loads {descriptions}; go on? [y/n] ").strip().lower() in ("y", "yes")
 
 
 def pending_models(models: Models) -> list[PendingModel]:
-    """The target, and everybody with weights of his own who would guess for it."""
+    """The target model and every drafter with weights of its own."""
     return [pending_model(name) for name in dict.fromkeys(_model_names(models))]
 
 
@@ -54,7 +55,7 @@ def _model_names(models: Models) -> Iterator[str]:
 
 
 def pending_model(source: str) -> PendingModel:
-    """A folder, a file, or a name of the hub."""
+    """The model in a folder, in a file, or with a name on the hub."""
     shipped = EMBEDDED / ("target" if source == "embedded" else source.removeprefix("embedded/"))
     path = shipped if source.startswith("embedded") and shipped.is_dir() else Path(source).expanduser()
     if path.is_file():
@@ -71,4 +72,4 @@ def _bytes_below(folder: Path) -> int | None:
     try:
         return LocalModel(folder.name, folder).bytes
     except OSError:
-        return None  # what cannot be read is told of by who loads it
+        return None  # the loader reports what cannot be read

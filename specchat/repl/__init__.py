@@ -1,1 +1,7 @@
-"""The plain, linear front end: lines in, lines out, nothing is ever drawn twice."""
+"""The line mode: lines in, lines out, for pipes and for terminals without a full screen. Nothing is redrawn.
+
+line_input.py        read lines: prompt_toolkit on a capable terminal, plain lines elsewhere
+loop.py              run commands and requests, print answers
+interrupt.py         Ctrl-C and SIGTERM as a flag that stops an answer
+terminal_edit_ui.py  review file edits line by line
+"""

@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish and not as an accident: it ends an answer within a step, and the partial stays."""
+"""Ctrl-C as a flag: the first one stops an answer within a step, and the partial answer is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import current_thread, main_thread
 
 
 class InterruptFlag(Flag):
-    """Set when somebody wants an end; `exit_code` says how shells know it."""
+    """Set when the user or the system stops the work; `exit_code` is the code that shells expect."""
 
     exit_code = 128 + signal.SIGINT
 

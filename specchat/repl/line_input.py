@@ -1,4 +1,4 @@
-"""Lines from a person: with completion, history and a status line on a terminal that can draw, plainly on any other."""
+"""Input lines: with completion, history and a status line on a capable terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from specchat.commands.command_registry import line_mode_commands
 
 FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ")
 PROMPT = "> "
-BLOCK_QUOTES = '"""'  # a line that begins with it opens a text of several lines, which ends with it
+BLOCK_QUOTES = '"""'  # start and end of a text of several lines
 
 
 def is_capable_terminal() -> bool:
-    """May this terminal be drawn on? Not when it is dumb, without colour, or no terminal."""
+    """Whether this terminal can be drawn on: not when it is dumb, without colours, or a pipe."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return is_terminal and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
 
 
 def plain_line_reader() -> Callable[[], str]:
-    """Lines as they come; the prompt is shown to people only, on stderr."""
+    """Lines from stdin; a terminal gets the prompt on stderr."""
 
     def read() -> str:
         if sys.stdin.isatty():
@@ -42,7 +42,7 @@ def plain_line_reader() -> Callable[[], str]:
 
 
 def read_block(line: str, read_line: Callable[[], str]) -> str:
-    """The text between three quotes, over as many lines as it takes; any other line is itself."""
+    """The text between triple quotes, over several lines; any other line is returned stripped."""
     if not line.strip().startswith(BLOCK_QUOTES):
         return line.strip()
     text = line.strip().removeprefix(BLOCK_QUOTES) + "\n"
@@ -54,7 +54,7 @@ def read_block(line: str, read_line: Callable[[], str]) -> str:
 
 
 def prompt_toolkit_reader(status: Callable[[], str], history_file: Path) -> Callable[[], str]:
-    """A prompt with completion, search through what was asked before, and the status line below."""
+    """A prompt with completion, history search and the status line below."""
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history_file)),
         completer=CommandPathCompleter(),
@@ -70,7 +70,7 @@ def prompt_toolkit_reader(status: Callable[[], str], history_file: Path) -> Call
 
 
 def key_bindings() -> KeyBindings:
-    """Enter sends; Ctrl-J and Escape Enter begin a new line, and so does a backslash before Enter."""
+    """Enter sends; Ctrl-J, Escape Enter, and a backslash before Enter start a new line."""
     keys = KeyBindings()
 
     @keys.add(Keys.ControlM)
@@ -91,20 +91,20 @@ def key_bindings() -> KeyBindings:
 
 
 class CommandPathCompleter(Completer):
-    """Commands after a slash at the beginning, files after an @ anywhere."""
+    """Completes commands after a slash at the start, and files after an @ anywhere."""
 
     def __init__(self) -> None:
         self.paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What the word before the cursor may become."""
+        """The completions of the word before the cursor."""
         before = document.text_before_cursor
         word = before.split()[-1] if before and not before[-1].isspace() else ""
         if before.startswith("/") and " " not in before:
             yield from _command_completions(before)
         elif word.startswith("@") or before.startswith(FILE_ARGUMENT_COMMANDS):
             if word and REPOSITORY.startswith(word):
-                yield Completion(REPOSITORY, start_position=-len(word), display_meta="what the repository says")
+                yield Completion(REPOSITORY, start_position=-len(word), display_meta="passages of this repository")
             path = Document(word.removeprefix("@"))
             yield from self.paths.get_completions(path, complete_event)
 

@@ -1,7 +1,7 @@
-"""The loop: read a line, do it or ask it, print the answer as it comes. Nothing is printed twice.
+"""The read-print loop of the line mode: read a line, run it as a command or a request, print the answer as it streams.
 
-The answer goes to stdout, everything else to stderr. Ctrl-C during an answer ends it and keeps the partial; at the
-prompt it clears the line, and Ctrl-D leaves.
+The answer goes to stdout, everything else to stderr. Ctrl-C during an answer stops it and keeps the partial answer; at
+the prompt it clears the line, and Ctrl-D quits.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def run_repl(chat: ChatState, history_file: Path) -> int:
-    """Talk until the person leaves. Returns the exit code."""
+    """Run until the user quits. Returns the exit code."""
     read = (
         prompt_toolkit_reader(lambda: chat.status_line, history_file) if is_capable_terminal() else plain_line_reader()
     )
     if sys.stdin.isatty():
         chat.confirm_load = confirm_load
-    print_notice("/help lists the commands; Ctrl-D leaves")
+    print_notice("/help lists the commands; Ctrl-D quits")
     while True:
         try:
             line = read()
@@ -43,21 +43,21 @@ def run_repl(chat: ChatState, history_file: Path) -> int:
 
 
 def run_input_line(chat: ChatState, line: str) -> CommandResult:
-    """One line; what goes wrong is said, and the talk goes on."""
+    """Run one line; errors are printed, and the loop continues."""
     try:
         if is_file_command(line):
             run_file_edit(chat, line)
             return CommandResult()
-        reply = run_line(chat, line)
-        show_result(chat, reply)
+        result = run_line(chat, line)
+        show_result(chat, result)
     except SpecchatError as error:
         print_notice(f"specchat: {error}")
         return CommandResult()
-    return reply
+    return result
 
 
 def show_result(chat: ChatState, result: CommandResult) -> None:
-    """Show what there is to show, ask what is to be asked, and go on with what follows from the answer."""
+    """Print the text of a result, send its request, and continue with `after_answer`."""
     while True:
         if result.text:
             print_notice(result.text)
@@ -69,7 +69,7 @@ def show_result(chat: ChatState, result: CommandResult) -> None:
 
 
 def confirm_load(models: Models) -> bool:
-    """Ask the person at this terminal, before other models take minutes and memory; Ctrl-C is a no."""
+    """Ask the user at this terminal before other models are loaded; Ctrl-C means no."""
     from specchat.commands.model_loading import confirm_models
     from specchat.edit.terminal_review import prompt_user
 
@@ -80,18 +80,18 @@ def confirm_load(models: Models) -> bool:
 
 
 def run_file_edit(chat: ChatState, line: str) -> None:
-    """A command about files; Ctrl-C while the model writes ends it, and nothing is written."""
+    """Run a file command; Ctrl-C while the model generates stops it, and nothing is written."""
     from specchat.commands.file_edits import run_file_command
     from specchat.repl.terminal_edit_ui import terminal_edit_ui
 
     with interruptible() as stopped:
-        desk = terminal_edit_ui(stopped)
-        done = run_file_command(chat, line, desk)
-    desk.show_message(done)
+        ui = terminal_edit_ui(stopped)
+        report = run_file_command(chat, line, ui)
+    ui.show_message(report)
 
 
 def print_answer(chat: ChatState, request: Request) -> None:
-    """Print an answer as it comes, and then what it cost."""
+    """Print an answer as it streams, and then its cost."""
     if chat.attachment_notice:
         print_notice(chat.attachment_notice)
     with interruptible() as stopped:
@@ -104,12 +104,12 @@ def print_answer(chat: ChatState, request: Request) -> None:
             printer.end_line()
     if chat.finished:
         print_notice(("(stopped) " if chat.finished.finish_reason == "cancelled" else "") + chat.status_line)
-    for remark in chat.notices:
-        print_notice(remark)
+    for notice in chat.notices:
+        print_notice(notice)
 
 
 class AnswerPrinter:
-    """Events to a stream of characters."""
+    """Prints the events of one answer."""
 
     def __init__(self) -> None:
         self._is_inside_line = False
@@ -117,16 +117,15 @@ class AnswerPrinter:
         self._write: Callable[[str], object] = sys.stdout.write
 
     def on_event(self, event: Event) -> None:
-        """Print what is to be printed."""
         match event:
             case TextDelta(text=text):
-                shown = CONTROL_CHARACTERS.sub("", text)  # a model must not be able to talk to the terminal
-                sys.stdout.write(shown)
+                printed = CONTROL_CHARACTERS.sub("", text)  # a model must not control the terminal
+                sys.stdout.write(printed)
                 sys.stdout.flush()
-                self._is_inside_line = not shown.endswith("\n") if shown else self._is_inside_line
-            case LoadingProgress(label=what) if what != self._loading_label:
-                self._loading_label = what
-                print_notice(f"loading the {what} model…")
+                self._is_inside_line = not printed.endswith("\n") if printed else self._is_inside_line
+            case LoadingProgress(label=label) if label != self._loading_label:
+                self._loading_label = label
+                print_notice(f"loading the {label} model…")
             case Failed(message=message):
                 self.end_line()
                 print_notice(f"specchat: {message}")
@@ -134,7 +133,7 @@ class AnswerPrinter:
                 pass
 
     def end_line(self) -> None:
-        """End the last line."""
+        """End an unfinished line."""
         if self._is_inside_line:
             sys.stdout.write("\n")
             sys.stdout.flush()
@@ -142,5 +141,5 @@ class AnswerPrinter:
 
 
 def print_notice(line: str) -> None:
-    """The talk beside the answers."""
+    """Print a line beside the answers, on stderr."""
     print(line, file=sys.stderr, flush=True)

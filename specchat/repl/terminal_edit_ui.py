@@ -1,4 +1,4 @@
-"""Where somebody sits who edits files line by line."""
+"""The edit callbacks of the line mode: hunks and progress on this terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ ERASE_LINE = "\r\x1b[K"
 
 
 def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
-    """A desk at this terminal."""
     return EditUI(
         prompt_user,
         _show_hunk,
@@ -28,7 +27,7 @@ def _can_erase_line() -> bool:
 
 
 def _show_progress(line: str) -> None:
-    """A passing line, for people who see it pass."""
+    """A line that the next one replaces; terminals only."""
     if _can_erase_line():
         sys.stderr.write(f"{ERASE_LINE}{line}")
         sys.stderr.flush()

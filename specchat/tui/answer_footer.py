@@ -1,4 +1,4 @@
-"""The line under an answer: what it cost, what speculation brought, and why it ended."""
+"""The footer of an answer: cost, speculation, and why it ended."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from specchat.tui.glyphs import UNICODE, Glyphs
 END_REASON_TEXTS = {
     "stop": "stop: end",
     "length": "stop: length limit",
-    "cancelled": "stopped, the partial is kept",
-    "interrupted": "interrupted, the partial is kept",
+    "cancelled": "stopped, the partial answer is kept",
+    "interrupted": "interrupted, the partial answer is kept",
     "failed": "failed",
 }
 
@@ -38,7 +38,7 @@ def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) 
 
 
 def stored_footer(state: str, totals: Mapping[str, Any], glyphs: Glyphs = UNICODE) -> str:
-    """The same of a turn from the history; a failure says what happened."""
+    """The footer of a stored turn; a failed turn shows its error."""
     if message := totals.get("message"):
         return f"failed: {message}"
     return answer_footer(state, totals_from_json(dict(totals)), glyphs)

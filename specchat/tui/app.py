@@ -1,4 +1,4 @@
-"""The application: opens at once and without torch, then looks for the engine behind what is already on the screen."""
+"""The Textual application. It opens at once and without torch, and connects to the host behind the first frame."""
 
 from __future__ import annotations
 
@@ -31,37 +31,30 @@ from specchat.tui.token_view import TokenView
 from specchat.tui.turn_widget import TurnView
 from specchat.tui.worker_messages import MessageQueue
 
-SCREEN_GONE_ERRORS = (
-    MountError,
-    NoMatches,
-    NoScreen,
-    ScreenStackError,
-)  # what drawing on a screen that is gone leads to
-
-MOUSE_MODES = (1000, 1003, 1015, 1006)  # those that Textual asks a terminal for: clicks, moves, and how they are told
+SCREEN_GONE_ERRORS = MountError, NoMatches, NoScreen, ScreenStackError  # raised by drawing on a screen that has closed
+MOUSE_MODES = (1000, 1003, 1015, 1006)  # the modes that Textual sets: clicks, moves, and their encodings
 
 
 @dataclass(frozen=True)
 class ScreenFiles:
-    """Files beside the history: the questions of before, and how the screen looks."""
+    """Files beside the history: earlier prompts, and the theme."""
 
     prompt_history: Path
     theme: Path
 
     @classmethod
     def next_to(cls, history: Path) -> ScreenFiles:
-        """The usual ones."""
         return cls(history.with_name("questions"), history.with_name("screen.json"))
 
 
 class SpecchatApp(App[None]):
-    """specchat on a whole terminal."""
+    """The full-screen interface."""
 
     TITLE = "specchat"
     CSS_PATH = "screen.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+q", "quit", "leave", priority=True, id="leave"),
-        Binding("f9", "toggle_mouse", "whose the mouse is", id="mouse"),
+        Binding("ctrl+q", "quit", "quit", priority=True, id="quit"),
+        Binding("f9", "toggle_mouse", "mouse: app or terminal", id="mouse"),
     ]
 
     def __init__(
@@ -84,7 +77,7 @@ class SpecchatApp(App[None]):
         )
 
     def on_mount(self) -> None:
-        """Colours, and the one screen."""
+        """Set the theme and the keys, and show the chat screen."""
         for theme in (DARK_THEME, LIGHT_THEME):
             self.register_theme(theme)
         chosen = _read_theme(self._files.theme)
@@ -96,13 +89,13 @@ class SpecchatApp(App[None]):
             self.notify(self._greeting, markup=False)
 
     def on_unmount(self) -> None:
-        """Hang up; an answer that is being written ends, and what was said of it is kept."""
+        """Disconnect; an answer in progress stops, and its partial text is stored."""
         self.chat_screen.stop_answer()
         self.session_worker.close()
         self.background_requests.close()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: what Textual offers, and every `/` command."""
+        """The command palette: the entries of Textual, and every slash command."""
         yield from super().get_system_commands(screen)
         for command in all_commands().values():
             yield SystemCommand(
@@ -110,15 +103,13 @@ class SpecchatApp(App[None]):
             )
 
     def action_toggle_mouse(self) -> None:
-        """Leave the mouse to the terminal, so that it selects text there; or take it back."""
+        """Release the mouse to the terminal, which selects text with it, or capture it again."""
         self.captures_mouse = not self.captures_mouse
         if self._driver:
             self._driver.write("".join(f"\x1b[?{mode}{'h' if self.captures_mouse else 'l'}" for mode in MOUSE_MODES))
             self._driver.flush()
-        told = (
-            "the mouse works here again" if self.captures_mouse else "the mouse is the terminal's: select text with it"
-        )
-        self.notify(told, markup=False)
+        released = "the terminal has the mouse: select text with it"
+        self.notify("the mouse works here again" if self.captures_mouse else released, markup=False)
 
     def _command_runner(self, name: str, has_arguments: bool) -> Callable[[], None]:
         def run() -> None:
@@ -131,13 +122,13 @@ class SpecchatApp(App[None]):
         return run
 
     def _handle_exception(self, error: Exception) -> None:
-        """Whatever was being drawn when the screen was taken away is drawn nowhere, and nobody needs to hear of it."""
+        """Ignore errors of widgets that were drawing when the screen closed."""
         is_leaving = self._exit or not self.is_running
         if not (is_leaving and isinstance(error, SCREEN_GONE_ERRORS)):
             super()._handle_exception(error)
 
     def _post_messages_arrived(self) -> None:
-        """Called by other threads, perhaps after the end."""
+        """Called by other threads, possibly after the app has closed."""
         with contextlib.suppress(RuntimeError):
             self.chat_screen.post_message(ChatScreen.MessagesArrived())
 
@@ -145,11 +136,11 @@ class SpecchatApp(App[None]):
         try:
             self._files.theme.write_text(json.dumps({"theme": theme.name}), encoding="utf-8")
         except OSError:
-            return  # then it looks as before next time
+            return  # the next start uses the earlier theme
 
 
 def binding_scopes() -> list[list[BindingType]]:
-    """The bindings that a key may reach together, for each place that it may be pressed in."""
+    """The bindings that are active together, one list for each place of the focus."""
     chat = [*SpecchatApp.BINDINGS, *ChatScreen.BINDINGS]
     return [
         [*chat, *TurnView.BINDINGS],

@@ -1,6 +1,6 @@
-"""A dialogue where the prompt was: a hunk and a letter for it, a line to write, lines to change, or yes and no.
+"""A dialogue in place of the prompt: a hunk with its keys, a line or a text to edit, or a yes-no question.
 
-It shows what it is told and says what was pressed; what that means is known to `edit/hunk_prompt.py`, for every front end.
+It shows a request and posts the answer; `edit/hunk_prompt.py` gives the keys their meaning, for every front end.
 """
 
 from __future__ import annotations
@@ -21,81 +21,77 @@ from specchat.tui.worker_messages import InputKind, InputRequest
 
 LINE_STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-muted"}
 YES_NO_KEYS = "yn"
-HUNK_KEY_HELP = "y take  n skip  e edit  s split  a all  d done  c retry  u back  q quit"
+HUNK_KEY_HELP = "y accept  n skip  e edit  s split  a all  d done  c retry  u back  q quit"
 KEY_HELP = {
     InputKind.YES_NO: "y yes  n no  Escape no",
     InputKind.KEY: HUNK_KEY_HELP,
-    InputKind.LINE: "Enter has it written again  Escape goes back",
-    InputKind.TEXT: "Ctrl+S takes these lines  Escape goes back",
+    InputKind.LINE: "Enter requests a rewrite  Escape goes back",
+    InputKind.TEXT: "Ctrl+S accepts these lines  Escape goes back",
 }
 BUSY_KEY_HELP = "Escape stops"
 
 
 class Approval(Vertical):
-    """One question at a time; a hunk scrolls where it is longer than its place."""
+    """One request at a time; a long hunk scrolls."""
 
-    HELP = "Something waits for you. Of an edit, the signs - and + stand before what goes and what comes."
+    HELP = "A decision is pending. In an edit, - marks removed lines and + marks added lines."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "back", priority=True),  # a text area that indents would take it
-        Binding("ctrl+s", "take_lines", "take these lines"),
+        Binding("escape", "cancel", "back", priority=True),  # before the text area, which would handle it
+        Binding("ctrl+s", "submit_text", "accept these lines"),
     ]
 
     @dataclass
     class Answered(Message):
-        """What the person answered; None for nothing."""
+        """The answer of the user; None cancels."""
 
         text: str | None
 
     class StopRequested(Message):
-        """What is being done is to end."""
+        """The user stops the running work."""
 
     class HunkView(VerticalScroll, can_focus=True):
-        """The lines, and the letters that say what becomes of them."""
+        """The lines of a hunk, and the keys that decide on it."""
 
         BINDINGS: ClassVar[list[BindingType]] = [
-            Binding("y", "say('y')", "take"),
-            Binding("n", "say('n')", "skip"),
-            Binding("e", "say('e')", "edit"),
-            Binding("s", "say('s')", "split"),
-            Binding("a", "say('a')", "take the rest"),
-            Binding("d", "say('d')", "skip the rest"),
-            Binding("c", "say('c')", "have it written again"),
-            Binding("u", "say('u')", "back"),
-            Binding("q", "say('q')", "leave it all"),
+            Binding("y", "answer('y')", "accept"),
+            Binding("n", "answer('n')", "skip"),
+            Binding("e", "answer('e')", "edit"),
+            Binding("s", "answer('s')", "split"),
+            Binding("a", "answer('a')", "accept the rest"),
+            Binding("d", "answer('d')", "skip the rest"),
+            Binding("c", "answer('c')", "request a rewrite"),
+            Binding("u", "answer('u')", "back"),
+            Binding("q", "answer('q')", "quit the review"),
         ]
 
         @dataclass
         class KeyPressed(Message):
-            """A letter."""
+            """A decision key."""
 
             key: str
 
         def action_answer(self, key: str) -> None:
-            """Leave it to whoever knows how."""
             self.post_message(self.KeyPressed(key))
 
     def __init__(self, request: InputRequest, glyphs: Glyphs, grace_seconds: float = 0.0) -> None:
         super().__init__(id="approval")
         self._request, self._glyphs = request, glyphs
-        self._ignore_keys_until = monotonic() + grace_seconds  # what is just being typed must not answer
+        self._ignore_keys_until = monotonic() + grace_seconds  # keys that were meant for the prompt must not answer
         self.is_busy = False
 
     def compose(self) -> ComposeResult:
-        """Title, the lines, what was remarked, the keys."""
         yield Static("", classes="title", markup=False)
         with self.HunkView():
             yield Static("", classes="hunk", markup=False)
-        yield Static("", classes="remark", markup=False)
+        yield Static("", classes="notice", markup=False)
         yield Input(compact=True)
         yield TextArea(compact=True, soft_wrap=False, tab_behavior="indent")
         yield Static("", classes="keys", markup=False)
 
     def on_mount(self) -> None:
-        """Take the keys at once."""
         self.show_request(self._request)
 
     def show_request(self, request: InputRequest) -> None:
-        """The next question."""
         self._request, self.is_busy = request, False
         title, _, lines = request.hunk.partition("\n")
         self.query_one(".title", Static).update(printable(title.replace("·", self._glyphs.dot)))
@@ -120,29 +116,27 @@ class Approval(Vertical):
         self._show_key_help(KEY_HELP[request.kind])
 
     def show_progress(self, line: str) -> None:
-        """How far what is being done is."""
+        """The progress of the running work."""
         if self.is_busy:
             self._show_notice(line)
 
     def on_hunk_view_key_pressed(self, event: Approval.HunkView.KeyPressed) -> None:
-        """A letter; one that comes before the hunk was seen is none."""
+        """A decision key; ignored until the user can have seen the hunk."""
         event.stop()
-        is_known = self._request.kind is not InputKind.YES_NO or event.key in YES_NO_KEYS
-        if is_known and monotonic() >= self._ignore_keys_until:
+        is_valid = self._request.kind is not InputKind.YES_NO or event.key in YES_NO_KEYS
+        if is_valid and monotonic() >= self._ignore_keys_until:
             self._answer(event.key)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """A line."""
         event.stop()
         self._answer(event.value)
 
     def action_submit_text(self) -> None:
-        """The lines as they stand now."""
         if self._request.kind is InputKind.TEXT:
             self._answer(self.query_one(TextArea).text)
 
     def action_cancel(self) -> None:
-        """Stop what is being done, else go back, else nothing of it."""
+        """Stop the running work; else go back, or decline."""
         if self.is_busy:
             self.post_message(self.StopRequested())
         else:
@@ -158,15 +152,15 @@ class Approval(Vertical):
             self._show_key_help(BUSY_KEY_HELP)
             self.post_message(self.Answered(text))
 
-    def _show_notice(self, remark: str) -> None:
-        line = self.query_one(".remark", Static)
-        line.update(printable(remark.replace("·", self._glyphs.dot)))
-        line.display = bool(remark)
+    def _show_notice(self, notice: str) -> None:
+        line = self.query_one(".notice", Static)
+        line.update(printable(notice.replace("·", self._glyphs.dot)))
+        line.display = bool(notice)
 
     def _show_key_help(self, keys: str) -> None:
         self.query_one(".keys", Static).update(keys)
 
 
 def _styled_line(line: str) -> Content:
-    shown = Content(printable(line.rstrip("\r\n")))
-    return shown.stylize(LINE_STYLES[line[0]]) if line[:1] in LINE_STYLES else shown
+    content = Content(printable(line.rstrip("\r\n")))
+    return content.stylize(LINE_STYLES[line[0]]) if line[:1] in LINE_STYLES else content

@@ -1,6 +1,6 @@
-"""A second line to the host, for what can be had while an answer is written: the list of conversations, and its state.
+"""A second connection to the host, for requests that must not wait for an answer: conversation lists and engine state.
 
-Its own daemon thread, one errand after another. Whoever sends one gets the result in a callback on that thread.
+It has a daemon thread of its own and runs one job after another. Results go to callbacks on that thread.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from specchat.errors import SpecchatError
 from specchat.host.client import HostConnection, connect
 from specchat.tui.worker_messages import EngineState, MessageQueue
 
-POLL_SECONDS = 0.4  # how often the state is looked at while models are loading
-
+POLL_SECONDS = 0.4  # interval between polls of the engine state while models load
 CLOSE_TIMEOUT_SECONDS = 0.5
 
 Json = dict[str, Any]
@@ -26,7 +25,7 @@ Response = TypeVar("Response")
 
 
 class BackgroundRequests:
-    """Calls that belong to no answer."""
+    """Requests that do not belong to an answer."""
 
     def __init__(self, worker_messages: MessageQueue) -> None:
         self._worker_messages = worker_messages
@@ -34,44 +33,44 @@ class BackgroundRequests:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._is_polling = False
         self._latest_session = ""
-        self._thread = Thread(target=self._run, name="errands", daemon=True)
+        self._thread = Thread(target=self._run, name="background-requests", daemon=True)
 
     def start(self) -> None:
-        """Be ready; connects with the first errand."""
+        """Start the thread; it connects with the first job."""
         self._thread.start()
 
     def poll_engine_state(self) -> None:
-        """Tell the engine's state, again and again while it loads."""
+        """Post the engine state, and poll it while models load."""
         self._jobs.put(self._poll_once)
 
     def send(
         self, method: str, params: Mapping[str, Any], on_response: Callable[[Json | SpecchatError], object]
     ) -> None:
-        """Call the host; `then` hears the answer, or what went wrong."""
+        """Call the host; `on_response` gets the response or the error."""
         self._jobs.put(lambda: _call_back(on_response, self._call(method, params)))
 
     def read_last_turn(self, session_id: str, on_turn: Callable[[StoredTurn | None], object]) -> None:
-        """Read what was said last in a conversation, unless another one is asked for before its turn comes."""
+        """Read the last turn of a session; a later call for another session supersedes this one."""
         self._latest_session = session_id
         self._jobs.put(
             lambda: _call_back(on_turn, self._last_turn(session_id)) if session_id == self._latest_session else None
         )
 
     def close(self) -> None:
-        """Hang up; a thread that still waits for the host ends with the process."""
+        """Disconnect; a thread that still waits for the host ends with the process."""
         self._jobs.put(None)
-        if self._thread.is_alive():  # nobody began who leaves before the first frame
+        if self._thread.is_alive():  # not started if the app closes before the first frame
             self._thread.join(CLOSE_TIMEOUT_SECONDS)
 
     def _run(self) -> None:
         while True:
             try:
-                errand = self._jobs.get(timeout=POLL_SECONDS if self._is_polling else None)
+                job = self._jobs.get(timeout=POLL_SECONDS if self._is_polling else None)
             except Empty:
-                errand = self._poll_once
-            if errand is None:
+                job = self._poll_once
+            if job is None:
                 break
-            errand()
+            job()
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -85,16 +84,16 @@ class BackgroundRequests:
             self._is_polling = False
             return
         self._is_polling = stats.get("state") == "loading"
-        memory = sum(int(size) for size in stats.get("memory", {}).values())
+        memory = sum(int(size) for size in stats.get("memory_bytes", {}).values())
         process = int(self._connection.host_info.get("pid", 0)) if self._connection else 0
         self._worker_messages.put(
-            EngineState(str(stats.get("state", "")), memory, str(stats.get("trouble", "")), process)
+            EngineState(str(stats.get("state", "")), memory, str(stats.get("warning", "")), process)
         )
 
     def _last_turn(self, session: str) -> StoredTurn | None:
         """None also when the history cannot be read: a glance is worth no complaint."""
         with contextlib.suppress(SpecchatError):
-            history = HistoryReader(Path(self._connection.host_info["history"])) if self._connection else None
+            history = HistoryReader(Path(self._connection.host_info["history_path"])) if self._connection else None
             if history:
                 with contextlib.closing(history):
                     thread = history.thread(session)
@@ -113,6 +112,6 @@ class BackgroundRequests:
         return SpecchatError("the engine process cannot be reached")
 
 
-def _call_back(then: Callable[[Response], object], answer: Response) -> None:
-    with contextlib.suppress(RuntimeError):  # the screen that wanted to know has closed
-        then(answer)
+def _call_back(on_response: Callable[[Response], object], response: Response) -> None:
+    with contextlib.suppress(RuntimeError):  # the screen has closed
+        on_response(response)

@@ -1,6 +1,7 @@
-"""The screen of a conversation: what was said, the prompt, one line of numbers.
+"""The screen of a conversation: transcript, prompt and status line.
 
-What a person does goes to the partner and comes back as news, which `hearing.py` shows. Nothing waits for an engine.
+User actions go to the session worker; its messages come back and are shown by `conversation_presenter.py`. No handler
+waits for the engine.
 """
 
 from __future__ import annotations
@@ -53,25 +54,23 @@ from specchat.tui.worker_messages import MessageQueue
 
 DOUBLE_PRESS_SECONDS = 2.0  # within which a key counts as pressed twice
 SHORT_SCREEN_LINES = 12
-BUSY_NOTICE = "an answer is being written; Esc stops it"
-DECIDE_FIRST_NOTICE = "something is to be decided on first"
+BUSY_NOTICE = "an answer is in progress; Esc stops it"
+DECIDE_FIRST_NOTICE = "a decision is pending; answer it first"
 PROMPT_HINT = "Enter sends, Ctrl+J new line, @ file, / command"
 
 
 class ChatScreen(Screen[None]):
-    """One conversation."""
-
-    HELP = "Esc stops an answer and keeps what was said. Ctrl+C stops, clears, and leaves when pressed twice."
+    HELP = "Esc stops an answer and keeps the partial text. Ctrl+C stops, clears, and quits when pressed twice."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "stop, back", id="stop"),
-        Binding("ctrl+c", "interrupt", "stop, clear, leave", priority=True, id="interrupt"),
+        Binding("ctrl+c", "interrupt", "stop, clear, quit", priority=True, id="interrupt"),
         Binding("f1", "toggle_help", "keys", id="help"),
         Binding("ctrl+r,f2", "open_sessions", "conversations", id="sessions"),
-        Binding("f3", "inspect", "who guessed it", id="inspect"),
-        Binding("f4", "choose('variant')", "who guesses", id="variant"),
-        Binding("f5", "choose('profile')", "profile", id="profile"),
-        Binding("f8", "choose('theme')", "colours", id="theme"),
-        Binding("ctrl+o", "choose('question')", "earlier questions", id="history"),
+        Binding("f3", "inspect", "inspect the answer", id="inspect"),
+        Binding("f4", "open_picker('variant')", "drafter", id="variant"),
+        Binding("f5", "open_picker('profile')", "profile", id="profile"),
+        Binding("f8", "open_picker('theme')", "theme", id="theme"),
+        Binding("ctrl+o", "open_picker('question')", "earlier prompts", id="history"),
         Binding("pageup", "scroll(-1)", "scroll", show=False, priority=True),
         Binding("pagedown", "scroll(1)", "scroll", show=False, priority=True),
         Binding("ctrl+home", "show_older", "older", show=False, priority=True),
@@ -79,10 +78,10 @@ class ChatScreen(Screen[None]):
     ]
 
     class MessagesArrived(Message):
-        """There is news."""
+        """The message queue is no longer empty."""
 
     class Tick(Message):
-        """Time to look. A message, for a call by the timer would be cut off when the screen closes."""
+        """Time to drain the queue. A message, because a direct timer call is cut off when the screen closes."""
 
     def __init__(
         self,
@@ -93,17 +92,10 @@ class ChatScreen(Screen[None]):
         prompt_history_file: Path,
     ) -> None:
         super().__init__()
-        self._session_worker, self._background_requests, self._worker_messages, self._glyphs = (
-            session_worker,
-            background_requests,
-            worker_messages,
-            glyphs,
-        )
-        self._prompt_history_file, self._prompt_history, self.presenter = (
-            prompt_history_file,
-            list[str](),
-            ConversationPresenter(self, glyphs),
-        )
+        self._session_worker, self._background_requests = session_worker, background_requests
+        self._worker_messages, self._glyphs = worker_messages, glyphs
+        self._prompt_history_file, self._prompt_history = prompt_history_file, list[str]()
+        self.presenter = ConversationPresenter(self, glyphs)
         self._inspector_controller = InspectorController(self, self.presenter, background_requests, glyphs)
         self._cancelled = Flag()
         self._queued_prompts: list[str] = []
@@ -112,19 +104,18 @@ class ChatScreen(Screen[None]):
         self._is_tick_pending = False
 
     def compose(self) -> ComposeResult:
-        """Title, transcript, prompt, numbers."""
         completion_list = CompletionList()
         with Horizontal(id="head"):
             yield Static("specchat", id="title", markup=False)
             yield Static("", id="about", markup=False)
         yield Transcript(self._glyphs)
-        yield Static("", id="waiting", markup=False)
+        yield Static("", id="queued", markup=False)
         yield BottomArea(self._glyphs, completion_list)
         yield StatusBar(self._glyphs)
         yield completion_list
 
     def on_mount(self) -> None:
-        """The first frame comes before the host is looked for."""
+        """Draw the first frame before the host is looked up."""
         self.set_class(self._glyphs.is_ascii, "-ascii")
         self._prompt_history = read_prompt_history(self._prompt_history_file)
         self.prompt.placeholder = PROMPT_HINT
@@ -136,13 +127,12 @@ class ChatScreen(Screen[None]):
         self._background_requests.start()
 
     def on_resize(self) -> None:
-        """Title and rules give way on a small screen; on a wide one there is room beside the conversation."""
+        """Hide title and rules on a short screen; show the inspector beside the conversation on a wide one."""
         self.set_class(self.size.height < SHORT_SCREEN_LINES, "-short")
         self.set_class(self.size.width >= MIN_SIDE_BY_SIDE_COLUMNS, "-beside")
 
     @property
     def prompt(self) -> PromptBox:
-        """Where questions are written."""
         return self._bottom_area.prompt
 
     @property
@@ -151,7 +141,6 @@ class ChatScreen(Screen[None]):
 
     @property
     def transcript(self) -> Transcript:
-        """What was said."""
         return self.query_one(Transcript)
 
     def _post_tick(self) -> None:
@@ -160,7 +149,7 @@ class ChatScreen(Screen[None]):
             self.post_message(self.Tick())
 
     async def on_chat_screen_tick(self) -> None:
-        """Take what arrived; sleep when there is nothing to wait for."""
+        """Show new messages; pause the timer when nothing is pending."""
         self._is_tick_pending = False
         await self.presenter.tick(self._worker_messages.take_all())
         self._inspector_controller.update()
@@ -168,29 +157,28 @@ class ChatScreen(Screen[None]):
             self._tick_timer.pause()
 
     def on_chat_screen_messages_arrived(self) -> None:
-        """Look into the mailbox with the next ticks."""
         self._tick_timer.resume()
 
     def submit(self, text: str) -> None:
-        """A question or a command, as soon as nothing else is being drawn."""
+        """Submit a request or a command after the current message handler."""
         self.call_later(self._submit, text)
 
     async def _submit(self, text: str) -> None:
-        """Carry it out, ask it, or let it wait."""
-        found = COMMAND_PATTERN.match(text.strip())
-        action = screen_action(found["name"], (found["argument"] or "").strip()) if found else None
-        if found and found["name"] == "help":
+        """Run it, send it, or queue it behind the current answer."""
+        match = COMMAND_PATTERN.match(text.strip())
+        action = screen_action(match["name"], (match["argument"] or "").strip()) if match else None
+        if match and match["name"] == "help":
             await self.transcript.add_note(help_text())
         elif action:
             await self.run_action(action)
         elif self.presenter.turn is not None:
             self._queued_prompts.append(text)
-        elif found and found["name"] in FILE_COMMANDS:
+        elif match and match["name"] in FILE_COMMANDS:
             await self._run_file_command(text)
-        elif self._replaced_question is not None and not found:
+        elif self._replaced_question is not None and not match:
             await self._resend_question(self._replaced_question, text)
         else:
-            await self._ask(text, is_question=not found)
+            await self._ask(text, is_question=not match)
         self._show_queued()
 
     async def _ask(self, text: str, *, is_question: bool) -> None:
@@ -201,7 +189,7 @@ class ChatScreen(Screen[None]):
         self._tick_timer.resume()
 
     async def _run_file_command(self, line: str) -> None:
-        """A command about files; it stands in the transcript like a question, and is no part of the conversation."""
+        """Run a file command; it appears in the transcript like a request, but is not part of the conversation."""
         self._replaced_question, self._cancelled = None, Flag()
         await self.presenter.start_turn(line)
         self._session_worker.submit_file_command(line, self._cancelled)
@@ -209,7 +197,7 @@ class ChatScreen(Screen[None]):
 
     @on(InputRequested)
     async def show_input_request(self, event: InputRequested) -> None:
-        """Something is to be decided on, where the prompt was; what is written there stays."""
+        """Show a decision in place of the prompt; the unsent text stays."""
         if approval := self._bottom_area.approval:
             approval.show_request(event.request)
         else:
@@ -217,30 +205,30 @@ class ChatScreen(Screen[None]):
 
     @on(EditProgressed)
     def show_progress(self, event: EditProgressed) -> None:
-        """Also where a hunk is being written again."""
+        """Show progress, also while a hunk is rewritten."""
         if approval := self._bottom_area.approval:
             approval.show_progress(event.line)
 
     @on(Approval.Answered)
     def send_answer(self, event: Approval.Answered) -> None:
-        """Whoever edits hears it."""
+        """Pass a decision to the worker."""
         self._session_worker.answer_input_request(event.text)
 
-    async def _resend_question(self, asked: QuestionRef, text: str) -> None:
-        """In the place of that question, or after all when it is no part of the conversation."""
+    async def _resend_question(self, question: QuestionRef, text: str) -> None:
+        """Replace that request, or send a new one if it is not part of the conversation."""
         self._replaced_question, self._cancelled = None, Flag()
         if COMMAND_PATTERN.match(text.strip()):
             await self._submit(text)
             return
-        if asked.position is None:
+        if question.position is None:
             await self._ask(text, is_question=True)
             return
-        self._session_worker.replace_question(asked.position, text, self._cancelled)
+        self._session_worker.replace_question(question.position, text, self._cancelled)
         self._tick_timer.resume()
 
     @on(ReadyForInput)
     async def send_next_queued(self) -> None:
-        """What waited is asked now."""
+        """Send the next queued prompt."""
         self._background_requests.poll_engine_state()
         await self._inspector_controller.refresh()
         if self._bottom_area.approval and self.presenter.turn is None:
@@ -251,24 +239,23 @@ class ChatScreen(Screen[None]):
 
     @on(EngineCrashed)
     async def offer_retry(self, event: EngineCrashed) -> None:
-        """The engine broke: ask once more?"""
+        """The engine crashed: offer to send the request again."""
         self._replaced_question = event.turn.question_ref
         await self._bottom_area.replace_prompt(choice_lists.retry_picker(event.reason))
 
     @on(EngineUnavailable)
     async def offer_engine_restart(self, event: EngineUnavailable) -> None:
-        """Start it once more?"""
         await self._bottom_area.replace_prompt(choice_lists.engine_lost_picker(event.reason))
 
     def _show_queued(self) -> None:
-        waiting = self.query_one("#waiting", Static)
-        waiting.display = bool(self._queued_prompts) or self._replaced_question is not None
-        edited = "this replaces an earlier question; Esc leaves it as it is"
-        waiting.update(f"next: {printable(' / '.join(self._queued_prompts))}" if self._queued_prompts else edited)
+        notice = self.query_one("#queued", Static)
+        notice.display = bool(self._queued_prompts) or self._replaced_question is not None
+        replacing = "this replaces an earlier request; Esc cancels"
+        notice.update(f"next: {printable(' / '.join(self._queued_prompts))}" if self._queued_prompts else replacing)
 
     @on(PromptBox.Sent)
     async def send(self, event: PromptBox.Sent) -> None:
-        """Ask it, and remember it."""
+        """Submit the prompt and add it to the history."""
         self.prompt.clear_all()
         append_prompt_history(self._prompt_history_file, event.text)
         self._prompt_history.append(event.text)
@@ -277,21 +264,19 @@ class ChatScreen(Screen[None]):
 
     @on(OptionList.OptionSelected, "#completions")
     def accept_clicked_completion(self) -> None:
-        """A click takes one."""
         self._bottom_area.accept_completion(is_enter=False)
         self.prompt.focus()
 
     @on(Picker.Cancelled)
     async def close_picker(self) -> None:
-        """Back to the prompt."""
+        """Show the prompt again."""
         self._replaced_question = None
         await self._bottom_area.restore_prompt()
         self._show_queued()
 
     @on(Picker.Picked)
     async def handle_pick(self, event: Picker.Picked) -> None:
-        """Do what was chosen."""
-        broken, self._replaced_question = self._replaced_question, None
+        replaced, self._replaced_question = self._replaced_question, None
         await self._bottom_area.restore_prompt()
         self._show_queued()
         match event.purpose, event.value:
@@ -301,22 +286,21 @@ class ChatScreen(Screen[None]):
                 self.app.theme = name
             case "question", text:
                 self.prompt.set_text(text)
-            case "rewind", place if int(place) < len(self.transcript.question_refs):
-                self._reword_question(self.transcript.question_refs[int(place)])
-            case "again", "again" if broken is not None:
-                await self._resend_question(broken, broken.text)
-            case "lost", "connect":
+            case "rewind", position if int(position) < len(self.transcript.question_refs):
+                self._reword_question(self.transcript.question_refs[int(position)])
+            case "retry", "retry" if replaced is not None:
+                await self._resend_question(replaced, replaced.text)
+            case "engine_lost", "connect":
                 self.presenter.live_stats.start_waiting("starting the engine", monotonic())
                 self._session_worker.reconnect()
                 self._tick_timer.resume()
-            case "lost", "quit":
+            case "engine_lost", "quit":
                 self.app.exit()
             case _:
                 pass
 
     @on(TurnView.ActionRequested)
     async def run_turn_action(self, event: TurnView.ActionRequested) -> None:
-        """Do something with a turn."""
         turn = event.turn
         match event.action:
             case "inspect" if turn.position is not None:
@@ -325,47 +309,45 @@ class ChatScreen(Screen[None]):
                 self._copy_text(turn.answer)
             case "code":
                 self._copy_text((code_block_texts(turn.answer) or [""])[-1])
-            case "edit" | "again" | "fork" if self.presenter.turn is not None:
+            case "edit" | "retry" | "fork" if self.presenter.turn is not None:
                 self.notify(BUSY_NOTICE, markup=False)
             case "edit":
                 self._reword_question(turn.question_ref)
-            case "again":
+            case "retry":
                 await self._resend_question(turn.question_ref, turn.question)
             case "fork" if turn.position is not None:
                 self._session_worker.fork(turn.position)
             case _:
-                self.notify("this question is not part of the conversation", markup=False)
+                self.notify("this request is not part of the conversation", markup=False)
 
     @on(CodeBlockHeader.Clicked)
     def copy_code_block(self, event: CodeBlockHeader.Clicked) -> None:
-        """One block of code among others."""
         self._copy_text(event.code)
 
-    def _reword_question(self, asked: QuestionRef) -> None:
-        self._replaced_question = asked
-        self.prompt.set_text(asked.text)
+    def _reword_question(self, question: QuestionRef) -> None:
+        self._replaced_question = question
+        self.prompt.set_text(question.text)
         self.prompt.focus()
         self._show_queued()
 
     def _copy_text(self, text: str) -> None:
         if not text:
-            self.notify("there is nothing to copy", markup=False)
+            self.notify("nothing to copy", markup=False)
             return
-        ways = copy_text(self.app, text)
-        self.notify(f"{len(text):,} characters copied ({ways})", markup=False)
+        targets = copy_text(self.app, text)
+        self.notify(f"{len(text):,} characters copied ({targets})", markup=False)
 
     @on(Transcript.ReachedEnd)
     async def show_pending_text(self) -> None:
-        """The end is in sight again."""
+        """The end of the transcript is in view again."""
         await self.presenter.show_pending_text()
 
     @on(Approval.StopRequested)
     def stop_answer(self) -> None:
-        """End the answer that is being written."""
         self._cancelled.set()
 
     def action_stop(self) -> None:
-        """Close a list; else stop the answer; else leave an edit; else go back to the prompt; twice: to a question."""
+        """Close a list, stop the answer, cancel a rewording, or focus the prompt; twice: go back to a turn."""
         self.call_later(self._stop_or_go_back)
 
     async def _stop_or_go_back(self) -> None:
@@ -393,7 +375,7 @@ class ChatScreen(Screen[None]):
         self.prompt.focus()
 
     def action_interrupt(self) -> None:
-        """Copy what is selected, stop the answer, clear the prompt; and twice: leave."""
+        """Copy a selection, else stop the answer, else clear the prompt; twice: quit."""
         selected = self.prompt.selected_text or self.get_selected_text()
         if selected:
             self._copy_text(selected)
@@ -405,27 +387,25 @@ class ChatScreen(Screen[None]):
             self.app.exit()
         else:
             self._quit_pressed_at = monotonic()
-            self.notify("Ctrl+C once more leaves; everything is kept", timeout=DOUBLE_PRESS_SECONDS, markup=False)
+            self.notify("Ctrl+C again quits; the conversation is stored", timeout=DOUBLE_PRESS_SECONDS, markup=False)
 
     def action_scroll(self, direction: int) -> None:
-        """A page up or down, of the conversation or of what is inspected."""
-        paged = self.focused if isinstance(self.focused, TokenView) else self.transcript
+        """Scroll the transcript or the inspector by a page."""
+        view = self.focused if isinstance(self.focused, TokenView) else self.transcript
         if direction < 0:
-            paged.scroll_page_up(animate=False)
+            view.scroll_page_up(animate=False)
         else:
-            paged.scroll_page_down(animate=False)
+            view.scroll_page_down(animate=False)
 
     @on(Transcript.OlderRequested)
     def action_show_older(self) -> None:
-        """More of a long conversation."""
         self.call_later(self.transcript.show_older)
 
     def action_follow(self) -> None:
-        """To the newest line."""
         self.transcript.follow()
 
     def action_toggle_help(self) -> None:
-        """Every key of what has the focus."""
+        """Show or hide the keys of the focused widget."""
         try:
             self.query_one("HelpPanel")
         except NoMatches:
@@ -434,51 +414,49 @@ class ChatScreen(Screen[None]):
             self.app.action_hide_help_panel()
 
     def action_open_sessions(self) -> None:
-        """The list of conversations."""
-
-        def go_on(chosen: tuple[str, str] | None) -> None:
+        def open_chosen(chosen: tuple[str, str] | None) -> None:
             if chosen is None:
                 return
-            way, session = chosen
-            (self._session_worker.fork_session if way == "fork" else self._session_worker.open)(session)
+            method, session_id = chosen
+            (self._session_worker.fork_session if method == "fork" else self._session_worker.open)(session_id)
             self._tick_timer.resume()
 
-        self.app.push_screen(SessionsScreen(self._background_requests, self.presenter.session_id, self._glyphs), go_on)
+        self.app.push_screen(
+            SessionsScreen(self._background_requests, self.presenter.session_id, self._glyphs), open_chosen
+        )
 
     def action_inspect(self) -> None:
-        """Look into the newest answer, or no longer."""
+        """Open the inspector on the newest answer, or close it."""
         self.call_later(self._inspector_controller.toggle)
 
     @on(Inspector.Closed)
     async def close_inspector(self) -> None:
-        """Back to the prompt."""
         await self._inspector_controller.close()
 
     @on(InspectorController.StepsFetched)
     def show_fetched_steps(self, event: InspectorController.StepsFetched) -> None:
-        """The host knows the steps of a turn."""
         self._inspector_controller.show_fetched_steps(event)
 
     def action_open_picker(self, purpose: str) -> None:
-        """Open a list in the place of the prompt."""
+        """Open a list in place of the prompt."""
         self.call_later(self._open_picker, purpose)
 
-    async def _open_picker(self, what: str) -> None:
+    async def _open_picker(self, purpose: str) -> None:
         self._escape_pressed_at = float("-inf")
-        if what == "rewind" and self.presenter.turn is not None:
+        if purpose == "rewind" and self.presenter.turn is not None:
             self.notify(BUSY_NOTICE, markup=False)
             return
         if self._bottom_area.approval:
             self.notify(DECIDE_FIRST_NOTICE, markup=False)
             return
         picker = choice_lists.make_picker(
-            what, self._prompt_history, self.transcript.question_refs, sorted(self.app.available_themes)
+            purpose, self._prompt_history, self.transcript.question_refs, sorted(self.app.available_themes)
         )
         if picker:
             await self._bottom_area.replace_prompt(picker)
 
     def action_last_turn(self, action: str) -> None:
-        """Copy or edit the last turn."""
+        """Copy or reword the last turn."""
         turns = self.transcript.turns
         if turns:
             self.post_message(TurnView.ActionRequested(turns[-1], action))

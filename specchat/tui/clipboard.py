@@ -1,7 +1,6 @@
-"""Text to the clipboard: by the terminal (OSC 52), and by whatever program of the system does it as well.
+"""Copy text to the clipboard: through the terminal (OSC 52), and through the clipboard programs of the system.
 
-A terminal does not say whether it obeyed, tmux swallows the sequence, and over ssh there is no program; so every way
-that exists is tried.
+A terminal does not report success, tmux swallows the sequence, and over ssh there is no program; so every way is tried.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ CLIPBOARD_PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 def copy_text(app: App[None], text: str) -> str:
-    """Copy; returns by which ways, for the person."""
+    """Copy; returns the names of the ways that worked, for a notice."""
     app.copy_to_clipboard(text)
     ways = [
         "terminal",
@@ -34,7 +33,7 @@ def copy_text(app: App[None], text: str) -> str:
 
 
 def available_programs(environment: Mapping[str, str]) -> list[str]:
-    """The programs that are here and have somewhere to copy to."""
+    """The installed programs that have a display or a server to copy to."""
     return [
         name
         for name, (command, needs) in CLIPBOARD_PROGRAMS.items()

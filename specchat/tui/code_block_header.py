@@ -1,6 +1,6 @@
-"""What stands above a block of code: its language and file, a thin rule, and what can be done with it.
+"""The header above a code block: language and file, a thin rule, and the available commands.
 
-`c` copies the last block of any answer; `/apply` writes one of the newest. A click copies the block under the head.
+`c` copies the last block of any answer; `/apply` writes a block of the newest answer. A click copies the block below.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MIN_RULE_COLUMNS = 2
 
 @dataclass(frozen=True)
 class HeaderText:
-    """One head: what the block is, the fence as it was written, and what can be typed."""
+    """The text of a header: the title, the fence as the model wrote it, and the hints."""
 
     title: str
     fence: str
@@ -31,41 +31,42 @@ class HeaderText:
 
     @classmethod
     def from_info(cls, info: str) -> HeaderText:
-        """Of a block that was not closed: nothing can be done with it."""
+        """The header of a block that was not closed; it has no hints."""
         return cls(_title(CodeBlock(info.strip(), "")), "")
 
     def to_line(self, width: int, glyphs: Glyphs, *, is_newest: bool, is_fence: bool = False) -> str:
         """For example: python src/a.py ────── c copy · /apply.
 
-        It fills the width. What has no room is left out, the last first. `is_fence` begins it with the fence itself.
+        It fills the width; hints that do not fit are dropped, the last first. `is_fence` starts the line with the fence
+        itself.
         """
         title = self.fence if is_fence else self.title
-        keys = [key for key in (self.copy_hint, self.apply_hint if is_newest else "") if key]
-        for count in range(len(keys), 0, -1):
-            said = f" {glyphs.dot} ".join(keys[:count])
-            rule = width - cell_len(title) - cell_len(said) - 2
+        hints = [key for key in (self.copy_hint, self.apply_hint if is_newest else "") if key]
+        for count in range(len(hints), 0, -1):
+            shown = f" {glyphs.dot} ".join(hints[:count])
+            rule = width - cell_len(title) - cell_len(shown) - 2
             if rule >= MIN_RULE_COLUMNS:
-                return f"{title} {glyphs.rule * rule} {said}"
+                return f"{title} {glyphs.rule * rule} {shown}"
         rule = width - cell_len(title) - 1
         return f"{title} {glyphs.rule * rule}" if rule > 0 else set_cell_size(title, width)
 
 
 def header_texts(answer: str) -> dict[int, HeaderText]:
-    """The head of every block that was closed, by the line of the answer that it begins in."""
-    found, lines = find_code_blocks(answer), answer.split("\n")
+    """The header of every closed block, by the line of the answer where it starts."""
+    blocks, lines = find_code_blocks(answer), answer.split("\n")
     return {
         block.first_line: HeaderText(
             _title(block),
             lines[block.first_line].rstrip(),
             block.text,
-            *_hints(block, number, is_last=number == len(found)),
+            *_hints(block, number, is_last=number == len(blocks)),
         )
-        for number, block in enumerate(found, start=1)
+        for number, block in enumerate(blocks, start=1)
     }
 
 
 def _hints(block: CodeBlock, number: int, *, is_last: bool) -> Sequence[str]:
-    """What copies it, and what writes it; the last block needs no number."""
+    """The commands that copy and write the block; the last block needs no number."""
     words = ["/apply", *([] if is_last else [str(number)]), *([] if block.file else ["FILE"])]
     return "c copy" if is_last else "", " ".join(words)
 
@@ -75,13 +76,13 @@ def _title(block: CodeBlock) -> str:
 
 
 class CodeBlockHeader(Static):
-    """A head on the screen, as wide as its place."""
+    """A header on the screen, as wide as its parent."""
 
-    ALLOW_SELECT = False  # who selects code wants nothing else
+    ALLOW_SELECT = False  # a selection of code must not include the header
 
     @dataclass
     class Clicked(Message):
-        """This code is to be copied."""
+        """The user wants to copy this code."""
 
         code: str
 
@@ -89,19 +90,17 @@ class CodeBlockHeader(Static):
         super().__init__(markup=False)
         self._header_text, self._glyphs, self._is_newest = header_text, glyphs, is_newest
         if header_text.code:
-            self.tooltip = "a click copies this block"
+            self.tooltip = "click to copy this block"
 
     def set_newest(self, *, is_newest: bool) -> None:
-        """Is its answer the newest?"""
+        """Set whether the answer is the newest."""
         self._is_newest = is_newest
         self._draw()
 
     def on_resize(self) -> None:
-        """Another width."""
         self._draw()
 
     def on_click(self) -> None:
-        """Copy."""
         if self._header_text.code:
             self.post_message(self.Clicked(self._header_text.code))
 

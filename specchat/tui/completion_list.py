@@ -1,4 +1,4 @@
-"""The list of completions above the prompt. It never has the focus; the prompt steers it."""
+"""The completion list above the prompt. It never has the focus; the prompt controls it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from specchat.tui.prompt_completions import CompletionItem
 
 
 class CompletionList(OptionList, can_focus=False):
-    """Shown while there is something to choose."""
+    """Visible while there are completions."""
 
     def __init__(self) -> None:
         super().__init__(id="completions", markup=False)
         self._completion_items: Sequence[CompletionItem] = ()
 
     def show_items(self, items: Sequence[CompletionItem]) -> None:
-        """Show these, or nothing."""
+        """Show these items; an empty list hides it."""
         self._completion_items = items
         self.clear_options()
         self.add_options([Option(_item_content(choice)) for choice in items])
@@ -28,13 +28,11 @@ class CompletionList(OptionList, can_focus=False):
         self.highlighted = 0 if items else None
 
     def move_highlight(self, step: int) -> None:
-        """Mark another one."""
         if self._completion_items:
             self.highlighted = ((self.highlighted or 0) + step) % len(self._completion_items)
 
     @property
     def highlighted_item(self) -> CompletionItem | None:
-        """The one that is marked."""
         if self.highlighted is None or not self._completion_items:
             return None
         return self._completion_items[self.highlighted]

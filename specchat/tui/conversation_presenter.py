@@ -1,6 +1,6 @@
-"""From news to widgets: what is shown of an answer while it is written, and of a conversation when it is opened.
+"""Shows the messages of the session worker: the answer while it streams, and conversations when they open.
 
-Called once a tick. What needs the person (a choice, the next question) is posted to the screen.
+Called once per tick. Decisions and prompts are posted to the screen as messages.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from specchat.tui.worker_messages import (
     WorkerMessage,
 )
 
-TICKS_PER_STATS = 4  # the numbers change four times a second
+TICKS_PER_STATS = 4  # the status bar is updated four times a second
 
 
 class ReadyForInput(Message):
-    """An answer has ended, or a conversation was opened: the next question may be asked."""
+    """An answer has ended or a conversation was opened: the next prompt may be sent."""
 
 
 @dataclass
 class EngineCrashed(Message):
-    """An answer broke off because the engine process did."""
+    """The engine process ended during an answer."""
 
     reason: str
     turn: TurnView
@@ -57,41 +57,41 @@ class EngineCrashed(Message):
 
 @dataclass
 class InputRequested(Message):
-    """The person is waited for."""
+    """The user has to decide on something."""
 
     request: InputRequest
 
 
 @dataclass
 class EditProgressed(Message):
-    """How far an edit is."""
+    """The progress of an edit."""
 
     line: str
 
 
 @dataclass
 class EngineUnavailable(Message):
-    """There is no engine process."""
+    """The engine process cannot be reached."""
 
     reason: str
 
 
 class ConversationPresenter:
-    """What is known of the conversation on the screen."""
+    """The state of the conversation on the screen."""
 
     def __init__(self, screen: Screen[None], glyphs: Glyphs) -> None:
         self._screen, self._glyphs = screen, glyphs
         self.live_stats, self._smooth_stream, self._draw_throttle = LiveStats(), SmoothStream(), DrawThrottle()
         self.turn: TurnView | None = None
-        self._queued_turn: TurnView | None = None  # shown already, but another question was on its way before it
+        self._queued_turn: TurnView | None = None  # shown already, behind a request that was sent earlier
         self.session_id = self.profile_name = self.session_name = ""
         self.engine_pid = 0
-        self.steps: list[StepDone] = []  # of the newest answer, for who looks into it; none of one from the history
+        self.steps: list[StepDone] = []  # of the newest answer, for the inspector; empty for a stored answer
         self._ticks = 0
 
     @property
     def is_idle(self) -> bool:
-        """Is there nothing to wait for?"""
+        """Whether no work is in progress."""
         return self.turn is None and self.live_stats.phase is Phase.IDLE
 
     @property
@@ -99,13 +99,13 @@ class ConversationPresenter:
         return self._screen.query_one(Transcript)
 
     async def tick(self, messages: list[WorkerMessage]) -> None:
-        """What arrived, and what is due."""
+        """Show new messages, and the text that is due."""
         now = monotonic()
-        for news in messages:
-            if isinstance(news, InputRequest | EditProgress | EditFinished):
-                self._on_edit_message(news)
+        for message in messages:
+            if isinstance(message, InputRequest | EditProgress | EditFinished):
+                self._on_edit_message(message)
             else:
-                await self._on_message(news, now)
+                await self._on_message(message, now)
         if (
             self.turn
             and self._draw_throttle.may_draw(now, thread_time())
@@ -117,35 +117,34 @@ class ConversationPresenter:
             self.update_status_bar()
 
     async def start_turn(self, question: str) -> None:
-        """Show a question that is on its way."""
+        """Show a request before the host has accepted it."""
         self.turn = await self._transcript.start_turn(question, before=self._queued_turn)
         self.live_stats.start_turn(monotonic())
 
     async def show_pending_text(self) -> None:
-        """Somebody sees the end again: show what waited."""
+        """The end of the transcript is in view again: show the text that was held back."""
         for turn in self._transcript.turns:
             turn.show_pending_text()
             if turn.is_finished:
                 await turn.finalize()
 
     def update_status_bar(self) -> None:
-        """The line of numbers."""
         self._screen.query_one(StatusBar).stats = self.live_stats.snapshot(monotonic())
 
-    async def _on_message(self, news: ConversationMessage, now: float) -> None:
-        match news:
+    async def _on_message(self, message: ConversationMessage, now: float) -> None:
+        match message:
             case TextDelta(text=text):
                 self._smooth_stream.add(text, now)
             case ConversationOpened():
-                await self._on_opened(news)
+                await self._on_opened(message)
             case ConversationNamed(name=name):
                 self._show_title(name)
             case RequestSent():
-                await self._on_request_sent(news)
+                await self._on_request_sent(message)
             case AnswerEnded(is_stored=is_stored):
                 await self._on_answer_ended(is_stored=is_stored)
             case EngineState():
-                self._on_engine_state(news, now)
+                self._on_engine_state(message, now)
             case TranscriptNote(text=text, is_error=is_error):
                 await self._transcript.add_note(text, is_error=is_error)
                 self._screen.post_message(ReadyForInput())
@@ -155,15 +154,15 @@ class ConversationPresenter:
             case QuitRequested():
                 self._screen.app.exit()
             case _:
-                self._on_event(news, now)
+                self._on_event(message, now)
 
-    def _on_edit_message(self, news: EditMessage) -> None:
-        """The line below an edit tells how far it is, and what came of it."""
-        match news:
+    def _on_edit_message(self, message: EditMessage) -> None:
+        """Show progress and result of an edit in its footer."""
+        match message:
             case InputRequest():
                 self.live_stats.set_idle()
-                self._show_edit_line("decide below, hunk by hunk")
-                self._screen.post_message(InputRequested(news))
+                self._show_edit_line("review below, hunk by hunk")
+                self._screen.post_message(InputRequested(message))
             case EditProgress(line=line):
                 self._show_edit_line(line)
                 self._screen.post_message(EditProgressed(line))
@@ -191,14 +190,14 @@ class ConversationPresenter:
         if event.exit_code == HostError.exit_code:
             self._screen.post_message(EngineCrashed(event.message, self.turn))
 
-    async def _on_request_sent(self, asking: RequestSent) -> None:
-        if self.turn is None or self.turn.question != asking.request.text:
+    async def _on_request_sent(self, sent: RequestSent) -> None:
+        if self.turn is None or self.turn.question != sent.request.text:
             self._queued_turn = self.turn
-            await self.start_turn(asking.request.text)
+            await self.start_turn(sent.request.text)
         assert self.turn is not None
         self.steps = []
         self._transcript.add_question(self.turn)
-        self.turn.set_files(tuple(file.name for file in asking.request.files))
+        self.turn.set_files(tuple(file.name for file in sent.request.files))
 
     async def _on_answer_ended(self, *, is_stored: bool) -> None:
         turn, self.turn, self._queued_turn = self.turn, self._queued_turn, None
@@ -229,15 +228,15 @@ class ConversationPresenter:
 
     def _show_title(self, name: str) -> None:
         self.session_name = name
-        about = f"profile {Path(self.profile_name).stem}"
+        details = f"profile {Path(self.profile_name).stem}"
         try:
             profile = load_profile(self.profile_name)
-            about += f" {self._glyphs.dot} {Path(profile.models.target).name}"
+            details += f" {self._glyphs.dot} {Path(profile.models.target).name}"
             self.live_stats.context_window = profile.limits.context
         except SpecchatError:
-            self.live_stats.context_window = None  # the host knows it; here it only cannot be shown
+            self.live_stats.context_window = None  # the host knows the window; it just cannot be shown
         self._screen.query_one("#title", Static).update(printable(f"specchat   {name}"))
-        self._screen.query_one("#about", Static).update(printable(f"{about}   F1 keys  ^P menu"))
+        self._screen.query_one("#about", Static).update(printable(f"{details}   F1 keys  ^P menu"))
 
     def _on_engine_state(self, state: EngineState, now: float) -> None:
         self.engine_pid = state.pid

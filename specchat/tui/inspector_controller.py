@@ -1,4 +1,4 @@
-"""Which answer the inspector shows: the newest while it is written, or one of before, which the host is asked for."""
+"""Which answer the inspector shows: the newest one while it streams, or an earlier one, fetched from the host."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from specchat.tui.prompt_input import PromptBox
 from specchat.tui.transcript_view import Transcript
 
 MAX_TITLE_CHARS = 40
-MEMORY_INTERVAL_SECONDS = 1.0  # how often it is looked how much memory is taken
+MEMORY_INTERVAL_SECONDS = 1.0
 
 
 class InspectorController:
-    """The inspector of a screen, while there is one."""
+    """Opens, fills and closes the inspector of a screen."""
 
     @dataclass
     class StepsFetched(Message):
-        """The host answered with the record of a turn, or said why not."""
+        """The host sent the steps of a turn, or an error."""
 
         position: int
         response: Json | SpecchatError
@@ -41,12 +41,8 @@ class InspectorController:
         background_requests: BackgroundRequests,
         glyphs: Glyphs,
     ) -> None:
-        self._screen, self._presenter, self._background_requests, self._glyphs = (
-            screen,
-            presenter,
-            background_requests,
-            glyphs,
-        )
+        self._screen, self._presenter = screen, presenter
+        self._background_requests, self._glyphs = background_requests, glyphs
         self._session_id = ""
         self._is_newest = False
         self._memory_read_at, self._engine_pid = float("-inf"), 0
@@ -60,10 +56,10 @@ class InspectorController:
 
     @property
     def _questions(self) -> list[str]:
-        return [asked.text for asked in self._screen.query_one(Transcript).question_refs]
+        return [question.text for question in self._screen.query_one(Transcript).question_refs]
 
     async def toggle(self) -> None:
-        """Open it on the newest answer, and follow what is written; or close it."""
+        """Open it on the newest answer and follow that, or close it."""
         if self._inspector:
             await self.close()
         else:
@@ -72,7 +68,7 @@ class InspectorController:
             self._show_newest()
 
     async def open(self, position: int) -> None:
-        """Look into the answer at this place of the conversation."""
+        """Inspect the answer at this position of the conversation."""
         await self._open_inspector()
         self._is_newest = position == len(self._questions) - 1
         if self._is_newest:
@@ -81,13 +77,12 @@ class InspectorController:
             self._fetch_steps(position)
 
     async def close(self) -> None:
-        """Back to the prompt."""
         if inspector := self._inspector:
             await inspector.remove()
             self._screen.query_one(PromptBox).focus()
 
     async def refresh(self) -> None:
-        """An answer is over, or the conversation is another one."""
+        """An answer has ended, or the conversation has changed."""
         if self._inspector is None:
             return
         if self._session_id != self._presenter.session_id:
@@ -96,17 +91,17 @@ class InspectorController:
             self._show_newest()
 
     def update(self) -> None:
-        """Show what was written since."""
+        """Show new steps."""
         inspector = self._inspector
         if inspector:
             self._update_memory(inspector)
         if inspector and self._is_newest and self._presenter.steps:
-            hearing = self._presenter
-            plain_seconds, is_over = hearing.live_stats.plain_step_seconds, hearing.turn is None
-            inspector.update_steps(self._title(), hearing.steps, plain_seconds, is_over=is_over)
+            presenter = self._presenter
+            plain_step_seconds, is_over = presenter.live_stats.plain_step_seconds, presenter.turn is None
+            inspector.update_steps(self._title(), presenter.steps, plain_step_seconds, is_over=is_over)
 
     def show_fetched_steps(self, fetched: StepsFetched) -> None:
-        """Show the steps of a turn of before, unless there are newer ones to see."""
+        """Show the steps of an earlier turn, unless newer steps have come."""
         inspector = self._inspector
         if inspector is None or (self._is_newest and self._presenter.steps):
             return
@@ -126,11 +121,11 @@ class InspectorController:
             self._update_memory(inspector)
 
     def _update_memory(self, inspector: Inspector) -> None:
-        """Once a second while something happens, and when it becomes known which process the engine is."""
-        process = self._presenter.engine_pid
-        if process != self._engine_pid or monotonic() - self._memory_read_at >= MEMORY_INTERVAL_SECONDS:
-            self._memory_read_at, self._engine_pid = monotonic(), process
-            inspector.show_memory(memory_line(process, self._glyphs))
+        """Once a second while work is in progress, and when the engine process changes."""
+        engine_pid = self._presenter.engine_pid
+        if engine_pid != self._engine_pid or monotonic() - self._memory_read_at >= MEMORY_INTERVAL_SECONDS:
+            self._memory_read_at, self._engine_pid = monotonic(), engine_pid
+            inspector.show_memory(memory_line(engine_pid, self._glyphs))
 
     def _show_newest(self) -> None:
         if self._presenter.steps:
@@ -141,13 +136,13 @@ class InspectorController:
                 self._fetch_steps(last - 1)
 
     def _fetch_steps(self, number: int) -> None:
-        wanted = {"session": self._presenter.session_id, "number": number}
+        params = {"session": self._presenter.session_id, "turn_index": number}
         post = self._screen.post_message
-        self._background_requests.send("inspect", wanted, lambda answer: post(self.StepsFetched(number, answer)))
+        self._background_requests.send("inspect", params, lambda response: post(self.StepsFetched(number, response)))
 
     def _title(self, number: int = -1) -> str:
         questions = self._questions
         if not questions:
-            return "nothing was asked yet"
-        place = number % len(questions)
-        return f"turn {place + 1}  {' '.join(questions[place].split())[:MAX_TITLE_CHARS]}"
+            return "no requests yet"
+        index = number % len(questions)
+        return f"turn {index + 1}  {' '.join(questions[index].split())[:MAX_TITLE_CHARS]}"

@@ -1,4 +1,4 @@
-"""What is said of an inspected answer, as lines: the legend, the sums, a step, its guesses. Nothing is drawn here."""
+"""The text lines of the inspector: legend, totals, a step, its draft tokens. Draws nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KIND_NAMES = {TokenKind.ACCEPTED: "accepted draft", TokenKind.SAMPLED: "target",
 
 
 def token_text(span: TokenSpan, glyphs: Glyphs) -> str:
-    """What stands on the screen for a token: its ends of lines can be seen, and in ASCII its kind."""
+    """The text of a token; line ends are visible, and in ASCII a mark shows its kind."""
     text = printable(span.text)
     if glyphs.is_ascii:
         return f"[{span.kind.value}{text.replace(chr(10), glyphs.line_end)}]" + "\n" * text.count("\n")
@@ -25,7 +25,7 @@ def token_text(span: TokenSpan, glyphs: Glyphs) -> str:
 
 
 def legend(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
-    """The three kinds, each as it looks, and whose the tokens are."""
+    """The three kinds of tokens, each in its style."""
     line, sources = Text(), inspection.sources
     for kind, name in KIND_NAMES.items():
         source = (sources[0] if sources else "") if kind is TokenKind.ACCEPTED else "target"
@@ -35,49 +35,49 @@ def legend(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Tex
 
 
 def source_shares(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
-    """Which part of the tokens is whose."""
+    """The share of tokens of each source."""
     line = Text("by source: " if inspection.committed_count else "")
-    for place, (source, share) in enumerate(inspection.source_shares.items()):
-        line.append(f" {glyphs.dot} " if place else "")
+    for index, (source, share) in enumerate(inspection.source_shares.items()):
+        line.append(f" {glyphs.dot} " if index else "")
         line.append(f"{printable(source)} {share:.0%}", colours.source_style(source, inspection.sources))
     return line
 
 
 def totals_line(inspection: Inspection, plain_step_seconds: float, glyphs: Glyphs) -> str:
-    """The answer as a whole; `plain_seconds` is what a plain pass costs here, 0 when nobody knows."""
+    """Totals of the answer; `plain_step_seconds` is the cost of a plain step, 0 when unknown."""
     steps, tokens, seconds = len(inspection.steps), inspection.committed_count, inspection.decode_seconds
     if not steps:
         return ""
     drafted, accepted = inspection.draft_count, inspection.accepted_count
-    held = f" ({accepted / drafted:.0%})" if drafted else ""
-    fields = [f"drafted {drafted}", f"accepted {accepted}{held}", f"steps {steps}"]
-    fields.append(f"{glyphs.tokens_per_step} {tokens / steps:.1f}")
+    acceptance = f" ({accepted / drafted:.0%})" if drafted else ""
+    fields = [f"drafted {drafted}", f"accepted {accepted}{acceptance}", f"steps {steps}"]
+    fields.append(f"{tokens / steps:.1f} tokens/step")
     if seconds:
-        gain = f" {glyphs.times}{tokens * plain_step_seconds / seconds:.1f}" if plain_step_seconds else ""
-        fields.append(f"{tokens / seconds:.0f} t/s{gain}")
+        speedup = f" {glyphs.times}{tokens * plain_step_seconds / seconds:.1f}" if plain_step_seconds else ""
+        fields.append(f"{tokens / seconds:.0f} t/s{speedup}")
     return "  ".join(fields)
 
 
 def step_lines(inspection: Inspection, step_index: int, glyphs: Glyphs) -> list[str]:
-    """What became of the guesses of a step, what the target wrote then, and what that took."""
+    """What a step drafted and accepted, what the target sampled, and what it cost."""
     step, arrow = inspection.steps[step_index], glyphs.arrow
-    who = ", ".join(map(printable, step.drafters)) if step.draft_tokens else "nobody guessed"
-    held = f"  drafted {len(step.draft_tokens)} {arrow} accepted {step.accepted_count}" if step.draft_tokens else ""
-    refused = f" (draft {quote_text(step.rejected_text, glyphs)})" if step.rejected_text is not None else ""
-    wrote = f"{arrow} wrote {quote_text(step.target_text, glyphs)}{refused}" if step.target_text else ""
+    drafters = ", ".join(map(printable, step.drafters)) if step.draft_tokens else "no draft tokens"
+    counts = f"  drafted {len(step.draft_tokens)} {arrow} accepted {step.accepted_count}" if step.draft_tokens else ""
+    rejected = f" (draft {quote_text(step.rejected_text, glyphs)})" if step.rejected_text is not None else ""
+    sampled = f"{arrow} sampled {quote_text(step.target_text, glyphs)}{rejected}" if step.target_text else ""
     cost = f"draft {step.draft_seconds * 1000:.1f} ms {glyphs.dot} verify {step.verify_seconds * 1000:.1f} ms"
-    return [f"step {step_index + 1}/{len(inspection.steps)}  {who}{held}", wrote, cost]
+    return [f"step {step_index + 1}/{len(inspection.steps)}  {drafters}{counts}", sampled, cost]
 
 
 def draft_lines(step: StepRecord, glyphs: Glyphs) -> list[str]:
-    """Every guess with a plus if it held and a minus if not: a chain in one line, a tree by depth."""
+    """Every draft token, + if accepted and - if not: a chain in one line, a tree by depth."""
     if not step.draft_tokens:
-        return ["nobody guessed"]
+        return ["no draft tokens"]
     if step.is_chain:
         return [_marked_drafts(step.draft_tokens, glyphs)]
-    deepest = max(guess.depth for guess in step.draft_tokens)
+    deepest = max(token.depth for token in step.draft_tokens)
     lines = [
-        f"{depth}  {_marked_drafts([guess for guess in step.draft_tokens if guess.depth == depth], glyphs)}"
+        f"{depth}  {_marked_drafts([token for token in step.draft_tokens if token.depth == depth], glyphs)}"
         for depth in range(1, deepest + 1)
     ]
     more = [f"{glyphs.ellipsis} {deepest - MAX_DEPTHS} deeper"] if deepest > MAX_DEPTHS else []
@@ -85,32 +85,32 @@ def draft_lines(step: StepRecord, glyphs: Glyphs) -> list[str]:
 
 
 def charts(inspection: Inspection, step_index: int, width: int, glyphs: Glyphs) -> str:
-    """Tokens a step and guesses a step, of as many steps around this one as there is room for."""
-    names = "tokens/step ", "  guesses "
-    each = max(1, (width - sum(map(len, names))) // 2)
-    first = max(0, min(step_index - each // 2, len(inspection.steps) - each))
-    steps = inspection.steps[first : first + each]
-    tokens, guesses = [step.committed_count for step in steps], [len(step.draft_tokens) for step in steps]
-    return f"{names[0]}{sparkline(tokens, glyphs)}{names[1]}{sparkline(guesses, glyphs) or 'none'}"
+    """Tokens per step and draft tokens per step, of as many steps around this one as fit."""
+    names = "tokens/step ", "  draft tokens "
+    count = max(1, (width - sum(map(len, names))) // 2)
+    first = max(0, min(step_index - count // 2, len(inspection.steps) - count))
+    steps = inspection.steps[first : first + count]
+    tokens, draft_tokens = [step.committed_count for step in steps], [len(step.draft_tokens) for step in steps]
+    return f"{names[0]}{sparkline(tokens, glyphs)}{names[1]}{sparkline(draft_tokens, glyphs) or 'none'}"
 
 
 def quote_text(text: str, glyphs: Glyphs) -> str:
-    """A word in quotes, its ends of lines as `\\n`; not all of a long one."""
+    """A text in quotes, line ends as `\\n`, shortened if long."""
     shown = printable(text.replace("\n", "\\n"))
     return f'"{shown if len(shown) <= MAX_QUOTED_CHARS else shown[:MAX_QUOTED_CHARS] + glyphs.ellipsis}"'
 
 
-def _marked_drafts(guesses: Sequence[DraftToken], glyphs: Glyphs) -> str:
-    return "".join(_draft_marks(guesses, glyphs))
+def _marked_drafts(tokens: Sequence[DraftToken], glyphs: Glyphs) -> str:
+    return "".join(_draft_marks(tokens, glyphs))
 
 
-def _draft_marks(guesses: Sequence[DraftToken], glyphs: Glyphs) -> Iterator[str]:
-    for guess in guesses:
-        yield f"[{'+' if guess.is_accepted else '-'}{quote_text(guess.text, glyphs)[1:-1]}]"
+def _draft_marks(tokens: Sequence[DraftToken], glyphs: Glyphs) -> Iterator[str]:
+    for token in tokens:
+        yield f"[{'+' if token.is_accepted else '-'}{quote_text(token.text, glyphs)[1:-1]}]"
 
 
 def answer_content(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
-    """The whole answer, every token in the look of who guessed it."""
+    """The whole answer, each token in the style of its source."""
     text = Text()
     for span in inspection.spans:
         text.append(token_text(span, glyphs), colours.span_style(span, inspection.sources))

@@ -1,4 +1,4 @@
-"""An inspected answer for other places than the screen: lines for a terminal, and a picture as SVG."""
+"""An inspected answer outside the screen: lines for a terminal, and an SVG picture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_STEPS = 12
 def render_lines(
     inspection: Inspection, colours: TokenColours, glyphs: Glyphs, plain_step_seconds: float = 0.0
 ) -> Iterator[Text]:
-    """What the inspector of the screen shows of a whole answer."""
+    """The lines of the inspector for a whole answer."""
     yield legend(inspection, colours, glyphs)
     yield Text(totals_line(inspection, plain_step_seconds, glyphs))
     yield Text()
@@ -35,23 +35,28 @@ def render_lines(
 def render_svg(
     title: str, inspection: Inspection, theme_variables: Mapping[str, str], plain_step_seconds: float = 0.0
 ) -> str:
-    """A picture in the colours of a theme, given as its variables."""
+    """An SVG picture in the colours of a theme, given as its variables."""
     console = Console(
         record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=False
     )
-    shown = [
+    lines = [
         *render_lines(inspection, TokenColours.from_theme(theme_variables), UNICODE, plain_step_seconds),
         *_first_steps(inspection),
     ]
-    for line in shown:
+    for line in lines:
         console.print(line, highlight=False, soft_wrap=False)
-    behind, front = Color.parse(theme_variables["background"]).rgb, Color.parse(theme_variables["foreground"]).rgb
-    return console.export_svg(title=title, theme=TerminalTheme(behind, front, [front] * 8))
+    background, foreground = (
+        Color.parse(theme_variables["background"]).rgb,
+        Color.parse(theme_variables["foreground"]).rgb,
+    )
+    return console.export_svg(title=title, theme=TerminalTheme(background, foreground, [foreground] * 8))
 
 
 def _first_steps(inspection: Inspection) -> Iterator[Text]:
     yield Text()
-    for number in range(min(MAX_STEPS, len(inspection.steps))):
-        yield Text(" ".join(filter(None, step_lines(inspection, number, UNICODE))), no_wrap=True, overflow="ellipsis")
+    for step_index in range(min(MAX_STEPS, len(inspection.steps))):
+        yield Text(
+            " ".join(filter(None, step_lines(inspection, step_index, UNICODE))), no_wrap=True, overflow="ellipsis"
+        )
     if (more := len(inspection.steps) - MAX_STEPS) > 0:
         yield Text(f"{UNICODE.ellipsis} {more} more steps", "dim")

@@ -1,12 +1,12 @@
-"""Events in, numbers out: what the status line shows. Nothing is drawn here, and no clock is read.
+"""Statistics for the status bar, computed from events. Draws nothing and reads no clock.
 
-K            guesses of the last step
-accepted     accepted by verified guesses: over the last 64 steps, and over the session
-tokens/pass  committed tokens by passes of the target, the target's own token included; 1.0 means no gain
-speed        committed tokens by the time of drafting and verifying, over about 2 s; at the end the mean of the turn
-times plain  speed by that of plain decoding as it was last measured here; an estimate while a turn runs
-first token  from the question to the first token
-context      tokens of prompt and answer, of those the session may hold
+draft tokens     of the last step
+acceptance rate  accepted / verified draft tokens: over the last 64 steps, and over the session
+tokens/step      committed tokens / steps (mean accepted length), the target's own token included; 1.0 is no gain
+tokens/s         committed tokens / (draft + verify) seconds, over about 2 s; at the end, the mean of the turn
+speedup          tokens/s relative to plain decoding as last measured here; an estimate while a turn runs
+ttft             seconds from the request to the first token
+context          tokens of prompt and answer, out of the context window
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
+from specchat.host.protocol import totals_from_json
 
 WINDOW_STEPS = 64
 SPEED_SECONDS = 2.0
 SPARKLINE_STEPS = 24
-SERVER_VARIANT = "server"  # a variant without steps: it writes elsewhere, and tells what it guessed in the end
+SERVER_VARIANT = "server"  # another server decodes: no steps, draft totals only at the end
 
 
 class Phase(Enum):
-    """What is being waited for."""
+    """What the screen waits for."""
 
     STARTING = "starting"
     LOADING = "loading"
     PREFILL = "prefill"
-    DECODE = "writing"
+    DECODE = "decode"
     IDLE = "idle"
 
 
 @dataclass(frozen=True)
 class MemoryUsage:
-    """Bytes that the engine holds, of how many; the total is 0 when unknown."""
+    """Bytes that the engine uses; `total_bytes` is 0 when unknown."""
 
     label: str
     used_bytes: int
@@ -57,8 +58,6 @@ class MemoryUsage:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far something is, since when."""
-
     label: str = ""
     done: int = 0
     total: int = 0
@@ -68,12 +67,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class StatsSnapshot:
-    """What there is to show. None is what nobody knows."""
+    """The values to show; None means unknown."""
 
     phase: Phase = Phase.IDLE
     progress: Progress = Progress()
     variant: str = ""
-    drafter: str = ""  # who guessed most of what was accepted, when `auto` chose
+    drafter: str = ""  # with `auto`: the drafter of most accepted tokens
     reason: str = ""
     draft_tokens: int | None = None
     acceptance_rate: float | None = None
@@ -86,7 +85,7 @@ class StatsSnapshot:
     context_tokens: int | None = None
     context_window: int | None = None
     memory: MemoryUsage | None = None
-    tokens_by_step: tuple[int, ...] = ()  # tokens of the last steps
+    tokens_by_step: tuple[int, ...] = ()  # committed tokens of the last steps
     is_speculation_paused: bool = False
 
 
@@ -100,7 +99,7 @@ class _Step:
 
 @dataclass
 class LiveStats:
-    """A sum over the events of a session."""
+    """Statistics of the session so far."""
 
     context_window: int | None = None
     memory: MemoryUsage | None = None
@@ -120,32 +119,30 @@ class LiveStats:
     reused_tokens: int = 0
 
     def start_turn(self, now: float) -> None:
-        """A question was sent."""
+        """A request was sent."""
         self.request_time, self.ttft_seconds, self.last_totals = now, None, None
         self._enter_phase(Phase.PREFILL, Progress("waiting"), now)
 
     def start_waiting(self, label: str, now: float) -> None:
-        """Something begins that says nothing of itself."""
+        """Something starts that reports no progress."""
         self._enter_phase(Phase.STARTING, Progress(label), now)
 
     def set_idle(self) -> None:
-        """Nothing is waited for."""
         self.phase, self.progress = Phase.IDLE, Progress()
 
     def add_stored_totals(self, totals: Mapping[str, Any]) -> None:
-        """A turn of earlier, as the history keeps its totals."""
-        accepted = totals.get("accepted")
-        self.drafted += int(totals.get("drafted") or 0)
-        self.accepted += sum(accepted.values()) if isinstance(accepted, dict) else 0
-        self.plain_step_seconds = float(totals.get("plain_seconds") or 0.0) or self.plain_step_seconds
-        if "prompt_tokens" in totals:
-            self.context_tokens = int(totals["prompt_tokens"]) + int(totals.get("tokens") or 0)
+        """Add the totals of a stored turn."""
+        stored = totals_from_json(dict(totals))
+        self.drafted += stored.draft_tokens
+        self.accepted += sum(stored.accepted_by_drafter.values())
+        self.plain_step_seconds = stored.plain_step_seconds or self.plain_step_seconds
+        if stored.prompt_tokens:
+            self.context_tokens = stored.prompt_tokens + stored.completion_tokens
 
     def on_event(self, event: Event, now: float) -> None:
-        """One event more."""
         match event:
-            case LoadingProgress(label=what, done=done, total=total):
-                self._enter_phase(Phase.LOADING, Progress(what, done, total), now)
+            case LoadingProgress(label=label, done=done, total=total):
+                self._enter_phase(Phase.LOADING, Progress(label, done, total), now)
             case PrefillProgress(processed_tokens=done, prompt_tokens=total, cached_tokens=reused):
                 self._on_prefill(done, total, reused, now)
             case Routed():
@@ -161,13 +158,13 @@ class LiveStats:
                     self._start_decode(now)
 
     def snapshot(self, now: float) -> StatsSnapshot:
-        """What to show."""
         progress = self.progress
         if progress.label:
-            progress = replace(progress, seconds=max(0.0, now - self.phase_start_time))
+            progress = replace(progress, elapsed_seconds=max(0.0, now - self.phase_start_time))
         common = StatsSnapshot(
-            self.phase, progress, context_window=self.context_window, memory=self.memory, context_tokens=self.context_tokens,
-            session_acceptance_rate=_ratio(self.accepted, self.drafted), ttft_seconds=self.ttft_seconds,
+            self.phase, progress, context_window=self.context_window, memory=self.memory,
+            context_tokens=self.context_tokens, ttft_seconds=self.ttft_seconds,
+            session_acceptance_rate=_ratio(self.accepted, self.drafted),
         )  # fmt: skip
         return self._with_route(self._with_steps(common))
 
@@ -222,57 +219,62 @@ class LiveStats:
         if totals.ttft_seconds:
             self.ttft_seconds = totals.ttft_seconds
 
-    def _with_steps(self, readings: StatsSnapshot) -> StatsSnapshot:
+    def _with_steps(self, stats: StatsSnapshot) -> StatsSnapshot:
         if not self.steps:
-            return self._with_totals(readings)
+            return self._with_totals(stats)
         steps = list(self.steps)
         drafted, tokens = sum(step.drafted for step in steps), sum(step.tokens for step in steps)
         speed = self._recent_tokens_per_second()
-        times = speed * self.plain_step_seconds if speed and self.plain_step_seconds else None
+        speedup = speed * self.plain_step_seconds if speed and self.plain_step_seconds else None
         last = self.last_totals
         return replace(
-            readings,
-            guesses=steps[-1].drafted,
-            accepted=_ratio(sum(sum(step.accepted.values()) for step in steps), drafted),
-            per_pass=tokens / len(steps),
-            speed=last.tokens_per_second if last else speed,
-            times_plain=last.speedup if last else times,
-            is_estimate=last is None and times is not None,
-            committed=tuple(step.tokens for step in steps[-SPARKLINE_STEPS:]),
-            is_paused=not drafted and len(steps) == WINDOW_STEPS,
+            stats,
+            draft_tokens=steps[-1].drafted,
+            acceptance_rate=_ratio(sum(sum(step.accepted.values()) for step in steps), drafted),
+            tokens_per_step=tokens / len(steps),
+            tokens_per_second=last.tokens_per_second if last else speed,
+            speedup=last.speedup if last else speedup,
+            is_speedup_estimated=last is None and speedup is not None,
+            tokens_by_step=tuple(step.tokens for step in steps[-SPARKLINE_STEPS:]),
+            is_speculation_paused=not drafted and len(steps) == WINDOW_STEPS,
         )
 
-    def _with_totals(self, readings: StatsSnapshot) -> StatsSnapshot:
-        """What there is to show of an answer that came without steps."""
+    def _with_totals(self, stats: StatsSnapshot) -> StatsSnapshot:
+        """For an answer without steps: the values from its totals."""
         last = self.last_totals
         if last is None:
-            return readings
-        per_pass, speed = last.tokens_per_step or None, last.tokens_per_second or None
-        return replace(readings, accepted=last.acceptance_rate, per_pass=per_pass, speed=speed)
+            return stats
+        return replace(
+            stats,
+            acceptance_rate=last.acceptance_rate,
+            tokens_per_step=last.tokens_per_step or None,
+            tokens_per_second=last.tokens_per_second or None,
+        )
 
-    def _with_route(self, readings: StatsSnapshot) -> StatsSnapshot:
+    def _with_route(self, stats: StatsSnapshot) -> StatsSnapshot:
         if self.routed is None:
-            return readings
-        sums: dict[str, int] = {}
+            return stats
+        accepted: dict[str, int] = {}
         for step in self.steps:
             for source, count in step.accepted.items():
-                sums[source] = sums.get(source, 0) + count
+                accepted[source] = accepted.get(source, 0) + count
         if self._is_from_server:
-            return replace(readings, variant=SERVER_VARIANT, reason=self.routed.reason)
+            return replace(stats, variant=SERVER_VARIANT, reason=self.routed.reason)
         is_chosen = self.routed.reason != "pinned"
-        variant, by = ("auto", max(sums, key=lambda source: sums[source]) if sums else "") if is_chosen else (
-            self.routed.variant, ""
-        )  # fmt: skip
-        if is_chosen and not by and self.routed.variant != "auto":
-            by = self.routed.variant
-        guesses = self.routed.budget if readings.draft_tokens is None else readings.draft_tokens
-        is_paused = readings.is_speculation_paused and is_chosen
+        drafter = max(accepted, key=lambda source: accepted[source], default="") if is_chosen else ""
+        if is_chosen and not drafter and self.routed.variant != "auto":
+            drafter = self.routed.variant
         return replace(
-            readings, variant=variant, by=by, reason=self.routed.reason, guesses=guesses, is_paused=is_paused
+            stats,
+            variant="auto" if is_chosen else self.routed.variant,
+            drafter=drafter,
+            reason=self.routed.reason,
+            draft_tokens=self.routed.budget if stats.draft_tokens is None else stats.draft_tokens,
+            is_speculation_paused=stats.is_speculation_paused and is_chosen,
         )
 
     def _recent_tokens_per_second(self) -> float | None:
-        """Tokens a second over the last steps that took about two seconds together."""
+        """Tokens per second over the last steps that took about two seconds together."""
         seconds, tokens = 0.0, 0
         for step in reversed(self.steps):
             seconds += step.seconds

@@ -1,4 +1,4 @@
-"""A list to choose from, in the place of the prompt: type to narrow it, Enter takes, Escape goes back."""
+"""A list in place of the prompt: type to filter, Enter picks, Escape cancels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_ROW_CHARS = 300
 
 @dataclass(frozen=True)
 class PickerRow:
-    """One thing to choose: what it is, what is shown, and what is said of it."""
+    """A row: its value, its label, and its help text."""
 
     value: str
     label: str
@@ -30,25 +30,25 @@ class PickerRow:
 
 
 class Picker(Vertical):
-    """What is chosen for is the `purpose`; whoever opened it knows it by that."""
+    """`purpose` names the list in the messages to the screen."""
 
-    HELP = "Type to narrow the list. Enter takes the marked line, Escape goes back."
+    HELP = "Type to filter the list. Enter picks the highlighted row, Escape cancels."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "up", show=False),
         Binding("down", "move(1)", "down", show=False),
-        Binding("escape", "leave", "back"),
+        Binding("escape", "cancel", "back"),
     ]
 
     @dataclass
     class Picked(Message):
-        """Something was chosen."""
+        """The user picked a row."""
 
         purpose: str
         value: str
 
     @dataclass
     class Cancelled(Message):
-        """Nothing was chosen."""
+        """The user closed the list."""
 
         purpose: str
 
@@ -59,18 +59,16 @@ class Picker(Vertical):
         self._ignore_keys_until = monotonic() + grace_seconds
 
     def compose(self) -> ComposeResult:
-        """Title, filter, list."""
         yield Static(self._title, classes="title", markup=False)
         yield OptionList(*self._matching_options(""), markup=False)
-        yield Input(placeholder="type to narrow", compact=True)
+        yield Input(placeholder="type to filter", compact=True)
 
     def on_mount(self) -> None:
-        """Type right away: what is pressed next is meant for this list."""
+        """Focus the filter."""
         self.screen.set_focus(self.query_one(Input))
         self.query_one(OptionList).highlighted = 0 if self._rows else None
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Narrow the list."""
         event.stop()
         rows = self.query_one(OptionList)
         rows.clear_options()
@@ -78,25 +76,21 @@ class Picker(Vertical):
         rows.highlighted = 0 if rows.option_count else None
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take the marked line."""
         event.stop()
         rows = self.query_one(OptionList)
         if rows.highlighted is not None:
             self._pick(rows.get_option_at_index(rows.highlighted).id)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Take the line that was clicked."""
         event.stop()
         self._pick(event.option.id)
 
     def action_move(self, step: int) -> None:
-        """Mark another line."""
         rows = self.query_one(OptionList)
         if rows.option_count:
             rows.highlighted = ((rows.highlighted or 0) + step) % rows.option_count
 
     def action_cancel(self) -> None:
-        """Choose nothing."""
         self.post_message(self.Cancelled(self.purpose))
 
     def _pick(self, id: str | None) -> None:

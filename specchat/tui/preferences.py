@@ -1,13 +1,13 @@
-"""`screen.toml` in the configuration folder: which keys do what on the screen, and whose the mouse is.
+"""`screen.toml` in the configuration folder: the keys of the TUI, and whether it captures the mouse.
 
-    mouse = false              # the terminal keeps it, to select text with; F9 or /mouse takes it back
+    mouse = false              # the terminal keeps the mouse, to select text; F9 or /mouse captures it again
 
-    [keys]                     # an action and its key, or several of them
+    [keys]                     # an action and its key, or several keys
     inspect = "f12"
     sessions = ["ctrl+r", "ctrl+s"]
 
-Every action has a name beside its binding (`id`). A name or key that does not exist, and a key with two meanings, are
-errors before the screen opens.
+An action is the `id` of its binding. An unknown action or key, and a key with two meanings, are errors before the
+screen opens.
 """
 
 from __future__ import annotations
@@ -31,25 +31,24 @@ NAMED_KEYS = {key.value.rpartition("+")[2] for key in Keys} | set(KEY_NAME_REPLA
 
 @dataclass(frozen=True)
 class Preferences:
-    """What somebody prefers of the screen. `keys` are those of an action with commas between them, for its keymap."""
+    """The contents of the file. `keys` maps an action to its keys, separated by commas, for Textual's keymap."""
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
     captures_mouse: bool = True
 
 
 DEFAULT_PREFERENCES = Preferences()
+RENAMED_ACTIONS = {"leave": "quit", "look_into": "inspect_turn", "again": "retry"}
 
 
 def preferences_file() -> Path:
-    """Where they stand."""
     return configuration_folder() / "screen.toml"
 
 
 def read_preferences(path: Path, binding_scopes: Sequence[Sequence[BindingType]]) -> Preferences:
-    """What a file says; nothing if there is none.
+    """Read the file; a missing file gives the defaults.
 
-    `bindings` are those that one key may reach together, a list for each place on the screen. ProfileError names what
-    is wrong, and where.
+    `binding_scopes` has one list of bindings for each place of the focus. ProfileError names the mistake and its line.
     """
     if not path.is_file():
         return DEFAULT_PREFERENCES
@@ -63,19 +62,21 @@ def read_preferences(path: Path, binding_scopes: Sequence[Sequence[BindingType]]
     if not isinstance(mouse, bool):
         raise ProfileError(f"{file.location_of(('mouse',))}: mouse must be true or false, not {mouse!r}")
     if not isinstance(keys, dict):
-        raise ProfileError(f"{file.location_of(('keys',))}: [keys] is a table: an action, and its keys")
-    places = [list(Binding.make_bindings(place)) for place in binding_scopes]
-    known = sorted({binding.id for place in places for binding in place if binding.id})
+        raise ProfileError(f"{file.location_of(('keys',))}: [keys] must be a table of actions and their keys")
+    scopes = [list(Binding.make_bindings(scope)) for scope in binding_scopes]
+    known = sorted({binding.id for scope in scopes for binding in scope if binding.id})
     chosen = {str(name): _read_keys(file, str(name), value, known) for name, value in keys.items()}
-    for place in places:
-        _check_scope(file, place, chosen)
+    for scope in scopes:
+        _check_scope(file, scope, chosen)
     return Preferences({name: ",".join(each) for name, each in chosen.items()}, mouse)
 
 
 def _read_keys(file: TomlFile, action: str, value: Any, known: Sequence[str]) -> list[str]:
     where = file.location_of(("keys", action))
+    if action in RENAMED_ACTIONS:
+        raise ProfileError(f"{where}: the action {action!r} is now called {RENAMED_ACTIONS[action]!r}")
     if action not in known:
-        hint = did_you_mean(action, known) or f" known are {', '.join(known)}"
+        hint = did_you_mean(action, known) or f" available: {', '.join(known)}"
         raise ProfileError(f"{where}: unknown action {action!r};{hint}")
     keys = [value] if isinstance(value, str) else value
     if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
@@ -84,15 +85,15 @@ def _read_keys(file: TomlFile, action: str, value: Any, known: Sequence[str]) ->
         *modifiers, last = key.split("+")
         if not (set(modifiers) <= MODIFIERS and (len(last) == 1 or last in NAMED_KEYS)):
             raise ProfileError(
-                f'{where}: {key!r} is no key;{did_you_mean(key, sorted(NAMED_KEYS))} try "f12" or "ctrl+s"'
+                f'{where}: {key!r} is not a key;{did_you_mean(key, sorted(NAMED_KEYS))} try "f12" or "ctrl+s"'
             )
     return keys
 
 
-def _check_scope(file: TomlFile, place: Sequence[Binding], chosen: Mapping[str, Sequence[str]]) -> None:
-    """Two meanings of a key are an error where somebody chose one of them; those that we ship shadow each other."""
+def _check_scope(file: TomlFile, scope: Sequence[Binding], chosen: Mapping[str, Sequence[str]]) -> None:
+    """A key with two meanings is an error if the file chose one of them; default bindings may shadow each other."""
     meanings: dict[str, str] = {}
-    for binding in sorted(place, key=lambda binding: binding.id not in chosen):
+    for binding in sorted(scope, key=lambda binding: binding.id not in chosen):
         name = binding.id or binding.description
         for key in chosen.get(binding.id or "", [binding.key]):
             other = meanings.setdefault(key, name)

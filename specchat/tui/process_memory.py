@@ -1,4 +1,4 @@
-"""What the processes of a conversation take of memory, the screen's own and the engine's, as the system says it."""
+"""The resident memory of the TUI and of the engine process, as Linux reports it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ PROC = Path("/proc")
 def memory_line(engine_pid: int, glyphs: Glyphs) -> str:
     """For example: memory of the screen 92M · of the engine process 1.2G.
 
-    `engine` is the id of its process, 0 where nobody knows. What the system does not say is left out, with all of the
-    line if need be.
+    `engine_pid` is 0 when unknown. Unknown values are left out, and the whole line if both are.
     """
-    taken = {
+    sizes = {
         "the screen": resident_bytes(os.getpid()),
         "the engine process": resident_bytes(engine_pid) if engine_pid else None,
     }
-    named = [f"of {name} {format_bytes(count)}" for name, count in taken.items() if count]
-    return f"memory {f' {glyphs.dot} '.join(named)}" if named else ""
+    parts = [f"of {name} {format_bytes(count)}" for name, count in sizes.items() if count]
+    return f"memory {f' {glyphs.dot} '.join(parts)}" if parts else ""
 
 
 def resident_bytes(pid: int) -> int | None:
-    """What of a process lies in memory now; None where the system keeps no such table, or the process is gone."""
+    """Resident bytes of a process; None without /proc, or when the process has ended."""
     try:
         pages = (PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")

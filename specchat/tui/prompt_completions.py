@@ -1,4 +1,4 @@
-"""What the word before the cursor may become: a command after a slash, a file after an @. Strings in, strings out."""
+"""Completions of the word before the cursor: commands after a slash, files after an @. Strings in, strings out."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from specchat.chat.at_names import REPOSITORY
 from specchat.commands.command_registry import CommandInfo
 
 MAX_COMPLETIONS = 12
-FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ")  # their first word
+FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ")  # the first argument is a path
 MAX_VISITED_FILES = 4000
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
 
 
 @dataclass(frozen=True)
 class CompletionItem:
-    """One way to go on: what replaces the last `length` characters, and what is said of it."""
+    """One completion: `text` replaces the last `replaced_length` characters; `help` describes it."""
 
     text: str
     replaced_length: int
     help: str = ""
-    is_final: bool = False  # nothing more is to be typed
+    is_final: bool = False  # nothing more to type
 
 
 def completions(text_before_cursor: str, commands: Mapping[str, CommandInfo], folder: Path) -> list[CompletionItem]:
-    """The choices for the text before the cursor, the best first."""
+    """The completions of a text, the best first."""
     word = (
         text_before_cursor.rsplit(maxsplit=1)[-1] if text_before_cursor and not text_before_cursor[-1].isspace() else ""
     )
@@ -46,34 +46,34 @@ def completions(text_before_cursor: str, commands: Mapping[str, CommandInfo], fo
 
 
 def _command_items(typed: str, commands: Mapping[str, CommandInfo], length: int) -> list[CompletionItem]:
-    begun = [command for command in commands.values() if command.name.startswith(typed)]
-    inside = [command for command in commands.values() if typed in command.name and command not in begun]
+    prefixed = [command for command in commands.values() if command.name.startswith(typed)]
+    containing = [command for command in commands.values() if typed in command.name and command not in prefixed]
     return [
         CompletionItem(
             f"/{command.name} " if command.arguments else f"/{command.name}", length,
             f"{command.arguments} {command.help}".strip(), is_final=not command.arguments,
         )
-        for command in [*begun, *inside]
+        for command in [*prefixed, *containing]
     ]  # fmt: skip
 
 
 def _repository_item(word: str) -> Iterator[CompletionItem]:
     if len(word) > 1 and REPOSITORY.startswith(word):
-        yield CompletionItem(REPOSITORY[1:], len(word) - 1, "what the repository says", is_final=True)
+        yield CompletionItem(REPOSITORY[1:], len(word) - 1, "passages of this repository", is_final=True)
 
 
 def _file_items(typed: str, length: int, folder: Path) -> list[CompletionItem]:
-    beside = list(_names_in_folder(typed, folder))
-    names = beside or list(islice(_paths_containing(typed, folder), MAX_COMPLETIONS))
+    in_folder = list(_names_in_folder(typed, folder))
+    names = in_folder or list(islice(_paths_containing(typed, folder), MAX_COMPLETIONS))
     return [CompletionItem(name, length) for name in names[:MAX_COMPLETIONS]]
 
 
 def _names_in_folder(typed: str, folder: Path) -> Iterator[str]:
-    """Names that go on where the typed path ends."""
+    """File names that continue the typed path."""
     head, slash, start = typed.rpartition("/")
-    place = folder / Path(head + slash).expanduser() if slash else folder
+    directory = folder / Path(head + slash).expanduser() if slash else folder
     try:
-        entries = sorted(os.scandir(place), key=lambda entry: (not entry.is_dir(), entry.name.lower()))
+        entries = sorted(os.scandir(directory), key=lambda entry: (not entry.is_dir(), entry.name.lower()))
     except OSError:
         return
     for entry in entries:
@@ -83,15 +83,15 @@ def _names_in_folder(typed: str, folder: Path) -> Iterator[str]:
 
 
 def _paths_containing(typed: str, folder: Path) -> Iterator[str]:
-    """Files below the folder whose path holds what was typed; only so many are looked at."""
+    """Paths below the folder that contain the typed text; visits a limited number of files."""
     if not typed or typed.startswith(("/", "~")):
         return
     visited = 0
-    for place, folders, files in os.walk(folder):
+    for directory, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS)
         for name in sorted(files):
             visited += 1
-            path = (Path(place) / name).relative_to(folder).as_posix()
+            path = (Path(directory) / name).relative_to(folder).as_posix()
             if typed.lower() in path.lower():
                 yield path
         if visited > MAX_VISITED_FILES:

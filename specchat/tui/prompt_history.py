@@ -1,4 +1,4 @@
-"""The questions of before, in the file that the line mode keeps too: `# time`, then each line after a plus."""
+"""The prompt history, in a file that the line mode shares: `# time`, then each line after a plus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_QUESTIONS = 1000
 
 
 def read_prompt_history(path: Path) -> list[str]:
-    """The last questions, the newest last, each once; nothing when there is no such file."""
+    """The last prompts, the newest last, each once; empty when the file is missing."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
@@ -26,7 +26,7 @@ def read_prompt_history(path: Path) -> list[str]:
 
 
 def append_prompt_history(path: Path, question: str) -> None:
-    """Append one; a disk that refuses is no reason not to ask."""
+    """Append a prompt; write errors are ignored."""
     written = "".join(f"+{line}\n" for line in question.split("\n"))
     try:
         with path.open("a", encoding="utf-8") as file:

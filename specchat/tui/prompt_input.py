@@ -1,7 +1,7 @@
-"""Where a question is written: several lines, completion, and the questions of before.
+"""The prompt: a text area of several lines with completion and the history of earlier prompts.
 
-Enter sends. Ctrl+J begins a new line on every terminal; so do Shift+Enter and Alt+Enter where the terminal tells them
-apart, and a backslash before Enter. A paste never sends, and a long one stands as one word until it is sent.
+Enter sends. Ctrl+J starts a new line on every terminal; so do Shift+Enter and Alt+Enter where the terminal reports
+them, and a backslash before Enter. A paste never sends, and a long paste is shown as a placeholder until it is sent.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ LONG_PASTE_CHARACTERS = 2000
 
 
 class PromptBox(TextArea):
-    """The question."""
-
     HELP = (
-        "Enter sends, Ctrl+J begins a new line. `/` lists the commands, `@` completes files. Up and Down go through "
-        "earlier questions, those that begin like what stands before the cursor."
+        "Enter sends, Ctrl+J starts a new line. `/` lists the commands, `@` completes files. Up and Down browse "
+        "earlier prompts that start like the unsent text."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "send", "send", show=False),
@@ -36,18 +34,18 @@ class PromptBox(TextArea):
 
     @dataclass
     class Sent(Message):
-        """A question or command is ready."""
+        """A request or a command to submit."""
 
         text: str
 
     @dataclass
     class CompletionAction(Message):
-        """A key for the list of completions: up, down, take, close."""
+        """A key for the completion list: up, down, accept, enter, close."""
 
         action: str
 
     class Edited(Message):
-        """The text or the cursor changed: other completions, perhaps."""
+        """The text or the cursor changed, so the completions may change."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -62,45 +60,43 @@ class PromptBox(TextArea):
 
     @property
     def expanded_text(self) -> str:
-        """The text with every long paste in its place."""
+        """The text with every long paste expanded."""
         text = self.text
-        for mark, paste in self._pastes.items():
-            text = text.replace(mark, paste)
+        for placeholder, paste in self._pastes.items():
+            text = text.replace(placeholder, paste)
         return text
 
     @property
     def text_before_cursor(self) -> str:
-        """The text up to the cursor."""
         return self.get_text_range((0, 0), self.cursor_location)
 
     def set_earlier_questions(self, questions: Sequence[str]) -> None:
-        """The questions of before, the newest last."""
+        """Set the history, the newest entry last."""
         self._earlier_questions, self._question_index = questions, None
 
     def set_text(self, text: str) -> None:
-        """Replace everything; the cursor goes to the end."""
+        """Replace the text; the cursor moves to the end."""
         self.load_text("")
         self._pastes.clear()
         self.insert_pasted(text)
 
     def insert_pasted(self, text: str) -> None:
-        """Insert at the cursor; a long text as one word that stands for it."""
+        """Insert at the cursor; a long text as a placeholder."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.count("\n") + 1
         if lines > LONG_PASTE_LINES or len(text) > LONG_PASTE_CHARACTERS:
             size = f"{lines} lines" if lines > 1 else f"{len(text):,} characters"
-            mark = f"[pasted {size}, {len(self._pastes) + 1}]"
-            self._pastes[mark] = text
-            text = mark
+            placeholder = f"[pasted {size}, {len(self._pastes) + 1}]"
+            self._pastes[placeholder] = text
+            text = placeholder
         self.insert(printable_with_tabs(text))
 
     def insert_completion(self, text: str, length: int) -> None:
-        """Replace what stands before the cursor."""
+        """Replace `length` characters before the cursor."""
         row, column = self.cursor_location
         self.replace(text, (row, column - length), (row, column))
 
     def clear_all(self) -> None:
-        """Begin anew."""
         self.load_text("")
         self._pastes.clear()
         self._question_index = None
@@ -119,11 +115,10 @@ class PromptBox(TextArea):
         self.insert_pasted(event.text)
 
     def on_text_area_changed(self) -> None:
-        """Other completions, perhaps."""
         self.post_message(self.Edited())
 
     def action_send(self) -> None:
-        """Send, unless a backslash or nothing stands there."""
+        """Send a text that is not empty; a backslash before the cursor starts a new line instead."""
         row, column = self.cursor_location
         if self.text_before_cursor.endswith("\\"):
             self.replace("\n", (row, column - 1), (row, column))
@@ -131,14 +126,13 @@ class PromptBox(TextArea):
             self.post_message(self.Sent(text))
 
     def action_new_line(self) -> None:
-        """Begin a new line."""
         self.insert("\n")
 
     def _handle_completion_key(self, key: str) -> bool:
-        how = COMPLETION_KEYS.get(key) if self.is_completing else None
-        if how:
-            self.post_message(self.CompletionAction(how))
-        return how is not None
+        action = COMPLETION_KEYS.get(key) if self.is_completing else None
+        if action:
+            self.post_message(self.CompletionAction(action))
+        return action is not None
 
     def _handle_prompt_key(self, key: str) -> bool:
         if key in NEWLINE_KEYS:
@@ -154,31 +148,34 @@ class PromptBox(TextArea):
         return True
 
     def _is_below_first_row(self) -> bool:
-        """Is the cursor in a later row of a first line that was wrapped?"""
+        """Whether the cursor is in a later row of a wrapped first line."""
         return self.wrapped_document.location_to_offset(self.cursor_location).y > 0
 
     def _browse_questions(self, step: int) -> bool:
-        """An earlier question, or a later one; of those that begin like the draft."""
+        """Show an earlier or a later entry that starts like the unsent text."""
         if self._question_index is None:
             if step > 0:
                 return False
             self._question_index, self._unsent_text = len(self._earlier_questions), self.text
-        places = (
+        candidates = (
             range(self._question_index - 1, -1, -1)
             if step < 0
             else range(self._question_index + 1, len(self._earlier_questions))
         )
-        place = next((at for at in places if self._earlier_questions[at].startswith(self._unsent_text)), None)
-        if place is None and step < 0:
+        index = next(
+            (candidate for candidate in candidates if self._earlier_questions[candidate].startswith(self._unsent_text)),
+            None,
+        )
+        if index is None and step < 0:
             self._question_index = (
                 None if self._question_index == len(self._earlier_questions) else self._question_index
             )
             return True
-        draft, self._question_index = self._unsent_text, len(self._earlier_questions) if place is None else place
-        self.set_text(draft if place is None else self._earlier_questions[place])
-        if place is None:
+        unsent, self._question_index = self._unsent_text, len(self._earlier_questions) if index is None else index
+        self.set_text(unsent if index is None else self._earlier_questions[index])
+        if index is None:
             self._question_index = None
         return True
 
 
-COMPLETION_KEYS = {"up": "up", "down": "down", "tab": "take", "enter": "enter", "escape": "close"}
+COMPLETION_KEYS = {"up": "up", "down": "down", "tab": "accept", "enter": "enter", "escape": "close"}

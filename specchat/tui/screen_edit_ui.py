@@ -1,4 +1,4 @@
-"""The thread behind the screen as a desk for edits: what is shown becomes news, what is read comes from the screen."""
+"""The edit callbacks of the TUI: output becomes messages, input waits for the screen."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from specchat.chat.events import Event, LoadingProgress, PrefillProgress, Routed
 from specchat.commands.file_edits import EditUI
 from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue
 
-KEY_PROMPT_PREFIX = "["  # how a question for a letter begins
+KEY_PROMPT_PREFIX = "["  # the prefix of a prompt for a key
 
 
 class ScreenEditUI:
-    """One edit: `answer` is called by the screen, everything else on the thread that edits."""
+    """One edit: the screen calls `put_answer`; everything else runs on the worker thread."""
 
     def __init__(self, worker_messages: MessageQueue, cancelled: Flag) -> None:
         self._worker_messages, self._cancelled = worker_messages, cancelled
@@ -30,11 +30,10 @@ class ScreenEditUI:
         )
 
     def put_answer(self, text: str | None) -> None:
-        """What the person said."""
         self._answers.put(text)
 
     def confirm(self, question: str) -> bool:
-        """Is a question answered with yes? Its first line says what it is about."""
+        """Whether the user answers yes; the first line of the question is its title."""
         self._hunk = question
         return self._wait_for_answer(InputKind.YES_NO, question) == "y"
 
@@ -50,17 +49,17 @@ class ScreenEditUI:
     def _edit_text(self, text: str, _ending: str) -> str | None:
         return self._wait_for_answer(InputKind.TEXT, text)
 
-    def _wait_for_answer(self, want: InputKind, text: str) -> str | None:
-        self._cancelled.clear()  # what was stopped is over; a person is asked
-        remark = "\n".join(self._notices)
+    def _wait_for_answer(self, kind: InputKind, text: str) -> str | None:
+        self._cancelled.clear()  # the stopped work has ended; the user decides now
+        notice = "\n".join(self._notices)
         self._notices.clear()
-        self._worker_messages.put(InputRequest(want, text, self._hunk, remark))
+        self._worker_messages.put(InputRequest(kind, text, self._hunk, notice))
         return self._answers.get()
 
     def _show_progress(self, line: str) -> None:
         self._worker_messages.put(EditProgress(line))
 
     def _on_event(self, event: Event) -> None:
-        """What moves the numbers; the text itself is shown as hunks."""
+        """Post what the status bar shows; the text itself appears as hunks."""
         if isinstance(event, LoadingProgress | PrefillProgress | Routed | StepDone):
             self._worker_messages.put(event)

@@ -1,7 +1,7 @@
-"""The list of conversations: go on with one, copy it, rename it, delete it and think better of it.
+"""The list of conversations: open, fork, rename, delete, and undo a deletion.
 
-Type to search: names first, then what was said. The list comes from the host over the second line, so it can be looked
-at while an answer is written.
+Typing searches names first, then contents. The list uses the second connection to the host, so it works during an
+answer.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.session_preview import SessionPreview
 from specchat.tui.session_row import SessionRow, session_row_from_json
 
-KEY_HINT = "Enter go on   Ctrl+F copy and go on   F2 rename   Ctrl+D delete   Ctrl+Z undo   Esc back"
+KEY_HINT = "Enter open   Ctrl+F open a copy   F2 rename   Ctrl+D delete   Ctrl+Z undo   Esc back"
 MAX_ROWS = 200
 MIN_SEARCH_CHARS = 2
 MIN_PREVIEW_COLUMNS = 100
 
 
 class SessionsScreen(Screen[tuple[str, str] | None]):
-    """Ends with ("open" or "fork", id), or None."""
+    """The result is ("open" or "fork", session id), or None."""
 
-    HELP = "Type to search names and everything that was said."
+    HELP = "Type to search names and contents."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
         Binding("up", "move(-1)", "up", show=False, priority=True),
         Binding("down", "move(1)", "down", show=False, priority=True),
-        Binding("ctrl+f", "choose('fork')", "copy and go on", priority=True, id="list_fork"),
+        Binding("ctrl+f", "choose('fork')", "open a copy", priority=True, id="list_fork"),
         Binding("f2", "rename", "rename", priority=True, id="list_rename"),
         Binding("ctrl+d", "delete", "delete", priority=True, id="list_delete"),
         Binding("ctrl+z", "undo", "undo", priority=True, id="list_undo"),
@@ -47,21 +47,21 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
 
     @dataclass
     class RowsReceived(Message):
-        """The host answered: rows for what was typed, or what went wrong."""
+        """The rows for a search text, or the error."""
 
         search_text: str
         response: Json | SpecchatError
 
     @dataclass
     class ChangeDone(Message):
-        """Something was changed, or not."""
+        """The result of a rename, a deletion or a restore."""
 
         notice: str
         response: Json | SpecchatError
 
     @dataclass
     class PreviewRead(Message):
-        """What was said last in a conversation."""
+        """The last turn of a conversation."""
 
         session_id: str
         turn: StoredTurn | None
@@ -74,62 +74,61 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self._deleted_rows: list[SessionRow] = []
 
     def compose(self) -> ComposeResult:
-        """Search, list, keys."""
         yield Static("conversations", id="sessions-title", markup=False)
-        yield Input(placeholder="search names and what was said", id="search", compact=True)
+        yield Input(placeholder="search names and contents", id="search", compact=True)
         yield Input(id="new-name", compact=True)
         with Horizontal():
-            yield OptionList(id="sessions", markup=False)
+            yield OptionList(id="session-list", markup=False)
             yield SessionPreview(self._glyphs)
         yield Static(KEY_HINT, id="hint", markup=False)
 
     def on_mount(self) -> None:
-        """Ask for the list."""
         self.query_one("#new-name").display = False
         self.query_one("#search").focus()
         self._request_rows()
 
     @property
     def highlighted_row(self) -> SessionRow | None:
-        """The conversation that is marked."""
-        at = self.query_one("#sessions", OptionList).highlighted
-        return self._shown_rows[at] if at is not None and at < len(self._shown_rows) else None
+        index = self.query_one("#session-list", OptionList).highlighted
+        return self._shown_rows[index] if index is not None and index < len(self._shown_rows) else None
 
     @on(Input.Changed, "#search")
     def search(self, event: Input.Changed) -> None:
-        """Names at once, what was said as soon as the host has looked."""
+        """Filter names at once; the host searches the contents."""
         self._show_rows([row for row in self._all_rows if row.matches(event.value)])
         if len(event.value.strip()) >= MIN_SEARCH_CHARS:
-            typed = event.value
+            text = event.value
             self._background_requests.send(
-                "list", {"search": typed}, lambda answer: self._post_from_thread(self.RowsReceived(typed, answer))
+                "list_sessions",
+                {"search": text},
+                lambda response: self._post_from_thread(self.RowsReceived(text, response)),
             )
 
     @on(RowsReceived)
     def receive_rows(self, event: RowsReceived) -> None:
-        """Show what the host found, if it is still what is looked for."""
+        """Show the rows, unless the search text has changed since."""
         if isinstance(event.response, SpecchatError):
             self._show_hint(str(event.response))
             return
         rows = [session_row_from_json(row) for row in event.response.get("sessions", ())]
-        typed = self.query_one("#search", Input).value
+        search_text = self.query_one("#search", Input).value
         if not event.search_text:
             self._all_rows = rows
-        if event.search_text and event.search_text != typed:
+        if event.search_text and event.search_text != search_text:
             return
-        named = [row for row in self._all_rows if row.matches(typed)]
-        known = {row.id for row in named}
-        self._show_rows([*named, *(row for row in (rows if typed else ()) if row.id not in known)])
+        matching = [row for row in self._all_rows if row.matches(search_text)]
+        matching_ids = {row.id for row in matching}
+        self._show_rows([*matching, *(row for row in (rows if search_text else ()) if row.id not in matching_ids)])
 
     @on(ChangeDone)
     def finish_change(self, event: ChangeDone) -> None:
-        """Say what was done, and look again."""
+        """Show the result and reload the list."""
         self._show_hint(str(event.response) if isinstance(event.response, SpecchatError) else event.notice)
         self._request_rows()
 
     @on(OptionList.OptionHighlighted)
     def request_preview(self) -> None:
-        """Look into the marked conversation, if there is room to show it."""
+        """Read the highlighted conversation, if the screen has room for a preview."""
         if (row := self.highlighted_row) and not self.has_class("-narrow"):
             self._background_requests.read_last_turn(
                 row.id, lambda turn: self._post_from_thread(self.PreviewRead(row.id, turn))
@@ -137,93 +136,89 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
 
     @on(PreviewRead)
     def show_preview(self, event: PreviewRead) -> None:
-        """Show it, if it is still what is marked."""
+        """Show it, unless the highlight has moved since."""
         if (row := self.highlighted_row) and row.id == event.session_id:
             self.query_one(SessionPreview).show_turn(event.turn)
 
     def on_resize(self) -> None:
-        """A list alone where there is no room for more."""
+        """Hide the preview on a narrow screen."""
         self.set_class(self.size.width < MIN_PREVIEW_COLUMNS, "-narrow")
         self.request_preview()
 
     @on(Input.Submitted, "#search")
     def open_highlighted(self) -> None:
-        """With the marked one."""
         self.action_choose("open")
 
     @on(OptionList.OptionSelected)
     def open_clicked(self) -> None:
-        """With the one that was clicked."""
         self.action_choose("open")
 
     @on(Input.Submitted, "#new-name")
     def rename_highlighted(self, event: Input.Submitted) -> None:
-        """Rename the marked one."""
         name, row = event.value.strip(), self.highlighted_row
         if name and row:
-            self._send_change("rename", row, f"now called {name}", name=name)
+            self._send_change("rename", row, f"renamed to {name}", name=name)
         self._end_renaming()
 
     def action_choose(self, method: str) -> None:
-        """Leave with the marked conversation."""
+        """Close with the highlighted conversation."""
         if row := self.highlighted_row:
             self._close_with((method, row.id))
 
     def action_back(self) -> None:
-        """Out of the renaming, or of the list."""
+        """Cancel renaming, or close the list."""
         if self.query_one("#new-name").display:
             self._end_renaming()
         else:
             self._close_with(None)
 
     def _close_with(self, chosen: tuple[str, str] | None) -> None:
-        """Once: a second key may already be on its way, and would take the screen below with it."""
+        """Close once: a second key in the queue would close the screen below."""
         if self.is_current:
             self.dismiss(chosen)
 
     def action_move(self, step: int) -> None:
-        """Mark another one."""
-        rows = self.query_one("#sessions", OptionList)
+        rows = self.query_one("#session-list", OptionList)
         if self._shown_rows:
             rows.highlighted = ((rows.highlighted or 0) + step) % len(self._shown_rows)
 
     def action_rename(self) -> None:
-        """Ask for a name."""
         if row := self.highlighted_row:
             name = self.query_one("#new-name", Input)
             name.value, name.display = row.name, True
             name.focus()
-            self._show_hint("Enter renames, Esc leaves the name")
+            self._show_hint("Enter renames, Esc cancels")
 
     def action_delete(self) -> None:
-        """Take the marked one from the list."""
         row = self.highlighted_row
         if row is None:
             return
         if row.id == self._current_session:
-            self._show_hint("this is the conversation on the screen; /delete takes it away")
+            self._show_hint("this is the open conversation; use /delete")
             return
         self._deleted_rows.append(row)
-        self._send_change("delete", row, f"deleted {row.name}; Ctrl+Z brings it back")
+        self._send_change("delete", row, f"deleted {row.name}; Ctrl+Z restores it")
 
     def action_undo(self) -> None:
-        """Bring the last deleted one back."""
+        """Restore the last deleted conversation."""
         if self._deleted_rows:
             row = self._deleted_rows.pop()
-            self._send_change("restore", row, f"{row.name} is back")
+            self._send_change("restore", row, f"restored {row.name}")
 
-    def _send_change(self, method: str, row: SessionRow, said: str, **params: Any) -> None:
+    def _send_change(self, method: str, row: SessionRow, notice: str, **params: Any) -> None:
         self._background_requests.send(
-            method, {"session": row.id, **params}, lambda answer: self._post_from_thread(self.ChangeDone(said, answer))
+            method,
+            {"session": row.id, **params},
+            lambda response: self._post_from_thread(self.ChangeDone(notice, response)),
         )
 
     def _request_rows(self) -> None:
         self._background_requests.send(
-            "list", {"kind": "chat"}, lambda answer: self._post_from_thread(self.RowsReceived("", answer))
+            "list_sessions", {"kind": "chat"}, lambda response: self._post_from_thread(self.RowsReceived("", response))
         )
 
     def _post_from_thread(self, message: Message) -> None:
-        """From the other thread."""
+        """Called on the thread of the background requests."""
         self.post_message(message)
 
     def _end_renaming(self) -> None:
@@ -236,10 +231,10 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
 
     def _show_rows(self, rows: list[SessionRow]) -> None:
         self._shown_rows = rows[:MAX_ROWS]
-        listed = self.query_one("#sessions", OptionList)
-        before = listed.highlighted or 0
-        listed.clear_options()
-        listed.add_options(
+        option_list = self.query_one("#session-list", OptionList)
+        highlighted = option_list.highlighted or 0
+        option_list.clear_options()
+        option_list.add_options(
             [Option(row.to_content(is_current=row.id == self._current_session)) for row in self._shown_rows]
         )
-        listed.highlighted = min(before, len(self._shown_rows) - 1) if self._shown_rows else None
+        option_list.highlighted = min(highlighted, len(self._shown_rows) - 1) if self._shown_rows else None

@@ -1,4 +1,4 @@
-"""What a conversation was about, beside the list of conversations: its last question, and how the answer begins."""
+"""The preview beside the list of conversations: the last request, and the beginning of its answer."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from textual.widgets import Static
 from specchat.chat.history import StoredTurn
 from specchat.tui.glyphs import Glyphs, printable
 
-MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # characters; more would not fit anyway
+MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # more would not fit
 
 
 class SessionPreview(Static):
-    """The words of one turn, as plain text."""
-
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__("", id="preview", markup=False)
         self._glyphs = glyphs
 
     def show_turn(self, turn: StoredTurn | None) -> None:
-        """This turn, or that there is none yet."""
+        """Show this turn; None is an empty conversation."""
         if turn is None:
-            self.update(Content("nothing was said yet").stylize("$text-muted"))
+            self.update(Content("this conversation is empty").stylize("$text-muted"))
             return
         question = printable(str(turn.request.get("text", ""))[:MAX_QUESTION_CHARS])
         asked = Content(f"{self._glyphs.prompt_mark} {question}").stylize("$text-accent")

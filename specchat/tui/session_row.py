@@ -1,4 +1,4 @@
-"""A conversation as a row of the list: what the host tells of it, what it is found by, and how it is drawn."""
+"""A row of the list of conversations: its values, its search, and how it is drawn."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from specchat.tui.glyphs import printable
 
 @dataclass(frozen=True)
 class SessionRow:
-    """A conversation in the list."""
-
     id: str
     name: str
     updated: float
     matched_text: str = ""
 
     def matches(self, typed: str) -> bool:
-        """Do all words occur in the name?"""
+        """Whether the name contains all words."""
         return all(word in self.name.lower() for word in typed.lower().split())
 
     def to_content(self, *, is_current: bool) -> Content:
-        """Day, name, and where the words were found that are looked for."""
+        """Date, name, and the text that matches the search."""
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.updated))
         name = printable(self.name or "(no name)") + ("  (open)" if is_current else "")
         found = f"  {printable(' '.join(self.matched_text.split()))}" if self.matched_text else ""
@@ -33,5 +31,5 @@ class SessionRow:
 
 
 def session_row_from_json(row: Json) -> SessionRow:
-    """A row as the host answers `list` with."""
-    return SessionRow(str(row["id"]), str(row["name"]), float(row["updated"]), str(row.get("found", "")))
+    """A row of the host's response to `list_sessions`."""
+    return SessionRow(str(row["id"]), str(row["name"]), float(row["updated"]), str(row.get("snippet", "")))

@@ -1,7 +1,7 @@
-"""The thread behind the screen: it holds the conversation with the host, does one thing after another, and tells news.
+"""The worker thread of the TUI: it owns the conversation with the host and runs one job after another.
 
-The screen gives it something to do and returns at once; whatever comes of it lies in the mailbox in order. A daemon: a
-host that does not answer can keep nobody from leaving.
+Public methods queue a job and return at once; results go to the message queue in order. The thread is a daemon, so a
+host that does not answer cannot keep the app open.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ CONVERSATION_CHANGING_COMMANDS = frozenset(
 )
 CLOSE_TIMEOUT_SECONDS = 0.5
 LOAD_QUESTION = "this loads other models; go on?"
-NO_ENGINE_MESSAGE = "no engine process; it must be started first"
+NO_ENGINE_MESSAGE = "there is no engine process; restart it first"
 
 Job = Callable[[], None]
 
 
 class SessionWorker:
-    """Everything that is asked of a conversation. Public methods may be called from any thread."""
+    """Runs requests and commands. Public methods may be called from any thread."""
 
     def __init__(
         self, session_request: SessionRequest, worker_messages: MessageQueue, client_name: str = "specchat"
@@ -57,54 +57,53 @@ class SessionWorker:
         self._edit_ui: ScreenEditUI | None = None
         self._overrides = dict(session_request.overrides)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._thread = Thread(target=self._run, name="partner", daemon=True)
+        self._thread = Thread(target=self._run, name="session-worker", daemon=True)
 
     def start(self) -> None:
-        """Connect, and start the host if it does not run."""
+        """Connect; starts the host if none runs."""
         self._jobs.put(self._connect)
         self._thread.start()
 
     def reconnect(self) -> None:
-        """After the host was lost."""
+        """Connect again after the host was lost."""
         self._jobs.put(self._connect)
 
     def submit_line(self, line: str, cancelled: Flag) -> None:
-        """A question or a command."""
+        """Run a request or a command."""
         self._jobs.put(lambda: self._run_line(line, cancelled))
 
     def replace_question(self, position: int, text: str, cancelled: Flag) -> None:
-        """The question at this place of the conversation in other words; what was said since is left behind.
+        """Send another text in place of the request at this position; later turns are dropped.
 
-        The last question is replaced. An earlier one is asked in a copy, so that nothing is lost.
+        The last request is replaced. An earlier one is sent in a fork, so that no turn is lost.
         """
         self._jobs.put(lambda: self._replace_question(position, text, cancelled))
 
     def submit_file_command(self, line: str, cancelled: Flag) -> None:
-        """A command about files; what it asks is answered with `answer`."""
+        """Run a file command; `answer_input_request` answers its questions."""
         self._jobs.put(lambda: self._run_file_command(line, cancelled))
 
     def answer_input_request(self, text: str | None) -> None:
-        """What the person says to a question about an edit."""
         if self._edit_ui:
             self._edit_ui.put_answer(text)
 
     def fork(self, position: int) -> None:
-        """Go on in a copy of the conversation up to this question and its answer."""
+        """Continue in a copy of the conversation up to this turn."""
         self._jobs.put(lambda: self._fork(position))
 
     def open(self, session_id: str) -> None:
-        """Go on with another conversation."""
+        """Continue another conversation."""
         self._jobs.put(lambda: self._open(session_id))
 
     def fork_session(self, session_id: str) -> None:
-        """Go on in a copy of another conversation."""
+        """Continue in a copy of another conversation."""
         self._jobs.put(lambda: self._switch(session_id, "fork"))
 
     def close(self) -> None:
-        """Hang up; a thread that still waits for the host ends with the process."""
+        """Disconnect; a thread that still waits for the host ends with the process."""
         self._jobs.put(None)
         self.answer_input_request(None)
-        if self._thread.is_alive():  # nobody began who leaves before the first frame
+        if self._thread.is_alive():  # not started if the app closes before the first frame
             self._thread.join(CLOSE_TIMEOUT_SECONDS)
 
     def _run(self) -> None:
@@ -114,8 +113,8 @@ class SessionWorker:
             except SpecchatError as error:
                 self._worker_messages.put(TranscriptNote(str(error), is_error=True))
             except ConnectionError:
-                self._worker_messages.put(EngineLost("the engine process hung up"))
-            except Exception as error:  # noqa: BLE001 (the edge: the screen lives on)
+                self._worker_messages.put(EngineLost("the engine process closed the connection"))
+            except Exception as error:  # noqa: BLE001 (the edge: the screen survives)
                 self._worker_messages.put(TranscriptNote(f"unexpected {type(error).__name__}: {error}", is_error=True))
         if self._chat:
             self._chat.conversation.close()
@@ -124,7 +123,7 @@ class SessionWorker:
         try:
             if self._chat:
                 self._session_request = replace(
-                    self._session_request, session=self._chat.conversation.session_id, profile="", overrides={}
+                    self._session_request, session_id=self._chat.conversation.session_id, profile="", overrides={}
                 )
                 self._chat.conversation.close()
             options = self._chat.options if self._chat else None
@@ -142,66 +141,68 @@ class SessionWorker:
         return self._chat
 
     def _post_opened(self) -> None:
-        """Which conversation this is; a history that cannot be read is complained of, and the talk goes on."""
+        """Post the conversation and its turns; an unreadable history is a warning, not an error."""
         conversation = self._connected_chat.conversation
-        turns, troubles = list[StoredTurn](), [conversation.warning]
+        turns, warnings = list[StoredTurn](), [conversation.warning]
         try:
             turns = conversation.turns()
         except HostError as error:
-            troubles.append(str(error))
-        trouble = "; ".join(filter(None, troubles))
+            warnings.append(str(error))
+        warning = "; ".join(filter(None, warnings))
         opened = ConversationOpened(
-            conversation.session_id, conversation.name, conversation.profile, tuple(turns), trouble
+            conversation.session_id, conversation.name, conversation.profile, tuple(turns), warning
         )
         self._worker_messages.put(opened)
 
     def _run_line(self, line: str, cancelled: Flag) -> None:
         command = COMMAND_PATTERN.match(line.strip())
         if not command:
-            self._ask(lambda talk: talk.make_request(line), cancelled)
+            self._ask(lambda chat: chat.make_request(line), cancelled)
             return
-        talk = self._connected_chat
-        reply = run_line(talk, line)
+        chat = self._connected_chat
+        result = run_line(chat, line)
         if command["name"] in CONVERSATION_CHANGING_COMMANDS:
             self._post_change(command["name"], (command["argument"] or "").strip())
-        self._handle_result(talk, reply, cancelled)
+        self._handle_result(chat, result, cancelled)
 
-    def _handle_result(self, talk: ChatState, reply: CommandResult, cancelled: Flag) -> None:
-        """Tell, leave, ask; and then what follows from the answer, perhaps in another conversation."""
+    def _handle_result(self, chat: ChatState, result: CommandResult, cancelled: Flag) -> None:
+        """Show the text, quit, send the request; then continue with `after_answer`, perhaps in another conversation."""
         while True:
-            if reply.text:
-                self._worker_messages.put(TranscriptNote(reply.text))
-            if reply.should_quit:
+            if result.text:
+                self._worker_messages.put(TranscriptNote(result.text))
+            if result.should_quit:
                 self._worker_messages.put(QuitRequested())
-            if request := reply.request:
-                self._ask(lambda _talk, request=request: request, cancelled)
-            if reply.after_answer is None:
+            if request := result.request:
+                self._ask(lambda _chat, request=request: request, cancelled)
+            if result.after_answer is None:
                 return
-            reply = reply.after_answer(talk)
+            result = result.after_answer(chat)
             self._post_opened()
 
     def _run_file_command(self, line: str, cancelled: Flag) -> None:
-        """Whatever comes of it is one line, and the talk goes on."""
+        """Run it; result or error is one line."""
         from specchat.commands.file_edits import run_file_command
-        from specchat.tui.screen_edit_ui import ScreenEditUI  # files can wait until somebody edits one
+        from specchat.tui.screen_edit_ui import ScreenEditUI  # imported with the first edit
 
         self._edit_ui = ScreenEditUI(self._worker_messages, cancelled)
         try:
             self._worker_messages.put(EditFinished(run_file_command(self._connected_chat, line, self._edit_ui.edit_ui)))
-        except (CancelledError, DeclinedError) as nothing:
-            self._worker_messages.put(EditFinished(str(nothing)))
+        except (CancelledError, DeclinedError) as reason:
+            self._worker_messages.put(EditFinished(str(reason)))
         except SpecchatError as error:
             self._worker_messages.put(EditFinished(str(error), is_error=True))
         except ConnectionError:
-            self._worker_messages.put(EditFinished("the engine process hung up; nothing is written", is_error=True))
-        except Exception as error:  # noqa: BLE001 (the edge: an edit that breaks leaves the screen as it was)
+            self._worker_messages.put(
+                EditFinished("the engine process closed the connection; nothing is written", is_error=True)
+            )
+        except Exception as error:  # noqa: BLE001 (the edge: the screen survives a failed edit)
             self._worker_messages.put(EditFinished(f"unexpected {type(error).__name__}: {error}", is_error=True))
         finally:
             self._edit_ui = None
             self._worker_messages.put(AnswerEnded(is_stored=False))
 
     def _confirm_load(self, models: Models) -> bool:
-        """Ask, where edits are decided; whoever leaves has not agreed."""
+        """Ask in the approval dialogue; closing the app means no."""
         from specchat.commands.model_loading import pending_models
         from specchat.tui.screen_edit_ui import ScreenEditUI
 
@@ -220,37 +221,37 @@ class SessionWorker:
         else:
             self._post_opened()
 
-    def _ask(self, make: Callable[[ChatState], Request], cancelled: Flag) -> None:
+    def _ask(self, make_request: Callable[[ChatState], Request], cancelled: Flag) -> None:
         is_stored = False
         try:
-            talk = self._connected_chat
-            request = make(talk)
+            chat = self._connected_chat
+            request = make_request(chat)
             self._worker_messages.put(RequestSent(request))
-            if talk.attachment_notice:
-                self._worker_messages.put(TranscriptNote(talk.attachment_notice))
+            if chat.attachment_notice:
+                self._worker_messages.put(TranscriptNote(chat.attachment_notice))
             is_stored = True
-            for event in talk.conversation.ask(request, cancelled):
-                talk.on_event(event)
+            for event in chat.conversation.ask(request, cancelled):
+                chat.on_event(event)
                 self._worker_messages.put(event)
                 is_stored = is_stored and not _is_refused(event)
-            for remark in talk.notices:
-                self._worker_messages.put(TranscriptNote(remark))
-            self._post_new_name(talk)
+            for notice in chat.notices:
+                self._worker_messages.put(TranscriptNote(notice))
+            self._post_new_name(chat)
         except SpecchatError as error:
             is_stored = False
             self._worker_messages.put(Failed.from_error(error))
         except ConnectionError:
-            self._worker_messages.put(Failed("the engine process hung up", HostError.exit_code))
-        except Exception as error:  # noqa: BLE001 (the edge: a turn that breaks leaves the screen as it was)
+            self._worker_messages.put(Failed("the engine process closed the connection", HostError.exit_code))
+        except Exception as error:  # noqa: BLE001 (the edge: the screen survives a failed turn)
             self._worker_messages.put(Failed(f"unexpected {type(error).__name__}: {error}"))
         finally:
             self._worker_messages.put(AnswerEnded(is_stored))
 
-    def _post_new_name(self, talk: ChatState) -> None:
-        """The host names a conversation after its first question."""
-        if not talk.conversation.name:
-            name = str(talk.conversation.call("subscribe")["name"])
-            talk.conversation.name = name
+    def _post_new_name(self, chat: ChatState) -> None:
+        """The host names a conversation after its first request."""
+        if not chat.conversation.name:
+            name = str(chat.conversation.call("subscribe")["name"])
+            chat.conversation.name = name
             self._worker_messages.put(ConversationNamed(name))
 
     def _replace_question(self, position: int, text: str, cancelled: Flag) -> None:
@@ -260,32 +261,32 @@ class SessionWorker:
             conversation.switch_session(conversation.call("fork"))
         conversation.rewind(count)
         self._post_opened()
-        self._ask(lambda talk: talk.make_request(text), cancelled)
+        self._ask(lambda chat: chat.make_request(text), cancelled)
 
     def _fork(self, position: int) -> None:
         conversation = self._connected_chat.conversation
         turns = conversation.turns()
         if not 0 <= position < len(turns):
-            raise UsageError("this question is not part of the conversation")
+            raise UsageError("this request is not part of the conversation")
         conversation.switch_session(conversation.call("fork", {"turn": turns[position].id}))
         self._post_opened()
-        self._worker_messages.put(TranscriptNote("a copy of this conversation up to here; the old one stays as it is"))
+        self._worker_messages.put(TranscriptNote("a copy of this conversation up to here; the original is unchanged"))
 
-    def _open(self, session: str) -> None:
+    def _open(self, session_id: str) -> None:
         if self._chat is None:
             self._session_request = replace(
-                self._session_request, session=session, profile="", overrides={}, is_last=False
+                self._session_request, session_id=session_id, profile="", overrides={}, continues_last=False
             )
             self._connect()
             return
-        self._switch(session, "open")
+        self._switch(session_id, "open_session")
 
-    def _switch(self, session: str, method: str) -> None:
+    def _switch(self, session_id: str, method: str) -> None:
         conversation = self._connected_chat.conversation
-        conversation.switch_session(conversation.call(method, {"session": session}))
+        conversation.switch_session(conversation.call(method, {"session": session_id}))
         self._post_opened()
 
 
 def _is_refused(event: object) -> bool:
-    """Did the host never take the question?"""
+    """Whether the host refused the request."""
     return isinstance(event, Failed) and event.message.startswith("this is too much at once")

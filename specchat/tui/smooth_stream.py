@@ -1,8 +1,8 @@
-"""When text that arrived is shown: a little at a time while all is well, everything at once when it piles up.
+"""When received text is shown: a little per tick normally, all of it when it piles up.
 
-A pass of the target brings one token or ten; shown as it comes, text stutters. So each tick releases a share of what
-waits. When too much waits, or for too long, all of it is released until the flow is quiet again. And where drawing is
-dear, it is done less often. No clock is read here.
+A step commits one token or ten; shown as it arrives, text stutters. So each tick releases a share of the buffered text.
+When too much waits, or for too long, everything is released until the stream is quiet again. On a slow machine, drawing
+happens less often. Reads no clock.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 TICK_SECONDS = 1 / 16
-CATCH_UP_CHARACTERS = 320  # about eight lines of waiting text
+CATCH_UP_CHARACTERS = 320  # about eight lines
 QUIET_CHARACTERS = 80
 CATCH_UP_SECONDS = 0.15
 QUIET_SECONDS = 0.25
-RELEASE_DIVISOR = 3  # a third of what waits is released with a tick
+RELEASE_DIVISOR = 3  # a tick releases a third of the buffer
 MIN_CHARACTERS_PER_TICK = 12
 MAX_DRAWING_SHARE = 0.1  # of a core
 MAX_DRAW_DELAY_SECONDS = 0.25
@@ -22,21 +22,20 @@ MAX_DRAW_DELAY_SECONDS = 0.25
 
 @dataclass
 class SmoothStream:
-    """Text in, text out, in order and complete."""
+    """A text buffer that releases its text in order and completely."""
 
     buffered_text: str = ""
-    buffered_since: float = 0.0  # when the oldest waiting character arrived
+    buffered_since: float = 0.0  # arrival of the oldest buffered character
     is_catching_up: bool = False
     quiet_since: float | None = field(default=None)
 
     def add(self, text: str, now: float) -> None:
-        """Let text wait."""
         if not self.buffered_text:
             self.buffered_since = now
         self.buffered_text += text
 
     def take_chunk(self, now: float) -> str:
-        """What is shown with this tick."""
+        """The text to show in this tick."""
         if not self.buffered_text:
             return ""
         if len(self.buffered_text) >= CATCH_UP_CHARACTERS or now - self.buffered_since >= CATCH_UP_SECONDS:
@@ -54,7 +53,7 @@ class SmoothStream:
         return taken
 
     def flush(self) -> str:
-        """All of it, at the end."""
+        """All remaining text, at the end."""
         taken, self.buffered_text = self.buffered_text, ""
         self.is_catching_up, self.quiet_since = False, None
         return taken
@@ -70,13 +69,13 @@ class SmoothStream:
 
 @dataclass
 class DrawThrottle:
-    """Lets drawing take no more than a share of a core, however slow the machine is; but never waits for long."""
+    """Limits drawing to a share of a core, but never delays it for long."""
 
     drawn_at: float = float("-inf")
     cpu_seconds_at_draw: float = 0.0
 
     def may_draw(self, now: float, cpu_seconds: float) -> bool:
-        """Is it time? `spent` are the CPU seconds of the thread that draws."""
+        """Whether to draw now; `cpu_seconds` is the CPU time of the drawing thread."""
         waited, spent_since = now - self.drawn_at, cpu_seconds - self.cpu_seconds_at_draw
         if spent_since > MAX_DRAWING_SHARE * waited and waited < MAX_DRAW_DELAY_SECONDS:
             return False

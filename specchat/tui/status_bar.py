@@ -1,4 +1,4 @@
-"""The last line of the screen."""
+"""The status bar: the last line of the screen."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from specchat.tui.glyphs import Glyphs
 from specchat.tui.live_stats import StatsSnapshot
 from specchat.tui.status_text import status_line
 
-WARNING_PATTERN = re.compile(r"\S+ slow|ctx[^│|]*!|spec paused")
+WARNING_PATTERN = re.compile(r"\S+ slow|ctx[^│|]*!|speculation paused")
 
 
 class StatusBar(Widget):
-    """The numbers, as `bar.py` writes them. What alarms has a word or a mark, and a colour besides."""
+    """Draws the line of `status_text.py`. A warning has a word or a mark besides its colour."""
 
-    HELP = (
-        "Who guesses, how many guesses a pass, how many of them held, tokens a pass, speed and gain, context, memory."
-    )
+    HELP = "Drafter, draft tokens of a step, acceptance rate, tokens per step, speed and speedup, context, memory."
     DEFAULT_CSS = "StatusBar { height: 1; width: 1fr; }"
     stats: reactive[StatsSnapshot] = reactive(StatsSnapshot())
 
@@ -30,16 +28,16 @@ class StatusBar(Widget):
 
     @property
     def line(self) -> str:
-        """What stands there."""
+        """The line as drawn now."""
         return status_line(self.stats, self.size.width, self._glyphs, max_columns=max(1, self.size.width - 1))
 
     def render(self) -> Content:
-        """The line, its alarming parts in a warning colour."""
+        """The line, with warnings in the warning colour."""
         line = Content(f" {self.line}")
-        for found in WARNING_PATTERN.finditer(line.plain):
-            line = line.stylize("$text-warning", found.start(), found.end())
+        for match in WARNING_PATTERN.finditer(line.plain):
+            line = line.stylize("$text-warning", match.start(), match.end())
         return line
 
     def watch_stats(self, stats: StatsSnapshot) -> None:
-        """The reason is told to whoever points at the line."""
+        """The tooltip shows why the drafter was chosen."""
         self.tooltip = stats.reason or None

@@ -1,7 +1,7 @@
-"""The status line as a string: numbers and a width in, one line out. The fields are explained in `gauge.py`.
+"""The text of the status bar: statistics and a width in, one line out. `live_stats.py` defines the values.
 
-Three widths (below 80 columns, below 120, above) and ASCII. What is not known is left out, and what does not fit
-is cut off field by field from the right.
+Three widths (below 80 columns, below 120, above) and ASCII. Unknown values are left out, and fields that do not fit are
+dropped from the right.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GIGABYTE, MEGABYTE = 2**30, 2**20
 
 
 def status_line(stats: StatsSnapshot, columns: int, glyphs: Glyphs = UNICODE, max_columns: int | None = None) -> str:
-    """One line for a screen so many columns wide, of which it takes at most `room`; all of them when left out."""
+    """The line for a screen of this width; it takes at most `max_columns`, all columns by default."""
     max_columns = columns if max_columns is None else max_columns
     fields, separator = _phase_fields(stats, columns, glyphs)
     line = _join_fields(fields, separator)
@@ -32,178 +32,155 @@ def status_line(stats: StatsSnapshot, columns: int, glyphs: Glyphs = UNICODE, ma
     return line + _sparkline_field(stats, max_columns - cell_len(line), glyphs) if columns >= WIDE_COLUMNS else line
 
 
-def _sparkline_field(readings: StatsSnapshot, room: int, glyphs: Glyphs) -> str:
-    """As many of the last steps as there is room for."""
-    before = f" {glyphs.separator} "
-    is_shown = (
-        readings.phase in (Phase.DECODE, Phase.IDLE)
-        and readings.tokens_by_step
-        and room - len(before) >= MIN_SPARKLINE_COLUMNS
-    )
-    return before + sparkline(readings.tokens_by_step[len(before) - room :], glyphs) if is_shown else ""
+def _sparkline_field(stats: StatsSnapshot, width: int, glyphs: Glyphs) -> str:
+    """As many of the last steps as fit."""
+    separator = f" {glyphs.separator} "
+    width -= len(separator)
+    if stats.phase not in (Phase.DECODE, Phase.IDLE) or not stats.tokens_by_step or width < MIN_SPARKLINE_COLUMNS:
+        return ""
+    return separator + sparkline(stats.tokens_by_step[-width:], glyphs)
 
 
-def _phase_fields(readings: StatsSnapshot, columns: int, glyphs: Glyphs) -> tuple[list[str], str]:
+def _phase_fields(stats: StatsSnapshot, columns: int, glyphs: Glyphs) -> tuple[list[str], str]:
+    """The fields, and the separator between them."""
     spaced = f" {glyphs.separator} "
-    match readings.phase:
-        case Phase.STARTING | Phase.LOADING:
-            return _waiting_fields(readings), spaced
-        case Phase.PREFILL:
-            return (
-                (_narrow_prefill_fields(readings), " ")
-                if columns < NARROW_COLUMNS
-                else (_prefill_fields(readings), spaced)
-            )
-        case Phase.DECODE | Phase.IDLE:
-            pass
-    if not readings.variant:
-        return ["ready", *_context_and_memory(readings, is_wide=columns >= WIDE_COLUMNS)], spaced
-    if readings.is_speculation_paused:
-        return _paused_fields(readings, glyphs), spaced
+    if stats.phase in (Phase.STARTING, Phase.LOADING):
+        return _waiting_fields(stats), spaced
+    if stats.phase is Phase.PREFILL:
+        return (_narrow_prefill_fields(stats), " ") if columns < NARROW_COLUMNS else (_prefill_fields(stats), spaced)
+    if not stats.variant:
+        return ["ready", *_context_and_memory(stats, is_wide=columns >= WIDE_COLUMNS)], spaced
+    if stats.is_speculation_paused:
+        return _paused_fields(stats, glyphs), spaced
     if glyphs.is_ascii:
-        return _ascii_fields(readings), " "
+        return _ascii_fields(stats), " "
     if columns < NARROW_COLUMNS:
-        return _narrow_fields(readings, glyphs), " "
-    return (
-        (_wide_fields(readings, glyphs), spaced)
-        if columns >= WIDE_COLUMNS
-        else (_normal_fields(readings, glyphs), glyphs.separator)
-    )
+        return _narrow_fields(stats, glyphs), " "
+    if columns < WIDE_COLUMNS:
+        return _normal_fields(stats, glyphs), glyphs.separator
+    return _wide_fields(stats, glyphs), spaced
 
 
 def _join_fields(fields: Sequence[str], separator: str) -> str:
-    if len(separator) == 1 and separator != " ":
-        return separator.join([f"{fields[0]} ", *fields[1:]] if len(fields) > 1 else fields)
+    if len(separator) == 1 and separator != " " and len(fields) > 1:
+        return separator.join([f"{fields[0]} ", *fields[1:]])
     return separator.join(fields)
 
 
-def _wide_fields(readings: StatsSnapshot, glyphs: Glyphs) -> list[str]:
-    accepted, session = readings.acceptance_rate, readings.session_acceptance_rate
-    share = f"acc {_format_percent(accepted)}" + (f" (ses {_format_percent(session)})" if session is not None else "")
-    first = readings.ttft_seconds
+def _wide_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
+    accepted, session = stats.acceptance_rate, stats.session_acceptance_rate
+    acceptance = f"acc {_percent(accepted)}" + (f" (ses {_percent(session)})" if session is not None else "")
     return _non_empty(
-        _drafter_field(readings, glyphs),
-        share if accepted is not None else "",
-        f"{glyphs.tokens_per_step} {readings.tokens_per_step:.1f}" if readings.tokens_per_step is not None else "",
-        _speed_field(readings, glyphs, " t/s"),
-        f"ttft {first:.1f}s" if first is not None else "",
-        *_context_and_memory(readings, is_wide=True),
+        _drafter_field(stats, glyphs),
+        acceptance if accepted is not None else "",
+        _tokens_per_step(stats, " tok/step"),
+        _speed_field(stats, glyphs, " t/s"),
+        f"ttft {stats.ttft_seconds:.1f}s" if stats.ttft_seconds is not None else "",
+        *_context_and_memory(stats, is_wide=True),
     )
 
 
-def _normal_fields(readings: StatsSnapshot, glyphs: Glyphs) -> list[str]:
-    accepted, session = readings.acceptance_rate, readings.session_acceptance_rate
-    both = (
-        f"acc {_percent_digits(accepted)}/{_format_percent(session)}"
-        if session is not None
-        else f"acc {_format_percent(accepted)}"
-    )
+def _normal_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
+    accepted, session = _percent(stats.acceptance_rate), _percent(stats.session_acceptance_rate)
+    acceptance = f"acc {accepted.removesuffix('%')}/{session}" if session else f"acc {accepted}"
     return _non_empty(
-        _drafter_field(readings, glyphs),
-        both if accepted is not None else "",
-        f"{glyphs.tokens_per_step} {readings.tokens_per_step:.1f}" if readings.tokens_per_step is not None else "",
-        _speed_field(readings, glyphs, " t/s"),
-        *_context_and_memory(readings, is_wide=False),
+        _drafter_field(stats, glyphs),
+        acceptance if accepted else "",
+        _tokens_per_step(stats, " tok/step"),
+        _speed_field(stats, glyphs, " t/s"),
+        *_context_and_memory(stats, is_wide=False),
     )
 
 
-def _narrow_fields(readings: StatsSnapshot, glyphs: Glyphs) -> list[str]:
-    guesses = "" if readings.draft_tokens is None else str(readings.draft_tokens)
+def _narrow_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
+    draft_tokens = "" if stats.draft_tokens is None else str(stats.draft_tokens)
+    context, memory = _context_percent(stats), stats.memory
     return _non_empty(
-        f"{readings.drafter or readings.variant}{guesses}",
-        _format_percent(readings.acceptance_rate),
-        f"{glyphs.tokens_per_step}{readings.tokens_per_step:.1f}" if readings.tokens_per_step is not None else "",
-        _speed_field(readings, glyphs, "t/s"),
-        f"ctx{_format_percent(_context_share(readings))}{_full_context_mark(readings)}"
-        if _context_share(readings) is not None
-        else "",
-        f"{memory.label[:2].lower()}{_format_percent(memory.used_bytes / memory.total_bytes)}"
-        if (memory := readings.memory) and memory.total_bytes
-        else "",
+        f"{stats.drafter or stats.variant}{draft_tokens}",
+        _percent(stats.acceptance_rate),
+        _tokens_per_step(stats, "tok/step"),
+        _speed_field(stats, glyphs, "t/s"),
+        f"ctx{context}" if context else "",
+        f"{memory.label[:2].lower()}{_memory_percent(memory)}" if memory and memory.total_bytes else "",
     )
 
 
-def _ascii_fields(readings: StatsSnapshot) -> list[str]:
-    by = f">{readings.drafter}" if readings.drafter else ""
-    guesses = "" if readings.draft_tokens is None else f" K={readings.draft_tokens}"
-    named = {
-        "acc": _format_percent(readings.acceptance_rate),
-        "ses": _format_percent(readings.session_acceptance_rate),
-        "len": f"{readings.tokens_per_step:.1f}" if readings.tokens_per_step is not None else "",
+def _ascii_fields(stats: StatsSnapshot) -> list[str]:
+    drafter = f">{stats.drafter}" if stats.drafter else ""
+    draft_tokens = "" if stats.draft_tokens is None else f" K={stats.draft_tokens}"
+    memory = stats.memory
+    before_speed = {
+        "acc": _percent(stats.acceptance_rate),
+        "ses": _percent(stats.session_acceptance_rate),
+        "tok/step": _tokens_per_step(stats, ""),
     }
-    filled, memory = _context_share(readings), readings.memory
-    full = {
-        "ctx": f"{_format_percent(filled)}{_full_context_mark(readings)}" if filled is not None else "",
-        memory.label.lower() if memory else "": _format_percent(memory.used_bytes / memory.total_bytes)
-        if memory and memory.total_bytes
-        else "",
-    }
+    after_speed = {"ctx": _context_percent(stats), memory.label.lower() if memory else "": _memory_percent(memory)}
     return _non_empty(
-        f"{readings.variant}{by}{guesses}",
-        *(f"{name}={value}" for name, value in named.items() if value),
-        _speed_field(readings, ASCII, "t/s"),
-        *(f"{name}={value}" for name, value in full.items() if value),
+        f"{stats.variant}{drafter}{draft_tokens}",
+        *(f"{name}={value}" for name, value in before_speed.items() if value),
+        _speed_field(stats, ASCII, "t/s"),
+        *(f"{name}={value}" for name, value in after_speed.items() if value),
     )
 
 
-def _waiting_fields(readings: StatsSnapshot) -> list[str]:
-    progress = readings.progress
-    share = f" {_format_percent(progress.done / progress.total)}" if progress.total else ""
-    what = f"loading {progress.label}{share}" if readings.phase is Phase.LOADING else progress.label
-    return [what, f"{progress.elapsed_seconds:.0f}s"]
+def _waiting_fields(stats: StatsSnapshot) -> list[str]:
+    progress = stats.progress
+    share = f" {_percent(progress.done / progress.total)}" if progress.total else ""
+    label = f"loading {progress.label}{share}" if stats.phase is Phase.LOADING else progress.label
+    return [label, f"{progress.elapsed_seconds:.0f}s"]
 
 
-def _prefill_fields(readings: StatsSnapshot) -> list[str]:
-    progress = readings.progress
+def _prefill_fields(stats: StatsSnapshot) -> list[str]:
+    progress = stats.progress
+    context = _context_and_memory(stats, is_wide=False)
     if not progress.total:
-        return [f"waiting {progress.elapsed_seconds:.0f}s", *_context_and_memory(readings, is_wide=False), "Esc stop"]
-    far = f"prefill {_format_tokens(progress.done)}/{_format_tokens(progress.total)} tok {_format_percent(progress.done / progress.total)}"
+        return [f"waiting {progress.elapsed_seconds:.0f}s", *context, "Esc stop"]
+    counts = f"{_format_tokens(progress.done)}/{_format_tokens(progress.total)} tok"
     speed = f"{progress.tokens_per_second:.0f} t/s" if progress.tokens_per_second else ""
-    return _non_empty(far, speed, *_context_and_memory(readings, is_wide=False), "Esc stop")
+    return _non_empty(f"prefill {counts} {_percent(progress.done / progress.total)}", speed, *context, "Esc stop")
 
 
-def _narrow_prefill_fields(readings: StatsSnapshot) -> list[str]:
-    progress = readings.progress
+def _narrow_prefill_fields(stats: StatsSnapshot) -> list[str]:
+    progress = stats.progress
     if not progress.total:
         return [f"waiting {progress.elapsed_seconds:.0f}s", "Esc stop"]
-    return [f"prefill {_format_percent(progress.done / progress.total)}", "Esc stop"]
+    return [f"prefill {_percent(progress.done / progress.total)}", "Esc stop"]
 
 
-def _paused_fields(readings: StatsSnapshot, glyphs: Glyphs) -> list[str]:
-    times = readings.speedup
-    gain = "nothing to guess" if times is None else f"{times:.1f}{glyphs.times}"
-    speed = f"{_format_rate(readings.tokens_per_second)} t/s" if readings.tokens_per_second is not None else ""
-    return _non_empty(
-        f"plain (spec paused: {gain} over {WINDOW_STEPS} steps)", speed, *_context_and_memory(readings, is_wide=False)
-    )
+def _paused_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
+    speedup = "no draft tokens" if stats.speedup is None else f"{stats.speedup:.1f}{glyphs.times}"
+    speed = f"{_format_rate(stats.tokens_per_second)} t/s" if stats.tokens_per_second is not None else ""
+    paused = f"plain (speculation paused: {speedup} over {WINDOW_STEPS} steps)"
+    return _non_empty(paused, speed, *_context_and_memory(stats, is_wide=False))
 
 
-def _drafter_field(readings: StatsSnapshot, glyphs: Glyphs) -> str:
-    by = f"{glyphs.drafter_mark}{readings.drafter}" if readings.drafter else ""
-    guesses = f" K{readings.draft_tokens}" if readings.draft_tokens is not None else ""
-    return f"{readings.variant}{by}{guesses}"
+def _drafter_field(stats: StatsSnapshot, glyphs: Glyphs) -> str:
+    drafter = f"{glyphs.drafter_mark}{stats.drafter}" if stats.drafter else ""
+    draft_tokens = f" K{stats.draft_tokens}" if stats.draft_tokens is not None else ""
+    return f"{stats.variant}{drafter}{draft_tokens}"
 
 
-def _speed_field(readings: StatsSnapshot, glyphs: Glyphs, unit: str) -> str:
-    if readings.tokens_per_second is None:
+def _tokens_per_step(stats: StatsSnapshot, unit: str) -> str:
+    return "" if stats.tokens_per_step is None else f"{stats.tokens_per_step:.1f}{unit}"
+
+
+def _speed_field(stats: StatsSnapshot, glyphs: Glyphs, unit: str) -> str:
+    if stats.tokens_per_second is None:
         return ""
-    times = readings.speedup
-    if times is None:
-        return f"{_format_rate(readings.tokens_per_second)}{unit}"
-    sign = "~" if readings.is_speedup_estimated else ""
-    slow = " slow" if round(times, 1) < 1 else ""
-    return f"{_format_rate(readings.tokens_per_second)}{unit} {sign}{glyphs.times}{times:.1f}{slow}"
+    if stats.speedup is None:
+        return f"{_format_rate(stats.tokens_per_second)}{unit}"
+    estimate = "~" if stats.is_speedup_estimated else ""
+    slow = " slow" if round(stats.speedup, 1) < 1 else ""
+    return f"{_format_rate(stats.tokens_per_second)}{unit} {estimate}{glyphs.times}{stats.speedup:.1f}{slow}"
 
 
-def _context_and_memory(readings: StatsSnapshot, *, is_wide: bool) -> list[str]:
-    """Context and memory."""
-    filled = _context_share(readings)
+def _context_and_memory(stats: StatsSnapshot, *, is_wide: bool) -> list[str]:
     context = ""
-    if readings.context_window:
-        context = f"ctx {_format_tokens(readings.context_tokens or 0)}/{_format_tokens(readings.context_window)}"
-        context += f" {_format_percent(filled)}" if is_wide or _full_context_mark(readings) else ""
-        context += _full_context_mark(readings)
-    return _non_empty(context, _memory_field(readings.memory, is_wide=is_wide))
+    if stats.context_window:
+        context = f"ctx {_format_tokens(stats.context_tokens or 0)}/{_format_tokens(stats.context_window)}"
+        percent = _context_percent(stats)
+        context += f" {percent}" if is_wide or percent.endswith("!") else ""
+    return _non_empty(context, _memory_field(stats.memory, is_wide=is_wide))
 
 
 def _memory_field(memory: MemoryUsage | None, *, is_wide: bool) -> str:
@@ -215,25 +192,28 @@ def _memory_field(memory: MemoryUsage | None, *, is_wide: bool) -> str:
     return f"{memory.label} {memory.used_bytes / GIGABYTE:.{digits}f}/{memory.total_bytes / GIGABYTE:.{digits}f}G"
 
 
+def _memory_percent(memory: MemoryUsage | None) -> str:
+    return _percent(memory.used_bytes / memory.total_bytes) if memory and memory.total_bytes else ""
+
+
 def format_bytes(byte_count: int) -> str:
-    """Bytes: 1.2G, 92M."""
+    """For example: 1.2G, 92M."""
     return f"{byte_count / GIGABYTE:.1f}G" if byte_count >= GIGABYTE else f"{byte_count / MEGABYTE:.0f}M"
 
 
 def sparkline(values: Sequence[int], glyphs: Glyphs = UNICODE) -> str:
-    """Tokens of each step as a row of small columns; the highest is the most that a step brought."""
+    """Values as a row of small columns, scaled to the largest value."""
     top = max(values, default=0)
     last = len(glyphs.sparkline_levels) - 1
     return "".join(glyphs.sparkline_levels[round(last * count / top)] for count in values) if top else ""
 
 
-def _context_share(readings: StatsSnapshot) -> float | None:
-    return (readings.context_tokens or 0) / readings.context_window if readings.context_window else None
-
-
-def _full_context_mark(readings: StatsSnapshot) -> str:
-    """A mark when the context is nearly full; never by colour alone."""
-    return "!" if (_context_share(readings) or 0) >= FULL_CONTEXT_SHARE else ""
+def _context_percent(stats: StatsSnapshot) -> str:
+    """The used share of the context window; it ends with a mark when nearly full, so that colour is not needed."""
+    if not stats.context_window:
+        return ""
+    share = (stats.context_tokens or 0) / stats.context_window
+    return f"{_percent(share)}{'!' if share >= FULL_CONTEXT_SHARE else ''}"
 
 
 def _format_tokens(count: int) -> str:
@@ -249,12 +229,8 @@ def _format_rate(speed: float | None) -> str:
     return "" if speed is None else f"{speed:.1f}" if speed < 10 else f"{speed:.0f}"
 
 
-def _format_percent(share: float | None) -> str:
+def _percent(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
-
-
-def _percent_digits(share: float | None) -> str:
-    return _format_percent(share).removesuffix("%")
 
 
 def _non_empty(*fields: str) -> list[str]:

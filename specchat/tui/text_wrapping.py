@@ -1,7 +1,7 @@
-"""An answer while it is written, as lines that fit a width. Only the last line is ever laid out again.
+"""Wraps a growing answer to a width; only the last line is wrapped again.
 
-Prose is wrapped at words; code between fences is folded at the edge, so that nothing of it hides. Whatever Markdown
-makes of the text in the end, here it stands as it came. No widget and no clock.
+Prose wraps at words; code in fences folds at the edge. The text is shown as received, without Markdown. No widget, no
+clock.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from textual.content import Content
 from specchat.tui.glyphs import printable
 
 FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ ]*(?P<language>[\w+#.-]*)[^`]*\Z")
-LineReplacements = Mapping[int, Callable[[int], str]]  # lines of an answer, and what stands in their place at a width
-MAX_LINE_CHARS = 2048  # characters; more of them are laid out as several lines
+LineReplacements = Mapping[int, Callable[[int], str]]  # line number -> text for a width
+MAX_LINE_CHARS = 2048  # longer lines are cut
 
 Highlighter = Callable[[str, str], Content]
 
 
 def no_highlight(code: str, _language: str) -> Content:
-    """Code without colours."""
     return Content(code)
 
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line as it was written; `language` is None for prose, and the language of the fence it stands in for code."""
+    """A line of the answer; `language` is None for prose, and that of the fence for code."""
 
     text: str
     language: str | None = None
@@ -36,15 +35,15 @@ class SourceLine:
 
 @dataclass
 class WrappedText:
-    """Text in pieces goes in, rows of the screen come out."""
+    """Text in pieces in, rows of the screen out."""
 
     highlight: Highlighter = no_highlight
     width: int = 80
     lines: list[SourceLine] = field(default_factory=list[SourceLine])
     rows: list[Content] = field(default_factory=list[Content])
     replacements: LineReplacements = field(default_factory=dict[int, Callable[[int], str]])
-    final_row_count: int = 0  # rows that will not change any more, unless the width does
-    open_line: str = ""  # the last line, which may still grow
+    final_row_count: int = 0  # rows that change only with the width
+    open_line: str = ""  # the last line, which may grow
     _first_rows: list[int] = field(default_factory=list[int])  # the first row of every line
     _pending_return: str = ""
     _fence: str = ""
@@ -52,13 +51,12 @@ class WrappedText:
 
     @property
     def text(self) -> str:
-        """All of it, as it is shown: the lines that were too long are one again."""
+        """The whole text as shown; lines that were cut are joined again."""
         return "".join([*(line.text for line in self.lines), self.open_line, printable(self._pending_return)])
 
     def append(self, text: str) -> None:
-        """Let the text grow; returns when its rows are up to date."""
         text = self._pending_return + text
-        self._pending_return = "\r" if text.endswith("\r") else ""  # the first half of a line end, perhaps
+        self._pending_return = "\r" if text.endswith("\r") else ""  # perhaps half of a \r\n
         *whole, self.open_line = (self.open_line + printable(text.removesuffix("\r"))).split("\n")
         del self.rows[self.final_row_count :]
         for line in whole:
@@ -70,7 +68,7 @@ class WrappedText:
             self.rows += self._wrap_line(self.open_line, self._language, is_finished=False)
 
     def rewrap(self, width: int) -> None:
-        """Lay everything out for another width."""
+        """Wrap everything for another width."""
         self.width, self.rows, self._first_rows = max(1, width), [], []
         for line in self.lines:
             self._first_rows.append(len(self.rows))
@@ -81,7 +79,7 @@ class WrappedText:
         self._apply_replacements()
 
     def replace_lines(self, replacements: LineReplacements) -> None:
-        """Let something stand in the place of these lines; how many rows there are stays as it is."""
+        """Show other text in place of these lines; the number of rows stays the same."""
         self.replacements = replacements
         self._apply_replacements()
 
@@ -91,7 +89,7 @@ class WrappedText:
                 self.rows[row] = Content(self.replacements[number](self.width))
 
     def _single_row_lines(self) -> Iterator[tuple[int, int]]:
-        """Every line that takes one row: its number in the answer, and the row."""
+        """The lines that take one row: number in the answer, and row."""
         number = 0
         for line, row, following in zip(
             self.lines, self._first_rows, [*self._first_rows[1:], self.final_row_count], strict=True
@@ -107,17 +105,17 @@ class WrappedText:
             language = None  # the fence itself is no code
         self.lines.append(SourceLine(text + end, language))
         self._first_rows.append(self.final_row_count)
-        for at in range(0, max(1, len(text)), MAX_LINE_CHARS):
-            self.rows += self._wrap_line(text[at : at + MAX_LINE_CHARS], language, is_finished=True)
+        for offset in range(0, max(1, len(text)), MAX_LINE_CHARS):
+            self.rows += self._wrap_line(text[offset : offset + MAX_LINE_CHARS], language, is_finished=True)
         self.final_row_count = len(self.rows)
 
     def _track_fence(self, text: str) -> None:
-        found = FENCE.match(text)
-        if not found:
+        match = FENCE.match(text)
+        if not match:
             return
         if not self._fence:
-            self._fence, self._language = found["marks"], found["language"]
-        elif found["marks"].startswith(self._fence) and not found["language"]:
+            self._fence, self._language = match["marks"], match["language"]
+        elif match["marks"].startswith(self._fence) and not match["language"]:
             self._fence, self._language = "", None
 
     def _wrap_line(self, text: str, language: str | None, *, is_finished: bool) -> list[Content]:

@@ -1,4 +1,4 @@
-"""The two looks of the screen; the palette offers those of Textual beside them."""
+"""The dark and the light theme; the palette also offers those of Textual."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ LIGHT_THEME = Theme(
 
 
 def theme_variables(theme: Theme = DARK_THEME) -> Mapping[str, str]:
-    """Its colours by name, for what is drawn without a screen."""
+    """The colours of a theme by name, for drawing without a screen."""
     return theme.to_color_system().generate()

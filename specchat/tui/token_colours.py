@@ -1,10 +1,10 @@
-"""How a token looks by who guessed it: one way to underline for each kind, one colour for each who guessed.
+"""The style of a token: an underline for its kind, a colour for its drafter.
 
-    accepted draft    underlined              in the colour of who guessed it
-    target            as it is                muted
-    correction        bold, underlined twice  in the colour of warnings
+    accepted draft    underlined               in the colour of its drafter
+    target            plain                    muted
+    correction        bold, double underline   in the warning colour
 
-So the kinds are told apart without colours as well. Every colour follows from the theme.
+The kinds differ without colours as well. Every colour comes from the theme.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ from textual.color import HSL, Color
 
 from specchat.chat.step_records import TARGET, TokenKind, TokenSpan
 
-HUE_SHIFTS = (0.0, 0.19, 0.38, 0.62, 0.81)  # of the circle of hues, from that of success; not near to warnings
+HUE_SHIFTS = (
+    0.0,
+    0.19,
+    0.38,
+    0.62,
+    0.81,
+)  # parts of the hue circle, from the success colour; far from the warning colour
 MUTED_BLEND = 0.45
 
 
 @dataclass(frozen=True)
 class TokenColours:
-    """The colours of a theme for this."""
+    """The colours of a theme for tokens."""
 
     target: Color
     correction: Color
@@ -31,30 +37,28 @@ class TokenColours:
 
     @classmethod
     def from_theme(cls, variables: Mapping[str, str]) -> TokenColours:
-        """From the variables of a theme, as `App.theme_variables` holds them."""
-        named = {name: Color.parse(variables[name]) for name in ("foreground", "background", "success", "warning")}
-        target = named["foreground"].blend(named["background"], MUTED_BLEND, alpha=1.0)
-        return cls(target, named["warning"], tuple(_shift_hue(named["success"], turn) for turn in HUE_SHIFTS))
+        """From `App.theme_variables`."""
+        colours = {name: Color.parse(variables[name]) for name in ("foreground", "background", "success", "warning")}
+        target = colours["foreground"].blend(colours["background"], MUTED_BLEND, alpha=1.0)
+        return cls(target, colours["warning"], tuple(_shift_hue(colours["success"], shift) for shift in HUE_SHIFTS))
 
     def source_style(self, source: str, sources: Sequence[str]) -> Style:
-        """Of what this one guessed; `sources` are all who did, in their order."""
+        """The style of a source; `sources` are all drafters of the answer, in order."""
         if source == TARGET:
             return Style(color=self.target.rich_color)
-        place = sources.index(source) if source in sources else 0
-        return Style(color=self.drafters[place % len(self.drafters)].rich_color, underline=True)
+        index = sources.index(source) if source in sources else 0
+        return Style(color=self.drafters[index % len(self.drafters)].rich_color, underline=True)
 
     def kind_style(self, kind: TokenKind, source: str, sources: Sequence[str]) -> Style:
-        """Of a token of this kind."""
         if kind is TokenKind.CORRECTION:
             return Style(color=self.correction.rich_color, bold=True, underline=True, underline2=True)
         return self.source_style(source, sources)
 
     def span_style(self, span: TokenSpan, sources: Sequence[str]) -> Style:
-        """Of this token."""
         return self.kind_style(span.kind, span.source, sources)
 
 
-def _shift_hue(colour: Color, turn: float) -> Color:
-    """Another hue, as bright and as strong."""
+def _shift_hue(colour: Color, shift: float) -> Color:
+    """Another hue with the same saturation and lightness."""
     hue, saturation, lightness = colour.hsl
-    return Color.from_hsl(*HSL((hue + turn) % 1, saturation, lightness)) if turn else colour
+    return Color.from_hsl(*HSL((hue + shift) % 1, saturation, lightness)) if shift else colour

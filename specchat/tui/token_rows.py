@@ -1,7 +1,6 @@
-"""Tokens laid out in rows: where each piece of text stands, and whose it is. Numbers and strings, nothing is drawn.
+"""Lays tokens out in rows: which piece of text is where, and which token it belongs to. Draws nothing.
 
-Rows are wrapped between words, and what grows changes the last row only, so that an answer of thousands of tokens costs
-no more at its end than at its beginning.
+Rows wrap between words. Appending changes the last row only, so a token costs the same at the end of a long answer.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True)
 class Piece:
-    """A word, a space, or a part of one; and the number of its token."""
+    """A word, a space, or a part of one, and the index of its token."""
 
     text: str
     token_index: int
@@ -25,20 +24,18 @@ class Piece:
 
     @property
     def is_space(self) -> bool:
-        """May a row end here?"""
+        """Whether a row may end here."""
         return self.text.isspace()
 
 
 class TokenRows:
-    """Rows of at most `width` cells."""
-
     def __init__(self, width: int) -> None:
         self.width = max(1, width)
         self.rows: list[list[Piece]] = [[]]
         self._used_cells = 0  # cells of the last row
 
     def add(self, text: str, token: int) -> None:
-        """The text of a token, after all that is there."""
+        """Append the text of a token."""
         for word in WORD_PATTERN.findall(text):
             if word == "\n":
                 self._start_row()
@@ -46,14 +43,14 @@ class TokenRows:
                 self._append_piece(Piece(word, token, cell_len(word)))
 
     def row_of(self, token: int, first_row: int = 0) -> int:
-        """The first row on which this token stands; the last one if it stands nowhere."""
+        """The first row with this token, else the last row."""
         for number in range(first_row, len(self.rows)):
             if any(piece.token_index >= token for piece in self.rows[number]):
                 return number
         return len(self.rows) - 1
 
     def token_at(self, row: int, column: int) -> int:
-        """Whose text stands there; NOBODY where there is none."""
+        """The token at this position, NO_TOKEN if none."""
         for piece in self.rows[row] if 0 <= row < len(self.rows) else ():
             if column < piece.cells:
                 return piece.token_index
@@ -70,9 +67,9 @@ class TokenRows:
             self._used_cells += part.cells
 
     def _move_word_to_next_row(self) -> None:
-        """The beginning of a word goes to the next row with its end, unless the row is nothing but that word."""
+        """Move the start of a word to the next row, unless the row holds only that word."""
         row = self.rows[-1]
-        start = next((place + 1 for place in range(len(row) - 1, -1, -1) if row[place].is_space), 0)
+        start = next((index + 1 for index in range(len(row) - 1, -1, -1) if row[index].is_space), 0)
         if not start:
             return
         word = row[start:]
@@ -86,13 +83,13 @@ class TokenRows:
         self._used_cells = 0
 
 
-def _split_piece(piece: Piece, room: int, width: int) -> list[Piece]:
-    """A word that is longer than a row, cut; the first part fills what is left of the row."""
+def _split_piece(piece: Piece, free_cells: int, width: int) -> list[Piece]:
+    """Split a word that is wider than a row; the first part fills the current row."""
     if piece.is_space or piece.cells <= width:
         return [piece]
     parts, text = list[str](), ""
     for character in piece.text:
-        if text and cell_len(text + character) > (width if parts else max(1, room)):
+        if text and cell_len(text + character) > (width if parts else max(1, free_cells)):
             parts.append(text)
             text = ""
         text += character

@@ -1,4 +1,4 @@
-"""The widget of an inspected answer: every token in the look of who guessed it. Draws rows in sight and no other."""
+"""The widget of an inspected answer: each token in the style of its source. Draws visible rows only."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from specchat.tui.token_rows import NO_TOKEN, TokenRows
 
 
 class TokenView(ScrollView, can_focus=True):
-    """Tokens in rows; one step is marked."""
+    """Tokens in rows; one step is selected."""
 
     @dataclass
     class StepClicked(Message):
-        """Somebody clicked on a token of this step."""
+        """The user clicked a token of this step."""
 
         step: int
 
@@ -33,20 +33,18 @@ class TokenView(ScrollView, can_focus=True):
         self._glyphs = glyphs
         self.inspection = Inspection()
         self._token_rows = TokenRows(1)
-        self._laid_out_count = 0  # tokens that are laid out
-        self._strip_cache: dict[int, Strip] = {}  # rows that will not change any more
+        self._laid_out_count = 0
+        self._strip_cache: dict[int, Strip] = {}  # by row number
         self._colours: TokenColours | None = None
         self.selected_step = 0
         self.shows_boundaries = False
 
     def show_inspection(self, inspection: Inspection) -> None:
-        """Another answer."""
         self.inspection, self.selected_step = inspection, 0
         self._lay_out()
         self.scroll_to(0, 0, animate=False, immediate=True)
 
     def show_new_tokens(self) -> None:
-        """The answer has more tokens than before."""
         at_end = self.scroll_offset.y >= self.max_scroll_y
         self._strip_cache.pop(len(self._token_rows.rows) - 1, None)
         self._append_tokens()
@@ -54,51 +52,47 @@ class TokenView(ScrollView, can_focus=True):
             self.scroll_end(animate=False, immediate=True)
 
     def select_step(self, step: int, *, should_scroll: bool = True) -> None:
-        """Mark the tokens of a step, and bring them into sight."""
+        """Highlight the tokens of a step and scroll to them."""
         self.selected_step = step
         self._strip_cache.clear()
-        first = next((place for place, span in enumerate(self.inspection.spans) if span.step >= step), None)
+        first = next((index for index, span in enumerate(self.inspection.spans) if span.step >= step), None)
         if should_scroll and first is not None:
             row = self._token_rows.row_of(first)
             self.scroll_to_region(Region(0, row, 1, 2), animate=False, immediate=True)
         self.refresh()
 
     def toggle_boundaries(self) -> None:
-        """Show where steps begin, or hide it."""
+        """Show or hide step boundaries."""
         self.shows_boundaries = not self.shows_boundaries
         self._lay_out()
 
     def on_resize(self) -> None:
-        """Another width."""
         if self._token_rows.width != self._column_count:
             self._lay_out()
 
     def notify_style_update(self) -> None:
-        """Other colours."""
         self._colours = None
         self._strip_cache.clear()
         super().notify_style_update()
 
     def on_click(self, event: Click) -> None:
-        """Mark the step of what was clicked."""
-        place = event.get_content_offset(self)
-        if place is None:
+        offset = event.get_content_offset(self)
+        if offset is None:
             return
-        token = self._token_rows.token_at(place.y + self.scroll_offset.y, place.x)
+        token = self._token_rows.token_at(offset.y + self.scroll_offset.y, offset.x)
         if token != NO_TOKEN:
             self.post_message(self.StepClicked(self.inspection.spans[token].step))
 
     def render_line(self, y: int) -> Strip:
-        """One row."""
         number = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
         if not 0 <= number < len(self._token_rows.rows):
             return Strip.blank(width, self.rich_style)
-        drawn = self._strip_cache.get(number)
-        if drawn is None:
-            drawn = self._draw_row(number).crop_extend(0, width, self.rich_style)
-            self._strip_cache[number] = drawn
-        return drawn
+        strip = self._strip_cache.get(number)
+        if strip is None:
+            strip = self._draw_row(number).crop_extend(0, width, self.rich_style)
+            self._strip_cache[number] = strip
+        return strip
 
     @property
     def _column_count(self) -> int:
@@ -109,11 +103,11 @@ class TokenView(ScrollView, can_focus=True):
         colours = self._colours = self._colours or TokenColours.from_theme(self.app.theme_variables)
         segments = list[Segment]()
         for piece in self._token_rows.rows[number]:
-            look = Style(dim=True)
+            style = Style(dim=True)
             if piece.token_index != NO_TOKEN:
                 span = self.inspection.spans[piece.token_index]
-                look = colours.span_style(span, sources) + Style(reverse=span.step == self.selected_step)
-            segments.append(Segment(piece.text, base + look))
+                style = colours.span_style(span, sources) + Style(reverse=span.step == self.selected_step)
+            segments.append(Segment(piece.text, base + style))
         return Strip(segments)
 
     def _lay_out(self) -> None:
@@ -123,10 +117,10 @@ class TokenView(ScrollView, can_focus=True):
 
     def _append_tokens(self) -> None:
         spans = self.inspection.spans
-        for place in range(self._laid_out_count, len(spans)):
-            if self.shows_boundaries and (place == 0 or spans[place].step != spans[place - 1].step):
+        for index in range(self._laid_out_count, len(spans)):
+            if self.shows_boundaries and (index == 0 or spans[index].step != spans[index - 1].step):
                 self._token_rows.add(self._glyphs.separator, NO_TOKEN)
-            self._token_rows.add(token_text(spans[place], self._glyphs), place)
+            self._token_rows.add(token_text(spans[index], self._glyphs), index)
         self._laid_out_count = len(spans)
         self.virtual_size = Size(self._column_count, len(self._token_rows.rows))
         self.refresh()

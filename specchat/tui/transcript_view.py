@@ -1,6 +1,6 @@
-"""What was said, the newest below. Follows the answer until somebody scrolls away, and then draws nothing new.
+"""The transcript: turns and notes, the newest at the bottom. Follows the answer until the user scrolls up.
 
-Only the last turns of a long conversation are on the screen; more are brought in when they are asked for.
+Of a long conversation, only the last turns are mounted; earlier turns are loaded on request.
 """
 
 from __future__ import annotations
@@ -20,29 +20,26 @@ from specchat.tui.turn_widget import QuestionRef, TurnView
 FIRST_TURNS = 12
 MORE_TURNS = 20
 MAX_BLOCKS = 60
-WELCOME = """Ask something below. The model guesses ahead to be quicker; the text is the same as without.
+WELCOME = """Ask something below. A drafter speeds up decoding; the text is the same as without it.
 
-/help    everything that can be said      F1      every key
-@file    a file, @folder/, @repo go too   Ctrl+R  earlier conversations
-Esc      stops, the partial is kept       Ctrl+C  twice: leave; everything is kept"""
+/help    all commands                      F1      all keys
+@file    attach a file, @folder/ or @repo  Ctrl+R  earlier conversations
+Esc      stop and keep the partial answer  Ctrl+C  twice: quit; the conversation is stored"""
 
 
 class Transcript(VerticalScroll, can_focus=False):
-    """The blocks of a conversation."""
-
-    HELP = "What was said. PageUp and PageDown scroll; Shift+Tab goes to the last answer."
+    HELP = "The conversation. PageUp and PageDown scroll; Shift+Tab goes to the last answer."
 
     class ReachedEnd(Message):
-        """Somebody scrolled back to the end."""
+        """The user scrolled back to the end."""
 
     class OlderRequested(Message):
-        """Somebody wants to see more of a long conversation."""
+        """The user wants earlier turns."""
 
     class OlderNotice(Static):
-        """Says how much more there is; a click asks for it."""
+        """Shows how many earlier turns there are; a click loads some."""
 
         def on_click(self) -> None:
-            """The screen brings them when nothing else is being drawn."""
             self.post_message(Transcript.OlderRequested())
 
     def __init__(self, glyphs: Glyphs) -> None:
@@ -53,13 +50,12 @@ class Transcript(VerticalScroll, can_focus=False):
         self._is_following = True
 
     def compose(self) -> ComposeResult:
-        """Nothing yet but the place where the way to more will be."""
         yield Static(WELCOME, id="welcome", markup=False)
-        yield self.OlderNotice("", id="older", markup=False)
+        yield self.OlderNotice("", id="older-notice", markup=False)
 
     @property
     def is_following(self) -> bool:
-        """Is the newest line in sight, and is it to stay so?"""
+        """Whether the transcript scrolls with new text."""
         return self._is_following
 
     @property
@@ -68,22 +64,22 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def turns(self) -> list[TurnView]:
-        """The turns on the screen."""
+        """The mounted turns."""
         return list(self.query(TurnView))
 
     @property
     def question_refs(self) -> list[QuestionRef]:
-        """Every question of the conversation, in order; also those that are not on the screen."""
+        """Every request of the conversation, in order, mounted or not."""
         return [QuestionRef(question, position) for position, question in enumerate(self._questions)]
 
     def add_question(self, turn: TurnView) -> None:
-        """This question becomes the last of the conversation."""
+        """Make this turn the last of the conversation."""
         turn.position = len(self._questions)
         self._questions.append(turn.question)
         self._mark_newest()
 
     def remove_question(self, turn: TurnView) -> None:
-        """This one, the last, is no part of the conversation after all."""
+        """Remove this turn, the last one, from the conversation."""
         if turn.position is not None:
             del self._questions[turn.position :]
             turn.position = None
@@ -94,7 +90,7 @@ class Transcript(VerticalScroll, can_focus=False):
             turn.set_newest(is_newest=turn.position is not None and turn.position == len(self._questions) - 1)
 
     async def show_turns(self, turns: Sequence[StoredTurn], waiting: TurnView | None = None) -> None:
-        """Another conversation; a question that waits to be asked in it stays."""
+        """Show another conversation; `waiting` is a turn that stays."""
         await self.remove_children([block for block in self.query("TurnView, .note") if block is not waiting])
         self._hidden_turns = list(turns[:-FIRST_TURNS])
         self._questions = [_question_of(stored) for stored in turns]
@@ -105,7 +101,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.follow()
 
     async def show_older(self) -> None:
-        """Bring in some of the turns before, and go there."""
+        """Mount some of the earlier turns and scroll to them."""
         more, self._hidden_turns = self._hidden_turns[-MORE_TURNS:], self._hidden_turns[:-MORE_TURNS]
         first = self.turns[0] if self.turns else None
         await self._mount_stored(more, len(self._hidden_turns), before=first)
@@ -114,7 +110,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.scroll_home(animate=False, immediate=True)
 
     async def start_turn(self, question: str, before: TurnView | None = None) -> TurnView:
-        """A question that is being asked."""
+        """Add a turn for a request."""
         self.query_one("#welcome").display = False
         turn = TurnView(question, self._glyphs, None)
         await self.mount(turn, before=before)
@@ -123,22 +119,21 @@ class Transcript(VerticalScroll, can_focus=False):
         return turn
 
     async def add_note(self, text: str, *, is_error: bool = False) -> None:
-        """Words that are neither question nor answer."""
+        """Add a line that is neither request nor answer."""
         self.query_one("#welcome").display = False
         await self.mount(Static(printable(text), classes="note -error" if is_error else "note", markup=False))
         self.follow()
 
     def follow(self) -> None:
-        """Go to the end and stay there."""
+        """Scroll to the end and keep following it."""
         self._is_following = True
         self.call_after_refresh(self._scroll_if_following)
 
     def on_resize(self) -> None:
-        """Another width: the end is elsewhere."""
         self.watch_virtual_size()
 
     def watch_virtual_size(self) -> None:
-        """Something was added. Textual's own anchor would push what is shorter than the screen down."""
+        """New content: scroll. Textual's own anchor would push short content to the bottom."""
         if self._is_following:
             self.call_after_refresh(self._scroll_if_following)
 
@@ -147,12 +142,12 @@ class Transcript(VerticalScroll, can_focus=False):
             self.scroll_end(animate=False, immediate=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Scrolling up lets go of the end, reaching it again takes hold of it."""
+        """Scrolling up stops following; reaching the end resumes it."""
         super().watch_scroll_y(old_value, new_value)
         self.call_after_refresh(self._update_following, self.size, is_up=new_value < old_value)
 
     def _update_following(self, size: Size, *, is_up: bool) -> None:
-        """A place that changed because the screen did was chosen by nobody."""
+        """Ignore a scroll position that changed because the size did."""
         if self._is_at_end:
             if not self._is_following:
                 self.post_message(self.ReachedEnd())
@@ -168,16 +163,16 @@ class Transcript(VerticalScroll, can_focus=False):
             await turn.show_stored(stored)
 
     async def _remove_oldest_blocks(self) -> None:
-        """Take the oldest blocks from the screen; they are in the history."""
+        """Unmount the oldest blocks; the history keeps them."""
         for block in list(self.query("TurnView, .note"))[:-MAX_BLOCKS]:
             await block.remove()
 
     def _show_hidden_count(self) -> None:
-        older = self.query_one("#older", Static)
+        older = self.query_one("#older-notice", Static)
         older.display = bool(self._hidden_turns)
         count = len(self._hidden_turns)
         older.update(
-            f"{self._glyphs.ellipsis} {count:,} earlier question{'' if count == 1 else 's'} (Ctrl+Home shows more)"
+            f"{self._glyphs.ellipsis} {count:,} earlier turn{'' if count == 1 else 's'} (Ctrl+Home shows more)"
         )
 
 

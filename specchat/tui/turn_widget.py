@@ -1,7 +1,7 @@
-"""A question, its answer, and the line that sums it up: one block of the transcript.
+"""One turn of the transcript: the request, the answer, and a footer with its cost.
 
-While an answer is written it stands as plain text; when it is over, Markdown is made of the whole of it, once. Words of
-a model never become markup, and an answer that is too long for Markdown stays as it is.
+While an answer streams it is shown as plain text; at its end it is parsed as Markdown once. The text of a model is
+never interpreted as markup, and an answer that is too long for Markdown stays plain.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from specchat.tui.code_block_header import CodeBlockHeader, header_texts
 from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.streaming_answer import StreamingAnswer
 
-MAX_MARKDOWN_CHARS = 100_000  # characters; the parser would hold up the screen for longer than a person waits
+MAX_MARKDOWN_CHARS = 100_000  # parsing a longer answer would block the screen noticeably
 MAX_QUESTION_LINES = 16
 
 
 @dataclass(frozen=True)
 class QuestionRef:
-    """A question and its place in the conversation; None for one that is no part of it."""
+    """A request and its position in the conversation; None if it is not part of it."""
 
     text: str
     position: int | None
 
 
 class TurnView(Vertical, can_focus=True):
-    """One turn. `position` is its place in the conversation, None for a question that is no part of it."""
+    """One turn. `position` is its index in the conversation, None if it is not part of it."""
 
-    HELP = "One question and its answer. Arrows go from block to block, Escape back to the prompt."
+    HELP = "One request and its answer. The arrows move between turns, Escape returns to the prompt."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "act('copy')", "copy answer", id="copy"),
-        Binding("c", "act('code')", "copy code", id="code"),
-        Binding("e", "act('edit')", "edit question", id="edit"),
-        Binding("r", "act('again')", "answer again", id="again"),
-        Binding("f", "act('fork')", "fork from here", id="fork"),
-        Binding("i", "act('inspect')", "who guessed it", id="look_into"),
+        Binding("y", "request('copy')", "copy answer", id="copy"),
+        Binding("c", "request('code')", "copy code", id="code"),
+        Binding("e", "request('edit')", "reword request", id="edit"),
+        Binding("r", "request('retry')", "retry", id="retry"),
+        Binding("f", "request('fork')", "fork from here", id="fork"),
+        Binding("i", "request('inspect')", "inspect", id="inspect_turn"),
         Binding("up,k", "app.focus_previous", "earlier", show=False),
         Binding("down,j", "app.focus_next", "later", show=False),
     ]
 
     @dataclass
     class ActionRequested(Message):
-        """Something is to be done with a turn: copy, code, edit, again, fork, inspect."""
+        """An action on a turn: copy, code, edit, retry, fork, inspect."""
 
         turn: TurnView
         action: str
@@ -67,43 +67,40 @@ class TurnView(Vertical, can_focus=True):
         self._is_newest = False
 
     def compose(self) -> ComposeResult:
-        """Question, answer, footer."""
         yield Static(self._question_text(), classes="question", markup=False)
         yield StreamingAnswer()
         yield Static("", classes="footer", markup=False)
 
     @property
     def question_ref(self) -> QuestionRef:
-        """The question, to be asked again or otherwise."""
         return QuestionRef(self.question, self.position)
 
     def set_files(self, files: tuple[str, ...]) -> None:
-        """The question is being asked, with these files."""
+        """Show the attached files of the request."""
         self._files = files
         self.query_one(".question", Static).update(self._question_text())
 
     def append_text(self, text: str, *, is_in_view: bool = True) -> None:
-        """The answer grows; what nobody sees waits until somebody looks."""
+        """Append to the answer; text that is out of view is drawn later."""
         self.answer += text
         self._pending_text += text
         if is_in_view:
             self.show_pending_text()
 
     def show_pending_text(self) -> None:
-        """Show what waited."""
-        flowing = self.query(StreamingAnswer)
-        if self._pending_text and flowing:
-            unseen, self._pending_text = self._pending_text, ""
-            flowing.first().append_text(unseen)
+        """Draw the text that was held back."""
+        streaming = self.query(StreamingAnswer)
+        if self._pending_text and streaming:
+            text, self._pending_text = self._pending_text, ""
+            streaming.first().append_text(text)
 
     def set_footer(self, footer: str, *, is_error: bool = False) -> None:
-        """What is said below the answer."""
         line = self.query_one(".footer", Static)
         line.update(printable(footer))
         line.set_class(is_error, "-error")
 
     async def finalize(self) -> None:
-        """Make Markdown of the whole answer; in ASCII it stays as it was written, for Markdown is drawn with more."""
+        """Parse the whole answer as Markdown; in ASCII it stays plain, because Markdown needs other characters."""
         self.is_finished = True
         if self._is_finalizing:
             return
@@ -113,51 +110,49 @@ class TurnView(Vertical, can_focus=True):
             self._show_code_headers()
             self.is_final = True
             return
-        from specchat.tui.markdown_answer import MarkdownAnswer  # the parser can wait until there is something to parse
+        from specchat.tui.markdown_answer import MarkdownAnswer  # the parser is imported with the first answer
 
-        flowing = self.query_one(StreamingAnswer)
-        settled = MarkdownAnswer(printable(self.answer), self._glyphs, is_newest=self._is_newest)
-        settled.display = False
-        await self.mount(settled, after=flowing)
-        await settled.show_markdown()
+        streaming = self.query_one(StreamingAnswer)
+        markdown = MarkdownAnswer(printable(self.answer), self._glyphs, is_newest=self._is_newest)
+        markdown.display = False
+        await self.mount(markdown, after=streaming)
+        await markdown.show_markdown()
         with self.app.batch_update():
-            settled.display = True
-            await flowing.remove()
+            markdown.display = True
+            await streaming.remove()
         self._pending_text = ""
         self.is_final = True
         self._show_code_headers()
 
     def set_newest(self, *, is_newest: bool) -> None:
-        """Is its answer the last one of the conversation, which commands are about?"""
+        """Set whether this is the last turn of the conversation, which commands work on."""
         if is_newest != self._is_newest:
             self._is_newest = is_newest
             if self.is_final:
                 self._show_code_headers()
 
     def _show_code_headers(self) -> None:
-        """What can be done with the blocks of code."""
-        for flowing in self.query(StreamingAnswer):
-            flowing.replace_lines(
+        """Update the headers of the code blocks."""
+        for streaming in self.query(StreamingAnswer):
+            streaming.replace_lines(
                 {
-                    line: partial(heading.to_line, glyphs=self._glyphs, is_newest=self._is_newest, is_fence=True)
-                    for line, heading in header_texts(printable(self.answer)).items()
+                    line: partial(header.to_line, glyphs=self._glyphs, is_newest=self._is_newest, is_fence=True)
+                    for line, header in header_texts(printable(self.answer)).items()
                 }
             )
-        for head in self.query(CodeBlockHeader):
-            head.set_newest(is_newest=self._is_newest)
+        for header in self.query(CodeBlockHeader):
+            header.set_newest(is_newest=self._is_newest)
 
     async def show_stored(self, stored: StoredTurn) -> None:
-        """A turn from the history."""
+        """Show a turn from the history."""
         self.answer = self._pending_text = stored.answer.text
         self.set_footer(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
         await self.finalize()
 
     def action_request(self, action: str) -> None:
-        """Leave it to whoever knows how."""
         self.post_message(self.ActionRequested(self, action))
 
     def on_click(self) -> None:
-        """A click takes the block cursor here."""
         self.focus(scroll_visible=False)
 
     def _question_text(self) -> str:
@@ -171,5 +166,5 @@ class TurnView(Vertical, can_focus=True):
 
 
 def code_block_texts(answer: str) -> list[str]:
-    """What stands between the fences of an answer, in order."""
+    """The text of each code block of an answer, in order."""
     return [block.text for block in find_code_blocks(answer)]

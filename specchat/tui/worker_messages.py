@@ -1,4 +1,4 @@
-"""What the thread that talks with the host has to tell the screen, besides the events of an answer. Values only."""
+"""The messages of the worker threads to the screen, besides the events of an answer. Values and their queue only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specchat.chat.request import Request
 
 @dataclass(frozen=True)
 class ConversationOpened:
-    """A conversation is at hand, or another one than before."""
+    """The worker has opened a conversation."""
 
     session_id: str
     session_name: str
@@ -25,28 +25,28 @@ class ConversationOpened:
 
 @dataclass(frozen=True)
 class ConversationNamed:
-    """The conversation has a name now."""
+    """The conversation has a new name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class RequestSent:
-    """A question is on its way to the engine."""
+    """A request is sent to the engine."""
 
     request: Request
 
 
 @dataclass(frozen=True)
 class AnswerEnded:
-    """The answer is over; is its question part of the conversation?"""
+    """The answer has ended. `is_stored`: its turn is part of the conversation."""
 
     is_stored: bool
 
 
 @dataclass(frozen=True)
 class TranscriptNote:
-    """Words for the person; of something that went wrong, perhaps."""
+    """A line for the transcript."""
 
     text: str
     is_error: bool = False
@@ -54,14 +54,14 @@ class TranscriptNote:
 
 @dataclass(frozen=True)
 class EngineLost:
-    """There is no engine process, and why."""
+    """There is no engine process."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class EngineState:
-    """What the engine process is doing: cold, loading or ready; the bytes its models hold, and which process it is."""
+    """The engine state (cold, loading or ready), the bytes of its models, and its process id."""
 
     state: str
     memory_bytes: int
@@ -70,19 +70,19 @@ class EngineState:
 
 
 class InputKind(Enum):
-    """What a question is answered with."""
+    """The kind of answer that an input request needs."""
 
-    KEY = "letter"
-    YES_NO = "yes"
+    KEY = "key"
+    YES_NO = "yes_no"
     LINE = "line"
     TEXT = "text"
 
 
 @dataclass(frozen=True)
 class InputRequest:
-    """The person is waited for: a question, or a text to be changed; about which hunk, and what there is to say.
+    """The user has to answer: `text` is the prompt, or the text to edit; `hunk` is shown above it, with a notice.
 
-    A question for a yes has its words where an edit has a hunk.
+    For YES_NO, `hunk` holds the question.
     """
 
     kind: InputKind
@@ -93,14 +93,14 @@ class InputRequest:
 
 @dataclass(frozen=True)
 class EditProgress:
-    """How far an edit is."""
+    """The progress of an edit."""
 
     line: str
 
 
 @dataclass(frozen=True)
 class EditFinished:
-    """An edit is over: what was written, or why nothing was."""
+    """The result of an edit: what was written, or why nothing was."""
 
     text: str
     is_error: bool = False
@@ -108,7 +108,7 @@ class EditFinished:
 
 @dataclass(frozen=True)
 class QuitRequested:
-    """The person wants to go."""
+    """The user quits by a command."""
 
 
 EditMessage = InputRequest | EditProgress | EditFinished
@@ -128,7 +128,7 @@ WorkerMessage = ConversationMessage | EditMessage
 
 @dataclass
 class MessageQueue:
-    """News in order, from any thread; `arrived` is called when the first one lies in an empty box."""
+    """Messages in order, from any thread; `on_first_message` is called when the queue stops being empty."""
 
     on_first_message: Callable[[], object]
     _messages: list[WorkerMessage] = field(default_factory=list["WorkerMessage"])
@@ -136,11 +136,9 @@ class MessageQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Does nothing lie there?"""
         return not self._messages
 
     def put(self, message: WorkerMessage) -> None:
-        """Leave something."""
         with self._lock:
             was_empty = not self._messages
             self._messages.append(message)
@@ -148,7 +146,7 @@ class MessageQueue:
             self.on_first_message()
 
     def take_all(self) -> list[WorkerMessage]:
-        """Everything that lies there."""
+        """Remove and return all messages."""
         with self._lock:
             taken, self._messages = self._messages, []
         return taken

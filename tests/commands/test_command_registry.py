@@ -56,9 +56,9 @@ def test_retry_asks_the_same_with_other_dice_and_undo_takes_back(talk):
     assert first != (second := do(talk, "/retry"))
     assert "you said 'hello' with seed" in second
     assert 1 == len(talk.conversation.turns())
-    assert "taken back: hello" == do(talk, "/back")
+    assert "removed: hello" == do(talk, "/back")
     assert [] == talk.conversation.turns()
-    with pytest.raises(UsageError, match="nothing was asked"):
+    with pytest.raises(UsageError, match="has no requests"):
         do(talk, "/retry")
 
 
@@ -93,7 +93,7 @@ def test_files_go_with_the_next_question_only(talk, tmp_path):
 
 def test_sessions_are_listed_searched_opened_forked_and_deleted(talk):
     do(talk, "hello")
-    first = talk.conversation.session
+    first = talk.conversation.session_id
     do(talk, "/new")
     do(talk, "other")
 
@@ -102,7 +102,7 @@ def test_sessions_are_listed_searched_opened_forked_and_deleted(talk):
     assert do(talk, f"/open {first}").startswith("> hello\nyou said 'hello'")
     do(talk, "/fork")
     assert do(talk, "/show").startswith("> hello")
-    assert first != talk.conversation.session
+    assert first != talk.conversation.session_id
     do(talk, "/rename Copy")
     assert "Copy" in do(talk, "/sessions")
     do(talk, "/delete")
@@ -111,7 +111,7 @@ def test_sessions_are_listed_searched_opened_forked_and_deleted(talk):
 
 
 def test_stats_and_why_have_numbers(talk):
-    assert "nothing was answered yet" == do(talk, "/why")
+    assert "this conversation has no answer yet" == do(talk, "/why")
     do(talk, "hello")
 
     assert "because it is a fake" in do(talk, "/why")
@@ -160,7 +160,7 @@ def test_json_lines_say_the_same_text_and_end_with_a_result(monkeypatch):
 
     texts = [line["update"]["content"]["text"] for line in lines if line["type"] == "update"]
     result = lines[-1]
-    assert ("init", 1) == (lines[0]["type"], lines[0]["v"])
+    assert ("init", 2) == (lines[0]["type"], lines[0]["v"])
     assert ("result", "end_turn", False) == (result["type"], result["stop_reason"], result["is_error"])
     assert result["result"] == "".join(texts)
     assert result["result"].startswith("word0 word1 seed")
@@ -201,14 +201,14 @@ def test_json_once_is_one_line_also_for_a_failure(monkeypatch):
 def test_the_host_can_be_looked_at_and_ended(monkeypatch):
     host = partial(command, monkeypatch, "host")
 
-    assert b"nothing was said yet" in host("sessions").out
+    assert b"no conversations yet" in host("sessions").out
     assert b"no engine process" in host("status").out
     assert b"no model loaded" in host("start").out
-    assert b"cold" in host("status").out
+    assert b"unloaded" in host("status").out
     command(monkeypatch, "chat", stdin=b"hello\n")
     assert b"  hello\n" in host("sessions").out
     assert b"(you said 'hello'" in host("sessions", "said").out
-    assert b"ended (process" in host("stop").out
+    assert b"stopped (process" in host("stop").out
     assert b"no engine process" in host("stop").out
     assert b"  hello\n" in host("sessions").out
     assert b"no engine process" in host("status").out

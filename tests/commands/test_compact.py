@@ -34,7 +34,7 @@ def asked(monkeypatch):
         limits.append(max_tokens)
         return ours(talk, texts.pop(0) if texts else text, files, max_tokens)
 
-    monkeypatch.setattr(ChatState, "bare_request", bare_request)
+    monkeypatch.setattr(ChatState, "make_bare_request", bare_request)
     return texts, limits
 
 
@@ -44,7 +44,7 @@ def questions(talk: ChatState) -> list[str]:
 
 def test_the_copy_begins_with_the_summary_and_the_whole_stays(talk, asked, capsys):
     texts, limits = asked
-    whole = talk.conversation.session
+    whole = talk.conversation.session_id
     texts.append("write What was found: 42.")
     run_input_line(talk, "/compact")
 
@@ -71,17 +71,17 @@ def test_the_model_is_asked_for_all_that_is_needed_to_go_on(talk):
 
 
 def test_nothing_said_is_nothing_to_sum_up(runtime):
-    with pytest.raises(UsageError, match="nothing was said"):
+    with pytest.raises(UsageError, match="is empty"):
         run_line(ChatState(Conversation()), "/compact")
 
 
 @pytest.mark.parametrize("question", ["crash", "write  ", "big 0"])
 def test_without_a_summary_the_conversation_goes_on_as_it_was(talk, asked, capsys, question):
-    whole = talk.conversation.session
+    whole = talk.conversation.session_id
     asked[0].append(question)
     run_input_line(talk, "/compact")
 
-    assert whole == talk.conversation.session
+    assert whole == talk.conversation.session_id
     assert ["write first", "write second"] == questions(talk)
     assert "there is no summary; the conversation goes on as it was" in capsys.readouterr().err
     assert 1 == len(do_and_hear(talk, "/sessions", capsys).splitlines())
@@ -100,11 +100,11 @@ def test_where_the_question_does_not_fit_the_last_turns_are_left_out_and_that_is
 
 
 def test_where_not_even_one_turn_fits_nothing_changes(talk, asked):
-    whole = talk.conversation.session
+    whole = talk.conversation.session_id
     asked[0].extend(["fail"] * 5)
     run_input_line(talk, "/compact")
 
-    assert whole == talk.conversation.session
+    assert whole == talk.conversation.session_id
     assert 2 == len(questions(talk))
 
 

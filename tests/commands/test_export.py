@@ -28,7 +28,7 @@ def test_a_conversation_is_saved_as_markdown(talk, tmp_path):
 
     said = do(talk, f"/save {tmp_path / 'talk.md'}")
 
-    assert f"2 questions and answers in {tmp_path / 'talk.md'}" == said
+    assert f"2 requests and answers in {tmp_path / 'talk.md'}" == said
     assert (
         "# my talk\n\n"
         f"> write ```python\n> x = 1\n> ```\n>\n> @{tmp_path / 'a.txt'}\n\n"
@@ -52,7 +52,7 @@ def test_a_file_that_is_there_is_never_written_over(talk, tmp_path):
     path.write_text("mine")
     do(talk, "hello")
 
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists already"):
         run_line(talk, f"/save {path}")
 
     assert "mine" == path.read_text()
@@ -70,12 +70,12 @@ def test_a_place_that_cannot_be_written_is_one_line(talk, tmp_path, name):
 
 
 def test_nothing_is_saved_without_a_name_or_a_question(talk, tmp_path):
-    with pytest.raises(UsageError, match="nothing was said yet"):
+    with pytest.raises(UsageError, match="is empty"):
         run_line(talk, f"/save {tmp_path / 'talk.md'}")
     assert not (tmp_path / "talk.md").exists()
 
     do(talk, "hello")
-    with pytest.raises(UsageError, match="needs the name of a file"):
+    with pytest.raises(UsageError, match="needs a file name"):
         run_line(talk, "/save")
 
 
@@ -89,5 +89,5 @@ def test_a_conversation_is_exported_in_the_format_that_is_said_or_that_the_name_
     assert (tmp_path / "a.md").read_text().startswith("# write one\n\n> write one\n\none\n")
     assert (tmp_path / "a").read_text() == (tmp_path / "a.json").read_text()
     assert "one" == json.loads((tmp_path / "a").read_text())["turns"][0]["answer"]
-    with pytest.raises(UsageError, match="/export needs the name of a file"):
+    with pytest.raises(UsageError, match="/export needs a file name"):
         do(talk, "/export")

@@ -26,7 +26,7 @@ def test_the_last_answer_is_drawn_as_the_command_draws_it(talk, monkeypatch):
 
     said = do(talk, "/inspect")
 
-    assert said == command(monkeypatch, "inspect", talk.conversation.session).out.decode().rstrip("\n")
+    assert said == command(monkeypatch, "inspect", talk.conversation.session_id).out.decode().rstrip("\n")
     assert said.startswith("turn 2  guess 3\n")
     assert "[+word0 ]" in said
 

@@ -97,10 +97,10 @@ def test_only_a_yes_is_one(answer, is_yes):
 def test_who_says_no_keeps_the_profile_and_who_says_yes_gets_the_other(asked, profile):
     talk, questions = asked
 
-    assert "nothing is loaded; the profile stays chat" == run_line(talk, f"/profile {profile}").text
+    assert "no model is loaded; the profile stays chat" == run_line(talk, f"/profile {profile}").text
     assert "chat" == talk.conversation.call("subscribe")["profile"]
     run_line(talk, "/seed 1")
-    assert "; other models are loaded" in run_line(talk, f"/profile {profile}").text
+    assert "; other models load" in run_line(talk, f"/profile {profile}").text
     assert profile == talk.conversation.call("subscribe")["profile"]
     assert [profile.replace("other.toml", "model")] * 2 == [models.target for models in questions]
 
@@ -116,7 +116,7 @@ def test_a_change_that_loads_nothing_does_not_ask(asked, tmp_path):
 
 
 def test_where_nobody_can_be_asked_the_profile_is_changed(runtime, profile):
-    assert "; other models are loaded" in run_line(ChatState(Conversation()), f"/profile {profile}").text
+    assert "; other models load" in run_line(ChatState(Conversation()), f"/profile {profile}").text
 
 
 def test_models_that_were_chosen_for_the_conversation_are_not_loaded_again(runtime, tmp_path):
@@ -138,7 +138,7 @@ def test_ctrl_c_is_a_no(monkeypatch):
     def interrupted(_question: str) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specchat.edit.terminal_review.answer_to", interrupted)
+    monkeypatch.setattr("specchat.edit.terminal_review.prompt_user", interrupted)
 
     assert not loop.confirm_load(Models())
 

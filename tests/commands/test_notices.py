@@ -11,7 +11,7 @@ from specchat.commands.notices import DrafterTracker, Notices
 from specchat.host.client import Conversation, SessionRequest
 from tests.front import command
 
-EXPLAINING = "an explanation is foreseeable but seldom a copy, so draft is tried first"
+EXPLAINING = "an explanation is predictable but rarely a copy, so draft is tried first"
 NOTHING = Totals()
 EDITING = "an edit repeats most of its text, so lookup is tried first, then suffix"
 
@@ -41,13 +41,13 @@ def guessers() -> DrafterTracker:
 def test_who_guesses_now_is_told_with_what_was_measured(guessers):
     events = answer(*[step("draft")] * 18, *[step("lookup")] * 4)
 
-    assert "draft guesses now, lookup did before: in 18 of 22 steps" == said(guessers, *events)
+    assert "drafter changed from lookup to draft: in 18 of 22 steps" == said(guessers, *events)
 
 
 def test_another_kind_of_question_is_the_reason_when_it_changed(guessers):
     events = answer(*[step("suffix")] * 20, reason=EDITING)
 
-    assert "suffix guesses now, lookup did before: an edit repeats most of its text" == said(guessers, *events)
+    assert "drafter changed from lookup to suffix: an edit repeats most of its text" == said(guessers, *events)
 
 
 def test_the_same_guesser_is_not_told_of(guessers):
@@ -67,11 +67,11 @@ def test_a_short_answer_tells_nothing_and_is_forgotten(guessers):
 def test_a_pause_is_told_with_its_gain_and_so_is_its_end(guessers):
     slow = Totals(completion_tokens=40, plain_step_seconds=0.009, verify_seconds=0.4)
 
-    assert "guessing is paused, lookup did before: guesses in 2 of 40 steps, 0.9x plain" == said(
+    assert "drafter changed from lookup to none (plain decoding): draft tokens in 2 of 40 steps, 0.9x plain" == said(
         guessers, *answer(*[step("lookup")] * 2, *[step()] * 38, totals=slow)
     )
     assert "" == said(guessers, *answer(*[step("lookup")] * 6, *[step()] * 34))
-    assert "lookup guesses now, nobody did before: in 20 of 40 steps" == said(
+    assert "drafter changed from none (plain decoding) to lookup: in 20 of 40 steps" == said(
         guessers, *answer(*[step("lookup"), step()] * 20)
     )
 
@@ -84,7 +84,7 @@ def test_a_choice_of_the_person_is_no_change(guessers):
 def test_who_does_not_say_who_guessed_is_known_by_what_held(guessers):
     held = StepDone((1, 2), (0, 1), (CommittedToken(1, b"x", "draft"), CommittedToken(9, b"x", "target")), 0.001, 0.01)
 
-    assert said(guessers, *answer(*[held] * 20)).startswith("draft guesses now")
+    assert said(guessers, *answer(*[held] * 20)).startswith("drafter changed from lookup to draft")
 
 
 def lines_at(remarks: Notices, *fillings: int, window: int = 1000) -> list[int]:
@@ -100,7 +100,7 @@ def test_a_context_that_is_all_but_full_is_told_once_on_the_way_up():
     remarks = Notices()
 
     assert [0, 0, 1, 0, 0, 1] == lines_at(remarks, 100, 900, 930, 990, 100, 910)
-    assert ("the context is 91% full; /compact sums this conversation up and goes on in a copy",) == remarks.lines
+    assert ("the context is 91% full; /compact summarizes this conversation and continues in a copy",) == remarks.lines
 
 
 def test_where_nobody_knows_the_window_nothing_is_offered():
@@ -121,7 +121,7 @@ def ask(talk: ChatState, question: str) -> tuple[str, ...]:
 def test_every_conversation_is_told_of_by_itself(talk):
     assert ask(talk, "count 236")[0].startswith("the context is 93% full")
     assert () == ask(talk, "count 237")
-    talk.conversation.switch(talk.conversation.call("fork"))
+    talk.conversation.switch_session(talk.conversation.call("fork"))
 
     assert 1 == len(ask(talk, "count 236"))
 
@@ -135,13 +135,13 @@ def test_a_question_that_does_not_fit_on_top_of_others_brings_the_offer(talk):
     too_long = "fail"
 
     assert () == ask(talk, too_long)
-    assert ("/compact sums this conversation up and goes on in a copy",) == ask(talk, too_long)
+    assert ("/compact summarizes this conversation and continues in a copy",) == ask(talk, too_long)
 
 
 def test_the_line_mode_says_it_after_the_numbers(runtime, monkeypatch):
-    monkeypatch.setattr("specchat.commands.chat_state._window_of", lambda _profile: 512)
+    monkeypatch.setattr("specchat.commands.chat_state._profile_context_window", lambda _profile: 512)
     ran = command(monkeypatch, "chat", stdin=b"count 236\ncount 3\n")
 
     assert 0 == ran.code
     assert 1 == ran.err.count("the context is 93% full; /compact")
-    assert ran.err.index("tokens a pass") < ran.err.index("the context is")
+    assert ran.err.index("tokens/step") < ran.err.index("the context is")

@@ -21,8 +21,8 @@ CHAT = f"""if True:
     sys.path.insert(0, {str(ROOT)!r})
     from specchat.host import spawn
     spawn.HOST_COMMAND = {FAKE_HOST!r}
-    from specchat.cli.main import COMMANDS, Later, run
-    COMMANDS["chat"] = Later("specchat.cli.chat:chat", "")
+    from specchat.cli.main import COMMANDS, LazyCommand, run
+    COMMANDS["chat"] = LazyCommand("specchat.cli.chat:chat", "")
     sys.exit(run(["chat", "--seed", "5"]))
 """
 
@@ -66,7 +66,7 @@ def test_a_plain_terminal_is_never_drawn_on(runtime, environment):
     terminal = Terminal(**environment)
     terminal.expect("> ")
     terminal.type("count 3\n")
-    terminal.expect("tokens a pass")
+    terminal.expect("tokens/step")
     terminal.type("/quit\n")
 
     assert 0 == terminal.close()

@@ -26,12 +26,12 @@ from specchat.tui.turn_widget import TurnView
 from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a fixture)
 
 CHAT = SessionRequest(profile="chat")
-PATIENCE_SECONDS = 90.0  # a machine that builds other things as well
+TIMEOUT_SECONDS = 90.0  # for machines under load
 
 
 @dataclass
-class Seat:
-    """Somebody in front of the screen."""
+class ScreenDriver:
+    """Drives the app: keys and text in, widgets and drawn text out."""
 
     app: SpecchatApp
     pilot: Pilot[None]
@@ -54,64 +54,69 @@ class Seat:
 
     @property
     def shown(self) -> str:
-        """What stands on the screen, line by line."""
+        """The drawn text of the screen, line by line."""
         strips = self.app.screen._compositor.render_strips()
         return "\n".join(strip.text.rstrip() for strip in strips)
 
-    async def until(self, fact: Callable[[], object]) -> None:
-        """Wait for something to become true."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    async def wait_until(self, fact: Callable[[], object]) -> None:
+        """Wait until a condition holds; a condition on `shown` is checked again with every frame."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not fact():
-            assert time.monotonic() < deadline, f"it did not happen; the screen:\n{self.shown}"
-            await asyncio.sleep(0.01)  # the pilot would wait for a screen that may just be leaving
+            assert time.monotonic() < deadline, f"the condition did not become true; the screen:\n{self.shown}"
+            await asyncio.sleep(0.01)  # pilot.pause() would hang while the screen closes
 
-    async def sees(self, text: str) -> None:
-        await self.until(lambda: text in self.shown)
+    async def wait_for_text(self, text: str) -> None:
+        await self.wait_until(lambda: text in self.shown)
 
     async def press(self, *keys: str) -> None:
-        """Press, and let what follows from it pass from widget to widget."""
+        """Press keys, and let their effects pass from widget to widget."""
         await self.pilot.press(*keys)
-        for _ in range(3):
-            await self.pilot.pause(0)
+        await self.settle()
 
     async def submit(self, text: str) -> None:
-        """A question as the palette would ask it: no keys, and any characters."""
+        """Submit a request as the command palette does: no keys, any characters."""
         before = len(self.turns)
         self.chat.submit(text)
-        await self.until(lambda: len(self.turns) > before)
+        await self.wait_until(lambda: len(self.turns) > before)
 
     async def type(self, text: str) -> None:
-        """Into the prompt, as a paste that is short would arrive; then the completions are closed."""
+        """Insert into the prompt like a short paste; then close the completions."""
         self.prompt.set_text(text)
         await self.pilot.pause()
         if self.prompt.is_completing:
             await self.press("escape")
 
     async def ask(self, text: str) -> TurnView:
-        """Type, send, and wait for the end."""
+        """Type, send, and wait for the final turn."""
         before = len(self.turns)
         await self.type(text)
         await self.press("enter")
-        await self.until(lambda: len(self.turns) > before)
-        return await self.settled()
+        await self.wait_until(lambda: len(self.turns) > before)
+        return await self.wait_for_final_turn()
 
-    async def settled(self) -> TurnView:
-        """The last turn, when its answer stands there for good."""
-        await self.until(lambda: self.turns and self.turns[-1].is_finished)
-        await self.until(
+    async def wait_for_final_turn(self) -> TurnView:
+        """The last turn, when its answer is final and drawn."""
+        await self.wait_until(lambda: self.turns and self.turns[-1].is_finished)
+        await self.wait_until(
             lambda: self.turns[-1].is_final or not self.turns[-1].answer or not self.chat.transcript.is_following
         )
+        await self.settle()
         return self.turns[-1]
 
-    async def say(self, command: str) -> None:
-        """A command."""
+    async def settle(self) -> None:
+        """Let pending messages pass from widget to widget, so that the next frame shows their effect."""
+        for _ in range(3):
+            await self.pilot.pause(0)
+
+    async def run_command(self, command: str) -> None:
+        """Type a command and send it."""
         await self.type(command)
         await self.press("enter")
 
 
 @pytest.fixture(scope="session")
 def shared_folder() -> Iterator[Path]:
-    """The world of those tests that leave nothing behind: one host for all of them."""
+    """The runtime folder of the shared host, for tests that leave nothing behind."""
     folder = Path(tempfile.mkdtemp(prefix="spec-"))
     yield folder
     with pytest.MonkeyPatch.context() as patch:
@@ -122,7 +127,7 @@ def shared_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a host: one of its own for a test that asks for `runtime`, else the shared one."""
+    """The runtime folder: a fresh one for a test that uses `runtime`, else the shared one."""
     if "runtime" in request.fixturenames:
         return request.getfixturevalue("runtime")
     folder = request.getfixturevalue("shared_folder")
@@ -132,22 +137,22 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.fixture
-def take_seat(world: Path, tmp_path: Path):
-    """Run a scenario in front of a screen; may be called again for a second screen."""
+def run_on_screen(world: Path, tmp_path: Path):
+    """Run a scenario on a screen; can be called again for a second screen."""
 
     def run(
-        scenario: Callable[[Seat], Awaitable[None]],
+        scenario: Callable[[ScreenDriver], Awaitable[None]],
         size: tuple[int, int] = (100, 30),
-        wish: SessionRequest = CHAT,
+        session_request: SessionRequest = CHAT,
         glyphs: Glyphs = UNICODE,
         is_ready: bool = True,
         preferences: Preferences = DEFAULT_PREFERENCES,
     ) -> None:
         async def main() -> None:
-            async with seated(tmp_path, size, wish, glyphs, preferences) as seat:
+            async with running_screen(tmp_path, size, session_request, glyphs, preferences) as driver:
                 if is_ready:
-                    await seat.until(lambda: seat.chat.presenter.session_id and seat.chat.presenter.is_idle)
-                await scenario(seat)
+                    await driver.wait_until(lambda: driver.chat.presenter.session_id and driver.chat.presenter.is_idle)
+                await scenario(driver)
 
         asyncio.run(main())
 
@@ -155,14 +160,14 @@ def take_seat(world: Path, tmp_path: Path):
 
 
 @asynccontextmanager
-async def seated(
+async def running_screen(
     folder: Path,
     size: tuple[int, int],
-    wish: SessionRequest,
+    session_request: SessionRequest,
     glyphs: Glyphs,
     preferences: Preferences = DEFAULT_PREFERENCES,
 ):
-    app = SpecchatApp(wish, ScreenFiles.next_to(folder / "history.db"), glyphs, preferences)
+    app = SpecchatApp(session_request, ScreenFiles.next_to(folder / "history.db"), glyphs, preferences)
     async with app.run_test(size=size, notifications=True) as pilot:
         await pilot.pause()
-        yield Seat(app, pilot)
+        yield ScreenDriver(app, pilot)

@@ -27,10 +27,10 @@ class Reviewing(App[None]):
     def compose(self):
         yield self.view
 
-    def on_approval_said(self, event: Approval.Answered) -> None:
+    def on_approval_answered(self, event: Approval.Answered) -> None:
         self.said.append(event.text)
 
-    def on_approval_stopped(self, _event: Approval.StopRequested) -> None:
+    def on_approval_stop_requested(self, _event: Approval.StopRequested) -> None:
         self.said.append("stopped")
 
     @property
@@ -55,7 +55,7 @@ def test_every_letter_is_said_once_until_the_next_question(key):
         await pilot.pause()
         assert [key] == app.said
 
-        app.view.ask(ASKED)
+        app.view.show_request(ASKED)
         await pilot.press("n")
         await pilot.pause()
         assert [key, "n"] == app.said
@@ -66,7 +66,7 @@ def test_every_letter_is_said_once_until_the_next_question(key):
 @pytest.mark.parametrize(("want", "left"), [(InputKind.KEY, "q"), (InputKind.LINE, ""), (InputKind.TEXT, None)])
 def test_escape_goes_back_and_then_stops_what_is_being_done(want, left):
     async def scenario(app, pilot):
-        app.view.ask(InputRequest(want, "old", HUNK))
+        app.view.show_request(InputRequest(want, "old", HUNK))
         await pilot.pause()
         await pilot.press("escape", "escape")
         await pilot.pause()
@@ -78,9 +78,9 @@ def test_escape_goes_back_and_then_stops_what_is_being_done(want, left):
 
 def test_a_line_and_a_text_are_said_as_they_were_written():
     async def scenario(app, pilot):
-        app.view.ask(InputRequest(InputKind.LINE, "what should be different? ", HUNK))
+        app.view.show_request(InputRequest(InputKind.LINE, "what should be different? ", HUNK))
         await pilot.press("x", "y", "enter")
-        app.view.ask(InputRequest(InputKind.TEXT, "one\n\ttwo\n", HUNK))
+        app.view.show_request(InputRequest(InputKind.TEXT, "one\n\ttwo\n", HUNK))
         await pilot.press("a", "ctrl+s")
         await pilot.pause()
 
@@ -94,14 +94,14 @@ def test_a_hunk_is_shown_as_it_is_and_says_where_it_is():
         assert "src/parser.py · hunk 1/3 · line 2" in app.shown
         assert "-␛[31m[/x] old\n+new\n+    last" in app.shown
         assert "look closely" in app.shown
-        assert "y take" in app.shown
+        assert "y accept" in app.shown
 
     review(scenario)
 
 
 def test_in_ascii_its_own_words_are_ascii():
     async def scenario(app, pilot):
-        app.view.ask(InputRequest(InputKind.KEY, "[y,n] ", "a · b\n+x\n", "c · d"))
+        app.view.show_request(InputRequest(InputKind.KEY, "[y,n] ", "a · b\n+x\n", "c · d"))
         await pilot.pause()
 
         assert "a - b\n+x" in app.shown

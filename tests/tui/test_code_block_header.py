@@ -50,7 +50,7 @@ def test_a_head_is_as_wide_as_its_place(width, glyphs):
     for number in (0, 1):
         shown = line(ANSWER, number, width, glyphs=glyphs)
         assert width == cell_len(shown)
-        assert shown.isascii() or not glyphs.ascii
+        assert shown.isascii() or not glyphs.is_ascii
 
 
 @pytest.mark.parametrize(
@@ -84,75 +84,76 @@ def test_the_language_is_the_first_word_that_is_no_file(info, language):
     assert language == find_code_blocks(f"```{info}\nx\n```")[0].language
 
 
-def heads(seat, turn: int) -> list[str]:
-    return [str(head.render()).strip() for head in seat.turns[turn].query(CodeBlockHeader)]
+def heads(driver, turn: int) -> list[str]:
+    return [str(head.render()).strip() for head in driver.turns[turn].query(CodeBlockHeader)]
 
 
-def test_every_block_of_a_finished_answer_has_its_head(take_seat):
-    async def scenario(seat):
-        await seat.submit(f"write {ANSWER}")
-        await seat.settled()
-        await seat.until(lambda: all(heads(seat, 0)))
+def test_every_block_of_a_finished_answer_has_its_head(run_on_screen):
+    async def scenario(driver):
+        await driver.submit(f"write {ANSWER}")
+        await driver.wait_for_final_turn()
+        await driver.wait_until(lambda: all(heads(driver, 0)))
 
-        first, second, unclosed = heads(seat, 0)
+        first, second, unclosed = heads(driver, 0)
         assert first.endswith("── /apply 1")
         assert second.endswith("── c copy · /apply FILE")
         assert unclosed.endswith("──")
-        assert ["python src/a.py", "code", "sh"] == [head.partition(" ─")[0] for head in heads(seat, 0)]
-        assert all(len(row) <= 60 for row in seat.shown.splitlines())
+        assert ["python src/a.py", "code", "sh"] == [head.partition(" ─")[0] for head in heads(driver, 0)]
+        assert all(len(row) <= 60 for row in driver.shown.splitlines())
 
-    take_seat(scenario, size=(60, 40))
-
-
-@pytest.mark.full
-def test_an_answer_that_is_no_longer_the_newest_loses_what_writes_it(take_seat):
-    async def scenario(seat):
-        await seat.submit("write ```python\nx = 1\n```")
-        await seat.settled()
-        await seat.until(lambda: heads(seat, 0)[0].endswith("c copy · /apply FILE"))
-        await seat.ask("write second")
-        assert heads(seat, 0)[0].endswith("── c copy")
-
-        await seat.say("/back")
-        await seat.until(lambda: len(seat.turns) == 1 and "/apply FILE" in "".join(heads(seat, 0)))
-
-    take_seat(scenario)
+    run_on_screen(scenario, size=(60, 40))
 
 
 @pytest.mark.full
-def test_a_click_on_a_head_copies_its_block(take_seat, monkeypatch):
+def test_an_answer_that_is_no_longer_the_newest_loses_what_writes_it(run_on_screen):
+    async def scenario(driver):
+        await driver.submit("write ```python\nx = 1\n```")
+        await driver.wait_for_final_turn()
+        await driver.wait_until(lambda: heads(driver, 0)[0].endswith("c copy · /apply FILE"))
+        await driver.ask("write second")
+        assert heads(driver, 0)[0].endswith("── c copy")
+
+        await driver.run_command("/back")
+        await driver.wait_until(lambda: len(driver.turns) == 1 and "/apply FILE" in "".join(heads(driver, 0)))
+
+    run_on_screen(scenario)
+
+
+@pytest.mark.full
+def test_a_click_on_a_head_copies_its_block(run_on_screen, monkeypatch):
     copied = list[str]()
-    monkeypatch.setattr("specchat.tui.chat_screen.copy", lambda _app, text: copied.append(text) or "terminal")
+    monkeypatch.setattr("specchat.tui.chat_screen.copy_text", lambda _app, text: copied.append(text) or "terminal")
 
-    async def scenario(seat):
-        await seat.submit(f"write {ANSWER}")
-        await seat.settled()
-        await seat.until(lambda: all(heads(seat, 0)))
-        for head in seat.turns[0].query(CodeBlockHeader):
-            await seat.pilot.click(head)
+    async def scenario(driver):
+        await driver.submit(f"write {ANSWER}")
+        await driver.wait_for_final_turn()
+        await driver.wait_until(lambda: all(heads(driver, 0)))
+        for head in driver.turns[0].query(CodeBlockHeader):
+            await driver.pilot.click(head)
 
         assert ["a = 1\n", "   b\n"] == copied
 
-    take_seat(scenario, size=(80, 50))
+    run_on_screen(scenario, size=(80, 50))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("width", [60, 30])
-def test_in_ascii_the_fence_is_the_head_and_the_text_stays(take_seat, width):
-    async def scenario(seat):
-        await seat.submit(f"write {ANSWER}")
-        await seat.settled()
-        await seat.sees("```python src/a.py --")
-        assert ("/apply 1" in seat.shown) == (width == 60)
-        assert ("~~~ ----" in seat.shown) and seat.shown.isascii()
-        rows = len(seat.shown.splitlines())
-        await seat.pilot.resize_terminal(80, 40)
-        await seat.sees("c copy - /apply FILE")
-        await seat.submit("write second")
-        await seat.settled()
-        await seat.until(lambda: "/apply" not in seat.shown)
+def test_in_ascii_the_fence_is_the_head_and_the_text_stays(run_on_screen, width):
+    async def scenario(driver):
+        await driver.submit(f"write {ANSWER}")
+        await driver.wait_for_final_turn()
+        await driver.wait_for_text("```python src/a.py --")
+        await driver.wait_for_text("~~~ ----")
+        assert ("/apply 1" in driver.shown) == (width == 60)
+        assert driver.shown.isascii()
+        rows = len(driver.shown.splitlines())
+        await driver.pilot.resize_terminal(80, 40)
+        await driver.wait_for_text("c copy - /apply FILE")
+        await driver.submit("write second")
+        await driver.wait_for_final_turn()
+        await driver.wait_until(lambda: "/apply" not in driver.shown)
 
-        assert rows == len(seat.shown.splitlines())
-        assert ANSWER.strip() == seat.turns[0].answer.strip()
+        assert rows == len(driver.shown.splitlines())
+        assert ANSWER.strip() == driver.turns[0].answer.strip()
 
-    take_seat(scenario, size=(width, 40), glyphs=ASCII)
+    run_on_screen(scenario, size=(width, 40), glyphs=ASCII)

@@ -8,68 +8,72 @@ from specchat.commands import compact as compacting
 from specchat.host.client import SessionRequest
 
 
-def notes(seat) -> list[str]:
-    return [str(note.render()) for note in seat.chat.query(".note")]
+def notes(driver) -> list[str]:
+    return [str(note.render()) for note in driver.chat.query(".note")]
 
 
-def test_a_conversation_that_is_all_but_full_goes_on_in_a_copy_that_begins_with_a_summary(take_seat):
-    async def scenario(seat):
-        await seat.ask("count 236")
-        whole = seat.chat.hearing.session
-        assert ["the context is 93% full; /compact sums this conversation up and goes on in a copy"] == notes(seat)
-        await seat.say("/compact")
-        await seat.until(lambda: any("this copy begins with the summary" in note for note in notes(seat)))
+def test_a_conversation_that_is_all_but_full_goes_on_in_a_copy_that_begins_with_a_summary(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 236")
+        whole = driver.chat.presenter.session_id
+        assert ["the context is 93% full; /compact summarizes this conversation and continues in a copy"] == notes(
+            driver
+        )
+        await driver.run_command("/compact")
+        await driver.wait_until(lambda: any("this copy begins with the summary" in note for note in notes(driver)))
 
-        assert [turn.question[:20] for turn in seat.turns] == [compacting.CONTINUE_PROMPT[:20]]
-        assert f"/open {whole} is the whole conversation" in notes(seat)[-1]
-        assert whole != seat.chat.hearing.session
-        await seat.ask("write third")
-        assert [0, 1] == [turn.position for turn in seat.turns]
+        assert [turn.question[:20] for turn in driver.turns] == [compacting.CONTINUE_PROMPT[:20]]
+        assert f"/open {whole} is the whole conversation" in notes(driver)[-1]
+        assert whole != driver.chat.presenter.session_id
+        await driver.ask("write third")
+        assert [0, 1] == [turn.position for turn in driver.turns]
 
-    take_seat(scenario, wish=SessionRequest(profile="narrow"))
-
-
-@pytest.mark.full
-def test_escape_stops_the_summary_and_the_conversation_goes_on_as_it_was(take_seat, monkeypatch):
-    monkeypatch.setattr(compacting, "QUESTION", "slowly 100000")
-
-    async def scenario(seat):
-        await seat.ask("write first")
-        whole = seat.chat.hearing.session
-        await seat.say("/compact")
-        await seat.sees("word9 ")
-        assert whole != seat.chat.hearing.session
-        await seat.press("escape")
-        await seat.until(lambda: any("there is no summary" in note for note in notes(seat)))
-
-        assert whole == seat.chat.hearing.session
-        assert ["write first"] == [turn.question for turn in seat.turns]
-        assert (await seat.ask("write second")).position == 1
-
-    take_seat(scenario)
+    run_on_screen(scenario, session_request=SessionRequest(profile="narrow"))
 
 
 @pytest.mark.full
-def test_what_is_asked_meanwhile_is_asked_in_the_copy(take_seat, monkeypatch):
-    monkeypatch.setattr(compacting, "QUESTION", "slowly 60")
+def test_escape_stops_the_summary_and_the_conversation_goes_on_as_it_was(run_on_screen, monkeypatch):
+    monkeypatch.setattr(compacting, "SUMMARY_PROMPT", "slowly 100000")
 
-    async def scenario(seat):
-        await seat.ask("write first")
-        await seat.say("/compact")
-        await seat.sees("word3 ")
-        await seat.say("write next")
-        await seat.until(lambda: seat.turns and seat.turns[-1].answer == "next" and seat.turns[-1].is_over)
+    async def scenario(driver):
+        await driver.ask("write first")
+        whole = driver.chat.presenter.session_id
+        await driver.run_command("/compact")
+        await driver.wait_for_text("word9 ")
+        assert whole != driver.chat.presenter.session_id
+        await driver.press("escape")
+        await driver.wait_until(lambda: any("there is no summary" in note for note in notes(driver)))
 
-        assert [compacting.CONTINUE_PROMPT[:20], "write next"] == [turn.question[:20] for turn in seat.turns]
-        assert [0, 1] == [turn.position for turn in seat.turns]
+        assert whole == driver.chat.presenter.session_id
+        assert ["write first"] == [turn.question for turn in driver.turns]
+        assert (await driver.ask("write second")).position == 1
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_it_is_offered_with_the_other_commands(take_seat):
-    async def scenario(seat):
-        await seat.press("slash", *"comp")
-        await seat.sees("/compact")
+def test_what_is_asked_meanwhile_is_asked_in_the_copy(run_on_screen, monkeypatch):
+    monkeypatch.setattr(compacting, "SUMMARY_PROMPT", "slowly 60")
 
-    take_seat(scenario)
+    async def scenario(driver):
+        await driver.ask("write first")
+        await driver.run_command("/compact")
+        await driver.wait_for_text("word3 ")
+        await driver.run_command("write next")
+        await driver.wait_until(
+            lambda: driver.turns and driver.turns[-1].answer == "next" and driver.turns[-1].is_finished
+        )
+
+        assert [compacting.CONTINUE_PROMPT[:20], "write next"] == [turn.question[:20] for turn in driver.turns]
+        assert [0, 1] == [turn.position for turn in driver.turns]
+
+    run_on_screen(scenario)
+
+
+@pytest.mark.full
+def test_it_is_offered_with_the_other_commands(run_on_screen):
+    async def scenario(driver):
+        await driver.press("slash", *"comp")
+        await driver.wait_for_text("/compact")
+
+    run_on_screen(scenario)

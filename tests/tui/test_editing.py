@@ -75,7 +75,7 @@ def test_an_edit_is_decided_hunk_by_hunk_and_taken_back(run_on_screen, file):
         )
         assert driver.prompt.has_focus
         await driver.submit(UNDO.search(said)[0])
-        assert "took back edit" in await over(driver)
+        assert "undid edit" in await over(driver)
         assert OLD == file.read_text()
 
     run_on_screen(scenario)
@@ -93,7 +93,7 @@ def test_taking_all_is_the_text_of_the_model_and_taking_none_the_old_one(run_on_
     async def scenario(driver):
         await begin(driver, f"/edit a.py write {new}")
         await answer(driver, "d")
-        assert "no hunk was taken; nothing is written" in await over(driver)
+        assert "no hunk was accepted; nothing is written" in await over(driver)
         assert OLD == file.read_text()
 
         await begin(driver, f"/edit a.py write {new}")
@@ -181,7 +181,7 @@ def test_what_does_not_parse_in_part_is_decided_again(run_on_screen, file):
 def test_stopping_the_model_writes_nothing_and_keeps_the_draft(run_on_screen, file, key):
     async def scenario(driver):
         await driver.submit("/edit a.py read")
-        await driver.wait_for_text("reading 1 of 3 tokens")
+        await driver.wait_for_text("prefill: 1 of 3 tokens")
         await driver.type("a draft")
         await driver.press(key)
 
@@ -213,7 +213,7 @@ def test_a_question_that_is_sent_meanwhile_is_asked_when_the_edit_is_over(run_on
         await driver.wait_for_text("word0 seed")
 
         assert NEW == file.read_text()
-        assert [("count 2", 0)] == [(each.question, each.position) for each in driver.chat.transcript.question_refs]
+        assert [("count 2", 0)] == [(each.text, each.position) for each in driver.chat.transcript.question_refs]
 
     run_on_screen(scenario)
 
@@ -250,12 +250,12 @@ WRONG = {
     "/edit": "an edit needs a file and an instruction",
     "/edit a.py": "an edit needs a file and an instruction",
     "/edit gone.py rename it": "gone.py: cannot be read",
-    "/edit a.py @gone.py rename it": "gone.py: there is no such file",
-    "/edit a.py a.py rename it": "two of these names are the same file",
+    "/edit a.py @gone.py rename it": "gone.py: no such file",
+    "/edit a.py a.py rename it": "two of these paths are the same file",
     "/edit a.py replace absent x": "the model changed nothing",
     "/edit a.py fail": "too long",
     f"/edit a.py write {OLD}x = (": "does not parse",
-    "/apply": "the last answer has no block of code",
+    "/apply": "the last answer has no code block",
     "/undo 9999": "there is no edit 9999",
 }
 
@@ -299,20 +299,20 @@ def test_a_block_becomes_a_new_file_after_a_look(run_on_screen, file):
         await begin(driver, "/apply 1 made.py")
         await driver.wait_for_text("+x = 1")
         await answer(driver, "y")
-        assert "made made.py" in await over(driver)
+        assert "created made.py" in await over(driver)
         assert "x = 1\n" == made.read_text()
 
     run_on_screen(scenario)
 
 
 REFUSED = {
-    ("python ../b.py", "/apply"): "a model may not choose this file",
-    ("python /tmp/b.py", "/apply"): "a model may not choose this file",
-    ("python .git/hooks.py", "/apply"): "a model may not choose this file",
-    ("python", "/apply"): "does not say which file",
-    ("python", "/apply 3 b.py"): "there is no 3",
-    ("python", "/apply gone/b.py"): "there is no such folder",
-    ("python", "/apply ."): "not a file",
+    ("python ../b.py", "/apply"): "the model may not choose this file",
+    ("python /tmp/b.py", "/apply"): "the model may not choose this file",
+    ("python .git/hooks.py", "/apply"): "the model may not choose this file",
+    ("python", "/apply"): "names no file",
+    ("python", "/apply 3 b.py"): "there is no block 3",
+    ("python", "/apply gone/b.py"): "no such folder",
+    ("python", "/apply ."): "not a regular file",
 }
 
 
@@ -332,7 +332,7 @@ def test_a_block_that_leaves_something_out_is_not_written(run_on_screen, file):
         await driver.ask("write ```python a.py\nx = 1\n# ... rest of the code ...\n```")
         await begin(driver, "/apply")
 
-        assert "leaves something out" in await over(driver)
+        assert "omits a part of the file" in await over(driver)
         assert OLD == file.read_text()
 
     run_on_screen(scenario, size=(160, 30))

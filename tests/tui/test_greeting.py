@@ -3,16 +3,18 @@
 import asyncio
 
 from specchat.tui.app import ScreenFiles, SpecchatApp
-from tests.tui.conftest import CHAT, Seat
+from tests.tui.conftest import CHAT, ScreenDriver
 
 
 def test_the_offer_stands_beside_a_prompt_that_can_be_used(world, tmp_path):
     async def main() -> None:
         app = SpecchatApp(CHAT, ScreenFiles.next_to(tmp_path / "history.db"), greeting="take a better one [b]now[/b]")
         async with app.run_test(notifications=True) as pilot:
-            seat = Seat(app, pilot)
-            await seat.until(lambda: [each.message for each in app._notifications] == ["take a better one [b]now[/b]"])
+            driver = ScreenDriver(app, pilot)
+            await driver.wait_until(
+                lambda: [each.message for each in app._notifications] == ["take a better one [b]now[/b]"]
+            )
             await pilot.press("h", "i")
-            assert "hi" == seat.prompt.text
+            assert "hi" == driver.prompt.text
 
     asyncio.run(main())

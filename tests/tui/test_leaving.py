@@ -20,10 +20,10 @@ from specchat.tui.worker_messages import AnswerEnded, ConversationOpened, Reques
 pytestmark = pytest.mark.full
 
 STEPS = [
-    (Transcript, "show"),
+    (Transcript, "show_turns"),
     (Transcript, "_mount_stored"),
     (TurnView, "show_stored"),
-    (TurnView, "finish"),
+    (TurnView, "finalize"),
     (MarkdownAnswer, "update"),
 ]
 
@@ -59,129 +59,129 @@ def during(monkeypatch):
 
 
 @pytest.mark.parametrize(("owner", "name"), STEPS, ids=lambda part: getattr(part, "__name__", part))
-def test_a_person_may_leave_while_a_conversation_is_opened(take_seat, during, owner, name):
-    async def scenario(seat):
+def test_a_person_may_leave_while_a_conversation_is_opened(run_on_screen, during, owner, name):
+    async def scenario(driver):
         async def leave():
-            seat.app.exit()
+            driver.app.exit()
 
         during(owner, name, leave)
-        seat.app.mailbox.put(conversation())
-        await seat.until(lambda: not seat.app.is_running)
+        driver.app.worker_messages.put(conversation())
+        await driver.wait_until(lambda: not driver.app.is_running)
 
-        assert 0 == seat.app.return_code
+        assert 0 == driver.app.return_code
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.parametrize(("owner", "name"), STEPS, ids=lambda part: getattr(part, "__name__", part))
-def test_the_screen_may_be_taken_away_while_a_conversation_is_opened(take_seat, during, owner, name):
-    async def scenario(seat):
+def test_the_screen_may_be_taken_away_while_a_conversation_is_opened(run_on_screen, during, owner, name):
+    async def scenario(driver):
         async def go_on_when_it_is_gone():
-            while seat.app.is_running:  # noqa: ASYNC110 (the very moment counts)
+            while driver.app.is_running:  # noqa: ASYNC110 (the very moment counts)
                 await asyncio.sleep(0)
 
         begun = during(owner, name, go_on_when_it_is_gone)
-        seat.app.mailbox.put(conversation())
+        driver.app.worker_messages.put(conversation())
         await asyncio.wait_for(begun.wait(), 60)
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_an_error_of_a_living_screen_is_not_hidden(take_seat, monkeypatch):
+def test_an_error_of_a_living_screen_is_not_hidden(run_on_screen, monkeypatch):
     def cannot_be_drawn(*_arguments):
         raise MountError("not here")
 
-    async def scenario(seat):
+    async def scenario(driver):
         monkeypatch.setattr(ConversationPresenter, "_show_title", cannot_be_drawn)
-        seat.app.mailbox.put(conversation())
-        await seat.until(lambda: not seat.app.is_running)
+        driver.app.worker_messages.put(conversation())
+        await driver.wait_until(lambda: not driver.app.is_running)
 
     with pytest.raises(MountError, match="not here"):
-        take_seat(scenario)
+        run_on_screen(scenario)
 
 
-def test_older_turns_and_another_conversation_do_not_get_in_each_others_way(take_seat, during):
-    async def scenario(seat):
-        seat.app.mailbox.put(conversation(40))
-        await seat.sees("question 39")
+def test_older_turns_and_another_conversation_do_not_get_in_each_others_way(run_on_screen, during):
+    async def scenario(driver):
+        driver.app.worker_messages.put(conversation(40))
+        await driver.wait_for_text("question 39")
         shown = asyncio.Event()
         begun = during(Transcript, "_mount_stored", shown.wait)
-        older = asyncio.create_task(seat.app.run_action("screen.show_older"))
+        older = asyncio.create_task(driver.app.run_action("screen.show_older"))
         await asyncio.wait_for(begun.wait(), 60)
-        seat.app.mailbox.put(ConversationOpened("third", "another", "chat", stored(2)))
+        driver.app.worker_messages.put(ConversationOpened("third", "another", "chat", stored(2)))
         await asyncio.sleep(0.2)
         shown.set()
         await older
-        await seat.until(lambda: seat.chat.hearing.session == "third" and len(seat.turns) == 2)
-        await seat.pilot.pause()
+        await driver.wait_until(lambda: driver.chat.presenter.session_id == "third" and len(driver.turns) == 2)
+        await driver.pilot.pause()
 
-        assert ["question 0", "question 1"] == [turn.question for turn in seat.turns]
-        assert "earlier question" not in seat.shown
+        assert ["question 0", "question 1"] == [turn.question for turn in driver.turns]
+        assert "earlier turn" not in driver.shown
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_an_answer_stands_under_its_question_also_when_another_was_shown_before(take_seat):
-    async def scenario(seat):
-        await seat.chat.hearing.begin("second")  # typed while "/retry" was on its way
+def test_an_answer_stands_under_its_question_also_when_another_was_shown_before(run_on_screen):
+    async def scenario(driver):
+        await driver.chat.presenter.start_turn("second")  # typed while "/retry" was on its way
         for text in ("first", "second"):
-            seat.app.mailbox.put(RequestSent(Request(text)))
-            seat.app.mailbox.put(TextDelta(f"of the {text}"))
-            seat.app.mailbox.put(Finished("stop", Totals()))
-            seat.app.mailbox.put(AnswerEnded(is_stored=True))
-        await seat.until(lambda: len(seat.turns) == 2 and seat.turns[-1].is_over)
+            driver.app.worker_messages.put(RequestSent(Request(text)))
+            driver.app.worker_messages.put(TextDelta(f"of the {text}"))
+            driver.app.worker_messages.put(Finished("stop", Totals()))
+            driver.app.worker_messages.put(AnswerEnded(is_stored=True))
+        await driver.wait_until(lambda: len(driver.turns) == 2 and driver.turns[-1].is_finished)
 
         assert [("first", "of the first"), ("second", "of the second")] == [
-            (turn.question, turn.answer) for turn in seat.turns
+            (turn.question, turn.answer) for turn in driver.turns
         ]
-        assert [0, 1] == [turn.position for turn in seat.turns]
+        assert [0, 1] == [turn.position for turn in driver.turns]
 
-    take_seat(scenario)
-
-
-def test_a_list_of_questions_may_be_older_than_the_conversation(take_seat):
-    async def scenario(seat):
-        seat.app.mailbox.put(conversation(3))
-        await seat.sees("question 2")
-        await seat.press("escape", "escape")
-        await seat.sees("back to a question")
-        seat.app.mailbox.put(ConversationOpened("third", "another", "chat", ()))
-        await seat.until(lambda: seat.chat.hearing.session == "third")
-        await seat.press("enter")
-        await seat.until(lambda: not seat.chat.query(Picker))
-
-        assert "" == seat.prompt.text
-
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_a_click_brings_older_turns(take_seat):
-    async def scenario(seat):
-        seat.app.mailbox.put(conversation(14))
-        await seat.sees("question 13")
-        seat.chat.transcript.scroll_home(animate=False)
-        await seat.sees("2 earlier questions")
-        await seat.pilot.click("#older")
-        await seat.until(lambda: len(seat.turns) == 14)
+def test_a_list_of_questions_may_be_older_than_the_conversation(run_on_screen):
+    async def scenario(driver):
+        driver.app.worker_messages.put(conversation(3))
+        await driver.wait_for_text("question 2")
+        await driver.press("escape", "escape")
+        await driver.wait_for_text("reword a request")
+        driver.app.worker_messages.put(ConversationOpened("third", "another", "chat", ()))
+        await driver.wait_until(lambda: driver.chat.presenter.session_id == "third")
+        await driver.press("enter")
+        await driver.wait_until(lambda: not driver.chat.query(Picker))
 
-    take_seat(scenario)
+        assert "" == driver.prompt.text
 
-
-def test_two_lists_that_want_the_same_place_do_not_meet(take_seat):
-    async def scenario(seat):
-        seat.chat.post_message(EngineUnavailable("it is gone"))
-        await seat.app.run_action("screen.choose('variant')")
-        await seat.sees("who guesses")
-
-        assert 1 == len(seat.chat.query(Picker))
-
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_news_after_the_end_is_dropped(take_seat):
-    async def scenario(seat):
-        await seat.press("ctrl+q")
-        await seat.until(lambda: not seat.app.is_running)
-        seat.app.mailbox.put(TranscriptNote("too late"))
+def test_a_click_brings_older_turns(run_on_screen):
+    async def scenario(driver):
+        driver.app.worker_messages.put(conversation(14))
+        await driver.wait_for_text("question 13")
+        driver.chat.transcript.scroll_home(animate=False)
+        await driver.wait_for_text("2 earlier turns")
+        await driver.pilot.click("#older-notice")
+        await driver.wait_until(lambda: len(driver.turns) == 14)
 
-    take_seat(scenario)
+    run_on_screen(scenario)
+
+
+def test_two_lists_that_want_the_same_place_do_not_meet(run_on_screen):
+    async def scenario(driver):
+        driver.chat.post_message(EngineUnavailable("it is gone"))
+        await driver.app.run_action("screen.open_picker('variant')")
+        await driver.wait_for_text("drafter, from the next request")
+
+        assert 1 == len(driver.chat.query(Picker))
+
+    run_on_screen(scenario)
+
+
+def test_news_after_the_end_is_dropped(run_on_screen):
+    async def scenario(driver):
+        await driver.press("ctrl+q")
+        await driver.wait_until(lambda: not driver.app.is_running)
+        driver.app.worker_messages.put(TranscriptNote("too late"))
+
+    run_on_screen(scenario)

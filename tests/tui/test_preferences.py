@@ -45,16 +45,19 @@ def test_two_actions_may_change_places(tmp_path):
     ("text", "said"),
     [
         ('[keys]\ninspct = "f12"\n', r":2: unknown action 'inspct'; did you mean 'inspect'"),
-        ('[keys]\nzzz = "f12"\n', r"unknown action 'zzz'; known are again, boundaries, "),
+        ('[keys]\nleave = "f12"\n', r":2: the action 'leave' is now called 'quit'"),
+        ('[keys]\nlook_into = "f12"\n', r":2: the action 'look_into' is now called 'inspect_turn'"),
+        ('[keys]\nagain = "f12"\n', r":2: the action 'again' is now called 'retry'"),
+        ('[keys]\nzzz = "f12"\n', r"unknown action 'zzz'; available: boundaries, "),
         ('[keys]\ninspect = "f4"\n', r":2: 'f4' would mean inspect and variant"),
         ('[keys]\ninspect = "f12"\nhistory = "f12"\n', r"'f12' would mean \w+ and \w+"),
         ('[keys]\ncopy = "escape"\n', r"'escape' would mean copy and stop"),
         ('[keys]\nlist_undo = "ctrl+d"\n', r"'ctrl\+d' would mean list_undo and list_delete"),
-        ('[keys]\ninspect = "ctrll+x"\n', r":2: 'ctrll\+x' is no key"),
-        ('[keys]\ninspect = "pagdown"\n', r"'pagdown' is no key; did you mean 'pagedown'"),
+        ('[keys]\ninspect = "ctrll+x"\n', r":2: 'ctrll\+x' is not a key"),
+        ('[keys]\ninspect = "pagdown"\n', r"'pagdown' is not a key; did you mean 'pagedown'"),
         ("[keys]\ninspect = 9\n", r"inspect needs a key such as"),
         ("[keys]\ninspect = []\n", r"inspect needs a key such as"),
-        ("keys = 3\n", r"\[keys\] is a table"),
+        ("keys = 3\n", r"\[keys\] must be a table"),
         ("mouse = 1\n", r":1: mouse must be true or false, not 1"),
         ("mose = true\n", r":1: unknown key 'mose'; did you mean 'mouse'"),
         ("[keys\n", r":1: not valid TOML"),
@@ -76,43 +79,43 @@ def test_the_page_about_keys_lists_every_action_with_its_keys():
     assert listed == {action: list(dict.fromkeys(keys)) for action, keys in bound.items()}
 
 
-def test_a_chosen_key_works_and_the_usual_one_does_no_longer(take_seat):
-    async def scenario(seat):
-        await seat.press("f3")
-        assert not seat.chat.query(Inspector)
-        await seat.press("f12")
-        await seat.until(lambda: isinstance(seat.app.focused, TokenView))
-        await seat.press("b")
-        await seat.until(lambda: inspector_of(seat).token_view.shows_boundaries)
+def test_a_chosen_key_works_and_the_usual_one_does_no_longer(run_on_screen):
+    async def scenario(driver):
+        await driver.press("f3")
+        assert not driver.chat.query(Inspector)
+        await driver.press("f12")
+        await driver.wait_until(lambda: isinstance(driver.app.focused, TokenView))
+        await driver.press("b")
+        await driver.wait_until(lambda: inspector_of(driver).token_view.shows_boundaries)
 
-    take_seat(scenario, preferences=Preferences({"inspect": "f12", "boundaries": "b"}))
+    run_on_screen(scenario, preferences=Preferences({"inspect": "f12", "boundaries": "b"}))
 
 
-def inspector_of(seat) -> Inspector:
-    return seat.chat.query_one(Inspector)
+def inspector_of(driver) -> Inspector:
+    return driver.chat.query_one(Inspector)
 
 
 @pytest.mark.parametrize("way", ["f9", pytest.param("/mouse", marks=pytest.mark.full)])
-def test_the_mouse_is_left_to_the_terminal_and_taken_back(take_seat, way):
+def test_the_mouse_is_left_to_the_terminal_and_taken_back(run_on_screen, way):
     written: list[str] = []
 
-    async def scenario(seat):
-        seat.app._driver.write = written.append
+    async def scenario(driver):
+        driver.app._driver.write = written.append
         for told in ("select text with it", "works here again"):
-            await (seat.say(way) if way.startswith("/") else seat.press(way))
-            await seat.until(lambda told=told: any(told in each.message for each in seat.app._notifications))
+            await (driver.run_command(way) if way.startswith("/") else driver.press(way))
+            await driver.wait_until(lambda told=told: any(told in each.message for each in driver.app._notifications))
 
         assert ["\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l", "\x1b[?1000h\x1b[?1003h\x1b[?1015h\x1b[?1006h"] == [
             text for text in written if "?1000" in text
         ]
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_who_prefers_the_mouse_of_the_terminal_takes_it_back_with_the_first_key(take_seat):
-    async def scenario(seat):
-        assert not seat.app.has_mouse
-        await seat.press("f9")
-        await seat.until(lambda: seat.app.has_mouse)
+def test_who_prefers_the_mouse_of_the_terminal_takes_it_back_with_the_first_key(run_on_screen):
+    async def scenario(driver):
+        assert not driver.app.captures_mouse
+        await driver.press("f9")
+        await driver.wait_until(lambda: driver.app.captures_mouse)
 
-    take_seat(scenario, preferences=Preferences(captures_mouse=False))
+    run_on_screen(scenario, preferences=Preferences(captures_mouse=False))

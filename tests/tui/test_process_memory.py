@@ -44,28 +44,28 @@ def test_where_the_system_says_nothing_the_line_is_left_out(monkeypatch, tmp_pat
 
 
 @has_table
-def test_the_inspector_says_what_each_process_takes(take_seat):
-    async def scenario(seat):
-        await seat.ask("guess 3")
-        await seat.until(lambda: seat.chat.hearing.engine_process)
-        await seat.press("f3")
-        await seat.sees("memory of the screen ")
+def test_the_inspector_says_what_each_process_takes(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("guess 3")
+        await driver.wait_until(lambda: driver.chat.presenter.engine_pid)
+        await driver.press("f3")
+        await driver.wait_for_text("memory of the screen ")
 
-        assert re.search(r"memory of the screen [\d.]+[MG] · of the engine process [\d.]+[MG]", seat.shown)
-        assert os.getpid() != seat.chat.hearing.engine_process
+        assert re.search(r"memory of the screen [\d.]+[MG] · of the engine process [\d.]+[MG]", driver.shown)
+        assert os.getpid() != driver.chat.presenter.engine_pid
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_without_a_table_the_inspector_has_no_such_line(take_seat, monkeypatch, tmp_path):
+def test_without_a_table_the_inspector_has_no_such_line(run_on_screen, monkeypatch, tmp_path):
     monkeypatch.setattr(process_memory, "PROC", tmp_path)
 
-    async def scenario(seat):
-        await seat.ask("guess 3")
-        await seat.press("f3")
-        await seat.sees("drafted ")
+    async def scenario(driver):
+        await driver.ask("guess 3")
+        await driver.press("f3")
+        await driver.wait_for_text("drafted ")
 
-        assert "memory of" not in seat.shown
+        assert "memory of" not in driver.shown
 
-    take_seat(scenario)
+    run_on_screen(scenario)

@@ -10,201 +10,201 @@ from specchat.tui.prompt_history import append_prompt_history, read_prompt_histo
 from specchat.tui.screen_commands import BUILTIN_COMMANDS
 
 
-async def paste(seat, text: str) -> None:
-    seat.prompt.post_message(events.Paste(text))
-    await seat.pilot.pause()
+async def paste(driver, text: str) -> None:
+    driver.prompt.post_message(events.Paste(text))
+    await driver.pilot.pause()
 
 
-def test_a_new_line_is_no_sending(take_seat):
-    async def scenario(seat):
-        await seat.press("a", "ctrl+j", "b", "shift+enter", "c", "alt+enter", "d")
+def test_a_new_line_is_no_sending(run_on_screen):
+    async def scenario(driver):
+        await driver.press("a", "ctrl+j", "b", "shift+enter", "c", "alt+enter", "d")
 
-        assert "a\nb\nc\nd" == seat.prompt.text
-        assert [] == seat.turns
+        assert "a\nb\nc\nd" == driver.prompt.text
+        assert [] == driver.turns
 
-    take_seat(scenario)
-
-
-@pytest.mark.full
-def test_a_backslash_before_enter_is_a_new_line(take_seat):
-    async def scenario(seat):
-        await seat.press("a", "backslash", "enter", "b")
-
-        assert "a\nb" == seat.prompt.text
-
-    take_seat(scenario)
-
-
-def test_a_paste_never_sends(take_seat):
-    async def scenario(seat):
-        await paste(seat, "one\r\ntwo\n")
-
-        assert "one\ntwo\n" == seat.prompt.text
-        assert [] == seat.turns
-
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_a_long_paste_stands_as_a_word_until_it_is_sent(take_seat):
-    async def scenario(seat):
+def test_a_backslash_before_enter_is_a_new_line(run_on_screen):
+    async def scenario(driver):
+        await driver.press("a", "backslash", "enter", "b")
+
+        assert "a\nb" == driver.prompt.text
+
+    run_on_screen(scenario)
+
+
+def test_a_paste_never_sends(run_on_screen):
+    async def scenario(driver):
+        await paste(driver, "one\r\ntwo\n")
+
+        assert "one\ntwo\n" == driver.prompt.text
+        assert [] == driver.turns
+
+    run_on_screen(scenario)
+
+
+@pytest.mark.full
+def test_a_long_paste_stands_as_a_word_until_it_is_sent(run_on_screen):
+    async def scenario(driver):
         lines = "\n".join(f"line {number}" for number in range(143))
-        await seat.press("a", "space")
-        await paste(seat, lines)
-        await seat.sees("a [pasted 143 lines, 1]")
-        await seat.press("enter")
-        await seat.until(lambda: seat.turns and seat.turns[-1].is_over)
+        await driver.press("a", "space")
+        await paste(driver, lines)
+        await driver.wait_for_text("a [pasted 143 lines, 1]")
+        await driver.press("enter")
+        await driver.wait_until(lambda: driver.turns and driver.turns[-1].is_finished)
 
-        assert f"a {lines}" == seat.turns[-1].question
-        await seat.sees("… 127 more lines")
+        assert f"a {lines}" == driver.turns[-1].question
+        await driver.wait_for_text("… 127 more lines")
 
-    take_seat(scenario)
-
-
-@pytest.mark.full
-def test_a_paste_of_100_kilobytes_is_one_word(take_seat):
-    async def scenario(seat):
-        await paste(seat, "x" * 100_000)
-        await seat.sees("[pasted 100,000 characters, 1]")
-        await seat.press("enter")
-        await seat.until(lambda: seat.turns and seat.turns[-1].is_over)
-
-        assert 100_000 == len(seat.turns[-1].question)
-        assert 100_000 < len(seat.turns[-1].answer)
-
-    take_seat(scenario)
-
-
-def test_escapes_in_a_paste_reach_no_terminal(take_seat):
-    async def scenario(seat):
-        await paste(seat, "\x1b[31mred\ttab")
-
-        assert "␛[31mred\ttab" == seat.prompt.text
-
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_up_and_down_go_through_what_was_asked(take_seat):
-    async def scenario(seat):
+def test_a_paste_of_100_kilobytes_is_one_word(run_on_screen):
+    async def scenario(driver):
+        await paste(driver, "x" * 100_000)
+        await driver.wait_for_text("[pasted 100,000 characters, 1]")
+        await driver.press("enter")
+        await driver.wait_until(lambda: driver.turns and driver.turns[-1].is_finished)
+
+        assert 100_000 == len(driver.turns[-1].question)
+        assert 100_000 < len(driver.turns[-1].answer)
+
+    run_on_screen(scenario)
+
+
+def test_escapes_in_a_paste_reach_no_terminal(run_on_screen):
+    async def scenario(driver):
+        await paste(driver, "\x1b[31mred\ttab")
+
+        assert "␛[31mred\ttab" == driver.prompt.text
+
+    run_on_screen(scenario)
+
+
+@pytest.mark.full
+def test_up_and_down_go_through_what_was_asked(run_on_screen):
+    async def scenario(driver):
         for question in ("count 1", "count 2", "other"):
-            await seat.ask(question)
-        await seat.press("d", "up")
-        assert "d" == seat.prompt.text
-        await seat.press("backspace", "up")
-        assert "other" == seat.prompt.text
-        await seat.press("up")
-        assert "count 2" == seat.prompt.text
-        await seat.press("down", "down")
-        assert "" == seat.prompt.text
-        await seat.type("count")
-        await seat.press("up", "up", "up")
-        assert "count 1" == seat.prompt.text
+            await driver.ask(question)
+        await driver.press("d", "up")
+        assert "d" == driver.prompt.text
+        await driver.press("backspace", "up")
+        assert "other" == driver.prompt.text
+        await driver.press("up")
+        assert "count 2" == driver.prompt.text
+        await driver.press("down", "down")
+        assert "" == driver.prompt.text
+        await driver.type("count")
+        await driver.press("up", "up", "up")
+        assert "count 1" == driver.prompt.text
 
-    take_seat(scenario)
-
-
-@pytest.mark.full
-def test_the_arrows_move_inside_a_question_of_several_lines(take_seat):
-    async def scenario(seat):
-        await seat.ask("count 1")
-        await seat.press("a", "ctrl+j", "b", "up", "x")
-
-        assert "ax\nb" == seat.prompt.text
-
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_earlier_questions_can_be_searched(take_seat):
-    async def scenario(seat):
+def test_the_arrows_move_inside_a_question_of_several_lines(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 1")
+        await driver.press("a", "ctrl+j", "b", "up", "x")
+
+        assert "ax\nb" == driver.prompt.text
+
+    run_on_screen(scenario)
+
+
+@pytest.mark.full
+def test_earlier_questions_can_be_searched(run_on_screen):
+    async def scenario(driver):
         for question in ("count 1", "write hello"):
-            await seat.ask(question)
-        await seat.press("ctrl+o")
-        await seat.sees("earlier questions")
-        await seat.press("c", "o", "u", "enter")
-        await seat.until(lambda: seat.prompt.text == "count 1")
+            await driver.ask(question)
+        await driver.press("ctrl+o")
+        await driver.wait_for_text("earlier prompts")
+        await driver.press("c", "o", "u", "enter")
+        await driver.wait_until(lambda: driver.prompt.text == "count 1")
 
-        assert seat.prompt.has_focus
+        assert driver.prompt.has_focus
 
-    take_seat(scenario)
-
-
-def test_a_slash_offers_commands_and_tab_takes_one(take_seat):
-    async def scenario(seat):
-        await seat.press("slash", "t", "e")
-        await seat.sees("the likeliest token, always")
-        await seat.press("tab")
-        assert "/temperature " == seat.prompt.text
-        await seat.press("0", "enter")
-        await seat.sees("temperature: 0.0")
-
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-@pytest.mark.full
-def test_enter_on_a_marked_command_runs_it_and_escape_closes_the_list(take_seat):
-    async def scenario(seat):
-        await seat.press("slash", "w", "h", "escape")
-        assert not seat.prompt.is_completing
-        assert "/wh" == seat.prompt.text
-        await seat.press("y", "enter")
-        await seat.sees("nothing was answered yet")
+def test_a_slash_offers_commands_and_tab_takes_one(run_on_screen):
+    async def scenario(driver):
+        await driver.press("slash", "t", "e")
+        await driver.wait_for_text("0 always samples the most likely token")
+        await driver.press("tab")
+        assert "/temperature " == driver.prompt.text
+        await driver.press("0", "enter")
+        await driver.wait_for_text("temperature: 0.0")
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_enter_runs_a_command_that_is_typed_to_its_end_while_the_list_is_open(take_seat):
-    async def scenario(seat):
-        await seat.press(*"/why")
-        await seat.until(lambda: seat.prompt.is_completing)
-        await seat.press("enter")
-        await seat.sees("nothing was answered yet")
+def test_enter_on_a_marked_command_runs_it_and_escape_closes_the_list(run_on_screen):
+    async def scenario(driver):
+        await driver.press("slash", "w", "h", "escape")
+        assert not driver.prompt.is_completing
+        assert "/wh" == driver.prompt.text
+        await driver.press("y", "enter")
+        await driver.wait_for_text("this conversation has no answer yet")
 
-        assert "" == seat.prompt.text
-
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_the_list_is_walked_with_the_arrows(take_seat):
-    async def scenario(seat):
-        await seat.press("slash", "r", "e", "down", "tab")
+def test_enter_runs_a_command_that_is_typed_to_its_end_while_the_list_is_open(run_on_screen):
+    async def scenario(driver):
+        await driver.press(*"/why")
+        await driver.wait_until(lambda: driver.prompt.is_completing)
+        await driver.press("enter")
+        await driver.wait_for_text("this conversation has no answer yet")
 
-        assert "/rename " == seat.prompt.text
+        assert "" == driver.prompt.text
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_an_at_sign_offers_files_and_the_file_goes_with_the_question(take_seat, tmp_path, monkeypatch):
+@pytest.mark.full
+def test_the_list_is_walked_with_the_arrows(run_on_screen):
+    async def scenario(driver):
+        await driver.press("slash", "r", "e", "down", "tab")
+
+        assert "/rename " == driver.prompt.text
+
+    run_on_screen(scenario)
+
+
+def test_an_at_sign_offers_files_and_the_file_goes_with_the_question(run_on_screen, tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("old text")
     monkeypatch.chdir(tmp_path)
 
-    async def scenario(seat):
-        await seat.press(*"replace", "space", *"old", "space", *"new", "space", "@", "n", "o", "tab")
-        assert "replace old new @notes.txt" == seat.prompt.text
-        await seat.press("escape", "enter")
-        await seat.until(lambda: seat.turns and seat.turns[-1].is_over)
+    async def scenario(driver):
+        await driver.press(*"replace", "space", *"old", "space", *"new", "space", "@", "n", "o", "tab")
+        assert "replace old new @notes.txt" == driver.prompt.text
+        await driver.press("escape", "enter")
+        await driver.wait_until(lambda: driver.turns and driver.turns[-1].is_finished)
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_what_a_folder_gives_is_said_before_the_answer_and_its_sources_after_it(take_seat, tmp_path, monkeypatch):
+def test_what_a_folder_gives_is_said_before_the_answer_and_its_sources_after_it(run_on_screen, tmp_path, monkeypatch):
     for number in range(40):
         path = tmp_path / "docs" / f"part{number}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"About number {number}.\n\n" + "Filling words about nothing.\n" * 60)
     monkeypatch.chdir(tmp_path)
 
-    async def scenario(seat):
-        await seat.type("say something about number 7 in @docs/")
-        await seat.press("enter")
-        await seat.sees("sources: docs/part7.txt")
-        await seat.sees("1 passage of 1 file attached, out of 40 files")
+    async def scenario(driver):
+        await driver.type("say something about number 7 in @docs/")
+        await driver.press("enter")
+        await driver.wait_for_text("sources: docs/part7.txt")
+        await driver.wait_for_text("1 passage of 1 file attached, out of 40 files")
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 def test_a_word_of_a_command_is_found_inside_too(tmp_path):

@@ -18,157 +18,159 @@ def said(*questions: str) -> str:
         return talk.session_id
 
 
-async def listed(seat, count: int):
-    await seat.press("ctrl+r")
-    await seat.until(lambda: type(seat.app.screen).__name__ == "SessionsScreen" and len(seat.app.screen._all) == count)
-    return seat.app.screen
+async def listed(driver, count: int):
+    await driver.press("ctrl+r")
+    await driver.wait_until(
+        lambda: type(driver.app.screen).__name__ == "SessionsScreen" and len(driver.app.screen._all_rows) == count
+    )
+    return driver.app.screen
 
 
-def test_a_conversation_is_gone_on_with(take_seat):
+def test_a_conversation_is_gone_on_with(run_on_screen):
     said("count 3", "write more")
 
-    async def scenario(seat):
-        await listed(seat, 1)
-        await seat.press("enter")
-        await seat.until(lambda: len(seat.turns) == 2)
+    async def scenario(driver):
+        await listed(driver, 1)
+        await driver.press("enter")
+        await driver.wait_until(lambda: len(driver.turns) == 2)
 
-        assert "turn 2" in (await seat.ask("count 1")).answer
+        assert "turn 2" in (await driver.ask("count 1")).answer
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_a_wide_screen_shows_what_the_marked_conversation_was_about(take_seat):
+def test_a_wide_screen_shows_what_the_marked_conversation_was_about(run_on_screen):
     said("write first")
     said("count 2", "write ```\n[bold]second\n```")
 
-    async def scenario(seat):
-        screen = await listed(seat, 2)
-        await seat.sees("│  › write ```")
-        await seat.sees("  [bold]second")
-        assert "word0" not in seat.shown
-        await seat.press("down")
-        await seat.sees("│  › write first")
-        assert "[bold]second" not in seat.shown
+    async def scenario(driver):
+        screen = await listed(driver, 2)
+        await driver.wait_for_text("│  › write ```")
+        await driver.wait_for_text("  [bold]second")
+        assert "word0" not in driver.shown
+        await driver.press("down")
+        await driver.wait_for_text("│  › write first")
+        assert "[bold]second" not in driver.shown
 
-        await seat.pilot.resize_terminal(80, 24)
-        await seat.until(lambda: "│  ›" not in seat.shown)
-        await seat.press("up")
-        await seat.pilot.resize_terminal(120, 24)
-        await seat.sees("│  › write ```")
-        assert 0 == screen.query_one("#sessions").highlighted
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.wait_until(lambda: "│  ›" not in driver.shown)
+        await driver.press("up")
+        await driver.pilot.resize_terminal(120, 24)
+        await driver.wait_for_text("│  › write ```")
+        assert 0 == screen.query_one("#session-list").highlighted
 
-    take_seat(scenario, size=(120, 24))
+    run_on_screen(scenario, size=(120, 24))
 
 
 @pytest.mark.full
-def test_a_conversation_without_questions_says_so(take_seat):
-    async def scenario(seat):
-        await seat.ask("count 1")
-        seat.app.errands._last_turn = lambda _session: None
-        await listed(seat, 1)
-        await seat.sees("nothing was said yet")
+def test_a_conversation_without_questions_says_so(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 1")
+        driver.app.background_requests._last_turn = lambda _session: None
+        await listed(driver, 1)
+        await driver.wait_for_text("this conversation is empty")
 
-    take_seat(scenario, size=(120, 24))
+    run_on_screen(scenario, size=(120, 24))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("leave", [lambda screen: screen.action_back(), lambda screen: screen.action_choose("open")])
-def test_a_key_that_is_pressed_twice_leaves_the_list_once(take_seat, leave):
+def test_a_key_that_is_pressed_twice_leaves_the_list_once(run_on_screen, leave):
     said("count 3")
 
-    async def scenario(seat):
-        screen = await listed(seat, 1)
+    async def scenario(driver):
+        screen = await listed(driver, 1)
         screen.call_later(lambda: (leave(screen), leave(screen)))
-        await seat.until(lambda: seat.app.screen is not screen)
-        await seat.pilot.pause()
+        await driver.wait_until(lambda: driver.app.screen is not screen)
+        await driver.pilot.pause()
 
-        assert seat.app.screen is seat.chat
+        assert driver.app.screen is driver.chat
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_the_last_one_is_gone_on_with_from_the_command_line(take_seat):
+def test_the_last_one_is_gone_on_with_from_the_command_line(run_on_screen):
     said("count 3")
 
-    async def scenario(seat):
-        assert ["count 3"] == [turn.question for turn in seat.turns]
-        await seat.sees("stop: end")
+    async def scenario(driver):
+        assert ["count 3"] == [turn.question for turn in driver.turns]
+        await driver.wait_for_text("stop: end")
 
-    take_seat(scenario, wish=SessionRequest(continues_last=True))
+    run_on_screen(scenario, session_request=SessionRequest(continues_last=True))
 
 
 @pytest.mark.full
-def test_words_that_were_said_are_found(take_seat):
+def test_words_that_were_said_are_found(run_on_screen):
     said("count 3")
     said("write needle")
 
-    async def scenario(seat):
-        screen = await listed(seat, 2)
-        await seat.press(*"needle")
-        await seat.until(lambda: len(screen._rows) == 1)
-        await seat.press("ctrl+f")
-        await seat.until(lambda: len(seat.turns) == 1 and seat.turns[0].is_settled)
+    async def scenario(driver):
+        screen = await listed(driver, 2)
+        await driver.press(*"needle")
+        await driver.wait_until(lambda: len(screen._shown_rows) == 1)
+        await driver.press("ctrl+f")
+        await driver.wait_until(lambda: len(driver.turns) == 1 and driver.turns[0].is_final)
 
-        assert "needle" == seat.turns[0].answer
+        assert "needle" == driver.turns[0].answer
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_a_conversation_is_renamed_deleted_and_brought_back(take_seat):
+def test_a_conversation_is_renamed_deleted_and_brought_back(run_on_screen):
     session = said("count 3")
 
-    async def scenario(seat):
-        screen = await listed(seat, 1)
-        await seat.press("f2", "ctrl+u", *"other", "enter")
-        await seat.until(lambda: screen._all and screen._all[0].name == "other")
-        await seat.press("ctrl+d")
-        await seat.until(lambda: not screen._rows)
-        await seat.press("ctrl+z")
-        await seat.until(lambda: [row.id for row in screen._rows] == [session])
-        await seat.press("escape")
-        await seat.until(lambda: seat.app.screen is seat.chat)
+    async def scenario(driver):
+        screen = await listed(driver, 1)
+        await driver.press("f2", "ctrl+u", *"other", "enter")
+        await driver.wait_until(lambda: screen._all_rows and screen._all_rows[0].name == "other")
+        await driver.press("ctrl+d")
+        await driver.wait_until(lambda: not screen._shown_rows)
+        await driver.press("ctrl+z")
+        await driver.wait_until(lambda: [row.id for row in screen._shown_rows] == [session])
+        await driver.press("escape")
+        await driver.wait_until(lambda: driver.app.screen is driver.chat)
 
-    take_seat(scenario)
-
-
-@pytest.mark.full
-def test_the_conversation_on_the_screen_is_not_deleted_behind_it(take_seat):
-    async def scenario(seat):
-        await seat.ask("count 1")
-        await listed(seat, 1)
-        await seat.press("ctrl+d")
-        await seat.sees("/delete takes it away")
-
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_the_list_can_be_looked_at_while_an_answer_is_written(take_seat):
-    async def scenario(seat):
-        await seat.say("slowly 100000")
-        await seat.sees("word1 ")
-        await listed(seat, 1)
-        await seat.press("escape")
-        await seat.until(lambda: seat.app.screen is seat.chat)
-        await seat.press("escape")
-        await seat.until(lambda: seat.turns[-1].is_over)
+def test_the_conversation_on_the_screen_is_not_deleted_behind_it(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 1")
+        await listed(driver, 1)
+        await driver.press("ctrl+d")
+        await driver.wait_for_text("use /delete")
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
 @pytest.mark.full
-def test_the_commands_of_the_line_mode_work_here_too(take_seat):
-    async def scenario(seat):
-        await seat.ask("count 1")
-        await seat.say("/rename my talk")
-        await seat.until(lambda: "my talk" in seat.shown.splitlines()[0])
-        await seat.say("/back")
-        await seat.sees("taken back: count 1")
-        assert [] == seat.turns
-        await seat.say("/new")
-        await seat.sees("a new conversation")
-        await seat.say("/nonsense")
-        await seat.sees("unknown command /nonsense")
+def test_the_list_can_be_looked_at_while_an_answer_is_written(run_on_screen):
+    async def scenario(driver):
+        await driver.run_command("slowly 100000")
+        await driver.wait_for_text("word1 ")
+        await listed(driver, 1)
+        await driver.press("escape")
+        await driver.wait_until(lambda: driver.app.screen is driver.chat)
+        await driver.press("escape")
+        await driver.wait_until(lambda: driver.turns[-1].is_finished)
 
-    take_seat(scenario)
+    run_on_screen(scenario)
+
+
+@pytest.mark.full
+def test_the_commands_of_the_line_mode_work_here_too(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 1")
+        await driver.run_command("/rename my talk")
+        await driver.wait_until(lambda: "my talk" in driver.shown.splitlines()[0])
+        await driver.run_command("/back")
+        await driver.wait_for_text("removed: count 1")
+        assert [] == driver.turns
+        await driver.run_command("/new")
+        await driver.wait_for_text("a new conversation")
+        await driver.run_command("/nonsense")
+        await driver.wait_for_text("unknown command /nonsense")
+
+    run_on_screen(scenario)

@@ -41,7 +41,7 @@ from specchat.tui.worker_messages import (
     TranscriptNote,
     WorkerMessage,
 )
-from tests.tui.conftest import CHAT, Seat
+from tests.tui.conftest import CHAT, ScreenDriver
 from tests.tui.frames import FOLDER, check, frame_of, text_of
 
 SIZES = {"narrow": (60, 18), "wide": (124, 24)}
@@ -59,7 +59,9 @@ TOTALS = Totals(
     prompt_tokens=300, completion_tokens=412, steps=64, draft_tokens=448, accepted_by_drafter={"lookup": 300, "draft": 67}, draft_seconds=0.4,
     verify_seconds=2.5, prefill_seconds=0.2, ttft_seconds=0.25, plain_step_seconds=0.019,
 )  # fmt: skip
-STORED = StoredTurn("1", None, {"text": "rename feed to push"}, StoredAnswer(ANSWER), "stop", {"tokens": 40}, 0.0, 0.0)
+STORED = StoredTurn(
+    "1", None, {"text": "rename feed to push"}, StoredAnswer(ANSWER), "stop", {"completion_tokens": 40}, 0.0, 0.0
+)
 OPENED = ConversationOpened("aaaa", "refactor parser", "code", ())
 OLD = ConversationOpened("aaaa", "refactor parser", "code", (STORED,))
 
@@ -116,13 +118,13 @@ class State:
 
     name: str
     news: list[WorkerMessage]
-    then: Callable[[Seat], object] = lambda _seat: None
+    then: Callable[[ScreenDriver], object] = lambda _seat: None
     glyphs: Glyphs = UNICODE
 
 
-def list_sessions(seat: Seat) -> None:
+def list_sessions(driver: ScreenDriver) -> None:
     rows = [{"id": id, "name": name, "updated": 1e9} for id, name in (("aaaa", "refactor parser"), ("bbbb", "poems"))]
-    screen = seat.app.screen
+    screen = driver.app.screen
     screen.post_message(SessionsScreen.RowsReceived("", {"sessions": rows}))
     screen.post_message(SessionsScreen.PreviewRead("aaaa", STORED))
 
@@ -137,24 +139,24 @@ OVER = AnswerEnded(is_stored=False)
 EDIT = "/edit src/parser.py rename feed to push"
 
 
-def changing(*news: WorkerMessage) -> Callable[[Seat], Awaitable[None]]:
+def changing(*news: WorkerMessage) -> Callable[[ScreenDriver], Awaitable[None]]:
     """An edit was begun, and this came of it."""
 
-    async def begin(seat: Seat) -> None:
-        await seat.chat.presenter.start_turn(EDIT)
+    async def begin(driver: ScreenDriver) -> None:
+        await driver.chat.presenter.start_turn(EDIT)
         for each in news:
-            seat.app.worker_messages.put(each)
-        await seat.until(lambda: seat.app.worker_messages.is_empty)
+            driver.app.worker_messages.put(each)
+        await driver.wait_until(lambda: driver.app.worker_messages.is_empty)
 
     return begin
 
 
-def asking(question: str) -> Callable[[Seat], Awaitable[None]]:
+def asking(question: str) -> Callable[[ScreenDriver], Awaitable[None]]:
     """Something is to be agreed to."""
 
-    async def ask(seat: Seat) -> None:
-        seat.app.worker_messages.put(InputRequest(InputKind.YES_NO, "", question))
-        await seat.until(lambda: seat.app.worker_messages.is_empty)
+    async def ask(driver: ScreenDriver) -> None:
+        driver.app.worker_messages.put(InputRequest(InputKind.YES_NO, "", question))
+        await driver.wait_until(lambda: driver.app.worker_messages.is_empty)
 
     return ask
 
@@ -170,12 +172,14 @@ STATES = [
     State("slow", [*WRITING, *(StepDone((), (), (CommittedToken(1, b"x", "target"),), 0.0, 0.05) for _ in range(64))]),
     State("stopped", [*WRITING, Finished("cancelled", TOTALS), AnswerEnded(is_stored=True)]),
     State("told", [OLD, TranscriptNote("variant: plain"), TranscriptNote("the history cannot be read", is_error=True)]),
-    State("rewinding", [OLD], lambda seat: seat.press("escape", "escape")),
+    State("rewinding", [OLD], lambda driver: driver.press("escape", "escape")),
     State(
-        "broken", [OLD], lambda seat: seat.chat.post_message(EngineCrashed("the engine process died", seat.turns[0]))
+        "broken",
+        [OLD],
+        lambda driver: driver.chat.post_message(EngineCrashed("the engine process died", driver.turns[0])),
     ),
-    State("editing", [OLD], lambda seat: seat.press("shift+tab", "e")),
-    State("completing", [OPENED], lambda seat: seat.press("slash", "s", "a")),
+    State("editing", [OLD], lambda driver: driver.press("shift+tab", "e")),
+    State("completing", [OPENED], lambda driver: driver.press("slash", "s", "a")),
     State("rewriting", [OLD], changing(EditProgress("74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"))),
     State("reviewing", [OLD], changing(InputRequest(InputKind.KEY, "[y,n] ", HUNK, "look closely: comments lost: 1"))),
     State("wishing", [OLD], changing(InputRequest(InputKind.LINE, "what should be different? ", HUNK)), glyphs=ASCII),
@@ -183,14 +187,12 @@ STATES = [
     State(
         "changed",
         [OLD],
-        changing(
-            EditFinished("applied 2/3 hunks to src/parser.py · /undo 7 takes it back"), AnswerEnded(is_stored=False)
-        ),
+        changing(EditFinished("applied 2/3 hunks to src/parser.py · /undo 7 undoes it"), AnswerEnded(is_stored=False)),
     ),
-    State("inspecting", GUESSED, lambda seat: seat.press("f3", "right", "d")),
-    State("marking", GUESSED, lambda seat: seat.press("f3", "right", "right", "s"), glyphs=ASCII),
+    State("inspecting", GUESSED, lambda driver: driver.press("f3", "right", "d")),
+    State("marking", GUESSED, lambda driver: driver.press("f3", "right", "right", "s"), glyphs=ASCII),
     State("consenting", [OLD], asking(LOADS)),
-    State("sessions", [OPENED], lambda seat: seat.press("ctrl+r")),
+    State("sessions", [OPENED], lambda driver: driver.press("ctrl+r")),
 ]
 
 
@@ -202,31 +204,31 @@ def still(monkeypatch):
     monkeypatch.setattr("specchat.tui.session_row.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
     profile = SimpleNamespace(models=SimpleNamespace(target="Small-1B"), limits=SimpleNamespace(context=8192))
     monkeypatch.setattr("specchat.tui.conversation_presenter.load_profile", lambda _name: profile)
-    for module in ("message_handlers", "chat_screen"):
+    for module in ("conversation_presenter", "chat_screen"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
     monkeypatch.setattr("specchat.tui.process_memory.resident_bytes", lambda _process: 96 * 2**20)
     monkeypatch.setattr("specchat.tui.conversation_presenter.thread_time", lambda: 0.0)
-    for part in ("session_worker.Partner", "background_requests.Errands"):
-        monkeypatch.setattr(f"specchat.tui.{part}.begin", lambda _self: None)
+    for part in ("session_worker.SessionWorker", "background_requests.BackgroundRequests"):
+        monkeypatch.setattr(f"specchat.tui.{part}.start", lambda _self: None)
 
 
 async def frame(state: State, size: tuple[int, int], folder) -> str:
     """What stands there when all of it was taken in."""
     app = SpecchatApp(CHAT, ScreenFiles.next_to(folder / "history.db"), state.glyphs)
     async with app.run_test(size=size) as pilot:
-        seat = Seat(app, pilot)
+        driver = ScreenDriver(app, pilot)
         for news in state.news:
             app.worker_messages.put(news)
-        await taken_in(seat)
-        done = state.then(seat)
+        await taken_in(driver)
+        done = state.then(driver)
         if asyncio.iscoroutine(done):
             await done
         if isinstance(app.screen, SessionsScreen):
-            list_sessions(seat)
-        await taken_in(seat)
+            list_sessions(driver)
+        await taken_in(driver)
         for box in (*app.screen.query(TextArea), *app.screen.query(Input)):
             box.cursor_blink = False
-        seat.chat.presenter.update_status_bar()
+        driver.chat.presenter.update_status_bar()
         await pilot.pause()
         return frame_of(app.screen)
 
@@ -242,12 +244,14 @@ def test_in_ascii_nothing_is_drawn_with_other_characters(answer, tmp_path):
     assert text_of(asyncio.run(frame(state, SIZES["narrow"], tmp_path))).isascii()
 
 
-async def taken_in(seat: Seat) -> None:
-    await seat.until(lambda: seat.app.worker_messages.is_empty and not seat.chat.presenter._smooth_stream.buffered_text)
-    await seat.until(lambda: all(turn.is_final for turn in seat.turns if turn.is_finished))
+async def taken_in(driver: ScreenDriver) -> None:
+    await driver.wait_until(
+        lambda: driver.app.worker_messages.is_empty and not driver.chat.presenter._smooth_stream.buffered_text
+    )
+    await driver.wait_until(lambda: all(turn.is_final for turn in driver.turns if turn.is_finished))
     for _ in range(4):
-        await seat.pilot.pause(0)
-    await seat.pilot.pause()
+        await driver.pilot.pause(0)
+    await driver.pilot.pause()
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,12 @@ STATES = [
     ),
     State("answered", asked=("count 4",), narrow=("word0", "8 tok"), wide=("ttft ", "stop: end")),
     State("failed", asked=("fail",), narrow=("failed: too long",), wide=("failed: too long",)),
-    State("variants", keys=("f4",), narrow=("who guesses",), wide=("nobody: one token a pass", "type to narrow")),
-    State("profiles", keys=("f5",), narrow=("profile, from the next",), wide=("type to narrow",)),
-    State("commands", keys=("slash",), narrow=("/help",), wide=("begin a new conversation",)),
+    State("variants", keys=("f4",), narrow=("drafter, from",), wide=("one token per step", "type to filter")),
+    State("profiles", keys=("f5",), narrow=("profile, from the next",), wide=("type to filter",)),
+    State("commands", keys=("slash",), narrow=("/help",), wide=("start a new conversation",)),
     State("editing", asked=("count 2",), keys=("shift+tab", "e"), narrow=("this replaces",), wide=("› count 2",)),
     State(
-        "editing a file", begun="/edit pyproject.toml read", narrow=("reading 1 of 3",), wide=("prefill 1/3 tok 33%",)
+        "editing a file", begun="/edit pyproject.toml read", narrow=("prefill: 1 of 3",), wide=("prefill 1/3 tok 33%",)
     ),
     State(
         "refused",
@@ -52,27 +52,27 @@ STATES = [
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
-def test_every_state_fits_a_narrow_and_a_wide_screen(take_seat, state):
-    async def scenario(seat):
-        await get_there(seat, state)
+def test_every_state_fits_a_narrow_and_a_wide_screen(run_on_screen, state):
+    async def scenario(driver):
+        await get_there(driver, state)
         for text in state.narrow:
-            await seat.sees(text)
-        assert all(cell_len(line) <= NARROW[0] for line in seat.shown.splitlines())
+            await driver.wait_for_text(text)
+        assert all(cell_len(line) <= NARROW[0] for line in driver.shown.splitlines())
 
-        await seat.pilot.resize_terminal(*WIDE)
+        await driver.pilot.resize_terminal(*WIDE)
         for text in state.wide:
-            await seat.sees(text)
-        assert all(cell_len(line) <= WIDE[0] for line in seat.shown.splitlines())
-        seat.chat.stop()
+            await driver.wait_for_text(text)
+        assert all(cell_len(line) <= WIDE[0] for line in driver.shown.splitlines())
+        driver.chat.stop_answer()
 
-    take_seat(scenario, size=NARROW)
+    run_on_screen(scenario, size=NARROW)
 
 
-async def get_there(seat, state: State) -> None:
+async def get_there(driver, state: State) -> None:
     for question in state.asked:
-        await seat.submit(question)
-        await seat.settled()
+        await driver.submit(question)
+        await driver.wait_for_final_turn()
     if state.begun:
-        await seat.submit(state.begun)
+        await driver.submit(state.begun)
     if state.keys:
-        await seat.press(*state.keys)
+        await driver.press(*state.keys)

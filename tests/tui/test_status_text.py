@@ -26,34 +26,36 @@ from specchat.tui.status_text import GIGABYTE, sparkline, status_line
 
 VRAM = MemoryUsage("VRAM", int(17.2 * GIGABYTE), 24 * GIGABYTE)
 WRITING = StatsSnapshot(
-    Phase.DECODE, variant="auto", drafter="ngram", draft_tokens=8, acceptance_rate=0.82, session_acceptance_rate=0.74, tokens_per_step=6.5,
-    tokens_per_second=142.3, speedup=2.7, ttft_seconds=0.2, context_tokens=3123, context_window=32768, memory=VRAM,
+    Phase.DECODE, variant="auto", drafter="ngram", draft_tokens=8, acceptance_rate=0.82, session_acceptance_rate=0.74,
+    tokens_per_step=6.5, tokens_per_second=142.3, speedup=2.7, ttft_seconds=0.2, context_tokens=3123, context_window=32768, memory=VRAM,
     tokens_by_step=(1, 3, 7, 8, 6, 7, 7, 8),
 )  # fmt: skip
 READING = StatsSnapshot(
     Phase.PREFILL, Progress("prompt", 2100, 5400, 1.1, 1840), context_tokens=5400, context_window=32768, memory=VRAM
 )  # fmt: skip
 LOADING = StatsSnapshot(Phase.LOADING, Progress("target", 45, 100, 12.4))
-PAUSED = replace(WRITING, is_paused=True, times_plain=0.9, speed=51.0)
-WIDE = "auto▸ngram K8 │ acc 82% (ses 74%) │ τ 6.5 │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10% │ VRAM 17.2/24.0G"
+PAUSED = replace(WRITING, is_speculation_paused=True, speedup=0.9, tokens_per_second=51.0)
+WIDE = (
+    "auto▸ngram K8 │ acc 82% (ses 74%) │ 6.5 tok/step │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10% │ VRAM 17.2/24.0G"
+)
 STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed_seconds=3.2))
 
 
 @pytest.mark.parametrize(
     ("readings", "columns", "glyphs", "line"),
     [
-        (WRITING, 120, UNICODE, f"{WIDE} │ ▂▄▇█▆▇▇█"),
-        (WRITING, 80, UNICODE, "auto▸ngram K8 │acc 82/74%│τ 6.5│142 t/s ×2.7│ctx 3.1k/32k│VRAM 17/24G"),
-        (WRITING, 79, UNICODE, "ngram8 82% τ6.5 142t/s ×2.7 ctx10% vr72%"),
-        (WRITING, 100, ASCII, "auto>ngram K=8 acc=82% ses=74% len=6.5 142t/s x2.7 ctx=10% vram=72%"),
+        (WRITING, 120, UNICODE, f"{WIDE} │ █▆▇▇█"),
+        (WRITING, 80, UNICODE, "auto▸ngram K8 │acc 82/74%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│VRAM 17/24G"),
+        (WRITING, 79, UNICODE, "ngram8 82% 6.5tok/step 142t/s ×2.7 ctx10% vr72%"),
+        (WRITING, 100, ASCII, "auto>ngram K=8 acc=82% ses=74% tok/step=6.5 142t/s x2.7 ctx=10% vram=72%"),
         (READING, 100, UNICODE, "prefill 2.1k/5.4k tok 39% │ 1840 t/s │ ctx 5.4k/32k │ VRAM 17/24G │ Esc stop"),
         (READING, 40, UNICODE, "prefill 39% Esc stop"),
         (READING, 100, ASCII, "prefill 2.1k/5.4k tok 39% | 1840 t/s | ctx 5.4k/32k | VRAM 17/24G | Esc stop"),
-        (PAUSED, 100, UNICODE, "plain (spec paused: 0.9× over 64 steps) │ 51 t/s │ ctx 3.1k/32k │ VRAM 17/24G"),
+        (PAUSED, 100, UNICODE, "plain (speculation paused: 0.9× over 64 steps) │ 51 t/s │ ctx 3.1k/32k │ VRAM 17/24G"),
         (LOADING, 100, UNICODE, "loading target 45% │ 12s"),
         (STARTING, 100, UNICODE, "starting the engine │ 3s"),
         (StatsSnapshot(context_window=8192), 100, UNICODE, "ready │ ctx 0/8k"),
-        (replace(WRITING, variant="lookup", by=""), 10, UNICODE, "lookup8"),
+        (replace(WRITING, variant="lookup", drafter=""), 10, UNICODE, "lookup8"),
     ],
 )  # fmt: skip
 def test_the_line_is_written_as_promised(readings, columns, glyphs, line):
@@ -61,15 +63,15 @@ def test_the_line_is_written_as_promised(readings, columns, glyphs, line):
 
 
 def test_what_is_slower_than_plain_says_so_in_a_word():
-    assert "51 t/s ×0.9 slow" in status_line(replace(WRITING, speed=51.0, times_plain=0.93), 100)
+    assert "51 t/s ×0.9 slow" in status_line(replace(WRITING, tokens_per_second=51.0, speedup=0.93), 100)
 
 
 def test_an_estimate_is_marked():
-    assert "142 t/s ~×2.7" in status_line(replace(WRITING, is_estimate=True), 100)
+    assert "142 t/s ~×2.7" in status_line(replace(WRITING, is_speedup_estimated=True), 100)
 
 
 def test_a_context_that_is_nearly_full_is_marked_without_colour():
-    assert "ctx 30k/32k 92%!" in status_line(replace(WRITING, context=30_123), 100)
+    assert "ctx 30k/32k 92%!" in status_line(replace(WRITING, context_tokens=30_123), 100)
 
 
 def test_memory_without_a_total_has_no_share():
@@ -147,7 +149,9 @@ def test_the_end_of_a_turn_freezes_its_mean_and_knows_plain():
 
 def test_the_session_is_summed_over_its_turns():
     gauge = LiveStats()
-    gauge.add_stored_totals({"drafted": 10, "accepted": {"lookup": 5}, "prompt_tokens": 90, "tokens": 10})
+    gauge.add_stored_totals(
+        {"draft_tokens": 10, "accepted_by_drafter": {"lookup": 5}, "prompt_tokens": 90, "completion_tokens": 10}
+    )
     gauge.on_event(step(10, 10), 0.1)
 
     assert 0.75 == gauge.snapshot(0.2).session_acceptance_rate
@@ -196,7 +200,7 @@ def test_text_alone_changes_no_number():
 
 
 def test_the_spark_takes_the_room_that_is_left():
-    line = status_line(replace(WRITING, committed=(1, 8) * 12), 120)
+    line = status_line(replace(WRITING, tokens_by_step=(1, 8) * 12), 120)
 
     assert 120 == cell_len(line)
-    assert line.endswith(" │ ▂█▂█▂█▂█▂█▂█▂█"[-12:])
+    assert line.endswith(" │ █▂█▂█")

@@ -16,9 +16,9 @@ from tests.host.conftest import kill_host
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
-from specchat.cli.lazy_group import Later
+from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, run
-COMMANDS["tui"] = Later("specchat.cli.tui:tui", "")
+COMMANDS["tui"] = LazyCommand("specchat.cli.tui:tui", "")
 sys.exit(run(["tui", *sys.argv[1:]]))
 """
 PATIENCE_SECONDS = 90.0
@@ -49,7 +49,7 @@ class Pane:
     def shown(self) -> str:
         return self.tmux("capture-pane", "-p")
 
-    def sees(self, *texts: str) -> None:
+    def wait_for_text(self, *texts: str) -> None:
         until = time.monotonic() + PATIENCE_SECONDS
         while not all(text in (shown := self.shown) for text in texts):
             assert time.monotonic() < until, f"{texts} did not come:\n{shown}"
@@ -88,28 +88,28 @@ def sit_down(runtime, monkeypatch):
 
 def test_the_embedded_model_answers_with_numbers_is_stopped_and_gone_on_with(sit_down):
     pane = sit_down("--max-tokens", "64")
-    pane.sees("Ask something below", "│ RAM")
+    pane.wait_for_text("Ask something below", "│ RAM")
     pane.type("What is your name?")
     pane.press("Enter")
-    pane.sees("› What is your name?", "tok ·", " t/s", "│ctx ")
+    pane.wait_for_text("› What is your name?", "tok ·", " t/s", "│ctx ")
 
     pane.press("C-q")
     pane.ends()
     pane.close()
 
     again = sit_down("--continue")
-    again.sees("› What is your name?", "stop: ")
+    again.wait_for_text("› What is your name?", "stop: ")
     again.type("Copy the code exactly.")
     again.press("C-j")
     again.type("x = 1")
     again.press("Enter")
-    again.sees("› Copy the code exactly.", "  x = 1")
+    again.wait_for_text("› Copy the code exactly.", "  x = 1")
 
 
 def test_the_screen_outlives_its_engine(sit_down):
     pane = sit_down()
-    pane.sees("│ RAM")
+    pane.wait_for_text("│ RAM")
     kill_host()
     pane.type("What is your name?")
     pane.press("Enter")
-    pane.sees("tok ·", "stop: ")
+    pane.wait_for_text("tok ·", "stop: ")

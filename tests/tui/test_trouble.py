@@ -24,171 +24,173 @@ def without_grace(monkeypatch):
     monkeypatch.setattr("specchat.tui.choice_lists.GRACE_SECONDS", 0.0)
 
 
-def test_a_host_that_is_killed_keeps_the_partial_and_is_started_again(take_seat):
-    async def scenario(seat):
-        await seat.say("slowly 800")
-        await seat.sees("word9 ")
+def test_a_host_that_is_killed_keeps_the_partial_and_is_started_again(run_on_screen):
+    async def scenario(driver):
+        await driver.run_command("slowly 800")
+        await driver.wait_for_text("word9 ")
         await asyncio.to_thread(kill_host)
-        await seat.sees("ask the question again")
-        assert seat.turns[0].answer.startswith("word0 word1 ")
-        assert seat.turns[0].is_over
+        await driver.wait_for_text("send the request again")
+        assert driver.turns[0].answer.startswith("word0 word1 ")
+        assert driver.turns[0].is_finished
 
-        await seat.press("enter")
-        await seat.until(lambda: seat.turns and "seed" in seat.turns[0].answer and seat.turns[0].is_over)
-        assert 1 == len(seat.turns)
+        await driver.press("enter")
+        await driver.wait_until(
+            lambda: driver.turns and "seed" in driver.turns[0].answer and driver.turns[0].is_finished
+        )
+        assert 1 == len(driver.turns)
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_a_host_that_is_killed_before_anything_was_said_is_not_missed(take_seat):
-    async def scenario(seat):
+def test_a_host_that_is_killed_before_anything_was_said_is_not_missed(run_on_screen):
+    async def scenario(driver):
         await asyncio.to_thread(kill_host)
 
-        assert "seed" in (await seat.ask("count 2")).answer
-        assert "seed" in (await seat.ask("count 2")).answer
+        assert "seed" in (await driver.ask("count 2")).answer
+        assert "seed" in (await driver.ask("count 2")).answer
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_the_partial_of_a_killed_host_may_be_left(take_seat):
-    async def scenario(seat):
-        await seat.say("slowly 100000")
-        await seat.sees("word9 ")
+def test_the_partial_of_a_killed_host_may_be_left(run_on_screen):
+    async def scenario(driver):
+        await driver.run_command("slowly 100000")
+        await driver.wait_for_text("word9 ")
         await asyncio.to_thread(kill_host)
-        await seat.sees("ask the question again")
-        await seat.press("escape")
-        await seat.until(lambda: not seat.chat.query(Picker))
-        await seat.sees("failed: the engine process was killed")
-        await seat.ask("count 2")
+        await driver.wait_for_text("send the request again")
+        await driver.press("escape")
+        await driver.wait_until(lambda: not driver.chat.query(Picker))
+        await driver.wait_for_text("failed: the engine process was killed")
+        await driver.ask("count 2")
 
-        assert ["slowly 100000", "count 2"] == [turn.question for turn in seat.turns]
+        assert ["slowly 100000", "count 2"] == [turn.question for turn in driver.turns]
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_an_engine_that_cannot_be_started_is_told_and_tried_again(take_seat, monkeypatch):
+def test_an_engine_that_cannot_be_started_is_told_and_tried_again(run_on_screen, monkeypatch):
     works = spawn.HOST_COMMAND
     monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-c", "print('no')"))
 
-    async def scenario(seat):
-        await seat.sees("no engine: ")
+    async def scenario(driver):
+        await driver.wait_for_text("no engine: ")
         monkeypatch.setattr(spawn, "HOST_COMMAND", works)
-        await seat.press("enter")
-        await seat.until(lambda: seat.chat.hearing.session)
-        await seat.ask("count 2")
+        await driver.press("enter")
+        await driver.wait_until(lambda: driver.chat.presenter.session_id)
+        await driver.ask("count 2")
 
-    take_seat(scenario, is_ready=False)
-
-
-def test_a_question_may_be_asked_before_the_engine_is_there(take_seat):
-    async def scenario(seat):
-        await seat.say("count 3")
-        await seat.until(lambda: seat.turns and seat.turns[0].is_over)
-
-        assert "seed" in seat.turns[0].answer
-        assert 0 == seat.turns[0].position
-
-    take_seat(scenario, is_ready=False)
+    run_on_screen(scenario, is_ready=False)
 
 
-def test_loading_is_shown_and_can_be_stopped(take_seat):
-    async def scenario(seat):
-        await seat.until(lambda: seat.status.startswith("loading the models"))
-        await seat.say("count 3")
-        await seat.until(lambda: seat.status.startswith("loading target"))
-        await seat.press("escape")
-        await seat.sees("stopped, the partial is kept")
+def test_a_question_may_be_asked_before_the_engine_is_there(run_on_screen):
+    async def scenario(driver):
+        await driver.run_command("count 3")
+        await driver.wait_until(lambda: driver.turns and driver.turns[0].is_finished)
 
-    take_seat(scenario, wish=SessionRequest(profile="endless"), is_ready=False)
+        assert "seed" in driver.turns[0].answer
+        assert 0 == driver.turns[0].position
+
+    run_on_screen(scenario, is_ready=False)
 
 
-def test_reading_the_prompt_is_shown_and_can_be_stopped(take_seat):
-    async def scenario(seat):
-        await seat.say("read")
-        await seat.until(lambda: seat.status.startswith("prefill 1/3 tok 33%"))
-        await seat.press("escape")
-        await seat.sees("stopped")
+def test_loading_is_shown_and_can_be_stopped(run_on_screen):
+    async def scenario(driver):
+        await driver.wait_until(lambda: driver.status.startswith("loading the models"))
+        await driver.run_command("count 3")
+        await driver.wait_until(lambda: driver.status.startswith("loading target"))
+        await driver.press("escape")
+        await driver.wait_for_text("stopped, the partial answer is kept")
 
-    take_seat(scenario)
+    run_on_screen(scenario, session_request=SessionRequest(profile="endless"), is_ready=False)
+
+
+def test_reading_the_prompt_is_shown_and_can_be_stopped(run_on_screen):
+    async def scenario(driver):
+        await driver.run_command("read")
+        await driver.wait_until(lambda: driver.status.startswith("prefill 1/3 tok 33%"))
+        await driver.press("escape")
+        await driver.wait_for_text("stopped")
+
+    run_on_screen(scenario)
 
 
 @pytest.mark.parametrize(("question", "said"), [("fail", "failed: too long"), ("crash", "failed: the engine failed")])
-def test_what_goes_wrong_is_told_under_the_question(take_seat, question, said):
-    async def scenario(seat):
-        await seat.say(question)
-        await seat.sees(said)
-        assert (await seat.ask("count 2")).answer
+def test_what_goes_wrong_is_told_under_the_question(run_on_screen, question, said):
+    async def scenario(driver):
+        await driver.run_command(question)
+        await driver.wait_for_text(said)
+        assert (await driver.ask("count 2")).answer
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_a_file_that_cannot_be_attached_is_told(take_seat, tmp_path):
+def test_a_file_that_cannot_be_attached_is_told(run_on_screen, tmp_path):
     (tmp_path / "binary").write_bytes(b"\0")
 
-    async def scenario(seat):
-        await seat.say(f"look @{tmp_path / 'binary'}")
-        await seat.sees("a binary file")
-        assert seat.turns[0].position is None
-        assert 0 == (await seat.ask("count 2")).position
+    async def scenario(driver):
+        await driver.run_command(f"look @{tmp_path / 'binary'}")
+        await driver.wait_for_text("a binary file")
+        assert driver.turns[0].position is None
+        assert 0 == (await driver.ask("count 2")).position
 
-    take_seat(scenario, size=(140, 30))
+    run_on_screen(scenario, size=(140, 30))
 
 
-def test_a_tiny_screen_has_a_prompt_and_a_status(take_seat):
-    async def scenario(seat):
-        await seat.ask("count 4")
-        lines = seat.shown.splitlines()
+def test_a_tiny_screen_has_a_prompt_and_a_status(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 4")
+        lines = driver.shown.splitlines()
 
         assert 5 == len(lines)
         assert lines[-2].startswith(" ›")
         assert lines[-1].startswith(" lookup2 50%")
         assert all(len(line) <= 20 for line in lines)
-        await seat.press("slash", "escape", "f4", "escape", "ctrl+r", "escape")
+        await driver.press("slash", "escape", "f4", "escape", "ctrl+r", "escape")
 
-    take_seat(scenario, size=(20, 5))
+    run_on_screen(scenario, size=(20, 5))
 
 
-async def more_is_written(turn, seat):
+async def more_is_written(turn, driver):
     before = len(turn.answer)
-    await seat.until(lambda: len(turn.answer) > before)
+    await driver.wait_until(lambda: len(turn.answer) > before)
 
 
-def test_the_screen_may_change_its_size_while_an_answer_is_written(take_seat):
-    async def scenario(seat):
-        await seat.say("slowly 100000")
-        await seat.sees("word3 ")
+def test_the_screen_may_change_its_size_while_an_answer_is_written(run_on_screen):
+    async def scenario(driver):
+        await driver.run_command("slowly 100000")
+        await driver.wait_for_text("word3 ")
         for size in ((40, 12), (120, 40), (20, 5), (80, 24)):
-            await seat.pilot.resize_terminal(*size)
-            await more_is_written(seat.turns[0], seat)
-        seat.chat.stop()
-        await seat.until(lambda: seat.turns[0].is_over)
-        await seat.sees("stopped, the partial is kept")
+            await driver.pilot.resize_terminal(*size)
+            await more_is_written(driver.turns[0], driver)
+        driver.chat.stop_answer()
+        await driver.wait_until(lambda: driver.turns[0].is_finished)
+        await driver.wait_for_text("stopped, the partial answer is kept")
 
-        words = seat.turns[0].answer.split()
+        words = driver.turns[0].answer.split()
         assert [f"word{number}" for number in range(len(words))] == words
 
-    take_seat(scenario, size=(80, 24))
+    run_on_screen(scenario, size=(80, 24))
 
 
-def test_an_answer_of_a_megabyte_holds_nothing_up(take_seat):
-    async def scenario(seat):
-        await seat.say("big 1000000")
-        await seat.until(lambda: seat.turns and seat.turns[0].is_over)
+def test_an_answer_of_a_megabyte_holds_nothing_up(run_on_screen):
+    async def scenario(driver):
+        await driver.run_command("big 1000000")
+        await driver.wait_until(lambda: driver.turns and driver.turns[0].is_finished)
 
-        assert 1_000_000 == len(seat.turns[0].answer)
-        await seat.until(lambda: "x" * 90 in seat.shown)
+        assert 1_000_000 == len(driver.turns[0].answer)
+        await driver.wait_until(lambda: "x" * 90 in driver.shown)
 
-    take_seat(scenario)
+    run_on_screen(scenario)
 
 
-def test_ascii_is_ascii_everywhere(take_seat):
-    async def scenario(seat):
-        await seat.ask("count 4")
+def test_ascii_is_ascii_everywhere(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 4")
 
-        assert seat.shown.isascii()
-        assert "auto>lookup K=2 acc=50% ses=50% len=2.0" in seat.shown
+        assert driver.shown.isascii()
+        assert "auto>lookup K=2 acc=50% ses=50% tok/step=2.0" in driver.shown
 
-    take_seat(scenario, glyphs=ASCII)
+    run_on_screen(scenario, glyphs=ASCII)
 
 
 def long_conversation(path, count: int) -> None:
@@ -199,7 +201,10 @@ def long_conversation(path, count: int) -> None:
         turn = f"turn{number}"
         writer.start_turn(thread, turn, parent, {"text": f"question {number}"})
         writer.finish_turn(
-            turn, StoredAnswer(f"answer **{number}** " * 20, (1, 2, 3)), "stop", {"prompt_tokens": 3, "tokens": 4}
+            turn,
+            StoredAnswer(f"answer **{number}** " * 20, (1, 2, 3)),
+            "stop",
+            {"prompt_tokens": 3, "completion_tokens": 4},
         )
         parent = turn
     writer.flush = flush
@@ -207,31 +212,31 @@ def long_conversation(path, count: int) -> None:
     writer.close()
 
 
-def test_a_conversation_of_two_thousand_questions_opens_at_its_end(take_seat, runtime):
+def test_a_conversation_of_two_thousand_questions_opens_at_its_end(run_on_screen, runtime):
     long_conversation(runtime / "history.db", 2000)
 
-    async def scenario(seat):
-        await seat.sees("question 1999")
-        assert 12 == len(seat.turns)
-        assert 1999 == seat.turns[-1].position
-        await seat.press("ctrl+home")
-        await seat.sees("1,968 earlier questions")
-        assert 32 == len(seat.turns)
+    async def scenario(driver):
+        await driver.wait_for_text("question 1999")
+        assert 12 == len(driver.turns)
+        assert 1999 == driver.turns[-1].position
+        await driver.press("ctrl+home")
+        await driver.wait_for_text("1,968 earlier turns")
+        assert 32 == len(driver.turns)
 
-        await seat.ask("count 2")
-        assert 2000 == seat.turns[-1].position
+        await driver.ask("count 2")
+        assert 2000 == driver.turns[-1].position
 
-    take_seat(scenario, wish=SessionRequest(session_id="long"))
+    run_on_screen(scenario, session_request=SessionRequest(session_id="long"))
 
 
-def test_a_history_that_cannot_be_read_is_told_and_the_talk_goes_on(take_seat, monkeypatch):
+def test_a_history_that_cannot_be_read_is_told_and_the_talk_goes_on(run_on_screen, monkeypatch):
     def locked(_path):
         raise HostError("the history cannot be read: database is locked")
 
     monkeypatch.setattr("specchat.host.client.HistoryReader", locked)
 
-    async def scenario(seat):
-        await seat.sees("database is locked")
-        assert "seed" in (await seat.ask("count 2")).answer
+    async def scenario(driver):
+        await driver.wait_for_text("database is locked")
+        assert "seed" in (await driver.ask("count 2")).answer
 
-    take_seat(scenario)
+    run_on_screen(scenario)

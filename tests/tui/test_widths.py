@@ -23,27 +23,28 @@ STYLES = {
         *(pytest.param(*edge, marks=pytest.mark.full) for edge in ((79, "narrow"), (119, "normal"), (160, "wide"))),
     ],
 )
-def test_the_screen_has_three_widths_and_nothing_leaves_it(take_seat, columns, style):
-    async def scenario(seat):
-        await seat.ask("guess 4")
-        await seat.until(lambda: STYLES[style] in seat.status)
+def test_the_screen_has_three_widths_and_nothing_leaves_it(run_on_screen, columns, style):
+    async def scenario(driver):
+        await driver.ask("guess 4")
+        await driver.wait_until(lambda: STYLES[style] in driver.status)
 
-        assert all(cell_len(line) <= columns for line in seat.shown.splitlines())
-        assert "guess 4" in seat.shown and "so" in seat.shown and "›" in seat.shown
-        await seat.say("/inspect")
-        await seat.until(lambda: seat.chat.query(Inspector))
-        is_beside = seat.chat.query_one(Inspector).size.width < columns - 2
+        await driver.wait_until(lambda: all(text in driver.shown for text in ("guess 4", "so", "›")))
+        assert all(cell_len(line) <= columns for line in driver.shown.splitlines())
+        await driver.run_command("/inspect")
+        await driver.wait_until(lambda: driver.chat.query(Inspector))
+        is_beside = driver.chat.query_one(Inspector).size.width < columns - 2
         assert is_beside is (style == "wide")
-        assert all(cell_len(line) <= columns for line in seat.shown.splitlines())
+        await driver.wait_for_text("inspect  turn 1")
+        assert all(cell_len(line) <= columns for line in driver.shown.splitlines())
 
-    take_seat(scenario, size=(columns, 30))
+    run_on_screen(scenario, size=(columns, 30))
 
 
-def test_what_is_shown_follows_a_screen_that_changes_its_width(take_seat):
-    async def scenario(seat):
-        await seat.ask("guess 4")
+def test_what_is_shown_follows_a_screen_that_changes_its_width(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("guess 4")
         for columns, style in ((79, "narrow"), (80, "normal"), (120, "wide"), (119, "normal"), (60, "narrow")):
-            await seat.pilot.resize_terminal(columns, 30)
-            await seat.until(lambda style=style: STYLES[style] in seat.status)
+            await driver.pilot.resize_terminal(columns, 30)
+            await driver.wait_until(lambda style=style: STYLES[style] in driver.status)
 
-    take_seat(scenario, size=(100, 30))
+    run_on_screen(scenario, size=(100, 30))
