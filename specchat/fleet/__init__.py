@@ -1,12 +1,10 @@
-"""When one machine is not enough: answers from vLLM, SGLang, or any server that speaks as OpenAI's does.
+"""Answers from another server: vLLM, SGLang, or any server with OpenAI's API. Computes and distributes nothing itself.
 
-    session.py      a conversation whose answers come from a server, and the engine that the host steps
-    line.py         the thread that talks to the server, by the official client
-    faults.py       what can go wrong there, in one line each
-    acceptance.py   what the server tells of its guesses
-    found.py        what a running server is (`fleet join`)
-    plan.py         launch lines with speculation (`fleet plan`, `fleet up`)
-    installed.py    which servers are on this machine
-
-Nothing here computes, and nothing here distributes: that is what those servers are for.
+server_session.py      a conversation whose answers come from a server, and its engine for the host
+server_client.py       the thread that talks to the server, with OpenAI's client library
+server_errors.py       the errors of a server, as one line each
+server_metrics.py      the speculation counters of a server
+server_probe.py        what a running server is (`fleet join`)
+launch_plan.py         server commands with speculative decoding (`fleet plan`, `fleet up`)
+installed_servers.py   the servers installed on this machine
 """

@@ -1,4 +1,4 @@
-"""Which servers are on this machine, and of what version: packages are looked up, programs are asked."""
+"""Finds the servers installed on this machine and their versions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-VERSION_TIMEOUT_SECONDS = 60.0  # some import all of torch to say their version
+VERSION_TIMEOUT_SECONDS = 60.0  # some servers import torch before they print it
 
 
 @dataclass(frozen=True)
 class ServerInstall:
-    """How a server is found: the package it comes in, the program it starts with, and the words that make it tell."""
+    """The package and the program of a server, and the arguments that print its version."""
 
     package: str
     program: str
@@ -34,34 +34,34 @@ SERVER_INSTALLS = {
 
 
 def installed_version(server: str) -> str | None:
-    """The version of a server here, "" when it does not say, None when it is not here."""
+    """The version of an installed server; "" when it is unknown, None when the server is not installed."""
     install = SERVER_INSTALLS[server]
     if install.package:
         try:
             return version(install.package)
         except PackageNotFoundError:
-            pass  # it may live in an environment of its own
+            pass  # it may be installed in another environment
     return _reported_version(install) if shutil.which(install.program) else None
 
 
 def program_path(name: str) -> str:
-    """Where a program is: beside our own interpreter, if its package was found there, else where PATH says."""
+    """The path of a program: next to this interpreter, or in PATH."""
     if name == "python3":
         return sys.executable if find_spec("sglang") else name
-    places = (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
-    return shutil.which(name, path=os.pathsep.join(places)) or name
+    folders = (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+    return shutil.which(name, path=os.pathsep.join(folders)) or name
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """The beginning of a version that can be compared: (0, 10, 2) for "0.10.2rc1+cpu"."""
-    beginning = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in beginning[0].split(".")) if beginning else ()
+    """The numeric prefix of a version, for comparisons: (0, 10, 2) for "0.10.2rc1+cpu"."""
+    prefix = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in prefix[0].split(".")) if prefix else ()
 
 
 def _reported_version(install: ServerInstall) -> str:
-    """The first number with dots, or of a build, among what the program says."""
+    """The first version or build number in the output of the program."""
     try:
-        ran = subprocess.run(
+        result = subprocess.run(
             (install.program, *install.version_arguments),
             capture_output=True,
             text=True,
@@ -70,5 +70,5 @@ def _reported_version(install: ServerInstall) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(r"\d+(\.\d+)+|(?<=version: )\d+|\bb\d{4,}\b", ran.stdout + ran.stderr)
-    return found[0] if found else ""
+    match = re.search(r"\d+(\.\d+)+|(?<=version: )\d+|\bb\d{4,}\b", result.stdout + result.stderr)
+    return match[0] if match else ""

@@ -1,8 +1,7 @@
-"""A profile as the launch line of a server, with the guesses that come nearest to those of the profile.
+"""The command that starts a server for a profile, with the speculative method closest to the profile's drafter.
 
-What each server calls things was read in autumn 2026: of vLLM and SGLang in the releases named in READ, of the others
-in their documentation. An older release that is installed gets the words of its time where they are known. Nothing is
-started here.
+The option names are as of autumn 2026: of vLLM and SGLang from the sources of DOCUMENTED_VERSIONS, of the others from
+their documentation. An older installed release gets its own option names where they are known. Starts nothing.
 """
 
 from __future__ import annotations
@@ -22,29 +21,22 @@ LOOPBACK = "127.0.0.1"
 DOCUMENTED_VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23", "tgi": "3.3", "trtllm": "1.2.1", "llama.cpp": "b10269"}
 SERVER_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tgi": "TGI", "trtllm": "TensorRT-LLM", "llama.cpp": "llama.cpp"}
 TRTLLM_FILE = "specchat-trtllm.yaml"
-MAX_TENSOR_PARALLEL_SIZE = 8  # cards of one machine
+MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one machine
 
-# Most guesses in a pass, a chain in every server: where vLLM and SGLang measured the best of each kind, for one user.
+# Draft tokens per step, as a chain: the best values of vLLM and SGLang for one user.
 NUM_SPECULATIVE_TOKENS = {
-    "ngram": 5,
-    "suffix": 16,
-    "draft": 5,
-    "eagle3": 4,
-    "eagle": 3,
-    "medusa": 3,
-    "mtp": 1,
-    "dflash": 8,
-}
-SGLANG_NGRAM_DRAFT_TOKENS = "16"  # SGLang guesses a tree of n-grams, and so wide
-HEAD_KINDS = ("eagle3", "dflash", "medusa", "mtp", "eagle")  # the longer word first: an eagle3 is no eagle
+    "ngram": 5, "suffix": 16, "draft": 5, "eagle3": 4, "eagle": 3, "medusa": 3, "mtp": 1, "dflash": 8,
+}  # fmt: skip
+SGLANG_NGRAM_DRAFT_TOKENS = "16"  # SGLang drafts a tree of n-grams with this many tokens
+HEAD_KINDS = ("eagle3", "dflash", "medusa", "mtp", "eagle")  # eagle3 before eagle, which is part of its name
 METHOD_BY_VARIANT = {"plain": "none", "lookup": "ngram", "suffix": "suffix", "draft": "draft"}
 
 
 @dataclass(frozen=True)
 class SpeculativeConfig:
-    """Who guesses in a server, from what, and at most how many tokens."""
+    """The speculative method of a server, its draft model, and its draft length."""
 
-    method: str  # none, or a key of DEPTHS
+    method: str  # "none", or a key of NUM_SPECULATIVE_TOKENS
     model: str = ""
     num_speculative_tokens: int = 0
     note: str = ""
@@ -52,7 +44,7 @@ class SpeculativeConfig:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a server is to serve, and how."""
+    """The model and the options of a server."""
 
     target: str
     speculative_config: SpeculativeConfig
@@ -63,7 +55,7 @@ class ServerConfig:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A command, the files that it reads, and what is to be known of it."""
+    """A command, the files that it reads, and notes for the user."""
 
     server: str
     version: str
@@ -74,41 +66,32 @@ class LaunchPlan:
 
 
 def resolve_server_config(profile: Profile, tensor_parallel_size: int | None = None) -> ServerConfig:
-    """What a profile asks for; `cards` over which weights are split, None: as few as they fit."""
+    """The server configuration of a profile. Without `tensor_parallel_size`, the smallest size that fits."""
     models = profile.models
     target = str(EMBEDDED / "target") if models.target == "embedded" else models.target
     context = min(profile.limits.context, trained_context_window(models.target) or profile.limits.context)
-    return ServerConfig(
-        target,
-        speculative_config_for(profile),
-        context,
-        models.dtype,
-        tensor_parallel_size or tensor_parallel_size_for(models.target, context),
-    )
+    gpu_count = tensor_parallel_size or tensor_parallel_size_for(models.target, context)
+    return ServerConfig(target, speculative_config_for(profile), context, models.dtype, gpu_count)
 
 
 def speculative_config_for(profile: Profile) -> SpeculativeConfig:
-    """The nearest that servers have: a head, else a draft model, else n-grams of the text."""
+    """The method closest to the profile's drafter: the same, or a head, a draft model, or n-grams."""
     variant, models = profile.speculation.variant, profile.models
     is_embedded = models.target == "embedded"
     heads = {_head_kind(head): head for head in models.heads if head != "embedded"}
     if is_embedded and "embedded" in models.heads:
         heads |= {kind: str(EMBEDDED / kind) for kind in ("eagle3", "medusa", "eagle") if kind not in heads}
     draft = models.draft if models.draft != "embedded" else str(EMBEDDED / "draft") if is_embedded else ""
-    kind, note = METHOD_BY_VARIANT.get(variant, variant), ""
-    if kind not in ("none", *NUM_SPECULATIVE_TOKENS):
-        kind = next((each for each in HEAD_KINDS if each in heads), "draft" if draft else "ngram")
-        note = "" if variant == "auto" else f"no server has {variant}; {kind} comes nearest"
-    if kind == "none":
+    method, note = METHOD_BY_VARIANT.get(variant, variant), ""
+    if method not in ("none", *NUM_SPECULATIVE_TOKENS):
+        method = next((each for each in HEAD_KINDS if each in heads), "draft" if draft else "ngram")
+        note = "" if variant == "auto" else f"no server supports {variant}; using {method} instead"
+    if method == "none":
         return SpeculativeConfig("none")
-    source = draft if kind == "draft" else heads.get(kind, "")
-    if not source and kind not in ("ngram", "suffix", "mtp"):
-        return SpeculativeConfig(
-            "ngram",
-            num_speculative_tokens=_num_speculative_tokens("ngram", profile),
-            note=f"the profile names no {kind}; n-grams need none",
-        )
-    return SpeculativeConfig(kind, source, _num_speculative_tokens(kind, profile), note)
+    model = draft if method == "draft" else heads.get(method, "")
+    if not model and method not in ("ngram", "suffix", "mtp"):
+        method, note = "ngram", f"the profile has no {method} model; using n-gram speculation instead"
+    return SpeculativeConfig(method, model, _num_speculative_tokens(method, profile), note)
 
 
 def _num_speculative_tokens(method: str, profile: Profile) -> int:
@@ -116,39 +99,37 @@ def _num_speculative_tokens(method: str, profile: Profile) -> int:
 
 
 def _head_kind(head: str) -> str:
-    """What a head is, by its name or its config; most of those that are published are EAGLE-3."""
+    """The kind of a head, from its name and its config; by default eagle3, the most common one."""
     config = Path(head).expanduser() / "config.json"
-    said = head + (config.read_text(encoding="utf-8") if config.is_file() else "")
-    return next((kind for kind in HEAD_KINDS if kind in said.lower().replace("eagle-3", "eagle3")), "eagle3")
+    text = head + (config.read_text(encoding="utf-8") if config.is_file() else "")
+    return next((kind for kind in HEAD_KINDS if kind in text.lower().replace("eagle-3", "eagle3")), "eagle3")
 
 
 def tensor_parallel_size_for(target: str, context_tokens: int) -> int:
-    """Over how many cards of this machine the weights are to be split: as few as they fit, by the memory planner."""
+    """The smallest number of GPUs of this machine that hold the weights, according to the memory planner."""
     from specchat.hub.local_models import locate_model
     from specchat.hub.machine import detect_gpus
     from specchat.hub.memory_plan import QuantizedModel, plan_memory
 
-    room = [card.free_bytes for card in detect_gpus()]
-    if len(room) < 2:
+    free = [gpu.free_bytes for gpu in detect_gpus()]
+    if len(free) < 2:
         return 1
     try:
         total = plan_memory(QuantizedModel(locate_model(target).architecture, "bf16"), None, context_tokens).total_bytes
     except SpecchatError:
-        return 1  # nothing is known of it before it is downloaded
-    split = 1
-    while split < min(len(room), MAX_TENSOR_PARALLEL_SIZE) and total > split * min(room):
-        split *= 2
-    return min(split, len(room))
+        return 1  # the size is unknown before the download
+    size = 1
+    while size < min(len(free), MAX_TENSOR_PARALLEL_SIZE) and total > size * min(free):
+        size *= 2
+    return min(size, len(free))
 
 
-def plan_launch(server: str, server_config: ServerConfig, installed_version: str | None) -> LaunchPlan:
-    """The launch line of a server, for the version that is installed (None: for the newest that was read about)."""
+def plan_launch(server: str, config: ServerConfig, installed_version: str | None) -> LaunchPlan:
+    """The command for an installed version (None: for the documented version)."""
     version = DOCUMENTED_VERSIONS[server] if installed_version is None else installed_version
-    launch = COMMAND_BUILDERS[server](server_config, version or DOCUMENTED_VERSIONS[server])
-    notes = (
-        *((server_config.speculative_config.note,) if server_config.speculative_config.note else ()),
-        *launch.notes,
-    )
+    launch = COMMAND_BUILDERS[server](config, version or DOCUMENTED_VERSIONS[server])
+    note = config.speculative_config.note
+    notes = (note, *launch.notes) if note else launch.notes
     return LaunchPlan(server, version, installed_version is not None, launch.command, launch.files, notes)
 
 
@@ -159,133 +140,125 @@ class _ServerCommand:
     notes: tuple[str, ...] = ()
 
 
-def _vllm_command(server_config: ServerConfig, version: str) -> _ServerCommand:
-    """`vllm serve`; one JSON object of guesses since 0.8.2, draft models again after 0.10, no Medusa in 0.33."""
-    release, guesses, notes = version_numbers(version), server_config.speculative_config, list[str]()
-    lacks_draft = guesses.method == "draft" and (0, 8, 2) <= release < (0, 11)
-    if lacks_draft or (guesses.method == "medusa" and release >= (0, 33)):
-        notes.append(f"vLLM {version} has no {guesses.method}; n-grams guess instead")
-        guesses = SpeculativeConfig("ngram", num_speculative_tokens=NUM_SPECULATIVE_TOKENS["ngram"])
-    command = ["vllm", "serve", server_config.target, "--host", LOOPBACK, "--port", "8000"]
-    command += ["--max-model-len", str(server_config.context_tokens)]
-    command += ["--dtype", server_config.dtype] if server_config.dtype != "auto" else []
-    command += (
-        ["--tensor-parallel-size", str(server_config.tensor_parallel_size)]
-        if server_config.tensor_parallel_size > 1
-        else []
-    )
-    if guesses.method == "none":
-        return _ServerCommand(tuple(command), notes=tuple(notes))
-    if release < (0, 8, 2):
-        source = guesses.model or "[ngram]"
-        command += ["--speculative-model", source, "--num-speculative-tokens", str(guesses.num_speculative_tokens)]
-        command += ["--ngram-prompt-lookup-max", "4"] if source == "[ngram]" else []
-        return _ServerCommand(tuple(command), notes=tuple(notes))
-    config: dict[str, object] = {"method": "draft_model" if guesses.method == "draft" else guesses.method}
-    config |= {"model": guesses.model} if guesses.model else {}
-    config |= {"num_speculative_tokens": guesses.num_speculative_tokens}
-    config |= {"prompt_lookup_max": 4, "prompt_lookup_min": 2} if guesses.method == "ngram" else {}
-    command += ["--speculative-config", json.dumps(config)]
-    command += ["--per-request-spec-decode-metrics", "summary"] if release >= (0, 29) else []
-    return _ServerCommand(tuple(command), notes=tuple(notes))
+def _vllm_command(config: ServerConfig, version: str) -> _ServerCommand:
+    """`vllm serve`. JSON configuration since 0.8.2; no draft models from there to 0.10; no Medusa since 0.33."""
+    release, speculation, notes = version_numbers(version), config.speculative_config, tuple[str, ...]()
+    lacks_draft = speculation.method == "draft" and (0, 8, 2) <= release < (0, 11)
+    if lacks_draft or (speculation.method == "medusa" and release >= (0, 33)):
+        notes = (_fallback_note(f"vLLM {version}", speculation.method),)
+        speculation = SpeculativeConfig("ngram", num_speculative_tokens=NUM_SPECULATIVE_TOKENS["ngram"])
+    command = ["vllm", "serve", config.target, "--host", LOOPBACK, "--port", "8000"]
+    command += ["--max-model-len", str(config.context_tokens), *_dtype(config)]
+    command += _tensor_parallel("--tensor-parallel-size", config)
+    count = str(speculation.num_speculative_tokens)
+    if speculation.method == "none":
+        pass
+    elif release < (0, 8, 2):
+        model = speculation.model or "[ngram]"
+        command += ["--speculative-model", model, "--num-speculative-tokens", count]
+        command += ["--ngram-prompt-lookup-max", "4"] if model == "[ngram]" else []
+    else:
+        values: dict[str, object] = {"method": "draft_model" if speculation.method == "draft" else speculation.method}
+        values |= {"model": speculation.model} if speculation.model else {}
+        values |= {"num_speculative_tokens": speculation.num_speculative_tokens}
+        values |= {"prompt_lookup_max": 4, "prompt_lookup_min": 2} if speculation.method == "ngram" else {}
+        command += ["--speculative-config", json.dumps(values)]
+        command += ["--per-request-spec-decode-metrics", "summary"] if release >= (0, 29) else []
+    return _ServerCommand(tuple(command), notes=notes)
 
 
-def _sglang_command(server_config: ServerConfig, _version: str) -> _ServerCommand:
-    """`sglang.launch_server`; a chain is topk 1, where draft tokens count the sure one as well."""
-    guesses, notes = server_config.speculative_config, tuple[str, ...]()
-    command = ["python3", "-m", "sglang.launch_server", "--model-path", server_config.target, "--host", LOOPBACK]
-    command += ["--port", "30000", "--context-length", str(server_config.context_tokens), "--enable-metrics"]
-    command += ["--dtype", server_config.dtype] if server_config.dtype != "auto" else []
-    command += ["--tp-size", str(server_config.tensor_parallel_size)] if server_config.tensor_parallel_size > 1 else []
+def _sglang_command(config: ServerConfig, _version: str) -> _ServerCommand:
+    """`sglang.launch_server`. Top-k 1 makes a chain; SGLang's number of draft tokens includes the root."""
+    speculation = config.speculative_config
+    command = ["python3", "-m", "sglang.launch_server", "--model-path", config.target, "--host", LOOPBACK]
+    command += ["--port", "30000", "--context-length", str(config.context_tokens), "--enable-metrics"]
+    command += [*_dtype(config), *_tensor_parallel("--tp-size", config)]
     algorithms = {"draft": "STANDALONE", "eagle3": "EAGLE3", "eagle": "EAGLE", "mtp": "NEXTN", "dflash": "DFLASH"}
-    if guesses.method == "none":
+    if speculation.method == "none":
         return _ServerCommand(tuple(command))
-    if guesses.method not in algorithms:
-        if guesses.method == "medusa":
-            notes = ("SGLang has no Medusa; n-grams guess instead",)
+    if speculation.method not in algorithms:
+        notes = (_fallback_note("SGLang", "medusa"),) if speculation.method == "medusa" else ()
         command += ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", SGLANG_NGRAM_DRAFT_TOKENS]
         return _ServerCommand(tuple(command), notes=notes)
-    command += ["--speculative-algorithm", algorithms[guesses.method]]
-    command += ["--speculative-draft-model-path", guesses.model] if guesses.model else []
-    if guesses.method != "dflash":  # a block has the length it was trained for
-        command += ["--speculative-num-steps", str(guesses.num_speculative_tokens), "--speculative-eagle-topk", "1"]
-        command += ["--speculative-num-draft-tokens", str(guesses.num_speculative_tokens + 1)]
+    command += ["--speculative-algorithm", algorithms[speculation.method]]
+    command += ["--speculative-draft-model-path", speculation.model] if speculation.model else []
+    if speculation.method != "dflash":  # the block size of DFlash is fixed by its training
+        count = speculation.num_speculative_tokens
+        command += ["--speculative-num-steps", str(count), "--speculative-eagle-topk", "1"]
+        command += ["--speculative-num-draft-tokens", str(count + 1)]
     return _ServerCommand(tuple(command))
 
 
-def _tgi_command(server_config: ServerConfig, _version: str) -> _ServerCommand:
-    """`text-generation-launcher`; it guesses by n-grams, or by the Medusa heads of a model that has them."""
-    guesses, notes = server_config.speculative_config, tuple[str, ...]()
-    command = ["text-generation-launcher", "--model-id", server_config.target, "--hostname", LOOPBACK, "--port", "8080"]
-    command += ["--max-total-tokens", str(server_config.context_tokens)]
-    command += ["--dtype", server_config.dtype] if server_config.dtype != "auto" else []
-    command += (
-        ["--num-shard", str(server_config.tensor_parallel_size)] if server_config.tensor_parallel_size > 1 else []
-    )
-    if guesses.method == "none":
+def _tgi_command(config: ServerConfig, _version: str) -> _ServerCommand:
+    """`text-generation-launcher`, which has n-gram speculation and Medusa models."""
+    speculation, notes = config.speculative_config, tuple[str, ...]()
+    target = speculation.model if speculation.method == "medusa" else config.target
+    command = ["text-generation-launcher", "--model-id", target, "--hostname", LOOPBACK, "--port", "8080"]
+    command += ["--max-total-tokens", str(config.context_tokens), *_dtype(config)]
+    command += _tensor_parallel("--num-shard", config)
+    if speculation.method == "none":
         return _ServerCommand(tuple(command))
-    if guesses.method == "medusa":
-        command[2] = guesses.model
-        notes = ("TGI loads Medusa heads as a model, which names the one beneath it",)
-    elif guesses.method not in ("ngram", "suffix"):
-        notes = (f"TGI has no {guesses.method}; n-grams guess instead",)
-    return _ServerCommand((*command, "--speculate", str(guesses.num_speculative_tokens)), notes=notes)
+    if speculation.method == "medusa":
+        notes = ("TGI loads Medusa heads as a model, which names its base model",)
+    elif speculation.method not in ("ngram", "suffix"):
+        notes = (_fallback_note("TGI", speculation.method),)
+    return _ServerCommand((*command, "--speculate", str(speculation.num_speculative_tokens)), notes=notes)
 
 
-def _trtllm_command(server_config: ServerConfig, version: str) -> _ServerCommand:
-    """`trtllm-serve`; guesses stand in a file."""
-    guesses, notes = server_config.speculative_config, tuple[str, ...]()
-    command = ["trtllm-serve", server_config.target, "--host", LOOPBACK, "--port", "8000", "--backend", "pytorch"]
-    command += ["--max_seq_len", str(server_config.context_tokens)]
-    command += ["--tp_size", str(server_config.tensor_parallel_size)] if server_config.tensor_parallel_size > 1 else []
-    if guesses.method == "none":
+def _trtllm_command(config: ServerConfig, version: str) -> _ServerCommand:
+    """`trtllm-serve`, which reads the speculative configuration from a file."""
+    speculation, notes = config.speculative_config, tuple[str, ...]()
+    command = ["trtllm-serve", config.target, "--host", LOOPBACK, "--port", "8000", "--backend", "pytorch"]
+    command += ["--max_seq_len", str(config.context_tokens), *_tensor_parallel("--tp_size", config)]
+    if speculation.method == "none":
         return _ServerCommand(tuple(command))
-    kinds = {"draft": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP", "dflash": "DFlash"}
-    lines = ["speculative_config:", f"  decoding_type: {kinds.get(guesses.method, 'NGram')}"]
-    if guesses.method == "mtp":
-        lines.append(f"  num_nextn_predict_layers: {guesses.num_speculative_tokens}")
-    elif guesses.method in kinds:
+    types = {"draft": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP", "dflash": "DFlash"}
+    count = speculation.num_speculative_tokens
+    lines = ["speculative_config:", f"  decoding_type: {types.get(speculation.method, 'NGram')}"]
+    if speculation.method == "mtp":
+        lines.append(f"  num_nextn_predict_layers: {count}")
+    elif speculation.method in types:
         name = "speculative_model" if version_numbers(version) >= (1, 2) else "speculative_model_dir"
-        lines += [f"  max_draft_len: {guesses.num_speculative_tokens}", f"  {name}: {json.dumps(guesses.model)}"]
+        lines += [f"  max_draft_len: {count}", f"  {name}: {json.dumps(speculation.model)}"]
     else:
-        lines += [f"  max_draft_len: {guesses.num_speculative_tokens}", "  max_matching_ngram_size: 4"]
-        if guesses.method not in ("ngram", "suffix"):
-            notes = (f"TensorRT-LLM has no {guesses.method}; n-grams guess instead",)
-    return _ServerCommand(
-        (*command, "--extra_llm_api_options", TRTLLM_FILE), {TRTLLM_FILE: "\n".join(lines) + "\n"}, notes
-    )
+        lines += [f"  max_draft_len: {count}", "  max_matching_ngram_size: 4"]
+        if speculation.method not in ("ngram", "suffix"):
+            notes = (_fallback_note("TensorRT-LLM", speculation.method),)
+    files = {TRTLLM_FILE: "\n".join(lines) + "\n"}
+    return _ServerCommand((*command, "--extra_llm_api_options", TRTLLM_FILE), files, notes)
 
 
-def _llama_cpp_command(server_config: ServerConfig, version: str) -> _ServerCommand:
-    """`llama-server`, whose models are GGUF files; options were renamed when guesses got types (build 9235)."""
-    guesses, notes = server_config.speculative_config, list[str]()
-    command = [
-        "llama-server",
-        "-m",
-        _gguf_path(server_config.target),
-        "--host",
-        LOOPBACK,
-        "--port",
-        "8080",
-        "-c",
-        str(server_config.context_tokens),
-    ]
-    command += ["--metrics"]
-    if not server_config.target.endswith(".gguf"):
-        notes.append("its models are GGUF files; its 'convert_hf_to_gguf.py FOLDER --outfile FILE.gguf' makes them")
+def _llama_cpp_command(config: ServerConfig, version: str) -> _ServerCommand:
+    """`llama-server`, for GGUF files. Build 9235 renamed the options and added types of speculation."""
+    speculation, notes = config.speculative_config, list[str]()
+    command = ["llama-server", "-m", _gguf_path(config.target), "--host", LOOPBACK, "--port", "8080"]
+    command += ["-c", str(config.context_tokens), "--metrics"]
+    if not config.target.endswith(".gguf"):
+        notes.append("the model must be a GGUF file: 'convert_hf_to_gguf.py FOLDER --outfile FILE.gguf'")
     build = version.removeprefix("b")
-    is_new = not build.isdigit() or int(build) >= 9235
+    has_types = not build.isdigit() or int(build) >= 9235
     types = {"draft": "draft-simple", "eagle3": "draft-eagle3", "mtp": "draft-mtp", "dflash": "draft-dflash"}
-    if guesses.method == "none":
+    if speculation.method == "none":
         return _ServerCommand(tuple(command), notes=tuple(notes))
-    kind = guesses.method if guesses.method in types and (is_new or guesses.method == "draft") else "ngram"
-    if kind == "ngram" and guesses.method not in ("ngram", "suffix"):
-        notes.append(f"llama.cpp {version} has no {guesses.method}; n-grams guess instead")
-    if kind == "ngram":
+    if speculation.method not in types or not (has_types or speculation.method == "draft"):
+        if speculation.method not in ("ngram", "suffix"):
+            notes.append(_fallback_note(f"llama.cpp {version}", speculation.method))
         return _ServerCommand((*command, "--spec-type", "ngram-mod"), notes=tuple(notes))
-    command += ["-md", _gguf_path(guesses.model)] if guesses.model else []
-    command += ["--spec-type", types[kind], "--spec-draft-n-max"] if is_new else ["--draft-max"]
-    return _ServerCommand((*command, str(guesses.num_speculative_tokens)), notes=tuple(notes))
+    command += ["-md", _gguf_path(speculation.model)] if speculation.model else []
+    command += ["--spec-type", types[speculation.method], "--spec-draft-n-max"] if has_types else ["--draft-max"]
+    return _ServerCommand((*command, str(speculation.num_speculative_tokens)), notes=tuple(notes))
+
+
+def _dtype(config: ServerConfig) -> list[str]:
+    return ["--dtype", config.dtype] if config.dtype != "auto" else []
+
+
+def _tensor_parallel(option: str, config: ServerConfig) -> list[str]:
+    return [option, str(config.tensor_parallel_size)] if config.tensor_parallel_size > 1 else []
+
+
+def _fallback_note(server: str, method: str) -> str:
+    return f"{server} does not support {method}; using n-gram speculation instead"
 
 
 def _gguf_path(model: str) -> str:
@@ -293,5 +266,9 @@ def _gguf_path(model: str) -> str:
 
 
 COMMAND_BUILDERS: Mapping[str, Callable[[ServerConfig, str], _ServerCommand]] = {
-    "vllm": _vllm_command, "sglang": _sglang_command, "tgi": _tgi_command, "trtllm": _trtllm_command, "llama.cpp": _llama_cpp_command,
-}  # fmt: skip
+    "vllm": _vllm_command,
+    "sglang": _sglang_command,
+    "tgi": _tgi_command,
+    "trtllm": _trtllm_command,
+    "llama.cpp": _llama_cpp_command,
+}

@@ -1,7 +1,7 @@
-"""The one thread that talks to a server, by OpenAI's own client. Whoever asks waits for pieces and can leave at once.
+"""Talks to a server with OpenAI's client library, on one thread with an event loop.
 
-An event loop, because only there a connection can be closed while something waits on it: a server must learn that
-nobody listens any more before it says its next word, not after.
+Only an event loop can close a connection while a read is waiting, so that the server notices a cancelled answer at
+once, and not after its next token.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from specchat.errors import ModelError
 from specchat.fleet.server_errors import FALLBACK_HINT, is_connection_error, to_model_error
 from specchat.fleet.server_metrics import SpecDecodeCounts, counts_between, counts_of_response
 
-METRICS_TIMEOUT_SECONDS = 1.0  # for a page of metrics; a server that takes longer is not asked for one
+METRICS_TIMEOUT_SECONDS = 1.0  # for the metrics page
 
 
 @dataclass(frozen=True)
 class ServerTimeouts:
-    """How long a server may be silent, in seconds: when a connection is made, and between two words."""
+    """Timeouts in seconds: for a new connection, and between two chunks."""
 
     connect_seconds: float = 5.0
     read_seconds: float = 300.0
@@ -37,16 +37,16 @@ DEFAULT_TIMEOUTS = ServerTimeouts()
 
 @dataclass(frozen=True)
 class TextChunk:
-    """More of the answer."""
+    """More text of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class StreamEnd:
-    """The answer is whole, with what the server told of it."""
+    """The end of the answer, with its usage."""
 
-    finish_reason: str  # as the server calls it
+    finish_reason: str  # the server's value
     prompt_tokens: int = 0
     reused_tokens: int = 0
     completion_tokens: int = 0
@@ -57,27 +57,27 @@ StreamItem = TextChunk | StreamEnd | ModelError
 
 
 class ResponseStream:
-    """An answer on its way."""
+    """A streamed response."""
 
     def __init__(self) -> None:
         self.items: queue.SimpleQueue[StreamItem] = queue.SimpleQueue()
         self.future: Future[None] = Future()
 
     def next_item(self, timeout_seconds: float) -> StreamItem | None:
-        """The next piece, None when there is nothing within this time."""
+        """The next item; None after the timeout."""
         try:
             return self.items.get(timeout=timeout_seconds)
         except queue.Empty:
             return None
 
     def cancel(self) -> None:
-        """Hang up; what is done already stays done."""
+        """Close the connection, unless the response is complete."""
         self.future.cancel()
 
 
 @dataclass
 class _ChunkAccumulator:
-    """What came of an answer so far."""
+    """The state of a response, from its chunks."""
 
     text_chunk_count: int = 0
     finish_reason: str = ""
@@ -85,7 +85,7 @@ class _ChunkAccumulator:
     metrics: Any = None
 
     def add_chunk(self, chunk: Any) -> str:
-        """One more chunk; its text."""
+        """Process a chunk; returns its text."""
         self.usage = chunk.usage or self.usage
         self.metrics = (chunk.model_extra or {}).get("metrics") or self.metrics
         if not chunk.choices:
@@ -97,7 +97,7 @@ class _ChunkAccumulator:
         return text
 
     def to_stream_end(self, spec_decode_counts: SpecDecodeCounts | None) -> StreamEnd:
-        """The end. A server that does not count tokens is taken to send one in each chunk."""
+        """The end of the stream. Without `usage`, each text chunk counts as one token."""
         usage = self.usage
         if usage is None:
             return StreamEnd(
@@ -109,62 +109,60 @@ class _ChunkAccumulator:
 
 
 def read_api_key(path: str) -> str:
-    """The key in a file, "" without one."""
+    """The API key in a file; "" without a path."""
     try:
         return Path(path).expanduser().read_text(encoding="utf-8").strip() if path else ""
     except (OSError, UnicodeError) as error:
-        raise ModelError(
-            f"key_file {path}: cannot be read: {getattr(error, 'strerror', error)}; {FALLBACK_HINT}"
-        ) from error
+        reason = getattr(error, "strerror", error)
+        raise ModelError(f"api_key_file {path} is not readable: {reason}; {FALLBACK_HINT}") from error
 
 
 @dataclass(eq=False)
 class ServerClient:
-    """A server: questions and pages go out, pieces come in. `url` ends in /v1, as OpenAI's does."""
+    """The connection to one server. `url` ends in /v1, as OpenAI's does."""
 
     url: str
     api_key: str = ""
     timeouts: ServerTimeouts = DEFAULT_TIMEOUTS
-    _has_metrics_in_response: bool = field(default=False, init=False)  # of its guesses, so that no page is to be read
+    _has_metrics_in_response: bool = field(default=False, init=False)  # then the metrics page is not needed
 
     def __post_init__(self) -> None:
         self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
         self._thread = Thread(target=self._run_loop, name="fleet", daemon=True)
-        silence = Timeout(self.timeouts.read_seconds, connect=self.timeouts.connect_seconds)
-        # The host has no proxies, so nobody has; without redirects a plain address needs no certificates, slow to load.
-        is_safe = self.url.startswith("https:")
-        self._http = DefaultAsyncHttpxClient(trust_env=False, follow_redirects=False, verify=is_safe, timeout=silence)
+        timeout = Timeout(self.timeouts.read_seconds, connect=self.timeouts.connect_seconds)
+        # No proxies: the host has none. Without redirects, http URLs need no certificates, which are slow to load.
+        is_https = self.url.startswith("https:")
+        self._http = DefaultAsyncHttpxClient(trust_env=False, follow_redirects=False, verify=is_https, timeout=timeout)
         self._client = AsyncOpenAI(
-            base_url=self.url, api_key=self.api_key or "none", max_retries=0, timeout=silence, http_client=self._http
+            base_url=self.url, api_key=self.api_key or "none", max_retries=0, timeout=timeout, http_client=self._http
         )
         self._thread.start()
 
     @property
     def root_url(self) -> str:
-        """Where everything lies that is not OpenAI's."""
+        """The URL without /v1, for pages outside of OpenAI's API."""
         return self.url.rstrip("/").removesuffix("/v1")
 
     def stream_chat(self, body: Mapping[str, Any]) -> ResponseStream:
-        """Begin an answer."""
-        reply = ResponseStream()
-        reply.future = asyncio.run_coroutine_threadsafe(self._run_request(body, reply), self._loop)
-        return reply
+        """Send a chat request; returns its response stream at once."""
+        response = ResponseStream()
+        response.future = asyncio.run_coroutine_threadsafe(self._run_request(body, response), self._loop)
+        return response
 
     def get_page(self, url: str, timeout_seconds: float = METRICS_TIMEOUT_SECONDS) -> str | None:
-        """What stands at an address, None when the server has no such page; ModelError when there is no server."""
-        work = asyncio.run_coroutine_threadsafe(self._get_with_retry(url, timeout_seconds), self._loop)
+        """The text of a page; None when it does not exist. ModelError without a server."""
+        future = asyncio.run_coroutine_threadsafe(self._get_with_retry(url, timeout_seconds), self._loop)
         try:
-            return work.result(2 * (timeout_seconds + self.timeouts.connect_seconds))
+            return future.result(2 * (timeout_seconds + self.timeouts.connect_seconds))
         except Exception as error:
             raise to_model_error(error, self.url) from error
 
     def close(self) -> None:
-        """Hang up for good; answers that are on their way end."""
+        """Cancel all responses, close the connections, and end the thread."""
         self._loop.call_soon_threadsafe(self._closed.set)
         self._thread.join(METRICS_TIMEOUT_SECONDS)
 
     def _run_loop(self) -> None:
-        """The life of the thread."""
         try:
             self._loop.run_until_complete(self._wait_until_closed())
         finally:
@@ -172,46 +170,48 @@ class ServerClient:
 
     async def _wait_until_closed(self) -> None:
         await self._closed.wait()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._http.aclose()
 
     async def _run_request(self, body: Mapping[str, Any], response: ResponseStream) -> None:
-        """The work behind an answer; whatever goes wrong becomes its last piece."""
+        """Run a chat request. An error becomes the last item of the stream."""
         try:
             before = await self._metrics_page()
-            heard = await self._stream_with_retry(body, response)
-            told = counts_of_response(heard.metrics)
-            self._has_metrics_in_response = told is not None
-            response.items.put(heard.to_stream_end(told or counts_between(before, await self._metrics_page())))
+            accumulator = await self._stream_with_retry(body, response)
+            counts = counts_of_response(accumulator.metrics)
+            self._has_metrics_in_response = counts is not None
+            counts = counts or counts_between(before, await self._metrics_page())
+            response.items.put(accumulator.to_stream_end(counts))
         except ModelError as error:
             response.items.put(error)
-        except Exception as error:  # noqa: BLE001 - the edge: nobody else hears of this thread
+        except Exception as error:  # noqa: BLE001 - the edge of the thread
             response.items.put(to_model_error(error, self.url))
 
     async def _stream_with_retry(self, body: Mapping[str, Any], response: ResponseStream) -> _ChunkAccumulator:
-        """The whole answer. A connection that is lost before the first word is made once more."""
-        heard = _ChunkAccumulator()
+        """Stream a response. Reconnects once when the connection breaks before the first text."""
+        accumulator = _ChunkAccumulator()
         try:
-            await self._stream(body, response, heard)
+            await self._stream(body, response, accumulator)
         except Exception as error:
-            if not is_connection_error(error) or heard.text_chunk_count:
-                raise self._interrupted_error(error, heard) from error
-            heard = _ChunkAccumulator()
-            await self._stream(body, response, heard)
-        if not heard.finish_reason:
-            raise self._interrupted_error(None, heard)
-        return heard
+            if not is_connection_error(error) or accumulator.text_chunk_count:
+                raise self._interrupted_error(error, accumulator) from error
+            accumulator = _ChunkAccumulator()
+            await self._stream(body, response, accumulator)
+        if not accumulator.finish_reason:
+            raise self._interrupted_error(None, accumulator)
+        return accumulator
 
     def _interrupted_error(self, error: Exception | None, accumulator: _ChunkAccumulator) -> Exception:
         if accumulator.text_chunk_count and (error is None or is_connection_error(error)):
-            return ModelError(
-                f"the server at {self.url} hung up in the middle; what it said is kept, ask again; {FALLBACK_HINT}"
+            message = (
+                f"the server at {self.url} disconnected during the answer; the partial answer is stored, ask again"
             )
+            return ModelError(f"{message}; {FALLBACK_HINT}")
         if error is None:
-            return ModelError(f"the server at {self.url} answered nothing that can be understood; {FALLBACK_HINT}")
+            return ModelError(f"the server at {self.url} sent no valid answer; {FALLBACK_HINT}")
         return error
 
     async def _stream(self, body: Mapping[str, Any], response: ResponseStream, accumulator: _ChunkAccumulator) -> None:
@@ -222,16 +222,16 @@ class ServerClient:
                     response.items.put(TextChunk(text))
 
     async def _metrics_page(self) -> str | None:
-        """The page of metrics, if there is one soon, and if it is needed."""
+        """The metrics page; None when it is not needed, missing or slow."""
         if self._has_metrics_in_response:
             return None
         try:
             return await self._get(f"{self.root_url}/metrics", METRICS_TIMEOUT_SECONDS)
-        except Exception:  # noqa: BLE001 - an answer without numbers is an answer
+        except Exception:  # noqa: BLE001 - metrics are optional
             return None
 
     async def _get_with_retry(self, url: str, timeout_seconds: float) -> str | None:
-        """As `_get`, once more when the connection is lost."""
+        """`_get`, with one retry after a connection error."""
         try:
             return await self._get(url, timeout_seconds)
         except Exception as error:
@@ -241,5 +241,5 @@ class ServerClient:
 
     async def _get(self, url: str, timeout_seconds: float) -> str | None:
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        found = await self._http.get(url, timeout=timeout_seconds, headers=headers)
-        return found.text if found.status_code == 200 else None
+        response = await self._http.get(url, timeout=timeout_seconds, headers=headers)
+        return response.text if response.status_code == 200 else None

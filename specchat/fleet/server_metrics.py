@@ -1,11 +1,11 @@
-"""What a server tells of its guesses: in the answer itself, or on its page of metrics before and after.
+"""Reads the speculation counters of a server, from the response itself or from its metrics page before and after.
 
-vLLM, and llama.cpp by the same names, count guessed and accepted tokens. SGLang counts generated tokens and the passes
-that verified; its acceptance gauges show its last seconds, whoever asked then, and only say how many tokens a guess
-had. A page counts for all who ask, so what others did meanwhile is in the shares, never in the number of tokens.
+vLLM and llama.cpp count draft tokens and accepted tokens. SGLang counts generated tokens and verification steps; its
+gauges cover the last seconds of all requests, so only the draft length comes from them. The counters of a metrics page
+include the requests of other clients: these change the acceptance rate, but not the number of tokens.
 
 `vllm/v1/spec_decode/metrics.py`, vLLM's docs/features/speculative_decoding/acceptance_metrics.md, and
-`sglang/srt/observability/metrics_collector.py`, read in autumn 2026
+`sglang/srt/observability/metrics_collector.py`, as of autumn 2026
 """
 
 from __future__ import annotations
@@ -23,35 +23,34 @@ SGLANG_PREFIX = "sglang:"
 
 @dataclass(frozen=True)
 class SpecDecodeCounts:
-    """Passes that verified guesses, guessed tokens, and those that held."""
+    """Verification steps, draft tokens and accepted draft tokens."""
 
     verify_steps: int
     draft_tokens: int
     accepted_tokens: int
 
     def scaled_to(self, tokens: int) -> SpecDecodeCounts | None:
-        """For an answer of so many tokens; None when nothing was guessed."""
+        """The share of an answer with this many tokens; None without draft tokens or for inconsistent counts."""
         if self.draft_tokens <= 0 or self.verify_steps <= 0 or not 0 <= self.accepted_tokens <= self.draft_tokens:
             return None
-        written = self.accepted_tokens + self.verify_steps
-        share = min(1.0, tokens / written)
+        share = min(1.0, tokens / (self.accepted_tokens + self.verify_steps))
         return SpecDecodeCounts(
             round(self.verify_steps * share), round(self.draft_tokens * share), round(self.accepted_tokens * share)
         )
 
 
 def counts_of_response(metrics: Any) -> SpecDecodeCounts | None:
-    """From `metrics.speculative_decoding`, which vLLM adds to an answer when it was started to."""
-    told = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
-    if not isinstance(told, Mapping):
+    """The counts in `metrics.speculative_decoding` of a response, an option of vLLM."""
+    counts = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
+    if not isinstance(counts, Mapping):
         return None
     names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
-    numbers = [told.get(name) for name in names]
+    numbers = [counts.get(name) for name in names]
     return SpecDecodeCounts(*numbers) if all(isinstance(each, int) for each in numbers) else None  # pyright: ignore[reportArgumentType]
 
 
 def counts_between(before: str | None, after: str | None) -> SpecDecodeCounts | None:
-    """From two pages of metrics; None when they do not tell."""
+    """The difference of two metrics pages; None without such counters."""
     if before is None or after is None:
         return None
     old, new = sample_sums(before), sample_sums(after)
@@ -67,37 +66,35 @@ def counts_between(before: str | None, after: str | None) -> SpecDecodeCounts | 
 
 
 def has_speculation(page: str) -> bool:
-    """Whether a server with this page of metrics guesses at all."""
-    known = sample_sums(page)
-    return bool(_metric_prefix(known)) or known.get(f"{SGLANG_PREFIX}spec_accept_length", 0.0) > 0
+    """Whether the metrics page shows that the server uses speculative decoding."""
+    samples = sample_sums(page)
+    return bool(_metric_prefix(samples)) or samples.get(f"{SGLANG_PREFIX}spec_accept_length", 0.0) > 0
 
 
 def sample_sums(page: str) -> dict[str, float]:
-    """Samples by name, summed over their labels; what cannot be read is left out."""
+    """The samples by name, summed over their labels, up to the first syntax error."""
     sums: dict[str, float] = {}
     try:
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
     except ValueError:
-        pass  # a page that breaks off tells what it told before
+        pass  # a truncated page is valid up to here
     return sums
 
 
-def _metric_prefix(known: Mapping[str, float]) -> str:
-    """Whose counters these are: `vllm:`, `llamacpp:`, or nobody's."""
+def _metric_prefix(samples: Mapping[str, float]) -> str:
+    """The prefix of the speculation counters: `vllm:`, `llamacpp:`, or "" without counters."""
     name = f"{SPEC_DECODE_PREFIX}drafts_total"
-    return next((each.removesuffix(name) for each in known if each.endswith(name)), "")
+    return next((each.removesuffix(name) for each in samples if each.endswith(name)), "")
 
 
 def _sglang_counts(new: Mapping[str, float], grown: Mapping[str, float]) -> SpecDecodeCounts:
-    """Each pass writes what held and a token of its own; the first token of an answer comes from reading the prompt."""
-    passes = grown[f"{SGLANG_PREFIX}spec_verify_calls_total"]
+    """A step yields its accepted tokens and one more; the first token of an answer comes from the prefill."""
+    steps = grown[f"{SGLANG_PREFIX}spec_verify_calls_total"]
     answers = grown[f"{SGLANG_PREFIX}num_requests_total"]
-    accepted = max(0.0, grown[f"{SGLANG_PREFIX}generation_tokens_total"] - answers - passes)
-    width, rate = (
-        new.get(f"{SGLANG_PREFIX}spec_num_draft_tokens", 0.0),
-        new.get(f"{SGLANG_PREFIX}spec_accept_rate", 0.0),
-    )
-    drafted = passes * (width - 1) if width > 1 else accepted / rate if rate else accepted
-    return SpecDecodeCounts(round(passes), round(max(drafted, accepted)), round(accepted))
+    accepted = max(0.0, grown[f"{SGLANG_PREFIX}generation_tokens_total"] - answers - steps)
+    rows = new.get(f"{SGLANG_PREFIX}spec_num_draft_tokens", 0.0)
+    rate = new.get(f"{SGLANG_PREFIX}spec_accept_rate", 0.0)
+    drafted = steps * (rows - 1) if rows > 1 else accepted / rate if rate else accepted
+    return SpecDecodeCounts(round(steps), round(max(drafted, accepted)), round(accepted))

@@ -1,4 +1,4 @@
-"""What a running server is: its kind, version and models, and whether it guesses. Asks; changes nothing."""
+"""Reads what a running server is: backend, version, models, and whether it uses speculative decoding."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from specchat.fleet.server_client import ServerClient
 from specchat.fleet.server_errors import FALLBACK_HINT
 from specchat.fleet.server_metrics import has_speculation
 
-BACKEND_BY_OWNER = {"vllm": "vllm", "sglang": "sglang"}  # who owns its models, as a server says
+BACKEND_BY_OWNER = {"vllm": "vllm", "sglang": "sglang"}  # by `owned_by` of its models
 NAME_BY_OWNER = {"llamacpp": "llama.cpp"}
 PROBE_TIMEOUT_SECONDS = 5.0
-MIN_VERSIONS = {"vllm": (0, 8, 5), "sglang": (0, 4, 0)}  # before those, metrics and options had other names
+MIN_VERSIONS = {"vllm": (0, 8, 5), "sglang": (0, 4, 0)}  # older versions have other names for metrics and options
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that a server has, who says so, and how long a text may be (None: it does not say)."""
+    """A model of a server. `context_window` is in tokens; None when unknown."""
 
     name: str
     owner: str
@@ -33,69 +33,68 @@ class ServerInfo:
     """A running server."""
 
     url: str
-    backend: str  # as a profile calls it
-    display_name: str  # as people call it
-    version: str  # "" when it does not say
+    backend: str  # the value of models.backend
+    display_name: str  # for messages
+    version: str  # "" when unknown
     models: tuple[ServedModel, ...]
     has_metrics: bool
     has_speculation: bool
 
     @property
     def is_outdated(self) -> bool:
-        """Whether it is of a time when names were others."""
-        oldest, version = MIN_VERSIONS.get(self.backend), version_numbers(self.version)
-        return bool(oldest and version and version < oldest)
+        """Whether the version is below MIN_VERSIONS."""
+        minimum, version = MIN_VERSIONS.get(self.backend), version_numbers(self.version)
+        return bool(minimum and version and version < minimum)
 
 
 def served_models(client: ServerClient) -> list[ServedModel]:
-    """The models of a server; none when it has no list. ModelError when there is no server, or no such one."""
+    """The models of a server; empty when it has no list. ModelError without a server of this API."""
     page = client.get_page(f"{client.url.rstrip('/')}/models", PROBE_TIMEOUT_SECONDS)
     if page is None:
         return []
     try:
         return [_to_served_model(model) for model in json.loads(page)["data"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{client.url} is no server that speaks as OpenAI's does; {FALLBACK_HINT}") from error
+        raise ModelError(f"{client.url} is not a server with OpenAI's API; {FALLBACK_HINT}") from error
 
 
 def _to_served_model(model: dict[str, Any]) -> ServedModel:
-    """One entry; llama.cpp puts the window into its `meta`."""
+    """One entry of the list; llama.cpp has the context window in `meta`."""
     meta = model.get("meta")
     window = model.get("max_model_len") or (meta.get("n_ctx_train") if isinstance(meta, dict) else None)
     return ServedModel(str(model["id"]), str(model.get("owned_by", "")), window if isinstance(window, int) else None)
 
 
 def detect_backend(served: Sequence[ServedModel]) -> str:
-    """The backend whose models these are, "" when nobody says."""
+    """The backend of the models; "" when unknown."""
     return next((BACKEND_BY_OWNER[model.owner] for model in served if model.owner in BACKEND_BY_OWNER), "")
 
 
 def probe_server(client: ServerClient) -> ServerInfo:
-    """Everything that a server tells without being asked a question."""
+    """Everything that a server reports without a chat request."""
     served = served_models(client)
     metrics = client.get_page(f"{client.root_url}/metrics", PROBE_TIMEOUT_SECONDS) or ""
     backend = detect_backend(served)
     owner = served[0].owner if served else ""
-    kind = backend or NAME_BY_OWNER.get(owner, "a server like OpenAI's")
-    is_page = "# TYPE" in metrics
+    has_metrics = "# TYPE" in metrics
     return ServerInfo(
         client.url,
         backend or "openai",
-        kind,
+        backend or NAME_BY_OWNER.get(owner, "a server with OpenAI's API"),
         _server_version(client),
         tuple(served),
-        is_page,
-        is_page and has_speculation(metrics),
+        has_metrics,
+        has_metrics and has_speculation(metrics),
     )
 
 
 def _server_version(client: ServerClient) -> str:
-    """vLLM has a page for it, SGLang tells it among its settings."""
+    """The version: vLLM has a page for it, SGLang has it in its server info."""
     for path in ("version", "server_info", "get_server_info"):
         try:
-            told = json.loads(client.get_page(f"{client.root_url}/{path}", PROBE_TIMEOUT_SECONDS) or "{}")
+            info = json.loads(client.get_page(f"{client.root_url}/{path}", PROBE_TIMEOUT_SECONDS) or "{}")
         except (ValueError, ModelError):
             continue
-        if isinstance(told, dict) and isinstance(told.get("version"), str):
-            return told["version"]
+        if isinstance(info, dict) and isinstance(info.get("version"), str):
+            return info["version"]
     return ""

@@ -58,7 +58,7 @@ def test_a_conversation_with_a_server_is_kept_as_any_other(monkeypatch):
 def test_what_needs_weights_here_says_so_with_a_profile_of_a_server():
     from specchat.loading.load_engine import load_engine
 
-    with pytest.raises(ModelError, match="is a server's; this needs the weights here"):
+    with pytest.raises(ModelError, match="uses a server; this command loads the model here"):
         load_engine(Profile().override({"models.backend": "vllm", "models.url": "http://127.0.0.1:9/v1"}))
 
 

@@ -65,7 +65,7 @@ def test_an_older_vllm_that_is_installed_gets_the_words_of_its_time():
 
     assert after(oldest, "--speculative-model") == "org/small" and after(oldest, "--num-speculative-tokens") == "5"
     assert json.loads(after(between, "--speculative-config"))["method"] == "ngram"
-    assert between.notes == ("vLLM 0.9.1 has no draft; n-grams guess instead",)
+    assert between.notes == ("vLLM 0.9.1 does not support draft; using n-gram speculation instead",)
     assert "--per-request-spec-decode-metrics" in newest.command
     assert "--per-request-spec-decode-metrics" not in between.command
     assert (oldest.version, oldest.is_installed, newest.version, newest.is_installed) == (
@@ -103,7 +103,7 @@ def test_llama_cpp_takes_files_of_its_own_and_renamed_its_options():
 def test_medusa_is_gone_from_newer_servers(server):
     line = launch(server, **variant("medusa", **{"models.heads": ["org/medusa"]}))
 
-    assert "n-grams guess instead" in line.notes[0] and "org/medusa" not in " ".join(line.command)
+    assert "using n-gram speculation instead" in line.notes[0] and "org/medusa" not in " ".join(line.command)
 
 
 def test_tensorrt_llm_reads_its_guesses_from_a_file():
@@ -121,7 +121,9 @@ def test_tensorrt_llm_reads_its_guesses_from_a_file():
 
 
 def test_tgi_guesses_by_n_grams_and_says_so_where_more_was_wanted():
-    assert launch("tgi", **variant("eagle3")).notes == ("TGI has no eagle3; n-grams guess instead",)
+    assert launch("tgi", **variant("eagle3")).notes == (
+        "TGI does not support eagle3; using n-gram speculation instead",
+    )
     assert after(launch("tgi", **variant("lookup")), "--speculate") == "5"
 
 
@@ -149,7 +151,7 @@ def test_auto_takes_a_head_then_a_draft_then_n_grams():
 def test_a_guesser_that_no_server_has_is_replaced_and_named():
     line = launch("vllm", **variant("lookahead"))
 
-    assert line.notes == ("no server has lookahead; eagle3 comes nearest",)
+    assert line.notes == ("no server supports lookahead; using eagle3 instead",)
 
 
 def test_a_smaller_budget_makes_shorter_guesses():
@@ -168,7 +170,7 @@ def test_the_embedded_models_are_planned_by_their_folders():
 @pytest.mark.parametrize(("free", "split"), [((), None), ((10**12, 10**12), None), ((10**9,) * 4, "4")])
 def test_weights_are_split_over_as_few_cards_as_they_fit(monkeypatch, free, split):
     found = tuple(Device("cuda", "card", size, size) for size in free)
-    monkeypatch.setattr("specchat.hub.machine.cards", lambda: found)
+    monkeypatch.setattr("specchat.hub.machine.detect_gpus", lambda: found)
 
     line = launch("vllm", **{"models.target": "Qwen/Qwen3-8B"})
 
@@ -182,7 +184,7 @@ def test_every_server_is_planned_by_the_command(monkeypatch):
 
     assert ran.code == 0
     lines = ran.out.decode().splitlines()
-    heads = [line for line in lines if "the newest that was read about" in line]
+    heads = [line for line in lines if "the newest known version" in line]
     assert len(heads) == 5 and heads[0].startswith(f"# vLLM {DOCUMENTED_VERSIONS['vllm']} ")
 
 
@@ -219,7 +221,7 @@ def test_a_server_is_joined_and_its_profile_is_one_that_can_be_used(monkeypatch,
     models = load_profile("big").models
     assert (models.backend, models.url, models.target, models.heads) == ("vllm", served.url, MODEL, ())
     assert load_profile("big").limits.context == 4096
-    assert again.code == 2 and "is there already" in again.err
+    assert again.code == 2 and "already exists" in again.err
 
 
 def test_joining_says_what_is_missing(monkeypatch):
@@ -239,7 +241,7 @@ def test_joining_says_what_is_missing(monkeypatch):
     [
         (("ftp://x",), "begins with http"),
         (("{url}", "--save", "../x"), "a name of letters"),
-        (("{url}", "--key-file", "/nowhere/key"), "/nowhere/key: cannot be read"),
+        (("{url}", "--key-file", "/nowhere/key"), "/nowhere/key is not readable"),
         (("http://127.0.0.1:9",), "no server answers"),
     ],
 )

@@ -73,7 +73,7 @@ def test_what_is_no_server_of_this_kind_is_told():
     with serving() as served:
         type(served).models, kept = property(lambda _self: "<html>"), type(served).models
         try:
-            with pytest.raises(ModelError, match="no server that speaks as OpenAI's does"):
+            with pytest.raises(ModelError, match="not a server with OpenAI's API"):
                 found(served)
         finally:
             type(served).models = kept

@@ -194,7 +194,7 @@ def test_a_connection_that_is_lost_in_the_middle_is_told_and_what_was_said_is_ke
 
     events = ask(session, "cut 3")
 
-    assert "hung up in the middle" in failure(events)
+    assert "disconnected during the answer" in failure(events)
     assert session.turns[-1].answer == said(events) == "word0 word1 word2 "
     assert not session.turns[-1].is_finished and len(served.asked) == 1
 
@@ -202,17 +202,17 @@ def test_a_connection_that_is_lost_in_the_middle_is_told_and_what_was_said_is_ke
 def test_a_server_that_is_silent_for_too_long_is_given_up(served):
     session = engine(served.url, ServerTimeouts(read_seconds=0.05)).create_session()
 
-    assert "has said nothing for too long" in failure(ask(session, "silent"))
+    assert "did not respond in time" in failure(ask(session, "silent"))
 
 
 @pytest.mark.parametrize(
     ("question", "told"),
     [
         ("refuse 500", "refused with 500: something is wrong"),
-        ("refuse 429", "has too much to do: something is wrong"),
-        ("refuse 401", "wants a key"),
-        ("broken", "does not speak as OpenAI's does (JSONDecodeError)"),
-        ("nothing", "answered nothing that can be understood"),
+        ("refuse 429", "is overloaded: something is wrong"),
+        ("refuse 401", "needs an API key"),
+        ("broken", "does not follow OpenAI's API (JSONDecodeError)"),
+        ("nothing", "sent no valid answer"),
     ],
 )
 def test_what_a_server_does_wrong_is_told_in_one_line(served, question, told):
@@ -228,20 +228,20 @@ def test_a_server_that_lists_no_such_model_may_still_have_it():
     with serving(owner="somebody") as served:
         session = engine(served.url, **{"models.backend": "openai", "models.target": "org/other"}).create_session()
 
-        assert "does not know this: The model `org/other` does not exist." in failure(ask(session, "count 1"))
+        assert "does not have this: The model `org/other` does not exist." in failure(ask(session, "count 1"))
 
 
 def test_a_server_of_another_kind_is_told_by_its_name():
-    with serving(owner="sglang") as served, pytest.raises(ModelError, match='is sglang: write backend = "sglang"'):
+    with serving(owner="sglang") as served, pytest.raises(ModelError, match='is sglang: set backend = "sglang"'):
         engine(served.url)
 
 
 def test_the_key_is_read_from_a_file(served, tmp_path):
     (tmp_path / "key").write_text("secret\n")
 
-    assert engine(served.url, **{"models.key_file": str(tmp_path / "key")}).client.api_key == "secret"
-    with pytest.raises(ModelError, match=r"key_file .* cannot be read"):
-        engine(served.url, **{"models.key_file": str(tmp_path / "none")})
+    assert engine(served.url, **{"models.api_key_file": str(tmp_path / "key")}).client.api_key == "secret"
+    with pytest.raises(ModelError, match=r"api_key_file .* is not readable"):
+        engine(served.url, **{"models.api_key_file": str(tmp_path / "none")})
 
 
 def test_what_the_server_guessed_is_in_the_totals_when_it_tells_it_with_the_answer():

@@ -7,7 +7,7 @@ from specchat.chat.turn_summary import summary_line
 from specchat.tui.live_stats import LiveStats, Phase
 from specchat.tui.status_text import status_line
 
-ROUTED = Routed("server", 0, "vllm at http://127.0.0.1:8000/v1 decides who guesses", 7)
+ROUTED = Routed("server", 0, "vllm at http://127.0.0.1:8000/v1 chooses the drafter", 7)
 TOLD = Totals(
     prompt_tokens=7,
     completion_tokens=20,
@@ -53,4 +53,4 @@ def test_two_answers_of_a_server_add_up():
 
 def test_the_summary_of_a_server_that_tells_nothing_says_nothing_of_guesses():
     assert summary_line(ROUTED, SILENT) == f"20 tokens · 40.0 tokens/s · server ({ROUTED.reason})"
-    assert "50 % accepted · 2.0 tokens a pass" in summary_line(ROUTED, TOLD)
+    assert "50 % accepted · 2.0 tokens/step" in summary_line(ROUTED, TOLD)
