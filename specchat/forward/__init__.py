@@ -1,1 +1,16 @@
-"""One forward pass over a batch of rows: networks, linear layers, attention, fused ops, CUDA graphs."""
+"""One forward pass over a batch of rows: networks, linear layers, attention, fused ops, CUDA graphs.
+
+batch.py                        tokens, positions and attention mask of a pass
+llama.py                        the dense Llama family: embed, decoder layers, LM head
+decoder_layer.py                one layer: attention and MLP with residual connections; heads use it, too
+linear.py quant_linear.py       matmuls with float weights, and with 8-bit and 4-bit weights
+quantize.py                     activations to 8 bits and back
+rope.py                         rotary position embeddings and their scaling
+attention.py                    additive masks and softmax attention
+fused_ops.py                    RMS norm, SwiGLU, RoPE, attention: by torch or by native kernels
+native_ops.py native_ops.cpp    the native kernels, compiled at their first use
+cuda_graphs.py                  passes that are captured once and replayed
+transformers_model.py           every other architecture, computed by transformers
+transformers_cache.py           our KV cache as a transformers cache
+recurrent.py                    transformers models with recurrent layers
+"""

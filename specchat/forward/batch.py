@@ -1,19 +1,21 @@
-"""The nodes of one pass, laid out: which token stands where, and which rows it may see.
+"""The rows of one forward pass: tokens, positions, and the attention mask.
 
-Shared by every model. In `exact` mode all passes have one width over one width of keys, so that each row is rounded
-alike in plain and in speculative decoding.
+Every model uses these classes. In `exact` mode all passes have the same number of rows and look at the same number of
+keys, so that each row is rounded identically in plain and in speculative decoding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from specchat.engine.cache import KVCache, KVLocation
+from specchat.engine.device import copy_to_device
 from specchat.engine.tree import DraftTree
 
 EXACT_ROWS = 16
@@ -21,38 +23,38 @@ EXACT_ROWS = 16
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How wide passes are: tokens of a prompt at once, most nodes of a tree, and whether rounding is kept alike."""
+    """How large a forward pass is."""
 
-    prefill_chunk: int = 128
-    max_rows: int = 128
-    exact: bool = False
+    prefill_chunk: int = 128  # prompt tokens in one pass
+    max_rows: int = 128  # nodes of a tree
+    exact: bool = False  # pad every pass to the same size
 
     def __post_init__(self) -> None:
         if self.exact:
-            object.__setattr__(self, "widest", min(self.max_rows, EXACT_ROWS))
+            object.__setattr__(self, "max_rows", min(self.max_rows, EXACT_ROWS))
 
     def nodes(self, tree: DraftTree) -> Nodes:
-        """The nodes of a tree; padded with idle ones in exact mode."""
+        """The nodes of a tree; padded in exact mode."""
         nodes = Nodes(tree.tokens, tree.depths, tree.attention_mask())
         return nodes.padded(self.max_rows) if self.exact else nodes
 
     def batch_for_tree(self, tree: DraftTree, cache: KVCache) -> RowBatch:
-        """A pass over the nodes of a tree, behind the sure rows; padded with idle nodes in exact mode."""
+        """A batch of the nodes of a tree, which follow the committed rows; padded in exact mode."""
         return self.batch_for_nodes(self.nodes(tree), cache)
 
     def batch_for_nodes(self, nodes: Nodes, cache: KVCache) -> RowBatch:
-        """A pass over nodes that stand behind the sure rows and see all of them."""
+        """A batch of nodes that follow the committed rows and see all of them."""
         count = len(nodes.tokens)
-        width = cache.require_slot().rows if self.exact else cache.length + count
-        rows = torch.zeros(count, width, dtype=torch.bool)
-        rows[:, : cache.length] = True
-        rows[:, cache.length : cache.length + count] = nodes.attention_mask
-        return RowBatch(nodes.tokens, torch.tensor(nodes.depths) + cache.length, rows, cache.length)
+        kv_length = cache.require_slot().rows if self.exact else cache.length + count
+        mask = torch.zeros(count, kv_length, dtype=torch.bool)
+        mask[:, : cache.length] = True
+        mask[:, cache.length : cache.length + count] = nodes.attention_mask
+        return RowBatch(nodes.tokens, torch.tensor(nodes.depths) + cache.length, mask, cache.length)
 
 
 @dataclass(frozen=True)
 class ForwardDepth:
-    """How far a pass goes: through so many layers, past these taps."""
+    """The number of layers that a pass computes, and the layers whose hidden states it returns."""
 
     layers: int
     hidden_state_layers: tuple[int, ...] = ()
@@ -60,31 +62,29 @@ class ForwardDepth:
 
 @dataclass(frozen=True)
 class HiddenStates:
-    """What a pass leaves: states after the final norm, and the tapped ones side by side."""
+    """The result of the layers."""
 
-    final: Tensor  # [N, D]
-    selected: Tensor | None  # [N, taps * D]
+    final: Tensor  # after the final norm [N, D]
+    selected: Tensor | None  # those of the requested layers, concatenated [N, layers * D]
 
 
 @dataclass(frozen=True)
 class ForwardBatch:
-    """A pass on the device: all that layers want to know of it."""
+    """The inputs of the layers, on the device."""
 
-    tokens: Tensor  # [N]
+    tokens: Tensor  # [N]; empty for heads, whose inputs are embeddings
     positions: Tensor  # [N]
-    masks: Mapping[int | None, Tensor | None]  # what is added to scores, by how far a layer looks back
-    write_kv: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]  # layer, new keys, values -> all that it looks at
-    kv_location: Callable[[int], KVLocation] | None = (
-        None  # of a layer's rows, for who writes and looks at them by address
-    )
-    is_batch_invariant: bool = False  # each row is to be computed as it would be in any other company
+    masks: Mapping[int | None, Tensor | None]  # additive mask of each sliding window (None: full attention)
+    write_kv: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]  # layer, new keys, values -> all visible ones
+    kv_location: Callable[[int], KVLocation] | None = None  # of a layer, for kernels that write rows by address
+    is_batch_invariant: bool = False  # each row must be bit-identical for every number of rows
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """What a pass is over, wherever in the text: tokens, how deep each stands, and which of them each may see.
+    """Tokens of a pass before their position in the text is known.
 
-    Tokens that were picked a moment ago may still be on the device, where nobody waits for them.
+    Tokens that were just sampled may be a tensor that is still on the device; the host does not wait for them.
     """
 
     tokens: list[int] | Tensor  # [N]
@@ -92,42 +92,65 @@ class Nodes:
     attention_mask: Tensor  # bool [N, N]
 
     def padded(self, count: int) -> Nodes:
-        """With idle nodes behind them, which see themselves and nobody looks at."""
-        idle = count - len(self.depths)
-        if idle <= 0:
+        """With padding nodes at the end, which see only themselves and which no other node sees."""
+        padding = count - len(self.depths)
+        if padding <= 0:
             return self
-        sees = torch.block_diag(self.attention_mask, torch.eye(idle, dtype=torch.bool)).bool()
+        depths = self.depths + self.depths[:1] * padding
+        mask = torch.block_diag(self.attention_mask, torch.eye(padding, dtype=torch.bool)).bool()
         if isinstance(self.tokens, Tensor):
-            return Nodes(functional.pad(self.tokens, (0, idle)), self.depths + self.depths[:1] * idle, sees)
-        return Nodes(self.tokens + self.tokens[:1] * idle, self.depths + self.depths[:1] * idle, sees)
+            return Nodes(functional.pad(self.tokens, (0, padding)), depths, mask)
+        return Nodes(self.tokens + self.tokens[:1] * padding, depths, mask)
 
 
 def chain_nodes(tokens: list[int] | Tensor) -> Nodes:
-    """Tokens one after the other, each of which sees those before it."""
+    """Consecutive tokens, each of which sees those before it."""
     count = len(tokens)
     return Nodes(tokens, list(range(count)), torch.ones(count, count, dtype=torch.bool).tril_())
 
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Tokens, their positions in the text, and the rows that each may see."""
+    """Tokens, their positions in the text, and the rows of the KV cache that each may see. On the host."""
 
     tokens: list[int] | Tensor  # [N]
     positions: Tensor  # [N]
-    attention_mask: Tensor  # bool [N, width]
-    committed_length: int  # sure rows
+    attention_mask: Tensor  # bool [N, kv_length]
+    committed_length: int  # rows before the new ones
     first_position: int = 0  # position of row 0: above 0 in a cache that has dropped its oldest rows
 
     @property
     def kv_length(self) -> int:
-        """Rows of keys and values that the pass looks at."""
+        """Number of rows of keys and values that the pass looks at."""
         return self.attention_mask.shape[1]
 
+    def to_device(
+        self,
+        cache: KVCache,
+        masks: Mapping[int | None, Tensor | None],
+        device: torch.device,
+        tokens: Tensor | None = None,
+    ) -> ForwardBatch:
+        """The inputs of the layers, which write to this cache."""
+        positions = copy_to_device(self.positions, device)
+        return ForwardBatch(
+            positions.new_empty(0) if tokens is None else tokens,
+            positions,
+            masks,
+            partial(cache.write, kv_length=self.kv_length),
+            partial(cache.kv_location, kv_length=self.kv_length),
+        )
+
+    @property
+    def kv_positions(self) -> Tensor:
+        """Position of every row that the pass looks at. [kv_length]"""
+        positions = torch.arange(self.kv_length) + self.first_position
+        positions[self.committed_length : self.committed_length + len(self.tokens)] = self.positions
+        return positions
+
     def sliding_window_mask(self, sliding_window: int) -> Tensor:
-        """What a layer with a sliding window sees: rows less than `window` *positions* away. bool [N, width]
+        """The attention mask of a layer that sees rows less than `sliding_window` positions away. bool [N, kv_length]
 
         Rows of a tree are not in the order of their positions, so the window cannot be cut by row.
         """
-        rows = torch.arange(self.kv_length) + self.first_position
-        rows[self.committed_length : self.committed_length + len(self.tokens)] = self.positions
-        return self.attention_mask & (rows[None, :] > self.positions[:, None] - sliding_window)
+        return self.attention_mask & (self.kv_positions[None, :] > self.positions[:, None] - sliding_window)

@@ -1,14 +1,14 @@
-"""Passes over few nodes, recorded once and replayed: at batch one a card waits for Python, not for memory.
+"""CUDA graphs for passes over few rows: captured once, then replayed without the cost of launching every kernel.
 
-A chain of guesses, each of which is read where it was picked, is one recording, too.
+A chain of draft tokens, each of which is the input of the next pass, is one graph, too.
 
-A recording works at fixed addresses, so it belongs to one slot, one width and one bucket of keys. Narrower passes are
-padded with idle nodes up to the next width, and the rows of keys and values are looked at up to the next bucket; what
-nobody may see is masked. Everything that changes from step to step (tokens, positions, the text's length, who sees
-whom) is one small tensor that is sent before a replay, and masks are made of it on the device. (gpt-fast's static
-caches; vLLM's and SGLang's graphs keyed by width.)
+A graph works at fixed addresses, so it belongs to one slot, one number of rows and one bucket of keys. A pass is padded
+to the next captured number of rows, and attention looks at the rows of keys up to the next bucket; the mask hides the
+rest. Everything that changes between steps (tokens, positions, text length, node mask) is one small tensor that is
+copied to the device before a replay, and the device builds the masks from it. gpt-fast uses static caches in the same
+way, vLLM and SGLang choose graphs by batch size.
 
-Knows addresses and shapes. What is recorded, and by what, is given.
+Knows addresses and shapes. The function to capture and the way to capture it are arguments.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from torch import Tensor
 from specchat.engine.cache import KVCache, Slot
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, Nodes
 
-CAPTURE_SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
+CAPTURE_SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)  # rows
 MIN_KV_BUCKET = 256  # rows of keys
-MAX_GRAPHS_PER_SLOT = 48  # of one slot; the one replayed longest ago makes way
+MAX_GRAPHS_PER_SLOT = 48  # the least recently used one is dropped
 
-Capture = Callable[[Callable[[], None]], Callable[[], None]]  # runs something once, and returns what runs it again
+Capture = Callable[[Callable[[], None]], Callable[[], None]]  # runs a function once, and returns its replay
 ForwardFunction = Callable[[ForwardBatch, ForwardDepth], HiddenStates]
 LayerKV = list[tuple[Tensor, Tensor]]  # keys and values of a slot [1, H, rows, size]
 ChainStep = Callable[[ForwardBatch], Tensor]  # a pass over one token -> the token that follows it [1]
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class CudaGraphs:
-    """The recordings of a model. `mask` makes what is added to scores out of who sees whom."""
+    """The graphs of a model. `additive_mask` converts an attention mask on the device."""
 
     def __init__(
         self, capture: Capture, windows: frozenset[int | None], additive_mask: Callable[[Tensor], Tensor]
@@ -51,106 +51,110 @@ class CudaGraphs:
     def run(
         self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, compute: ForwardFunction, exact: bool = False
     ) -> HiddenStates | None:
-        """The states of these nodes; None when they are too many for a recording, or the device has no room for one."""
+        """The states of these nodes; None when they are too many for a graph, or when memory for graphs ran out."""
         count, slot = len(nodes.depths), cache.require_slot()
-        width = next((width for width in CAPTURE_SIZES if width >= count), None)
+        width = next((size for size in CAPTURE_SIZES if size >= count), None)
         if self.is_disabled or width is None or cache.length + width > slot.rows:
             return None
-        rows, layers = slot.rows if exact else min(kv_bucket(cache.length + width), slot.rows), slot.layers
+        kv_length = slot.rows if exact else min(kv_bucket(cache.length + width), slot.rows)
+        layers = slot.layers
 
-        def passed(given: Tensor) -> HiddenStates:
-            tokens, positions = given[1 : 1 + 2 * width].view(2, width)
-            among = given[1 + 2 * width :].view(width, width).bool()
-            return compute(self._forward_batch(layers, rows, given[0], tokens, positions, among), depth)
+        def run_pass(inputs: Tensor) -> HiddenStates:
+            tokens, positions = inputs[1 : 1 + 2 * width].view(2, width)
+            node_mask = inputs[1 + 2 * width :].view(width, width).bool()
+            return compute(self._forward_batch(layers, kv_length, inputs[0], tokens, positions, node_mask), depth)
 
-        numbers = _graph_inputs(nodes.padded(width), cache.length)
-        states = self._replay(slot, (width, rows, depth), numbers, nodes.tokens, passed)
+        inputs = _graph_inputs(nodes.padded(width), cache.length)
+        states = self._replay(slot, (width, kv_length, depth), inputs, nodes.tokens, run_pass)
         if states is None:
             return None
-        tapped = (
-            states.selected[:count].clone() if states.selected is not None else None
-        )  # the next replay writes there
-        return HiddenStates(states.final[:count], tapped)
+        selected = states.selected
+        # cloned, because the next replay writes to the same address
+        return HiddenStates(states.final[:count], selected[:count].clone() if selected is not None else None)
 
     def run_chain(
         self, token: Tensor, steps: int, cache: KVCache, step: ChainStep, graph_key: Hashable
     ) -> Tensor | None:
-        """Tokens that follow one another: each is what `step` makes of a pass over the one before it. [1] -> [links]
+        """A chain of tokens, each of which `step` computes from a pass over the one before. [1] -> [steps]
 
-        One recording, so that nobody is waited for between two of them; None as in `run`. Their rows stay
-        uncommitted. `kind` tells apart what `step` does.
+        One graph, so the host waits for no token in between. None as in `run`. The rows stay uncommitted. `graph_key`
+        distinguishes different `step` functions.
         """
         slot = cache.require_slot()
         if self.is_disabled or cache.length + steps > slot.rows:
             return None
-        rows, layers = min(kv_bucket(cache.length + steps), slot.rows), slot.layers
+        kv_length, layers = min(kv_bucket(cache.length + steps), slot.rows), slot.layers
 
-        def walked(given: Tensor) -> Tensor:
-            tokens, alone = [given[1:]], torch.ones(1, 1, dtype=torch.bool, device=given.device)
-            for link in range(steps):
-                length = given[0] + link
-                tokens.append(step(self._forward_batch(layers, rows, length, tokens[-1], length[None], alone)))
+        def run_steps(inputs: Tensor) -> Tensor:
+            tokens, node_mask = [inputs[1:]], torch.ones(1, 1, dtype=torch.bool, device=inputs.device)
+            for index in range(steps):
+                length = inputs[0] + index
+                batch = self._forward_batch(layers, kv_length, length, tokens[-1], length[None], node_mask)
+                tokens.append(step(batch))
             return torch.cat(tokens[1:])
 
-        tokens = self._replay(slot, (steps, rows, graph_key), torch.tensor([cache.length, 0]), token, walked)
+        inputs = torch.tensor([cache.length, 0])
+        tokens = self._replay(slot, (steps, kv_length, graph_key), inputs, token, run_steps)
         return tokens.clone() if tokens is not None else None
 
     def __len__(self) -> int:
-        return sum(len(recordings) for recordings in self._graphs_by_slot.values())
+        return sum(len(graphs) for graphs in self._graphs_by_slot.values())
 
     def _replay(
         self, slot: Slot, key: Hashable, inputs: Tensor, tokens: list[int] | Tensor, compute: Callable[[Tensor], Result]
     ) -> Result | None:
-        """What is made of these numbers, of which the second and those behind it are `tokens`; None without room."""
+        """The result for these inputs, in which `tokens` follow the first number; None when memory ran out."""
         try:
             return self._graph(slot, key, len(inputs), compute).replay(inputs, tokens)
         except torch.OutOfMemoryError:
             self.is_disabled = True
             self._graphs_by_slot.clear()
-            log.warning("no memory left on the card to record passes: they are launched one kernel at a time, slower")
+            log.warning("no GPU memory left for CUDA graphs: kernels are launched one by one, which is slower")
             return None
 
     def _graph(
         self, slot: Slot, key: Hashable, size: int, compute: Callable[[Tensor], Result]
     ) -> _CapturedGraph[Result]:
-        recordings = self._graphs_by_slot.setdefault(slot, OrderedDict())
-        if key not in recordings:
-            given = torch.zeros(size, dtype=torch.long, device=slot.layout.device)
-            recordings[key] = _CapturedGraph(self.capture, given, compute)
-            if len(recordings) > MAX_GRAPHS_PER_SLOT:
-                recordings.popitem(last=False)
-        recordings.move_to_end(key)
-        return recordings[key]
+        graphs = self._graphs_by_slot.setdefault(slot, OrderedDict())
+        if key not in graphs:
+            inputs = torch.zeros(size, dtype=torch.long, device=slot.layout.device)
+            graphs[key] = _CapturedGraph(self.capture, inputs, compute)
+            if len(graphs) > MAX_GRAPHS_PER_SLOT:
+                graphs.popitem(last=False)
+        graphs.move_to_end(key)
+        return graphs[key]
 
     def _forward_batch(
         self, layers: LayerKV, kv_length: int, length: Tensor, tokens: Tensor, positions: Tensor, node_mask: Tensor
     ) -> ForwardBatch:
-        """A pass as the device sees it. Only operations of fixed shapes: this is recorded, too.
+        """The inputs of the layers, built on the device. Captured too, so all shapes are fixed.
 
-        length [], tokens, positions [N], among bool [N, N]: which of one another they see
+        length [], tokens, positions [N], node_mask bool [N, N]
         """
         width, row = len(tokens), torch.arange(kv_length, device=length.device)
         node = (row - length).clamp(0, width - 1)
         is_node = (row >= length) & (row < length + width)
-        sees = torch.where(is_node, node_mask[:, node], row < length)
-        place = torch.where(is_node, positions[node], row)
+        allowed = torch.where(is_node, node_mask[:, node], row < length)
+        row_position = torch.where(is_node, positions[node], row)
         masks = {
-            window: self.additive_mask(sees if window is None else sees & (place > positions[:, None] - window))
+            window: self.additive_mask(
+                allowed if window is None else allowed & (row_position > positions[:, None] - window)
+            )
             for window in self.windows
         }
-        new = length + torch.arange(width, device=length.device)
+        new_rows = length + torch.arange(width, device=length.device)
 
-        def write(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        def write_kv(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
             stored_keys, stored_values = layers[layer]
-            stored_keys.index_copy_(2, new, keys)
-            stored_values.index_copy_(2, new, values)
+            stored_keys.index_copy_(2, new_rows, keys)
+            stored_values.index_copy_(2, new_rows, values)
             return stored_keys[:, :, :kv_length], stored_values[:, :, :kv_length]
 
-        return ForwardBatch(tokens, positions, masks, write)
+        return ForwardBatch(tokens, positions, masks, write_kv)
 
 
 class _CapturedGraph(Generic[Result]):
-    """What is made of a few numbers at a fixed address; recorded when it is first played."""
+    """A function of a few numbers at a fixed address; captured at its first replay."""
 
     def __init__(self, capture: Capture, inputs: Tensor, compute: Callable[[Tensor], Result]) -> None:
         self.inputs, self._capture, self._compute = inputs, capture, compute
@@ -158,7 +162,7 @@ class _CapturedGraph(Generic[Result]):
         self._outputs: list[Result] = []
 
     def replay(self, inputs: Tensor, tokens: list[int] | Tensor) -> Result:
-        """What is made of these numbers; good until it is played again. Tokens on the device are put among them."""
+        """The result for these inputs, valid until the next replay. Tokens on the device are copied into the inputs."""
         self.inputs.copy_(inputs, non_blocking=True)
         if isinstance(tokens, Tensor):
             self.inputs[1 : 1 + len(tokens)] = tokens
@@ -173,16 +177,16 @@ class _CapturedGraph(Generic[Result]):
 
 
 def _graph_inputs(nodes: Nodes, length: int) -> Tensor:
-    """All that changes from pass to pass: the text's length, tokens, positions, and who sees whom."""
+    """Everything that changes from pass to pass: text length, tokens, positions, node mask."""
     tokens = nodes.tokens if isinstance(nodes.tokens, list) else [0] * len(nodes.depths)
     positions = [depth + length for depth in nodes.depths]
     return torch.cat((torch.tensor([length, *tokens, *positions]), nodes.attention_mask.flatten().long()))
 
 
 def kv_bucket(rows: int) -> int:
-    """How many rows of keys a pass looks at: 256, 384, 512, 768, 1024, … so that at most a third are masked.
+    """The number of rows of keys that a pass looks at: 256, 384, 512, 768, 1024, …; the mask hides at most a third.
 
-    >>> [bucket_of(rows) for rows in (1, 257, 400, 1025)]
+    >>> [kv_bucket(rows) for rows in (1, 257, 400, 1025)]
     [256, 384, 512, 1536]
     """
     power = max(MIN_KV_BUCKET, 1 << (rows - 1).bit_length())
@@ -191,19 +195,19 @@ def kv_bucket(rows: int) -> int:
 
 
 def cuda_graph_capture(device: torch.device) -> Capture:
-    """Records CUDA graphs that share one pool of memory, for they never run at the same time."""
+    """Captures CUDA graphs that share one memory pool, because no two of them run at the same time."""
     pool = torch.cuda.graph_pool_handle()
 
-    def record(run: Callable[[], None]) -> Callable[[], None]:
-        aside = torch.cuda.Stream(device)
-        aside.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(aside):  # libraries choose their kernels and take their workspaces before it counts
+    def capture(run: Callable[[], None]) -> Callable[[], None]:
+        warm_up = torch.cuda.Stream(device)
+        warm_up.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(warm_up):  # libraries choose kernels and allocate workspaces in their first run
             run()
-        torch.cuda.current_stream(device).wait_stream(aside)
+        torch.cuda.current_stream(device).wait_stream(warm_up)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
             run()
         graph.replay()
         return graph.replay
 
-    return record
+    return capture

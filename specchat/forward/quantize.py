@@ -1,7 +1,8 @@
-"""Rows rounded to bytes, each by a scale of its own, and sums of bytes made rows again, around products of integers.
+"""Dynamic quantization of activations to 8 bits, one scale per row, and dequantization of integer matmul results.
 
-By a kernel of ours each, where there are kernels: torch takes a dozen operations for both, which is longer than the
-product itself where a weight is small. The bytes are the same; a sum with a bias is rounded once less. Knows no weight.
+A native kernel does each, where there are native kernels: torch needs a dozen operations for both, which takes longer
+than the matmul itself when the weight is small. The bytes are identical; with a bias, the native result is rounded once
+less. Knows no weight.
 """
 
 from __future__ import annotations
@@ -13,35 +14,35 @@ from torch import Tensor
 
 from specchat.forward.native_ops import Kernel, data_pointer, native_kernels
 
-INT8_MAX = 127  # the largest number of a row, as a byte
-ZERO_POINT = 128  # what stands for 0 in unsigned bytes
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.01}  # what rounding once less may change
-MIN_ABSMAX = 1e-12  # a row whose largest number is less is a row of nothing
+INT8_MAX = 127  # the largest magnitude of a quantized row
+ZERO_POINT = 128  # the unsigned byte that stands for 0
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.01}  # of dequantization with one rounding less
+MIN_ABSMAX = 1e-12  # a row with a smaller maximum becomes zeros
 
 
 def quantize_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Bytes around ZERO, and what a step of one is worth in each row. [N, D] -> uint8 [N, D], float32 [N]"""
-    compiled = _quantize_kernels(rows.dtype)
-    return _quantize_rows_torch(rows) if compiled is None else _quantize_rows_native(compiled[0], rows.contiguous())
+    """Bytes around ZERO_POINT, and the scale of each row. [N, D] -> uint8 [N, D], float32 [N]"""
+    kernels = _quantize_kernels(rows.dtype)
+    return _quantize_rows_torch(rows) if kernels is None else _quantize_rows_native(kernels[0], rows.contiguous())
 
 
 def dequantize_rows(sums: Tensor, scales: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Sums of such bytes as numbers again, with the bias; `sums` may be changed. float32 [N, D], [N] -> [N, D]"""
-    compiled = _quantize_kernels(dtype)
-    if compiled is None:
+    """Integer matmul results, scaled row by row, plus the bias. May change `sums`. float32 [N, D], [N] -> [N, D]"""
+    kernels = _quantize_kernels(dtype)
+    if kernels is None:
         return _dequantize_rows_torch(sums, scales, bias, dtype)
-    return _dequantize_rows_native(compiled[1], sums, scales, bias, dtype)
+    return _dequantize_rows_native(kernels[1], sums, scales, bias, dtype)
 
 
 def absmax_scales(rows: Tensor, max_value: int) -> Tensor:
-    """What each row is divided by, so that its largest number becomes `top`. float32 [N]"""
+    """The divisor of each row that makes its largest number `max_value`. float32 [N]"""
     return rows.abs().amax(dim=1).float().clamp_(min=MIN_ABSMAX).div_(max_value)
 
 
 def _quantize_rows_native(quantize: Kernel, rows: Tensor) -> tuple[Tensor, Tensor]:
-    small, scales = torch.empty(rows.shape, dtype=torch.uint8), torch.empty(len(rows))
-    quantize(rows.data_ptr(), small.data_ptr(), scales.data_ptr(), *rows.shape, INT8_MAX, ZERO_POINT)
-    return small, scales
+    quantized, scales = torch.empty(rows.shape, dtype=torch.uint8), torch.empty(len(rows))
+    quantize(rows.data_ptr(), quantized.data_ptr(), scales.data_ptr(), *rows.shape, INT8_MAX, ZERO_POINT)
+    return quantized, scales
 
 
 def _quantize_rows_torch(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,17 +65,15 @@ def _dequantize_rows_torch(sums: Tensor, scales: Tensor, bias: Tensor | None, dt
 
 @lru_cache
 def _quantize_kernels(dtype: torch.dtype) -> tuple[Kernel, Kernel] | None:
-    """Both kernels for rows of this dtype; None where there are none, or they round otherwise than torch does."""
-    shrink, widen = native_kernels().kernel("shrink", dtype), native_kernels().kernel("widen", dtype)
-    if shrink is None or widen is None:
+    """The native kernels for this dtype; None when there are none, or when a test gives other results than torch."""
+    quantize, dequantize = (native_kernels().kernel(name, dtype) for name in ("quantize", "dequantize"))
+    if quantize is None or dequantize is None:
         return None
     rows, bias = (torch.arange(count).float().sin_().mul_(9).to(dtype) for count in (3 * 77, 77))
-    rows = rows.view(3, 77)
-    (small, scales), (theirs, their_scales) = _quantize_rows_native(shrink, rows), _quantize_rows_torch(rows)
-    sums = torch.arange(3 * 77.0).view(3, 77)
-    wide = _dequantize_rows_native(widen, sums, scales, bias, dtype)
-    bytes_agree = torch.equal(small, theirs) and torch.equal(scales, their_scales)
-    sums_agree = torch.allclose(
-        wide, _dequantize_rows_torch(sums, scales, bias, dtype), TOLERANCE[dtype], TOLERANCE[dtype]
-    )
-    return (shrink, widen) if bytes_agree and sums_agree else None
+    rows, sums, tolerance = rows.view(3, 77), torch.arange(3 * 77.0).view(3, 77), TOLERANCE[dtype]
+    (ours, scales), (theirs, torch_scales) = _quantize_rows_native(quantize, rows), _quantize_rows_torch(rows)
+    if not torch.equal(ours, theirs) or not torch.equal(scales, torch_scales):
+        return None
+    restored = _dequantize_rows_native(dequantize, sums, scales, bias, dtype)
+    expected = _dequantize_rows_torch(sums, scales, bias, dtype)
+    return (quantize, dequantize) if torch.allclose(restored, expected, tolerance, tolerance) else None

@@ -1,11 +1,11 @@
-"""Networks with layers that fold the whole text into one state: Qwen3-Next, Qwen3.5, LFM2 and what is built like them.
+"""Networks with recurrent layers, which fold the whole text into one state: Qwen3-Next, Qwen3.5, LFM2.
 
-Such a state cannot be cut back: a pass over guesses that fell has spoilt it. So the state from before the pass is kept,
-and the tokens that became sure since then are read again at the head of the next pass, where they cost a few more rows
-but no pass of their own. Trees would need a state for every branch, so these networks take chains only.
+Rollback of such a state is impossible: a pass over draft tokens that are rejected later has changed it. So this adapter
+saves the state before a pass, and replays the tokens committed since then at the start of the next pass, where they
+cost a few more rows but no pass of their own. Trees would need a state for every branch, so only chains are supported.
 
-The network's own cache holds keys, values and states; our `KVCache` only counts, and its `floor` says how far back it
-can be cut. A deeper cut forgets everything, and the text is read anew.
+The network's own cache has the keys, values and states. Our `KVCache` only counts rows, and its `rollback_floor` is the
+length of the saved state. A rollback below it clears the cache, and the text is prefilled again.
 """
 
 from __future__ import annotations
@@ -26,23 +26,21 @@ from specchat.forward.transformers_model import TransformersModel
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-MAX_REPLAYED_TOKENS = 16  # tokens read again in front of a pass; more get a pass of their own, once
+MAX_REPLAYED_TOKENS = 16  # more tokens are replayed in a pass of their own
 
 
 @dataclass
 class _RecurrentState:
-    """What the network remembers of one text."""
+    """The state of the network for one text."""
 
-    cache: Any  # its cache, after `length` tokens and those of the last pass
+    cache: Any  # transformers' cache, after `length` tokens and the tokens of the last pass
     length: int = 0
-    saved_states: list[dict[int, Tensor]] = field(
-        default_factory=list[dict[int, Tensor]]
-    )  # of the layers, after `length`
-    last_tokens: list[int] = field(default_factory=list[int])  # tokens of the last pass
+    saved_states: list[dict[int, Tensor]] = field(default_factory=list[dict[int, Tensor]])  # by layer, after `length`
+    last_tokens: list[int] = field(default_factory=list[int])  # of the last pass
 
 
 class RecurrentModel(TransformersModel):
-    """A network of transformers with recurrent layers, over its own cache."""
+    """A transformers model with recurrent layers, over transformers' cache."""
 
     def __init__(
         self, network: PreTrainedModel, context_window: int | None = None, limits: BatchLimits | None = None
@@ -52,12 +50,12 @@ class RecurrentModel(TransformersModel):
         self._state_by_cache: WeakKeyDictionary[KVCache, _RecurrentState] = WeakKeyDictionary()
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
-        """Score every node of a chain. [N, V]"""
-        assert tree.is_chain, "a tree for a network that takes chains only"
+        """Logits of every node of a chain. [N, V]"""
+        assert tree.is_chain, "a network with recurrent layers supports chains only"
         return self._forward_tokens(tree.tokens, cache, rows=len(tree))
 
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
-        """Take in a chunk of a prompt and commit it. Logits [1, V], features [len(tokens), taps * D]"""
+        """Run a chunk of a prompt and commit it. Logits [1, V], hidden states [len(tokens), layers * D]"""
         tokens = tokens.tolist() if isinstance(tokens, Tensor) else tokens
         output = self._forward_tokens(tokens, cache, rows=1)
         cache.commit(list(range(len(tokens))))
@@ -68,31 +66,31 @@ class RecurrentModel(TransformersModel):
 
     @torch.inference_mode()
     def _forward_tokens(self, tokens: list[int], cache: KVCache, rows: int) -> ModelOutput:
-        memory, again = self._restore_committed_state(cache)
-        if len(again) > MAX_REPLAYED_TOKENS:
-            self._run_network(memory, again, rows=1)
-            memory, again = self._restore_committed_state(cache)
-        output = self._run_network(memory, again + tokens, rows)
-        cache.rollback_floor = memory.length
-        features = output.hidden_states[len(again) :] if output.hidden_states is not None else None
-        return ModelOutput(output.logits, features)
+        state, replayed = self._restore_committed_state(cache)
+        if len(replayed) > MAX_REPLAYED_TOKENS:
+            self._run_network(state, replayed, rows=1)
+            state, replayed = self._restore_committed_state(cache)
+        output = self._run_network(state, replayed + tokens, rows)
+        cache.rollback_floor = state.length
+        hidden_states = output.hidden_states[len(replayed) :] if output.hidden_states is not None else None
+        return ModelOutput(output.logits, hidden_states)
 
     def _restore_committed_state(self, cache: KVCache) -> tuple[_RecurrentState, list[int]]:
-        """The memory with a state that holds sure tokens only, and the sure tokens that are to be read again."""
-        memory = self._state_by_cache.get(cache)
-        if memory is None or cache.length < memory.length:
-            assert cache.length == 0, "a text was cut below the state that is kept of it"
-            memory = self._state_by_cache[cache] = _RecurrentState(_empty_cache(self.network))
-        sure = cache.length - memory.length
-        if sure == len(memory.last_tokens):
-            memory.length, memory.last_tokens, memory.saved_states = cache.length, [], _copy_states(memory.cache)
-            return memory, []
-        if memory.length == 0:
-            memory.cache = _empty_cache(self.network)
-            return memory, memory.last_tokens[:sure]
-        again, memory.last_tokens = memory.last_tokens[:sure], []
-        _restore_states(memory.cache, memory.saved_states, memory.length)
-        return memory, again
+        """A state of committed tokens only, and the committed tokens that the next pass must replay."""
+        state = self._state_by_cache.get(cache)
+        if state is None or cache.length < state.length:
+            assert cache.length == 0, "rollback below the saved state"
+            state = self._state_by_cache[cache] = _RecurrentState(_empty_cache(self.network))
+        committed = cache.length - state.length
+        if committed == len(state.last_tokens):
+            state.length, state.last_tokens, state.saved_states = cache.length, [], _copy_states(state.cache)
+            return state, []
+        if state.length == 0:
+            state.cache = _empty_cache(self.network)
+            return state, state.last_tokens[:committed]
+        replayed, state.last_tokens = state.last_tokens[:committed], []
+        _restore_states(state.cache, state.saved_states, state.length)
+        return state, replayed
 
     def _run_network(self, state: _RecurrentState, tokens: list[int], rows: int) -> ModelOutput:
         ids = torch.tensor([tokens], device=self.network.device)
@@ -102,7 +100,7 @@ class RecurrentModel(TransformersModel):
 
 
 def has_recurrent_layers(network: PreTrainedModel) -> bool:
-    """Whether a network has layers whose memory cannot be cut back."""
+    """Whether a network has layers whose state has no rollback."""
     return any(hasattr(layer, "recurrent_states") for layer in _empty_cache(network).layers)
 
 
@@ -113,7 +111,7 @@ def _empty_cache(network: PreTrainedModel) -> Any:
 
 
 def _copy_states(cache: Any) -> list[dict[int, Tensor]]:
-    """Copies of every state of every layer; an empty dict where a layer has none."""
+    """Copies of all states of every layer; an empty dict for a layer without states."""
     return [
         {index: state.clone() for index, state in enumerate(_layer_states(layer)) if state is not None}
         for layer in cache.layers
@@ -130,6 +128,6 @@ def _restore_states(cache: Any, saved: list[dict[int, Tensor]], length: int) -> 
 
 
 def _layer_states(layer: Any) -> list[Tensor | None]:
-    """What a recurrent layer remembers, in a fixed order."""
-    kinds = (getattr(layer, "conv_states", {}), getattr(layer, "recurrent_states", {}))
-    return [kind[key] for kind in kinds for key in sorted(kind)]
+    """The states of a recurrent layer, in a fixed order."""
+    groups = (getattr(layer, "conv_states", {}), getattr(layer, "recurrent_states", {}))
+    return [group[key] for group in groups for key in sorted(group)]

@@ -1,7 +1,7 @@
-"""How fast a rotary embedding turns: the settings of old and new configs, and the speeds that follow from them.
+"""Rotary position embeddings: settings from old and new configs, and the inverse frequencies that follow from them.
 
-Knows numbers of a config.json; knows no network. The whole table of a target and the few angles that a head needs at
-a time come from the same speeds.
+Knows numbers of a config.json; knows no network. Targets build one table of all positions from it, heads compute the
+few angles that they need.
 """
 
 from __future__ import annotations
@@ -24,61 +24,57 @@ class Rope:
     theta: float = 10000.0
     rope_type: str = "default"
     scaling: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    partial_rotary_factor: float = 1.0  # of a head's size that is turned; the rest stays as it is
+    partial_rotary_factor: float = 1.0  # the share of a head that is rotated
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], theta: float = 10000.0) -> Rope:
-        """What a config says, in the spelling of today or of old. `theta` holds where it says no base."""
-        said = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-        kind = said.get("rope_type") or said.get("type") or "default"
+        """The settings of a config, with old or new key names. `theta` is the default base."""
+        scaling = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+        rope_type = scaling.get("rope_type") or scaling.get("type") or "default"
+        share = scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
         return cls(
-            theta=float(said.get("rope_theta") or config.get("rope_theta") or theta),
-            rope_type="default" if kind == "mrope" else kind,  # of text, all three positions are one
-            scaling=said,
-            partial_rotary_factor=float(
-                said.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
-            ),
+            theta=float(scaling.get("rope_theta") or config.get("rope_theta") or theta),
+            rope_type="default" if rope_type == "mrope" else rope_type,  # text has one position instead of three
+            scaling=scaling,
+            partial_rotary_factor=float(share),
         )
 
     @property
     def is_supported(self) -> bool:
-        """Whether we compute this kind."""
+        """Whether `inv_freq` implements this type."""
         return self.rope_type in ROPE_TYPES
 
     def inv_freq(self, head_size: int) -> Tensor:
-        """Radians per position of every pair of numbers. [share * head_size / 2]"""
-        turned = int(head_size * self.partial_rotary_factor)
-        pairs = torch.arange(0, turned, 2, dtype=torch.int64).float() / turned
-        speeds = 1.0 / self.theta**pairs
+        """Radians per position for every pair of numbers. [partial_rotary_factor * head_size / 2]"""
+        rotary_size = int(head_size * self.partial_rotary_factor)
+        inv_freq = 1.0 / self.theta ** (torch.arange(0, rotary_size, 2, dtype=torch.int64).float() / rotary_size)
         match self.rope_type:
             case "linear":
-                return speeds / self.scaling["factor"]
+                return inv_freq / self.scaling["factor"]
             case "llama3":
-                return _llama3_inv_freq(speeds, self.scaling)
+                return _llama3_inv_freq(inv_freq, self.scaling)
             case "yarn":
-                return _yarn_inv_freq(speeds, self.scaling, self.theta)
+                return _yarn_inv_freq(inv_freq, self.scaling, self.theta)
             case _:
-                return speeds
+                return inv_freq
 
     @property
     def attention_factor(self) -> float:
-        """What cosine and sine are multiplied with: YaRN makes long texts attend more sharply."""
+        """The factor of cosine and sine. YaRN uses it to sharpen the softmax of long texts."""
         if self.rope_type != "yarn":
             return 1.0
-        if (said := self.scaling.get("attention_factor")) is not None:
-            return float(said)
-        one, all_of = (self.scaling.get(key) for key in ("mscale", "mscale_all_dim"))
-        return (
-            (self._yarn_log_factor * one + 1) / (self._yarn_log_factor * all_of + 1)
-            if one and all_of
-            else self._yarn_log_factor + 1
-        )
+        if (factor := self.scaling.get("attention_factor")) is not None:
+            return float(factor)
+        mscale, mscale_all_dim = (self.scaling.get(key) for key in ("mscale", "mscale_all_dim"))
+        if mscale and mscale_all_dim:
+            return (self._yarn_log_factor * mscale + 1) / (self._yarn_log_factor * mscale_all_dim + 1)
+        return self._yarn_log_factor + 1
 
     @property
     def softmax_mscale(self) -> float:
-        """What DeepSeek's attention over latents multiplies all scores with: what `size` leaves out, of both sides."""
-        all_of = self.scaling.get("mscale_all_dim") or 0.0
-        return (self._yarn_log_factor * all_of + 1) ** 2 if self.rope_type == "yarn" else 1.0
+        """The factor of all scores in DeepSeek's MLA: the part of YaRN's scaling that `attention_factor` lacks."""
+        mscale_all_dim = self.scaling.get("mscale_all_dim") or 0.0
+        return (self._yarn_log_factor * mscale_all_dim + 1) ** 2 if self.rope_type == "yarn" else 1.0
 
     @property
     def _yarn_log_factor(self) -> float:
@@ -87,34 +83,36 @@ class Rope:
 
 
 def cos_sin(positions: Tensor, inv_freq: Tensor, attention_factor: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, negative in its first half, at every position. [N] -> two [N, 2 * speeds]"""
+    """Cosine and sine of every position; the first half of the sine is negative. [N] -> two [N, 2 * len(inv_freq)]"""
     angles = positions.float()[:, None] * inv_freq[None, :]
-    cosine, sine = angles.cos() * attention_factor, angles.sin() * attention_factor
-    return torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1)
+    cos, sin = angles.cos() * attention_factor, angles.sin() * attention_factor
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def _llama3_inv_freq(inv_freq: Tensor, scaling: Mapping[str, Any]) -> Tensor:
-    """Llama 3.1's scaling: slow waves are stretched, fast ones kept, those between blended."""
-    old, low, high = (
+    """Llama 3.1's scaling: long wavelengths are stretched, short ones kept, those between interpolated."""
+    original_length, low, high = (
         scaling[key] for key in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
     )
-    waves = 2 * math.pi / inv_freq
-    blend = (old / waves - low) / (high - low)
-    stretched = torch.where(waves > old / low, inv_freq / scaling["factor"], inv_freq)
-    between = (1 - blend) * stretched / scaling["factor"] + blend * stretched
-    return torch.where((waves <= old / low) & (waves >= old / high), between, stretched)
+    wavelengths = 2 * math.pi / inv_freq
+    smooth = (original_length / wavelengths - low) / (high - low)
+    stretched = torch.where(wavelengths > original_length / low, inv_freq / scaling["factor"], inv_freq)
+    interpolated = (1 - smooth) * stretched / scaling["factor"] + smooth * stretched
+    is_between = (wavelengths <= original_length / low) & (wavelengths >= original_length / high)
+    return torch.where(is_between, interpolated, stretched)
 
 
 def _yarn_inv_freq(inv_freq: Tensor, scaling: Mapping[str, Any], theta: float) -> Tensor:
-    """YaRN (arXiv 2309.00071): pairs that turn often are kept, those that turn seldom stretched, a ramp between."""
-    old, pairs = scaling["original_max_position_embeddings"], len(inv_freq)
+    """YaRN (arXiv 2309.00071): pairs with many rotations are kept, those with few stretched, a ramp between."""
+    original_length, pairs = scaling["original_max_position_embeddings"], len(inv_freq)
 
-    def pair_that_turns(times: float) -> float:
-        return pairs * math.log(old / (times * 2 * math.pi)) / math.log(theta)
+    def pair_with_rotations(count: float) -> float:
+        return pairs * math.log(original_length / (count * 2 * math.pi)) / math.log(theta)
 
-    low, high = pair_that_turns(scaling.get("beta_fast") or 32), pair_that_turns(scaling.get("beta_slow") or 1)
+    low = pair_with_rotations(scaling.get("beta_fast") or 32)
+    high = pair_with_rotations(scaling.get("beta_slow") or 1)
     if scaling.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, 2 * pairs - 1)
-    stretched = ((torch.arange(pairs).float() - low) / (max(high - low, 0) or 0.001)).clamp(0, 1)
-    return inv_freq / scaling["factor"] * stretched + inv_freq * (1 - stretched)
+    stretched_share = ((torch.arange(pairs).float() - low) / (max(high - low, 0) or 0.001)).clamp(0, 1)
+    return inv_freq / scaling["factor"] * stretched_share + inv_freq * (1 - stretched_share)

@@ -1,6 +1,6 @@
-"""Our cache in the clothes of a transformers `Cache`: every layer writes its rows where we say.
+"""Our KV cache as a transformers `Cache`: every layer writes its rows to our slot.
 
-Only the transformers adapter needs it, and only this file imports transformers' cache classes.
+Only the transformers adapter uses it, and only this file imports transformers' cache classes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from specchat.engine.cache import KVCache
 
 
 class TransformersCache(Cache):
-    """The text so far, for one pass."""
+    """The KV cache for one pass."""
 
     def __init__(self, cache: KVCache, layer_count: int, kv_length: int) -> None:
         super().__init__(layers=[TransformersCacheLayer(cache, layer, kv_length) for layer in range(layer_count)])
 
 
 class TransformersCacheLayer(CacheLayerMixin):
-    """One layer of the text so far."""
+    """One layer of the KV cache."""
 
-    is_sliding = False  # sliding layers keep all rows too; the mask applies the window, so that rollback is exact
+    is_sliding = False  # layers with a sliding window keep all rows too; the mask applies the window
 
     def __init__(self, cache: KVCache, layer_index: int, kv_length: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class TransformersCacheLayer(CacheLayerMixin):
         return self.cache.write(self.layer_index, key_states, value_states, self.kv_length)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: the rows are there."""
+        """The rows are allocated already."""
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.kv_length, 0

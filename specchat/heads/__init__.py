@@ -1,1 +1,11 @@
-"""Draft heads: published formats become networks that the drafters call."""
+"""Draft heads: checkpoints of several published formats become networks that the drafters call.
+
+spec.py         a head as a value: dimensions, wiring, canonical tensor names; does it fit a target?
+formats/        the tensor names and config keys of each publisher -> `HeadSpec`
+detect.py       which head is in a folder?
+backbone.py     embeddings, decoder layers and LM head
+mla.py moe.py   layers that Llama does not have: latent attention, mixture of experts
+networks.py     EAGLE, MTP and Medusa; `load_head`
+dflash_head.py  DFlash: a block of tokens in one pass
+selftest.py     how well does a head predict its target, and in which variant?
+"""

@@ -1,8 +1,8 @@
-"""Heads that fill a block of masks in one pass: DFlash (arXiv 2602.06036).
+"""Heads that draft a block of tokens in one pass: DFlash (arXiv 2602.06036).
 
-The text enters as keys and values alone: each layer makes them of the target's tapped states, once for every token. A
-block is the last sure token and masks behind it; its slots see all of the text and one another, and each slot guesses
-the token of its own place (or, where the head was trained so, the token after it). Nothing of a block stays.
+The text is present as keys and values only: each layer projects them from the target's hidden states, once per token.
+A block is the last committed token, followed by mask tokens. Its slots see the text and each other, and each slot
+predicts the token at its own position (in some checkpoints, the next one). The rows of a block are never committed.
 """
 
 from __future__ import annotations
@@ -12,42 +12,35 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
-from specchat.forward.attention import build_additive_mask
 from specchat.forward.batch import RowBatch
-from specchat.heads.layers import LayerStack
+from specchat.heads.backbone import HeadBackbone
 from specchat.heads.spec import HeadSpec
 from specchat.models.tensor_files import WeightLoader
 
 
 class DFlashHead:
-    """A head that says in one pass what stands in the next places."""
+    """A head that predicts several positions in one pass."""
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
-        assert spec.block_config is not None, "a head without slots passed inspection"
+        assert spec.block_config is not None, "inspection accepted a block head without a block"
         self.kind, self.context_window, self.block_config = spec.kind, spec.context_window, spec.block_config
         self.tokens_ahead = spec.tokens_ahead
         self.hidden_state_layers = spec.hidden_state_layers_for(len(target.pool.layout.shapes))
-        self._layer_stack = stack = LayerStack(spec, loader, target.pool.layout.dtype)
-        self.pool = stack.pool
-        self._fc = loader.linear("fc")
-        self._feature_norm, self._final_norm = stack.norm_weight("feature_norm"), stack.norm_weight("norm")
-        self._own_embeddings = loader.optional("embed_tokens.weight")
-        self._lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else target.compute_logits
-        self._embed = target.embed
-        self.draft_to_target_ids = spec.draft_to_target_ids().to(loader.device) if "d2t" in spec.tensors else None
+        self._backbone = HeadBackbone(spec, loader, target)
+        self.pool, self.draft_to_target_ids = self._backbone.pool, self._backbone.draft_to_target_ids
+        self._fc, self._feature_norm = loader.linear("fc"), self._backbone.norm_weight("feature_norm")
         self.bytes = loader.loaded_bytes
 
     @torch.inference_mode()
     def prefill(self, hidden_states: Tensor, position: int, cache: KVCache) -> None:
-        """Take in the target's states of the tokens from `position` on, and commit them. [n, taps * D]"""
-        stack, rows = self._layer_stack, self._layer_stack.rms_norm(self._fc(hidden_states), self._feature_norm)
-        turn = stack.rope_angles(torch.arange(position, position + len(rows)), rows)
+        """Commit keys and values of the target's hidden states [n, layers * D] of the tokens from `position` on."""
+        rows = self._backbone.rms_norm(self._fc(hidden_states), self._feature_norm)
+        stack, rope = self._backbone.stack, self._backbone.rope_angles(torch.arange(position, position + len(rows)))
         for index, layer in enumerate(stack.layers):
-            cache.write(index, *layer.attention.project_qkv(rows, turn).cache_rows)
+            cache.write(index, *layer.self_attn.project_qkv(rows, stack.ops, rope).cache_rows)
         cache.commit(list(range(len(rows))))
 
     @torch.inference_mode()
@@ -59,56 +52,40 @@ class DFlashHead:
         first_position: int = 0,
         tokens_ahead: int | None = None,
     ) -> Tensor:
-        """What the head says of the next `ahead` places (or `count`) behind each sure token. [n, ahead, Vd]
+        """Logits of the `tokens_ahead` (default: all) tokens after each committed token. [n, tokens_ahead, Vd]
 
-        Each token begins a block, which sees no other block and the text before it. `first`: the position of row 0 of
-        the cache. The cache is left as it was found, but needs room for `n * slots.size` more rows.
+        Each token starts a block at its position, which sees the text before it and no other block. `first_position`
+        is the position of row 0 of the cache. The committed rows stay unchanged, but the slot needs space for
+        `n * block_size` more rows.
         """
-        stack, slots = self._layer_stack, self.block_config
-        written = torch.full((len(tokens), slots.block_size), slots.mask_token_id)
-        written[:, 0] = torch.tensor(tokens)
-        starts = torch.tensor(positions).repeat_interleave(slots.block_size)
-        nodes = self._block_batch(written, starts, cache.length, first_position)
-        stream = self._embed_tokens(written.flatten().to(stack.pool.layout.device))
-        windows = {layer.sliding_window for layer in stack.layers}
-        turn, masks = (
-            stack.rope_angles(nodes.positions, stream),
-            {w: self._attention_mask(nodes, starts, w, stream) for w in windows},
-        )
-        for index, layer in enumerate(stack.layers):
-            rows = stack.rms_norm(stream, layer.input_layernorm)
-            stream = stack.forward_layer(index, stream, rows, turn, masks[layer.sliding_window], cache, nodes.kv_length)
-        said = stack.rms_norm(stream, self._final_norm).view(len(tokens), slots.block_size, -1)
-        said = (said if slots.samples_from_anchor else said[:, 1:])[:, :tokens_ahead]
-        return self._lm_head(said.flatten(0, 1)).view(*said.shape[:2], -1)
+        config = self.block_config
+        block_tokens = torch.full((len(tokens), config.block_size), config.mask_token_id)
+        block_tokens[:, 0] = torch.tensor(tokens)
+        starts = torch.tensor(positions).repeat_interleave(config.block_size)
+        batch = self._block_batch(block_tokens, starts, cache.length, first_position)
+        masks = {window: self._mask(batch, starts, window) for window in self._backbone.stack.sliding_windows}
+        embeddings = self._backbone.embed(block_tokens.flatten().to(self.pool.layout.device))
+        states = self._backbone.forward(embeddings, batch, cache, masks=masks).final.view(*block_tokens.shape, -1)
+        states = (states if config.samples_from_anchor else states[:, 1:])[:, :tokens_ahead]
+        return self._backbone.lm_head(states.flatten(0, 1)).view(*states.shape[:2], -1)
 
     def _block_batch(self, block_tokens: Tensor, starts: Tensor, length: int, first_position: int) -> RowBatch:
-        """Blocks [n, size] behind `length` rows of text: each sees its own slots and the text before it."""
+        """Blocks [n, size] that follow `length` rows of text: each sees its own slots and the text before it."""
         count, size = block_tokens.shape
         block = torch.arange(count).repeat_interleave(size)
         text = torch.arange(first_position, first_position + length)
-        before, near = text[None, :] < starts[:, None], text[None, :] > starts[:, None] - self.context_window
-        sees = torch.cat((before & near, block[None, :] == block[:, None]), dim=1)
-        return RowBatch(
-            block_tokens.flatten().tolist(), starts + torch.arange(size).repeat(count), sees, length, first_position
-        )
+        is_before, is_near = text[None, :] < starts[:, None], text[None, :] > starts[:, None] - self.context_window
+        mask = torch.cat((is_before & is_near, block[None, :] == block[:, None]), dim=1)
+        positions = starts + torch.arange(size).repeat(count)
+        return RowBatch(block_tokens.flatten().tolist(), positions, mask, length, first_position)
 
-    def _embed_tokens(self, tokens: Tensor) -> Tensor:
-        return (
-            self._embed(tokens) if self._own_embeddings is None else functional.embedding(tokens, self._own_embeddings)
-        )
-
-    def _attention_mask(
-        self, batch: RowBatch, starts: Tensor, sliding_window: int | None, like: Tensor
-    ) -> Tensor | None:
-        """What is added to the scores of a layer; with a window, mostly no slot sees those behind it."""
-        shared, slots = self._layer_stack.dimensions.heads // self._layer_stack.dimensions.kv_heads, self.block_config
+    def _mask(self, batch: RowBatch, starts: Tensor, sliding_window: int | None) -> Tensor | None:
+        """The additive mask of a layer. With a sliding window, most checkpoints hide later slots from earlier ones."""
         if sliding_window is None:
-            return build_additive_mask(batch, None, shared, like)
-        rows = torch.arange(batch.kv_length) + batch.first_position
-        rows[batch.committed_length :] = batch.positions
-        oldest = starts - sliding_window if slots.windows_start_at_anchor else batch.positions - sliding_window + 1
-        sees = batch.attention_mask & (rows[None, :] >= oldest[:, None])
-        if not slots.has_non_causal_windows:
-            sees &= rows[None, :] <= batch.positions[:, None]
-        return build_additive_mask(replace(batch, sees=sees), None, shared, like)
+            return self._backbone.additive_mask(batch, None)
+        config, rows = self.block_config, batch.kv_positions[None, :]
+        oldest = starts - sliding_window if config.windows_start_at_anchor else batch.positions - sliding_window + 1
+        allowed = batch.attention_mask & (rows >= oldest[:, None])
+        if not config.has_non_causal_windows:
+            allowed &= rows <= batch.positions[:, None]
+        return self._backbone.additive_mask(replace(batch, attention_mask=allowed), None)

@@ -1,11 +1,11 @@
-"""Attention over latents, DeepSeek's MLA (arXiv 2405.04434, section 2.1; arXiv 2412.19437): little is kept of a token.
+"""Multi-head latent attention, DeepSeek's MLA (arXiv 2405.04434, section 2.1; arXiv 2412.19437).
 
-A token leaves a short vector, its latent, of which the keys and values of all heads are linear maps, and one turned key
-for all heads. Just that is cached, as one key whose front is also the value, beside a value of no numbers: any cache
-takes such rows, and DeepSeek-V3 needs 576 numbers for a token where the keys and values of its 128 heads are 40,960.
+A token is cached as a latent, of which the keys and values of all heads are linear projections, and one rotated key
+that all heads share. In the cache these are one key, whose front is also the value, and a value of size 0. DeepSeek-V3
+caches 576 numbers for a token; the keys and values of its 128 heads would be 40,960.
 
-So the maps change sides. A query is asked in the words of latents, and what the heads mix of latents becomes values
-afterwards: the same products in another order (the paper calls the maps absorbed), equal but for rounding.
+The projections are absorbed, as the paper says: queries are projected to the latent space, and the attention output
+from latents to values. The same matmuls in another order, equal except for rounding.
 """
 
 from __future__ import annotations
@@ -14,82 +14,76 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from specchat.forward.attention import apply_rope
+from specchat.forward.decoder_layer import LayerContext, RopeAngles
+from specchat.forward.fused_ops import QKV, TorchOps
 from specchat.forward.linear import Linear, float_linear
-from specchat.heads.head_attention import QKV, RopeAngles, rms_norm
 from specchat.heads.spec import MlaDimensions
 from specchat.models.tensor_files import WeightLoader
 
-LATENT_NORM_EPSILON = 1e-6  # of the norms of latents, whatever the config says of the others
+LATENT_NORM_EPSILON = 1e-6  # of the norms of latents, whatever the config has for the others
 
 
 class MlaAttention:
-    """All heads ask one vector of every token, each in its own way."""
+    """An `AttentionModule` whose heads share one latent per token."""
 
     def __init__(self, dimensions: MlaDimensions, loader: WeightLoader, prefix: str, softmax_mscale: float) -> None:
-        self._dimensions, self._loader, self._prefix = dimensions, loader, prefix
-        asking = "q_b_proj" if dimensions.q_lora_rank else "q_proj"
-        self._q_a_proj = loader.linear(f"{prefix}.q_a_proj") if dimensions.q_lora_rank else None
+        self._dimensions, self._loader, self._prefix, sizes = dimensions, loader, prefix, dimensions
+        q_proj = "q_b_proj" if sizes.q_lora_rank else "q_proj"
+        self._q_a_proj = loader.linear(f"{prefix}.q_a_proj") if sizes.q_lora_rank else None
         self._q_a_norm = loader.optional(f"{prefix}.q_a_layernorm.weight")
-        self._q_proj = self._rope_half_split_proj(asking, heads=dimensions.heads, unrotated=dimensions.qk_nope_head_dim)
-        self._kv_a_proj = self._rope_half_split_proj("kv_a_proj_with_mqa", heads=1, unrotated=dimensions.kv_lora_rank)
+        self._q_proj = self._rope_half_split_proj(q_proj, heads=sizes.heads, unrotated=sizes.qk_nope_head_dim)
+        self._kv_a_proj = self._rope_half_split_proj("kv_a_proj_with_mqa", heads=1, unrotated=sizes.kv_lora_rank)
         self._kv_a_norm = loader.optional(f"{prefix}.kv_a_layernorm.weight")
-        both = loader.tensor(f"{prefix}.kv_b_proj.weight").view(dimensions.heads, -1, dimensions.kv_lora_rank)
-        self._w_uk, self._w_uv = (
-            both[:, : dimensions.qk_nope_head_dim],
-            both[:, dimensions.qk_nope_head_dim :],
-        )  # [heads, size, rank]
+        kv_b_proj = loader.tensor(f"{prefix}.kv_b_proj.weight").view(sizes.heads, -1, sizes.kv_lora_rank)
+        self._w_uk = kv_b_proj[:, : sizes.qk_nope_head_dim]  # [heads, size, rank]
+        self._w_uv = kv_b_proj[:, sizes.qk_nope_head_dim :]
         self._o_proj = loader.linear(f"{prefix}.o_proj")
-        self._softmax_scale = softmax_mscale / math.sqrt(
-            dimensions.qk_nope_head_dim + dimensions.qk_rope_head_dim
-        )  # not of what is asked, which has another size
+        # of the size of unabsorbed queries
+        self._softmax_scale = softmax_mscale / math.sqrt(sizes.qk_nope_head_dim + sizes.qk_rope_head_dim)
 
-    @property
-    def kv_shape(self) -> tuple[int, int, int]:
-        """What it leaves for a token: heads, size of a key, size of a value."""
-        return 1, self._dimensions.kv_lora_rank + self._dimensions.qk_rope_head_dim, 0
+    def project_qkv(self, hidden_states: Tensor, _ops: TorchOps, rope: RopeAngles) -> QKV:
+        """Queries in the latent space, latents with rotated keys, and empty values."""
+        sizes, count = self._dimensions, len(hidden_states)
+        query_input = hidden_states
+        if self._q_a_proj is not None:
+            query_input = _rms_norm(self._q_a_proj(hidden_states), self._q_a_norm)
+        queries = self._q_proj(query_input).view(count, sizes.heads, -1)
+        unrotated, rotated = queries.split((sizes.qk_nope_head_dim, sizes.qk_rope_head_dim), dim=-1)
+        latents, key = self._kv_a_proj(hidden_states)[:, None].split((sizes.kv_lora_rank, sizes.qk_rope_head_dim), -1)
+        latent_queries = torch.einsum("nhs,hsr->nhr", unrotated, self._w_uk)
+        queries = torch.cat((latent_queries, apply_rope(rotated, rope.cos, rope.sin)), dim=-1)
+        keys = torch.cat((_rms_norm(latents, self._kv_a_norm), apply_rope(key, rope.cos, rope.sin)), dim=-1)
+        return QKV(queries * self._softmax_scale, keys, keys[..., :0])
 
-    def project_qkv(self, hidden_states: Tensor, rope: RopeAngles) -> QKV:
-        """What these rows ask and offer."""
-        sizes = self._dimensions
-        inner = (
-            hidden_states
-            if self._q_a_proj is None
-            else rms_norm(self._q_a_proj(hidden_states), self._q_a_norm, LATENT_NORM_EPSILON)
-        )
-        still, moving = (
-            self._q_proj(inner)
-            .view(len(hidden_states), sizes.heads, -1)
-            .split((sizes.qk_nope_head_dim, sizes.qk_rope_head_dim), dim=-1)
-        )
-        latents, shared = self._kv_a_proj(hidden_states)[:, None].split(
-            (sizes.kv_lora_rank, sizes.qk_rope_head_dim), dim=-1
-        )
-        asked = torch.cat((torch.einsum("nhs,hsr->nhr", still, self._w_uk), rope(moving)), dim=-1)
-        offered = torch.cat((rms_norm(latents, self._kv_a_norm, LATENT_NORM_EPSILON), rope(shared)), dim=-1)
-        return QKV(asked * self._softmax_scale, offered, offered[..., :0])
-
-    def attend(self, qkv: QKV, keys: Tensor, _values: Tensor, mask: Tensor | None) -> Tensor:
-        """What the rows make of the latents that they see [1, 1, width, rank + turned]. [N, D]"""
-        sizes, count, seen = self._dimensions, len(qkv.queries), keys[0, 0]
-        scores = (qkv.queries.flatten(0, 1) @ seen.T).view(count, sizes.heads, -1).float()
+    def __call__(self, hidden_states: Tensor, context: LayerContext, layer: int, window: int | None) -> Tensor:
+        sizes, qkv = self._dimensions, self.project_qkv(hidden_states, context.ops, context.rope)
+        keys, _values = context.batch.write_kv(layer, *qkv.cache_rows)  # [1, 1, kv_length, rank + rotary size]
+        rows, count, mask = keys[0, 0], len(hidden_states), context.batch.masks[window]
+        scores = (qkv.queries.flatten(0, 1) @ rows.T).view(count, sizes.heads, -1).float()
         if mask is not None:
             scores += mask[0, 0, :, None]
-        mixed = scores.softmax(-1).to(seen).flatten(0, 1) @ seen[:, : sizes.kv_lora_rank]
-        values = torch.einsum("nhr,hvr->nhv", mixed.view(count, sizes.heads, -1), self._w_uv)
+        latents = scores.softmax(-1).to(rows).flatten(0, 1) @ rows[:, : sizes.kv_lora_rank]
+        values = torch.einsum("nhr,hvr->nhv", latents.view(count, sizes.heads, -1), self._w_uv)
         return self._o_proj(values.flatten(1))
 
     def _rope_half_split_proj(self, name: str, heads: int, unrotated: int) -> Linear:
-        """A map whose every head ends in numbers to be turned. Where neighbours turn together, they are laid apart.
+        """A projection whose heads end in numbers to rotate, with an interleaved layout changed to half-split.
 
-        Of (0, 1, 2, 3) it makes (0, 2, 1, 3): what turned 0 with 1 now turns the first half with the second. Queries
-        and keys are laid out alike, so their products are what they were.
+        (0, 1, 2, 3) becomes (0, 2, 1, 3): the pair 0, 1 then spans both halves. Queries and keys change in the same
+        way, so their dot products stay the same.
         """
-        turned, bias = self._dimensions.qk_rope_head_dim, self._loader.optional(f"{self._prefix}.{name}.bias")
+        rotary_size, bias = self._dimensions.qk_rope_head_dim, self._loader.optional(f"{self._prefix}.{name}.bias")
         weight = self._loader.tensor(f"{self._prefix}.{name}.weight")
         if self._dimensions.is_rope_interleaved:
-            halves = unrotated + torch.arange(turned).view(-1, 2).T.flatten()
+            halves = unrotated + torch.arange(rotary_size).view(-1, 2).T.flatten()
             order = torch.cat((torch.arange(unrotated), halves))
             order = (torch.arange(heads)[:, None] * len(order) + order).flatten().to(weight.device)
             weight, bias = weight[order], None if bias is None else bias[order]
         return float_linear(weight, bias)
+
+
+def _rms_norm(rows: Tensor, weight: Tensor | None) -> Tensor:
+    return rows if weight is None else functional.rms_norm(rows, weight.shape, weight, LATENT_NORM_EPSILON)

@@ -1,8 +1,8 @@
-"""Does a head know its target? A few of the target's own words, and how often the head's guess is the target's choice.
+"""The self-test of a head: how often its prediction is the choice of its target, on text that the target samples.
 
-It settles what no config says for sure: which hidden states a head was trained on, and what it is fed back. Off by one
-layer, a head still looks plausible and is seldom right; here that costs a fraction of a second instead of a bad day.
-What was settled once for a head and a target is kept, so that later starts load one reading and test nothing.
+It decides what no config states reliably: which hidden states a head was trained on, and what it gets as input of the
+next draft step. With states that are wrong by one layer, predictions look plausible and are seldom accepted. The test
+takes a fraction of a second. Its result for a head and a target is cached, so that later starts load one variant only.
 """
 
 from __future__ import annotations
@@ -26,89 +26,85 @@ from specchat.heads.spec import HeadSpec
 from specchat.paths import cache_folder
 
 SAMPLE_TOKENS = 40  # tokens of each text
-TESTED_DEPTH = 3  # guesses in a row
-CACHE_VERSION = 1  # of what is kept; another one is not read
+TESTED_DEPTH = 3  # draft tokens in a chain
+CACHE_VERSION = 2  # entries of other versions are ignored
 
 Prompts = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How good the first guess of a head is, by how far ahead, the true words before it."""
+    """How good the best prediction of a head is at each draft depth, given the sampled text before it."""
 
-    greedy_by_depth: tuple[
-        float, ...
-    ]  # share of places where it is the target's own choice: what greedy decoding accepts
-    sampled_by_depth: tuple[float, ...]  # probability that the target gives it: what sampling accepts; a finer scale
+    greedy_by_depth: tuple[float, ...]  # share of positions where greedy decoding accepts it
+    sampled_by_depth: tuple[float, ...]  # mean probability that sampling accepts it: a finer measure
     positions: int
 
     @property
     def tokens_per_step(self) -> float:
-        """What a chain of so many guesses would give a sampler, the target's own token included."""
-        kept, total = 1.0, 1.0
-        for share in self.sampled_by_depth:
-            kept *= share
-            total += kept
+        """The mean accepted length of a chain under sampling, plus the target's own token."""
+        accepted, total = 1.0, 1.0
+        for probability in self.sampled_by_depth:
+            accepted *= probability
+            total += accepted
         return total
 
 
 @dataclass(frozen=True)
 class TargetSample:
-    """A text that the target wrote, and what it said and felt at every token."""
+    """Text sampled from the target, with its probabilities and hidden states."""
 
     tokens: list[int]  # [L + 1]
-    probabilities: Tensor  # [L, V]: probabilities of the token after each
-    hidden_states: Tensor  # [L, taps * D]
+    probabilities: Tensor  # of the next token [L, V]
+    hidden_states: Tensor  # [L, layers * D]
 
 
 def self_test(head: LoadedHead, target: Model, prompts: Prompts = ()) -> Agreement:
-    """Let the target write a few words after each prompt (by itself, after three tokens far apart), and compare.
+    """Sample a short text after each prompt (default: three single tokens), and compare the head's predictions.
 
-    Takes the target's taps for as long as that lasts.
+    Changes the target's `hidden_state_layers` for the duration of the test.
     """
     prompts = prompts or [(start,) for start in (0, 1, target.vocab_size // 3)]
-    before = target.hidden_state_layers
+    previous_layers = target.hidden_state_layers
     target.set_hidden_state_layers(head.hidden_state_layers)
     try:
-        texts = [_sample_text(target, list(prompt)) for prompt in prompts]
+        samples = [_sample_text(target, list(prompt)) for prompt in prompts]
     finally:
-        target.set_hidden_state_layers(before)
-    guesses = [_predictions(head, words) for words in texts]
-    depths = [
-        _agreement_at_depth(depth + 1, texts, [each[depth] for each in guesses]) for depth in range(len(guesses[0]))
-    ]
-    places = sum(len(words.probabilities) for words in texts)
-    return Agreement(tuple(hit for hit, _ in depths), tuple(share for _, share in depths), places)
+        target.set_hidden_state_layers(previous_layers)
+    by_depth = zip(*(_predictions(head, sample) for sample in samples), strict=True)
+    agreements = [_agreement_at_depth(depth, samples, tokens) for depth, tokens in enumerate(by_depth, start=1)]
+    greedy, sampled = zip(*agreements, strict=True)
+    return Agreement(greedy, sampled, sum(len(sample.probabilities) for sample in samples))
 
 
 def select_variant(
     spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, prompts: Prompts = ()
 ) -> tuple[LoadedHead, Agreement]:
-    """The head in the reading that agrees best with the target. A head with one reading is tested too."""
+    """The variant of the head that agrees best with the target. A single variant is tested too."""
     return _best_variant(_variants(spec, target), target, dtype, device, prompts)[1:]
 
 
 def load_selected_head(
     spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, folder: Path | None = None
 ) -> LoadedHead:
-    """The head in the reading that agrees best, tested at the first start beside this target and then looked up.
+    """The variant of the head that agrees best: tested at the first start with this target, later read from the cache.
 
-    `folder`: where that is kept, instead of the user's cache. A head with one reading is not tested.
+    `folder` replaces the user's cache folder. A head with one variant is not tested.
     """
-    readings = _variants(spec, target)
-    if len(readings) == 1:
+    variants = _variants(spec, target)
+    if len(variants) == 1:
         return load_head(spec, target, dtype, device)
-    path = (folder or cache_folder()) / "readings" / f"{_cache_key(readings, target)}.json"
-    known = _read_cached_variant(path)
-    if known is not None and known < len(readings):
-        return load_head(readings[known], target, dtype, device)
-    index, head, _agreement = _best_variant(readings, target, dtype, device, ())
+    path = (folder or cache_folder()) / "head_variants" / f"{_cache_key(variants, target)}.json"
+    cached = _read_cached_variant(path)
+    if cached is not None and cached < len(variants):
+        return load_head(variants[cached], target, dtype, device)
+    index, head, _agreement = _best_variant(variants, target, dtype, device, ())
     _write_cached_variant(path, index)
     return head
 
 
 def _variants(spec: HeadSpec, target: Model) -> list[HeadSpec]:
-    """What a config can mean beside this target; the likeliest first, whether it can be or not."""
+    """The default variant, then the others that are possible with this target."""
     layers = len(target.pool.layout.shapes)
     return [
         spec,
@@ -119,50 +115,50 @@ def _variants(spec: HeadSpec, target: Model) -> list[HeadSpec]:
 def _best_variant(
     variants: Sequence[HeadSpec], target: Model, dtype: torch.dtype | None, device: torch.device, prompts: Prompts
 ) -> tuple[int, LoadedHead, Agreement]:
-    """Which reading it is, the head in it, and how well it agrees.
+    """The index of the best variant, its head, and its agreement.
 
-    Each is loaded, tested and let go before the next one, and the best is loaded again: some heads are as large as a
-    model, and a card that has room for one may have none for two.
+    Each variant is loaded, tested and freed before the next one, and the best is loaded again: some heads are as large
+    as a model, and GPU memory for two may be missing.
     """
-    tried = [self_test(load_head(reading, target, dtype, device), target, prompts) for reading in variants]
-    best = max(range(len(tried)), key=lambda index: tried[index].tokens_per_step)
-    return best, load_head(variants[best], target, dtype, device), tried[best]
+    agreements = [self_test(load_head(variant, target, dtype, device), target, prompts) for variant in variants]
+    best = max(range(len(agreements)), key=lambda index: agreements[index].tokens_per_step)
+    return best, load_head(variants[best], target, dtype, device), agreements[best]
 
 
 def _cache_key(variants: Sequence[HeadSpec], target: Model) -> str:
-    """All that the choice depends on: the files of the head, the readings of them, and the target."""
+    """A digest of everything that the choice depends on: the files of the head, its variants, and the target."""
     layout = target.pool.layout
-    some = torch.linspace(0, target.vocab_size - 1, 64, device=layout.device).long()
-    digest = hashlib.sha256(target.embed(some).float().cpu().numpy().tobytes())
-    paths = sorted({place.path for place in variants[0].tensors.locations.values()})
-    said = {
-        "form": CACHE_VERSION,
+    tokens = torch.linspace(0, target.vocab_size - 1, 64, device=layout.device).long()
+    digest = hashlib.sha256(target.embed(tokens).float().cpu().numpy().tobytes())
+    paths = sorted({location.path for location in variants[0].tensors.locations.values()})
+    key = {
+        "version": CACHE_VERSION,
         "files": [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths],
-        "readings": [
+        "variants": [
             (each.kind, each.hidden_state_layers, *map(str, (each.wiring, each.block_config, each.dimensions)))
             for each in variants
         ],
         "target": (target.bytes, target.vocab_size, len(layout.shapes), str(layout.dtype)),
     }
-    digest.update(json.dumps(said, sort_keys=True).encode())
+    digest.update(json.dumps(key, sort_keys=True).encode())
     return digest.hexdigest()[:24]
 
 
 def _read_cached_variant(path: Path) -> int | None:
-    """Which reading was chosen; None when nobody knows, or what is kept makes no sense."""
+    """The index of the selected variant; None without a valid cache entry."""
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))["reading"]
+        index = json.loads(path.read_text(encoding="utf-8"))["variant"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return known if isinstance(known, int) and known >= 0 else None
+    return index if isinstance(index, int) and index >= 0 else None
 
 
 def _write_cached_variant(path: Path, variant: int) -> None:
-    """Keep it for the next start. A disk that refuses costs a test, not an answer."""
+    """Write the cache entry. When that fails, the next start repeats the test."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps({"reading": variant}), encoding="utf-8")
+        partial.write_text(json.dumps({"variant": variant}), encoding="utf-8")
         partial.replace(path)
     except OSError:
         return
@@ -170,70 +166,71 @@ def _write_cached_variant(path: Path, variant: int) -> None:
 
 @torch.inference_mode()
 def _sample_text(target: Model, prompt: list[int]) -> TargetSample:
-    """Words drawn at temperature 1 with dice of our own: greedy text repeats itself, and then anybody guesses right."""
-    dice = torch.Generator().manual_seed(7)
-    tokens, said, features = list(prompt), list[Tensor](), list[Tensor]()
+    """Text sampled at temperature 1 with a fixed seed: greedy text repeats itself, which every head predicts."""
+    generator = torch.Generator().manual_seed(7)
+    tokens, probabilities, hidden_states = list(prompt), list[Tensor](), list[Tensor]()
     cache = target.pool.open()
     with target.pool.acquire_slot(cache, len(prompt) + SAMPLE_TOKENS + SCRATCH_ROWS):
-        while len(said) < len(prompt) + SAMPLE_TOKENS - 1:
-            output = target.prefill([tokens[len(said)]], cache)
-            assert output.hidden_states is not None, "a target that was told what to tap gave nothing"
-            said.append(output.logits[0].float().softmax(-1))
-            features.append(output.hidden_states[0].clone())
-            if len(tokens) == len(said):
-                tokens.append(int(torch.multinomial(said[-1].cpu(), 1, generator=dice)))
+        while len(probabilities) < len(prompt) + SAMPLE_TOKENS - 1:
+            output = target.prefill([tokens[len(probabilities)]], cache)
+            assert output.hidden_states is not None, "a target without the hidden states that were requested"
+            probabilities.append(output.logits[0].float().softmax(-1))
+            hidden_states.append(output.hidden_states[0].clone())
+            if len(tokens) == len(probabilities):
+                tokens.append(int(torch.multinomial(probabilities[-1].cpu(), 1, generator=generator)))
     target.pool.close(cache)
-    return TargetSample(tokens, torch.stack(said), torch.stack(features))
+    return TargetSample(tokens, torch.stack(probabilities), torch.stack(hidden_states))
 
 
 def _agreement_at_depth(
-    depth: int, texts: Sequence[TargetSample], predictions: Sequence[Tensor]
+    depth: int, samples: Sequence[TargetSample], predictions: Sequence[Tensor]
 ) -> tuple[float, float]:
-    """How often a guess so far ahead is the likeliest token, and how likely it is, over all places of all texts."""
-    said = torch.cat([words.probabilities[depth:] for words in texts])
-    best = torch.cat(
-        [guess[: len(words.probabilities) - depth] for words, guess in zip(texts, predictions, strict=True)]
+    """The share of predictions at this depth that are the target's best token, and their mean probability."""
+    expected = torch.cat([sample.probabilities[depth:] for sample in samples])
+    predicted = torch.cat(
+        [tokens[: len(sample.probabilities) - depth] for sample, tokens in zip(samples, predictions, strict=True)]
     )
-    return float((best == said.argmax(-1)).float().mean()), float(said.gather(1, best[:, None]).mean())
+    is_best = predicted == expected.argmax(-1)
+    return float(is_best.float().mean()), float(expected.gather(1, predicted[:, None]).mean())
 
 
 def _predictions(head: LoadedHead, sample: TargetSample) -> list[Tensor]:
-    """The likeliest token of the target's vocabulary, for every place and by how far ahead. [L] each"""
+    """The head's best token after every position, one tensor [L] for each depth, as tokens of the target."""
     if isinstance(head, MedusaHead):
         return [logits.argmax(-1) for logits in head.logits(sample.hidden_states)]
-    said = _chain_logits(head, sample) if isinstance(head, EagleHead) else _block_logits(head, sample)
-    best = [logits.argmax(-1) for logits in said]
-    return best if head.draft_to_target_ids is None else [head.draft_to_target_ids[column] for column in best]
+    by_depth = _chain_logits(head, sample) if isinstance(head, EagleHead) else _block_logits(head, sample)
+    columns = [logits.argmax(-1) for logits in by_depth]
+    return columns if head.draft_to_target_ids is None else [head.draft_to_target_ids[column] for column in columns]
 
 
 @torch.inference_mode()
 def _block_logits(head: DFlashHead, sample: TargetSample) -> list[Tensor]:
-    """A block after every place, with the true word as its first token; as far ahead as chains go. [L, Vd] each"""
+    """A block after every position, with the sampled token as its anchor. [L, Vd] for each depth"""
     count, cache, ahead = len(sample.probabilities), head.pool.open(), min(TESTED_DEPTH, head.tokens_ahead)
     with head.pool.acquire_slot(cache, count * (1 + head.block_config.block_size)):
         head.prefill(sample.hidden_states, 0, cache)
-        said = head.draft_block(sample.tokens[1:], range(1, count + 1), cache, tokens_ahead=ahead)
+        logits = head.draft_block(sample.tokens[1:], range(1, count + 1), cache, tokens_ahead=ahead)
     head.pool.close(cache)
-    return list(said.unbind(1))
+    return list(logits.unbind(1))
 
 
 @torch.inference_mode()
 def _chain_logits(head: EagleHead, sample: TargetSample) -> list[Tensor]:
-    """Chains from every place at once: a place sees the true pairs up to its own, then its own guesses. [L, Vd] each
+    """Chains from all positions at once: each sees the true pairs up to its position, then its own. [L, Vd] each
 
-    The words stand in for the guessed tokens, so that every depth is asked about what came after right guesses.
+    The sampled tokens replace the draft tokens, so that every depth is tested after correct predictions.
     """
     count, logits = len(sample.probabilities), list[Tensor]()
     tokens = torch.tensor(sample.tokens, device=sample.hidden_states.device)
-    hidden, cache = head.fuse(sample.hidden_states), head.pool.open()
-    own, sees = torch.eye(count, dtype=torch.bool), torch.ones(count, count, dtype=torch.bool).tril()
+    hidden_states, cache = head.fuse(sample.hidden_states), head.pool.open()
+    own, mask = torch.eye(count, dtype=torch.bool), torch.ones(count, count, dtype=torch.bool).tril()
     with head.pool.acquire_slot(cache, TESTED_DEPTH * count + SCRATCH_ROWS):
         for depth in range(TESTED_DEPTH):
-            following = torch.cat((tokens[1 + depth :], tokens[-1:].expand(depth)))
-            nodes = RowBatch(following.tolist(), torch.arange(count) + depth, sees, cache.length)
-            output = head.forward(hidden, head.embed(following), nodes, cache)
+            next_tokens = torch.cat((tokens[1 + depth :], tokens[-1:].expand(depth)))
+            batch = RowBatch(next_tokens.tolist(), torch.arange(count) + depth, mask, cache.length)
+            output = head.forward(hidden_states, head.embed(next_tokens), batch, cache)
             cache.commit(list(range(count)))
             logits.append(output.logits)
-            hidden, sees = output.hidden_states, torch.cat((sees, own), dim=-1)
+            hidden_states, mask = output.hidden_states, torch.cat((mask, own), dim=-1)
     head.pool.close(cache)
     return logits

@@ -1,16 +1,16 @@
-"""One published head as a value: what it reads, how it is wired, and where its tensors are, whoever published it.
+"""A published head as a value: its kind, its dimensions, its wiring and its tensors, with canonical names.
 
-Knows nothing of spellings (`formats/` does) and computes nothing (`heads.py` does). Tensors have canonical names:
+Knows no publisher's tensor names (`formats/` does) and computes nothing (`networks.py` does). The names:
 
-    fc.*                    taps side by side -> D (EAGLE-3)      join.*        pair -> D (EAGLE-1, MTP)
-    fc_norm.{i}, input_norm norms of the taps, one by one or all  layers.{i}.*  as in a Llama; 0 may lack its first norm
-    embedding_norm          norm of the embedding of a pair       norm          before the output matrix
-    feature_norm            norm of the feature of a pair, or     lm_head       else the target's
-                            of what fc gives (DFlash)
+    fc.*                    target states side by side -> D       join.*        pair -> D (EAGLE-1, MTP)
+    fc_norm.{i}, input_norm norms of these, one by one or all     layers.{i}.*  as in Llama; 0 may lack its first norm
+    embedding_norm          norm of the embedding in a pair       norm          before the LM head
+    feature_norm            norm of the state in a pair, or       lm_head       else the target's
+                            of the output of fc (DFlash)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
-    blocks.{k}.{l}.*        residual blocks of Medusa             heads.{k}     its output matrices, else the target's
-    layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of attention over latents
-    layers.{i}.mlp.gate     router, beside experts.{e}.*, or stacks of them, and mostly shared_expert(s).*
+    blocks.{k}.{l}.*        residual blocks of Medusa             heads.{k}     its LM heads, else the target's
+    layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of MLA
+    layers.{i}.mlp.gate     router, with experts.{e}.*, or stacks of them, and in most families shared_expert(s).*
 """
 
 from __future__ import annotations
@@ -29,83 +29,90 @@ from specchat.models.tensor_files import TensorFiles
 EAGLE, EAGLE3, MTP, MEDUSA, DFLASH = "eagle", "eagle3", "mtp", "medusa", "dflash"
 EARLY_EXIT = "early exit"
 SIGMOID, SOFTMAX = "sigmoid", "softmax"
-DEFAULT_TRAINED_LENGTH = 2048  # pairs that heads are trained on where nothing is said
+DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
 
 @dataclass(frozen=True)
 class MlaDimensions:
-    """The numbers of attention over latents: what is kept of a token, and what heads make of it."""
+    """The sizes of multi-head latent attention, with DeepSeek's config keys as names."""
 
     heads: int
-    kv_lora_rank: int  # of a latent
-    qk_nope_head_dim: int  # numbers of a query that are not turned
-    qk_rope_head_dim: int  # and that are
+    kv_lora_rank: int  # size of a latent
+    qk_nope_head_dim: int  # numbers of a query head that are not rotated
+    qk_rope_head_dim: int  # numbers of a query head that are rotated
     v_head_dim: int
-    q_lora_rank: int | None  # of the vector that queries are made of; None: of the stream itself
-    is_rope_interleaved: bool = True  # neighbours turn together, not the first half with the second
+    q_lora_rank: int | None  # None: queries are projected from the hidden states directly
+    is_rope_interleaved: bool = True  # neighbouring numbers are a pair; else first and second half
 
 
 @dataclass(frozen=True)
 class HeadDimensions:
-    """The numbers of a head's layers, as the shapes of its tensors have them."""
+    """The sizes of a head's layers, from the shapes of its tensors."""
 
-    hidden_size: int  # D of the head
+    hidden_size: int
     heads: int
     kv_heads: int
     head_size: int
     layers: int
     epsilon: float
-    has_output_gate: bool = False  # every query brings a gate for what it finds
-    sliding_windows: tuple[int | None, ...] = ()  # positions that each layer looks back; empty: all
-    mla: MlaDimensions | None = None  # where keys and values are made of latents
+    has_output_gate: bool = False  # q_proj also projects a gate for the attention output
+    sliding_windows: tuple[int | None, ...] = ()  # number of positions that each layer sees; empty: all
+    mla: MlaDimensions | None = None  # None: grouped-query attention
 
     @property
     def rope_size(self) -> int:
-        """Numbers of a head that its rope is made for."""
+        """Numbers of a head that its rotary embedding is for."""
         return self.mla.qk_rope_head_dim if self.mla else self.head_size
+
+    @property
+    def kv_shape(self) -> tuple[int, int, int]:
+        """What a layer caches of a token: key heads, size of a key, size of a value."""
+        if self.mla:
+            return 1, self.mla.kv_lora_rank + self.mla.qk_rope_head_dim, 0
+        return self.kv_heads, self.head_size, self.head_size
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """Where heads of one shape differ; each was a silent loss of acceptance for somebody."""
+    """Differences between heads of the same shape. A wrong value lowers acceptance without an error."""
 
-    is_feature_first: bool = False  # the feature stands before the embedding in a pair
-    residual_is_normed: bool = False  # the residual stream starts from the normed feature, not from the feature
-    feeds_back_normed: bool = False  # what is fed back has passed the last norm
-    norms_add_one: bool = False  # norms are stored less one
+    is_feature_first: bool = False  # the hidden state precedes the embedding in a pair
+    residual_is_normed: bool = False  # the residual stream starts from the normalized hidden state
+    feeds_back_normed: bool = False  # the next draft step gets the output of the final norm
+    norms_add_one: bool = False  # norms are stored as weight - 1
 
 
 @dataclass(frozen=True)
 class Routing:
-    """Which experts of a mixture a row asks, and with what weight."""
+    """How a mixture of experts selects and weights the experts of a row."""
 
-    scoring_func: str  # SIGMOID of each by itself, or SOFTMAX over all
-    experts_per_token: int  # experts that every row asks
-    expert_groups: int = 1  # into which the experts fall, equally many each
-    topk_groups: int = 1  # whose experts can be chosen
-    is_topk_normalized: bool = True  # the weights of the chosen add up to one
-    routed_scaling_factor: float = 1.0  # of those weights
+    scoring_func: str  # SIGMOID of each score, or SOFTMAX over all
+    experts_per_token: int
+    expert_groups: int = 1  # of equal size
+    topk_groups: int = 1  # groups whose experts can be selected
+    is_topk_normalized: bool = True  # the weights of the selected experts add up to 1
+    routed_scaling_factor: float = 1.0  # of these weights
 
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """The block that a head fills in one pass: the last sure token, and masks behind it."""
+    """The block of a head that drafts in one pass: the last committed token (anchor), followed by mask tokens."""
 
-    block_size: int  # with the sure token
-    mask_token_id: int  # the token that stands for what is not known
-    samples_from_anchor: bool = False  # each slot guesses the token after its place, so the sure one does too
+    block_size: int  # with the anchor
+    mask_token_id: int
+    samples_from_anchor: bool = False  # each slot predicts the token after its position, the anchor included
     windows_start_at_anchor: bool = (
-        False  # in a layer with a window, all slots look as far back as the first, and one more
+        False  # a sliding window reaches back from the anchor for all slots, one more position
     )
-    has_non_causal_windows: bool = False  # in such a layer too, slots see those behind them
+    has_non_causal_windows: bool = False  # slots see later slots in layers with a sliding window too
 
 
 @dataclass(frozen=True)
 class TargetDimensions:
-    """What a head must know of a target to be its partner."""
+    """The sizes of a target that a head must match."""
 
     hidden_size: int
-    layers: int | None  # None: nobody can say, and nobody is refused for it
+    layers: int | None  # None: unknown, and not compared
     vocab_size: int
 
 
@@ -114,85 +121,78 @@ class HeadSpec:
     """One published head."""
 
     kind: str
-    format: str  # whose, in words
-    tensors: TensorFiles  # by canonical name, read when asked for
-    evidence: tuple[str, ...] = ()  # what it was recognised by
+    format: str  # of which publisher, for display
+    tensors: TensorFiles  # by canonical name, read on request
+    evidence: tuple[str, ...] = ()  # how the head was recognised
     warnings: tuple[str, ...] = ()
-    unsupported_reason: str | None = None  # why it cannot be computed yet
+    unsupported_reason: str | None = None  # why the head cannot be computed
     dimensions: HeadDimensions = HeadDimensions(0, 1, 1, 0, 0, 0.0)
     wiring: Wiring = Wiring()
     rope: Rope = Rope()
-    hidden_state_layers: tuple[int, ...] | None = None  # None: EAGLE-3's own three, which depend on the target's depth
-    target_hidden_size: int = 0  # width of the target's hidden states that it was trained on
-    target_vocab_size: int = 0  # of the target
-    draft_vocab_size: int = 0  # tokens that it can draft
-    context_window: int = DEFAULT_TRAINED_LENGTH  # longest text that it was trained for, in pairs
-    tokens_ahead: int = 1  # tokens ahead that it speaks of at once
-    routing: Routing | None = None  # where its layers are mixtures of experts
-    block_config: BlockConfig | None = None  # where it fills a block
-    target_layers: int | None = None  # depth of the target that it says it was trained for
-    variants: tuple[HeadSpec, ...] = field(default=(), repr=False)  # others, that only a self-test can tell apart
+    hidden_state_layers: tuple[int, ...] | None = None  # None: EAGLE-3's three defaults, by the depth of the target
+    target_hidden_size: int = 0
+    target_vocab_size: int = 0
+    draft_vocab_size: int = 0
+    context_window: int = DEFAULT_TRAINED_LENGTH  # longest text that the head was trained for, in positions
+    tokens_ahead: int = 1  # tokens that one pass predicts
+    routing: Routing | None = None  # of layers with a mixture of experts
+    block_config: BlockConfig | None = None  # of heads that draft a block
+    target_layers: int | None = None  # depth of the target that the head was trained for
+    variants: tuple[HeadSpec, ...] = field(default=(), repr=False)  # other interpretations; a self-test selects one
 
     @property
     def source(self) -> Path:
-        """The folder or file that it was read from."""
+        """The folder or file of the head."""
         return self.tensors.source
 
     def hidden_state_layers_for(self, layers: int) -> tuple[int, ...]:
-        """The hidden states it reads of a target of so many layers."""
+        """The layers whose hidden states the head reads, for a target of this depth."""
         return self.hidden_state_layers if self.hidden_state_layers is not None else (2, layers // 2, layers - 3)
 
     def draft_to_target_ids(self) -> Tensor:
-        """The target's token of every column of the draft vocabulary [Vd]; ModelError for a table that cannot be one.
+        """The target's token of every column of the draft vocabulary [Vd]; ModelError for an invalid table.
 
-        `d2t` holds offsets: column 5 with offset 3 is token 8. Some exports hold the ids themselves; where `t2d` says
-        which tokens are in, it tells the two apart.
+        `d2t` has offsets: column 5 with offset 3 is token 8. Some exports have ids instead; `t2d`, the membership of
+        all tokens, tells the two apart.
         """
         table = self.tensors.read_tensor("d2t").long()
-        readings = [table + torch.arange(len(table))]
+        variants = [table + torch.arange(len(table))]
         if "t2d" in self.tensors:
             inside = self.tensors.read_tensor("t2d").bool().nonzero().flatten()
             if len(inside) != len(table):
-                raise ModelError(f"{self.source}: t2d admits {len(inside)} tokens, but d2t has {len(table)} entries")
-            readings = [ids for ids in (*readings, table) if torch.equal(ids, inside)]
-            if not readings:
-                raise ModelError(f"{self.source}: d2t and t2d disagree on which tokens can be drafted")
-        (ids,) = readings[:1]
-        if bool((ids < 0).any()) or (self.target_vocab_size and bool((ids >= self.target_vocab_size).any())):
+                raise ModelError(f"{self.source}: t2d contains {len(inside)} tokens, but d2t has {len(table)} entries")
+            variants = [ids for ids in (*variants, table) if torch.equal(ids, inside)]
+            if not variants:
+                raise ModelError(f"{self.source}: d2t and t2d disagree on the tokens of the draft vocabulary")
+        ids, vocab_size = variants[0], self.target_vocab_size
+        if bool((ids < 0).any()) or (vocab_size and bool((ids >= vocab_size).any())):
             worst = int(ids.min()) if bool((ids < 0).any()) else int(ids.max())
-            raise ModelError(
-                f"{self.source}: d2t leads to token {worst}, outside the vocabulary of {self.target_vocab_size}"
-            )
+            raise ModelError(f"{self.source}: d2t contains token {worst}, outside the vocabulary of {vocab_size}")
         if bool((ids.diff() <= 0).any()):
-            raise ModelError(f"{self.source}: d2t does not ascend, so it is no table of offsets")
+            raise ModelError(f"{self.source}: the tokens of d2t are not in ascending order")
         return ids
 
     def with_variants(self, *others: HeadSpec) -> HeadSpec:
-        """The same head with other readings of its config that only a self-test can rule out."""
-        return replace(self, readings=tuple(other for other in others if other != self))
+        """The same head, with other interpretations of its config that only a self-test can rule out."""
+        return replace(self, variants=tuple(other for other in others if other != self))
 
 
 def mismatches(spec: HeadSpec, target: TargetDimensions) -> list[str]:
-    """Why this head is no partner of this target; empty when it is one."""
+    """Why this head does not fit this target; empty when it fits."""
     reasons: list[str] = []
     if spec.unsupported_reason:
         reasons.append(f"not supported yet: {spec.unsupported_reason}")
     if spec.target_hidden_size and spec.target_hidden_size != target.hidden_size:
-        reasons.append(
-            f"it reads hidden states of width {spec.target_hidden_size}, and the target's are {target.hidden_size} wide"
-        )
-    needs_width = [
-        name
-        for name, own in (("embeddings", "embed_tokens"), ("output matrix", "lm_head"))
-        if _borrows_from_target(spec, own)
-    ]
-    if needs_width and spec.dimensions.hidden_size not in (0, target.hidden_size):
-        what = " and ".join(needs_width)
-        reasons.append(
-            f"it borrows the target's {what}, but is {spec.dimensions.hidden_size} wide and the target {target.hidden_size}"
-        )
+        sizes = f"{spec.target_hidden_size}, but the target has {target.hidden_size}"
+        reasons.append(f"it needs hidden states of size {sizes}")
+    parts = (("embeddings", "embed_tokens"), ("LM head", "lm_head"))
+    shared = [name for name, own in parts if _uses_targets(spec, own)]
+    if shared and spec.dimensions.hidden_size not in (0, target.hidden_size):
+        sizes = f"has hidden size {spec.dimensions.hidden_size} and the target {target.hidden_size}"
+        reasons.append(f"it uses the target's {' and '.join(shared)}, but {sizes}")
     if spec.target_vocab_size and spec.target_vocab_size != target.vocab_size:
-        reasons.append(f"it speaks of {spec.target_vocab_size} tokens, and the target of {target.vocab_size}")
+        sizes = f"{spec.target_vocab_size} tokens, but the target's has {target.vocab_size}"
+        reasons.append(f"its target vocabulary has {sizes}")
     if target.layers is not None:
         reasons += _depth_mismatches(spec, target.layers)
     return reasons
@@ -200,12 +200,12 @@ def mismatches(spec: HeadSpec, target: TargetDimensions) -> list[str]:
 
 def _depth_mismatches(spec: HeadSpec, layers: int) -> list[str]:
     if spec.target_layers not in (None, layers):
-        return [f"it was trained for a target of {spec.target_layers} layers, and this one has {layers}"]
-    taps = spec.hidden_state_layers_for(layers)
-    if all(FINAL_NORM <= tap <= layers for tap in taps):
+        return [f"it was trained for a target with {spec.target_layers} layers, but this one has {layers}"]
+    needed = spec.hidden_state_layers_for(layers)
+    if all(FINAL_NORM <= layer <= layers for layer in needed):
         return []
-    return [f"it reads the target after layers {', '.join(map(str, taps))}, and the target has {layers}"]
+    return [f"it needs hidden states after the layers {', '.join(map(str, needed))}, but the target has {layers}"]
 
 
-def _borrows_from_target(spec: HeadSpec, name: str) -> bool:
+def _uses_targets(spec: HeadSpec, name: str) -> bool:
     return spec.kind not in (MEDUSA, EARLY_EXIT) and f"{name}.weight" not in spec.tensors

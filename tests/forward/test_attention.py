@@ -1,4 +1,4 @@
-"""Attention by products says what the fused kernel says, where it is taken and where scores are large."""
+"""Attention by two matmuls has the results of the fused kernel, also for large scores."""
 
 import pytest
 import torch
@@ -19,32 +19,32 @@ def tensors(sharpness: float = 1.0, width: int = WIDTH, blocks: int = 1):
     return [each.bfloat16() for each in (rows, keys, values, mask)]
 
 
-def error(found, rows, keys, values, mask):
-    """Against float64, by the size of the result."""
+def relative_error(output, rows, keys, values, mask):
+    """Against float64."""
     exact = functional.scaled_dot_product_attention(rows.double(), keys.double(), values.double(), mask.double())
-    return float((found.double() - exact).norm() / exact.norm())
+    return float((output.double() - exact).norm() / exact.norm())
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 1, 4, 16])
-def test_products_are_as_near_to_the_truth_as_bfloat16_allows(sharpness):
+def test_matmuls_are_as_precise_as_bfloat16_allows(sharpness):
     parts = tensors(sharpness)
 
-    assert error(sdpa(*parts), *parts) < 0.008  # without the second product: 0.03 when it is sharp
+    assert relative_error(sdpa(*parts), *parts) < 0.008  # without the second matmul: 0.03 with a sharp softmax
 
 
-@pytest.mark.parametrize(("width", "is_taken"), [(WIDTH, True), (WIDTH - 1, False)])
-def test_products_are_for_many_scores_alone(width, is_taken, monkeypatch):
-    taken = []
-    monkeypatch.setattr(attention, "_by_products", lambda *parts: taken.append(parts))
+@pytest.mark.parametrize(("width", "is_used"), [(WIDTH, True), (WIDTH - 1, False)])
+def test_matmuls_are_used_for_many_scores_only(width, is_used, monkeypatch):
+    calls = []
+    monkeypatch.setattr(attention, "_attention_by_matmuls", lambda *parts: calls.append(parts))
 
     sdpa(*tensors(width=width))
     sdpa(*(each.float() for each in tensors(width=width)))
 
-    assert is_taken == bool(taken)
-    assert len(taken) <= 1  # never in float32, whose scores are not rounded
+    assert is_used == bool(calls)
+    assert len(calls) <= 1  # never in float32, whose scores are not rounded
 
 
-def test_a_block_is_computed_alike_in_any_company():
+def test_a_block_is_bit_identical_in_every_batch():
     rows, keys, values, mask = tensors(blocks=3)
 
     together = sdpa(rows, keys, values, mask)
@@ -54,7 +54,7 @@ def test_a_block_is_computed_alike_in_any_company():
         assert torch.equal(together[block], alone[0])
 
 
-def test_without_a_mask_everything_is_seen():
+def test_no_mask_is_a_mask_of_zeros():
     rows, keys, values, mask = tensors()
 
     assert torch.equal(sdpa(rows, keys, values, None), sdpa(rows, keys, values, torch.zeros_like(mask)))

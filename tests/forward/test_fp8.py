@@ -1,4 +1,4 @@
-"""Checkpoints that were published in eight bits run in our own passes, as what their numbers stand for."""
+"""Checkpoints that were published in 8 bits run in `LlamaModel`, with the numbers that their bytes stand for."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from specchat.engine.drafter import Drafter
 from specchat.errors import ModelError
 from specchat.forward import linear
 from specchat.forward.batch import BatchLimits
-from specchat.forward.linear import QUANT_FORMATS
 from specchat.forward.llama import LlamaModel
+from specchat.forward.quant_linear import QUANT_FORMATS
 from specchat.models.fp8_checkpoints import Fp8TensorFiles
 from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama
-from specchat.models.load import LoadOptions, load_model
+from specchat.models.load import load_model
+from specchat.models.load_options import LoadOptions
 from specchat.models.tensor_files import TensorFiles
 from tests.cover import matrix
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
@@ -32,7 +33,7 @@ FAMILIES = ["llama", "mistral", "qwen2", "qwen3"]
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """A folder as DeepSeek's way publishes it, and its floats beside it."""
+    """A folder in DeepSeek's layout, and the same weights as floats."""
     return write(tmp_path_factory.mktemp("published"), "deepseek")
 
 
@@ -42,31 +43,33 @@ def logits_of(model: LlamaModel) -> torch.Tensor:
         return model.prefill(TEXT, cache).logits.float().clone()
 
 
-def loaded(folder: Path, dtype: torch.dtype | None = torch.float32, weights: str = "float", **how) -> LlamaModel:
-    return load_llama(folder, dtype, CPU, None, BatchLimits(prefill_chunk=16, max_rows=32, **how), quant_format=weights)
+def loaded(folder: Path, dtype: torch.dtype | None = torch.float32, weights: str = "float", **limits) -> LlamaModel:
+    return load_llama(
+        folder, dtype, CPU, None, BatchLimits(prefill_chunk=16, max_rows=32, **limits), quant_format=weights
+    )
 
 
 @pytest.mark.parametrize(("layout", "family"), matrix(list(LAYOUTS), FAMILIES))
-def test_a_published_layout_says_what_its_numbers_stand_for(layout, family, tmp_path):
+def test_a_published_layout_has_the_logits_of_its_float_weights(layout, family, tmp_path):
     folder = write(tmp_path, layout, family)
     assert is_llama_like(json.loads((folder / "small" / "config.json").read_text()))
 
-    said, meant = (logits_of(loaded(folder / name)) for name in ("small", "float"))
+    logits, expected = (logits_of(loaded(folder / name)) for name in ("small", "float"))
 
-    assert torch.equal(said, meant)
-    assert float(meant.std()) > 0.05
+    assert torch.equal(logits, expected)
+    assert float(expected.std()) > 0.05
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("weights", QUANT_FORMATS)
-def test_it_can_be_held_in_every_way(weights, dtype, published):
+def test_it_can_be_loaded_in_every_format(weights, dtype, published):
     small, same = (loaded(published / name, dtype, weights) for name in ("small", "float"))
 
     assert torch.equal(logits_of(small), logits_of(same))
     assert small.bytes == same.bytes
 
 
-def test_another_quantisation_is_left_to_transformers(published):
+def test_other_quantizations_are_left_to_transformers(published):
     config = json.loads((published / "small" / "config.json").read_text())
 
     for other in ({"quant_method": "gptq"}, {"quant_method": "compressed-tensors", "format": "pack-quantized"}, "fp8"):
@@ -74,7 +77,7 @@ def test_another_quantisation_is_left_to_transformers(published):
 
 
 @pytest.mark.parametrize(
-    ("named", "meant"),
+    ("config", "dtype"),
     [
         ({"dtype": "bfloat16"}, torch.bfloat16), ({"torch_dtype": "float16"}, torch.float16),
         ({"torch_dtype": "torch.bfloat16"}, torch.bfloat16), ({"dtype": "float32"}, torch.float32),
@@ -82,35 +85,37 @@ def test_another_quantisation_is_left_to_transformers(published):
     ],
     ids=str,
 )  # fmt: skip
-def test_the_dtype_is_what_the_config_names_and_never_eight_bits(named, meant):
-    assert config_dtype(named) == meant
+def test_the_dtype_is_from_the_config_and_never_has_eight_bits(config, dtype):
+    assert config_dtype(config) == dtype
 
 
 @pytest.mark.parametrize(("dtype", "changes"), [("bfloat16", {}), ("float32", {"dtype": "float32"})])
-def test_weights_that_nobody_asks_another_dtype_for_get_that_of_the_config(dtype, changes, tmp_path):
+def test_the_default_dtype_is_that_of_the_config(dtype, changes, tmp_path):
     model = loaded(write(tmp_path, "outputs", "llama", **changes) / "small", dtype=None)
 
     layer = model.weights.layers[0]
-    assert {model.weights.embedding.dtype, layer.post_attention_layernorm.dtype, layer.qkv_proj.weight.dtype} == {
-        getattr(torch, dtype)
-    }
+    assert {
+        model.weights.embedding.dtype,
+        layer.post_attention_layernorm.dtype,
+        layer.self_attn.qkv_proj.weight.dtype,
+    } == {getattr(torch, dtype)}
     assert model.pool.layout.dtype == getattr(torch, dtype)
 
 
-def test_floats_without_scales_keep_what_they_were_saved_in(published):
+def test_floats_without_scales_keep_the_dtype_of_the_file(published):
     assert loaded(published / "float", dtype=None).weights.embedding.dtype == torch.float32
 
 
-@pytest.mark.parametrize(("dtype", "times"), [("bfloat16", "16, twice"), ("float32", "32, four times")])
-def test_what_floats_take_is_said_once_with_a_remedy(dtype, times, published, capsys):
+@pytest.mark.parametrize(("dtype", "times"), [("bfloat16", "16 bits, twice"), ("float32", "32 bits, four times")])
+def test_the_size_of_float_weights_is_reported_once_with_a_remedy(dtype, times, published, capsys):
     load_model(published / "small", LoadOptions(dtype=dtype))
 
-    line = f"small: its 8-bit weights become floats of {times} as large; --weights int8 keeps 8\n"
+    line = f"small: 8-bit weights are dequantized to {times} the memory; --weights int8 keeps 8 bits\n"
     assert capsys.readouterr().err.count(line) == 1
 
 
-def test_nothing_is_said_of_weights_that_stay_small_or_never_were(published, capsys, monkeypatch):
-    monkeypatch.setattr("specchat.models.load.shortfall", lambda *_given: "")
+def test_weights_that_keep_their_size_are_not_reported(published, capsys, monkeypatch):
+    monkeypatch.setattr("specchat.models.load.hardware_warning", lambda *_given: "")
 
     load_model(published / "small", LoadOptions(dtype="bfloat16", quant_format="fp8"))
     load_model(published / "float", LoadOptions(dtype="bfloat16"))
@@ -118,27 +123,27 @@ def test_nothing_is_said_of_weights_that_stay_small_or_never_were(published, cap
     assert capsys.readouterr().err == ""
 
 
-def test_weights_are_made_smaller_slab_by_slab(published, monkeypatch):
-    whole, slabs = set[str](), dict[str, list[int]]()
-    stored, rows = TensorFiles._read_stored, Fp8TensorFiles.read_rows
+def test_weights_are_quantized_chunk_by_chunk(published, monkeypatch):
+    complete, chunks = set[str](), dict[str, list[int]]()
+    read_stored, read_rows = TensorFiles._read_stored, Fp8TensorFiles.read_rows
 
     def watched(self, name):
-        whole.add(name)
-        return stored(self, name)
+        complete.add(name)
+        return read_stored(self, name)
 
     def watched_rows(self, name, first, last):
-        slabs.setdefault(name, []).append(last - first)
-        return rows(self, name, first, last)
+        chunks.setdefault(name, []).append(last - first)
+        return read_rows(self, name, first, last)
 
-    monkeypatch.setattr(TensorFiles, "_stored", watched)
-    monkeypatch.setattr(Fp8TensorFiles, "rows", watched_rows)
-    monkeypatch.setattr(linear, "SLAB_NUMBERS", 32 * 160)
+    monkeypatch.setattr(TensorFiles, "_read_stored", watched)
+    monkeypatch.setattr(Fp8TensorFiles, "read_rows", watched_rows)
+    monkeypatch.setattr(linear, "CHUNK_ELEMENTS", 32 * 160)
 
     loaded(published / "small", torch.bfloat16, "fp8")
 
-    assert not {name for name in whole if name.endswith("_proj.weight")}
-    assert max(max(heights) for heights in slabs.values()) == 32
-    assert len(slabs["model.layers.1.mlp.down_proj.weight"]) == 160 // 32
+    assert not {name for name in complete if name.endswith("_proj.weight")}
+    assert max(max(heights) for heights in chunks.values()) == 32
+    assert len(chunks["model.layers.1.mlp.down_proj.weight"]) == 160 // 32
 
 
 def test_scales_of_another_shape_are_one_line(published, tmp_path):
@@ -160,8 +165,8 @@ def test_blocks_that_cannot_be_are_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(("weights", "sampler"), matrix(["float", "int8", "fp8"], ["greedy", "T1"]))
-def test_guesses_change_nothing(weights, sampler, published):
-    """In exact mode, in the dtype that the folder names."""
+def test_drafts_change_nothing(weights, sampler, published):
+    """In exact mode, in the dtype of the config."""
 
     def turns(drafter: Drafter) -> list[list[int]]:
         return two_turns(loaded(published / "small", None, weights, exact=True), drafter, SAMPLERS[sampler], STOPS)
@@ -171,7 +176,7 @@ def test_guesses_change_nothing(weights, sampler, published):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A random model of 110 MB with the shape of a Llama, as fbgemm publishes one."""
+    """A random Llama model of 110 MB in the layout of fbgemm."""
     here = tmp_path_factory.mktemp("large")
     wide, deep = SIZES["hidden_size"], SIZES["intermediate_size"]
     shapes = {f"self_attn.{part}_proj": (wide, wide) for part in "qkvo"}
@@ -186,14 +191,16 @@ def large(tmp_path_factory):
             tensors[f"{at}.{name}.weight_scale"] = torch.full((shape[0], 1), 1e-4)
     save_file(tensors, here / "model.safetensors")
     config = SIZES | {"model_type": "llama", "num_attention_heads": 16, "tie_word_embeddings": True}
-    (here / "config.json").write_text(json.dumps(config | {"quantization_config": LAYOUTS["fbgemm"].says}))
+    (here / "config.json").write_text(
+        json.dumps(config | {"quantization_config": LAYOUTS["fbgemm"].quantization_config})
+    )
     return here
 
 
 @pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel does not say what the peak was")
 @pytest.mark.parametrize("weights", ["float", "int8", "fp8"])
-def test_the_peak_is_little_above_what_stays(weights, large):
+def test_peak_memory_is_little_above_the_memory_of_the_weights(weights, large):
     final, peak = final_and_peak(large, weights)
 
     assert peak <= MOST * final

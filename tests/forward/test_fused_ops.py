@@ -1,7 +1,8 @@
-"""What kernels compute between products is what torch computes there, row by row."""
+"""The native kernels compute what torch computes, row by row."""
 
 import ctypes
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import native_kernels
 from tests.tiny import target
 
-TOLD = [60, 61, 3]  # a chain that a text goes on with
+CHAIN = [60, 61, 3]
 DTYPES = [torch.float32, torch.bfloat16]
 SHAPES = [
     AttentionDimensions(4, 2, 12, 1e-6),
@@ -41,163 +42,174 @@ SHAPES = [
 pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
 
 
-def both(heads: AttentionDimensions = SHAPES[0], dtype: torch.dtype = torch.float32) -> tuple[NativeOps, TorchOps]:
-    return NativeOps(heads, native_kernels(), dtype), TorchOps(heads)
+def both(sizes: AttentionDimensions = SHAPES[0], dtype: torch.dtype = torch.float32) -> tuple[NativeOps, TorchOps]:
+    return NativeOps(sizes, native_kernels(), dtype), TorchOps(sizes)
 
 
-def near(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+def is_close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     return torch.allclose(ours, theirs, TOLERANCE[ours.dtype], TOLERANCE[ours.dtype])
 
 
-def some(dtype: torch.dtype, *shape: int, seed: int = 1) -> torch.Tensor:
+def random(dtype: torch.dtype, *shape: int, seed: int = 1) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def attended(by: TorchOps, dtype: torch.dtype, count: int, sure: int, *, has_norms: bool) -> list[torch.Tensor]:
-    """The mix of `count` rows of a tree behind `sure` rows, and the keys and values that are there afterwards."""
-    heads = by.dimensions
-    pool = KVPool(KVLayout(((heads.kv_heads, heads.head_size, heads.head_size),), dtype, torch.device("cpu")))
+def attention_results(
+    ops: TorchOps, dtype: torch.dtype, count: int, committed: int, *, has_norms: bool
+) -> list[torch.Tensor]:
+    """The output for `count` rows of a tree after the committed rows, and the keys and values in the cache."""
+    sizes = ops.dimensions
+    pool = KVPool(KVLayout(((sizes.kv_heads, sizes.head_size, sizes.head_size),), dtype, torch.device("cpu")))
     cache = pool.open()
-    with pool.acquire_slot(cache, sure + count):
+    with pool.acquire_slot(cache, committed + count):
         keys, values = cache.require_slot().layers[0]
-        keys[:] = some(dtype, *keys.shape, seed=2)
-        values[:] = some(dtype, *values.shape, seed=3)
-        cache.length = sure
-        sees = torch.rand(count, count, generator=torch.Generator().manual_seed(4)) < 0.5
-        sees = torch.cat((torch.ones(count, sure, dtype=torch.bool), sees | torch.eye(count, dtype=torch.bool)), dim=1)
-        mask = None if count == 1 else additive_mask(sees, heads.heads // heads.kv_heads, keys)
-        places = torch.arange(count)
-        laid = ForwardBatch(
-            places, places, {None: mask}, cache.write, lambda layer: cache.kv_location(layer, sure + count)
-        )
-        norms = (
-            (some(dtype, heads.head_size, seed=5), some(dtype, heads.head_size, seed=6)) if has_norms else (None, None)
-        )
-        turn = some(dtype, 2, count, 1, heads.head_size, seed=7)
-        states = some(dtype, count, (heads.heads + 2 * heads.kv_heads) * heads.head_size, seed=8)
-        mix = by.attention(QKVInputs(states, *norms, turn[0], turn[1]), laid, 0, None)
-        return [mix, keys.clone(), values.clone()]
+        keys[:] = random(dtype, *keys.shape, seed=2)
+        values[:] = random(dtype, *values.shape, seed=3)
+        cache.length = committed
+        nodes = torch.rand(count, count, generator=torch.Generator().manual_seed(4)) < 0.5
+        nodes |= torch.eye(count, dtype=torch.bool)
+        allowed = torch.cat((torch.ones(count, committed, dtype=torch.bool), nodes), dim=1)
+        mask = None if count == 1 else additive_mask(allowed, sizes.heads // sizes.kv_heads, keys)
+        positions = torch.arange(count)
+        kv_location = partial(cache.kv_location, kv_length=committed + count)
+        batch = ForwardBatch(positions, positions, {None: mask}, cache.write, kv_location)
+        norms = [random(dtype, sizes.head_size, seed=seed) for seed in (5, 6)] if has_norms else (None, None)
+        cos, sin = random(dtype, 2, count, 1, sizes.head_size, seed=7)
+        qkv = random(dtype, count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size, seed=8)
+        output = ops.attention(QKVInputs(qkv, *norms, cos, sin), batch, 0, None)
+        return [output, keys.clone(), values.clone()]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("heads", SHAPES, ids=lambda heads: f"{heads.count}x{heads.size}")
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: f"{sizes.heads}x{sizes.head_size}")
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("has_norms", [True, False])
-def test_attention_turns_writes_and_mixes_as_torch_does(dtype, heads, count, has_norms):
-    compiled, composed = both(heads, dtype)
-    ours, theirs = (attended(by, dtype, count, 37, has_norms=has_norms) for by in (compiled, composed))
+def test_attention_has_the_output_and_the_cache_of_torch(dtype, sizes, count, has_norms):
+    native_ops, torch_ops = both(sizes, dtype)
+    ours, theirs = (attention_results(ops, dtype, count, 37, has_norms=has_norms) for ops in (native_ops, torch_ops))
 
-    assert all(near(our, their) for our, their in zip(ours, theirs, strict=True))
+    assert all(is_close(our, their) for our, their in zip(ours, theirs, strict=True))
 
 
-def test_attention_over_many_scores_is_torchs(monkeypatch):
-    heads = SHAPES[0]
-    compiled, composed = both(heads)
-    asked = []
-    monkeypatch.setattr(compiled, "_attend", lambda *arguments: asked.append(arguments))
-    sure = NATIVE_MAX_SCORES // (heads.heads * 2)
+def test_attention_over_many_scores_uses_torch(monkeypatch):
+    sizes = SHAPES[0]
+    native_ops, torch_ops = both(sizes)
+    calls = []
+    monkeypatch.setattr(native_ops, "_attention", lambda *arguments: calls.append(arguments))
+    committed = NATIVE_MAX_SCORES // (sizes.heads * 2)
 
-    ours, theirs = (attended(by, torch.float32, 2, sure, has_norms=True) for by in (compiled, composed))
+    ours, theirs = (
+        attention_results(ops, torch.float32, 2, committed, has_norms=True) for ops in (native_ops, torch_ops)
+    )
 
-    assert near(ours[0], theirs[0])
-    assert asked == []
+    assert is_close(ours[0], theirs[0])
+    assert calls == []
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_norms_sums_and_gates_are_torchs(dtype):
-    compiled, composed = both(dtype=dtype)
-    rows, more, weight = some(dtype, 3, 77), some(dtype, 3, 77, seed=2), some(dtype, 77, seed=3)
+def test_rms_norm_and_swiglu_have_the_results_of_torch(dtype):
+    native_ops, torch_ops = both(dtype=dtype)
+    rows, residual, weight = random(dtype, 3, 77), random(dtype, 3, 77, seed=2), random(dtype, 77, seed=3)
 
-    assert near(compiled.rms_norm(rows, weight), composed.rms_norm(rows, weight))
-    assert torch.equal(compiled.add_rms_norm(rows, more, weight)[0], composed.add_rms_norm(rows, more, weight)[0])
-    assert near(compiled.add_rms_norm(rows, more, weight)[1], composed.add_rms_norm(rows, more, weight)[1])
-    assert near(
-        compiled.silu_and_mul(rows[:, :76]), composed.silu_and_mul(rows[:, :76])
-    )  # not contiguous, as padded products are
+    assert is_close(native_ops.rms_norm(rows, weight), torch_ops.rms_norm(rows, weight))
+    assert torch.equal(
+        native_ops.add_rms_norm(rows, residual, weight)[0], torch_ops.add_rms_norm(rows, residual, weight)[0]
+    )
+    assert is_close(
+        native_ops.add_rms_norm(rows, residual, weight)[1], torch_ops.add_rms_norm(rows, residual, weight)[1]
+    )
+    assert is_close(
+        native_ops.silu_and_mul(rows[:, :76]), torch_ops.silu_and_mul(rows[:, :76])
+    )  # not contiguous, as padded matmul results
 
 
-def test_sums_are_rounded_to_bfloat16_as_torch_rounds_them():
-    compiled, _ = both(dtype=torch.bfloat16)
+def test_sums_are_rounded_to_bfloat16_as_in_torch():
+    native_ops, _ = both(dtype=torch.bfloat16)
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     numbers = bits[bits.isfinite()].view(1, -1)
-    for shift in (1.0, 0.0039, 257.0):  # of which some fall between two numbers, and some in the middle
-        more = torch.full_like(numbers, shift)
-        assert torch.equal(compiled.add_rms_norm(numbers, more, torch.ones_like(numbers[0]))[0], numbers + more)
+    for shift in (1.0, 0.0039, 257.0):  # some sums are between two bfloat16 numbers, some exactly halfway
+        residual = torch.full_like(numbers, shift)
+        assert torch.equal(
+            native_ops.add_rms_norm(numbers, residual, torch.ones_like(numbers[0]))[0], numbers + residual
+        )
 
 
-def test_what_is_no_number_stays_none():
-    compiled, _ = both(dtype=torch.bfloat16)
-    total, _normed = compiled.add_rms_norm(
+def test_nan_stays_nan():
+    native_ops, _ = both(dtype=torch.bfloat16)
+    total, _normed = native_ops.add_rms_norm(
         torch.tensor([[float("nan"), 1.0]]).bfloat16(), torch.ones(1, 2).bfloat16(), torch.ones(2).bfloat16()
     )
 
     assert [True, False] == total[0].isnan().tolist()
 
 
-def test_gates_are_right_at_both_ends():
-    compiled, composed = both()
+def test_swiglu_is_right_for_large_numbers():
+    native_ops, torch_ops = both()
     gate = torch.tensor([[-1e4, -90.0, -88.0, -20.0, 0.0, 20.0, 90.0, 1e4]])
     rows = torch.cat((gate, torch.ones_like(gate)), dim=1)
 
-    assert torch.allclose(compiled.silu_and_mul(rows), composed.silu_and_mul(rows), rtol=1e-5, atol=1e-30)
+    assert torch.allclose(native_ops.silu_and_mul(rows), torch_ops.silu_and_mul(rows), rtol=1e-5, atol=1e-30)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_row_is_the_same_in_any_company(dtype):
-    compiled, _ = both(dtype=dtype)
-    rows, weight = some(dtype, 9, 64), some(dtype, 64, seed=2)
+def test_a_row_is_bit_identical_in_every_batch(dtype):
+    native_ops, _ = both(dtype=dtype)
+    rows, weight = random(dtype, 9, 64), random(dtype, 64, seed=2)
     for count in (1, 4, 9):
-        assert torch.equal(compiled.rms_norm(rows[:count], weight), compiled.rms_norm(rows, weight)[:count])
-        assert torch.equal(compiled.silu_and_mul(rows[:count]), compiled.silu_and_mul(rows)[:count])
+        assert torch.equal(native_ops.rms_norm(rows[:count], weight), native_ops.rms_norm(rows, weight)[:count])
+        assert torch.equal(native_ops.silu_and_mul(rows[:count]), native_ops.silu_and_mul(rows)[:count])
 
 
-@pytest.mark.parametrize(("threads", "few"), [(1, 512), (2, 256), (8, 64), (64, NATIVE_MIN_ROWS)])
-def test_the_more_threads_the_fewer_rows_are_few(threads, few, monkeypatch):
+@pytest.mark.parametrize(("threads", "rows"), [(1, 512), (2, 256), (8, 64), (64, NATIVE_MIN_ROWS)])
+def test_more_threads_lower_the_row_limit(threads, rows, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
 
-    assert max_native_rows() == few
+    assert max_native_rows() == rows
 
 
-def test_many_rows_are_torchs(monkeypatch):
+def test_many_rows_use_torch(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
-    compiled, composed = both()
-    monkeypatch.setattr(compiled, "_norm", None)
-    monkeypatch.setattr(compiled, "_add", None)
-    monkeypatch.setattr(compiled, "_gate", None)
-    rows, weight = some(torch.float32, NATIVE_MIN_ROWS + 1, 64), some(torch.float32, 64, seed=2)
+    native_ops, torch_ops = both()
+    monkeypatch.setattr(native_ops, "_rms_norm", None)
+    monkeypatch.setattr(native_ops, "_add_rms_norm", None)
+    monkeypatch.setattr(native_ops, "_silu_and_mul", None)
+    rows, weight = random(torch.float32, NATIVE_MIN_ROWS + 1, 64), random(torch.float32, 64, seed=2)
 
-    assert torch.equal(compiled.rms_norm(rows, weight), composed.rms_norm(rows, weight))
-    assert torch.equal(compiled.add_rms_norm(rows, rows, weight)[1], composed.add_rms_norm(rows, rows, weight)[1])
-    assert torch.equal(compiled.silu_and_mul(rows), composed.silu_and_mul(rows))
-
-
-@pytest.mark.parametrize(("name", "out"), [("_norm", 2), ("_add", 4), ("_gate", 1), ("_turn", 5), ("_attend", 4)])
-def test_kernels_that_compute_something_else_are_found_out(name, out, monkeypatch):
-    compiled, _ = both()
-    assert matches_torch(compiled, torch.float32)
-    monkeypatch.setattr(compiled, name, lambda *arguments: ctypes.memset(arguments[out], 0, 16))
-
-    assert not matches_torch(compiled, torch.float32)
-
-
-def test_kernels_that_compute_something_else_are_not_used(monkeypatch, caplog):
-    monkeypatch.setattr(fused_ops, "agrees", lambda *_: False)
-
-    assert type(select_fused_ops(SHAPES[0], torch.zeros(1))) is TorchOps
-    assert "compute otherwise" in caplog.text
+    assert torch.equal(native_ops.rms_norm(rows, weight), torch_ops.rms_norm(rows, weight))
+    assert torch.equal(native_ops.add_rms_norm(rows, rows, weight)[1], torch_ops.add_rms_norm(rows, rows, weight)[1])
+    assert torch.equal(native_ops.silu_and_mul(rows), torch_ops.silu_and_mul(rows))
 
 
 @pytest.mark.parametrize(
-    ("heads", "like"),
-    [(SHAPES[0], torch.zeros(1, dtype=torch.float16)), (replace(SHAPES[0], size=514), torch.zeros(1))],
+    ("name", "out"),
+    [("_rms_norm", 2), ("_add_rms_norm", 4), ("_silu_and_mul", 1), ("_qk_norm_rope", 5), ("_attention", 4)],
+)
+def test_kernels_with_wrong_results_are_detected(name, out, monkeypatch):
+    native_ops, _ = both()
+    assert matches_torch(native_ops, torch.float32)
+    monkeypatch.setattr(native_ops, name, lambda *arguments: ctypes.memset(arguments[out], 0, 16))
+
+    assert not matches_torch(native_ops, torch.float32)
+
+
+def test_kernels_with_wrong_results_are_not_used(monkeypatch, caplog):
+    monkeypatch.setattr(fused_ops, "matches_torch", lambda *_: False)
+
+    assert type(select_fused_ops(SHAPES[0], torch.zeros(1))) is TorchOps
+    assert "other results than torch" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "like"),
+    [(SHAPES[0], torch.zeros(1, dtype=torch.float16)), (replace(SHAPES[0], head_size=514), torch.zeros(1))],
     ids=["float16", "large heads"],
 )
-def test_what_kernels_are_not_made_for_is_torchs(heads, like):
-    assert type(select_fused_ops(heads, like)) is TorchOps
+def test_unsupported_dtypes_and_sizes_use_torch(sizes, like):
+    assert type(select_fused_ops(sizes, like)) is TorchOps
     assert type(select_fused_ops(SHAPES[0], torch.zeros(1))) is NativeOps
 
 
-def test_norms_in_another_dtype_are_torchs():
+def test_norms_in_another_dtype_use_torch():
     model = target("dense-qwen3")
     assert isinstance(model, LlamaModel)
     odd = replace(model.weights, norm=model.weights.norm.double())
@@ -206,55 +218,76 @@ def test_norms_in_another_dtype_are_torchs():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("most", [NATIVE_MAX_EXACT_SCORES, 0], ids=["kernel", "blocks"])
+@pytest.mark.parametrize("max_scores", [NATIVE_MAX_EXACT_SCORES, 0], ids=["kernel", "blocks"])
 @pytest.mark.parametrize("count", [2, 4, 5, 8, 16])
-def test_exact_mode_is_the_same_to_the_bit_with_kernels(count, most, dtype, monkeypatch):
-    monkeypatch.setattr(fused_ops, "FEW_EXACT_SCORES", most)
+def test_exact_mode_is_bit_identical_with_kernels(count, max_scores, dtype, monkeypatch):
+    monkeypatch.setattr(fused_ops, "NATIVE_MAX_EXACT_SCORES", max_scores)
 
     def logits(tokens: list[int]) -> torch.Tensor:
-        model = target("dense-mistral", exact=True, dtype=dtype)  # whose window is less than the text
-        writing = Generation(model)
-        writing.replace_tokens(list(range(5, 45)))
-        with model.pool.acquire_slot(writing.cache, 900):
-            list(writing.prefill())
-            tree = DraftTree(writing.tokens[-1])
+        model = target("dense-mistral", exact=True, dtype=dtype)  # its sliding window is shorter than the text
+        generation = Generation(model)
+        generation.replace_tokens(list(range(5, 45)))
+        with model.pool.acquire_slot(generation.cache, 900):
+            list(generation.prefill())
+            tree = DraftTree(generation.tokens[-1])
             tree.add_chain(tokens)
-            return model.forward(tree, writing.cache).logits[: len(TOLD)]
+            return model.forward(tree, generation.cache).logits[: len(CHAIN)]
 
-    alone = [logits(TOLD[:place])[place] for place in range(len(TOLD))]
+    alone = [logits(CHAIN[:index])[index] for index in range(len(CHAIN))]
     assert torch.equal(torch.stack(alone[:1]), logits(list(range(1, count)))[:1])
-    assert torch.equal(torch.stack(alone), logits([*TOLD, *range(60, 60 + count)][:15])[: len(TOLD)])
+    assert torch.equal(torch.stack(alone), logits([*CHAIN, *range(60, 60 + count)][:15])[: len(CHAIN)])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_kernels_mix_a_row_alike_in_any_company(dtype):
-    """Behind 200 rows, of 300 that are looked at, as in exact mode."""
-    heads, width = AttentionDimensions(4, 2, 12, 1e-6), 300
-    compiled, _ = both(heads, dtype)
-    keys, values = some(dtype, 2, 1, heads.kv_heads, width, heads.head_size, seed=2)
-    states = some(dtype, 7, (heads.heads + 2 * heads.kv_heads) * heads.head_size, seed=3)
-    turn = some(dtype, 2, 7, 1, heads.head_size, seed=4)
-    sees = torch.arange(width) <= 200 + torch.arange(7)[:, None]
-    mask = additive_mask(sees, heads.heads // heads.kv_heads, keys)
+def test_attention_of_a_row_is_bit_identical_in_every_batch(dtype):
+    """After 200 committed rows, over 300 rows of keys, as in exact mode."""
+    sizes, kv_length = AttentionDimensions(4, 2, 12, 1e-6), 300
+    native_ops, _ = both(sizes, dtype)
+    keys, values = random(dtype, 2, 1, sizes.kv_heads, kv_length, sizes.head_size, seed=2)
+    qkv = random(dtype, 7, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size, seed=3)
+    cos_and_sin = random(dtype, 2, 7, 1, sizes.head_size, seed=4)
+    allowed = torch.arange(kv_length) <= 200 + torch.arange(7)[:, None]
+    mask = additive_mask(allowed, sizes.heads // sizes.kv_heads, keys)
 
-    def mixes(count: int) -> torch.Tensor:
-        def place(_layer: int) -> KVLocation:
-            return KVLocation(keys.clone(), values.clone(), 200, width)
+    def output(count: int) -> torch.Tensor:
+        def kv_location(_layer: int) -> KVLocation:
+            return KVLocation(keys.clone(), values.clone(), 200, kv_length)
 
-        laid = ForwardBatch(sees, sees, {None: mask}, lambda *_new: (keys, values), place, is_batch_invariant=True)
-        return compiled.attention(
-            QKVInputs(states[:count].clone(), None, None, *turn[:, :count].contiguous()), laid, 0, None
+        empty = torch.empty(0)
+        batch = ForwardBatch(empty, empty, {None: mask}, lambda *_new: (keys, values), kv_location, True)
+        inputs = QKVInputs(qkv[:count].clone(), None, None, *cos_and_sin[:, :count].contiguous())
+        return native_ops.attention(inputs, batch, 0, None)
+
+    assert all(torch.equal(output(count), output(7)[:count]) for count in range(1, 7))
+
+
+def test_partly_rotated_heads_use_torch():
+    native_ops, torch_ops = both()
+    qkv = random(torch.float32, 2, 8 * 12)
+    cos, sin = random(torch.float32, 2, 2, 1, 6, seed=2)
+
+    outputs = []
+    for ops in (native_ops, torch_ops):
+        stored = torch.zeros(2, 1, 2, 8, 12)
+        location = KVLocation(stored[0], stored[1], 0, 2)
+        batch = ForwardBatch(
+            torch.empty(0),
+            torch.arange(2),
+            {None: None},
+            lambda _layer, keys, values: (keys, values),
+            lambda _layer, location=location: location,
         )
+        outputs.append(ops.attention(QKVInputs(qkv, None, None, cos, sin), batch, 0, None))
 
-    assert all(torch.equal(mixes(count), mixes(7)[:count]) for count in range(1, 7))
+    assert torch.equal(*outputs)
 
 
-def test_a_cache_says_where_the_rows_of_a_pass_go():
+def test_a_cache_returns_the_location_of_the_rows_of_a_pass():
     pool = KVPool(KVLayout(((2, 4, 4),), torch.float32, torch.device("cpu")))
     cache: KVCache = pool.open()
     with pool.acquire_slot(cache, 20):
         cache.length = 7
-        place = cache.kv_location(0, kv_length=9)
+        location = cache.kv_location(0, kv_length=9)
 
-        assert (7, 9) == (place.first_new_row, place.kv_length)
-        assert place.keys.data_ptr() == cache.require_slot().layers[0][0].data_ptr()
+        assert (7, 9) == (location.first_new_row, location.kv_length)
+        assert location.keys.data_ptr() == cache.require_slot().layers[0][0].data_ptr()

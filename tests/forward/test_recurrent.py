@@ -1,4 +1,4 @@
-"""Networks whose memory cannot be taken back: guesses that fall must leave no trace in it."""
+"""Networks with recurrent layers: rejected draft tokens leave no trace in their state."""
 
 import random
 
@@ -12,7 +12,8 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
-from specchat.models.load import LoadOptions, load_model
+from specchat.models.load import load_model
+from specchat.models.load_options import LoadOptions
 from tests import tiny
 
 SIZES = tiny.SIZES | {"num_hidden_layers": 4}
@@ -33,78 +34,78 @@ def network(request):
     return transformers.AutoModelForCausalLM.from_config(CONFIGS[request.param]()).eval()
 
 
-class Knowing(Drafter):
-    """Knows the text that is coming, and spoils a guess now and then: after k right ones comes a wrong one."""
+class Oracle(Drafter):
+    """Drafts the text that follows, and replaces a token now and then."""
 
-    name = "knowing"
+    name = "oracle"
 
     def __init__(self, text: list[int]) -> None:
-        self.text, self.dice = text, random.Random(2)
+        self.text, self.random = text, random.Random(2)
 
     def propose(self, context: DraftContext) -> DraftTree:
         tree = DraftTree(context.tokens[-1])
-        guesses = self.text[len(context.tokens) :][: context.max_draft_tokens]
-        if guesses and self.dice.random() < 0.6:
-            spoilt = self.dice.randrange(len(guesses))
-            guesses[spoilt] = (guesses[spoilt] + 1) % tiny.VOCABULARY
-        tree.add_chain(guesses, source=self.name)
+        tokens = self.text[len(context.tokens) :][: context.max_draft_tokens]
+        if tokens and self.random.random() < 0.6:
+            wrong = self.random.randrange(len(tokens))
+            tokens[wrong] = (tokens[wrong] + 1) % tiny.VOCABULARY
+        tree.add_chain(tokens, source=self.name)
         return tree
 
 
-def written(model, drafter, sampler, limit):
-    writing = Generation(model, (drafter,))
-    writing.replace_tokens(PROMPT)
-    with model.pool.seated(writing.cache, 512):
-        list(writing.prefill())
-        steps = list(writing.decode(GenerationConfig(drafter, sampler, 5, limit)))
-    return writing, steps
+def generated(model, drafter, sampler, limit):
+    generation = Generation(model, (drafter,))
+    generation.replace_tokens(PROMPT)
+    with model.pool.acquire_slot(generation.cache, 512):
+        list(generation.prefill())
+        steps = list(generation.decode(GenerationConfig(drafter, sampler, 5, limit)))
+    return generation, steps
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=["greedy", "sampled"])
-def test_a_chain_with_replay_writes_the_text_of_plain_decoding(network, sampler):
-    plain, steps = written(RecurrentModel(network), Drafter(), sampler, limit=200)
-    guessed, fewer = written(RecurrentModel(network), Knowing(plain.tokens), sampler, limit=200)
+def test_chains_with_replay_have_the_text_of_plain_decoding(network, sampler):
+    plain, steps = generated(RecurrentModel(network), Drafter(), sampler, limit=200)
+    speculative, fewer_steps = generated(RecurrentModel(network), Oracle(plain.tokens), sampler, limit=200)
 
-    assert plain.tokens == guessed.tokens
-    assert len(fewer) < 0.6 * len(steps)
-    assert any(0 < step.accepted < step.drafted for step in fewer)
+    assert plain.tokens == speculative.tokens
+    assert len(fewer_steps) < 0.6 * len(steps)
+    assert any(0 < step.accepted < step.drafted for step in fewer_steps)
 
 
-def test_a_text_that_is_cut_is_read_anew_and_goes_on_as_before(network):
+def test_a_text_is_prefilled_again_after_a_deep_rollback(network):
     model = RecurrentModel(network)
-    writing, _ = written(model, Drafter(), Sampler(), limit=12)
-    first = list(writing.tokens)
-    assert writing.cache.rollback_floor > 20
+    generation, _ = generated(model, Drafter(), Sampler(), limit=12)
+    first = list(generation.tokens)
+    assert generation.cache.rollback_floor > 20
 
-    writing.replace_tokens(PROMPT[:20] + PROMPT[30:])
-    writing.replace_tokens(PROMPT)
-    assert 0 == writing.cache.length
-    with model.pool.acquire_slot(writing.cache, 512):
-        list(writing.prefill())
-        list(writing.decode(GenerationConfig(Drafter(), Sampler(), 5, 12)))
+    generation.replace_tokens(PROMPT[:20] + PROMPT[30:])
+    generation.replace_tokens(PROMPT)
+    assert 0 == generation.cache.length
+    with model.pool.acquire_slot(generation.cache, 512):
+        list(generation.prefill())
+        list(generation.decode(GenerationConfig(Drafter(), Sampler(), 5, 12)))
 
-    assert first == writing.tokens
+    assert first == generation.tokens
 
 
 def test_two_texts_do_not_disturb_each_other(network):
     model = RecurrentModel(network)
-    alone, _ = written(RecurrentModel(network), Drafter(), Sampler(), limit=8)
-    writings = [Generation(model), Generation(model)]
+    alone, _ = generated(RecurrentModel(network), Drafter(), Sampler(), limit=8)
+    generations = [Generation(model), Generation(model)]
     runs = []
-    for writing, prompt in zip(writings, (PROMPT, PROMPT[::-1]), strict=True):
-        writing.replace_tokens(prompt)
-        with model.pool.acquire_slot(writing.cache, 512):
-            list(writing.prefill())
-        runs.append(writing.decode(GenerationConfig(Drafter(), Sampler(), 0, 8)))
+    for generation, prompt in zip(generations, (PROMPT, PROMPT[::-1]), strict=True):
+        generation.replace_tokens(prompt)
+        with model.pool.acquire_slot(generation.cache, 512):
+            list(generation.prefill())
+        runs.append(generation.decode(GenerationConfig(Drafter(), Sampler(), 0, 8)))
     for _ in range(8):
-        for writing, run in zip(writings, runs, strict=True):
-            with model.pool.acquire_slot(writing.cache, 512):
+        for generation, run in zip(generations, runs, strict=True):
+            with model.pool.acquire_slot(generation.cache, 512):
                 next(run)
 
-    assert alone.tokens == writings[0].tokens
+    assert alone.tokens == generations[0].tokens
 
 
-def test_taps_belong_to_the_nodes_and_not_to_what_is_read_again(network):
+def test_hidden_states_belong_to_the_nodes_and_not_to_replayed_tokens(network):
     model = RecurrentModel(network)
     model.set_hidden_state_layers((2, 3))
     cache = model.pool.open()
@@ -113,7 +114,7 @@ def test_taps_belong_to_the_nodes_and_not_to_what_is_read_again(network):
         chain = DraftTree(5)
         chain.add_chain([6, 7, 8])
         model.forward(chain, cache)
-        cache.commit([0, 1])  # 7 and 8 fell
+        cache.commit([0, 1])  # 7 and 8 are rejected
         output = model.forward(DraftTree(9), cache)
         fresh = model.pool.open()
         with model.pool.acquire_slot(fresh, 512):
@@ -125,7 +126,7 @@ def test_taps_belong_to_the_nodes_and_not_to_what_is_read_again(network):
     torch.testing.assert_close(output.logits, expected.logits, atol=1e-4, rtol=1e-4)
 
 
-def test_such_a_network_is_recognised_when_it_is_loaded(network, tmp_path):
+def test_a_network_with_recurrent_layers_is_recognized_at_load(network, tmp_path):
     network.save_pretrained(tmp_path)
 
     model = load_model(tmp_path, LoadOptions(dtype="float32", device="cpu"))

@@ -1,6 +1,6 @@
-"""Heads as publishers ship them, with what their own code makes of them: the golden files, as folders on disk.
+"""Heads in the formats of their publishers, with the outputs of the publishers' code: the golden files.
 
-`golden/make.py` says where they come from. Each is a whole checkpoint of a few thousand numbers.
+`golden/make.py` has their origin. Each is a complete checkpoint of a few thousand numbers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from specchat.heads.spec import HeadSpec
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
 CPU = torch.device("cpu")
-EARLY = 3  # the place of the first of two blocks
+FIRST_BLOCK = 3  # position of the first of two blocks
 
 
 @dataclass(frozen=True)
 class Published:
-    """A checkpoint, what it was given, and what its publisher's code said."""
+    """A checkpoint, its inputs, and the outputs of its publisher's code."""
 
     name: str
     head: dict[str, Tensor]
@@ -40,31 +40,33 @@ class Published:
     file: str
     given: dict[str, Tensor]
     oracle: str
-    second_is_alone: bool  # its second run does not see the pairs of the first
+    second_is_alone: bool  # the second run does not see the pairs of the first
 
     def save(self, folder: Path, head: dict[str, Tensor] | None = None, **config: Any) -> Path:
-        """The folder that one would download; other tensors or other keys where they are given, None removes one."""
+        """The published folder, with changed tensors or config keys; None removes one."""
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {key: value.clone() for key, value in (self.head | (head or {})).items() if value is not None}
         if self.file.endswith(".safetensors"):
             save_file(tensors, folder / self.file)
         else:
             torch.save(tensors, folder / self.file)
-        said = {key: value for key, value in (self.config | config).items() if value is not None}
-        (folder / "config.json").write_text(json.dumps(said))
+        config = {key: value for key, value in (self.config | config).items() if value is not None}
+        (folder / "config.json").write_text(json.dumps(config))
         return folder
 
     @property
-    def lender(self) -> Lender:
-        """The target that it borrows from, as wide and deep as its config says."""
+    def target(self) -> FakeTarget:
+        """A target with the hidden size and the depth of the config."""
         embedding = self.given["target.embedding"]
-        wider = self.config.get("target_hidden_size") or embedding.shape[1]
+        hidden_size = self.config.get("target_hidden_size") or embedding.shape[1]
         depth = 3 if "num_nextn_predict_layers" in self.config else self.config.get("num_target_layers", 6)
-        return Lender(functional.pad(embedding, (0, wider - embedding.shape[1])), self.given["target.output"], depth)
+        return FakeTarget(
+            functional.pad(embedding, (0, hidden_size - embedding.shape[1])), self.given["target.output"], depth
+        )
 
 
-class Lender:
-    """As much of a target as a head needs: embeddings, an output matrix, and a depth."""
+class FakeTarget:
+    """What a head needs of a target: embeddings, LM head and depth."""
 
     def __init__(self, embedding: Tensor, output: Tensor, layers: int) -> None:
         self.embedding, self.output, self.vocab_size = embedding, output, len(output)
@@ -81,17 +83,17 @@ class Lender:
 def published(name: str) -> Published:
     """The golden file of a format."""
     with safe_open(GOLDEN / f"{name}.safetensors", framework="pt") as file:
-        said = file.metadata()
+        metadata = file.metadata()
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no dictionary
     head = {key.removeprefix("head."): value for key, value in tensors.items() if key.startswith("head.")}
     given = {key: value for key, value in tensors.items() if not key.startswith("head.")}
-    alone = said["second_is_alone"] == "True"
-    return Published(name, head, json.loads(said["config"]), said["file"], given, said["oracle"], alone)
+    alone = metadata["second_is_alone"] == "True"
+    return Published(name, head, json.loads(metadata["config"]), metadata["file"], given, metadata["oracle"], alone)
 
 
 def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
-    """What our network says to what the publisher's code was given: the first run and the second."""
-    head = load_head(spec, golden.lender, torch.float32, CPU)
+    """The outputs of our network for the inputs of the publisher's code: the first run and the second."""
+    head = load_head(spec, golden.target, torch.float32, CPU)
     if isinstance(head, MedusaHead):
         return [torch.stack(head.logits(golden.given["features"])), golden.given["second"]]
     if isinstance(head, DFlashHead):
@@ -100,32 +102,33 @@ def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
 
 
 def two_blocks(head: DFlashHead, golden: Published) -> list[Tensor]:
-    """A block after the first tokens, the others read, and a block after them."""
-    tokens, features, said, cache = golden.given["tokens"], golden.given["features"], list[Tensor](), head.pool.open()
+    """A block after the first tokens, then a block after all tokens."""
+    tokens, features, cache = golden.given["tokens"], golden.given["features"], head.pool.open()
+    outputs = list[Tensor]()
     with head.pool.acquire_slot(cache, 64):
-        for read, start in ((0, EARLY), (EARLY, len(tokens))):
-            head.prefill(features[read:start], read, cache)
-            said.append(head.draft_block([int(tokens[start - 1])], [start], cache)[0])
-    return said
+        for first, start in ((0, FIRST_BLOCK), (FIRST_BLOCK, len(tokens))):
+            head.prefill(features[first:start], first, cache)
+            outputs.append(head.draft_block([int(tokens[start - 1])], [start], cache)[0])
+    return outputs
 
 
 def two_runs(head: EagleHead, golden: Published):
-    """A run over true pairs, and one over its own output, in which a place sees the pairs up to its own and itself."""
+    """A run over true pairs, and one over its own output, where each position sees the true pairs before it."""
     tokens, hidden = golden.given["tokens"], head.fuse(golden.given["features"])
     count, outputs, cache = len(tokens), [], head.pool.open()
-    sees = torch.ones(count, count, dtype=torch.bool).tril()
+    mask = torch.ones(count, count, dtype=torch.bool).tril()
     with head.pool.acquire_slot(cache, 2 * count):
         for run in range(2):
             start = 0 if golden.second_is_alone else run
-            nodes = RowBatch(tokens.tolist(), torch.arange(count) + start, sees, cache.length)
-            outputs.append(head.forward(hidden, head.embed(tokens), nodes, cache))
+            batch = RowBatch(tokens.tolist(), torch.arange(count) + start, mask, cache.length)
+            outputs.append(head.forward(hidden, head.embed(tokens), batch, cache))
             if not golden.second_is_alone:
                 cache.commit(list(range(count)))
-                sees = torch.cat((sees, torch.eye(count, dtype=torch.bool)), dim=-1)
-            hidden, tokens = outputs[-1].hidden, torch.cat((tokens[1:], tokens.new_zeros(1)))
+                mask = torch.cat((mask, torch.eye(count, dtype=torch.bool)), dim=-1)
+            hidden, tokens = outputs[-1].hidden_states, torch.cat((tokens[1:], tokens.new_zeros(1)))
     return outputs
 
 
 def inspected(golden: Published, folder: Path, **changes: Any) -> HeadSpec:
-    """What we take the published folder for."""
+    """The detected head of the published folder."""
     return inspect_head(golden.save(folder, **changes))

@@ -1,7 +1,7 @@
-"""The embedded heads know their target by far better than chance; read in a wrong way, they know it worse.
+"""The embedded heads predict their target far better than chance, and worse with a misread config.
 
-Not every misreading shows in so few words: the states of neighbouring layers of a small network are much alike. What
-must be right to the last bit is compared with the publishers' own code, in `test_heads.py`.
+The short sample does not show every misreading: the states of neighbouring layers of a small network are similar.
+`test_networks.py` compares exact outputs with the publishers' code.
 """
 
 import json
@@ -26,14 +26,14 @@ from specchat.heads.selftest import Agreement, load_selected_head, select_varian
 from specchat.heads.spec import BlockConfig
 from specchat.models.load import load_model
 from specchat.models.load_options import EMBEDDED, LoadOptions
-from tests.heads.test_networks import seen_as, unsharpened, wired, without
+from tests.heads.test_networks import with_mla, with_wiring, without, without_softmax_mscale
 from tests.tiny import VOCABULARY
 from tests.tiny import target as tiny
 from tests.tiny_heads import saved_head, tiny_head
 
 CPU = torch.device("cpu")
-SHARP = {"type": "yarn", "factor": 40, "mscale": 2.0, "mscale_all_dim": 2.0, "original_max_position_embeddings": 4096}
-LOUD = ("q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
+YARN = {"type": "yarn", "factor": 40, "mscale": 2.0, "mscale_all_dim": 2.0, "original_max_position_embeddings": 4096}
+SCALED = ("q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
 CHANCE, PROMPTS = 1 / 8192, [(1,), (300,)]
 
 
@@ -61,37 +61,38 @@ def test_the_embedded_heads_beat_chance_by_far(head, at_least):
     assert all(share > at_least > 500 * CHANCE for share in agreement(head).greedy_by_depth)
 
 
-def test_every_place_ahead_is_asked_about():
+def test_every_depth_is_tested():
     assert [len(agreement(head).greedy_by_depth) for head in ("eagle3", "mtp", "medusa")] == [3, 3, 4]
 
 
 @pytest.mark.full
-def test_of_two_readings_of_the_taps_the_right_one_is_taken():
+def test_the_right_one_of_two_variants_is_selected():
     right = spec("eagle3").hidden_state_layers_for(12)
-    shifted = tuple(tap + 1 for tap in right)
-    unsure = replace(spec("eagle3"), taps=shifted).with_variants(replace(spec("eagle3"), taps=right))
+    shifted = tuple(layer + 1 for layer in right)
+    ambiguous = replace(spec("eagle3"), hidden_state_layers=shifted)
+    ambiguous = ambiguous.with_variants(replace(spec("eagle3"), hidden_state_layers=right))
 
-    head, found = select_variant(unsure, target(), None, CPU, PROMPTS)
+    head, result = select_variant(ambiguous, target(), None, CPU, PROMPTS)
 
     assert head.hidden_state_layers == right
-    assert found == agreement("eagle3")
+    assert result == agreement("eagle3")
 
 
-def test_a_reading_beyond_the_targets_depth_is_left_out():
-    unsure = spec("medusa").with_variants(replace(spec("medusa"), taps=(13,)))
+def test_a_variant_beyond_the_depth_of_the_target_is_ignored():
+    ambiguous = spec("medusa").with_variants(replace(spec("medusa"), hidden_state_layers=(13,)))
 
-    assert select_variant(unsure, target(), None, CPU, PROMPTS)[1] == agreement("medusa")
+    assert select_variant(ambiguous, target(), None, CPU, PROMPTS)[1] == agreement("medusa")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("head", "misread"),
     [
-        ("eagle3", lambda spec: replace(spec, taps=(9, 6, 2))),
-        ("eagle3", wired(residual_is_normed=True)),
-        ("mtp", wired(feature_first=True)),
+        ("eagle3", lambda spec: replace(spec, hidden_state_layers=(9, 6, 2))),
+        ("eagle3", with_wiring(residual_is_normed=True)),
+        ("mtp", with_wiring(is_feature_first=True)),
     ],
-    ids=["the order of the taps", "norm_before_residual", "the order of a pair"],
+    ids=["the order of the layers", "norm_before_residual", "the order of a pair"],
 )
 def test_a_misreading_agrees_less(head, misread):
     assert sum(self_test(loaded(head, misread), target(), PROMPTS).greedy_by_depth) < 0.9 * sum(
@@ -99,127 +100,131 @@ def test_a_misreading_agrees_less(head, misread):
     )
 
 
-def test_offsets_taken_for_ids_agree_with_nothing():
+def test_offsets_taken_for_ids_agree_with_no_token():
     head = loaded("eagle3")
     head.draft_to_target_ids = spec("eagle3").tensors.read_tensor("d2t")
 
     assert max(self_test(head, target(), PROMPTS).greedy_by_depth) < 0.05
 
 
-class Knowing:
-    """A head that fills blocks with what the target itself says after the true words."""
+class OracleHead:
+    """A block head with the logits of the target itself."""
 
     hidden_state_layers, draft_to_target_ids, tokens_ahead = (FINAL_NORM,), None, 2
-    slots = BlockConfig(block_size=3, mask_token_id=0)
+    block_config = BlockConfig(block_size=3, mask_token_id=0)
 
     def __init__(self):
         self.pool = tiny_head("dflash", tiny("dense-llama")).pool
 
     def prefill(self, hidden_states, position, cache):
-        self.said = target().compute_logits(hidden_states)
+        self.logits = target().compute_logits(hidden_states)
 
     def draft_block(self, tokens, positions, cache, first_position=0, tokens_ahead=None):
-        last = len(self.said) - 1
+        last = len(self.logits) - 1
         return torch.stack(
-            [self.said[[min(position + step, last) for step in range(tokens_ahead)]] for position in positions]
+            [self.logits[[min(position + step, last) for step in range(tokens_ahead)]] for position in positions]
         )
 
 
-def test_a_block_is_compared_with_what_follows_its_first_token():
-    found = self_test(Knowing(), target(), PROMPTS)
+def test_a_block_is_compared_with_the_tokens_after_its_anchor():
+    result = self_test(OracleHead(), target(), PROMPTS)
 
-    assert found.greedy_by_depth == (1.0, 1.0)
+    assert result.greedy_by_depth == (1.0, 1.0)
 
 
-class Continuing:
-    """A target whose every next state is what a head makes of the last pair: read rightly, the head is always right."""
+class PredictedTarget:
+    """A target whose next hidden state is the output of a head for the last pair: the head is always right."""
 
     vocab_size, hidden_state_layers, bytes = VOCABULARY, (), 0
 
     def __init__(self, head, layers):
         layout = head.pool.layout
         self.head, self.pool = head, KVPool(replace(layout, shapes=layout.shapes * layers))
-        self.known = WeakKeyDictionary()  # the last state of every text
-        self.first = torch.randn(VOCABULARY, 48, generator=torch.Generator().manual_seed(1))
+        self.last_states = WeakKeyDictionary()  # of every text
+        self.embeddings = torch.randn(VOCABULARY, 48, generator=torch.Generator().manual_seed(1))
 
     def set_hidden_state_layers(self, hidden_state_layers):
         self.hidden_state_layers = hidden_state_layers
 
     def embed(self, tokens):
-        return self.first[tokens]
+        return self.embeddings[tokens]
 
     def prefill(self, tokens, cache):
-        if cache not in self.known:
-            self.known[cache] = self.first[tokens]
-            return ModelOutput(torch.zeros(1, VOCABULARY), self.known[cache])
-        length, embedded = cache.length, self.head.embed(torch.tensor(tokens))
-        place = RowBatch(tokens, torch.tensor([length]), torch.ones(1, length + 1, dtype=torch.bool), length)
-        said = self.head.run(self.known[cache], embedded, place, cache)
+        if cache not in self.last_states:
+            self.last_states[cache] = self.embeddings[tokens]
+            return ModelOutput(torch.zeros(1, VOCABULARY), self.last_states[cache])
+        length, embeddings = cache.length, self.head.embed(torch.tensor(tokens))
+        batch = RowBatch(tokens, torch.tensor([length]), torch.ones(1, length + 1, dtype=torch.bool), length)
+        output = self.head.forward(self.last_states[cache], embeddings, batch, cache)
         cache.commit([0])
-        self.known[cache] = said.hidden
-        return ModelOutput(said.logits, said.hidden)
+        self.last_states[cache] = output.hidden_states
+        return ModelOutput(output.logits, output.hidden_states)
 
 
-LATENT_MISREADINGS = {
-    "neighbours are taken for halves": seen_as(interleaved=False),
-    "scores are not sharpened": unsharpened,
-    "latents are not normed": without("layers.0.self_attn.kv_a_layernorm.weight"),
-    "the halves of eh_proj are swapped": wired(feature_first=True),
-    "what is fed back is not normed": wired(feeds_normed=False),
+MLA_MISREADINGS = {
+    "interleaved RoPE is taken for half-split": with_mla(is_rope_interleaved=False),
+    "the softmax scale is ignored": without_softmax_mscale,
+    "latents are not normalized": without("layers.0.self_attn.kv_a_layernorm.weight"),
+    "the halves of eh_proj are exchanged": with_wiring(is_feature_first=True),
+    "the next draft step gets the unnormalized output": with_wiring(feeds_back_normed=False),
 }
 
 
-class TestAHeadOverLatents:
+class TestAHeadWithMla:
     @pytest.fixture
     def spec(self, tmp_path):
-        """A head that is sure of itself, and looks back a lot: its scores are large, and sharpened besides."""
+        """A head with large attention scores and large logits."""
         shutil.copytree(saved_head("mtp latent"), tmp_path, dirs_exist_ok=True)
         weights = load_file(tmp_path / "model.safetensors")
-        at, dice = "model.layers.3", torch.Generator().manual_seed(2)
-        weights |= {f"{at}.self_attn.{name}.weight": 2 * weights[f"{at}.self_attn.{name}.weight"] for name in LOUD}
+        at, generator = "model.layers.3", torch.Generator().manual_seed(2)
+        weights |= {f"{at}.self_attn.{name}.weight": 2 * weights[f"{at}.self_attn.{name}.weight"] for name in SCALED}
         for norm in (f"{at}.self_attn.kv_a_layernorm.weight", f"{at}.shared_head.norm.weight"):
-            weights[norm] = 0.5 + torch.rand(weights[norm].shape, generator=dice)
+            weights[norm] = 0.5 + torch.rand(weights[norm].shape, generator=generator)
         for own in ("embed_tokens", "shared_head.head"):
-            weights[f"{at}.{own}.weight"] = 0.7 * torch.randn(VOCABULARY, 48, generator=dice)
+            weights[f"{at}.{own}.weight"] = 0.7 * torch.randn(VOCABULARY, 48, generator=generator)
         save_file(weights, tmp_path / "model.safetensors")
         config = json.loads((tmp_path / "config.json").read_text())
-        (tmp_path / "config.json").write_text(json.dumps(config | {"rope_scaling": SHARP}))
+        (tmp_path / "config.json").write_text(json.dumps(config | {"rope_scaling": YARN}))
         return inspect_head(tmp_path)
 
     @pytest.fixture
-    def partner(self, spec):
-        return Continuing(load_head(spec, tiny("dense-llama"), None, CPU), layers=3)
+    def predicted_target(self, spec):
+        return PredictedTarget(load_head(spec, tiny("dense-llama"), None, CPU), layers=3)
 
-    def test_is_always_right_when_it_is_read_rightly(self, spec, partner):
-        assert self_test(load_head(spec, partner, None, CPU), partner).greedy_by_depth == (1.0, 1.0, 1.0)
+    def test_is_always_right_with_the_right_config(self, spec, predicted_target):
+        assert self_test(load_head(spec, predicted_target, None, CPU), predicted_target).greedy_by_depth == (
+            1.0,
+            1.0,
+            1.0,
+        )
 
-    @pytest.mark.parametrize("misreading", LATENT_MISREADINGS)
-    def test_is_often_wrong_when_it_is_misread(self, misreading, spec, partner):
-        misread = LATENT_MISREADINGS[misreading](spec)
+    @pytest.mark.parametrize("misreading", MLA_MISREADINGS)
+    def test_is_often_wrong_with_a_misread_config(self, misreading, spec, predicted_target):
+        misread = MLA_MISREADINGS[misreading](spec)
 
-        found = self_test(load_head(misread, partner, None, CPU), partner)
+        result = self_test(load_head(misread, predicted_target, None, CPU), predicted_target)
 
-        assert found.greedy_by_depth[-1] < 0.7
+        assert result.greedy_by_depth[-1] < 0.7
 
-    def test_is_read_as_it_agrees_best_where_nothing_says_how_it_turns(self, spec, partner):
-        halves = replace(spec, block=replace(spec.block, latent=replace(spec.block.latent, interleaved=False)))
+    def test_has_the_rope_layout_that_agrees_best_when_the_config_has_none(self, spec, predicted_target):
+        half_split = with_mla(is_rope_interleaved=False)(spec)
 
-        _head, found = select_variant(halves.also(spec), partner, None, CPU)
+        _head, result = select_variant(half_split.with_variants(spec), predicted_target, None, CPU)
 
-        assert found.greedy_by_depth == (1.0, 1.0, 1.0)
+        assert result.greedy_by_depth == (1.0, 1.0, 1.0)
 
 
-class TestWhatWasSettled:
+class TestTheCachedVariant:
     @pytest.fixture
     def tested(self, monkeypatch):
-        """How often a head was tested."""
+        """A list with an entry for every test of a head."""
         calls = list[int]()
 
-        def counted(head, model, prompts=()):
+        def counting(head, model, prompts=()):
             calls.append(1)
             return self_test(head, model, prompts)
 
-        monkeypatch.setattr(selftest, "self_test", counted)
+        monkeypatch.setattr(selftest, "self_test", counting)
         return calls
 
     def test_is_not_tested_again(self, tested, tmp_path):
@@ -230,9 +235,9 @@ class TestWhatWasSettled:
         heads = [load_selected_head(spec, model, None, CPU, tmp_path) for _ in range(2)]
 
         assert [head.hidden_state_layers for head in heads] == [right, right]
-        assert len(tested) == 2  # once for each reading
+        assert len(tested) == 2  # once for each variant
 
-    def test_is_tested_again_when_the_head_was_written_anew(self, tested, tmp_path):
+    def test_is_tested_again_when_the_head_has_changed(self, tested, tmp_path):
         model, folder = tiny("dense-llama"), tmp_path / "head"
         shutil.copytree(saved_head("dflash"), folder)
         load_selected_head(inspect_head(folder), model, None, CPU, tmp_path)
@@ -242,7 +247,7 @@ class TestWhatWasSettled:
 
         assert len(tested) == 4
 
-    def test_is_tested_again_beside_another_target(self, tested, tmp_path):
+    def test_is_tested_again_with_another_target(self, tested, tmp_path):
         spec = inspect_head(saved_head("dflash"))
 
         for shape in ("dense-llama", "dense-qwen3"):
@@ -250,54 +255,54 @@ class TestWhatWasSettled:
 
         assert len(tested) == 4
 
-    def test_is_tested_again_when_the_readings_are_others(self, tested, tmp_path):
+    def test_is_tested_again_when_the_variants_are_others(self, tested, tmp_path):
         model, spec = tiny("dense-llama"), inspect_head(saved_head("mtp latent"))
-        halves = seen_as(interleaved=False)(spec)
+        half_split = with_mla(is_rope_interleaved=False)(spec)
 
-        for readings in (spec.with_variants(halves), halves.also(spec)):
-            load_selected_head(readings, model, None, CPU, tmp_path)
+        for variants in (spec.with_variants(half_split), half_split.with_variants(spec)):
+            load_selected_head(variants, model, None, CPU, tmp_path)
 
         assert len(tested) == 4
 
-    @pytest.mark.parametrize("content", ["", "[]", '{"reading": 7}', '{"reading": "1"}'])
-    def test_is_tested_again_when_what_was_kept_makes_no_sense(self, content, tested, tmp_path):
+    @pytest.mark.parametrize("content", ["", "[]", '{"variant": 7}', '{"variant": "1"}'])
+    def test_is_tested_again_when_the_cache_entry_is_invalid(self, content, tested, tmp_path):
         model, spec = tiny("dense-llama"), inspect_head(saved_head("dflash"))
         load_selected_head(spec, model, None, CPU, tmp_path)
-        (kept,) = (tmp_path / "readings").iterdir()
-        kept.write_text(content)
+        (entry,) = (tmp_path / "head_variants").iterdir()
+        entry.write_text(content)
 
         load_selected_head(spec, model, None, CPU, tmp_path)
 
         assert len(tested) == 4
 
     @pytest.mark.parametrize("kind", ["dflash", "mtp latent"])
-    def test_had_one_head_in_memory_at_a_time(self, kind, monkeypatch, tmp_path):
+    def test_is_found_with_one_head_in_memory_at_a_time(self, kind, monkeypatch, tmp_path):
         alive, most, loads = WeakSet(), [], []
 
-        def counted(reading, *rest):
-            head = load_head(reading, *rest)
+        def counting(variant, *rest):
+            head = load_head(variant, *rest)
             alive.add(head)
             most.append(len(alive))
-            loads.append(reading)
+            loads.append(variant)
             return head
 
-        monkeypatch.setattr(selftest, "load_head", counted)
+        monkeypatch.setattr(selftest, "load_head", counting)
         spec = inspect_head(saved_head(kind))
-        unsure = spec if spec.variants else spec.with_variants(seen_as(interleaved=False)(spec))
+        ambiguous = spec if spec.variants else spec.with_variants(with_mla(is_rope_interleaved=False)(spec))
 
-        load_selected_head(unsure, tiny("dense-llama"), None, CPU, tmp_path)
+        load_selected_head(ambiguous, tiny("dense-llama"), None, CPU, tmp_path)
 
         assert 1 == max(most)
-        assert len(unsure.variants) + 2 == len(loads)  # each once, and the best again
+        assert len(ambiguous.variants) + 2 == len(loads)  # each once, and the best again
 
-    def test_is_no_question_for_a_head_with_one_reading(self, tested, tmp_path):
+    def test_is_not_needed_for_a_head_with_one_variant(self, tested, tmp_path):
         load_selected_head(inspect_head(saved_head("medusa")), tiny("dense-llama"), None, CPU, tmp_path)
 
         assert not tested
-        assert not (tmp_path / "readings").exists()
+        assert not (tmp_path / "head_variants").exists()
 
-    def test_is_settled_without_a_disk_too(self, tested, tmp_path):
-        (tmp_path / "readings").write_text("no folder")
+    def test_is_selected_without_a_cache_folder_too(self, tested, tmp_path):
+        (tmp_path / "head_variants").write_text("no folder")
 
         assert load_selected_head(
             inspect_head(saved_head("dflash")), tiny("dense-llama"), None, CPU, tmp_path
@@ -305,11 +310,11 @@ class TestWhatWasSettled:
         assert len(tested) == 2
 
 
-def test_tokens_per_pass_counts_what_follows_right_guesses():
+def test_tokens_per_step_is_the_mean_accepted_length_and_one():
     assert Agreement((0.1, 0.1), (0.5, 0.5), 8).tokens_per_step == 1.75
 
 
-def test_afterwards_the_target_has_the_taps_of_before():
+def test_the_hidden_state_layers_of_the_target_are_restored():
     target().set_hidden_state_layers((3, 5))
     try:
         self_test(loaded("medusa"), target(), [(1,)])
@@ -321,4 +326,4 @@ def test_afterwards_the_target_has_the_taps_of_before():
 def test_the_command_shows_how_well_they_agree(capsys):
     assert run(["models", "inspect", "embedded/mtp", "--target", "embedded", "--test"]) == 0
 
-    assert "of 120 places, by how far ahead" in capsys.readouterr().out
+    assert "of 120 positions, by depth" in capsys.readouterr().out

@@ -201,7 +201,7 @@ def test_impossible_blocks_raise_a_one_line_value_error(block):
 def test_impossible_blocks_of_a_head_are_a_one_line_error(block, tmp_path: Path):
     golden = published("mtp-deepseek_v3-plain")
 
-    with pytest.raises(ModelError, match=r"config\.json says what cannot be"):
+    with pytest.raises(ModelError, match=r"config\.json has an invalid value"):
         inspected(golden, tmp_path, head=in_eight_bits(golden), quantization_config={"weight_block_size": block})
 
 
@@ -216,15 +216,15 @@ def test_an_fp8_head_computes_nearly_the_same_logits(block, tmp_path: Path):
 
     expected = golden.given["first"]
     assert 1e-4 < float((first - expected).abs().max() / expected.abs().max()) < 0.15
-    assert any("7 of its matrices are kept in eight bits" in line for line in spec.evidence)
+    assert any("7 of its matrices are stored in 8 bits" in line for line in spec.evidence)
 
 
 def test_fp8_experts_are_loaded_in_the_dtype_of_the_target(tmp_path: Path):
     golden = published("mtp-deepseek_v3")
 
-    head = load_head(inspected(golden, tmp_path, head=in_eight_bits(golden)), golden.lender, torch.bfloat16, CPU)
+    head = load_head(inspected(golden, tmp_path, head=in_eight_bits(golden)), golden.target, torch.bfloat16, CPU)
 
-    wide = load_head(inspected(golden, tmp_path / "wide"), golden.lender, torch.bfloat16, CPU)
+    wide = load_head(inspected(golden, tmp_path / "wide"), golden.target, torch.bfloat16, CPU)
     assert head.bytes == wide.bytes
 
 
@@ -233,4 +233,4 @@ def test_another_quantization_is_named_in_the_reason(tmp_path: Path):
 
     spec = inspected(published("mtp-deepseek_v3"), tmp_path, head=scale)
 
-    assert spec.unsupported_reason == "its weights are quantised, and not in blocks of eight bits"
+    assert spec.unsupported_reason == "quantized weights that are not blocks of 8 bits"

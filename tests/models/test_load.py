@@ -10,7 +10,7 @@ import torch
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
-from specchat.forward import linear
+from specchat.forward import quant_linear
 from specchat.forward.batch import BatchLimits
 from specchat.forward.llama import LlamaModel
 from specchat.forward.transformers_model import TransformersModel
@@ -18,7 +18,7 @@ from specchat.models import load
 from specchat.models.llama_weights import load_llama
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions, find_model
-from tests.held import blocky
+from tests.quantized_models import blocky
 from tests.tiny import answer, saved, speaking
 
 
@@ -132,11 +132,11 @@ def test_other_architectures_cannot_be_quantized():
 
 
 def test_missing_int8_hardware_is_a_warning(monkeypatch, capsys):
-    monkeypatch.setattr(linear, "max_safe_int8", lambda: 0)
+    monkeypatch.setattr(quant_linear, "max_safe_int8", lambda: 0)
 
     model = load_model(blocky(), LoadOptions(dtype="float32", quant_format="int8"))
 
-    assert capsys.readouterr().err.count("widened for every pass") == 1
+    assert capsys.readouterr().err.count("dequantized in every pass") == 1
     assert answer(model, Drafter(), [1, 2, 3], Sampler(), limit=4)
 
 

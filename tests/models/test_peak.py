@@ -17,7 +17,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-from specchat.forward.linear import WeightSource, quant_linear
+from specchat.forward.linear import WeightSource
+from specchat.forward.quant_linear import quant_linear
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions
 

@@ -1,1 +1,9 @@
-"""How publishers spell their heads. One family, one file; each knows names and keys, and computes nothing."""
+"""Published head formats, one family per file. Each knows tensor names and config keys, and computes nothing.
+
+head_checkpoint.py                  tensors and config of a checkpoint, and what all formats read from them
+eagle1_format.py eagle3_format.py   EAGLE-1 and EAGLE-2; EAGLE-3
+mtp_format.py                       multi-token prediction, with
+  mla_format.py moe_format.py         the sizes of MLA and of a mixture of experts
+medusa_format.py dflash_format.py   Medusa and Hydra; DFlash
+unsupported.py                      formats that are recognized only
+"""

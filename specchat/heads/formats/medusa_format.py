@@ -1,7 +1,7 @@
-"""Medusa's residual blocks, with an output matrix for every place or with the target's; and Hydra, recognised.
+"""Medusa (arXiv 2401.10774): residual blocks, with their own LM heads or the target's. Hydra is recognized only.
 
-arXiv 2401.10774. `medusa_lm_head.pt` holds `{k}.{l}.linear.*` and, in its first version, `{k}.{L}.weight`; Medusa-2
-carries the same under `medusa_head.` inside a whole model.
+`medusa_lm_head.pt` has `{k}.{l}.linear.*` and, in its first version, the LM heads `{k}.{L}.weight`; Medusa-2 has the
+same tensors with the prefix `medusa_head.` in a complete model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LM_HEAD_PATTERN = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.weight$")
 
 
 def detect_medusa(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """Residual blocks over the last feature, one column of them for every place ahead."""
+    """Residual blocks over the final hidden state, one column for every token ahead."""
     names: dict[str, str] = {}
     for name in checkpoint.tensors.locations:
         if match := BLOCK_PATTERN.match(name):
@@ -29,49 +29,41 @@ def detect_medusa(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     if not blocks:
         return None
     tensors = checkpoint.tensors.renamed(names)
-    width, read = checkpoint.matrix_shape(names[blocks[0]])
+    rows, hidden_size = checkpoint.matrix_shape(names[blocks[0]])
     count = 1 + max(int(name.split(".")[1]) for name in blocks)
-    outputs = [f"heads.{index}.weight" for index in range(count) if f"heads.{index}.weight" in tensors]
-    _check(tensors.source, blocks, count, len(outputs))
-    said = checkpoint.config.get("medusa_num_heads")
-    warnings = (
-        (f"config.json says {said} heads, the file has {count}; the file is right",)
-        if said not in (None, count)
-        else ()
-    )
+    lm_heads = [f"heads.{index}.weight" for index in range(count) if f"heads.{index}.weight" in tensors]
+    _check(tensors.source, blocks, count, len(lm_heads))
+    configured = checkpoint.config.get("medusa_num_heads")
+    warning = f"config.json has {configured} heads, the file has {count}; the file is used"
     is_inside = checkpoint.first_match(r"medusa_head\.") is not None
-    vocabulary = tensors.shape(outputs[0])[0] if outputs else int(checkpoint.config.get("vocab_size") or 0)
-    own = f"an output matrix each, {list(tensors.shape(outputs[0]))}" if outputs else "the target's output matrix"
+    vocab_size = tensors.shape(lm_heads[0])[0] if lm_heads else int(checkpoint.config.get("vocab_size") or 0)
+    heads = f"an LM head each, {list(tensors.shape(lm_heads[0]))}" if lm_heads else "the target's LM head"
     return HeadSpec(
         kind=MEDUSA,
-        format="Medusa-2 inside its model" if is_inside else "Medusa-1",
+        format="Medusa-2 in its target's checkpoint" if is_inside else "Medusa-1",
         tensors=tensors,
-        evidence=(f"{count} columns of residual blocks {[width, read]}, with {own}",),
-        warnings=warnings,
-        dimensions=HeadDimensions(width, 1, 1, width, 0, 0.0),
+        evidence=(f"{count} columns of residual blocks {[rows, hidden_size]}, with {heads}",),
+        warnings=(warning,) if configured not in (None, count) else (),
+        dimensions=HeadDimensions(rows, 1, 1, rows, 0, 0.0),
         hidden_state_layers=(FINAL_NORM,),
-        target_hidden_size=width,
-        target_vocab_size=vocabulary,
-        draft_vocab_size=vocabulary,
+        target_hidden_size=rows,
+        target_vocab_size=vocab_size,
+        draft_vocab_size=vocab_size,
         tokens_ahead=count,
     )
 
 
 def detect_hydra(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """Heads that also see the tokens guessed before them."""
-    if (
-        "hydra" not in str(checkpoint.tensors.source)
-        and not checkpoint.first_match("hydra")
-        and "hydra_num_heads" not in checkpoint.config
-    ):
+    """Heads that also see the draft tokens before theirs."""
+    has_name = "hydra" in str(checkpoint.tensors.source) or "hydra_num_heads" in checkpoint.config
+    if not has_name and not checkpoint.first_match("hydra"):
         return None
-    return HeadSpec(
-        "hydra", "Hydra", checkpoint.tensors, ("its name",), unsupported_reason="its heads depend on each other"
-    )
+    reason = "its heads depend on each other"
+    return HeadSpec("hydra", "Hydra", checkpoint.tensors, ("its name",), unsupported_reason=reason)
 
 
-def _check(source: object, blocks: list[str], count: int, outputs: int) -> None:
+def _check(source: object, blocks: list[str], count: int, lm_heads: int) -> None:
     if {int(name.split(".")[1]) for name in blocks} != set(range(count)):
-        raise ModelError(f"{source}: a part of the head is missing: columns 0 to {count - 1} are not all there")
-    if outputs not in (0, count):
-        raise ModelError(f"{source}: a part of the head is missing: {outputs} output matrices for {count} columns")
+        raise ModelError(f"{source}: a part of the head is missing: not all columns from 0 to {count - 1} exist")
+    if lm_heads not in (0, count):
+        raise ModelError(f"{source}: a part of the head is missing: {lm_heads} LM heads for {count} columns")

@@ -1,0 +1,126 @@
+"""What heads with decoder layers share: embeddings, layers over a KV cache of their own, and the LM head.
+
+The layers are those of `forward/decoder_layer.py`; a head may have MLA, gated attention or a mixture of experts in
+them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.model import Model
+from specchat.forward.attention import build_additive_mask
+from specchat.forward.batch import ForwardDepth, HiddenStates, RowBatch
+from specchat.forward.decoder_layer import Attention, AttentionModule, DecoderLayer, DecoderStack, RopeAngles, SwiGluMlp
+from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.linear import float_linear
+from specchat.forward.rope import cos_sin
+from specchat.heads.mla import MlaAttention
+from specchat.heads.moe import MixtureOfExperts
+from specchat.heads.spec import HeadSpec
+from specchat.models.tensor_files import WeightLoader
+
+
+class HeadBackbone:
+    """The network of one head between its inputs and its logits, and the pool of its KV caches.
+
+    Embeddings and LM head are the target's, unless the head has its own.
+    """
+
+    def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
+        self.dimensions, self._spec, self._loader = spec.dimensions, spec, loader
+        dtype = target.pool.layout.dtype
+        self._like = torch.empty(0, dtype=loader.dtype or dtype, device=loader.device)
+        self._inv_freq = spec.rope.inv_freq(spec.dimensions.rope_size).to(loader.device)
+        self.pool = KVPool(KVLayout((spec.dimensions.kv_shape,) * spec.dimensions.layers, dtype, loader.device))
+        sizes = self.dimensions
+        dimensions = AttentionDimensions(sizes.heads, sizes.kv_heads, sizes.head_size, sizes.epsilon)
+        # native kernels write to the cache, so the cache must have the dtype of the weights
+        ops = select_fused_ops(dimensions, self._like) if self._like.dtype == dtype else TorchOps(dimensions)
+        layers = [self._layer(index) for index in range(sizes.layers)]
+        self.stack = DecoderStack(layers, self.norm_weight("norm"), ops, self.rope_angles)
+        self._embeddings, self._target = loader.optional("embed_tokens.weight"), target
+        self.lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else target.compute_logits
+        self.draft_to_target_ids = spec.draft_to_target_ids().to(loader.device) if "d2t" in spec.tensors else None
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Input embeddings. [n] -> [n, D]"""
+        return (
+            self._target.embed(tokens) if self._embeddings is None else functional.embedding(tokens, self._embeddings)
+        )
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        batch: RowBatch,
+        cache: KVCache,
+        *,
+        attention_input: Tensor | None = None,
+        hidden_state_layers: tuple[int, ...] = (),
+        masks: Mapping[int | None, Tensor | None] | None = None,
+    ) -> HiddenStates:
+        """Run all layers and the final norm. The new rows of the cache stay uncommitted. [N, D]
+
+        `attention_input` replaces the input of the first attention, and `masks` the additive mask of each window.
+        """
+        if masks is None:
+            masks = {window: self.additive_mask(batch, window) for window in self.stack.sliding_windows}
+        device_batch = batch.to_device(cache, masks, self._like.device)
+        depth = ForwardDepth(self.dimensions.layers, hidden_state_layers)
+        return self.stack.forward(hidden_states, device_batch, depth, attention_input)
+
+    def additive_mask(self, batch: RowBatch, window: int | None) -> Tensor | None:
+        """The additive mask of a batch; None when every row sees everything."""
+        return build_additive_mask(batch, window, self.dimensions.heads // self.dimensions.kv_heads, self._like)
+
+    def rope_angles(self, positions: Tensor) -> RopeAngles:
+        """The angles of positions [N]."""
+        cos, sin = cos_sin(positions.to(self._like.device), self._inv_freq, self._spec.rope.attention_factor)
+        return RopeAngles(cos[:, None].to(self._like), sin[:, None].to(self._like))
+
+    def rms_norm(self, rows: Tensor, weight: Tensor | None) -> Tensor:
+        """RMS norm over the last dimension; without a weight, the rows unchanged."""
+        return rows if weight is None else functional.rms_norm(rows, weight.shape, weight, self.dimensions.epsilon)
+
+    def norm_weight(self, name: str) -> Tensor | None:
+        """The weight of a norm; some families store weight - 1."""
+        weight = self._loader.optional(f"{name}.weight")
+        return weight + 1.0 if weight is not None and self._spec.wiring.norms_add_one else weight
+
+    def _layer(self, index: int) -> DecoderLayer:
+        prefix, loader, windows = f"layers.{index}", self._loader, self.dimensions.sliding_windows
+        post_attention_layernorm = self.norm_weight(f"{prefix}.post_attention_layernorm")
+        assert post_attention_layernorm is not None, "inspection accepted a layer without a norm before its MLP"
+        routing, mlp = self._spec.routing, f"{prefix}.mlp"
+        return DecoderLayer(
+            input_layernorm=self.norm_weight(f"{prefix}.input_layernorm"),
+            self_attn=self._attention(f"{prefix}.self_attn"),
+            post_attention_layernorm=post_attention_layernorm,
+            mlp=MixtureOfExperts(routing, loader, mlp) if routing else SwiGluMlp.load(loader.linear, mlp),
+            sliding_window=windows[index] if windows else None,
+        )
+
+    def _attention(self, prefix: str) -> AttentionModule:
+        sizes, loader, names = self.dimensions, self._loader, [f"{part}_proj" for part in "qkv"]
+        if sizes.mla is not None:
+            return MlaAttention(sizes.mla, loader, prefix, self._spec.rope.softmax_mscale)
+        norms = self.norm_weight(f"{prefix}.q_norm"), self.norm_weight(f"{prefix}.k_norm")
+        o_proj = loader.linear(f"{prefix}.o_proj")
+        if not sizes.has_output_gate:
+            return Attention(loader.linear(*(f"{prefix}.{name}" for name in names)), *norms, o_proj)
+        # the rows of q_proj alternate between queries and gates, head by head
+        query_rows, gate_rows = torch.arange(2 * sizes.heads * sizes.head_size).view(-1, 2, sizes.head_size).unbind(1)
+        weights = [loader.tensor(f"{prefix}.{name}.weight") for name in names]
+        biases = [bias for name in names if (bias := loader.optional(f"{prefix}.{name}.bias")) is not None]
+
+        def select(tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
+            """QKV and gate of a list of three."""
+            return torch.cat((tensors[0][query_rows.flatten()], *tensors[1:])), tensors[0][gate_rows.flatten()]
+
+        (qkv, gate), (qkv_bias, gate_bias) = select(weights), select(biases) if biases else (None, None)
+        return Attention(float_linear(qkv, qkv_bias), *norms, o_proj, float_linear(gate, gate_bias))

@@ -1,0 +1,304 @@
+"""Every quantization format multiplies with nearly the same numbers, and reports its memory."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn import functional
+
+from specchat.errors import ModelError
+from specchat.forward import linear
+from specchat.forward import quant_linear as module
+from specchat.forward.linear import TESTED_ROWS, WeightSource, batch_invariant_from
+from specchat.forward.quant_linear import (
+    FP8,
+    QUANT_FORMATS,
+    DequantizedLinear,
+    Fp8Linear,
+    Nf4Linear,
+    Nf4PackedLinear,
+    hardware_warning,
+    max_safe_int8,
+    probe_fp8_matmul,
+    quant_linear,
+)
+from specchat.profile import WEIGHT_FORMATS
+
+CPU = torch.device("cpu")
+TOLERANCE = {"float": 0.005, "int8": 0.03, "fp8": 0.05, "nf4": 0.15, "nf4-double": 0.15}  # relative error
+SIZES = {"int8": 0.6, "fp8": 0.6, "nf4": 0.35, "nf4-double": 0.35}  # of bfloat16
+
+
+def weight(outputs, inputs, dtype=torch.bfloat16):
+    torch.manual_seed(outputs + inputs)
+    return torch.randn(outputs, inputs, dtype=dtype)
+
+
+def relative_error(output, expected):
+    return float((output.float() - expected).norm() / expected.norm())
+
+
+def test_a_profile_can_name_every_format():
+    assert tuple(QUANT_FORMATS) == WEIGHT_FORMATS
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("quant_format", QUANT_FORMATS)
+@pytest.mark.parametrize("shape", [(7, 13), (50, 80), (48, 80), (72, 64), (264, 288), (130, 192)])
+def test_every_format_is_near_the_float_result(shape, quant_format, dtype):
+    matrix, bias, rows = weight(*shape, dtype), weight(1, shape[0], dtype)[0], weight(33, shape[1], dtype)
+    before = matrix.clone()
+
+    multiply = quant_linear(WeightSource.from_tensor(matrix), quant_format, bias)
+
+    assert torch.equal(before, matrix)
+    for count in (1, 3, 33):
+        expected = functional.linear(rows[:count].float(), matrix.float(), bias.float())
+        output = multiply(rows[:count])
+        assert output.dtype == dtype
+        assert relative_error(output, expected) < TOLERANCE[quant_format]
+
+
+@pytest.mark.parametrize("quant_format", SIZES)
+def test_quantized_weights_take_less_memory(quant_format):
+    matrix = weight(512, 256)
+
+    assert (
+        quant_linear(WeightSource.from_tensor(matrix), quant_format).bytes
+        < SIZES[quant_format] * quant_linear(WeightSource.from_tensor(matrix), "float").bytes
+    )
+
+
+@pytest.mark.parametrize("quant_format", QUANT_FORMATS)
+def test_a_weight_that_is_read_in_chunks_is_the_same(quant_format, monkeypatch):
+    matrix, rows = weight(200, 64), weight(4, 64)
+    whole = quant_linear(WeightSource.from_tensor(matrix), quant_format)(rows)
+
+    monkeypatch.setattr(linear, "CHUNK_ELEMENTS", 64 * 64)
+
+    assert len(list(WeightSource.from_tensor(matrix).row_chunks())) == 4
+    assert torch.equal(quant_linear(WeightSource.from_tensor(matrix), quant_format)(rows), whole)
+
+
+@pytest.mark.parametrize("quant_format", SIZES)
+def test_zeros_stay_zeros(quant_format):
+    multiply = quant_linear(WeightSource.from_tensor(torch.zeros(64, 64)), quant_format)
+
+    assert torch.equal(multiply(torch.zeros(2, 64)), torch.zeros(2, 64))
+    assert torch.equal(multiply(torch.ones(2, 64)), torch.zeros(2, 64))
+
+
+def test_rows_that_are_not_whole_blocks_stay_float_in_nf4():
+    matrix, rows = weight(64, 80), weight(3, 80)
+
+    assert torch.equal(
+        quant_linear(WeightSource.from_tensor(matrix), "nf4")(rows),
+        quant_linear(WeightSource.from_tensor(matrix), "float")(rows),
+    )
+
+
+@pytest.mark.parametrize("shape", [(64, 72), (72, 64)])
+def test_shapes_that_are_not_multiples_of_16_stay_float_in_fp8(shape):
+    matrix, rows = weight(*shape), weight(3, shape[1])
+
+    assert torch.equal(
+        quant_linear(WeightSource.from_tensor(matrix), "fp8")(rows),
+        quant_linear(WeightSource.from_tensor(matrix), "float")(rows),
+    )
+
+
+def test_numbers_that_fp8_can_represent_are_exact():
+    """Rows with the absolute maximum 448 have the scale 1."""
+    matrix = torch.tensor([448.0, -0.5, 3.25, 0.0] * 4).repeat(16, 1) * torch.tensor([1.0, 8.0] * 8)[:, None]
+
+    multiply = quant_linear(WeightSource.from_tensor(matrix), "fp8")
+
+    assert torch.equal(multiply.weight.float() * multiply.scales[:, None], matrix)
+    assert multiply.scales.tolist() == [1, 8] * 8
+    assert torch.equal(multiply(matrix[:3]), matrix[:3] @ matrix.T)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_fp8_number_is_upcast_exactly(dtype):
+    codes = torch.arange(256, dtype=torch.uint8).view(FP8)
+    numbers = codes[~codes.float().isnan()]
+
+    assert len(numbers) == 254
+    assert torch.equal(module._upcast(numbers, dtype), numbers.to(dtype))
+
+
+def as_on_a_gpu(matrix, multiply, bias=None):
+    dequantized = quant_linear(WeightSource.from_tensor(matrix), "fp8")
+    return Fp8Linear(dequantized.weight, dequantized.scales[None], multiply, bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("multiply", [module._rowwise_scaled_matmul, module._tensorwise_scaled_matmul])
+def test_the_fp8_matmul_of_gpus_is_near_the_float_result(multiply, dtype):
+    """torch computes it slowly on a CPU too, so the test needs no GPU."""
+    matrix, bias = weight(96, 64, dtype), weight(1, 96, dtype)[0]
+    rows = weight(5, 64, dtype) * torch.tensor([[1], [9], [0.1], [0], [3]], dtype=dtype)
+
+    output = as_on_a_gpu(matrix, multiply, bias)(rows)
+
+    assert output.dtype == dtype
+    for row, expected in zip(output, functional.linear(rows.float(), matrix.float(), bias.float()), strict=True):
+        assert relative_error(row, expected) < TOLERANCE["fp8"]
+
+
+def test_rows_that_fp8_can_represent_are_multiplied_exactly():
+    matrix = torch.tensor([448.0, -0.5, 3.25, 0.0] * 4).repeat(16, 1)
+
+    output = as_on_a_gpu(matrix, module._rowwise_scaled_matmul)(matrix[:3])
+
+    assert torch.equal(output, (matrix[:3] @ matrix.T).bfloat16().float())
+
+
+@pytest.mark.parametrize(
+    "missing", [(), ("_rowwise_scaled_matmul",), ("_rowwise_scaled_matmul", "_tensorwise_scaled_matmul")], ids=len
+)
+@pytest.mark.parametrize("fault", ["raises", "ignores the scales"])
+def test_the_fp8_matmul_of_a_device_is_probed(missing, fault, monkeypatch):
+    implementations = [module._rowwise_scaled_matmul, module._tensorwise_scaled_matmul, None]
+    probe_fp8_matmul.cache_clear()
+
+    def faulty(rows, weight, _row_scales, _output_scales):
+        if fault == "raises":
+            raise RuntimeError("torch._scaled_mm needs a newer GPU")
+        return rows.float() @ weight.float().T
+
+    for name in missing:
+        monkeypatch.setattr(module, name, faulty)
+    selected = probe_fp8_matmul(CPU)
+    probe_fp8_matmul.cache_clear()
+
+    assert selected is implementations[len(missing)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_device_without_fp8_matmul_dequantizes(device, monkeypatch):
+    matrix, bias, rows = weight(64, 128), weight(1, 64)[0], weight(5, 128)
+    monkeypatch.setattr(module, "probe_fp8_matmul", lambda _device: None)
+
+    multiply = quant_linear(WeightSource.from_tensor(matrix), "fp8", bias)
+
+    assert isinstance(multiply, DequantizedLinear)
+    assert multiply.weight.dtype == FP8
+    assert (
+        relative_error(multiply(rows), functional.linear(rows.float(), matrix.float(), bias.float())) < TOLERANCE["fp8"]
+    )
+    assert "dequantized in every pass" in hardware_warning("fp8", torch.device(device))
+
+
+def test_a_gpu_with_fp8_matmul_has_no_warning(monkeypatch):
+    monkeypatch.setattr(module, "probe_fp8_matmul", lambda _device: module._rowwise_scaled_matmul)
+
+    assert hardware_warning("fp8", torch.device("cuda")) == ""
+    assert "int8 is faster" in hardware_warning("fp8", CPU)
+
+
+def test_nf4_codes_are_those_of_bitsandbytes():
+    matrix = weight(96, 64, torch.float32)
+    code = module._bitsandbytes().functional.get_4bit_type("nf4", device="cpu")
+    expected, state = module._bitsandbytes().functional.quantize_4bit(matrix, blocksize=32, quant_type="nf4")
+
+    codes, absmax = module._quantize_nf4(matrix.view(-1, 32), code)
+
+    assert torch.equal(expected, codes)
+    assert torch.equal(state.absmax, absmax)
+
+
+def test_int8_is_batch_invariant():
+    assert 1 == batch_invariant_from(quant_linear(WeightSource.from_tensor(weight(96, 64)), "int8"), 64, weight(1, 1))
+
+
+def test_a_layer_that_reads_other_rows_is_batch_invariant_at_full_size_only():
+    assert TESTED_ROWS == batch_invariant_from(lambda rows: rows - rows.mean(dim=0), 64, weight(1, 1))
+
+
+@pytest.mark.parametrize("min_rows", [1, 2, 4, 16])
+def test_rare_rounding_differences_of_small_batches_are_detected(min_rows):
+    """In one of a thousand numbers, like sums in another order in bfloat16."""
+
+    def multiply(rows):
+        return rows + 1 if len(rows) >= min_rows else torch.where(rows > 2.9, rows + 2, rows + 1)
+
+    assert min_rows == batch_invariant_from(multiply, 896, weight(1, 1))
+
+
+def test_an_older_cpu_dequantizes_nf4(monkeypatch):
+    matrix, rows = weight(64, 128), weight(5, 128)
+    expected = functional.linear(rows.float(), matrix.float())
+    if module.supports_nf4_packed():
+        assert isinstance(quant_linear(WeightSource.from_tensor(matrix), "nf4"), Nf4PackedLinear)
+    monkeypatch.setattr(module, "supports_nf4_packed", lambda: False)
+
+    nf4, double = (
+        quant_linear(WeightSource.from_tensor(matrix), quant_format) for quant_format in ("nf4", "nf4-double")
+    )
+
+    assert isinstance(nf4, Nf4Linear)
+    assert double.bytes < nf4.bytes
+    assert max(relative_error(nf4(rows), expected), relative_error(double(rows), expected)) < TOLERANCE["nf4"]
+    assert "AVX512-BF16" in hardware_warning("nf4", CPU)
+
+
+def test_a_cpu_without_int8_matmul_dequantizes(monkeypatch):
+    matrix, rows = weight(64, 128), weight(5, 128)
+    monkeypatch.setattr(module, "max_safe_int8", lambda: 0)
+
+    multiply = quant_linear(WeightSource.from_tensor(matrix), "int8")
+
+    assert isinstance(multiply, DequantizedLinear)
+    assert relative_error(multiply(rows), functional.linear(rows.float(), matrix.float())) < TOLERANCE["int8"]
+    assert "dequantized" in hardware_warning("int8", CPU)
+
+
+def test_a_cpu_without_vnni_keeps_seven_bits_and_does_not_overflow():
+    """With oneDNN limited to AVX2: largest bytes times largest bytes."""
+    if max_safe_int8() == 0:
+        pytest.skip("oneDNN has no int8 matmul on this CPU")
+    program = (
+        "import torch\n"
+        "from specchat.forward.linear import WeightSource\n"
+        "from specchat.forward.quant_linear import quant_linear, max_safe_int8, hardware_warning\n"
+        "out = quant_linear(WeightSource.from_tensor(torch.ones(32, 256)), 'int8')(torch.ones(3, 256))\n"
+        "print(max_safe_int8(), float((out - 256).abs().max()) < 0.01, hardware_warning('int8', torch.device('cpu')))\n"
+    )
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert output.strip() == "63 True this CPU has no VNNI: int8 weights keep 7 bits"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_int8_matmul_of_gpus_is_near_the_float_result(dtype):
+    """bitsandbytes computes it on a CPU too, so the test needs no GPU."""
+    matrix, bias, rows = weight(64, 128, dtype), weight(1, 64, dtype)[0], weight(5, 128, dtype)
+
+    multiply = module._llm_int8_linear(WeightSource.from_tensor(matrix), bias)
+
+    assert multiply(rows).dtype == dtype
+    assert (
+        relative_error(multiply(rows), functional.linear(rows.float(), matrix.float(), bias.float()))
+        < TOLERANCE["int8"]
+    )
+    assert torch.equal(multiply(rows)[:1], multiply(rows[:1]))
+
+
+def test_there_is_no_warning_for_supported_formats():
+    assert hardware_warning("float", CPU) == ""
+    assert hardware_warning("nf4", torch.device("cuda")) == ""
+
+
+def test_without_bitsandbytes_the_error_is_one_line_with_a_remedy(monkeypatch):
+    module._bitsandbytes.cache_clear()
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+
+    with pytest.raises(ModelError, match=r"pip install 'bitsandbytes.*--weights float") as caught:
+        quant_linear(WeightSource.from_tensor(weight(64, 64)), "nf4")
+    assert "\n" not in str(caught.value)
+    module._bitsandbytes.cache_clear()
