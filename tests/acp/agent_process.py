@@ -1,4 +1,4 @@
-"""`specchat …` with the host of the tests: `python -m tests.acp.agent_process acp`. Says things where nobody should."""
+"""`specchat …` with the fake host: `python -m tests.acp.agent_process acp`. With NOISY set it prints to stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent in this process on a thread of its own, with the fake engine; what is about processes starts real ones."""
+"""An agent on a thread of this process, with the fake engine; tests about processes start real ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An editor that a test drives: raw JSON lines over two descriptors, without the SDK that is under test.
+"""An editor for tests: raw JSON lines over two descriptors, without the SDK under test.
 
-`Editor.request` waits for the answer and meanwhile keeps every update and does what the agent asks for.
+`Editor.request` waits for the response; meanwhile it stores every update and answers the agent's requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that are edited: the diff first, then the question, then one write by whoever writes best."""
+"""Edits of files: the diff, the permission request, then one write by the editor or by the agent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def asked_of(editor, method):
     return [asked["params"] for asked in editor.asked if asked["method"] == method]
 
 
-def test_an_edit_is_shown_asked_for_and_written(editor, folder, file):
+def test_an_edit_is_shown_permitted_and_written(editor, folder, file):
     end = deciding(editor, ALLOW).ask(editor.new(folder), "/edit a.py replace total amount")
 
     assert "end_turn" == end["stopReason"]
@@ -53,7 +53,7 @@ def test_an_edit_is_shown_asked_for_and_written(editor, folder, file):
     assert 1 == end["_meta"]["specchat"]["steps"]
 
 
-def test_an_edit_by_us_can_be_taken_back(editor, folder, file):
+def test_an_edit_written_by_the_agent_can_be_undone(editor, folder, file):
     deciding(editor, ALLOW).ask(editor.new(folder), "/edit a.py replace total amount")
 
     kept = user_undo_store().edits()[-1]
@@ -127,7 +127,7 @@ def test_a_block_of_code_that_does_not_end_is_no_file(editor, folder):
     assert [] == list(folder.iterdir())
 
 
-def test_a_file_that_somebody_made_meanwhile_is_not_replaced(editor, folder):
+def test_a_file_that_was_created_meanwhile_is_not_replaced(editor, folder):
     def make(_params):
         (folder / "new.txt").write_text("theirs")
         return ALLOW
@@ -148,7 +148,7 @@ def test_some_lines_can_be_edited_alone(editor, folder):
     assert "x = 1\ny = 1\nx = 1\n" == file.read_text()
 
 
-def test_who_types_meanwhile_keeps_what_was_typed(full, folder, file):
+def test_text_typed_meanwhile_is_not_overwritten(full, folder, file):
     texts = iter(["total = 2\n", "total = 3\n"])
     full.answers["fs/read_text_file"] = lambda _params: {"content": next(texts)}
 
@@ -172,7 +172,7 @@ def test_a_write_that_the_editor_refuses_is_not_done_behind_its_back(full, folde
     assert ["pending", "in_progress", "failed"] == full.tools()["Edit a.py"]
 
 
-def test_always_asks_no_more_and_says_so_in_the_mode(editor, folder, file):
+def test_allow_always_ends_the_questions_and_changes_the_mode(editor, folder, file):
     session = editor.new(folder)
 
     deciding(editor, ALWAYS).ask(session, "/edit a.py replace total amount")
@@ -183,7 +183,7 @@ def test_always_asks_no_more_and_says_so_in_the_mode(editor, folder, file):
     assert "auto" == editor.of("current_mode_update")[-1]["currentModeId"]
 
 
-def test_in_mode_ask_nothing_is_touched(editor, folder, file):
+def test_in_mode_ask_no_file_is_changed(editor, folder, file):
     session = editor.new(folder)
     editor.request("session/set_mode", {"sessionId": session, "modeId": "ask"})
 
@@ -204,7 +204,7 @@ def test_an_order_about_one_linked_file_is_an_edit(editor, folder):
     assert "the `notes.txt`\n" == file.read_text()
 
 
-def test_a_cancel_while_the_question_stands_takes_it_away(editor, folder, file):
+def test_a_cancel_withdraws_an_open_permission_request(editor, folder, file):
     session = editor.new(folder)
     prompt = editor.send_prompt(session, "/edit a.py replace total amount")
     editor.until(lambda: asked_of(editor, QUESTION))
@@ -218,7 +218,7 @@ def test_a_cancel_while_the_question_stands_takes_it_away(editor, folder, file):
     assert b"total = 1\r\nprint(total)\r\n" == file.read_bytes()
 
 
-def test_a_question_that_the_editor_takes_away_cancels_the_turn(editor, folder, file):
+def test_a_permission_request_cancelled_by_the_editor_cancels_the_turn(editor, folder, file):
     end = deciding(editor, WITHDRAWN).ask(editor.new(folder), "/edit a.py replace total amount")
 
     assert "cancelled" == end["stopReason"]
@@ -235,7 +235,7 @@ def test_a_question_that_the_editor_takes_away_cancels_the_turn(editor, folder, 
         ("leaving.py", "outside"),
     ],
 )
-def test_some_files_are_not_ours(editor, folder, name, why):
+def test_files_outside_the_workspace_are_refused(editor, folder, name, why):
     project = folder / "project"
     (project / ".git").mkdir(parents=True)
     (project / ".git/config").write_text("x")
@@ -248,7 +248,7 @@ def test_some_files_are_not_ours(editor, folder, name, why):
     assert not editor.asked
 
 
-def test_a_rewrite_that_loses_comments_is_asked_for_even_when_nothing_is(editor, folder):
+def test_a_rewrite_that_loses_comments_needs_permission_in_mode_auto(editor, folder):
     file = folder / "b.py"
     file.write_text("# why this is so\n# and that\nx = 1\n")
     session = editor.new(folder)

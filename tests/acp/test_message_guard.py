@@ -1,4 +1,4 @@
-"""Lines that no editor should send: each gets the answer it deserves, and the agent lives on."""
+"""Invalid lines: each gets the right error, and the agent continues."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def test_an_introduction_that_failed_may_be_tried_again(stranger):
     assert alive(stranger)
 
 
-def test_who_does_not_wait_for_the_answer_is_served(stranger):
+def test_requests_may_follow_initialize_without_waiting(stranger):
     stranger.send("initialize", {"protocolVersion": 7})
 
     assert alive(stranger)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 999])
-def test_the_version_is_ours_and_no_echo(stranger, version):
+def test_the_protocol_version_is_our_own(stranger, version):
     assert 1 == stranger.request("initialize", {"protocolVersion": version})["protocolVersion"]
 
 
@@ -122,7 +122,7 @@ def test_secrets_of_a_bad_request_are_not_sent_back(editor):
     assert "hunter2" not in json.dumps(error)
 
 
-def test_notifications_that_nobody_knows_and_empty_lines_are_ignored(editor):
+def test_unknown_notifications_and_empty_lines_are_ignored(editor):
     editor.notify("no/such", {})
     editor.notify("$/cancel_request", {"requestId": 77})
     editor.notify("$/cancel_request", {"requestId": {}})
@@ -140,7 +140,7 @@ def test_answers_to_nothing_are_ignored(editor):
     assert alive(editor)
 
 
-def test_windows_line_ends_and_a_byte_order_mark_are_taken(stranger):
+def test_windows_line_ends_and_a_byte_order_mark_are_accepted(stranger):
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
 
     stranger.write_bytes(b"\xef\xbb\xbf" + json.dumps(hello).encode() + b"\r\n")

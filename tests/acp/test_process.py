@@ -1,4 +1,4 @@
-"""The process that an editor starts: its descriptors, its environment, its ends."""
+"""The process that an editor starts: its descriptors, its environment, its exit codes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_standard_input_may_be_a_file(runtime, tmp_path, kind):
     assert ('"protocolVersion":1' in said.read_text()) == (kind == "file")
 
 
-def test_a_person_is_told_what_this_is(runtime):
+def test_on_a_terminal_the_command_refuses_and_says_why(runtime):
     ours, theirs = pty.openpty()
 
     ran = subprocess.run(COMMAND, stdin=theirs, capture_output=True, cwd=ROOT, timeout=60, check=False)

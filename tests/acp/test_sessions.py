@@ -1,15 +1,16 @@
-"""Conversations that outlive the process: listed, told again, gone on with, deleted; and what is chosen for them."""
+"""Stored conversations: listed, replayed, continued, deleted; and the options of a session."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from specchat.cli.acp import _session_request as wish_in
+from specchat.cli.acp import _session_request as session_request_for
 from specchat.cli.options import PROFILE_OPTIONS
 from specchat.cli.project_trust import project_trust
-from specchat.editors.acp.edit_log import LoggedEdit, _log_path, log_edit
+from specchat.editors.acp.edit_log import LoggedEdit, _log_path, log_edit, logged_edits
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.project_file import find_project_file
 from tests.acp.conftest import Served
@@ -28,7 +29,7 @@ def params(session, folder):
     return {"sessionId": session, "cwd": str(folder), "mcpServers": []}
 
 
-def test_a_conversation_is_told_again_before_it_goes_on(editor, another, folder):
+def test_a_conversation_is_replayed_before_it_continues(editor, another, folder):
     session = editor.new(folder)
     editor.ask(session, "count 3")
 
@@ -39,7 +40,7 @@ def test_a_conversation_is_told_again_before_it_goes_on(editor, another, folder)
     assert "turn 1" in (another.ask(session, "count 2") and another.said())
 
 
-def test_edits_are_told_again_where_they_were_made(editor, another, folder):
+def test_edits_are_replayed_at_their_position(editor, another, folder):
     (folder / "a.py").write_text("total = 1\n")
     (folder / "b.py").write_text("total = 1\n")
     answers = iter(["allow", "reject"])
@@ -76,14 +77,14 @@ def allow(editor):
     return editor
 
 
-def test_a_session_of_edits_alone_is_listed_under_its_id_and_by_what_was_asked(edited, editor, another, folder):
+def test_a_session_of_edits_alone_is_listed_with_its_first_prompt_as_name(edited, editor, another, folder):
     [row] = another.request("session/list", {"cwd": str(folder)})["sessions"]
 
     assert (edited, "/edit a.py replace total amount") == (row["sessionId"], row["title"])
     assert row["title"] == editor.of("session_info_update")[-1]["title"]
 
 
-def test_a_session_of_edits_alone_is_told_again_and_goes_on(edited, editor, another, folder):
+def test_a_session_of_edits_alone_is_replayed_and_continues(edited, editor, another, folder):
     another.request("session/load", params(edited, folder))
 
     assert "/edit a.py replace total amount" == another.said("user_message_chunk")
@@ -94,7 +95,7 @@ def test_a_session_of_edits_alone_is_told_again_and_goes_on(edited, editor, anot
     assert "sum = 1\n" == (folder / "a.py").read_text()
 
 
-def test_a_session_that_began_with_edits_stays_one_when_it_goes_on(edited, editor, another, folder):
+def test_a_session_that_began_with_edits_is_one_session_when_it_continues(edited, editor, another, folder):
     editor.ask(edited, "/edit a.py replace amount sum")
     editor.ask(edited, "count 2")
 
@@ -106,14 +107,14 @@ def test_a_session_that_began_with_edits_stays_one_when_it_goes_on(edited, edito
     assert ["/edit a.py replace total amount", "/edit a.py replace amount sum", "count 2"] == questions
 
 
-def test_a_session_of_edits_alone_goes_on_without_being_told_again(edited, another, folder):
+def test_a_session_of_edits_alone_continues_without_a_replay(edited, another, folder):
     another.request("session/resume", params(edited, folder))
 
     assert not another.of("user_message_chunk")
     assert "turn 0" in (another.ask(edited, "count 2") and another.said())
 
 
-def test_a_session_of_edits_alone_is_told_again_where_it_is_open(edited, editor, folder):
+def test_a_session_of_edits_alone_is_replayed_while_it_is_open(edited, editor, folder):
     del editor.updates[:]
 
     editor.request("session/load", params(edited, folder))
@@ -132,7 +133,7 @@ def test_a_session_that_was_renamed_before_its_first_edit_keeps_its_name(editor,
     assert (session, "my notes") == (row["sessionId"], row["title"])
 
 
-def test_a_session_whose_edit_came_to_nothing_is_told_again_too(editor, another, folder):
+def test_a_session_with_a_failed_edit_is_replayed_too(editor, another, folder):
     session = editor.new(folder)
     editor.ask(session, "/edit gone.py:3 replace x y")
 
@@ -142,7 +143,7 @@ def test_a_session_whose_edit_came_to_nothing_is_told_again_too(editor, another,
     assert "no such file" in another.said()
 
 
-def test_a_deleted_session_of_edits_alone_is_gone(edited, another, folder):
+def test_a_deleted_session_of_edits_alone_is_not_listed(edited, another, folder):
     for _ in range(2):
         assert {} == another.request("session/delete", {"sessionId": edited})
 
@@ -150,7 +151,7 @@ def test_a_deleted_session_of_edits_alone_is_gone(edited, another, folder):
     assert -32002 == another.refused("session/load", params(edited, folder))["code"]
 
 
-def test_a_session_in_which_nothing_was_asked_is_not_listed(editor, another, folder):
+def test_a_session_without_prompts_is_not_listed(editor, another, folder):
     session = editor.new(folder)
 
     assert [] == another.request("session/list", {"cwd": str(folder)})["sessions"]
@@ -169,7 +170,7 @@ def test_a_memory_of_edits_that_is_broken_costs_only_itself(editor, another, fol
     assert "an editcount 2" == another.said("user_message_chunk")
 
 
-def test_a_conversation_goes_on_without_being_told_again(editor, another, folder):
+def test_a_conversation_continues_without_a_replay(editor, another, folder):
     session = editor.new(folder)
     editor.ask(session, "count 3")
 
@@ -180,7 +181,7 @@ def test_a_conversation_goes_on_without_being_told_again(editor, another, folder
     assert "turn 1" in (another.ask(session, "count 2") and another.said())
 
 
-def test_a_conversation_of_another_front_end_is_listed_and_told(editor, folder):
+def test_a_conversation_of_another_front_end_is_listed_and_replayed(editor, folder):
     with Conversation(SessionRequest()) as conversation:
         list(conversation.ask("count 2"))
 
@@ -218,7 +219,7 @@ def test_a_long_list_comes_in_pages(editor, folder, monkeypatch):
     assert -32602 == editor.refused("session/list", {"cursor": "nonsense"})["code"]
 
 
-def test_a_deleted_conversation_is_gone(editor, folder):
+def test_a_deleted_conversation_is_not_listed(editor, folder):
     session = editor.new(folder)
     editor.ask(session, "count 2")
 
@@ -254,7 +255,7 @@ def test_closing_ends_what_runs(editor, folder):
 
 @pytest.mark.parametrize("session", ["nobody", "", "1"])
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])
-def test_a_conversation_that_nobody_knows_is_not_found(editor, folder, method, session):
+def test_an_unknown_conversation_is_not_found(editor, folder, method, session):
     error = editor.refused(method, params(session, folder))
 
     assert (-32002, {"sessionId": session}) == (error["code"], error["data"])
@@ -299,7 +300,7 @@ def test_a_variant_holds_from_the_next_question_on(editor, folder):
     editor.ask(session, "count 2")
     editor.ask(session, "/why")
 
-    assert "plain, at most" in editor.said()
+    assert "no drafter (plain decoding)" in editor.said()
 
 
 def test_a_profile_can_be_chosen_in_a_menu_and_by_a_command(editor, folder):
@@ -320,12 +321,22 @@ def test_what_cannot_be_chosen_is_refused(editor, folder, option, value):
     assert -32602 == editor.refused("session/set_config_option", chosen)["code"]
 
 
-def test_the_project_of_a_session_has_a_say_where_it_is_trusted(runtime, folder):
+def test_a_trusted_project_file_applies_to_a_session(runtime, folder):
     (folder / ".specchat.toml").write_text("limits.answer = 77\n")
     options = {"profile": "chat", "exact": None} | {option.parameter_name: None for option in PROFILE_OPTIONS}
-    before = wish_in(options, folder)
+    before = session_request_for(options, folder)
     project_trust().record(find_project_file(folder), is_trusted=True)
 
     assert "limits.answer" not in before.overrides
-    assert 77 == wish_in(options, folder).overrides["limits.answer"]
-    assert "limits.answer" not in wish_in(options, folder.parent).overrides
+    assert 77 == session_request_for(options, folder).overrides["limits.answer"]
+    assert "limits.answer" not in session_request_for(options, folder.parent).overrides
+
+
+def test_the_edit_log_of_an_earlier_version_is_read(runtime):
+    record = {"after": "turn-1", "asked": "/edit a.py shorten", "said": "a.py: 1 change written.", "offer": None}
+    path = _log_path("old-session")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record) + "\n")
+
+    expected = LoggedEdit("turn-1", "/edit a.py shorten", "a.py: 1 change written.")
+    assert [expected] == logged_edits("old-session")

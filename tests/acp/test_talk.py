@@ -1,4 +1,4 @@
-"""Prompts and answers: what an editor hears of a turn, and how it ends one."""
+"""Prompts and answers: the updates of a turn, and how it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stop(editor: Editor, session: str) -> None:
     editor.notify("session/cancel", {"sessionId": session, "reason": "some editors give one"})
 
 
-def test_the_first_words_say_what_is_offered(stranger):
+def test_initialize_lists_the_capabilities(stranger):
     hello = stranger.initialize()
 
     assert 1 == hello["protocolVersion"]
@@ -40,7 +40,7 @@ def test_the_first_words_say_what_is_offered(stranger):
     assert [] == hello["authMethods"]
 
 
-def test_an_answer_comes_in_pieces_and_its_numbers_with_the_end(editor, folder):
+def test_an_answer_arrives_in_chunks_and_its_usage_with_the_response(editor, folder):
     session = editor.new(folder)
 
     end = editor.ask(session, "count 5")
@@ -54,7 +54,7 @@ def test_an_answer_comes_in_pieces_and_its_numbers_with_the_end(editor, folder):
     assert end["usage"]["totalTokens"] == editor.of("usage_update")[0]["used"]
 
 
-def test_a_long_piece_is_told_in_several(editor, folder):
+def test_a_long_text_is_sent_in_several_chunks(editor, folder):
     editor.ask(editor.new(folder), "big 30000")
 
     assert "x" * 30000 == editor.said()
@@ -108,7 +108,7 @@ def test_a_cancel_of_nothing_is_ignored(editor, folder):
     assert "end_turn" == editor.ask(session, "count 2")["stopReason"]
 
 
-def test_nothing_is_heard_of_a_turn_after_its_answer(editor, folder):
+def test_no_update_follows_the_response_of_a_turn(editor, folder):
     session = editor.new(folder)
     for _ in range(5):
         prompt = editor.send_prompt(session, "slowly 100000")
@@ -246,7 +246,7 @@ def test_a_file_outside_the_folder_is_named_and_not_read(editor, folder):
     assert "the open" not in editor.said()
 
 
-def test_a_text_may_say_what_form_its_answer_must_have(editor, folder):
+def test_a_text_block_may_require_an_answer_format(editor, folder):
     session = editor.new(folder)
     block = {"type": "text", "text": "count 3", "_meta": {"specchat": {"choices": ["yes", "no"]}}}
 
@@ -273,7 +273,7 @@ def test_a_picture_is_refused(editor, folder):
 
 
 @pytest.mark.parametrize("text", ["fail", "", "/edit", "/variant nobody x"])
-def test_what_cannot_be_answered_is_said_in_words(editor, folder, text):
+def test_a_request_that_fails_is_answered_with_a_message(editor, folder, text):
     end = editor.ask(editor.new(folder), text)
 
     assert "end_turn" == end["stopReason"]
@@ -298,7 +298,7 @@ def test_commands_answer_without_a_model_and_unknown_ones_are_questions(editor, 
     assert "you said '/usr is what?'" in editor.said()
 
 
-def test_the_last_question_can_be_taken_back(editor, folder):
+def test_the_last_question_can_be_removed(editor, folder):
     session = editor.new(folder)
     editor.ask(session, "count 2")
 
@@ -344,7 +344,7 @@ def test_a_conversation_that_is_full_says_what_can_be_done(editor, folder):
     assert "start a new session, or remove the last questions with `/undo`" in editor.said()
 
 
-def test_code_is_explained_and_tests_are_written_by_a_word(editor, folder):
+def test_code_is_explained_and_tests_are_written_by_a_command(editor, folder):
     (folder / "a.py").write_text("x = 1\n")
     session = editor.new(folder)
     editor.ask(session, "/explain `f`")
@@ -354,7 +354,7 @@ def test_code_is_explained_and_tests_are_written_by_a_word(editor, folder):
     assert "you said 'Write tests for `a.py`.'" in editor.said()
 
 
-def test_a_file_is_fixed_by_a_word(editor, folder):
+def test_a_file_is_fixed_by_a_command(editor, folder):
     (folder / "a.py").write_text("x = 1\n")
     editor.answers["session/request_permission"] = lambda _params: {
         "outcome": {"outcome": "selected", "optionId": "reject"}

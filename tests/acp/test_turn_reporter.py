@@ -36,21 +36,21 @@ def answered(client, *events):
     return stream_answer(events, TurnReporter(client, None), window_tokens=100)
 
 
-def test_loading_a_model_is_work_that_ends_with_the_first_word(client):
+def test_loading_a_model_is_a_tool_call_that_ends_with_the_first_text(client):
     response = answered(client, LOADING, LOADING, TextDelta("a"), Finished("stop", Totals()))
 
     assert [("Loading the target model", "in_progress"), (None, "completed")] == client.states
     assert "end_turn" == response.stop_reason
 
 
-def test_a_model_that_cannot_be_loaded_is_work_that_failed(client):
+def test_a_model_that_cannot_be_loaded_is_a_failed_tool_call(client):
     with pytest.raises(SpecchatError, match="no such model"):
         answered(client, LOADING, Failed("no such model", 7))
 
     assert (None, "failed") == client.states[-1]
 
 
-def test_no_work_stays_open_when_the_answer_breaks_off(client):
+def test_no_tool_call_stays_open_when_the_answer_breaks_off(client):
     with pytest.raises(HostError, match="did not end"):
         answered(client, LOADING)
 
@@ -75,9 +75,7 @@ def test_every_finish_reason_has_a_stop_reason(client, reason, stop_reason):
 
 def test_how_far_a_rewrite_is_shows_in_steps_of_ten(client):
     lines = [f"line {number}\n" for number in range(100)]
-    progress = RewriteProgress(
-        TurnReporter(client, None), "work", "Rewriting a.py", RewriteAlignment("".join(lines))
-    )
+    progress = RewriteProgress(TurnReporter(client, None), "work", "Rewriting a.py", RewriteAlignment("".join(lines)))
 
     for line in lines:
         progress.on_event(TextDelta(line))

@@ -1,4 +1,4 @@
-"""A client that nobody here wrote: the official TypeScript SDK and the embedded model, by `clients/typescript.mjs`."""
+"""The official TypeScript SDK against the embedded model, by `clients/typescript.mjs`."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ CLIENTS: Mapping[str, tuple[str, Client]] = {
 INTRODUCTION = """# Third-party clients
 
 Output of `python -m tests.clients.run` on {date}: third-party clients with the settings from
-[editors.md](editors.md), [editors-lsp.md](editors-lsp.md) and [plugins/](../plugins/README.md), against the embedded model on a CPU. The script
-searches clients on the `PATH`, and packages of Neovim and Emacs in the folder `--packages`, one repository each; missing
-ones are not run. The official TypeScript SDK, a raw LSP client, a pipe and Vim with its plugin are tested by the test
-suite (`pytest -m full`).
+[editors.md](editors.md), [editors-lsp.md](editors-lsp.md) and [plugins/](../plugins/README.md), against the embedded
+model on a CPU. The script searches clients on the `PATH`, and packages of Neovim and Emacs in the folder
+`--packages`, one repository each; missing ones are not run. The official TypeScript SDK, a raw LSP client, a pipe and
+Vim with its plugin are tested by the test suite (`pytest -m full`).
 """
 
 

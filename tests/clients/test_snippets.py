@@ -47,7 +47,7 @@ def test_the_table_of_filters_has_every_editor(editor):
     assert "specchat edit" in documented(editor)
 
 
-def test_a_client_that_is_missing_is_said_to_be_and_one_that_fails_is_a_failure(world, monkeypatch):
+def test_a_missing_client_is_reported_and_a_failing_one_is_a_failure(world, monkeypatch):
     def missing(_world):
         yield Step("a", "b")
         raise NotAvailable("no screen")

@@ -1,4 +1,4 @@
-"""The command with a model that says what a test wants it to say."""
+"""The edit command with a scripted model."""
 
 from __future__ import annotations
 

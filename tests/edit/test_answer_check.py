@@ -1,4 +1,4 @@
-"""From answer to new text: what is unwrapped, what is refused under which name, what is flagged."""
+"""From an answer to a new text: what is unwrapped, which problems are found, which warnings are given."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_loop_is_seen_at_the_end_only():
     assert not is_looping(CODE)
 
 
-def test_a_rejection_is_an_unusable_edit_and_says_what_it_saw():
+def test_a_rejected_answer_is_an_unusable_edit_with_an_excerpt():
     with pytest.raises(UnusableAnswerError, match="rest of the code") as caught:
         edited(b"x\n", "# rest of the code\n")
 

@@ -1,4 +1,4 @@
-"""A file is old or new, whatever happens meanwhile: never half, never both, never somebody else's text lost."""
+"""A file has its old or its new content, whatever happens: never half of it, and never a lost concurrent change."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(file):
     assert [file] == list(file.parent.iterdir())
 
 
-def test_a_file_that_is_gone_is_an_error(file):
+def test_a_missing_file_is_an_error(file):
     file.unlink()
 
     with pytest.raises(OSError, match="No such file"):
@@ -142,7 +142,7 @@ def test_a_read_only_file_is_not_replaced(file):
     assert OLD == file.read_bytes()
 
 
-def test_one_file_under_two_names_is_written_by_nobody(file):
+def test_one_file_under_two_names_is_not_written(file):
     link = file.with_name("link")
     link.symlink_to(file.name)
 
@@ -165,7 +165,7 @@ def test_a_new_file_has_the_mode_that_new_files_have(file, mask):
     assert {file, new} == set(file.parent.iterdir())
 
 
-def test_a_file_that_somebody_made_meanwhile_is_left_alone(file):
+def test_a_file_that_was_created_meanwhile_is_not_replaced_by_a_new_one(file):
     with pytest.raises(FileChangedError):
         write_files([Replacement(file, None, NEW)])
 

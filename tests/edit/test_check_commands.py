@@ -1,4 +1,4 @@
-"""Checks see the new text in a copy; the project stays as it is."""
+"""Checks run on the new text in a copy; the project itself does not change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_braces_are_the_file_and_other_edited_files_are_new_too(project):
         run_checks(["grep -q 3 {}"], file, {file: b"2\n", other: b"3\n"})
 
 
-def test_all_that_a_check_says_is_kept_and_the_last_line_is_told(project):
+def test_a_failed_check_has_its_output_as_diagnostics_and_the_last_line_as_message(project):
     file = project / "package" / "a.py"
     with pytest.raises(FailedCheckError, match=r"ended with 3: last$") as caught:
         run_checks(["sh -c 'echo first; echo last; exit 3'"], file, {file: b""})
@@ -77,7 +77,7 @@ def test_what_git_ignores_is_there_too_and_what_a_check_writes_is_not(project):
     assert "y = 1\n" == (project / "package" / "other.py").read_text()
 
 
-def test_an_edited_file_that_git_ignores_is_checked_and_stays(project):
+def test_an_edited_file_that_git_ignores_is_checked(project):
     file = project / "installed" / "tool"
 
     run_checks(["grep -q new {}"], file, {file: b"new"})

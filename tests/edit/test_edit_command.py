@@ -1,4 +1,4 @@
-"""`specchat edit` in all its forms: diff, question, `-y` and filter, with the exit codes of the one table."""
+"""`specchat edit` in all its forms: diff, review, `-y` and filter, with the documented exit codes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_every_failure_has_its_exit_code_and_one_line(edit, file, instruction, c
     assert 1 == ran.err.count("\n")
 
 
-def test_parts_of_a_long_file_are_asked_for_one_by_one(edit, tmp_path):
+def test_regions_of_a_long_file_are_requested_one_by_one(edit, tmp_path):
     file, filler = tmp_path / "long.py", "".join(f"value_{number} = 'old_one'\n" for number in range(1500))
     file.write_text(f"def old_one():\n    pass\n\n\n{filler}\n\ndef new_two():\n    old_one()\n")
 
@@ -119,7 +119,7 @@ def test_a_filter_prints_the_new_text_and_nothing_else(edit):
     [(["write # ... rest of the code"], 3), (["write x = ", "--lang", "py"], 4), (["fail"], 6), (["replace no x"], 9),
      (["crash"], 1), ([], 2), (["--nonsense"], 2), (["--profile", "absent", "replace a b"], 2)],
 )  # fmt: skip
-def test_a_filter_that_fails_gives_back_its_input_and_is_silent(edit, arguments, code):
+def test_a_failing_filter_prints_its_input_and_no_message(edit, arguments, code):
     raw = b"x = 1\r\n\xc3\xa9 = 2"
 
     ran = edit("-", *arguments, stdin=raw)
@@ -127,7 +127,7 @@ def test_a_filter_that_fails_gives_back_its_input_and_is_silent(edit, arguments,
     assert (code, raw, "") == (ran.code, ran.out, ran.err)
 
 
-def test_a_filter_gives_back_what_is_no_text(edit):
+def test_a_filter_prints_binary_input_unchanged(edit):
     raw = b"\x00\xff binary"
 
     assert (2, raw, "") == tuple(getattr(edit("-", "replace a b", stdin=raw), part) for part in ("code", "out", "err"))
@@ -150,7 +150,7 @@ def test_the_reason_of_a_silent_failure_is_in_the_log(edit, runtime):
     assert "too long" in (runtime / "edit.log").read_text()
 
 
-def test_who_does_not_answer_in_time_is_given_up(edit, file):
+def test_an_edit_is_cancelled_after_its_timeout(edit, file):
     before = file.read_bytes()
 
     ran = edit(str(file), "read", "-y", "--timeout", "0.2")
@@ -160,7 +160,7 @@ def test_who_does_not_answer_in_time_is_given_up(edit, file):
     assert (3, "", before) == (filtered.code, filtered.err, filtered.out)
 
 
-def test_what_is_done_in_time_is_not_given_up(edit, file):
+def test_an_edit_within_its_timeout_is_applied(edit, file):
     assert 0 == edit(str(file), "replace old new", "-y", "--timeout", "600").code
     assert 2 == edit(str(file), "replace old new", "-y", "--timeout", "0").code
 

@@ -1,4 +1,4 @@
-"""What is written anew: all of it when it fits, else what the instruction names, else nothing and the numbers."""
+"""What is rewritten: the whole file if it fits, else the named definitions, else an error with the numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def names(instruction: str, source=SOURCE, window: int = SMALL) -> list[str]:
     return [region.name for region in make_plan(source, instruction, window).regions]
 
 
-def test_what_fits_is_written_as_a_whole():
+def test_a_file_that_fits_is_rewritten_as_a_whole():
     assert "whole" == make_plan(SOURCE, "rename feed to push", 100_000).format
 
 
@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_written_where_the_instruction_points(instruction, 
     assert named == names(instruction)
 
 
-def test_a_renaming_is_planned_wherever_the_old_name_stands():
+def test_a_renaming_covers_every_place_of_the_old_name():
     text = f"from x import feed\n\n{PADDING}\ndef one():\n    feed()\n\n\n"
     text += "class A:\n    use = feed\n\n    def b(self):\n        feed()\n"
     source = make_source(text.encode(), "a.py")
@@ -87,7 +87,7 @@ def test_a_part_may_be_too_long_as_well():
         make_plan(SOURCE, "document Parser", 80)
 
 
-def test_chosen_lines_are_taken_also_where_all_would_fit():
+def test_chosen_lines_are_used_even_if_the_file_fits():
     plan = make_plan(SOURCE, "anything", 100_000, Region(2, 3))
 
     assert ("region", (Region(2, 3),)) == (plan.format, plan.regions)

@@ -1,4 +1,4 @@
-"""A model that does what models do: it elides, refuses, loops, gets cut off, talks. No file is ever damaged."""
+"""A model that fails in every typical way: omission, refusal, loop, truncation, prose. No file is ever damaged."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_lost_comments_stop_a_blind_yes_until_it_is_allowed(file, monkeypatch):
     assert without == file.read_text()
 
 
-def test_a_check_of_the_user_is_asked_and_its_words_go_back(file, monkeypatch):
+def test_the_output_of_a_failed_check_goes_back_to_the_model(file, monkeypatch):
     check = "sh -c 'if grep \"# count\" $0; then echo it still counts; exit 1; fi' {}"
 
     said = say(monkeypatch, answers(NEW + "# count\n", NEW), str(file), "rename count", "-y", "--check", check)
@@ -110,7 +110,7 @@ def test_a_check_that_never_passes_is_a_broken_edit(file, monkeypatch):
     assert (4, CODE) == (said.ran.code, file.read_text())
 
 
-def test_json_tells_what_would_change_and_what_did(file, monkeypatch):
+def test_json_reports_proposed_and_applied_changes(file, monkeypatch):
     offered = json.loads(say(monkeypatch, answers(NEW), str(file), "rename", "--json").ran.out)
     assert CODE == file.read_text()
     applied = json.loads(say(monkeypatch, answers(NEW), str(file), "rename", "--json", "-y").ran.out)
@@ -130,14 +130,14 @@ def test_json_tells_what_would_change_and_what_did(file, monkeypatch):
         (answers(*[NEW[:-2]] * 3), "BrokenEdit", 4),
     ],
 )
-def test_json_tells_of_a_failure_as_well(file, monkeypatch, script, status, code):
+def test_json_reports_a_failure(file, monkeypatch, script, status, code):
     said = say(monkeypatch, script, str(file), "rename", "--json", "-y")
 
     report = json.loads(said.ran.out)
     assert (status, code, code) == (report["status"], report["exit"], said.ran.code)
 
 
-def test_json_says_applied_only_when_it_was(file, monkeypatch):
+def test_json_reports_applied_only_after_the_write(file, monkeypatch):
     other = file.with_name("b.py")
     other.write_text(CODE)
 
@@ -147,7 +147,7 @@ def test_json_says_applied_only_when_it_was(file, monkeypatch):
     assert [("proposed", 0), ("refusal", 3)] == [(report["status"], report["exit"]) for report in reports]
 
 
-def test_somebody_else_writing_meanwhile_stops_the_edit(file, monkeypatch):
+def test_a_concurrent_write_stops_the_edit(file, monkeypatch):
     class Meddling(ScriptedSession):
         def ask(self, request, cancelled=None):
             file.write_text("mine")
@@ -197,7 +197,7 @@ def test_a_file_of_several_that_needs_nothing_is_left_alone(file, monkeypatch):
     assert (0, CODE, NEW) == (said.ran.code, file.read_text(), other.read_text())
 
 
-def test_a_misspelt_second_file_is_not_taken_for_a_word(file, monkeypatch):
+def test_a_misspelt_second_file_is_not_part_of_the_instruction(file, monkeypatch):
     said = say(monkeypatch, [], str(file), "absent.py", "rename count", "-y")
 
     assert (2, []) == (said.ran.code, said.asked)
@@ -236,7 +236,7 @@ def test_a_file_that_turns_out_too_long_is_tried_in_parts():
 
 
 @pytest.mark.parametrize("whole", [answers("x = 1\n" * 400, reason="length"), answers(*[ELIDED] * 3)])
-def test_what_a_model_cannot_write_as_a_whole_is_tried_in_parts(file, monkeypatch, whole):
+def test_an_edit_that_fails_as_a_whole_is_tried_in_regions(file, monkeypatch, whole):
     total = "def total(limit):\n    return sum(numbers(limit))\n"
     numbers = "def numbers(limit):\n    for number in range(START, limit):\n        yield number\n"
 
@@ -245,7 +245,7 @@ def test_what_a_model_cannot_write_as_a_whole_is_tried_in_parts(file, monkeypatc
     assert (0, NEW) == (said.ran.code, file.read_text())
 
 
-def test_when_the_parts_are_no_good_either_the_first_reason_is_told(file, monkeypatch):
+def test_when_the_regions_fail_too_the_first_error_is_reported(file, monkeypatch):
     loop = answers("x = 1\n" * 400, reason="length")
 
     said = say(monkeypatch, [*loop, *answers(*[ELIDED] * 3)], str(file), "rename count to numbers", "-y")
@@ -254,14 +254,14 @@ def test_when_the_parts_are_no_good_either_the_first_reason_is_told(file, monkey
     assert "the model repeats itself" in said.ran.err
 
 
-def test_a_file_that_is_too_long_and_names_nothing_tells_the_numbers():
+def test_a_file_that_is_too_long_is_an_error_with_the_numbers():
     job = EditJob(make_source(CODE.encode(), "a.py"), "simplify", window_tokens=1000)
 
     with pytest.raises(ContextError, match=r"takes 900 tokens to read and about .* the window holds 1000"):
         run_edit(job, EditRun(ScriptedSession([[PrefillProgress(0, 900)]])))
 
 
-def test_some_lines_can_be_written_again_as_somebody_wishes():
+def test_a_hunk_can_be_rewritten_with_a_comment():
     job = EditJob(make_source(CODE.encode(), "a.py"), "rename", window_tokens=1000)
     session = ScriptedSession(answers("START = 2"))
 
@@ -269,7 +269,7 @@ def test_some_lines_can_be_written_again_as_somebody_wishes():
     assert "rename\n\nmake it two" == session.requests[0].text
 
 
-def test_five_megabytes_are_too_long_and_said_so_without_a_model(file, monkeypatch):
+def test_five_megabytes_are_refused_before_a_model_is_used(file, monkeypatch):
     file.write_text("x = 1\n" * 900_000)
 
     said = say(monkeypatch, [], str(file), "rename x", "-y")
@@ -286,7 +286,7 @@ def test_an_empty_file_can_be_filled(file, monkeypatch):
     assert (0, b"x = 1\n") == (said.ran.code, file.read_bytes())
 
 
-def test_a_read_only_file_is_refused_before_a_model_is_asked(file, monkeypatch):
+def test_a_read_only_file_is_refused_before_a_model_is_used(file, monkeypatch):
     file.chmod(0o444)
 
     said = say(monkeypatch, [], str(file), "rename", "-y")

@@ -1,4 +1,4 @@
-"""The filter as editors use it: a pipe that never loses a text, and Vim itself where it is installed."""
+"""The filter as editors use it: a pipe that never loses text, and Vim itself if it is installed."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ TEXT = b"\tx = 1\r\n\ty = 2"
         ("x = 1\ny = 2", 9),
     ],
 )
-def test_whatever_the_model_does_a_failing_filter_echoes_and_is_silent(monkeypatch, answer, code):
+def test_for_every_bad_answer_the_filter_prints_its_input_and_no_message(monkeypatch, answer, code):
     said = say(monkeypatch, answers(*[answer] * 3), "-", "--lang", "py", "set x", stdin=b"x = 1\r\ny = 2")
 
     assert (code, b"x = 1\r\ny = 2", "") == (said.ran.code, said.ran.out, said.ran.err)
 
 
 @pytest.mark.parametrize("fence", ["{}", "```python\n{}\n```", "```\n{}\n```\n"])
-def test_a_good_answer_comes_in_the_manner_of_the_text(monkeypatch, fence):
+def test_a_good_answer_keeps_the_format_of_the_text(monkeypatch, fence):
     said = say(monkeypatch, answers(fence.format("x = 3\n\ty = 4")), "-", "--lang", "py", "set both", stdin=TEXT)
 
     assert (0, b"\tx = 3\r\n\ty = 4", "") == (said.ran.code, said.ran.out, said.ran.err)

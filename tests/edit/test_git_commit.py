@@ -1,4 +1,4 @@
-"""`--commit` commits the edited files and nothing else; without it git is never touched."""
+"""`--commit` commits the edited files and nothing else; without it git does not change."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def git(folder, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True, timeout=20).stdout
 
 
-def test_an_edit_is_not_committed_unless_it_is_asked_for(repository, monkeypatch):
+def test_an_edit_is_not_committed_without_the_option(repository, monkeypatch):
     say(monkeypatch, answers("x = 2\n"), str(repository / "a.py"), "set x", "-y")
 
     assert " M a.py\n" == git(repository, "status", "--porcelain")
 
 
-def test_a_commit_holds_the_edited_file_alone_and_says_what_was_asked(repository, monkeypatch):
+def test_a_commit_holds_the_edited_file_alone_with_the_instruction_as_message(repository, monkeypatch):
     (repository / "b.py").write_text("x = 3\n")
     git(repository, "add", "b.py")
 
@@ -47,12 +47,12 @@ def test_a_commit_holds_the_edited_file_alone_and_says_what_was_asked(repository
     assert said.ran.err.rstrip().endswith(f"commit {git(repository, 'rev-parse', '--short', 'HEAD').strip()}")
 
 
-def test_changes_that_were_there_before_are_told(repository, monkeypatch):
+def test_earlier_uncommitted_changes_are_reported(repository, monkeypatch):
     (repository / "a.py").write_text("x = 5\n")
 
     said = say(monkeypatch, answers("x = 2\n"), str(repository / "a.py"), "set x", "-y", "--commit")
 
-    assert "had changes before" in said.ran.err
+    assert "had uncommitted changes" in said.ran.err
 
 
 def test_where_git_is_not_there_is_nothing_to_commit_to(tmp_path, monkeypatch):
@@ -64,7 +64,7 @@ def test_where_git_is_not_there_is_nothing_to_commit_to(tmp_path, monkeypatch):
     assert (2, [], "x = 1\n") == (said.ran.code, said.asked, (tmp_path / "a.py").read_text())
 
 
-def test_a_hook_that_refuses_is_told_and_the_file_stays_written(repository, monkeypatch):
+def test_a_failing_hook_is_reported_and_the_file_stays_written(repository, monkeypatch):
     hook = repository / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\necho not like this >&2\nexit 1\n")
     hook.chmod(0o755)

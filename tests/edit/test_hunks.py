@@ -1,4 +1,4 @@
-"""Hunks can be taken and left in any mixture: all make the new text, none the old one."""
+"""Any subset of hunks can be accepted: all give the new text, none the old one."""
 
 from __future__ import annotations
 

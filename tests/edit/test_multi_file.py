@@ -51,7 +51,7 @@ def test_one_answer_that_is_no_good_leaves_all_files_alone(files, rename, broken
     assert (code, [DEFINES, USES]) == (said.ran.code, [file.read_text() for file in files])
 
 
-def test_somebody_who_quits_at_the_second_file_has_none_of_them(files, rename):
+def test_quitting_at_the_second_file_writes_no_file(files, rename):
     said = rename(new(DEFINES), new(USES), on_terminal=True, stdin=b"y\nq\n")
 
     assert (8, [DEFINES, USES]) == (said.ran.code, [file.read_text() for file in files])
@@ -78,7 +78,7 @@ def test_one_file_is_not_several(files, monkeypatch):
     assert 2 == say(monkeypatch, [], str(files[0]), "rename old to new", "--together").ran.code
 
 
-def test_what_does_not_fit_together_says_the_numbers():
+def test_files_that_do_not_fit_together_are_an_error_with_the_numbers():
     sources = [make_source(b"x = 1\n" * 100, name) for name in ("a.py", "b.py")]
 
     with pytest.raises(ContextError, match=r"2 files together takes about \d+ tokens and the window holds 700"):

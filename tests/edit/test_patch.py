@@ -1,4 +1,4 @@
-"""A diff that git takes, of any two texts."""
+"""git applies the diff of any two texts."""
 
 from __future__ import annotations
 

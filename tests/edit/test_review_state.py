@@ -1,4 +1,4 @@
-"""Hunk by hunk on a terminal: every letter, and what is written in the end."""
+"""The review in a terminal: every key, and what is written at the end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_letter_does_what_git_does(file, monkeypatch, keys, names):
     assert (0 if names else 8) == said.ran.code
 
 
-def test_quitting_writes_nothing_of_what_was_taken(file, monkeypatch):
+def test_quitting_writes_no_accepted_hunk(file, monkeypatch):
     said = say(monkeypatch, answers(NEW), str(file), "rename", on_terminal=True, stdin=b"y\ny\nq\n")
 
     assert (8, OLD) == (said.ran.code, file.read_text())
@@ -112,7 +112,7 @@ def test_hunks_that_lose_a_comment_come_first(file, monkeypatch):
     assert b"hunk 2/3" not in said.ran.out
 
 
-def test_on_a_terminal_that_is_told_to_show_the_diff_nobody_is_asked(file, monkeypatch):
+def test_a_terminal_with_diff_shows_no_prompt(file, monkeypatch):
     said = say(monkeypatch, answers(NEW), str(file), "rename", "--diff", on_terminal=True)
 
     assert (0, OLD) == (said.ran.code, file.read_text())

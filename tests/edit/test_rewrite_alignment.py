@@ -1,4 +1,4 @@
-"""Where a rewrite is, told by the original."""
+"""The position of a rewrite in the original text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_time_left_follows_from_what_is_left_of_the_original():
     assert written("").seconds_left(1.0) is None
 
 
-def test_the_line_says_it_all():
+def test_the_line_has_all_parts():
     assert "49 % · 5/11 lines · 1 hunk · 20 tokens/s · 2 s left" == format_progress(
         written("new\n" + OLD[: len(OLD) // 2]), 40, 2.0
     )

@@ -1,4 +1,4 @@
-"""A file keeps what belongs to it: encoding, mark, newlines, the end of the last line."""
+"""A file keeps its encoding, byte order mark, line ends and final newline."""
 
 from __future__ import annotations
 

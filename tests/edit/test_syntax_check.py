@@ -36,6 +36,6 @@ def test_a_text_that_warns_is_no_fault():
     check_syntax(make_source(b"x = 1", "a.py"), "x = '\\d'")
 
 
-def test_one_more_fault_is_told_with_its_line():
+def test_a_new_syntax_error_is_reported_with_its_line():
     with pytest.raises(BrokenEditError, match="line 3"):
         check_syntax(make_source(b"f(;\ng()\nh()\n", "a.js"), "f(;\ng()\nh(;\n")

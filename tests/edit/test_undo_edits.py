@@ -1,4 +1,4 @@
-"""Every edit can be taken back, and so can every undo; nothing that was ever in a file is lost on the way."""
+"""Every edit and every undo can be undone; no content of a file is ever lost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def made(tmp_path):
     return tmp_path / "made.py"
 
 
-def test_the_last_edit_is_taken_back_and_then_the_one_before(kept, files):
+def test_the_last_edit_is_undone_and_then_the_one_before(kept, files):
     write(kept, files[0])
     write(kept, files[0], new=b"x = 3\r\n")
 
@@ -61,7 +61,7 @@ def test_the_last_edit_is_taken_back_and_then_the_one_before(kept, files):
         find_edit(kept, "")
 
 
-def test_an_undo_is_taken_back_by_its_number(kept, files):
+def test_an_undo_is_undone_by_its_number(kept, files):
     edit = write(kept, *files)
     undone = undo_edit(kept, edit, is_forced=False)
 
@@ -71,7 +71,7 @@ def test_an_undo_is_taken_back_by_its_number(kept, files):
     assert edit.number == find_edit(kept, "").number
 
 
-def test_a_file_alone_can_be_taken_back(kept, files):
+def test_one_file_of_an_edit_can_be_undone(kept, files):
     write(kept, *files)
     write(kept, files[1], new=b"x = 3\r\n")
 
@@ -82,7 +82,7 @@ def test_a_file_alone_can_be_taken_back(kept, files):
         find_edit(kept, "absent")
 
 
-def test_a_file_that_changed_since_is_taken_back_by_force_only(kept, files):
+def test_a_file_that_changed_since_is_undone_by_force_only(kept, files):
     edit = write(kept, *files)
     files[1].write_bytes(b"mine")
     with pytest.raises(FileChangedError):
@@ -114,7 +114,7 @@ def test_a_new_file_is_removed_and_made_again(kept, made):
     assert not made.exists()
 
 
-def test_a_new_file_that_was_edited_is_taken_back_in_two_steps(kept, made):
+def test_a_new_file_that_was_edited_is_undone_in_two_steps(kept, made):
     create(kept, made)
     write(kept, made)
 
@@ -160,7 +160,7 @@ def test_a_link_in_the_place_of_a_new_file_stays(kept, made):
     assert made.is_symlink()
 
 
-def test_a_new_file_that_somebody_removed_needs_no_undo(kept, made):
+def test_a_new_file_that_was_deleted_needs_no_undo(kept, made):
     edit = create(kept, made)
     made.unlink()
 
@@ -168,7 +168,7 @@ def test_a_new_file_that_somebody_removed_needs_no_undo(kept, made):
         undo_edit(kept, edit, is_forced=False)
 
 
-def test_a_file_that_somebody_made_meanwhile_is_not_made_again(kept, made):
+def test_a_file_that_exists_meanwhile_is_not_created_again(kept, made):
     undone = undo_edit(kept, create(kept, made), is_forced=False)
     made.write_bytes(b"theirs")
 
@@ -178,7 +178,7 @@ def test_a_file_that_somebody_made_meanwhile_is_not_made_again(kept, made):
     assert b"theirs" == made.read_bytes()
 
 
-def test_a_file_that_somebody_removed_is_brought_back_by_force_only(kept, files):
+def test_a_file_that_was_deleted_is_restored_by_force_only(kept, files):
     edit = write(kept, files[0])
     files[0].unlink()
     with pytest.raises(FileChangedError, match="does not exist any more"):
@@ -189,7 +189,7 @@ def test_a_file_that_somebody_removed_is_brought_back_by_force_only(kept, files)
     assert b"x = 1\r\n" == files[0].read_bytes()
 
 
-def test_a_new_file_and_a_changed_one_are_taken_back_together(kept, files, made):
+def test_a_new_file_and_a_changed_one_are_undone_together(kept, files, made):
     both = [Replacement(files[0], b"x = 1\r\n", b"x = 2\r\n"), Replacement(made, None, b"new")]
     edit = apply_edit(kept, "both", both)
 
@@ -198,7 +198,7 @@ def test_a_new_file_and_a_changed_one_are_taken_back_together(kept, files, made)
     assert (b"x = 1\r\n", False) == (files[0].read_bytes(), made.exists())
 
 
-def test_the_memory_of_a_new_file_takes_no_room(kept, made, tmp_path):
+def test_a_new_file_needs_no_space_in_the_store(kept, made, tmp_path):
     create(kept, made)
 
     assert [] == list((tmp_path / "kept" / "images").iterdir())
@@ -211,7 +211,7 @@ def test_an_edit_that_fails_is_not_kept(kept, files):
     assert [] == kept.edits()
 
 
-def test_old_edits_give_way_by_number_and_by_size(kept, files, monkeypatch):
+def test_old_edits_are_evicted_by_number_and_by_size(kept, files, monkeypatch):
     monkeypatch.setattr(undo_store, "MAX_EDITS", 3)
     for number in range(5):
         write(kept, files[0], new=f"x = {number}".encode())
@@ -239,7 +239,7 @@ def test_equal_contents_are_kept_once(kept, files, tmp_path):
     assert 1 == len(list((tmp_path / "kept" / "images").iterdir()))
 
 
-def test_the_command_takes_back_what_the_other_command_did(files, monkeypatch, undo):
+def test_the_undo_command_undoes_the_edit_command(files, monkeypatch, undo):
     edited = say(monkeypatch, answers("x = 2\n"), str(files[0]), "set x to two", "-y")
     assert edited.ran.err.endswith("undo: specchat undo 1\n")
     listed = undo("--list").out.decode()
@@ -255,7 +255,7 @@ def test_the_command_takes_back_what_the_other_command_did(files, monkeypatch, u
     assert json.loads(undo("--list", "--json").out.splitlines()[0])["is_undone"]
 
 
-def test_the_command_shows_that_a_new_file_goes_and_that_it_comes_again(made, undo):
+def test_the_command_shows_the_diff_of_a_removed_and_of_a_created_file(made, undo):
     create(user_undo_store(), made, b"x = 1\r\ny = 2")
 
     gone, removed = undo("--diff").out, undo()

@@ -1,4 +1,4 @@
-"""Servers with the fake host behind them; one host and one server for all tests of a module that want no other."""
+"""Servers with the fake host; tests of a module share one host and one server unless they need their own."""
 
 from __future__ import annotations
 

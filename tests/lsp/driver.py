@@ -1,4 +1,4 @@
-"""A raw client of the Language Server Protocol: bytes over pipes, and nothing of any library."""
+"""A raw client of the Language Server Protocol: bytes over pipes, without any library."""
 
 from __future__ import annotations
 

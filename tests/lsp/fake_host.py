@@ -1,8 +1,8 @@
-"""The fake host, with somebody who fills gaps as the line before them says.
+"""The fake host, with completions that the last comment before the cursor chooses.
 
-"# fill: x = 1"     that text at once; "\\n" in it ends a line
-"# slowly: abc"     a letter every few milliseconds, until it is cancelled
-"# crash"           the way to go wrong
+"# fill: x = 1"     that text at once; "\\n" in it is a newline
+"# slowly: abc"     one character every few milliseconds, until it is cancelled
+"# crash"           an error
 anything else       "filled"
 """
 
@@ -26,7 +26,7 @@ PAUSE_SECONDS = 0.005
 
 
 class FakeCompleter:
-    """Says what it is told to say, and writes down what it was asked and how it ended."""
+    """Returns the requested completion, and logs each request and how it ended."""
 
     def complete(self, gap: FimRequest, cancelled: Flag) -> Iterator[Event]:
         told = [line for line in gap.prefix.split("\n") if line.startswith("# ")]

@@ -1,4 +1,4 @@
-"""Code actions, seen from an editor; the fake engine replaces words as it is told."""
+"""Code actions from the view of an editor; the fake engine replaces words."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_lines_are_explained_on_a_page_beside_the_text(start, fresh_world):
     assert "explain" not in titles(offers(editor, span(0, 3), only=["refactor"]))
 
 
-def test_who_cannot_show_a_page_is_offered_no_explanation(editor):
+def test_an_editor_that_cannot_show_a_page_gets_no_explain_action(editor):
     editor.open(TEXT)
 
     assert "explain" not in titles(offers(editor, span(0, 3)))
@@ -150,7 +150,7 @@ def test_a_text_that_changed_since_is_not_edited(editor):
         ("crash", 1, "out of memory"),
     ],
 )
-def test_an_edit_that_cannot_be_taken_is_a_message_and_no_edit(editor, instruction, kind, says):
+def test_an_unusable_edit_is_a_message_and_no_edit(editor, instruction, kind, says):
     editor.open(TEXT)
 
     assert run(editor, wanted(instruction))["result"] is None

@@ -1,4 +1,4 @@
-"""Grey text, seen from an editor: asked over pipes, with the fake engine behind the server."""
+"""Inline completions from the view of an editor: over pipes, with the fake engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_suggestion_begins_at_the_word_and_ends_at_the_cursor(editor):
     assert item["range"] == {"start": {"line": 2, "character": 0}, "end": {"line": 2, "character": 1}}
 
 
-def test_what_was_typed_of_a_suggestion_is_not_asked_again(editor, asked):
+def test_typing_along_a_suggestion_sends_no_request(editor, asked):
     editor.open("# fill: total = 1\n\n")
     only_item(editor, at(1, 0))
     before = asked()
@@ -41,7 +41,7 @@ def test_what_was_typed_of_a_suggestion_is_not_asked_again(editor, asked):
     assert asked() == before
 
 
-def test_another_letter_than_the_suggested_one_is_asked_about(editor, asked):
+def test_typing_another_character_sends_a_request(editor, asked):
     editor.open("# fill: total = 1\n\n")
     only_item(editor, at(1, 0))
     before = asked()
@@ -85,7 +85,7 @@ def test_a_closing_bracket_that_is_there_already_is_replaced(editor):
     assert item["range"] == {"start": {"line": 2, "character": 8}, "end": {"line": 2, "character": 9}}
 
 
-def test_who_asks_may_take_the_first_line_alone_and_who_types_is_offered_the_whole(editor):
+def test_only_an_invoked_completion_has_its_first_line_as_a_second_item(editor):
     editor.open("# fill: (a):\\n    return a\ndef f\n")
 
     asked = editor.result(INLINE, at(1, 5))["items"]
@@ -146,21 +146,21 @@ def test_typing_quickly_asks_the_engine_once(start, asked):
     [("# fill: x\nfoo(a, b)\n", 1, 4), ("# fill: x\n#\n", 1, 1)],
     ids=["amid a line", "an empty comment"],
 )
-def test_nothing_is_offered_unasked_where_it_would_disturb(editor, text, line, column):
+def test_there_is_no_automatic_completion_inside_a_line_or_an_empty_comment(editor, text, line, column):
     editor.open(text)
 
     assert editor.result(INLINE, at(line, column, is_asked=False))["items"] == []
     assert editor.result(INLINE, at(line, column))["items"]
 
 
-def test_unasked_is_at_most_three_lines(editor, asked):
+def test_an_automatic_completion_has_at_most_three_lines(editor, asked):
     editor.open("# fill: a\\nb\\nc\\nd\n\n")
 
     assert only_item(editor, at(1, 0, is_asked=False))["insertText"] == "a\nb\nc"
     assert asked()[-1].endswith(" 64 3")
 
 
-def test_an_entry_of_the_editors_own_list_is_gone_on_with(editor):
+def test_a_selected_entry_of_the_editors_list_is_continued(editor):
     editor.open("# fill: _all()\n\nfo\n")
     span = {"start": {"line": 2, "character": 0}, "end": {"line": 2, "character": 2}}
 

@@ -1,4 +1,4 @@
-"""The real thing: the server, the host and the embedded model."""
+"""The real server, host and embedded model."""
 
 from __future__ import annotations
 

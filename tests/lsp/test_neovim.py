@@ -1,4 +1,4 @@
-"""A client that nobody here wrote: Neovim without a screen."""
+"""Headless Neovim as a client."""
 
 from __future__ import annotations
 

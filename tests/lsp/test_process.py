@@ -1,4 +1,4 @@
-"""The life of `specchat lsp`: what it says where, how it begins and ends, and that no input kills it."""
+"""The process of `specchat lsp`: its streams, start and end, and that no input ends it."""
 
 from __future__ import annotations
 

@@ -40,11 +40,11 @@ def test_only_what_is_new_is_shown(text, filled, left):
     assert trim_completion(filled, "stop", place(text)) == left
 
 
-def test_of_an_answer_that_was_cut_off_the_whole_lines_count():
+def test_of_a_truncated_answer_only_complete_lines_count():
     assert trim_completion("one\ntwo\nthr", "timeout", place("|\n")) == "one\ntwo"
 
 
-def test_brackets_that_the_text_says_itself_are_replaced_and_others_stay():
+def test_closing_brackets_in_the_text_are_replaced_and_others_stay():
     around = place("f(|)\n")
 
     assert overlapping_chars("a, b)", around) == 1
