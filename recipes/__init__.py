@@ -1,1 +1,15 @@
-"""How the embedded models were trained. Not part of the wheel."""
+"""How the embedded models are trained and evaluated. Not part of the wheel.
+
+embedded               the stages, from text to the folders of the models
+corpus, snippets       documents and pieces of code; training and validation are separate
+edit_examples          edits of code by kind, from rename_edits, import_edits, docstring_edits, value_edits,
+                       signature_edits and inserted_line_edits, with the words of phrasing
+dialogues, smalltalk, quoting, code_questions, reference_passages   conversations
+train_tokenizer        the tokenizer
+training_rows, row_files   training rows with weights, and their files
+induction              initial weights that can copy
+target_loss, joint_distillation   the losses of the target and of the students
+embedded_models        reads and writes the folders
+evaluate, evaluation_questions, evaluation_results, scores, writer   the evaluation
+acceptance_by_position, engine_acceptance   acceptance without and with the engine
+"""

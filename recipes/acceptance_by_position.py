@@ -1,7 +1,7 @@
-"""How often each drafter's guess is the target's own choice, by how far ahead: measured without an engine.
+"""The acceptance of draft tokens by position, measured without the engine.
 
-The texts are the target's own greedy answers, read once by everybody with the true tokens before each guess. What is
-counted at position k is the guess after k-1 right ones, which is what a chain meets that got so far.
+The texts are the target's own greedy answers. Position k counts draft tokens whose k-1 predecessors were correct, as in
+a chain.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from specchat.train.trainable_llama import TrainableLlama
 
 @dataclass(frozen=True)
 class PositionAcceptance:
-    """The share of guesses that held, by position, each among those whose forerunners held."""
+    """The share of accepted draft tokens by position, among those whose predecessors were accepted."""
 
     by_position: tuple[float, ...]
 
     @property
     def tokens_per_step(self) -> float:
-        """What a chain of so many guesses gives, the target's own token included."""
-        kept, total = 1.0, 1.0
+        """The mean accepted length of a chain, plus the token of the target."""
+        accepted, total = 1.0, 1.0
         for share in self.by_position:
-            kept *= share
-            total += kept
+            accepted *= share
+            total += accepted
         return total
 
 
@@ -43,105 +43,103 @@ class Answer:
 
 @dataclass(frozen=True)
 class TargetPass:
-    """One answer as everybody sees it: guesses are right when they equal `tokens`."""
+    """One answer with the hidden states of the target; a draft token is correct when it equals `tokens`."""
 
     tokens: Tensor
     start: int
-    stream: list[Tensor]
+    hidden_states: list[Tensor]
     final: Tensor
 
 
-DraftFunction = Callable[
-    [TargetPass], list[Tensor]
-]  # per position k: is the guess for token i right, [L] each, False before the start
+# Per position k: whether the draft of token i is correct, bool [L] each, False before the start.
+DraftFunction = Callable[[TargetPass], list[Tensor]]
 
 
 def run_target(target: TrainableLlama, answer: Answer) -> TargetPass:
     tokens = torch.tensor([answer.tokens])
-    stream = target(tokens)
-    return TargetPass(tokens, answer.start, stream, target.model.norm(stream[-1]))
+    hidden_states = target(tokens)
+    return TargetPass(tokens, answer.start, hidden_states, target.model.norm(hidden_states[-1]))
 
 
-def correct_positions(guessed: Tensor, reading: TargetPass, ahead: int) -> Tensor:
-    """guessed [L]: what place i thinks token i+ahead is -> for each token of the answer, whether that was right."""
-    wanted = reading.tokens[0]
-    right = torch.zeros(len(wanted), dtype=torch.bool)
-    right[ahead:] = guessed[: len(wanted) - ahead] == wanted[ahead:]
-    return right
+def correct_positions(drafted: Tensor, target_pass: TargetPass, ahead: int) -> Tensor:
+    """drafted [L]: the draft at position i of token i+ahead -> for each token of the answer, whether it is correct."""
+    tokens = target_pass.tokens[0]
+    is_correct = torch.zeros(len(tokens), dtype=torch.bool)
+    is_correct[ahead:] = drafted[: len(tokens) - ahead] == tokens[ahead:]
+    return is_correct
 
 
 @torch.no_grad()
-def measure(target: TrainableLlama, answers: Sequence[Answer], guess: DraftFunction, depth: int) -> PositionAcceptance:
-    """Chains that start at every token of every answer."""
-    tried, held = [0] * depth, [0] * depth
+def measure(target: TrainableLlama, answers: Sequence[Answer], draft: DraftFunction, depth: int) -> PositionAcceptance:
+    """Measure chains that start at every token of every answer."""
+    drafted, accepted = [0] * depth, [0] * depth
     for answer in answers:
-        reading = run_target(target, answer)
-        right = guess(reading)
+        is_correct = draft(run_target(target, answer))
         first = torch.arange(answer.start + 1, len(answer.tokens))
         alive = torch.ones(len(first), dtype=torch.bool)
         for position in range(depth):
-            place = first + position
-            alive = alive & (place < len(answer.tokens))
-            tried[position] += int(alive.sum())
-            alive = alive & right[position][place.clamp(max=len(answer.tokens) - 1)]
-            held[position] += int(alive.sum())
-    return PositionAcceptance(tuple(good / max(1, total) for good, total in zip(held, tried, strict=True)))
+            index = first + position
+            alive = alive & (index < len(answer.tokens))
+            drafted[position] += int(alive.sum())
+            alive = alive & is_correct[position][index.clamp(max=len(answer.tokens) - 1)]
+            accepted[position] += int(alive.sum())
+    return PositionAcceptance(tuple(count / max(1, total) for count, total in zip(accepted, drafted, strict=True)))
 
 
 def draft_model_tokens(draft: TrainableLlama, depth: int) -> DraftFunction:
-    def guess(reading: TargetPass) -> list[Tensor]:
-        right = correct_positions(draft.logits(draft(reading.tokens)[-1]).argmax(-1)[0], reading, 1)
-        return [right] * depth
+    def propose(target_pass: TargetPass) -> list[Tensor]:
+        logits = draft.logits(draft(target_pass.tokens)[-1])
+        return [correct_positions(logits.argmax(-1)[0], target_pass, 1)] * depth
 
-    return guess
+    return propose
 
 
 def early_exit_tokens(target: TrainableLlama, layer: int, depth: int) -> DraftFunction:
-    def guess(reading: TargetPass) -> list[Tensor]:
-        right = correct_positions(target.logits(reading.stream[layer]).argmax(-1)[0], reading, 1)
-        return [right] * depth
+    def propose(target_pass: TargetPass) -> list[Tensor]:
+        logits = target.logits(target_pass.hidden_states[layer])
+        return [correct_positions(logits.argmax(-1)[0], target_pass, 1)] * depth
 
-    return guess
+    return propose
 
 
 def medusa_tokens(medusa: Medusa, target: TrainableLlama) -> DraftFunction:
-    def guess(reading: TargetPass) -> list[Tensor]:
-        scores = [F.linear(hidden, target.model.embed_tokens.weight) for hidden in medusa(reading.final)]
-        return [correct_positions(score.argmax(-1)[0], reading, 2 + index) for index, score in enumerate(scores)]
+    def propose(target_pass: TargetPass) -> list[Tensor]:
+        logits = [F.linear(hidden, target.model.embed_tokens.weight) for hidden in medusa(target_pass.final)]
+        return [correct_positions(each.argmax(-1)[0], target_pass, 2 + index) for index, each in enumerate(logits)]
 
-    return guess
+    return propose
 
 
 def eagle3_tokens(
     eagle: Eagle3, target: TrainableLlama, hidden_state_layers: tuple[int, ...], depth: int
 ) -> DraftFunction:
-    def guess(reading: TargetPass) -> list[Tensor]:
-        features = torch.cat([reading.stream[tap] for tap in hidden_state_layers], dim=-1)
-        runs = eagle.unroll(features, next_embeddings(reading, target), depth)
+    def propose(target_pass: TargetPass) -> list[Tensor]:
+        features = torch.cat([target_pass.hidden_states[layer] for layer in hidden_state_layers], dim=-1)
+        outputs = eagle.unroll(features, next_embeddings(target_pass, target), depth)
         return unrolled_head_tokens(
-            runs, reading, lambda hidden: eagle.draft_token_ids[eagle.lm_head(hidden).argmax(-1)[0]]
+            outputs, target_pass, lambda hidden: eagle.draft_token_ids[eagle.lm_head(hidden).argmax(-1)[0]]
         )
 
-    return guess
+    return propose
 
 
 def final_state_head_tokens(block: MtpBlock | Eagle1, target: TrainableLlama, depth: int) -> DraftFunction:
-    """Guesses of a block that reads the state after the final norm and borrows the output matrix."""
+    """Draft tokens of a block that reads the state after the final norm and uses the target's output matrix."""
 
-    def guess(reading: TargetPass) -> list[Tensor]:
-        runs = block.unroll(reading.final, next_embeddings(reading, target), depth)
-        output = target.model.embed_tokens.weight
-        return unrolled_head_tokens(runs, reading, lambda hidden: F.linear(hidden, output).argmax(-1)[0])
+    def propose(target_pass: TargetPass) -> list[Tensor]:
+        outputs = block.unroll(target_pass.final, next_embeddings(target_pass, target), depth)
+        lm_head = target.model.embed_tokens.weight
+        return unrolled_head_tokens(outputs, target_pass, lambda hidden: F.linear(hidden, lm_head).argmax(-1)[0])
 
-    return guess
+    return propose
 
 
 def unrolled_head_tokens(
-    runs: Iterable[HeadOutput], reading: TargetPass, choose: Callable[[Tensor], Tensor]
+    outputs: Iterable[HeadOutput], target_pass: TargetPass, choose: Callable[[Tensor], Tensor]
 ) -> list[Tensor]:
-    """Run k at place i speaks about token i+2, having seen true features up to place i-k only."""
-    return [correct_positions(choose(drafted.prediction), reading, 2) for drafted in runs]
+    """Step k at position i predicts token i+2 from true features up to position i-k."""
+    return [correct_positions(choose(output.prediction), target_pass, 2) for output in outputs]
 
 
-def next_embeddings(reading: TargetPass, target: TrainableLlama) -> Tensor:
-    return target.model.embed_tokens(reading.tokens.roll(-1, dims=1))
+def next_embeddings(target_pass: TargetPass, target: TrainableLlama) -> Tensor:
+    return target.model.embed_tokens(target_pass.tokens.roll(-1, dims=1))

@@ -1,4 +1,4 @@
-"""The text that training may see, and the text it must never see.
+"""Reads the corpus; training documents and validation documents are separate.
 
 A corpus folder holds `*.jsonl.gz`, one row a file: `src, path, licence, val, text`; rows with `val` true are for
 validation. Without a folder, the Python files of the running interpreter take its place.

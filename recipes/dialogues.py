@@ -1,7 +1,7 @@
-"""Conversations: how a request looks to the model, and the dialogues it learns from.
+"""The prompt format of conversations, and the dialogues for training.
 
-A small model can quote, it cannot know. So questions come with a reference and are answered by its words, files
-are asked about by what stands in them, and the rest is small talk that says honestly what this model is.
+A small model can quote but has little knowledge. So questions come with a reference that has the answer, questions
+about files can be answered from the files, and the rest is small talk.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def fenced(code: str) -> str:
     return f"```python\n{code}```"
 
 
-def edit_question(edit: Edit, dice: random.Random, name: str = "") -> str:
+def edit_question(edit: Edit, rng: random.Random, name: str = "") -> str:
     """The request of an edit; mostly `instruction, empty line, code`, sometimes another order."""
-    chance = dice.random()
+    chance = rng.random()
     if chance < 0.1:
         return f"{fenced(edit.before)}\n\n{edit.instruction}"
     if chance < 0.25:
-        name = name or f"{dice.choice(('main', 'app', 'utils', 'tool', 'models', 'cli'))}.py"
+        name = name or f"{rng.choice(('main', 'app', 'utils', 'tool', 'models', 'cli'))}.py"
         return f"{edit.instruction}\n\nFile `{name}`:\n{fenced(edit.before)}"
     return f"{edit.instruction}\n\n{fenced(edit.before)}"
 
@@ -53,42 +53,42 @@ REPEAT = (
 COUNTS = {"twice": 2, "three times": 3, "two times": 2}
 
 
-def repetition(text: str, dice: random.Random) -> Dialogue:
+def repetition(text: str, rng: random.Random) -> Dialogue:
     """Say this text again, once or a few times."""
-    if dice.random() < 0.35:
-        count = dice.choice(list(COUNTS))
-        form = dice.choice(("Write this {}:", "Repeat this {}:", "Say the same paragraph {}:"))
+    if rng.random() < 0.35:
+        count = rng.choice(list(COUNTS))
+        form = rng.choice(("Write this {}:", "Repeat this {}:", "Say the same paragraph {}:"))
         return Dialogue((Turn(f"{form.format(count)}\n\n{text}", "\n\n".join([text] * COUNTS[count])),))
-    return Dialogue((Turn(f"{dice.choice(REPEAT)}\n\n{text}", text),))
+    return Dialogue((Turn(f"{rng.choice(REPEAT)}\n\n{text}", text),))
 
 
-def random_system_prompt(dice: random.Random) -> str | None:
-    return dice.choice(SYSTEMS) if dice.random() < 0.2 else None
+def random_system_prompt(rng: random.Random) -> str | None:
+    return rng.choice(SYSTEMS) if rng.random() < 0.2 else None
 
 
-def small_talk(dice: random.Random, turns: int = 1) -> Dialogue:
+def small_talk(rng: random.Random, turns: int = 1) -> Dialogue:
     """A few turns of greetings and questions about the assistant."""
-    chosen = dice.sample(INTENTS, turns)
+    chosen = rng.sample(INTENTS, turns)
     return Dialogue(
-        tuple(small_talk_turn(intent.questions, intent.answers, dice) for intent in chosen), random_system_prompt(dice)
+        tuple(small_talk_turn(intent.questions, intent.answers, rng) for intent in chosen), random_system_prompt(rng)
     )
 
 
-def small_talk_turn(questions: Sequence[str], answers: Sequence[str], dice: random.Random) -> Turn:
-    question = dice.choice(questions)
-    chance = dice.random()
+def small_talk_turn(questions: Sequence[str], answers: Sequence[str], rng: random.Random) -> Turn:
+    question = rng.choice(questions)
+    chance = rng.random()
     if chance < 0.25:
         question = question.lower()
     elif chance < 0.4:
         question = question.rstrip("?.!")
     elif chance < 0.5:
-        question = f"{dice.choice(('Hi,', 'Hello,', 'Please:', 'So,', 'Tell me:', 'Hey,', 'Ok,'))} {question[0].lower()}{question[1:]}"
-    return Turn(question, dice.choice(answers))
+        question = f"{rng.choice(('Hi,', 'Hello,', 'Please:', 'So,', 'Tell me:', 'Hey,', 'Ok,'))} {question[0].lower()}{question[1:]}"
+    return Turn(question, rng.choice(answers))
 
 
-def with_small_talk(dialogue: Dialogue, dice: random.Random) -> Dialogue:
+def with_small_talk(dialogue: Dialogue, rng: random.Random) -> Dialogue:
     """The same dialogue with a turn of glue before or after it."""
-    glue = dice.choice((*FAREWELL, *INTENTS))
-    turn = small_talk_turn(glue.questions, glue.answers, dice)
-    turns = (*dialogue.turns, turn) if dice.random() < 0.6 else (turn, *dialogue.turns)
+    glue = rng.choice((*FAREWELL, *INTENTS))
+    turn = small_talk_turn(glue.questions, glue.answers, rng)
+    turns = (*dialogue.turns, turn) if rng.random() < 0.6 else (turn, *dialogue.turns)
     return Dialogue(turns, dialogue.system)

@@ -1,4 +1,4 @@
-"""What an edit is; the files beside this one make them."""
+"""One edit: an instruction, the text before and the text after."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Edits made from real code: an instruction, the text before, the text after.
+"""Makes edits of all kinds from real code: an instruction, the text before, the text after.
 
-Renames, added parameters and removed docstrings are made forwards; prints, comments, unsorted imports, missing
-type hints and flipped comparisons are made backwards (the real text is damaged, and is itself the answer). Every
-pair differs, parses on both sides, and is told completely by its instruction unless its kind says otherwise.
+Renames, added parameters and removed docstrings change the real text. Prints, comments, unsorted imports, missing type
+hints and flipped comparisons are reversed: the real text is the answer. Every pair differs, parses on both sides, and
+its instruction is complete unless its kind says otherwise.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ SHARES: dict[str, float] = {
 }
 
 
-def make_edit(kind: str, snippet: Snippet, dice: Random) -> Edit | None:
+def make_edit(kind: str, snippet: Snippet, rng: Random) -> Edit | None:
     """An edit of this kind, verified, or nothing if the snippet offers none."""
-    edit = MAKERS[kind](snippet, dice)
+    edit = MAKERS[kind](snippet, rng)
     if edit is None or edit.before == edit.after or not (parses(edit.before) and parses(edit.after)):
         return None
     return edit

@@ -1,9 +1,9 @@
-"""The recipe of the embedded models, from a folder of text to the folders that ship.
+"""Trains the embedded models, from a folder of text to the folders in the wheel.
 
     python -m recipes.embedded --corpus FOLDER --out FOLDER --stage all --tokens 12000000
 
-Every stage writes a checkpoint now and then and starts again from it; a finished stage is not run twice. What is
-made on the way stays in OUT/work, what ships stands in OUT/target, OUT/draft, OUT/eagle3, OUT/medusa, OUT/mtp and OUT/eagle.
+Every stage writes checkpoints and resumes from them; a finished stage is not run again. Intermediate files are in
+OUT/work, results in OUT/target, OUT/draft, OUT/eagle3, OUT/medusa, OUT/mtp and OUT/eagle.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ import torch
 from torch import nn
 
 from recipes.corpus import read_documents
+from recipes.embedded_models import export_network, load_weights
 from recipes.induction import initialize_copy_circuit, initialize_eagle3, is_circuit_weight
+from recipes.joint_distillation import joint_student_loss
 from recipes.reference_passages import collect_passages, write_passages
+from recipes.row_files import load_rows, save_rows
+from recipes.target_loss import target_loss
 from recipes.train_tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from recipes.training_rows import Encoder, instruction_rows, pretraining_rows
 from specchat.train import distillation_losses, export_weights
 from specchat.train.eagle_initialization import initialize_eagle1
 from specchat.train.loss_plot import plot_loss_curves
 from specchat.train.optimizers import LearningRateSchedule
-from specchat.train.target_loss import target_loss
 from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
 from specchat.train.trainable_llama import ModelShape, TrainableLlama
 from specchat.train.trainer import PADDING_ID, Stage, TrainingBudget, run_stage
-from specchat.train.training_batches import load_rows, plan_batches, save_rows
+from specchat.train.training_batches import plan_batches
 
 TOKENIZER_SAMPLE_CHARACTERS = 36_000_000
 MAX_ROW_TOKENS = 1536
@@ -129,7 +132,7 @@ def new_target(recipe: Recipe) -> TrainableLlama:
 
 def trained_target(recipe: Recipe) -> TrainableLlama:
     network = TrainableLlama(recipe.shape)
-    export_weights.load_weights(network, recipe.checkpoint("instruct"))
+    load_weights(network, recipe.checkpoint("instruct"))
     return network.to(recipe.device).eval().requires_grad_(False)
 
 
@@ -137,7 +140,7 @@ def train_target(recipe: Recipe, name: str, pace: LearningRateSchedule, start: s
     """One stage of the target, from the stage before or from its first weights."""
     network = new_target(recipe)
     if start is not None and recipe.checkpoint(start).exists():
-        export_weights.load_weights(network, recipe.checkpoint(start))
+        load_weights(network, recipe.checkpoint(start))
     forward = torch.compile(network, dynamic=True) if recipe.device != "cpu" else network
     stage = stage_of(recipe, name, name, network, budget_fraction(recipe.effort, part))
     stage.loss, stage.schedule = target_loss(network, forward, recipe.shape.early_exit_layers), pace
@@ -151,7 +154,7 @@ def pretrain(recipe: Recipe) -> None:
 
 def instruct(recipe: Recipe) -> None:
     train_target(recipe, "instruct", LearningRateSchedule(warmup_fraction=0.005, decay_fraction=0.7), "pretrain", 1.0)
-    export_weights.export_network(trained_target(recipe), recipe.out / "target", recipe.tokenizer)
+    export_network(trained_target(recipe), recipe.out / "target", recipe.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -222,7 +225,7 @@ STUDENTS: dict[str, StudentRecipe] = {
     "draft": StudentRecipe(
         initialize_draft,
         lambda _recipe, draft: distillation_losses.draft_loss(draft),
-        lambda recipe, draft: export_weights.export_network(draft, recipe.out / "draft", recipe.tokenizer),
+        lambda recipe, draft: export_network(draft, recipe.out / "draft", recipe.tokenizer),
     ),
     "eagle3": StudentRecipe(
         initialize_eagle3_head,
@@ -257,7 +260,7 @@ def student_stage(*names: str) -> Callable[[Recipe], None]:
         stage = stage_of(recipe, "+".join(names), "instruct", learners, budget_fraction(recipe.effort, 0.15))
         losses = {name: STUDENTS[name].loss(recipe, learners[name]) for name in names}
         stage.batch_plan = plan_batches(stage.packed_rows, recipe.batch_tokens, recipe.seed, MAX_DISTILLATION_TOKENS)
-        stage.loss = distillation_losses.joint_student_loss(trained_target(recipe), losses)
+        stage.loss = joint_student_loss(trained_target(recipe), losses)
         stage.schedule = LearningRateSchedule(
             muon_lr=0.03, adamw_lr=3e-3, slow_lr=5e-4, warmup_fraction=0.01, decay_fraction=0.7
         )

@@ -1,7 +1,7 @@
-"""What everybody who drafts brings in the engine: tokens per pass, and how often guesses so deep hold.
+"""The mean accepted length and the acceptance by depth of every drafter in the engine.
 
-`acceptance.py` asks drafters about given texts, which is quick and exact; here they draft while an answer is written,
-with their own trees, at any temperature.
+`acceptance_by_position.py` measures drafters on given texts. Here they draft their own trees during decoding, at any
+temperature.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ TEMPERATURES = (0.0, 0.8)
 LIMIT = 120  # tokens of an answer
 DEPTHS = 4
 
-DrafterFactory = Callable[[], Drafter]  # a drafter belongs to one text
+DrafterFactory = Callable[[], Drafter]  # each text needs a new drafter
 
 
 @dataclass(frozen=True)
 class EngineAcceptance:
-    """What a drafter brought over all answers; a place of `by_depth` is None where nobody guessed so deep."""
+    """The result over all answers; an element of `by_depth` is None when no draft was so deep."""
 
     tokens_per_step: float
     by_depth: tuple[float | None, ...]
 
 
 def drafter_factories(folder: Path, target: Model) -> Mapping[str, DrafterFactory]:
-    """Who can draft for the target of these shipped folders."""
+    """The drafters for the target of these folders."""
     device = target.pool.layout.device
     draft = load_model(folder / "draft", LoadOptions(dtype="float32", device=str(device)))
     found: dict[str, DrafterFactory] = {
@@ -77,7 +77,7 @@ def _of_head(head: EagleHead | MedusaHead, target: Model) -> DrafterFactory:
 def measure_in_engine(
     writer: TargetGenerator, maker: DrafterFactory, prompts: Iterable[list[int]], temperature: float
 ) -> EngineAcceptance:
-    """Answers to all prompts, each with a seed of its own, while such a drafter guesses."""
+    """Answer all prompts with such a drafter, each with its own seed."""
     steps = list[Step]()
     for seed, prompt in enumerate(prompts):
         steps += writer.generate_with_drafter(maker(), prompt, LIMIT, Sampler(temperature, seed=seed)).steps

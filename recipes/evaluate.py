@@ -1,9 +1,9 @@
-"""What the trained models can do, on rows that training never saw: figures on the screen, the same as JSON.
+"""Evaluates the embedded models on validation data; prints a table and writes JSON.
 
     python -m recipes.evaluate --models specchat/embedded --corpus FOLDER --out figures.json
 
-Edits are made from validation files only, greedy decoding, and only the exact text counts as right. With `--out` an
-evaluation that was interrupted goes on where it was.
+Edits are made from validation files, decoded greedily, and correct only when the text is exact. With `--out`, an
+interrupted evaluation continues.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from recipes.corpus import read_documents
 from recipes.dialogues import fenced
 from recipes.edit_example import Edit
 from recipes.edit_examples import MAKERS, make_edit
+from recipes.embedded_models import EmbeddedModels, load_embedded_models
 from recipes.engine_acceptance import DrafterFactory, EngineAcceptance
 from recipes.evaluation_questions import QUESTIONS
 from recipes.evaluation_results import ResultStore
@@ -36,7 +37,6 @@ from recipes.snippets import snippets_of
 from recipes.writer import TargetGenerator
 from specchat.threads import threads_for
 from specchat.train.export_weights import eagle3_hidden_state_layers
-from specchat.train.load_trained import EmbeddedModels, load_embedded_models
 from specchat.train.trainable_llama import TrainableLlama
 
 Item = TypeVar("Item")
@@ -44,7 +44,7 @@ Item = TypeVar("Item")
 FIRST_PART = 0.2  # of the snippets of a file
 RESERVED_TOKENS = 40  # tokens that an answer may be longer than the right one
 CHAT_LIMIT = 200
-DEPTH = 4  # how many guesses ahead acceptance is measured
+DEPTH = 4  # draft tokens in a chain
 EXIT_LAYER = 4
 ANSWERS_MEASURED = 24
 ANSWERS_IN_ENGINE = 8  # for each drafter, kind of prompt and temperature
@@ -54,21 +54,21 @@ SHORT_EDIT_CHARACTERS = 900
 
 def edit_tasks(corpus: Path | None, per_kind: int, longest_lines: int, seed: int) -> dict[str, list[Edit]]:
     """So many edits of every kind, each from another snippet of a validation file."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     documents = [d for d in read_documents(corpus, validation=True) if d.is_python and len(d.text) < 200_000]
-    dice.shuffle(documents)
+    rng.shuffle(documents)
     tasks: dict[str, list[Edit]] = {}
     taken = set[str]()
     for part in (FIRST_PART, 1.0):  # many files first; all of their snippets only for kinds that few snippets allow
         for document in documents:
-            for snippet in snippets_of(document.text, dice, longest_lines):
+            for snippet in snippets_of(document.text, rng, longest_lines):
                 open_kinds = [kind for kind in MAKERS if len(tasks.get(kind, ())) < per_kind]
                 if not open_kinds:
                     return tasks
-                if snippet.text in taken or dice.random() > part:
+                if snippet.text in taken or rng.random() > part:
                     continue
-                dice.shuffle(open_kinds)
-                made = ((kind, make_edit(kind, snippet, dice)) for kind in open_kinds)
+                rng.shuffle(open_kinds)
+                made = ((kind, make_edit(kind, snippet, rng)) for kind in open_kinds)
                 kind, edit = next(((kind, edit) for kind, edit in made if edit is not None), ("", None))
                 if edit is not None:
                     tasks.setdefault(kind, []).append(edit)
@@ -84,9 +84,9 @@ def answer_edit(writer: TargetGenerator, edit: Edit, form: str) -> str:
 
 
 def draft_functions(shipped: EmbeddedModels) -> dict[str, DraftFunction]:
-    """How everybody who drafts is asked about a given text."""
+    """The draft functions of all drafters."""
     target = shipped.target
-    guesses = {
+    functions = {
         "draft": acceptance_by_position.draft_model_tokens(shipped.draft, DEPTH),
         "eagle3": acceptance_by_position.eagle3_tokens(
             shipped.eagle3, target, eagle3_hidden_state_layers(target.shape.layers), DEPTH
@@ -96,15 +96,15 @@ def draft_functions(shipped: EmbeddedModels) -> dict[str, DraftFunction]:
         f"exit after {EXIT_LAYER}": acceptance_by_position.early_exit_tokens(target, EXIT_LAYER, DEPTH),
     }
     if shipped.eagle1 is not None:
-        guesses["eagle"] = acceptance_by_position.final_state_head_tokens(shipped.eagle1, target, DEPTH)
-    return guesses
+        functions["eagle"] = acceptance_by_position.final_state_head_tokens(shipped.eagle1, target, DEPTH)
+    return functions
 
 
 def measure_drafters(shipped: EmbeddedModels, answers: Sequence[Answer]) -> dict[str, PositionAcceptance]:
-    """Acceptance by position of everyone who drafts, on these greedy answers of the target."""
+    """The acceptance by position of all drafters, on these greedy answers of the target."""
     return {
-        name: acceptance_by_position.measure(shipped.target, answers, guess, DEPTH)
-        for name, guess in draft_functions(shipped).items()
+        name: acceptance_by_position.measure(shipped.target, answers, draft, DEPTH)
+        for name, draft in draft_functions(shipped).items()
     }
 
 
@@ -171,18 +171,18 @@ def evaluate_acceptance(
     for kind in ("edit", "chat"):
         chosen = prompts[kind][:ANSWERS_MEASURED]
         answers = lru_cache(partial(greedy_answers, writer, chosen, bar))  # written when the first figure is missing
-        print(table_line(f"acceptance: {kind}", "per pass", *(f"guess {depth + 1}" for depth in range(DEPTH))))
-        for name, guess in draft_functions(shipped).items():
-            measure = partial(measure_draft_function, shipped.target, answers, guess)
+        print(table_line(f"acceptance: {kind}", "tokens/step", *(f"position {depth + 1}" for depth in range(DEPTH))))
+        for name, draft in draft_functions(shipped).items():
+            measure = partial(measure_draft_function, shipped.target, answers, draft)
             found = PositionAcceptance(tuple(record.get_or_measure(f"acceptance on {kind}", name, measure)))
             print(table_line(name, f"{found.tokens_per_step:.2f}", *found.by_position), flush=True)
 
 
 def measure_draft_function(
-    target: TrainableLlama, answers: Callable[[], list[Answer]], guess: DraftFunction
+    target: TrainableLlama, answers: Callable[[], list[Answer]], draft: DraftFunction
 ) -> list[float]:
     """The shares of one drafter, as JSON has them."""
-    return list(acceptance_by_position.measure(target, answers(), guess, DEPTH).by_position)
+    return list(acceptance_by_position.measure(target, answers(), draft, DEPTH).by_position)
 
 
 def greedy_answers(writer: TargetGenerator, prompts: Sequence[list[int]], bar: Progress) -> list[Answer]:
@@ -196,12 +196,14 @@ def greedy_answers(writer: TargetGenerator, prompts: Sequence[list[int]], bar: P
 def evaluate_engine(
     writer: TargetGenerator, models: Path, prompts: dict[str, list[list[int]]], record: ResultStore, bar: Progress
 ) -> None:
-    """Tokens per pass of everybody in the engine, by kind of prompt and temperature."""
+    """Tokens per step of all drafters in the engine, by kind of prompt and temperature."""
     made = engine_acceptance.drafter_factories(models, writer.target)
     for kind, some in prompts.items():
         for temperature in engine_acceptance.TEMPERATURES:
             setting = f"engine: {kind} T={temperature:g}"
-            print(table_line(setting, "per pass", *(f"guess {depth + 1}" for depth in range(engine_acceptance.DEPTHS))))
+            print(
+                table_line(setting, "tokens/step", *(f"depth {depth + 1}" for depth in range(engine_acceptance.DEPTHS)))
+            )
             for name, maker in made.items():
                 measure = partial(
                     measure_in_engine_rows, writer, (name, maker), some[:ANSWERS_IN_ENGINE], temperature, bar
@@ -228,11 +230,11 @@ def drafting_prompts(
     writer: TargetGenerator, corpus: Path | None, tasks: dict[str, list[Edit]], form: str
 ) -> dict[str, list[list[int]]]:
     """What drafters are measured on: short edits, files of validation code to go on with, and the fixed questions."""
-    dice = random.Random(0)
+    rng = random.Random(0)
     edits = [asked(edit, form) for some in tasks.values() for edit in some if len(edit.before) < SHORT_EDIT_CHARACTERS]
-    dice.shuffle(edits)
+    rng.shuffle(edits)
     files = [document.text for document in read_documents(corpus, validation=True) if document.is_python]
-    dice.shuffle(files)
+    rng.shuffle(files)
     beginnings = ["".join(text.splitlines(keepends=True)[:CODE_LINES]) for text in files[:ANSWERS_IN_ENGINE]]
     return {
         "edit": [writer.prompt(text) for text in edits[:ANSWERS_MEASURED]],

@@ -1,4 +1,4 @@
-"""Thirty fixed questions for the evaluation; those with a reference say which words of it they expect."""
+"""Thirty fixed questions for the evaluation; those with a reference have the expected words of the answer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ PASSAGES = (
         "A drafter that copies what followed the same words earlier in the text. It costs nearly nothing.",
     ),
     Passage(
-        "accept rule", "The rule that keeps the guesses which equal the picks of the target and throws the others away."
+        "acceptance test",
+        "The rule that accepts the draft tokens that equal the tokens sampled by the target and rejects the others.",
     ),
 )
 

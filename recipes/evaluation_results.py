@@ -1,4 +1,4 @@
-"""The figures of an evaluation, kept in a file as soon as each is known, so that an interrupted one goes on."""
+"""Stores each figure of an evaluation in a file at once, so that an interrupted evaluation continues."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""The first weights: a network that is born able to copy.
+"""Initial weights with an induction circuit, so that a new network can copy from its context.
 
-A small network spends millions of tokens before it finds out how to continue a text that it has seen before.
-That circuit is known: heads that carry the previous tokens forward, then heads that look for the place where
-the same tokens stood before and say what followed. So it is written into the first layers, and training starts
-from there. All other heads and all feed-forward layers start silent (their output matrices are zero).
+A small network needs millions of tokens to learn how to continue a text that it has seen before. The circuit is known:
+previous-token heads, then induction heads that find the earlier position of the same tokens and copy what followed. It
+is written into the first layers. The output matrices of all other heads and of all MLPs start at zero.
 
-The residual stream is cut into three parts at the start: 4 constant columns (so that a head can look at a fixed
-distance), one half for the token itself, one half for what the previous tokens were. Nothing keeps these parts
-apart later on.
+At the start, the residual stream has three parts: 4 constant columns (so that a head can attend to a fixed distance),
+one half for the token itself, and one half for the previous tokens. Training may mix these parts.
 """
 
 from __future__ import annotations

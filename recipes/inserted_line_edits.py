@@ -1,4 +1,4 @@
-"""Lines that are planted into real code to be taken out again: prints and comments."""
+"""Edits that remove prints and comments, which were inserted into real code."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from recipes.snippets import Snippet, docstring_of, last_line
 def remove_lines(kind: str, written: Callable[[Snippet, Random], str], marks: tuple[str, ...]) -> Maker:
     """A maker that plants lines at random places of real code and asks to take them out again."""
 
-    def maker(snippet: Snippet, dice: Random) -> Edit | None:
+    def maker(snippet: Snippet, rng: Random) -> Edit | None:
         if any(mark in snippet.text for mark in marks):
             return None
         places = statement_lines(snippet)
         if not places:
             return None
         lines = snippet.lines
-        for place in sorted(dice.sample(places, min(len(places), dice.choice([1, 1, 1, 2, 2, 3]))), reverse=True):
+        for place in sorted(rng.sample(places, min(len(places), rng.choice([1, 1, 1, 2, 2, 3]))), reverse=True):
             line = lines[place - 1]
             indent = line[: len(line) - len(line.lstrip())]
-            lines.insert(place - 1, indent + written(snippet, dice) + "\n")
-        return Edit(kind, instruction_phrase(kind, dice), "".join(lines), snippet.text)
+            lines.insert(place - 1, indent + written(snippet, rng) + "\n")
+        return Edit(kind, instruction_phrase(kind, rng), "".join(lines), snippet.text)
 
     return maker
 
@@ -48,12 +48,12 @@ def statement_lines(snippet: Snippet) -> list[int]:
     )
 
 
-def remove_print(snippet: Snippet, dice: Random) -> Edit | None:
-    real = remove_real_prints(snippet, dice)
-    return real or remove_lines("remove_print", print_line, ("print(",))(snippet, dice)
+def remove_print(snippet: Snippet, rng: Random) -> Edit | None:
+    real = remove_real_prints(snippet, rng)
+    return real or remove_lines("remove_print", print_line, ("print(",))(snippet, rng)
 
 
-def remove_real_prints(snippet: Snippet, dice: Random) -> Edit | None:
+def remove_real_prints(snippet: Snippet, rng: Random) -> Edit | None:
     """Prints that real code holds, each alone on its lines and not alone in its block."""
     doomed: list[ast.Expr] = []
     for node in ast.walk(snippet.tree):
@@ -67,9 +67,7 @@ def remove_real_prints(snippet: Snippet, dice: Random) -> Edit | None:
         return None
     gone = {number for statement in doomed for number in range(statement.lineno, last_line(statement) + 1)}
     after = "".join(line for number, line in enumerate(snippet.lines, 1) if number not in gone)
-    return (
-        Edit("remove_print", instruction_phrase("remove_print", dice), snippet.text, after) if after.strip() else None
-    )
+    return Edit("remove_print", instruction_phrase("remove_print", rng), snippet.text, after) if after.strip() else None
 
 
 def is_print(statement: ast.AST) -> bool:

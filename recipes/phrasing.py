@@ -1,4 +1,4 @@
-"""Words for edits: many ways to ask for each kind, and names, prints and comments to fill in."""
+"""Phrases for edit instructions: many for each kind, with names, prints and comments to fill in."""
 
 from __future__ import annotations
 
@@ -147,15 +147,15 @@ POLITE = (
 QUOTED = {"old", "new", "old2", "new2", "name", "function", "wrong", "right"}
 
 
-def instruction_phrase(kind: str, dice: random.Random, **words: str) -> str:
+def instruction_phrase(kind: str, rng: random.Random, **words: str) -> str:
     """One way to ask for this, names in backticks or bare, with or without a full stop."""
-    mark = "`" if dice.random() < 0.6 else ""
-    told = {key: f"{mark}{word}{mark}" if key in QUOTED else word for key, word in words.items()}
-    text = dice.choice(TEMPLATES[kind]).format(**told)
-    if dice.random() < 0.15:
-        is_name = text.startswith(("`", "{")) or any(text.startswith(word) for word in told.values())
-        text = dice.choice(POLITE).format(text if is_name else text[0].lower() + text[1:])
-    elif dice.random() < 0.5:
+    mark = "`" if rng.random() < 0.6 else ""
+    filled = {key: f"{mark}{word}{mark}" if key in QUOTED else word for key, word in words.items()}
+    text = rng.choice(TEMPLATES[kind]).format(**filled)
+    if rng.random() < 0.15:
+        is_name = text.startswith(("`", "{")) or any(text.startswith(word) for word in filled.values())
+        text = rng.choice(POLITE).format(text if is_name else text[0].lower() + text[1:])
+    elif rng.random() < 0.5:
         text += "."
     return text
 
@@ -177,7 +177,7 @@ NOUNS_AND_VERBS = (
     " child sibling leaf branch commit merge patch delta diff batch epoch step loss grad layer model network cache"
     " pool worker thread process lock signal handler callback hook filter mapper reducer parser lexer reader"
     " writer loader saver builder factory manager client server socket port host address url query schema view"
-    " panel button window cursor mouse camera light sound voice note song album artist player game board piece"
+    " panel button window cursor mouse camera light sound melody note song album artist player game board piece"
     " move turn round match team member group role account bank card cash stock share bond fund tax rent loan debt"
     " cost profit margin budget plan goal city street house room door wall floor roof garden river lake sea island"
     " mountain forest field farm animal bird fish dog cat horse apple orange lemon grape bread cheese sugar salt"
@@ -189,25 +189,25 @@ NOUNS_AND_VERBS = (
 WORDS = tuple(NOUNS_AND_VERBS.split())
 
 
-def new_name(old: str, taken: Sequence[str], dice: random.Random, *, is_class: bool = False) -> str:
+def new_name(old: str, taken: Sequence[str], rng: random.Random, *, is_class: bool = False) -> str:
     """A name of the same manner that the text does not use: words, old plus something, or letters at random."""
     while True:
-        candidate = invent_name(old, dice, is_class or (old[:1].isupper() and not old.isupper()))
+        candidate = invent_name(old, rng, is_class or (old[:1].isupper() and not old.isupper()))
         if candidate not in taken and candidate.isidentifier() and candidate != old:
             return candidate
 
 
-def invent_name(old: str, dice: random.Random, is_class: bool) -> str:
-    chance = dice.random()
-    words = [dice.choice(WORDS) for _ in range(dice.choice((1, 1, 2, 2, 2, 3)))]
+def invent_name(old: str, rng: random.Random, is_class: bool) -> str:
+    chance = rng.random()
+    words = [rng.choice(WORDS) for _ in range(rng.choice((1, 1, 2, 2, 2, 3)))]
     if chance < 0.12:
-        words = ["".join(dice.choice(string.ascii_lowercase) for _ in range(dice.randint(2, 9)))]
+        words = ["".join(rng.choice(string.ascii_lowercase) for _ in range(rng.randint(2, 9)))]
     if is_class:
         return "".join(word.capitalize() for word in words)
     if chance > 0.9 and len(old) > 2:
         stem = old.strip("_")
-        return dice.choice(
-            (f"{stem}_{words[0]}", f"{words[0]}_{stem}", f"new_{stem}", f"{stem}s", f"{stem}{dice.randint(2, 9)}")
+        return rng.choice(
+            (f"{stem}_{words[0]}", f"{words[0]}_{stem}", f"new_{stem}", f"{stem}s", f"{stem}{rng.randint(2, 9)}")
         )
     if old.isupper() and len(old) > 1:
         return "_".join(words).upper()
@@ -215,7 +215,7 @@ def invent_name(old: str, dice: random.Random, is_class: bool) -> str:
         return words[0] + "".join(word.capitalize() for word in words[1:])
     prefix = "_" if old.startswith("_") and not old.startswith("__") else ""
     if 0.12 <= chance < 0.16:
-        return dice.choice(string.ascii_lowercase)
+        return rng.choice(string.ascii_lowercase)
     return prefix + "_".join(words)
 
 
@@ -225,12 +225,12 @@ PRINT_TEXTS = (
 )  # fmt: skip
 
 
-def print_line(snippet: Snippet, dice: random.Random) -> str:
+def print_line(snippet: Snippet, rng: random.Random) -> str:
     """A print as people leave them behind."""
-    name = dice.choice(snippet.names)
-    saying = dice.choice(PRINT_TEXTS)
-    quote = dice.choice('""\'')
-    return dice.choice(
+    name = rng.choice(snippet.names)
+    saying = rng.choice(PRINT_TEXTS)
+    quote = rng.choice('""\'')
+    return rng.choice(
         (
             f"print({name})",
             f"print({quote}{saying}{quote})",
@@ -242,15 +242,15 @@ def print_line(snippet: Snippet, dice: random.Random) -> str:
             f"print(repr({name}))",
             f"print({quote}{name}{quote}, {name})",
             "print()",
-            f"print({quote}-{quote} * {dice.randint(10, 80)})",
+            f"print({quote}-{quote} * {rng.randint(10, 80)})",
         )
     )
 
 
-def comment_line(snippet: Snippet, dice: random.Random) -> str:
-    name = dice.choice(snippet.names)
-    verb, noun = dice.choice(WORDS), dice.choice(WORDS)
-    return dice.choice(
+def comment_line(snippet: Snippet, rng: random.Random) -> str:
+    name = rng.choice(snippet.names)
+    verb, noun = rng.choice(WORDS), rng.choice(WORDS)
+    return rng.choice(
         (
             f"# {verb} the {noun}",
             f"# TODO: {verb} {noun}",

@@ -1,4 +1,4 @@
-"""Questions that are answered by quoting: a passage is given, often among others, and its words are the answer."""
+"""Questions whose answer is a quotation from a given passage, often among other passages."""
 
 from __future__ import annotations
 
@@ -88,19 +88,19 @@ def defined_in_prose(corpus: Path | None, *, validation: bool) -> Iterator[Quota
                     yield QuotablePassage(Passage(topic, flat), ASK_WHAT)
 
 
-def quoting_dialogue(passages: Sequence[QuotablePassage], dice: Random) -> Dialogue | None:
+def quoting_dialogue(passages: Sequence[QuotablePassage], rng: Random) -> Dialogue | None:
     """One question about one of one to three passages, answered in its words; now and then none of them fits."""
-    chosen = dice.choice(passages)
+    chosen = rng.choice(passages)
     asked = chosen.passage
     if len(asked.text) < 10:
         return None
-    others = [dice.choice(passages).passage for _ in range(dice.choice((0, 1, 1, 2)))]
+    others = [rng.choice(passages).passage for _ in range(rng.choice((0, 1, 1, 2)))]
     others = [other for other in others if other.topic != asked.topic and other.text]
-    question = dice.choice(chosen.questions).format(topic=asked.topic)
-    if others and dice.random() < 0.06:
-        return Dialogue((Turn(with_passages(question, others), dice.choice(NOT_FOUND).format(topic=asked.topic)),))
+    question = rng.choice(chosen.questions).format(topic=asked.topic)
+    if others and rng.random() < 0.06:
+        return Dialogue((Turn(with_passages(question, others), rng.choice(NOT_FOUND).format(topic=asked.topic)),))
     shown = [asked, *others]
-    if dice.random() < 0.5:
-        dice.shuffle(shown)
-    answer = dice.choice(ANSWERS).format(text=asked.text)
-    return Dialogue((Turn(with_passages(question, shown), answer),), random_system_prompt(dice))
+    if rng.random() < 0.5:
+        rng.shuffle(shown)
+    answer = rng.choice(ANSWERS).format(text=asked.text)
+    return Dialogue((Turn(with_passages(question, shown), answer),), random_system_prompt(rng))

@@ -1,7 +1,7 @@
-"""The reference that ships with the embedded models: passages to be quoted, from the corpus and of our own.
+"""The reference corpus of the embedded models: passages to quote, from the corpus and written here.
 
-A passage must say something by itself: entries that only point elsewhere are followed, and what is left of an answer
-after its lists and code were cut off must still be a sentence.
+A passage must be complete in itself: cross-references are followed, and an answer must still be a sentence after its
+lists and code are removed.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from recipes.corpus import read_rows
 from recipes.quoting import shortened
 from specchat.chat.reference_corpus import Passage
 
-SHORTEST = 40  # letters
+SHORTEST = 40  # characters
 POINTER = re.compile(r"(?:See|See also|An? synonym for) `?([\w ]+?)`?\.?")
 OWN_PASSAGES = (
-    ("speculative decoding", "A cheap drafter guesses several tokens, the big model checks all guesses in one pass, and the right ones stay. The text is the same as without."),
-    ("drafter", "Whoever guesses the next tokens: a copy of what was said before, a small model, or a head on the big one. A wrong guess costs a little time and changes nothing."),
+    ("speculative decoding", "A cheap drafter proposes several tokens, the target model verifies all of them in one pass, and the correct ones are accepted. The text is the same as without."),
+    ("drafter", "The part that proposes the next tokens: a copy from the text, a small model, or a head on the target model. A rejected draft token costs a little time and changes nothing."),
     ("lookup", "A drafter that copies what followed the same words earlier in the text. It costs nearly nothing and is best when a file is rewritten."),
-    ("draft model", "A small model of the same family that guesses ahead for the big one."),
-    ("acceptance", "The share of the verified guesses that the model would have written itself."),
-    ("tokens per pass", "How many tokens one pass of the big model brings on average. One means that guessing brought nothing."),
-    ("target", "The model whose words are shown. It checks every guess of the drafter."),
-    ("EAGLE", "A small head that guesses from the hidden states of the big model."),
-    ("Medusa", "Several small heads on the big model, each of which guesses one token further ahead."),
-    ("lossless", "The text with guesses is the text without them, token by token, because only guesses that equal the model's own choice are kept."),
+    ("draft model", "A small model of the same family that drafts tokens for the target model."),
+    ("acceptance", "The share of the draft tokens that the target model accepts."),
+    ("tokens per step", "How many tokens one pass of the target model generates on average. One means that no draft token was accepted."),
+    ("target", "The model that generates the answer. It verifies every draft token."),
+    ("EAGLE", "A small head that drafts from the hidden states of the target model."),
+    ("Medusa", "Several small heads on the target model, each of which drafts one token further ahead."),
+    ("lossless", "The text with draft tokens is the text without them, token by token, because only draft tokens that equal the model's own choice are accepted."),
     ("specchat", "A chat and code assistant for the terminal that answers sooner by speculative decoding, without changing a word of what the model says."),
-    ("profile", "A file that says which models to load, how to sample and who guesses. The command specchat config show prints the one in use."),
+    ("profile", "A file that says which models to load, how to sample and which drafter to use. The command specchat config show prints the one in use."),
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Renames: one name, or two, replaced wherever they stand."""
+"""Edits that rename one name, or two, everywhere."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ KEYWORD_LIKE = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict)
 def rename(kind: str, word: str, candidates: Callable[[Snippet], list[str]]) -> Maker:
     """A maker that renames one of these names everywhere it stands."""
 
-    def maker(snippet: Snippet, dice: Random) -> Edit | None:
-        names = [name for name in candidates(snippet) if len(name) > 1 or dice.random() < 0.3]
+    def maker(snippet: Snippet, rng: Random) -> Edit | None:
+        names = [name for name in candidates(snippet) if len(name) > 1 or rng.random() < 0.3]
         names = [name for name in names if is_plain_identifier(snippet, name)]
         if not names:
             return None
-        old = dice.choice(names)
-        new = new_name(old, snippet.names, dice, is_class=kind == "rename_class")
+        old = rng.choice(names)
+        new = new_name(old, snippet.names, rng, is_class=kind == "rename_class")
         return Edit(
             kind,
-            instruction_phrase("rename", dice, old=old, new=new, what=word),
+            instruction_phrase("rename", rng, old=old, new=new, what=word),
             snippet.text,
             replaced(snippet.text, old, new),
         )
@@ -38,18 +38,18 @@ def rename(kind: str, word: str, candidates: Callable[[Snippet], list[str]]) -> 
     return maker
 
 
-def two_renames(snippet: Snippet, dice: Random) -> Edit | None:
+def two_renames(snippet: Snippet, rng: Random) -> Edit | None:
     names = [name for name in (*local_names(snippet), *parameter_names(snippet)) if is_plain_identifier(snippet, name)]
     if len(names) < 2:
         return None
-    first, second = dice.sample(names, 2)
-    one, two = new_name(first, snippet.names, dice), new_name(second, snippet.names, dice)
+    first, second = rng.sample(names, 2)
+    one, two = new_name(first, snippet.names, rng), new_name(second, snippet.names, rng)
     if one == two:
         return None
     after = replaced(replaced(snippet.text, first, one), second, two)
     return Edit(
         "two_renames",
-        instruction_phrase("two_renames", dice, old=first, new=one, old2=second, new2=two),
+        instruction_phrase("two_renames", rng, old=first, new=one, old2=second, new2=two),
         snippet.text,
         after,
     )

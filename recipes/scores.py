@@ -1,4 +1,4 @@
-"""How good answers are: edits by their text, chat by whether it ends, repeats itself and quotes what it was given."""
+"""Scores of answers: edits by their text, chat by its end, repetitions and quotations."""
 
 from __future__ import annotations
 

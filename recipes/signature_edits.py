@@ -1,4 +1,4 @@
-"""Edits of the first line of a function: type hints that are taken off and asked back, and new parameters."""
+"""Edits of the signature of a function: type hints are removed and must be restored, or a parameter is added."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recipes.phrasing import instruction_phrase, new_name
 from recipes.snippets import Snippet
 
 
-def add_type_hints(snippet: Snippet, dice: Random) -> Edit | None:
+def add_type_hints(snippet: Snippet, rng: Random) -> Edit | None:
     """Real hints of a one-line signature, taken out; asked for by name, or (half the time) just asked for."""
     functions = [f for f in snippet.functions if hinted(f) and snippet.text.count(f"def {f.name}(") == 1]
     if len(functions) != 1:
@@ -34,10 +34,10 @@ def add_type_hints(snippet: Snippet, dice: Random) -> Edit | None:
     indent = line[: len(line) - len(line.lstrip())]
     lines = snippet.lines
     lines[line_number - 1] = indent + ast.unparse(bare).split("\n")[0] + "\n"
-    is_told = dice.random() < 0.5
-    kind = "type_hints_told" if is_told else "type_hints"
-    told = ", ".join(hints[:-1]) + " and " + hints[-1] if len(hints) > 1 else hints[0]
-    return Edit(kind, instruction_phrase(kind, dice, name=function.name, hints=told), "".join(lines), snippet.text)
+    is_explicit = rng.random() < 0.5
+    kind = "type_hints_told" if is_explicit else "type_hints"
+    listed = ", ".join(hints[:-1]) + " and " + hints[-1] if len(hints) > 1 else hints[0]
+    return Edit(kind, instruction_phrase(kind, rng, name=function.name, hints=listed), "".join(lines), snippet.text)
 
 
 def hinted(function: ast.FunctionDef) -> bool:
@@ -51,11 +51,11 @@ def all_arguments(function: ast.FunctionDef) -> list[ast.arg]:
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra]
 
 
-def add_parameter(snippet: Snippet, dice: Random) -> Edit | None:
+def add_parameter(snippet: Snippet, rng: Random) -> Edit | None:
     functions = [f for f in snippet.functions if snippet.text.count(f"def {f.name}(") == 1]
     if not functions:
         return None
-    function = dice.choice(functions)
+    function = rng.choice(functions)
     if function.args.vararg or function.args.kwarg or function.args.kwonlyargs:
         return None
     lines = snippet.lines
@@ -63,9 +63,9 @@ def add_parameter(snippet: Snippet, dice: Random) -> Edit | None:
     ending = re.search(r"\)( ->[^:]*)?:\s*$", line)
     if ending is None or line.count("def ") != 1:
         return None
-    name = new_name("flag", snippet.names, dice)
-    value = dice.choice(["None", "None", "False", "True", "0", "1", '""', str(dice.randint(2, 100))])
+    name = new_name("flag", snippet.names, rng)
+    value = rng.choice(["None", "None", "False", "True", "0", "1", '""', str(rng.randint(2, 100))])
     joint = "" if line[ending.start() - 1] == "(" else ", "
     lines[function.lineno - 1] = line[: ending.start()] + f"{joint}{name}={value}" + line[ending.start() :]
-    instruction = instruction_phrase("add_parameter", dice, name=name, value=value, function=function.name)
+    instruction = instruction_phrase("add_parameter", rng, name=name, value=value, function=function.name)
     return Edit("add_parameter", instruction, snippet.text, "".join(lines))

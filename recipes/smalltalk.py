@@ -1,4 +1,4 @@
-"""Greetings, thanks, what can you do, what can you not: the sentences of a small and honest model."""
+"""Small talk: greetings, thanks, and what the model can and cannot do."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ SPEED = Intent(
         "Is the text different with speculation?",
     ),
     (
-        "Speculative decoding lets a cheap drafter guess the next tokens, and the model checks all guesses in one pass. The text is the same as without it, only faster.",
-        "A drafter proposes some tokens and the model verifies them together. Guesses that hold are kept, the others are thrown away, so the text does not change.",
-        "Many tokens are guessed at once and checked in one pass. That is why it is fast, and why the text stays the same.",
+        "Speculative decoding lets a cheap drafter propose the next tokens, and the model verifies all of them in one pass. The text is the same as without it, only faster.",
+        "A drafter proposes some tokens and the model verifies them together. Draft tokens that match are accepted, the others are rejected, so the text does not change.",
+        "Many tokens are drafted at once and verified in one pass. That is why it is fast, and why the text stays the same.",
     ),
 )
 LIMITS = Intent(
@@ -284,9 +284,9 @@ WELLBEING = Intent(
 JOKE = Intent(
     ("Tell me a joke", "Make me laugh", "Do you know a joke?", "Say something funny", "Another joke"),
     (
-        "Why did the drafter smile? Because all its guesses were accepted.",
+        "Why did the drafter smile? Because all its draft tokens were accepted.",
         "There are two hard things: naming things. I can only help with renaming them.",
-        "I would tell you a joke about speculation, but you have guessed it already.",
+        "I would tell you a joke about speculation, but you have drafted it already.",
     ),
 )
 HOW_EDIT = Intent(

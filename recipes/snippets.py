@@ -1,4 +1,4 @@
-"""Pieces of real files that parse by themselves, and how to look into them."""
+"""Pieces of real files that parse on their own, and functions to inspect them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Snippet:
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
 
 
-def snippets_of(text: str, dice: Random, longest: int = 60) -> Iterator[Snippet]:
+def snippets_of(text: str, rng: Random, longest: int = 60) -> Iterator[Snippet]:
     """Functions, classes, heads of files and short runs of statements, dedented, up to so many lines."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return
     lines = text.splitlines(keepends=True)
-    for first, last in spans(tree, dice, longest):
+    for first, last in spans(tree, rng, longest):
         piece = textwrap.dedent("".join(lines[first - 1 : last]))
         snippet = snippet_from(piece)
         if snippet is not None:
@@ -55,14 +55,14 @@ def snippet_from(text: str) -> Snippet | None:
     return Snippet(text, tree, tuple(dict.fromkeys(IDENTIFIER.findall(text)))) if tree.body else None
 
 
-def spans(tree: ast.Module, dice: Random, longest: int) -> Iterator[tuple[int, int]]:
+def spans(tree: ast.Module, rng: Random, longest: int) -> Iterator[tuple[int, int]]:
     """Line ranges worth taking, first and last line included."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and 2 <= last_line(node) - first_line(node) + 1 <= longest:
             yield first_line(node), last_line(node)
     body = tree.body
     for index in range(0, len(body), 4):
-        run = body[index : index + dice.randint(2, 8)]
+        run = body[index : index + rng.randint(2, 8)]
         first = first_line(run[0])
         while len(run) > 1 and last_line(run[-1]) - first >= longest:
             run = run[:-1]

@@ -1,8 +1,8 @@
-"""The tokenizer of the embedded models: 8192 byte-level pieces, cut so that copying stays easy.
+"""The tokenizer of the embedded models: 8192 byte-level tokens, designed for copying.
 
-An identifier has the same pieces wherever it stands: spaces stick to operators and keywords, never to the
-word that follows. A line break takes the indentation after it, digits stand alone. So a renamed name, a
-quoted sentence and a copied file are the same tokens in the question and in the answer.
+An identifier has the same tokens everywhere: spaces are part of operators and keywords, never of the following word. A
+line break includes the indentation after it, and digits are single tokens. So a renamed name, a quoted sentence and a
+copied file have the same tokens in the question and in the answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Edits of a value or an operator: change a constant, turn a comparison round."""
+"""Edits of a constant or a comparison operator."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ OPERATOR = re.compile(r" (<=|>=|==|!=|<|>) ")
 FLIPS = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "!=", "!=": "=="}
 
 
-def change_constant(snippet: Snippet, dice: Random) -> Edit | None:
+def change_constant(snippet: Snippet, rng: Random) -> Edit | None:
     places = constant_places(snippet)
     if not places:
         return None
-    name, literal = dice.choice(places)
+    name, literal = rng.choice(places)
     old = ast.get_source_segment(snippet.text, literal)
-    new = new_literal(literal.value, dice)
+    new = new_literal(literal.value, rng)
     if old is None or new is None or new == old or len(old) > 40 or "\n" in old:
         return None
     lines = snippet.lines
     line = lines[literal.lineno - 1]
     lines[literal.lineno - 1] = line[: literal.col_offset] + new + line[literal.end_col_offset :]
     return Edit(
-        "constant", instruction_phrase("constant", dice, name=name, old=old, new=new), snippet.text, "".join(lines)
+        "constant", instruction_phrase("constant", rng, name=name, old=old, new=new), snippet.text, "".join(lines)
     )
 
 
@@ -55,39 +55,35 @@ def constant_places(snippet: Snippet) -> list[tuple[str, ast.Constant]]:
     return [(name, value) for name, value in found if counts[name] == 1 and value.lineno == value.end_lineno]
 
 
-def new_literal(value: object, dice: Random) -> str | None:
+def new_literal(value: object, rng: Random) -> str | None:
     match value:
         case bool():
             return str(not value)
         case int():
             return str(
-                dice.choice(
-                    [value + 1, value * 2, dice.randint(0, 9), dice.randint(10, 999), dice.randint(1000, 99999)]
-                )
+                rng.choice([value + 1, value * 2, rng.randint(0, 9), rng.randint(10, 999), rng.randint(1000, 99999)])
             )
         case float():
-            return str(
-                round(dice.choice([value * 2, value / 2, dice.random(), dice.uniform(1, 100)]), dice.randint(1, 3))
-            )
+            return str(round(rng.choice([value * 2, value / 2, rng.random(), rng.uniform(1, 100)]), rng.randint(1, 3)))
         case str():
-            return f'"{dice.choice(NEW_TEXTS)}"'
+            return f'"{rng.choice(NEW_TEXTS)}"'
         case None:
-            return dice.choice(["0", "1", "True", "False", '""', str(dice.randint(2, 500))])
+            return rng.choice(["0", "1", "True", "False", '""', str(rng.randint(2, 500))])
     return None
 
 
-def fix_comparison(snippet: Snippet, dice: Random) -> Edit | None:
+def fix_comparison(snippet: Snippet, rng: Random) -> Edit | None:
     """A comparison of the real code, turned round in the input."""
     found = [node for node in ast.walk(snippet.tree) if isinstance(node, ast.Compare) and len(node.ops) == 1]
     sources = [ast.get_source_segment(snippet.text, node) or "" for node in found]
     sources = [source for source in sources if is_reversible_comparison(source) and snippet.text.count(source) == 1]
     if not sources:
         return None
-    right = dice.choice(sources)
+    right = rng.choice(sources)
     wrong = OPERATOR.sub(lambda match: f" {FLIPS[match.group(1)]} ", right)
     before = snippet.text.replace(right, wrong)
     return Edit(
-        "fix_comparison", instruction_phrase("fix_comparison", dice, wrong=wrong, right=right), before, snippet.text
+        "fix_comparison", instruction_phrase("fix_comparison", rng, wrong=wrong, right=right), before, snippet.text
     )
 
 

@@ -1,7 +1,7 @@
-"""Greedy answers of a trained target, written by our own engine: copies are guessed, the text stays the target's own.
+"""Greedy answers of a trained target, decoded by the engine with suffix decoding.
 
-An edit repeats most of what it is given, so guessing repeats makes an evaluation of hundreds of edits several times
-shorter; and that it changes no token is what the engine promises (tests/recipes/test_writer.py compares it with transformers).
+An edit repeats most of its input, so suffix decoding makes the evaluation several times faster. It does not change the
+text (tests/recipes/test_writer.py compares it with transformers).
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class TargetGenerator:
         self.end_id = token_of(self.tokenizer, END)
 
     def prompt(self, question: str) -> list[int]:
-        """The tokens that an answer to this question follows."""
+        """The prompt of a question, up to the start of the answer."""
         row = self.encoder.dialogue(Dialogue((Turn(question, ""),)))
         return row.tokens[: row.tokens.index(token_of(self.tokenizer, ASSISTANT)) + 1]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of an answer, control tokens included."""
+        """The text of an answer, with control tokens."""
         return self.tokenizer.decode(list(tokens), skip_special_tokens=False)
 
     def generate(self, prompts: Sequence[list[int]], max_tokens: int) -> list[list[int]]:
-        """Greedy answers without their end mark; an answer that never ends has `limit` tokens."""
+        """Greedy answers of at most `max_tokens` tokens, without the stop token."""
         return [self.generate_with_drafter(SuffixDecoding(), prompt, max_tokens).tokens for prompt in prompts]
 
     def generate_with_drafter(
         self, drafter: Drafter, prompt: list[int], max_tokens: int, sampler: Sampler | None = None
     ) -> GeneratedAnswer:
-        """One answer without its end mark, while this drafter guesses; it must be new to the text."""
+        """One answer without its stop token, with a new drafter."""
         plan = GenerationConfig(drafter, sampler or Sampler(), DRAFT_BUDGET, max_tokens, frozenset((self.end_id,)))
-        written = generate_answer(self.target, plan, prompt)
-        return GeneratedAnswer(written.tokens[:-1], written.steps) if written.tokens[-1:] == [self.end_id] else written
+        answer = generate_answer(self.target, plan, prompt)
+        return GeneratedAnswer(answer.tokens[:-1], answer.steps) if answer.tokens[-1:] == [self.end_id] else answer

@@ -1,8 +1,8 @@
-"""Is a head better than what there is? Both draft for the same held-out questions, in the engine, and turns are paired.
+"""Compares the acceptance of two heads in the engine, on the same held-out questions, paired by turn.
 
-A head is tried as a chain: of DEPTH guesses for every pass of the target, the share that held is its acceptance, so
-that a guess that was not ventured counts as one that did not hold. Where there is no head yet, a new one must beat the
-guesses that cost nothing, those that copy from the text. The text is the same whoever guesses; only passes differ.
+A head drafts chains of DRAFT_LENGTH tokens. Its acceptance is the number of accepted tokens divided by DRAFT_LENGTH per
+pass of the target, so a token that was not drafted counts as rejected. Without a previous head, a new one must beat
+drafts that are copied from the text. All drafters give the same text and differ in the number of passes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import EagleHead, MedusaHead, load_head
-from specchat.models.load import LoadOptions, load_model
+from specchat.models.load import load_model
+from specchat.models.load_options import LoadOptions
 from specchat.train.draft_models import is_draft_model
 from specchat.train.frozen_target import FrozenTarget
 from specchat.train.progress_bar import with_progress_bar
@@ -33,12 +34,12 @@ DRAFT_LENGTH = 4
 BOOTSTRAP_RESAMPLES = 4000
 CHAIN_GROWTH = TreeConfig(depth=DRAFT_LENGTH, width=1, max_draft_tokens=DRAFT_LENGTH, min_level_probability=0.0)
 
-DrafterFactory = Callable[[], Drafter]  # a drafter belongs to one text
+DrafterFactory = Callable[[], Drafter]  # each text needs a new drafter
 
 
 @dataclass(frozen=True)
 class TurnAcceptance:
-    """One held-out turn: passes of the target, and guesses that held."""
+    """The passes of the target and the accepted draft tokens of one held-out turn."""
 
     target_passes: int
     accepted_tokens: int
@@ -46,7 +47,7 @@ class TurnAcceptance:
 
 @dataclass(frozen=True)
 class HeadComparison:
-    """Acceptance of both over the same turns, and what 95 of 100 resamples of the turns say of the difference."""
+    """The acceptance of both heads over the same turns, and a 95 % interval of the difference."""
 
     baseline_acceptance: float
     new_acceptance: float
@@ -56,65 +57,64 @@ class HeadComparison:
 
     @property
     def is_better(self) -> bool:
-        """Whether the new head is certainly better."""
+        """Whether the interval of the difference is above 0."""
         return self.interval_low > 0.0
 
     def __str__(self) -> str:
+        difference = self.new_acceptance - self.baseline_acceptance
         return (
-            f"acceptance {self.baseline_acceptance:.3f} -> {self.new_acceptance:.3f} on {self.turn_count} held-out turns: "
-            f"{self.new_acceptance - self.baseline_acceptance:+.3f} (95 %: {self.interval_low:+.3f} to {self.interval_high:+.3f})"
+            f"acceptance {self.baseline_acceptance:.3f} -> {self.new_acceptance:.3f} on {self.turn_count} held-out "
+            f"turns: {difference:+.3f} (95 %: {self.interval_low:+.3f} to {self.interval_high:+.3f})"
         )
 
 
 def drafter_factory(target: FrozenTarget, head: Path | None) -> DrafterFactory:
-    """Who drafts with the head or the small model of a folder; without one, who copies. The target shows what the head reads."""
+    """Drafters with the head or draft model of a folder; None: suffix decoding. Sets the target's hidden states."""
     if head is None:
         target.model.set_hidden_state_layers(())
         return SuffixDecoding
     if is_draft_model(head):
         target.model.set_hidden_state_layers(())
-        like = target.model.pool.layout
-        dtype = str(like.dtype).removeprefix("torch.")
-        return partial(DraftModelDrafter, load_model(head, LoadOptions(dtype, str(like.device))), DRAFT_LENGTH)
-    loaded = load_head(inspect_head(head), target.model, None, target.device)
-    target.model.set_hidden_state_layers(loaded.hidden_state_layers)
-    match loaded:
+        layout = target.model.pool.layout
+        options = LoadOptions(str(layout.dtype).removeprefix("torch."), str(layout.device))
+        return partial(DraftModelDrafter, load_model(head, options), DRAFT_LENGTH)
+    network = load_head(inspect_head(head), target.model, None, target.device)
+    target.model.set_hidden_state_layers(network.hidden_state_layers)
+    match network:
         case MedusaHead():
-            return lambda: Medusa(loaded, target.model)
+            return lambda: Medusa(network, target.model)
         case EagleHead():
-            return lambda: EagleDrafter(loaded, target.model, CHAIN_GROWTH)
+            return lambda: EagleDrafter(network, target.model, CHAIN_GROWTH)
         case _:
-            raise ModelError(f"{head}: heads of this kind are not tried here")
+            raise ModelError(f"{head}: heads of this kind cannot be compared")
 
 
 def measure_acceptance(
     target: FrozenTarget, head: Path | None, prompts: Sequence[list[int]], max_tokens: int
 ) -> list[TurnAcceptance]:
-    """What such a drafter brings for each of these prompts."""
-    maker, stop = drafter_factory(target, head), target.tokenizer.stop_token_ids
-    tried = list[TurnAcceptance]()
-    for prompt in with_progress_bar(f"trial of {head.name if head else 'copying'}", prompts):
-        steps = target.generate_with_plan(
-            GenerationConfig(maker(), Sampler(), DRAFT_LENGTH, max_tokens, stop), prompt
-        ).steps
-        tried.append(TurnAcceptance(len(steps), sum(step.accepted for step in steps)))
-    return tried
+    """Answer each prompt with such a drafter."""
+    new_drafter, stop_ids = drafter_factory(target, head), target.tokenizer.stop_token_ids
+    turns = list[TurnAcceptance]()
+    for prompt in with_progress_bar(f"comparison: {head.name if head else 'suffix decoding'}", prompts):
+        plan = GenerationConfig(new_drafter(), Sampler(), DRAFT_LENGTH, max_tokens, stop_ids)
+        steps = target.generate_with_plan(plan, prompt).steps
+        turns.append(TurnAcceptance(len(steps), sum(step.accepted for step in steps)))
+    return turns
 
 
 def compare_acceptance(before: Sequence[TurnAcceptance], after: Sequence[TurnAcceptance]) -> HeadComparison:
-    """The difference, with an interval from drawing the turns again, in pairs, with replacement."""
+    """The difference of acceptance, with a paired bootstrap interval over turns."""
     old, new = (
         numpy.array([(turn.accepted_tokens, DRAFT_LENGTH * turn.target_passes) for turn in turns], float)
         for turns in (before, after)
     )
-    dice = numpy.random.default_rng(0)
-    draws = dice.integers(0, len(old), size=(BOOTSTRAP_RESAMPLES, len(old)))
-    differences = _acceptance_rate(new[draws]) - _acceptance_rate(old[draws])
+    resamples = numpy.random.default_rng(0).integers(0, len(old), size=(BOOTSTRAP_RESAMPLES, len(old)))
+    differences = _acceptance_rate(new[resamples]) - _acceptance_rate(old[resamples])
     low, high = numpy.quantile(differences, (0.025, 0.975))
     return HeadComparison(float(_acceptance_rate(old)), float(_acceptance_rate(new)), float(low), float(high), len(old))
 
 
 def _acceptance_rate(turns: numpy.ndarray) -> numpy.ndarray:
-    """Guesses that held of those that might have. [..., turns, 2] -> [...]"""
-    held, might = turns.sum(axis=-2)[..., 0], turns.sum(axis=-2)[..., 1]
-    return held / numpy.maximum(might, 1.0)
+    """Accepted tokens divided by possible ones. [..., turns, 2] -> [...]"""
+    sums = turns.sum(axis=-2)
+    return sums[..., 0] / numpy.maximum(sums[..., 1], 1.0)

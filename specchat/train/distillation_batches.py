@@ -1,4 +1,4 @@
-"""Lessons out of the feature cache: what `students.py` learns from, without the target computing anything."""
+"""Batches with the target's hidden states from the feature cache; the target computes nothing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from torch import Tensor
 from specchat.engine.model import FINAL_NORM
 from specchat.train.distillation_losses import DistillationBatch, StudentLoss
 from specchat.train.feature_cache import MAX_CACHED_TOKENS, FeatureCache, cached_positions
-from specchat.train.target_loss import supervised_rows
-from specchat.train.training_batches import WEIGHT_SCALE, Batch, BatchPlan, PackedRows, plan_batches
+from specchat.train.training_batches import WEIGHT_SCALE, Batch, BatchPlan, PackedRows, plan_batches, supervised_rows
 
 
 @dataclass(frozen=True)
 class TargetMatrices:
-    """Both ends of the target, which heads share: input embeddings and output matrix, [V, D] each."""
+    """The input embeddings and the output matrix of the target, [V, D] each."""
 
     embedding_weight: Tensor
     lm_head_weight: Tensor
@@ -27,7 +26,7 @@ class TargetMatrices:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """All answers in batches, in the order that a seed gives."""
+    """All answers in batches; the order follows from the seed."""
 
     cache: FeatureCache
     target_matrices: TargetMatrices
@@ -35,7 +34,7 @@ class TrainingData:
     batch_plan: BatchPlan
 
     def step_loss(self, student: StudentLoss) -> Callable[[Batch, int], dict[str, Tensor]]:
-        """The loss of a step for the loop of `trainer.py`, which takes batches in the order of the plan."""
+        """The loss function for `trainer.run_stage`, which takes batches in the order of the plan."""
 
         def loss(batch: Batch, step: int) -> dict[str, Tensor]:
             with torch.autocast(batch.tokens.device.type, torch.bfloat16):
@@ -44,43 +43,35 @@ class TrainingData:
         return loss
 
     def distillation_batch(self, batch: Batch, step: int) -> DistillationBatch:
-        """What the target made of the batch of this step."""
-        members = self.batch_plan.row_indices[step % len(self.batch_plan)]
-        taps, device = self.cache.hidden_state_layers, batch.tokens.device
-        states = torch.zeros(*batch.tokens.shape, len(taps) * self.cache.hidden_size, dtype=torch.bfloat16)
-        for line, index in enumerate(members):
-            known = self.cache.hidden_states(index)
-            states[line, : len(known)] = known
-        stream = dict(zip(taps, states.to(device).chunk(len(taps), dim=-1), strict=True))
-        final = stream[FINAL_NORM]
+        """Add the target's hidden states and logits to the batch of this step."""
+        row_indices = self.batch_plan.row_indices[step % len(self.batch_plan)]
+        layers, device = self.cache.hidden_state_layers, batch.tokens.device
+        states = torch.zeros(*batch.tokens.shape, len(layers) * self.cache.hidden_size, dtype=torch.bfloat16)
+        for row, index in enumerate(row_indices):
+            cached = self.cache.hidden_states(index)
+            states[row, : len(cached)] = cached
+        hidden_states = dict(zip(layers, states.to(device).chunk(len(layers), dim=-1), strict=True))
+        final = hidden_states[FINAL_NORM]
+        matrices = self.target_matrices
         rows, _, _ = supervised_rows(batch)
         with torch.no_grad():
-            logits = F.linear(
-                final.flatten(0, 1)[rows].to(self.target_matrices.lm_head_weight.dtype),
-                self.target_matrices.lm_head_weight,
-            ).float()
+            hidden = final.flatten(0, 1)[rows].to(matrices.lm_head_weight.dtype)
+            logits = F.linear(hidden, matrices.lm_head_weight).float()
         return DistillationBatch(
-            batch,
-            stream,
-            final,
-            rows,
-            logits,
-            self.target_matrices.embedding_weight,
-            self.target_matrices.lm_head_weight,
-            step,
+            batch, hidden_states, final, rows, logits, matrices.embedding_weight, matrices.lm_head_weight, step
         )
 
 
 def build_training_data(
     cache: FeatureCache, target_matrices: TargetMatrices, batch_tokens: int, seed: int
 ) -> TrainingData:
-    """Every answer of the cache as a row; only what the target itself wrote carries loss."""
-    windows = [cached_positions(answer) for answer in cache.answers]
-    rows = list(zip(cache.answers, windows, strict=True))
-    tokens = [numpy.array(each.tokens[kept.start :], numpy.int64) for each, kept in rows]
+    """Every cached answer as a row; only tokens of the answer carry loss."""
+    rows = [(answer, cached_positions(answer)) for answer in cache.answers]
+    tokens = [numpy.array(answer.tokens[positions.start :], numpy.int64) for answer, positions in rows]
     weights = [
-        numpy.array([WEIGHT_SCALE * (place >= each.answer_start) for place in kept], numpy.uint8) for each, kept in rows
+        numpy.array([WEIGHT_SCALE * (position >= answer.answer_start) for position in positions], numpy.uint8)
+        for answer, positions in rows
     ]
     starts = numpy.cumsum([0, *map(len, tokens)])
-    shelf = PackedRows(numpy.concatenate(tokens), numpy.concatenate(weights), starts, numpy.zeros(len(tokens)))
-    return TrainingData(cache, target_matrices, shelf, plan_batches(shelf, batch_tokens, seed, MAX_CACHED_TOKENS))
+    packed = PackedRows(numpy.concatenate(tokens), numpy.concatenate(weights), starts, numpy.zeros(len(tokens)))
+    return TrainingData(cache, target_matrices, packed, plan_batches(packed, batch_tokens, seed, MAX_CACHED_TOKENS))

@@ -1,39 +1,28 @@
-"""Trained weights as folders that others can read: bf16 safetensors beside an ordinary config."""
+"""Writes trained heads in their published formats: bf16 safetensors and config.json."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
-from specchat.train.trainable_llama import ModelShape, TrainableLlama
+from specchat.train.trainable_llama import ModelShape
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
 def eagle3_hidden_state_layers(layers: int) -> tuple[int, int, int]:
-    """Which places of the residual stream EAGLE-3 reads: before these layers."""
+    """The hidden states that EAGLE-3 reads: those before these layers."""
     return 2, layers // 2, layers - 3
 
 
-def export_network(network: TrainableLlama, folder: Path, tokenizer: Path) -> None:
-    """A folder for AutoModelForCausalLM and AutoTokenizer."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", network.shape.to_config())
-    write_json(folder / "generation_config.json", {"eos_token_id": 0, "pad_token_id": 5, "do_sample": False})
-    write_weights(folder / "model.safetensors", network.state_dict())
-    for name in TOKENIZER_FILES:
-        shutil.copy(tokenizer / name, folder / name)
-
-
 def export_eagle3(eagle: Eagle3, target: ModelShape, folder: Path) -> None:
-    """The SafeAILab form: `midlayer.*`, offsets in `d2t`, membership in `t2d`; embeddings are the target's."""
+    """SafeAILab's format: `midlayer.*`, offsets in `d2t`, membership in `t2d`; without the target's embeddings."""
     folder.mkdir(parents=True, exist_ok=True)
     config = eagle.shape.to_config() | {
         "architectures": ["LlamaForCausalLMEagle3"],
@@ -49,14 +38,14 @@ def export_eagle3(eagle: Eagle3, target: ModelShape, folder: Path) -> None:
 
 
 def export_eagle1(eagle: Eagle1, folder: Path) -> None:
-    """The SafeAILab form of EAGLE-1 and EAGLE-2: `fc.weight` without bias, `layers.0.*`; the rest is the target's."""
+    """SafeAILab's format of EAGLE-1 and EAGLE-2: `fc.weight` without bias, `layers.0.*`."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", eagle.shape.to_config() | {"bias": False})
     write_weights(folder / "model.safetensors", eagle.state_dict())
 
 
 def export_mtp(block: MtpBlock, target: ModelShape, folder: Path) -> None:
-    """The DeepSeek-V3 form: `model.layers.{n}.{enorm,hnorm,eh_proj,shared_head.norm}` and a normal layer."""
+    """DeepSeek-V3's format: `model.layers.{n}.{enorm,hnorm,eh_proj,shared_head.norm}` and a decoder layer."""
     folder.mkdir(parents=True, exist_ok=True)
     prefix = f"model.layers.{target.layers}."
     names = {"norm.weight": "shared_head.norm.weight"}
@@ -73,7 +62,7 @@ def export_mtp(block: MtpBlock, target: ModelShape, folder: Path) -> None:
 
 
 def export_medusa(medusa: Medusa, target: ModelShape, folder: Path) -> None:
-    """Medusa's form with residual blocks only (`{k}.0.linear.*`): the output matrix is the target's."""
+    """Medusa's format with residual blocks only (`{k}.0.linear.*`); the output matrix is the target's."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "medusa_num_heads": len(medusa),
@@ -92,16 +81,10 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_weights(path: Path, state: dict[str, Tensor]) -> None:
-    """Floating tensors go to bf16; tables of ids stay as they are."""
+    """Save floats in bf16, and other tensors in their dtype."""
     content = {
         name: (tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor).contiguous()
         for name, tensor in state.items()
     }
     save_file(content, path, metadata={"format": "pt"})
-    path.chmod(0o644)  # safetensors leaves it readable for its owner alone
-
-
-def load_weights(module: nn.Module, path: Path) -> None:
-    """The weights of a stage's checkpoint."""
-    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    module.load_state_dict(content["student"])
+    path.chmod(0o644)  # safetensors makes it readable for its owner only

@@ -1,7 +1,7 @@
-"""What the target thought while it read its answers, on disk: training reads it again and again, the target only once.
+"""The hidden states of the target over its answers, on disk: computed once, read in every epoch.
 
-A shard holds some of the answers: for each the states at the head's taps and after the final norm, side by side, in
-bfloat16. A shard that is there is whole, so an interrupted cache goes on where it was.
+A shard has the states of some answers: for each, those of the head's layers and after the final norm, side by side, in
+bfloat16. Shards are written atomically, so an interrupted cache continues with the missing ones.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from specchat.train.frozen_target import FrozenTarget
 from specchat.train.progress_bar import with_progress_bar
 from specchat.train.target_answers import TargetAnswer
 
-MAX_CACHED_TOKENS = 768  # last tokens of an answer and its prompt; the runs of a head keep whole attention matrices
+MAX_CACHED_TOKENS = 768  # at the end of prompt and answer; training stores whole attention matrices
 ANSWERS_IN_SHARD = 32
-RESERVED_DISK_BYTES = 256 * 2**20  # of the disk that are left to others
-BYTES_PER_VALUE = 2  # of a bfloat16
+RESERVED_DISK_BYTES = 256 * 2**20  # left free for other programs
+BYTES_PER_VALUE = 2  # bfloat16
 
 
 @dataclass(frozen=True)
 class FeatureCache:
-    """The states of these answers; `width` is that of one state. Taps are those of the head and FINAL, once each."""
+    """The hidden states of these answers at `hidden_state_layers`: those of the head, and FINAL_NORM."""
 
     folder: Path
     answers: Sequence[TargetAnswer]
@@ -41,47 +41,40 @@ class FeatureCache:
 
     @property
     def total_bytes(self) -> int:
-        """What all shards take."""
-        return (
-            sum(len(cached_positions(answer)) for answer in self.answers)
-            * len(self.hidden_state_layers)
-            * self.hidden_size
-            * BYTES_PER_VALUE
-        )
+        """The size of all shards."""
+        return self._bytes_of(self.answers)
 
     @property
     def missing_bytes(self) -> int:
-        """What those take that are still to be made."""
-        missing = [answer for shard in self._missing_shards() for answer in self._shard_answers(shard)]
-        return (
-            sum(len(cached_positions(answer)) for answer in missing)
-            * len(self.hidden_state_layers)
-            * self.hidden_size
-            * BYTES_PER_VALUE
-        )
+        """The size of the missing shards."""
+        return self._bytes_of([answer for shard in self._missing_shards() for answer in self._shard_answers(shard)])
 
     def fill(self, target: FrozenTarget, distributed: DistributedContext = SINGLE_PROCESS) -> None:
-        """Make the shards that are missing, this process its share of them.
+        """Compute the missing shards, divided among the processes.
 
-        SpecchatError before the disk is full, or when it is; whole ones stay.
+        SpecchatError when the disk is too small or full; complete shards stay.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         missing = self._missing_shards()
         check_disk_space(self.missing_bytes, self.folder)
-        distributed.barrier()  # all divide the same list: nobody has made a shard yet
+        distributed.barrier()  # all processes must list the missing shards before one is written
         for shard in with_progress_bar(
             "hidden states", distributed.shard(missing), is_shown=distributed.is_main_process
         ):
-            members = enumerate(self._shard_answers(shard), start=shard * ANSWERS_IN_SHARD)
-            content = {str(index): self._compute_hidden_states(target, answer) for index, answer in members}
+            answers = enumerate(self._shard_answers(shard), start=shard * ANSWERS_IN_SHARD)
+            content = {str(index): self._compute_hidden_states(target, answer) for index, answer in answers}
             self._write(shard, content)
         distributed.barrier()
         if self._missing_shards():
             raise shared_folder_error(self.folder)
 
     def hidden_states(self, index: int) -> Tensor:
-        """Those of one answer, its last LONGEST tokens. [L, taps * D]"""
+        """The states of one answer, of its last MAX_CACHED_TOKENS tokens. [L, layers * D]"""
         return _open_shard(self._path(index // ANSWERS_IN_SHARD)).get_tensor(str(index))
+
+    def _bytes_of(self, answers: Sequence[TargetAnswer]) -> int:
+        positions = sum(len(cached_positions(answer)) for answer in answers)
+        return positions * len(self.hidden_state_layers) * self.hidden_size * BYTES_PER_VALUE
 
     def _compute_hidden_states(self, target: FrozenTarget, answer: TargetAnswer) -> Tensor:
         states = target.hidden_states(answer.tokens, self.hidden_state_layers)[-len(cached_positions(answer)) :]
@@ -95,8 +88,8 @@ class FeatureCache:
         except (OSError, SafetensorError) as error:
             partial.unlink(missing_ok=True)
             raise SpecchatError(
-                f"{path.parent}: the hidden states cannot be written ({error}); what is there stays: "
-                "make room and start again, or ask less with --most"
+                f"{path.parent}: the hidden states cannot be written ({error}); complete shards stay: "
+                "free some space and start again, or reduce --max-prompts"
             ) from error
         partial.replace(path)
 
@@ -111,27 +104,26 @@ class FeatureCache:
 
 
 def with_final_norm(hidden_state_layers: tuple[int, ...]) -> tuple[int, ...]:
-    """The taps that a cache keeps for a head: its own and FINAL, whose states say what the target would say."""
+    """The layers of a head, plus FINAL_NORM, from which the target's logits are computed."""
     return tuple(dict.fromkeys((*hidden_state_layers, FINAL_NORM)))
 
 
 def cached_positions(answer: TargetAnswer) -> range:
-    """The places of an answer with its prompt that are kept."""
+    """The positions of a prompt and answer that are stored."""
     return range(max(0, len(answer.tokens) - MAX_CACHED_TOKENS), len(answer.tokens))
 
 
 def check_disk_space(needed_bytes: int, folder: Path) -> None:
-    """SpecchatError where the disk has not so many bytes to give."""
+    """SpecchatError when the disk has not enough free space."""
     free = shutil.disk_usage(folder).free
     if needed_bytes + RESERVED_DISK_BYTES > free:
         raise SpecchatError(
-            f"{folder}: the hidden states take {format_megabytes(needed_bytes)}, and {format_megabytes(free)} are free; "
-            "make room, choose another --out, or ask less with --most"
+            f"{folder}: the hidden states take {format_megabytes(needed_bytes)}, and {format_megabytes(free)} are "
+            "free; free some space, choose another --out, or reduce --max-prompts"
         )
 
 
 def format_megabytes(count: int) -> str:
-    """Bytes for people."""
     return f"{count / 1e6:,.1f} MB"
 
 

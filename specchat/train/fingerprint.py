@@ -1,4 +1,4 @@
-"""Tells one target from another, so that a head can say which one it was trained for."""
+"""Identifies a target, so that a head can store which target it was trained for."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 import json
 from pathlib import Path
 
-SAMPLES, SAMPLE_BYTES = 16, 65_536  # of a file of weights
+SAMPLES, SAMPLE_BYTES = 16, 65_536  # per file of weights
 
 
 def fingerprint(folder: Path) -> str:
-    """Of the target in a folder, without reading it all: of its config, and of samples of its files of weights."""
+    """A hash of the config and of samples of the weights of a target."""
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for path in sorted(folder.glob("*.safetensors")):
         size = path.stat().st_size
@@ -23,7 +23,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def trained_target_fingerprint(folder: Path) -> str:
-    """The fingerprint of the target that a head of ours was trained for; "" for a head that says none."""
+    """The fingerprint of the target that a head was trained for; "" when its config has none."""
     path = folder / "config.json"
-    said = json.loads(path.read_text(encoding="utf-8")).get("specchat") if path.is_file() else None
-    return str(said.get("target_fingerprint", "")) if isinstance(said, dict) else ""
+    table = json.loads(path.read_text(encoding="utf-8")).get("specchat") if path.is_file() else None
+    return str(table.get("target_fingerprint", "")) if isinstance(table, dict) else ""

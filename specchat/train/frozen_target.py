@@ -1,6 +1,6 @@
-"""The target that a head is trained for: loaded once, never trained, asked for answers and for what it thinks.
+"""The target that a head is trained for: loaded once, never trained; gives answers and hidden states.
 
-Reads the target's states through the engine's own passes, so a head learns from exactly what it will be given.
+Hidden states come from the engine's forward passes, so training sees the same values as drafting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.models.llama_weights import is_llama_like
-from specchat.models.load import LoadOptions, find_model, load_model
+from specchat.models.load import load_model
+from specchat.models.load_options import LoadOptions, find_model
 from specchat.models.tensor_files import TensorFiles
 from specchat.models.tokenizer import Tokenizer
 from specchat.train.fingerprint import fingerprint
@@ -31,8 +32,8 @@ from specchat.train.trainable_llama import ModelShape
 from specchat.train.training_prompts import TrainingPrompt
 from specchat.train.write_answer import DRAFT_BUDGET, GeneratedAnswer, generate_answer
 
-MAX_HEAD_CONTEXT = 2048  # pairs that a new head looks back
-ATTENTION_LAYER_TYPES = ("full_attention", "sliding_attention")  # kinds of layers
+MAX_HEAD_CONTEXT = 2048  # of a new head
+ATTENTION_LAYER_TYPES = ("full_attention", "sliding_attention")
 REQUIRED_CONFIG_KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
@@ -40,7 +41,7 @@ class FrozenTarget:
     """One loaded target with its tokenizer."""
 
     def __init__(self, source: str, loading: LoadOptions, system: str = "") -> None:
-        """ModelError for a target that no head can be trained for."""
+        """ModelError for a target that heads do not support."""
         self.source, self.folder, self.system_prompt = source, find_model(source), system
         self.config = read_config(self.folder)
         self.shape = head_shape(self.config, source)
@@ -50,56 +51,57 @@ class FrozenTarget:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device of the target."""
         return self.model.pool.layout.device
 
     def prompt_tokens(self, prompt: TrainingPrompt) -> list[int]:
-        """The tokens that an answer to this question follows."""
+        """The prompt of a question, up to the start of the answer."""
         return build_next_prompt(self.tokenizer, self.system_prompt, prompt.previous_turns, prompt.request).token_ids
 
     def generate(self, prompt: list[int], max_tokens: int, drafter: Drafter | None = None) -> GeneratedAnswer:
-        """A greedy answer while this drafter guesses; by default one that copies. It must be new to the text."""
+        """A greedy answer, with a new drafter; suffix decoding by default."""
         drafter = drafter or SuffixDecoding()
         plan = GenerationConfig(drafter, Sampler(), DRAFT_BUDGET, max_tokens, self.tokenizer.stop_token_ids)
         return self.generate_with_plan(plan, prompt)
 
     def generate_with_plan(self, plan: GenerationConfig, prompt: list[int]) -> GeneratedAnswer:
-        """An answer as planned."""
+        """An answer with this configuration."""
         return generate_answer(self.model, plan, prompt)
 
     def hidden_states(self, tokens: Sequence[int], hidden_state_layers: tuple[int, ...]) -> Tensor:
-        """The hidden states at these taps while it reads a text, side by side. [L, taps * D]"""
+        """The hidden states of a text at these layers, side by side. [L, layers * D]"""
         self.model.set_hidden_state_layers(hidden_state_layers)
-        cache, known = self.model.pool.open(), list[Tensor]()
+        cache, states = self.model.pool.open(), list[Tensor]()
         try:
             with torch.inference_mode(), self.model.pool.acquire_slot(cache, len(tokens)):
                 for start in range(0, len(tokens), self.model.prefill_chunk):
-                    features = self.model.prefill(
-                        list(tokens[start : start + self.model.prefill_chunk]), cache
-                    ).hidden_states
-                    if features is None:
-                        raise ModelError(f"{self.source}: its layers cannot be looked into, so no head can read them")
-                    known.append(features)
-            return torch.cat(known)
+                    chunk = list(tokens[start : start + self.model.prefill_chunk])
+                    hidden_states = self.model.prefill(chunk, cache).hidden_states
+                    if hidden_states is None:
+                        raise ModelError(
+                            f"{self.source}: it does not provide hidden states, so heads are not supported"
+                        )
+                    states.append(hidden_states)
+            return torch.cat(states)
         finally:
             self.model.pool.close(cache)
 
     @cached_property
     def embedding_weight(self) -> Tensor:
-        """The table of input embeddings as the first layer gets them [V, D]."""
-        rows = torch.arange(self.model.vocab_size, device=self.device)
-        return torch.cat([self.model.embed(some) for some in rows.split(8192)]).clone()
+        """The input embeddings as the first layer reads them [V, D]."""
+        ids = torch.arange(self.model.vocab_size, device=self.device)
+        return torch.cat([self.model.embed(chunk) for chunk in ids.split(8192)]).clone()
 
     @cached_property
     def lm_head_weight(self) -> Tensor:
-        """The output matrix [V, D], found by scoring every direction of a state."""
-        like = self.model.pool.layout
-        directions = torch.eye(self.shape.hidden_size, dtype=like.dtype, device=like.device)
-        return torch.cat([self.model.compute_logits(some) for some in directions.split(256)]).T.clone()
+        """The output matrix [V, D], computed as the logits of unit vectors."""
+        layout = self.model.pool.layout
+        unit_vectors = torch.eye(self.shape.hidden_size, dtype=layout.dtype, device=layout.device)
+        return torch.cat([self.model.compute_logits(chunk) for chunk in unit_vectors.split(256)]).T.clone()
 
     @cached_property
     def final_norm_weight(self) -> Tensor | None:
-        """The weight of the norm before the output matrix [D], of families that store it as a Llama does."""
+        """The weight of the final norm [D]; None for families that are not Llama-like."""
         if not is_llama_like(self.config):
             return None
         files = TensorFiles.from_files(self.folder, sorted(self.folder.glob("*.safetensors")))
@@ -107,23 +109,22 @@ class FrozenTarget:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What `config.json` of a model says."""
     return json.loads((folder / "config.json").read_text(encoding="utf-8"))
 
 
 def head_shape(config: Mapping[str, Any], source: str) -> ModelShape:
-    """The sizes of a head's layers beside this target. ModelError where they cannot be told or computed.
+    """The sizes of a new head for this target. ModelError for unsupported targets.
 
-    A head's attention has keys for every query head, also where the target shares them: it is one layer.
+    A head has keys for every query head (no grouped-query attention), even if the target has fewer.
     """
     kind = config.get("model_type", "an unnamed family")
-    if lacking := [name for name in REQUIRED_CONFIG_KEYS if not isinstance(config.get(name), int)]:
-        raise ModelError(f"{source}: heads are not trained for {kind}: its config.json has no {', '.join(lacking)}")
+    if missing := [name for name in REQUIRED_CONFIG_KEYS if not isinstance(config.get(name), int)]:
+        raise ModelError(f"{source}: heads do not support {kind}: its config.json has no {', '.join(missing)}")
     rope = Rope.from_config(config)
     if not rope.is_supported or rope.partial_rotary_factor != 1.0:
-        raise ModelError(f"{source}: heads are not trained for {kind}: its positions are turned in a way of its own")
-    if any(each not in ATTENTION_LAYER_TYPES for each in config.get("layer_types") or ()):
-        raise ModelError(f"{source}: heads are not trained for {kind}: it has recurrent layers")
+        raise ModelError(f"{source}: heads do not support {kind}: it has an unsupported RoPE type")
+    if any(layer not in ATTENTION_LAYER_TYPES for layer in config.get("layer_types") or ()):
+        raise ModelError(f"{source}: heads do not support {kind}: it has recurrent layers")
     heads = config["num_attention_heads"]
     return ModelShape(
         layers=config["num_hidden_layers"],

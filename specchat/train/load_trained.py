@@ -1,9 +1,8 @@
-"""The shipped folders read back into the training classes, to measure what others will load."""
+"""Loads exported heads and draft models into the training classes, to train them further."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +12,6 @@ from torch import Tensor
 
 from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
 from specchat.train.trainable_llama import ModelShape, TrainableLlama
-
-
-@dataclass(frozen=True)
-class EmbeddedModels:
-    """The target with everybody who drafts for it; older folders have no first EAGLE."""
-
-    target: TrainableLlama
-    draft: TrainableLlama
-    eagle3: Eagle3
-    mtp: MtpBlock
-    medusa: Medusa
-    eagle1: Eagle1 | None
-
-
-def load_embedded_models(folder: Path) -> EmbeddedModels:
-    target = load_llama(folder / "target")
-    return EmbeddedModels(
-        target=target,
-        draft=load_llama(folder / "draft"),
-        eagle3=load_eagle3(folder / "eagle3", target.shape),
-        mtp=load_mtp(folder / "mtp", target.shape),
-        medusa=load_medusa(folder / "medusa", target.shape),
-        eagle1=load_eagle1(folder / "eagle", target.shape) if (folder / "eagle").is_dir() else None,
-    )
 
 
 def read_shape(config: dict[str, Any]) -> ModelShape:
@@ -54,7 +29,7 @@ def read_shape(config: dict[str, Any]) -> ModelShape:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """Floating tensors in float32, tables as they are."""
+    """Load floats in float32, and other tensors in their dtype."""
     return {name: t.float() if t.is_floating_point() else t for name, t in load_file(path).items()}
 
 

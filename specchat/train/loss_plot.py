@@ -1,4 +1,4 @@
-"""Loss curves as pictures, one for each stage."""
+"""Plots of loss curves, and of the comparison of two heads."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ SMOOTHING = 0.95
 
 
 def plot_loss_curves(folder: Path) -> None:
-    """Draw every CSV of the folder as a PNG beside it."""
-    from matplotlib.figure import Figure  # heavy, and only this function needs it
+    """Plot every CSV of the folder into a PNG."""
+    from matplotlib.figure import Figure  # slow to import
 
     for path in sorted(folder.glob("*.csv")):
-        with path.open() as lines:
-            rows = list(csv.DictReader(lines))
+        with path.open() as file:
+            rows = list(csv.DictReader(file))
         if len(rows) < 2:
             continue
         figure = Figure(figsize=(7, 4), layout="constrained")
@@ -31,22 +31,22 @@ def plot_loss_curves(folder: Path) -> None:
 
 def exponential_moving_average(values: list[float]) -> list[float]:
     """A running mean that starts at the first value."""
-    kept, lines = values[0], []
+    mean, means = values[0], list[float]()
     for value in values:
-        kept = SMOOTHING * kept + (1.0 - SMOOTHING) * value
-        lines.append(kept)
-    return lines
+        mean = SMOOTHING * mean + (1.0 - SMOOTHING) * value
+        means.append(mean)
+    return means
 
 
 def plot_head_comparison(before: Sequence[float], after: Sequence[float], path: Path) -> None:
-    """Guesses that held for each pass, turn by turn: what there was against the new head; above the line it is better."""
-    from matplotlib.figure import Figure  # heavy, and only this function needs it
+    """Plot the accepted tokens per pass of each turn, before and after; points above the diagonal are better."""
+    from matplotlib.figure import Figure  # slow to import
 
     figure = Figure(figsize=(5, 5), layout="constrained")
     axes = figure.subplots()
-    most = max([1.0, *before, *after])
-    axes.plot((0, most), (0, most), linewidth=1, color="grey")
+    limit = max([1.0, *before, *after])
+    axes.plot((0, limit), (0, limit), linewidth=1, color="grey")
     axes.scatter(before, after, s=14, alpha=0.7)
-    axes.set(title="held-out turns", xlabel="guesses held for each pass, before", ylabel="now")
+    axes.set(title="held-out turns", xlabel="accepted tokens per pass, before", ylabel="after")
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)

@@ -1,4 +1,4 @@
-"""What lies beside the weights of a finished head: its config for others, a model card, and how a profile names it."""
+"""The files of a finished head besides its weights: config.json and README.md, and its profile line."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 from specchat.train.compare_heads import DRAFT_LENGTH, HeadComparison
 from specchat.train.export_weights import write_json
 
-EMBEDDED_ONLY_KEYS = ("early_exit_layers",)  # of the embedded models only
+EMBEDDED_ONLY_KEYS = ("early_exit_layers",)
 SPECIAL_TOKEN_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id")
 FORMAT_BY_KIND = {
     "eagle3": "SafeAILab EAGLE-3 (`midlayer.*`, `d2t`, `t2d`); vLLM and SGLang load it as method `eagle3`",
     "eagle": "SafeAILab EAGLE-1/EAGLE-2 (`fc`, `layers.0.*`); vLLM and SGLang load it as method `eagle`",
     "medusa": "Medusa with residual blocks (`{k}.0.linear.*`) over the target's output matrix",
-    "mtp": "DeepSeek-V3 MTP (`model.layers.{n}.*`); servers take such a block inside its target's own checkpoint",
-    "draft": "a small Llama with the target's tokens, for AutoModelForCausalLM and as the draft model of any server",
+    "mtp": "DeepSeek-V3 MTP (`model.layers.{n}.*`); servers load such a block from the target's checkpoint",
+    "draft": "a small Llama with the target's tokenizer, for AutoModelForCausalLM and as the draft model of any server",
 }
 
 
 @dataclass(frozen=True)
 class HeadSummary:
-    """What is to be said of a finished head."""
+    """The contents of a model card."""
 
     kind: str
-    target: str  # as it was named
+    target: str  # its folder or hub id
     fingerprint: str  # of the target
-    initial_head: str  # the head it began from, or ""
-    baseline: str  # what it was tried against
-    training_prompts: int  # questions
-    answer_tokens: int  # of answers
+    initial_head: str  # the head that was trained further, or ""
+    baseline: str  # what it was compared with
+    training_prompts: int
+    answer_tokens: int
     trained_tokens: int
     minutes: float
     seed: int
@@ -41,22 +41,21 @@ class HeadSummary:
 
 
 def finish_config(folder: Path, target: Mapping[str, Any], summary: HeadSummary) -> None:
-    """Take what only holds for the embedded models out of a head's config, and say which target it belongs to."""
+    """Remove keys of the embedded models from a head's config, and add its target."""
     path = folder / "config.json"
     config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    kept = {key: value for key, value in config.items() if key not in (*EMBEDDED_ONLY_KEYS, *SPECIAL_TOKEN_KEYS)}
-    kept |= {key: target[key] for key in SPECIAL_TOKEN_KEYS if target.get(key) is not None}
-    if "base_model_name_or_path" in kept:
-        kept["base_model_name_or_path"] = summary.target
-    write_json(path, kept | {"specchat": {"target": summary.target, "target_fingerprint": summary.fingerprint}})
+    finished = {key: value for key, value in config.items() if key not in (*EMBEDDED_ONLY_KEYS, *SPECIAL_TOKEN_KEYS)}
+    finished |= {key: target[key] for key in SPECIAL_TOKEN_KEYS if target.get(key) is not None}
+    if "base_model_name_or_path" in finished:
+        finished["base_model_name_or_path"] = summary.target
+    write_json(path, finished | {"specchat": {"target": summary.target, "target_fingerprint": summary.fingerprint}})
 
 
 def write_model_card(folder: Path, summary: HeadSummary) -> None:
-    """README.md: what this is, of which target, learned from how much, and how well it did."""
-    verdict, began = (
-        summary.comparison,
-        f"continued from `{summary.initial_head}`" if summary.initial_head else "trained anew",
-    )
+    """Write README.md with the target, the training data and the acceptance."""
+    comparison = summary.comparison
+    difference = comparison.new_acceptance - comparison.baseline_acceptance
+    origin = f"continued from `{summary.initial_head}`" if summary.initial_head else "new"
     (folder / "README.md").write_text(
         f"""---
 library_name: specchat
@@ -70,29 +69,29 @@ tags: [speculative-decoding, {summary.kind}]
 | | |
 |---|---|
 | target | `{summary.target}`, fingerprint `{summary.fingerprint}` |
-| made | {datetime.now(UTC).date().isoformat()}, {began}, seed {summary.seed} |
-| lessons | {summary.training_prompts} questions, {summary.answer_tokens} tokens of the target's own greedy answers |
-| training | {summary.trained_tokens} tokens seen in {summary.minutes:.1f} minutes, with test-time training |
-| tried against | {summary.baseline} |
-| acceptance before | {verdict.baseline_acceptance:.3f} |
-| acceptance now | {verdict.new_acceptance:.3f} |
-| difference | {verdict.new_acceptance - verdict.baseline_acceptance:+.3f}, 95 % interval {verdict.interval_low:+.3f} to {verdict.interval_high:+.3f} |
-| held-out turns | {verdict.turn_count}, of sources that no lesson came from |
+| trained | {datetime.now(UTC).date().isoformat()}, {origin}, seed {summary.seed} |
+| training data | {summary.training_prompts} questions, {summary.answer_tokens} tokens of the target's greedy answers |
+| training | {summary.trained_tokens} tokens in {summary.minutes:.1f} minutes, with training-time test |
+| compared with | {summary.baseline} |
+| acceptance before | {comparison.baseline_acceptance:.3f} |
+| acceptance after | {comparison.new_acceptance:.3f} |
+| difference | {difference:+.3f}, 95 % interval {comparison.interval_low:+.3f} to {comparison.interval_high:+.3f} |
+| held-out turns | {comparison.turn_count}, from sources without training data |
 
-Acceptance is the share that held of {DRAFT_LENGTH} guesses for every pass of the target, greedy, as a chain. The head was trained on one machine from
-what was asked there; nothing was sent anywhere. It can only guess what its lessons held: whoever has the head can find
-out something of them.
+Acceptance is the number of accepted tokens divided by {DRAFT_LENGTH} per pass of the target, greedy, with chains of
+{DRAFT_LENGTH} draft tokens. The head was trained on one machine from the questions of its user; nothing was uploaded.
+Its weights can reveal parts of the training data.
 """,
         encoding="utf-8",
     )
 
 
 def _title(kind: str) -> str:
-    return "A small draft" if kind == "draft" else f"{'An' if kind.startswith('e') else 'A'} {kind} head"
+    return "A small draft model" if kind == "draft" else f"{'An' if kind.startswith('e') else 'A'} {kind} head"
 
 
 def profile_line(kind: str, folder: Path) -> str:
-    """What a profile says to use this head or draft."""
+    """The line of a profile that uses this head or draft model."""
     if kind == "draft":
         return f"draft = {json.dumps(str(folder.absolute()))}"
     return f"heads = [{json.dumps(str(folder.absolute()))}]"

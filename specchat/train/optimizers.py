@@ -1,7 +1,7 @@
-"""How weights move: Muon for the matrices inside, AdamW for the rest, and one schedule for all.
+"""Muon for hidden matrices, AdamW for other weights, and one learning rate schedule.
 
-Muon turns every direction of a matrix alike. That is quick for matrices that start at random and fatal for those
-that start with a meaning, so these (the gentle ones) are left to AdamW at a low rate.
+Muon orthogonalizes updates. That is fast for randomly initialized matrices, and destroys matrices with a designed
+initialization; AdamW trains those at a low rate (`uses_slow_lr`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class LearningRateSchedule:
-    """Learning rates and the shape of the schedule, in fractions of a stage."""
+    """Learning rates, and the schedule in fractions of a stage."""
 
     muon_lr: float = 0.02
     adamw_lr: float = 2e-3
@@ -26,7 +26,7 @@ class LearningRateSchedule:
     max_grad_norm: float = 1.0
 
     def lr_factor(self, progress: float) -> float:
-        """The share of the full rate when this much (0 to 1) of the stage is done."""
+        """The factor of the learning rate at this progress (0 to 1) of the stage."""
         if progress < self.warmup_fraction:
             return max(progress, 1e-3) / self.warmup_fraction
         if progress > 1.0 - self.decay_fraction:
@@ -35,7 +35,7 @@ class LearningRateSchedule:
 
 
 class MuonAdamW:
-    """Two optimisers that step together; `is_gentle` names the weights that AdamW moves at the low rate."""
+    """Muon and AdamW as one optimizer; AdamW trains matrices for which `uses_slow_lr(name)` at the low rate."""
 
     def __init__(
         self,
@@ -58,24 +58,24 @@ class MuonAdamW:
             self.optimizers.append(
                 torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-10, weight_decay=0.0, fused=True)
             )
-        self.base_lrs = [[group["lr"] for group in part.param_groups] for part in self.optimizers]
+        self.base_lrs = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
 
     def step(self, progress: float) -> float:
-        """Move the weights and forget the gradients; the answer is the gradient's norm."""
+        """Update the weights and clear the gradients; returns the norm of the gradient."""
         norm = float(nn.utils.clip_grad_norm_(self.parameters, self.schedule.max_grad_norm))
-        for part, rates in zip(self.optimizers, self.base_lrs, strict=True):
-            for group, rate in zip(part.param_groups, rates, strict=True):
+        for optimizer, rates in zip(self.optimizers, self.base_lrs, strict=True):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * self.schedule.lr_factor(progress)
-            part.step()
-            part.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         return norm
 
     def state_dicts(self) -> list[dict[str, object]]:
-        return [part.state_dict() for part in self.optimizers]
+        return [optimizer.state_dict() for optimizer in self.optimizers]
 
     def load_state_dicts(self, state: list[dict[str, object]]) -> None:
-        for part, saved in zip(self.optimizers, state, strict=True):
-            part.load_state_dict(saved)
+        for optimizer, saved in zip(self.optimizers, state, strict=True):
+            optimizer.load_state_dict(saved)
 
 
 def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:

@@ -1,4 +1,4 @@
-"""Bars on stderr while something long goes on; stdout is left to what comes of it."""
+"""Progress bars on stderr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 def with_progress_bar(label: str, items: Sequence[Item], *, is_shown: bool = True) -> Iterator[Item]:
-    """The items, and how many of them are done."""
+    """Yield the items while a bar shows the progress."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, refresh_per_second=2, transient=True, disable=not is_shown) as bar:

@@ -1,4 +1,4 @@
-"""The target's own answers, written by the engine with guesses and kept in a file, so that none is written twice."""
+"""The target's own answers, generated with speculative decoding and stored in a file, each only once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from specchat.train.progress_bar import with_progress_bar
 
 @dataclass(frozen=True)
 class TargetAnswer:
-    """A prompt with the target's greedy answer (its end token included), and where the answer starts."""
+    """A prompt with the target's greedy answer (with its stop token), and the index where the answer starts."""
 
     tokens: list[int]
     answer_start: int
 
     @property
     def content_hash(self) -> str:
-        """Tells it from all others."""
         return hashlib.sha256(json.dumps([self.answer_start, self.tokens]).encode()).hexdigest()
 
 
@@ -33,56 +32,53 @@ def generate_answers(
     answers_file: Path,
     distributed: DistributedContext = SINGLE_PROCESS,
 ) -> list[TargetAnswer]:
-    """An answer to every prompt, those in the file first of all; what is new is put there as soon as it is written.
+    """Answer every prompt that has no answer in the file, and append each answer to the file at once.
 
-    Of several processes each writes its share into a file of its own, and the first puts them into the one that stays.
+    With several processes, each writes its share to its own file, and rank 0 merges the files.
     """
     answers_file.parent.mkdir(parents=True, exist_ok=True)
-    known = _load_merged_answers(answers_file, max_tokens, distributed)
-    missing = [prompt for prompt in prompts if _prompt_hash(prompt) not in known]
-    own = (
-        answers_file
-        if distributed.is_single_process
-        else answers_file.with_suffix(f".{distributed.rank}{answers_file.suffix}")
-    )
-    with own.open("a", encoding="utf-8") as out:
+    stored = _load_merged_answers(answers_file, max_tokens, distributed)
+    missing = [prompt for prompt in prompts if _prompt_hash(prompt) not in stored]
+    own_suffix = "" if distributed.is_single_process else f".{distributed.rank}"
+    own_file = answers_file.with_suffix(own_suffix + answers_file.suffix)
+    with own_file.open("a", encoding="utf-8") as out:
         for prompt in with_progress_bar("answers", distributed.shard(missing), is_shown=distributed.is_main_process):
             answer = target.generate(prompt, max_tokens).tokens
-            out.write(json.dumps({"prompt": _prompt_hash(prompt), "limit": max_tokens, "answer": answer}) + "\n")
+            out.write(json.dumps({"prompt": _prompt_hash(prompt), "max_tokens": max_tokens, "answer": answer}) + "\n")
             out.flush()
-    known = _load_merged_answers(answers_file, max_tokens, distributed)
-    if any(_prompt_hash(prompt) not in known for prompt in prompts):
+    stored = _load_merged_answers(answers_file, max_tokens, distributed)
+    if any(_prompt_hash(prompt) not in stored for prompt in prompts):
         raise shared_folder_error(answers_file)
-    return [TargetAnswer([*prompt, *known[_prompt_hash(prompt)]], len(prompt)) for prompt in prompts]
+    return [TargetAnswer([*prompt, *stored[_prompt_hash(prompt)]], len(prompt)) for prompt in prompts]
 
 
 def _prompt_hash(prompt: Sequence[int]) -> str:
     return hashlib.sha256(json.dumps(list(prompt)).encode()).hexdigest()[:32]
 
 
-def _load_merged_answers(kept: Path, limit: int, ranks: DistributedContext) -> dict[str, list[int]]:
-    """The answers that were written under this limit, whoever wrote them: now, or before an interruption."""
-    ranks.barrier()
-    if ranks.is_main_process:
-        _merge_answer_files(kept)
-    ranks.barrier()
-    rows = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()] if kept.is_file() else []
-    return {row["prompt"]: row["answer"] for row in rows if row["limit"] == limit}
+def _load_merged_answers(answers_file: Path, max_tokens: int, distributed: DistributedContext) -> dict[str, list[int]]:
+    """The answers with this limit of all processes, by the hash of the prompt."""
+    distributed.barrier()
+    if distributed.is_main_process:
+        _merge_answer_files(answers_file)
+    distributed.barrier()
+    lines = answers_file.read_text(encoding="utf-8").splitlines() if answers_file.is_file() else []
+    rows = [json.loads(line) for line in lines]
+    return {row["prompt"]: row["answer"] for row in rows if row.get("max_tokens") == max_tokens}
 
 
-def _merge_answer_files(kept: Path) -> None:
-    """The whole lines of the file and of those that several processes wrote beside it, in the file; the others go."""
-    parts = sorted(kept.parent.glob(f"{kept.stem}.*{kept.suffix}"))
-    whole = "".join(_complete_lines(path) for path in (kept, *parts) if path.is_file())
-    if whole != (kept.read_text(encoding="utf-8") if kept.is_file() else ""):
-        partial = kept.with_suffix(".part")
-        partial.write_text(whole, encoding="utf-8")
-        partial.replace(kept)
+def _merge_answer_files(answers_file: Path) -> None:
+    """Merge the files of all processes into one; a truncated last line is dropped."""
+    parts = sorted(answers_file.parent.glob(f"{answers_file.stem}.*{answers_file.suffix}"))
+    merged = "".join(_complete_lines(path) for path in (answers_file, *parts) if path.is_file())
+    if merged != (answers_file.read_text(encoding="utf-8") if answers_file.is_file() else ""):
+        partial = answers_file.with_suffix(".part")
+        partial.write_text(merged, encoding="utf-8")
+        partial.replace(answers_file)
     for part in parts:
         part.unlink()
 
 
 def _complete_lines(path: Path) -> str:
-    """What is there but for a last line that was cut off."""
     text = path.read_text(encoding="utf-8")
     return text[: text.rfind("\n") + 1]

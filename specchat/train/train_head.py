@@ -1,7 +1,7 @@
-"""From questions to an installed head: answers, states, training, trial, and the gate at the end.
+"""The training pipeline: answers, hidden states, training, comparison, and installation.
 
-What is made on the way stays in OUT/work under the target's fingerprint and is taken up again; OUT itself holds
-nothing but a head that is certainly better than what there was. One that is not lies in OUT/refused.
+Intermediate results stay in OUT/work under the target's fingerprint and are reused. OUT itself contains only a head
+that is better than the baseline with 95 % confidence; otherwise the head is in OUT/rejected.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from specchat.train.target_answers import TargetAnswer, generate_answers
 from specchat.train.trainer import Stage, StageProgress, TrainingBudget, run_stage
 from specchat.train.training_prompts import PromptSplit, TrainingPrompt, check_enough_prompts
 
-MIN_ANSWER_TOKENS = 4  # tokens; shorter ones teach nothing
+MIN_ANSWER_TOKENS = 4  # shorter answers are left out
 SAVE_SECONDS = 15.0
 NEW_HEAD_SCHEDULE = LearningRateSchedule(
     muon_lr=0.02, adamw_lr=2e-3, slow_lr=5e-4, warmup_fraction=0.02, decay_fraction=0.7
@@ -50,32 +50,32 @@ PrintLine = Callable[[str], None]
 
 @dataclass(frozen=True)
 class HeadTrainingRequest:
-    """What is wanted, besides the target and the questions."""
+    """How to train a head."""
 
     kind: str
     output_folder: Path
-    initial_head: Path | None = None  # the head that goes on; None: a new one
-    baseline_head: Path | None = None  # the head that it must beat; None: guesses that copy
+    initial_head: Path | None = None  # the head to train further; None: a new one
+    baseline_head: Path | None = None  # the head to beat; None: suffix decoding
     budget: TrainingBudget = TrainingBudget(minutes=4.0)
-    max_answer_tokens: int = 120  # tokens of an answer
+    max_answer_tokens: int = 120
     batch_tokens: int = 2048
     seed: int = 0
-    installs_anyway: bool = False  # install it whatever the trial says
+    installs_anyway: bool = False  # even if it is not better
     distributed: DistributedContext = SINGLE_PROCESS
 
 
 @dataclass(frozen=True)
-class _Trained:
+class _TrainedHead:
     head: nn.Module
     progress: StageProgress
     stage_name: str
 
 
 @dataclass(frozen=True)
-class _TrainedWithData:
-    """A head that is not tried yet, what it learned from, and what it is tried on; the folder is for what comes of it."""
+class _TrainingResult:
+    """A trained head with its training answers, the held-out prompts, and the folder for its files."""
 
-    trained: _Trained
+    trained: _TrainedHead
     answers: Sequence[TargetAnswer]
     held_out_prompts: Sequence[list[int]]
     folder: Path
@@ -84,119 +84,120 @@ class _TrainedWithData:
 def train_and_install_head(
     request: HeadTrainingRequest, target: FrozenTarget, prompts: PromptSplit, print_line: PrintLine
 ) -> HeadComparison:
-    """Train a head and install it in `order.out` if it is better than `order.against`.
+    """Train a head and install it in `request.output_folder` if it is better than the baseline.
 
-    SpecchatError with the verdict for a head that is not; it lies in `order.out`/refused then.
+    SpecchatError for a head that is not better; it is in the subfolder `rejected` then.
     """
-    learned = _train_with_answers(request, target, prompts, print_line)
-    trained, trials, fresh = learned.trained, learned.held_out_prompts, learned.folder / "head"
-    plot_loss_curves(learned.folder / "curves")
-    before = measure_acceptance(target, request.baseline_head, trials, request.max_answer_tokens)
-    shutil.rmtree(fresh, ignore_errors=True)
-    head_kind(request.kind).export(trained.head, target, fresh)
-    after = measure_acceptance(target, fresh, trials, request.max_answer_tokens)
-    verdict = compare_acceptance(before, after)
-    _write_summary(request, target, learned.answers, trained.progress, fresh, verdict)
-    curve = learned.folder / "curves" / f"{trained.stage_name}.png"
-    if curve.is_file():  # it took more than a single step
-        shutil.copy(curve, fresh / "loss.png")
+    result = _train_with_answers(request, target, prompts, print_line)
+    trained, held_out, head = result.trained, result.held_out_prompts, result.folder / "head"
+    plot_loss_curves(result.folder / "curves")
+    before = measure_acceptance(target, request.baseline_head, held_out, request.max_answer_tokens)
+    shutil.rmtree(head, ignore_errors=True)
+    head_kind(request.kind).export(trained.head, target, head)
+    after = measure_acceptance(target, head, held_out, request.max_answer_tokens)
+    comparison = compare_acceptance(before, after)
+    _write_summary(request, target, result.answers, trained.progress, head, comparison)
+    curve = result.folder / "curves" / f"{trained.stage_name}.png"
+    if curve.is_file():  # after a single step there is none
+        shutil.copy(curve, head / "loss.png")
     plot_head_comparison(
-        [_accepted_per_pass(turn) for turn in before], [_accepted_per_pass(turn) for turn in after], fresh / "trial.png"
+        [_accepted_per_pass(turn) for turn in before],
+        [_accepted_per_pass(turn) for turn in after],
+        head / "comparison.png",
     )
-    _install(request, fresh, verdict, print_line)
-    return verdict
+    _install(request, head, comparison, print_line)
+    return comparison
 
 
 def train_head_as_worker(request: HeadTrainingRequest, target: FrozenTarget, prompts: PromptSplit) -> None:
-    """What a process does that is not the first of `order.ranks`: its share of answers, states and batches."""
+    """Compute the share of answers, hidden states and batches of a process other than rank 0."""
     _train_with_answers(request, target, prompts, lambda _line: None)
 
 
 def _train_with_answers(
-    order: HeadTrainingRequest, target: FrozenTarget, questions: PromptSplit, say: PrintLine
-) -> _TrainedWithData:
-    """Everything up to a trained head, together with the other processes."""
-    taps = hidden_state_layers_of(order.kind, target.shape.layers)
-    work = order.output_folder / "work" / target.fingerprint
-    check_heads(order, target)
-    warn_of_changed_target(order, target, work, say)
-    trials = _tokenize_prompts(target, questions.held_out, order.max_answer_tokens, say)
-    lessons = [
-        prompt
-        for prompt in _tokenize_prompts(target, questions.training, order.max_answer_tokens, say)
-        if prompt not in trials
-    ]
-    check_enough_prompts(len(lessons), len(trials), "the different questions that fit the window")
-    say(f"{len(lessons)} questions to learn from, {len(trials)} held out; everything stays in {order.output_folder}")
-    with order.distributed.process_group(target.device):
-        answers = generate_answers(target, lessons, order.max_answer_tokens, work / "answers.jsonl", order.distributed)
+    request: HeadTrainingRequest, target: FrozenTarget, split: PromptSplit, print_line: PrintLine
+) -> _TrainingResult:
+    """All steps up to the trained head; every process takes part."""
+    layers = hidden_state_layers_of(request.kind, target.shape.layers)
+    work, max_tokens = request.output_folder / "work" / target.fingerprint, request.max_answer_tokens
+    check_heads(request, target)
+    warn_of_changed_target(request, target, work, print_line)
+    held_out = _tokenize_prompts(target, split.held_out, max_tokens, print_line)
+    prompts = _tokenize_prompts(target, split.training, max_tokens, print_line)
+    prompts = [prompt for prompt in prompts if prompt not in held_out]
+    check_enough_prompts(len(prompts), len(held_out), "the different questions that fit the context window")
+    print_line(
+        f"{len(prompts)} training questions, {len(held_out)} held out; all files stay in {request.output_folder}"
+    )
+    with request.distributed.process_group(target.device):
+        answers = generate_answers(target, prompts, max_tokens, work / "answers.jsonl", request.distributed)
         answers = [answer for answer in answers if len(answer.tokens) - answer.answer_start >= MIN_ANSWER_TOKENS]
-        check_enough_prompts(len(answers), len(trials), f"answers of {MIN_ANSWER_TOKENS} tokens and more")
-        folder = work / _digest(order.kind, [answer.content_hash for answer in answers])
-        cache = FeatureCache(folder / "states", answers, with_final_norm(taps), target.shape.hidden_size)
-        say(
-            f"hidden states: {format_megabytes(cache.total_bytes)} in {cache.folder}, {format_megabytes(cache.missing_bytes)} to be made"
-        )
-        cache.fill(target, order.distributed)
-        return _TrainedWithData(_train(order, target, cache, folder), answers, trials, folder)
+        check_enough_prompts(len(answers), len(held_out), f"answers of at least {MIN_ANSWER_TOKENS} tokens")
+        folder = work / _digest(request.kind, [answer.content_hash for answer in answers])
+        cache = FeatureCache(folder / "states", answers, with_final_norm(layers), target.shape.hidden_size)
+        missing = format_megabytes(cache.missing_bytes)
+        print_line(f"hidden states: {format_megabytes(cache.total_bytes)} in {cache.folder}, {missing} missing")
+        cache.fill(target, request.distributed)
+        return _TrainingResult(_train(request, target, cache, folder), answers, held_out, folder)
 
 
 def _tokenize_prompts(
-    target: FrozenTarget, questions: Sequence[TrainingPrompt], limit: int, say: PrintLine
+    target: FrozenTarget, prompts: Sequence[TrainingPrompt], max_tokens: int, print_line: PrintLine
 ) -> list[list[int]]:
-    """The questions as tokens, each once; those that leave no room for an answer are left out, and said so."""
-    prompts = list({tuple(prompt): prompt for prompt in map(target.prompt_tokens, questions)}.values())
-    fitting = [prompt for prompt in prompts if len(prompt) + limit < target.model.context_window]
-    if left_out := len(prompts) - len(fitting):
-        say(f"{left_out} questions are longer than the window of the target and were left out")
+    """The distinct prompts as tokens; those that leave no space for an answer are left out."""
+    distinct = list({tuple(prompt): prompt for prompt in map(target.prompt_tokens, prompts)}.values())
+    fitting = [prompt for prompt in distinct if len(prompt) + max_tokens < target.model.context_window]
+    if too_long := len(distinct) - len(fitting):
+        print_line(f"{too_long} questions do not fit the context window of the target and are left out")
     return fitting
 
 
-def _train(order: HeadTrainingRequest, target: FrozenTarget, cache: FeatureCache, folder: Path) -> _Trained:
-    """A trained head, from its last checkpoint if there is one."""
-    torch.manual_seed(order.seed)
-    kind, ends = head_kind(order.kind), TargetMatrices(target.embedding_weight, target.lm_head_weight)
-    lessons = build_training_data(cache, ends, order.batch_tokens, order.seed)
-    ground = HeadInitInputs(target.shape, ends, target.final_norm_weight, lessons, target.tokenizer.stop_token_ids)
-    if order.initial_head is None:
-        head = kind.initialize(ground)
+def _train(request: HeadTrainingRequest, target: FrozenTarget, cache: FeatureCache, folder: Path) -> _TrainedHead:
+    """Train a head, from the last checkpoint if there is one."""
+    torch.manual_seed(request.seed)
+    kind, matrices = head_kind(request.kind), TargetMatrices(target.embedding_weight, target.lm_head_weight)
+    data = build_training_data(cache, matrices, request.batch_tokens, request.seed)
+    inputs = HeadInitInputs(target.shape, matrices, target.final_norm_weight, data, target.tokenizer.stop_token_ids)
+    if request.initial_head is None:
+        head = kind.initialize(inputs)
     else:
-        head = load_head_for_training(order.kind, order.initial_head, target.shape)
-        kind.prepare_resumed(head, ground)
+        head = load_head_for_training(request.kind, request.initial_head, target.shape)
+        kind.prepare_resumed(head, inputs)
     head.to(target.device)
-    stage = _stage(order, head, lessons, folder)
-    stage.loss, stage.device = lessons.step_loss(kind.loss(head, target.shape)), target.device
+    stage = _stage(request, head, data, folder)
+    stage.loss, stage.device = data.step_loss(kind.loss(head, target.shape)), target.device
     with redirect_stdout(sys.stderr):
-        position = run_stage(stage)
-    return _Trained(head.eval(), position, stage.name)
+        progress = run_stage(stage)
+    return _TrainedHead(head.eval(), progress, stage.name)
 
 
-def _stage(order: HeadTrainingRequest, head: nn.Module, lessons: TrainingData, folder: Path) -> Stage:
-    """Its name holds all that decides the result, so that another wish is not taken for the same one."""
-    began = str(order.initial_head.resolve()) if order.initial_head else ""
-    together = [] if order.distributed.is_single_process else [order.distributed.world_size]
-    wish = _digest(began, order.budget.tokens, order.budget.minutes, order.batch_tokens, *together)[:6]
+def _stage(request: HeadTrainingRequest, head: nn.Module, data: TrainingData, folder: Path) -> Stage:
+    """The stage; its name contains all that determines the result, so that other requests do not reuse it."""
+    initial = str(request.initial_head.resolve()) if request.initial_head else ""
+    world_size = [] if request.distributed.is_single_process else [request.distributed.world_size]
+    budget = request.budget
+    digest = _digest(initial, budget.tokens, budget.minutes, request.batch_tokens, *world_size)[:6]
     return Stage(
-        name=f"{order.kind}-{wish}-{order.seed}",
+        name=f"{request.kind}-{digest}-{request.seed}",
         folder=folder,
         student=head,
         loss=lambda _batch, _step: {},
-        packed_rows=lessons.packed_rows,
-        batch_plan=lessons.batch_plan,
-        budget=order.budget,
-        schedule=NEW_HEAD_SCHEDULE if order.initial_head is None else RESUMED_HEAD_SCHEDULE,
+        packed_rows=data.packed_rows,
+        batch_plan=data.batch_plan,
+        budget=budget,
+        schedule=NEW_HEAD_SCHEDULE if request.initial_head is None else RESUMED_HEAD_SCHEDULE,
         save_every_seconds=SAVE_SECONDS,
-        distributed=order.distributed,
+        distributed=request.distributed,
     )
 
 
 def check_heads(request: HeadTrainingRequest, target: FrozenTarget) -> None:
-    """ModelError for a head that does not fit the target or cannot go on, before anything long is done."""
-    facts = target_dimensions(target.folder)
-    for head in {head for head in (request.initial_head, request.baseline_head) if head is not None}:
+    """ModelError for a head that does not fit the target or cannot be trained further, before any long step."""
+    dimensions = target_dimensions(target.folder)
+    for head in _heads_of(request):
         if is_draft_model(head):
             check_draft_tokens(head, target)
-        elif reasons := mismatches(inspect_head(head), facts):
+        elif reasons := mismatches(inspect_head(head), dimensions):
             raise ModelError(f"{head}: this head does not fit {target.source}: {'; '.join(reasons)}")
     if request.initial_head is not None:
         load_head_for_training(request.kind, request.initial_head, target.shape)
@@ -205,56 +206,57 @@ def check_heads(request: HeadTrainingRequest, target: FrozenTarget) -> None:
 def warn_of_changed_target(
     request: HeadTrainingRequest, target: FrozenTarget, work: Path, print_line: PrintLine
 ) -> None:
-    """Say so when the target is not the one of the last run, or of the head that goes on."""
+    """Print a warning when the target differs from that of the last run or of a given head."""
     others = [path for path in work.parent.glob("*") if path.is_dir() and path != work]
     if others and not work.is_dir():
-        print_line(f"{target.source} has changed since {others[0].name}: its answers and states are made anew")
-    for head in {head for head in (request.initial_head, request.baseline_head) if head is not None}:
-        if (known := trained_target_fingerprint(head)) and known != target.fingerprint:
-            print_line(f"{head}: the target has changed since this was trained ({known}, now {target.fingerprint})")
+        print_line(f"{target.source} has changed since {others[0].name}: answers and hidden states are computed again")
+    for head in _heads_of(request):
+        if (trained := trained_target_fingerprint(head)) and trained != target.fingerprint:
+            print_line(f"{head}: the target has changed since it was trained ({trained}, now {target.fingerprint})")
+
+
+def _heads_of(request: HeadTrainingRequest) -> set[Path]:
+    return {head for head in (request.initial_head, request.baseline_head) if head is not None}
 
 
 def _write_summary(
-    order: HeadTrainingRequest,
+    request: HeadTrainingRequest,
     target: FrozenTarget,
     answers: Sequence[TargetAnswer],
-    position: StageProgress,
+    progress: StageProgress,
     folder: Path,
-    verdict: HeadComparison,
+    comparison: HeadComparison,
 ) -> None:
-    made = HeadSummary(
-        kind=order.kind,
+    summary = HeadSummary(
+        kind=request.kind,
         target=target.source,
         fingerprint=target.fingerprint,
-        initial_head=order.initial_head.name if order.initial_head else "",
-        baseline=f"the head `{order.baseline_head.name}`" if order.baseline_head else "guesses that copy from the text",
+        initial_head=request.initial_head.name if request.initial_head else "",
+        baseline=f"the head `{request.baseline_head.name}`" if request.baseline_head else "suffix decoding",
         training_prompts=len(answers),
         answer_tokens=sum(len(answer.tokens) - answer.answer_start for answer in answers),
-        trained_tokens=position.tokens,
-        minutes=position.seconds / 60.0,
-        seed=order.seed,
-        comparison=verdict,
+        trained_tokens=progress.tokens,
+        minutes=progress.seconds / 60.0,
+        seed=request.seed,
+        comparison=comparison,
     )
-    finish_config(folder, target.config, made)
-    write_model_card(folder, made)
+    finish_config(folder, target.config, summary)
+    write_model_card(folder, summary)
 
 
-def _install(order: HeadTrainingRequest, fresh: Path, verdict: HeadComparison, say: PrintLine) -> None:
-    """The gate. SpecchatError for a head that does not pass it."""
-    say(str(verdict))
-    if not verdict.is_better and not order.installs_anyway:
-        aside = order.output_folder / "refused"
-        shutil.rmtree(aside, ignore_errors=True)
-        shutil.copytree(fresh, aside)
-        raise SpecchatError(
-            f"not installed, for it is not certainly better; the head lies in {aside} (--force takes it)"
-        )
-    shutil.rmtree(order.output_folder / "refused", ignore_errors=True)
-    for path in fresh.iterdir():
-        shutil.copy(path, order.output_folder / path.name)
-    if not verdict.is_better:
-        say("installed by force, though it is not certainly better")
-    say(f"in a profile, under [models]: {profile_line(order.kind, order.output_folder)}")
+def _install(request: HeadTrainingRequest, head: Path, comparison: HeadComparison, print_line: PrintLine) -> None:
+    """Copy a better head to the output folder. SpecchatError for one that is not better."""
+    print_line(str(comparison))
+    rejected = request.output_folder / "rejected"
+    shutil.rmtree(rejected, ignore_errors=True)
+    if not comparison.is_better and not request.installs_anyway:
+        shutil.copytree(head, rejected)
+        raise SpecchatError(f"not installed: it is not better; the head is in {rejected} (--force installs it)")
+    for path in head.iterdir():
+        shutil.copy(path, request.output_folder / path.name)
+    if not comparison.is_better:
+        print_line("installed with --force, although it is not better")
+    print_line(f"in a profile, under [models]: {profile_line(request.kind, request.output_folder)}")
 
 
 def _accepted_per_pass(turn: TurnAcceptance) -> float:

@@ -1,7 +1,7 @@
-"""The network: Llama as transformers has it, tensor by tensor, in a form that is quick to train.
+"""A trainable Llama with the tensor names and arithmetic of transformers' `LlamaForCausalLM`.
 
-Names and arithmetic are those of `LlamaForCausalLM`, so the state dict is the checkpoint. What differs is
-only what training needs: hidden states after any layer, and logits for the rows that carry loss.
+Its state dict is the checkpoint. It returns the hidden states of all layers, and computes logits only for the rows that
+carry loss.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-EXIT_LAYERS = (3, 4, 6)  # layers after which the network learns to speak for all of them (LayerSkip)
+EXIT_LAYERS = (3, 4, 6)  # early exits of the embedded target (LayerSkip, arXiv 2404.16710)
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The size of a network; `inputs` above 1 widens what the first projections read (EAGLE)."""
+    """The sizes of a network."""
 
     layers: int = 12
     hidden_size: int = 256
@@ -32,11 +32,11 @@ class ModelShape:
 
     @property
     def early_exit_layers(self) -> tuple[int, ...]:
-        """Layers after which this network learns to speak."""
+        """The layers after which this network has an early exit."""
         return tuple(layer for layer in EXIT_LAYERS if layer < self.layers)
 
     def to_config(self) -> dict[str, Any]:
-        """What `config.json` says, read by transformers."""
+        """The config.json for transformers."""
         return {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
@@ -79,7 +79,7 @@ class RMSNorm(nn.Module):
 
 @dataclass(frozen=True)
 class RotaryTable:
-    """Cosines and sines of the positions of a row, each [L, head_width]."""
+    """Cosines and sines of the positions of a row, each [L, head_dim]."""
 
     cosine: Tensor
     sine: Tensor
@@ -101,11 +101,11 @@ class Attention(nn.Module):
     def __init__(self, shape: ModelShape, inputs: int) -> None:
         super().__init__()
         self.num_heads, self.head_dim = shape.num_heads, shape.head_dim
-        inside = shape.num_heads * shape.head_dim
-        self.q_proj = nn.Linear(inputs * shape.hidden_size, inside, bias=False)
-        self.k_proj = nn.Linear(inputs * shape.hidden_size, inside, bias=False)
-        self.v_proj = nn.Linear(inputs * shape.hidden_size, inside, bias=False)
-        self.o_proj = nn.Linear(inside, shape.hidden_size, bias=False)
+        width = shape.num_heads * shape.head_dim
+        self.q_proj = nn.Linear(inputs * shape.hidden_size, width, bias=False)
+        self.k_proj = nn.Linear(inputs * shape.hidden_size, width, bias=False)
+        self.v_proj = nn.Linear(inputs * shape.hidden_size, width, bias=False)
+        self.o_proj = nn.Linear(width, shape.hidden_size, bias=False)
 
     def split_heads(self, projected: Tensor) -> Tensor:
         batch, length, _ = projected.shape
@@ -116,8 +116,8 @@ class Attention(nn.Module):
         query = rope.apply_rope(self.split_heads(self.q_proj(hidden)))
         key = rope.apply_rope(self.split_heads(self.k_proj(hidden)))
         value = self.split_heads(self.v_proj(hidden))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.o_proj(attended.transpose(1, 2).reshape(batch, length, -1))
 
 
 class SwigluMLP(nn.Module):
@@ -153,7 +153,7 @@ class LlamaModel(nn.Module):
 
 
 class TrainableLlama(nn.Module):
-    """The whole network; its state dict holds the names that transformers expects, output matrix tied."""
+    """The language model, with tied embeddings."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -161,23 +161,19 @@ class TrainableLlama(nn.Module):
         self.model = LlamaModel(shape)
 
     def forward(self, tokens: Tensor) -> list[Tensor]:
-        """tokens [B, L] -> the residual stream before layer 0, after layer 0, ... after the last: [B, L, D] each."""
+        """tokens [B, L] -> the hidden states before layer 0, after layer 0, ... after the last: [B, L, D] each."""
         hidden = self.model.embed_tokens(tokens)
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-        turns = rotary_table(tokens.shape[1], self.shape.head_dim, self.shape.rope_theta, hidden)
-        stream = [hidden]
+        rope = rotary_table(tokens.shape[1], self.shape.head_dim, self.shape.rope_theta, hidden)
+        hidden_states = [hidden]
         for layer in self.model.layers:
-            stream.append(layer(stream[-1], turns))
-        return stream
+            hidden_states.append(layer(hidden_states[-1], rope))
+        return hidden_states
 
     def attention(self, layer: int) -> Attention:
         return cast("DecoderLayer", self.model.layers[layer]).self_attn
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Hidden rows [..., D] -> scores over the vocabulary [..., V]."""
+        """Hidden rows [..., D] -> logits [..., V]."""
         return F.linear(self.model.norm(hidden), self.model.embed_tokens.weight)
-
-
-def count_parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

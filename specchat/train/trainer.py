@@ -1,8 +1,8 @@
-"""The loop that all stages share: batches in, weights moved, a checkpoint now and then, resume at any moment.
+"""The training loop of a stage: batches, optimizer steps, checkpoints, and resuming at any step.
 
-A stage says what a loss is; the loop knows nothing about targets, drafts or heads. With a budget in tokens the
-result is the same with and without an interruption; with one in minutes the clock decides. Of several processes
-(`ranks.py`) each takes its own batches, the first one's clock decides, and the first alone writes.
+A stage defines the loss; the loop knows no targets, drafts or heads. With a budget in tokens, the result does not
+depend on interruptions. With several processes (`distributed.py`), each takes its own batches, and rank 0 keeps the
+time and writes the files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Loss = Callable[[Batch, int], dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class TrainingBudget:
-    """When a stage is over: after so many tokens, or after so many minutes of training."""
+    """The length of a stage, in tokens or in minutes."""
 
     tokens: int | None = None
     minutes: float | None = None
@@ -43,7 +43,7 @@ class TrainingBudget:
 
 @dataclass
 class StageProgress:
-    """How far a stage has come; saved with every checkpoint."""
+    """The progress of a stage; part of every checkpoint."""
 
     step: int = 0
     tokens: int = 0
@@ -53,7 +53,7 @@ class StageProgress:
 
 @dataclass
 class Stage:
-    """One stage of training: what moves, on which rows, for how long."""
+    """One stage of training: the network, its loss, its rows and its budget."""
 
     name: str
     folder: Path
@@ -74,49 +74,49 @@ class Stage:
 
 
 def run_stage(stage: Stage, stop_after_steps: int | None = None) -> StageProgress:
-    """Train until the effort is spent, from the last checkpoint if there is one.
+    """Train until the budget is spent, from the last checkpoint if there is one.
 
-    Processes that train together must have joined each other.
+    With several processes, call it inside `distributed.process_group`.
     """
-    ranks = stage.distributed
-    optimiser = MuonAdamW(stage.student, stage.schedule, stage.uses_slow_lr)
-    position = load_checkpoint(stage, optimiser)
-    ranks.check_same_value(position.step, stage.folder)
-    ranks.broadcast_weights(stage.student)
-    if position.is_finished:
-        return position
+    distributed = stage.distributed
+    optimizer = MuonAdamW(stage.student, stage.schedule, stage.uses_slow_lr)
+    progress = load_checkpoint(stage, optimizer)
+    distributed.check_same_value(progress.step, stage.folder)
+    distributed.broadcast_weights(stage.student)
+    if progress.is_finished:
+        return progress
     stage.folder.mkdir(parents=True, exist_ok=True)
-    saved_at = begun = time.monotonic()
-    before, first_step, smooth = position.seconds, position.step, None
-    with progress_bar(is_shown=ranks.is_main_process) as bar:
+    saved_at = started_at = time.monotonic()
+    previous_seconds, first_step, mean_loss = progress.seconds, progress.step, None
+    with progress_bar(is_shown=distributed.is_main_process) as bar:
         task = bar.add_task(stage.name, total=1.0, loss="")
         while True:
-            progress = stage.budget.fraction_done(position.tokens, position.seconds)
-            has_no_effort = stage.budget.fraction_done(1, 60.0) == 0.0
-            if progress >= 1.0 or (has_no_effort and position.step * ranks.world_size >= len(stage.batch_plan)):
+            fraction = stage.budget.fraction_done(progress.tokens, progress.seconds)
+            has_no_budget = stage.budget.fraction_done(1, 60.0) == 0.0
+            if fraction >= 1.0 or (has_no_budget and progress.step * distributed.world_size >= len(stage.batch_plan)):
                 break
-            place = ranks.batch_index(position.step)
-            batch = next_batch(stage, place)
-            parts = stage.loss(batch, place)
-            parts["loss"].backward()
-            ranks.average_gradients(optimiser.parameters)
-            norm = optimiser.step(progress)
-            position.step += 1
-            position.tokens += ranks.all_reduce_sum(batch.token_count)
-            position.seconds = ranks.broadcast_value(before + time.monotonic() - begun)
-            values = ranks.all_reduce_means({name: float(value.detach()) for name, value in parts.items()})
-            smooth = values["loss"] if smooth is None else 0.95 * smooth + 0.05 * values["loss"]
-            append_loss_curve(stage, position, values, norm)
-            bar.update(task, completed=progress, loss=f"{smooth:.3f}")
+            batch_index = distributed.batch_index(progress.step)
+            batch = next_batch(stage, batch_index)
+            losses = stage.loss(batch, batch_index)
+            losses["loss"].backward()
+            distributed.average_gradients(optimizer.parameters)
+            gradient_norm = optimizer.step(fraction)
+            progress.step += 1
+            progress.tokens += distributed.all_reduce_sum(batch.token_count)
+            progress.seconds = distributed.broadcast_value(previous_seconds + time.monotonic() - started_at)
+            values = distributed.all_reduce_means({name: float(value.detach()) for name, value in losses.items()})
+            mean_loss = values["loss"] if mean_loss is None else 0.95 * mean_loss + 0.05 * values["loss"]
+            append_loss_curve(stage, progress, values, gradient_norm)
+            bar.update(task, completed=fraction, loss=f"{mean_loss:.3f}")
             if time.monotonic() - saved_at > stage.save_every_seconds:
-                save_checkpoint(stage, optimiser, position)
+                save_checkpoint(stage, optimizer, progress)
                 saved_at = time.monotonic()
-            if stop_after_steps is not None and position.step - first_step >= stop_after_steps:
-                save_checkpoint(stage, optimiser, position)
-                return position
-    position.is_finished = True
-    save_checkpoint(stage, optimiser, position)
-    return position
+            if stop_after_steps is not None and progress.step - first_step >= stop_after_steps:
+                save_checkpoint(stage, optimizer, progress)
+                return progress
+    progress.is_finished = True
+    save_checkpoint(stage, optimizer, progress)
+    return progress
 
 
 def next_batch(stage: Stage, batch_index: int) -> Batch:
@@ -127,40 +127,40 @@ def next_batch(stage: Stage, batch_index: int) -> Batch:
     return Batch(batch.tokens.to(stage.device), batch.weights.to(stage.device))
 
 
-def save_checkpoint(stage: Stage, optimiser: MuonAdamW, position: StageProgress) -> None:
-    """Write a checkpoint beside the old one, then swap: a kill in between loses nothing."""
+def save_checkpoint(stage: Stage, optimizer: MuonAdamW, progress: StageProgress) -> None:
+    """Write a checkpoint atomically."""
     if not stage.distributed.is_main_process:
         return
     partial = stage.checkpoint.with_suffix(".part")
     content = {
         "student": stage.student.state_dict(),
-        "optimiser": optimiser.state_dicts(),
-        "position": vars(position).copy(),
+        "optimizer": optimizer.state_dicts(),
+        "progress": vars(progress).copy(),
     }
     torch.save(content, partial)
     partial.replace(stage.checkpoint)
 
 
-def load_checkpoint(stage: Stage, optimiser: MuonAdamW) -> StageProgress:
+def load_checkpoint(stage: Stage, optimizer: MuonAdamW) -> StageProgress:
     if not stage.checkpoint.exists():
         return StageProgress()
     content = torch.load(stage.checkpoint, map_location=stage.device, weights_only=True)
     stage.student.load_state_dict(content["student"])
-    optimiser.load_state_dicts(content["optimiser"])
-    position = StageProgress(**content["position"])
-    truncate_loss_curve(stage, position.step)
-    return position
+    optimizer.load_state_dicts(content["optimizer"])
+    progress = StageProgress(**content["progress"])
+    truncate_loss_curve(stage, progress.step)
+    return progress
 
 
 def truncate_loss_curve(stage: Stage, last_step: int) -> None:
-    """Forget the lines of steps that are done again."""
+    """Remove the lines of steps that are repeated after a resume."""
     path = stage.folder / "curves" / f"{stage.name}.csv"
     if path.exists() and stage.distributed.is_main_process:
-        head, *lines = path.read_text().splitlines(keepends=True)
-        path.write_text(head + "".join(line for line in lines if int(line.split(",")[0]) <= last_step))
+        header, *lines = path.read_text().splitlines(keepends=True)
+        path.write_text(header + "".join(line for line in lines if int(line.split(",")[0]) <= last_step))
 
 
-def append_loss_curve(stage: Stage, position: StageProgress, values: dict[str, float], gradient_norm: float) -> None:
+def append_loss_curve(stage: Stage, progress: StageProgress, values: dict[str, float], gradient_norm: float) -> None:
     if not stage.distributed.is_main_process:
         return
     path = stage.folder / "curves" / f"{stage.name}.csv"
@@ -170,8 +170,8 @@ def append_loss_curve(stage: Stage, position: StageProgress, values: dict[str, f
         writer = csv.writer(out)
         if is_new:
             writer.writerow(["step", "tokens", "seconds", "gradient", *values])
-        numbers = [f"{value:.4f}" for value in values.values()]
-        writer.writerow([position.step, position.tokens, f"{position.seconds:.1f}", f"{gradient_norm:.3f}", *numbers])
+        losses = [f"{value:.4f}" for value in values.values()]
+        writer.writerow([progress.step, progress.tokens, f"{progress.seconds:.1f}", f"{gradient_norm:.3f}", *losses])
 
 
 def progress_bar(*, is_shown: bool) -> Progress:

@@ -1,8 +1,7 @@
-"""What the target is asked: the kept conversations, the files of a folder, or rows of prompts.
+"""The training questions: from stored conversations, the files of a folder, or rows of prompts.
 
-Only questions are taken from there. The answers that a head learns from are the target's own (`answers.py`), for it is
-these that the head will have to guess. Questions of one source (a conversation, a file, a row) stay together when some
-are held out, so that nothing of what a head is tried on was in its lessons.
+Only questions are read. The answers are the target's own (`target_answers.py`), as these are what a head must predict.
+Questions of one source (a conversation, a file, a row) are either all in training or all held out.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from specchat.host.protocol import request_from_json
 SESSIONS = "sessions"
 MIN_TRAINING_PROMPTS, MIN_HELD_OUT_PROMPTS = 12, 6
 LINES_PER_PROMPT = 24  # of a file, in one question
-MAX_FILE_CHARACTERS = 400_000  # letters; what is longer is data and no text
+MAX_FILE_CHARACTERS = 400_000  # longer files are data and not text
 CODE_INSTRUCTIONS = ("Explain what this code does.", "Add a docstring.", "Write the next function of this file.")
 TEXT_INSTRUCTIONS = ("Summarise this text.", "Quote the most important sentence.", "Go on with this text.")
 CODE_SUFFIXES = frozenset(
@@ -33,7 +32,7 @@ CODE_SUFFIXES = frozenset(
 
 @dataclass(frozen=True)
 class TrainingPrompt:
-    """One question, with what was said before it, and where it comes from."""
+    """One question with its previous turns and its source."""
 
     source: str
     request: Request
@@ -42,52 +41,52 @@ class TrainingPrompt:
 
 @dataclass(frozen=True)
 class PromptSplit:
-    """Questions to learn from, and questions that only the trial at the end sees."""
+    """Questions for training, and held-out questions for the comparison."""
 
     training: list[TrainingPrompt]
     held_out: list[TrainingPrompt]
 
 
 def read_training_prompts(source: str, history: Path) -> list[TrainingPrompt]:
-    """The questions of `sessions`, a folder, or a file of JSON lines. InputError where there are none."""
+    """The questions of `sessions`, a folder, or a file of JSON lines. InputError when there are none."""
     if source == SESSIONS:
         return list(_prompts_of_sessions(history))
     path = Path(source).expanduser()
     if path.is_dir():
-        found = list(_prompts_of_folder(path))
+        prompts = list(_prompts_of_folder(path))
     elif path.is_file():
-        found = [TrainingPrompt(f"{path.name}:{place}", request) for place, request in enumerate(read_prompts(path))]
+        prompts = [TrainingPrompt(f"{path.name}:{index}", request) for index, request in enumerate(read_prompts(path))]
     else:
         raise InputError(f"{source}: no such file or folder; give '{SESSIONS}', a folder of texts, or JSON lines")
-    if not found:
-        raise InputError(f"{source}: nothing there that could be asked")
-    return found
+    if not prompts:
+        raise InputError(f"{source}: no questions found")
+    return prompts
 
 
-def split_prompts(questions: Sequence[TrainingPrompt], held_out_count: int, max_prompts: int) -> PromptSplit:
-    """At most so many questions; whole sources are held out until there are `trials`, but no more than a quarter.
+def split_prompts(prompts: Sequence[TrainingPrompt], held_out_count: int, max_prompts: int) -> PromptSplit:
+    """At most `max_prompts` questions; whole sources are held out, up to `held_out_count` questions and a quarter.
 
-    Which ones depends on the names of the sources alone, so that they stay the same when more is asked later.
-    UsageError when there is too little to learn from or to try a head on.
+    The choice depends on the names of the sources only, so held-out sources stay the same when data is added.
+    UsageError when there are too few questions.
     """
     by_source: dict[str, list[TrainingPrompt]] = {}
-    for question in questions:
-        by_source.setdefault(question.source, []).append(question)
-    wanted = min(held_out_count, min(len(questions), max_prompts) // 4)
-    lessons, held_out = list[TrainingPrompt](), list[TrainingPrompt]()
+    for prompt in prompts:
+        by_source.setdefault(prompt.source, []).append(prompt)
+    required = min(held_out_count, min(len(prompts), max_prompts) // 4)
+    training, held_out = list[TrainingPrompt](), list[TrainingPrompt]()
     for source in sorted(by_source, key=_source_hash):
-        (held_out if len(held_out) < wanted else lessons).extend(by_source[source])
-    held_out, lessons = held_out[:held_out_count], lessons[: max_prompts - wanted]
-    check_enough_prompts(len(lessons), len(held_out), f"{len(questions)} questions of {len(by_source)} sources")
-    return PromptSplit(lessons, held_out)
+        (held_out if len(held_out) < required else training).extend(by_source[source])
+    held_out, training = held_out[:held_out_count], training[: max_prompts - required]
+    check_enough_prompts(len(training), len(held_out), f"{len(prompts)} questions of {len(by_source)} sources")
+    return PromptSplit(training, held_out)
 
 
 def check_enough_prompts(training_count: int, held_out_count: int, source_description: str) -> None:
-    """UsageError for too little to learn from, or to tell a better head from a lucky one."""
+    """UsageError for too few questions to train a head or to compare it."""
     if training_count < MIN_TRAINING_PROMPTS or held_out_count < MIN_HELD_OUT_PROMPTS:
         raise UsageError(
-            f"too little to learn from: {source_description} leave {training_count} lessons and {held_out_count} trials; "
-            f"at least {MIN_TRAINING_PROMPTS} and {MIN_HELD_OUT_PROMPTS} are needed"
+            f"too few questions: {source_description} leave {training_count} for training and {held_out_count} held "
+            f"out; at least {MIN_TRAINING_PROMPTS} and {MIN_HELD_OUT_PROMPTS} are required"
         )
 
 
@@ -96,13 +95,13 @@ def _source_hash(source: str) -> str:
 
 
 def _prompts_of_sessions(history: Path) -> Iterator[TrainingPrompt]:
-    """Every question of every kept conversation, with what was said before it there; one that forks share, once."""
+    """The questions of all stored conversations with their previous turns; a turn that forks share counts once."""
     if not history.is_file():
-        raise InputError("no conversation is kept here yet; talk first, or give a folder or JSON lines")
+        raise InputError("no conversation is stored yet; chat first, or give a folder or JSON lines")
     reader = HistoryReader(history)
     try:
         seen = set[str]()
-        origin = dict[str, str]()  # of a turn: the conversation that said it first
+        origin = dict[str, str]()  # turn id -> the conversation that has it first
         for thread in reader.threads():
             before = list[Turn]()
             for turn in reader.turns(thread.tip):
@@ -117,7 +116,7 @@ def _prompts_of_sessions(history: Path) -> Iterator[TrainingPrompt]:
 
 
 def _prompts_of_folder(folder: Path) -> Iterator[TrainingPrompt]:
-    """Questions about pieces of every text and code file, one question for each piece."""
+    """One question about each piece of every text and code file."""
     for path in list_folder(folder).files:
         try:
             text = path.read_text(encoding="utf-8")
@@ -125,12 +124,10 @@ def _prompts_of_folder(folder: Path) -> Iterator[TrainingPrompt]:
             continue
         if "\0" in text or len(text) > MAX_FILE_CHARACTERS:
             continue
-        asked, lines = (
-            CODE_INSTRUCTIONS if path.suffix in CODE_SUFFIXES else TEXT_INSTRUCTIONS,
-            text.splitlines(keepends=True),
-        )
-        for number, start in enumerate(range(0, len(lines), LINES_PER_PROMPT)):
+        instructions = CODE_INSTRUCTIONS if path.suffix in CODE_SUFFIXES else TEXT_INSTRUCTIONS
+        lines = text.splitlines(keepends=True)
+        for index, start in enumerate(range(0, len(lines), LINES_PER_PROMPT)):
             piece = "".join(lines[start : start + LINES_PER_PROMPT])
             if piece.strip():
                 name = str(path.relative_to(folder))
-                yield TrainingPrompt(name, Request(asked[number % len(asked)], (Attachment(name, piece),)))
+                yield TrainingPrompt(name, Request(instructions[index % len(instructions)], (Attachment(name, piece),)))

@@ -1,4 +1,4 @@
-"""One answer of a model, decoded by the engine."""
+"""Decodes one answer with the engine."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ import torch
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.model import Model
 
-DRAFT_BUDGET = 24  # guesses in one pass
+DRAFT_BUDGET = 24  # draft tokens per pass
 
 
 @dataclass(frozen=True)
 class GeneratedAnswer:
-    """An answer, and the passes that it took."""
+    """The tokens and steps of an answer."""
 
     tokens: list[int]
     steps: list[Step]
 
 
 def generate_answer(target: Model, plan: GenerationConfig, prompt: list[int]) -> GeneratedAnswer:
-    """An answer as planned, with its end mark."""
-    writing = Generation(target, (plan.drafter,))
+    """Decode an answer with this configuration; its stop token is included."""
+    generation = Generation(target, (plan.drafter,))
     try:
-        writing.replace_tokens(prompt)
-        with torch.inference_mode(), target.pool.acquire_slot(writing.cache, writing.rows_needed(plan.max_new_tokens)):
-            for _known in writing.prefill():
+        generation.replace_tokens(prompt)
+        with (
+            torch.inference_mode(),
+            target.pool.acquire_slot(generation.cache, generation.rows_needed(plan.max_new_tokens)),
+        ):
+            for _prefilled in generation.prefill():
                 pass
-            steps = list(writing.decode(plan))
-        return GeneratedAnswer(writing.tokens[len(prompt) :], steps)
+            steps = list(generation.decode(plan))
+        return GeneratedAnswer(generation.tokens[len(prompt) :], steps)
     finally:
-        writing.close()
+        generation.close()

@@ -13,8 +13,8 @@ from .conftest import CODE
 
 
 def edits_of(kind, code=CODE, tries=60):
-    dice = random.Random(3)
-    made = [make_edit(kind, snippet, dice) for _ in range(tries) for snippet in snippets_of(code, dice)]
+    rng = random.Random(3)
+    made = [make_edit(kind, snippet, rng) for _ in range(tries) for snippet in snippets_of(code, rng)]
     return [edit for edit in made if edit is not None]
 
 

@@ -35,25 +35,25 @@ def test_answers_are_those_of_transformers(writer):
     for question in QUESTIONS:
         prompt = writer.prompt(question)
         written = theirs.generate(
-            torch.tensor([prompt]), max_new_tokens=60, do_sample=False, eos_token_id=writer.end, pad_token_id=5
+            torch.tensor([prompt]), max_new_tokens=60, do_sample=False, eos_token_id=writer.end_id, pad_token_id=5
         )[0, len(prompt) :].tolist()
-        expected = written[: written.index(writer.end)] if writer.end in written else written
-        assert [expected] == writer.write([prompt], 60)
+        expected = written[: written.index(writer.end_id)] if writer.end_id in written else written
+        assert [expected] == writer.generate([prompt], 60)
 
 
 def test_an_answer_that_never_ends_has_as_many_tokens_as_it_may(writer):
-    assert 5 == len(writer.write([writer.prompt(QUESTIONS[0])], 5)[0])
+    assert 5 == len(writer.generate([writer.prompt(QUESTIONS[0])], 5)[0])
 
 
 @pytest.mark.full
 def test_everybody_drafts_and_nobody_changes_a_word(writer):
     prompt, sampler = writer.prompt(f"Repeat this code.\n\n{fenced(CODE)}"), Sampler(0.8, seed=4)
-    plain = writer.write_with(Drafter(), prompt, 30, sampler)
+    plain = writer.generate_with_drafter(Drafter(), prompt, 30, sampler)
     found = drafter_factories(EMBEDDED, writer.target)
 
     assert {"lookup", "suffix", "draft", "exit"} <= found.keys() <= {"lookup", "suffix", "draft", "exit", *HEADS}
     for name, maker in found.items():
-        guessed = writer.write_with(maker(), prompt, 30, sampler)
+        guessed = writer.generate_with_drafter(maker(), prompt, 30, sampler)
         assert plain.tokens == guessed.tokens, name
         assert len(plain.steps) > len(guessed.steps), name
 

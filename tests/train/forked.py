@@ -1,4 +1,4 @@
-"""Two processes that work together as torchrun's do, but forked, so that none of them imports anything again."""
+"""Two processes that train together as under torchrun, but forked, so that they need no imports."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ SECONDS = 60
 Work = Callable[[DistributedContext], Any]
 
 
-def together(work: Work) -> list[Any]:
-    """What this returns in each of two processes, or what it raises there."""
+def run_in_two_processes(work: Work) -> list[Any]:
+    """What this function returns or raises in each of two processes."""
     context, port = multiprocessing.get_context("fork"), free_port()
-    ends = [context.Pipe(duplex=False) for _ in range(2)]
+    pipes = [context.Pipe(duplex=False) for _ in range(2)]
     children = [
-        context.Process(target=_run, args=(work, DistributedContext(number, 2, number), port, tell))
-        for number, (_, tell) in enumerate(ends)
+        context.Process(target=_run, args=(work, DistributedContext(rank, 2, rank), port, sender))
+        for rank, (_, sender) in enumerate(pipes)
     ]
     for child in children:
         child.start()
-    said = [hear.recv() if hear.poll(SECONDS) else "nothing was said" for hear, _ in ends]
+    results = [receiver.recv() if receiver.poll(SECONDS) else "no result" for receiver, _ in pipes]
     for child in children:
         child.join(10)
         child.kill()
-    return said
+    return results
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
-def _run(work: Work, ranks: DistributedContext, port: int, tell: Connection) -> None:
-    """One of the two. It ends without a word to what it was forked from."""
+def _run(work: Work, distributed: DistributedContext, port: int, sender: Connection) -> None:
+    """Send the result, and exit without running the cleanup of the parent."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     try:
-        tell.send(work(ranks))
+        sender.send(work(distributed))
     except SpecchatError as error:
-        tell.send(error)
-    except BaseException:  # noqa: BLE001 - pytest, in which this runs, must not go on in a second process
-        tell.send(traceback.format_exc())
+        sender.send(error)
+    except BaseException:  # noqa: BLE001 - pytest must not continue in a second process
+        sender.send(traceback.format_exc())
     finally:
         os._exit(0)

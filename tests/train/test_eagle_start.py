@@ -1,4 +1,4 @@
-"""What the heads begin with: EAGLE-3's layer copies what it has seen, the first EAGLE guesses linearly."""
+"""Initial weights: EAGLE-3 copies from the text, EAGLE-1 is a linear fit."""
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from specchat.train.trainable_heads import Eagle1, Eagle3
 from specchat.train.trainable_llama import ModelShape, TrainableLlama
 
 
-def test_a_fresh_eagle_head_copies_what_it_has_seen():
+def test_a_new_eagle3_head_copies_from_the_text():
     shape = ModelShape(vocab_size=2048)
     target, eagle = TrainableLlama(shape), Eagle3(shape, torch.arange(2048))
     initialize_copy_circuit(target, seed=0)
@@ -20,16 +20,16 @@ def test_a_fresh_eagle_head_copies_what_it_has_seen():
     with torch.no_grad():
         eagle.lm_head.weight.copy_(target.model.embed_tokens.weight)
         initialize_eagle3(eagle.fc.weight, eagle.midlayer.self_attn, shape, seed=0)
-        stream = target(tokens)
-        taps = torch.cat([stream[tap] for tap in eagle3_hidden_state_layers(shape.layers)], dim=-1)
+        hidden_states = target(tokens)
+        features = torch.cat([hidden_states[layer] for layer in eagle3_hidden_state_layers(shape.layers)], dim=-1)
         embedded = F.embedding(tokens.roll(-1, dims=1), target.model.embed_tokens.weight)
-        guesses = eagle.lm_head(next(iter(eagle.unroll(taps, embedded, 1))).prediction).argmax(-1)
+        drafted = eagle.lm_head(next(iter(eagle.unroll(features, embedded, 1))).prediction).argmax(-1)
 
-    right = (guesses[0, 124:-2] == tokens[0, 126:]).float().mean()
-    assert right > 0.5
+    accuracy = (drafted[0, 124:-2] == tokens[0, 126:]).float().mean()
+    assert accuracy > 0.5
 
 
-def test_the_first_eagle_begins_with_the_nearest_linear_guess_at_the_next_state():
+def test_a_new_eagle1_head_is_the_least_squares_fit_of_the_next_state():
     shape = ModelShape(layers=2, hidden_size=64, num_heads=2, head_dim=32, intermediate_size=64, vocab_size=128)
     eagle, rule = Eagle1(shape), torch.randn(64, 128)
     embedded, hidden = torch.randn(1, 400, 64), torch.randn(1, 400, 64)
@@ -38,5 +38,5 @@ def test_the_first_eagle_begins_with_the_nearest_linear_guess_at_the_next_state(
     initialize_eagle1(eagle.fc.weight, eagle.layer.self_attn, torch.cat((embedded, hidden), -1)[0], following[0])
 
     with torch.no_grad():
-        guessed = next(eagle.unroll(hidden, embedded, 1)).feature
-    assert torch.allclose(following, guessed, atol=0.1)
+        predicted = next(eagle.unroll(hidden, embedded, 1)).feature
+    assert torch.allclose(following, predicted, atol=0.1)

@@ -1,4 +1,4 @@
-"""A head for a target of one's own: from questions to a folder that the engine loads, and a gate in front of it."""
+"""Training a head for a target: from questions to an installed folder that the engine loads."""
 
 import json
 import random
@@ -16,7 +16,8 @@ from specchat.chat.request import Request
 from specchat.errors import ModelError, SpecchatError, UsageError
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import load_head
-from specchat.models.load import EMBEDDED, LoadOptions, load_model
+from specchat.models.load import load_model
+from specchat.models.load_options import EMBEDDED, LoadOptions
 from specchat.train import train_head
 from specchat.train.compare_heads import TurnAcceptance, compare_acceptance, measure_acceptance
 from specchat.train.distillation_batches import TrainingData
@@ -40,208 +41,213 @@ from specchat.train.train_head import (
 from specchat.train.trainer import TrainingBudget
 from specchat.train.training_prompts import TrainingPrompt, split_prompts
 from tests.tiny import SPEAKING, network, speaking
-from tests.train.forked import together
+from tests.train.forked import run_in_two_processes
 
 LIMIT = 12
-SOME = TrainingBudget(tokens=2_000)
+BUDGET = TrainingBudget(tokens=2_000)
 FULL = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    """One whose next token hangs on the last one alone, so that there is something that can be learned in seconds."""
+    """A target whose next token depends on the last one only, so that heads learn it in seconds."""
     folder = tmp_path_factory.mktemp("target") / "plain"
     shutil.copytree(speaking(layers=5), folder)
     weights = load_file(folder / "model.safetensors")
-    silent = {name: torch.zeros_like(each) for name, each in weights.items() if "o_proj" in name or "down_proj" in name}
-    save_file(weights | silent, folder / "model.safetensors", metadata={"format": "pt"})
+    zeros = {name: torch.zeros_like(each) for name, each in weights.items() if "o_proj" in name or "down_proj" in name}
+    save_file(weights | zeros, folder / "model.safetensors", metadata={"format": "pt"})
     return FrozenTarget(str(folder), LoadOptions(dtype="float32", device="cpu"))
 
 
 @pytest.fixture(scope="module")
-def parted():
-    dice = random.Random(3)
+def split():
+    rng = random.Random(3)
     return split_prompts(
-        [TrainingPrompt(f"q{n}", Request("".join(dice.choices("abcdef ", k=8)))) for n in range(24)], 6, 24
+        [TrainingPrompt(f"q{n}", Request("".join(rng.choices("abcdef ", k=8)))) for n in range(24)], 6, 24
     )
 
 
 @pytest.fixture(scope="module")
-def answers(target, parted, tmp_path_factory):
-    """The file of the target's answers, which all who train here take."""
-    kept = tmp_path_factory.mktemp("answers") / "answers.jsonl"
-    generate_answers(target, [target.prompt(question) for question in parted.lessons], LIMIT, kept)
-    return kept
+def answers(target, split, tmp_path_factory):
+    """The file of the target's answers, shared by all tests."""
+    path = tmp_path_factory.mktemp("answers") / "answers.jsonl"
+    generate_answers(target, [target.prompt_tokens(question) for question in split.training], LIMIT, path)
+    return path
 
 
 @pytest.fixture(scope="module")
-def make(target, parted, answers):
-    """Trains as ordered; returns the verdict, and what was said."""
+def make(target, split, answers):
+    """Train a head; returns the comparison and the printed lines."""
 
-    def make(order):
-        said = []
-        work = order.out / "work" / target.fingerprint
+    def make(request):
+        lines = []
+        work = request.output_folder / "work" / target.fingerprint
         work.mkdir(parents=True, exist_ok=True)
         shutil.copy(answers, work)
-        return train_and_install_head(order, target, parted, said.append), "\n".join(said)
+        return train_and_install_head(request, target, split, lines.append), "\n".join(lines)
 
     return make
 
 
 @pytest.fixture(scope="module")
 def made(make, tmp_path_factory):
-    """The folder of a trained head of this kind, and what was said; made once."""
+    """The folder of a trained head of this kind and the printed lines; trained once."""
     folder = tmp_path_factory.mktemp("made")
 
     @lru_cache
     def made(kind):
-        return folder / kind, make(order(kind, folder / kind))[1]
+        return folder / kind, make(request_for(kind, folder / kind))[1]
 
     return made
 
 
-def order(kind, out, **more):
+def request_for(kind, out, **more):
     return HeadTrainingRequest(
-        kind, out, max_answer_tokens=LIMIT, batch_tokens=512, **({"effort": SOME, "is_forced": True} | more)
+        kind, out, batch_tokens=512, **({"budget": BUDGET, "installs_anyway": True, "max_answer_tokens": LIMIT} | more)
     )
 
 
 @pytest.mark.parametrize("kind", HEAD_KINDS)
-def test_a_head_of_each_kind_is_trained_tried_and_saved_as_its_publishers_do(kind, made, target):
-    folder, said = made(kind)
+def test_a_head_of_each_kind_is_trained_and_saved_in_its_published_format(kind, made, target):
+    folder, lines = made(kind)
 
     if kind == "draft":
-        assert target.model.vocabulary == load_model(folder, LoadOptions(device="cpu")).vocab_size
-        assert f'draft = "{folder}"' in said
+        assert target.model.vocab_size == load_model(folder, LoadOptions(device="cpu")).vocab_size
+        assert f'draft = "{folder}"' in lines
     else:
         load_head(inspect_head(folder), target.model, None, torch.device("cpu"))
         assert kind == inspect_head(folder).kind
-        assert f'heads = ["{folder}"]' in said
+        assert f'heads = ["{folder}"]' in lines
     assert target.fingerprint in (folder / "README.md").read_text()
     assert trained_target_fingerprint(folder) == target.fingerprint
-    assert (folder / "loss.png").is_file() and (folder / "trial.png").is_file()
+    assert (folder / "loss.png").is_file() and (folder / "comparison.png").is_file()
 
 
 @pytest.mark.parametrize(
     "kind", ["eagle3", "mtp", pytest.param("eagle", marks=FULL), pytest.param("medusa", marks=FULL)]
 )
-def test_a_head_goes_on_as_it_was_and_one_that_is_no_better_is_forced_in_only_with_a_word(kind, made, make, tmp_path):
+def test_a_resumed_head_computes_the_same_and_force_installs_it_with_a_message(kind, made, make, tmp_path):
     head, _ = made(kind)
 
-    verdict, said = make(order(kind, tmp_path, start=head, against=head, effort=TrainingBudget(tokens=1)))
+    comparison, lines = make(
+        request_for(kind, tmp_path, initial_head=head, baseline_head=head, budget=TrainingBudget(tokens=1))
+    )
 
-    assert verdict.before == verdict.after
-    assert "installed by force" in said
+    assert comparison.baseline_acceptance == comparison.new_acceptance
+    assert "installed with --force" in lines
     assert f"continued from `{kind}`" in (tmp_path / "README.md").read_text()
 
 
 @pytest.mark.full
-def test_training_teaches_what_the_target_says_and_shuffled_text_does_not(make, tmp_path, monkeypatch):
-    """The gate lets the first in over a hardly trained head, and then keeps one that learned from shuffled text out."""
-    make(order("eagle3", tmp_path / "raw", effort=TrainingBudget(tokens=1)))
-    good = order(
-        "eagle3", tmp_path / "good", effort=TrainingBudget(tokens=10_000), against=tmp_path / "raw", is_forced=False
+def test_training_on_answers_is_better_and_training_on_shuffled_answers_is_not(make, tmp_path, monkeypatch):
+    """The first head beats a hardly trained one; then one trained on shuffled text is rejected."""
+    make(request_for("eagle3", tmp_path / "raw", budget=TrainingBudget(tokens=1)))
+    good = request_for(
+        "eagle3",
+        tmp_path / "good",
+        budget=TrainingBudget(tokens=10_000),
+        baseline_head=tmp_path / "raw",
+        installs_anyway=False,
     )
 
-    verdict, _ = make(good)
+    comparison, _ = make(good)
 
-    assert verdict.is_better
-    monkeypatch.setattr(train_head, "write_answers", shuffled_answers)
+    assert comparison.is_better
+    monkeypatch.setattr(train_head, "generate_answers", shuffled_answers)
     with pytest.raises(SpecchatError, match="not installed"):
-        make(replace(good, out=tmp_path / "worse", against=tmp_path / "good"))
+        make(replace(good, output_folder=tmp_path / "worse", baseline_head=tmp_path / "good"))
     assert not (tmp_path / "worse" / "config.json").exists()
-    assert "eagle3" == inspect_head(tmp_path / "worse" / "refused").kind
+    assert "eagle3" == inspect_head(tmp_path / "worse" / "rejected").kind
 
 
-def shuffled_answers(target, prompts, limit, kept, ranks):
-    dice = random.Random(0)
-    answers = generate_answers(target, prompts, limit, kept, ranks)
-    mixed = [
-        dice.sample(answer.tokens[answer.answer_start :], len(answer.tokens) - answer.answer_start)
-        for answer in answers
+def shuffled_answers(target, prompts, max_tokens, path, ranks):
+    rng = random.Random(0)
+    answers = generate_answers(target, prompts, max_tokens, path, ranks)
+    shuffled = [
+        rng.sample(answer.tokens[answer.answer_start :], len(answer.tokens) - answer.answer_start) for answer in answers
     ]
     return [
         TargetAnswer([*each.tokens[: each.answer_start], *rest], each.answer_start)
-        for each, rest in zip(answers, mixed, strict=True)
+        for each, rest in zip(answers, shuffled, strict=True)
     ]
 
 
-def test_nothing_is_written_or_read_twice(made, make, target, monkeypatch):
+def test_answers_and_hidden_states_are_computed_once(made, make, target, monkeypatch):
     folder, _ = made("eagle")
     weights = load_file(folder / "model.safetensors")
-    monkeypatch.setattr(target, "write", None)
-    monkeypatch.setattr(target, "states", None)
+    monkeypatch.setattr(target, "generate", None)
+    monkeypatch.setattr(target, "hidden_states", None)
 
-    _, said = make(order("eagle", folder))
+    _, lines = make(request_for("eagle", folder))
 
-    assert "0.0 MB to be made" in said
+    assert "0.0 MB missing" in lines
     again = load_file(folder / "model.safetensors")
     assert all(torch.equal(tensor, again[name]) for name, tensor in weights.items())
 
 
 @pytest.mark.full
-def test_training_that_was_interrupted_goes_on_as_if_it_had_not_been(made, make, tmp_path, monkeypatch):
+def test_interrupted_training_resumes_with_the_same_result(made, make, tmp_path, monkeypatch):
     steps = 0
 
-    def interrupted(lessons, batch, step):
+    def interrupted(data, batch, step):
         nonlocal steps
         steps += 1
         if steps == 3:
             raise KeyboardInterrupt
-        return lesson(lessons, batch, step)
+        return original(data, batch, step)
 
-    lesson = TrainingData.distillation_batch
+    original = TrainingData.distillation_batch
     monkeypatch.setattr(train_head, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(TrainingData, "lesson", interrupted)
+    monkeypatch.setattr(TrainingData, "distillation_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        make(order("eagle3", tmp_path / "out"))
-    monkeypatch.setattr(TrainingData, "lesson", lesson)
+        make(request_for("eagle3", tmp_path / "out"))
+    monkeypatch.setattr(TrainingData, "distillation_batch", original)
 
-    make(order("eagle3", tmp_path / "out"))
+    make(request_for("eagle3", tmp_path / "out"))
 
     whole, again = (load_file(folder / "model.safetensors") for folder in (made("eagle3")[0], tmp_path / "out"))
     assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
 
 
-def test_answers_go_on_after_a_line_that_was_cut_off(target, tmp_path):
-    kept, prompts = tmp_path / "answers.jsonl", [[5, 6, 7], [8, 9]]
-    whole = generate_answers(target, prompts, LIMIT, kept)
-    kept.write_text(kept.read_text()[:-10])
+def test_a_truncated_answer_is_generated_again(target, tmp_path):
+    path, prompts = tmp_path / "answers.jsonl", [[5, 6, 7], [8, 9]]
+    whole = generate_answers(target, prompts, LIMIT, path)
+    path.write_text(path.read_text()[:-10])
 
-    assert whole == generate_answers(target, prompts, LIMIT, kept)
-    assert 2 == len(kept.read_text().splitlines())
+    assert whole == generate_answers(target, prompts, LIMIT, path)
+    assert 2 == len(path.read_text().splitlines())
 
 
-def test_answers_that_several_processes_had_begun_are_taken(target, tmp_path):
-    kept, prompts = tmp_path / "answers.jsonl", [[5, 6, 7], [8, 9], [10, 11]]
-    whole = generate_answers(target, prompts, LIMIT, kept)
-    first, second, third = kept.read_text().splitlines(keepends=True)
-    kept.write_text(first)
+def test_the_answer_files_of_several_processes_are_merged(target, tmp_path):
+    path, prompts = tmp_path / "answers.jsonl", [[5, 6, 7], [8, 9], [10, 11]]
+    whole = generate_answers(target, prompts, LIMIT, path)
+    first, second, third = path.read_text().splitlines(keepends=True)
+    path.write_text(first)
     (tmp_path / "answers.0.jsonl").write_text(second)
     (tmp_path / "answers.1.jsonl").write_text(third[:-10])
 
-    assert whole == generate_answers(target, prompts, LIMIT, kept)
-    assert [kept] == list(tmp_path.iterdir())
-    assert {first, second, third} == set(kept.read_text().splitlines(keepends=True))
+    assert whole == generate_answers(target, prompts, LIMIT, path)
+    assert [path] == list(tmp_path.iterdir())
+    assert {first, second, third} == set(path.read_text().splitlines(keepends=True))
 
 
-def test_two_processes_divide_answers_and_states(target, parted, answers, tmp_path):
-    prompts = [target.prompt(question) for question in parted.lessons]
+def test_two_processes_divide_answers_and_hidden_states(target, split, answers, tmp_path):
+    prompts = [target.prompt_tokens(question) for question in split.training]
     alone = generate_answers(target, prompts, LIMIT, answers)
 
     def made(ranks):
-        """The answers, the states, and how many of each this process made."""
-        written, read = target.write, target.states
+        """The answers, the hidden states, and how many of each this process computed."""
+        generate, hidden_states = target.generate, target.hidden_states
         own = []
-        target.write = lambda *arguments: own.append("answer") or written(*arguments)
-        target.states = lambda *arguments: own.append("states") or read(*arguments)
-        with ranks.joined(target.device):
-            found = generate_answers(target, prompts, LIMIT, tmp_path / "answers.jsonl", ranks)
+        target.generate = lambda *arguments: own.append("answer") or generate(*arguments)
+        target.hidden_states = lambda *arguments: own.append("states") or hidden_states(*arguments)
+        with ranks.process_group(target.device):
+            result = generate_answers(target, prompts, LIMIT, tmp_path / "answers.jsonl", ranks)
             cache = cache_of(target, tmp_path / "states")
             cache.fill(target, ranks)
-        return found, [cache.hidden_states(index).tolist() for index in (0, 35)], Counter(own)
+        return result, [cache.hidden_states(index).tolist() for index in (0, 35)], Counter(own)
 
-    one, other = together(made)
+    one, other = run_in_two_processes(made)
 
     assert one[:2] == other[:2]
     assert alone == one[0]
@@ -250,49 +256,49 @@ def test_two_processes_divide_answers_and_states(target, parted, answers, tmp_pa
     assert {"answers.jsonl", "states"} == {path.name for path in tmp_path.iterdir()}
 
 
-def test_two_processes_make_one_head_and_the_first_installs_it(target, parted, tmp_path):
+def test_two_processes_train_one_head_and_rank_0_installs_it(target, split, tmp_path):
     def made(ranks):
-        wish, said = order("medusa", tmp_path, ranks=ranks), []
-        if ranks.is_first:
-            train_and_install_head(wish, target, parted, said.append)
+        request, lines = request_for("medusa", tmp_path, distributed=ranks), []
+        if ranks.is_main_process:
+            train_and_install_head(request, target, split, lines.append)
         else:
-            train_head_as_worker(wish, target, parted)
-        return "\n".join(said)
+            train_head_as_worker(request, target, split)
+        return "\n".join(lines)
 
-    one, other = together(made)
+    one, other = run_in_two_processes(made)
 
     assert f'heads = ["{tmp_path}"]' in one
     assert "" == other
     assert "medusa" == inspect_head(tmp_path).kind
 
 
-def test_answers_are_the_greedy_ones_of_plain_decoding(target):
+def test_answers_are_those_of_greedy_plain_decoding(target):
     from specchat.engine.drafter import Drafter
 
     prompt = target.tokenizer.encode("abc abc abc")
 
-    assert target.write(prompt, LIMIT).tokens == target.write(prompt, LIMIT, Drafter()).tokens
+    assert target.generate(prompt, LIMIT).tokens == target.generate(prompt, LIMIT, Drafter()).tokens
 
 
 def cache_of(target, folder, count=40):
     answers = [TargetAnswer([7 + n % 50, 8, 9, 10 + n % 30, 11], 2) for n in range(count)]
-    taps = with_final_norm(hidden_state_layers_of("eagle3", target.shape.layers))
-    return FeatureCache(folder, answers, taps, target.shape.width)
+    layers = with_final_norm(hidden_state_layers_of("eagle3", target.shape.layers))
+    return FeatureCache(folder, answers, layers, target.shape.hidden_size)
 
 
-def test_the_cache_holds_the_states_of_every_answer_and_says_their_size_before(target, tmp_path):
+def test_the_cache_has_the_states_of_every_answer_and_knows_their_size_before(target, tmp_path):
     cache = cache_of(target, tmp_path)
-    promised = cache.missing_bytes
+    planned = cache.missing_bytes
 
     cache.fill(target)
 
     assert 0 == cache.missing_bytes
-    assert sum(cache.hidden_states(index).nbytes for index in range(len(cache.answers))) == promised
-    wanted = target.states(cache.answers[35].tokens, cache.hidden_state_layers).bfloat16()
-    assert torch.equal(cache.hidden_states(35), wanted)
+    assert sum(cache.hidden_states(index).nbytes for index in range(len(cache.answers))) == planned
+    expected = target.hidden_states(cache.answers[35].tokens, cache.hidden_state_layers).bfloat16()
+    assert torch.equal(cache.hidden_states(35), expected)
 
 
-def test_an_interrupted_cache_makes_only_the_shards_that_are_missing(target, tmp_path):
+def test_an_interrupted_cache_computes_only_missing_shards(target, tmp_path):
     cache = cache_of(target, tmp_path)
     cache.fill(target)
     first, second = sorted(tmp_path.glob("*.safetensors"))
@@ -304,12 +310,12 @@ def test_an_interrupted_cache_makes_only_the_shards_that_are_missing(target, tmp
     assert before == first.stat().st_mtime_ns
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_written(tmp_path):
+def test_a_disk_that_is_too_small_is_an_error_before_writing(tmp_path):
     with pytest.raises(SpecchatError, match="are free"):
         check_disk_space(10**18, tmp_path)
 
 
-def test_a_disk_that_fills_up_is_told_and_what_was_written_stays(target, tmp_path):
+def test_a_full_disk_is_an_error_and_complete_shards_stay(target, tmp_path):
     cache = cache_of(target, tmp_path)
     cache.fill(target)
     first, second = sorted(tmp_path.glob("*.safetensors"))
@@ -325,113 +331,125 @@ def test_a_disk_that_fills_up_is_told_and_what_was_written_stays(target, tmp_pat
     assert [first] == list(tmp_path.iterdir())
 
 
-def test_a_target_that_changed_since_is_told(made, target, tmp_path):
-    head, said = shutil.copytree(made("medusa")[0], tmp_path / "head"), []
+def test_a_changed_target_is_a_warning(made, target, tmp_path):
+    head, lines = shutil.copytree(made("medusa")[0], tmp_path / "head"), []
     config = head / "config.json"
     config.write_text(config.read_text().replace(target.fingerprint, "another"))
     (tmp_path / "work" / "another").mkdir(parents=True)
 
     warn_of_changed_target(
-        order("medusa", tmp_path, start=head), target, tmp_path / "work" / target.fingerprint, said.append
+        request_for("medusa", tmp_path, initial_head=head),
+        target,
+        tmp_path / "work" / target.fingerprint,
+        lines.append,
     )
 
-    assert "has changed since another: its answers and states are made anew" in said[0]
-    assert "the target has changed since this was trained (another" in said[1]
+    assert "has changed since another: answers and hidden states are computed again" in lines[0]
+    assert "the target has changed since it was trained (another" in lines[1]
 
 
-def test_a_fingerprint_tells_weights_of_one_shape_apart():
+def test_fingerprints_of_different_weights_differ():
     assert fingerprint(speaking(2)) == fingerprint(speaking(2))
     assert fingerprint(speaking(2)) != fingerprint(speaking(2, seed=9))
 
 
 @pytest.mark.parametrize(
-    ("config", "word"),
+    ("config", "message"),
     [
         ({"model_type": "mamba"}, "mamba.*num_attention_heads"),
         ({"layer_types": ["linear_attention", "full_attention"]}, "recurrent"),
-        ({"rope_parameters": {"rope_type": "longrope"}}, "a way of its own"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "unsupported RoPE type"),
     ],
     ids=["no attention", "recurrent", "rope"],
 )
-def test_a_family_that_heads_cannot_take_is_told(config, word):
-    known = json.loads((speaking(2) / "config.json").read_text()) | config
+def test_unsupported_families_are_an_error(config, message):
+    config_json = json.loads((speaking(2) / "config.json").read_text()) | config
     if config.get("model_type") == "mamba":
-        known.pop("num_attention_heads")
+        config_json.pop("num_attention_heads")
 
-    with pytest.raises(ModelError, match=word):
-        head_shape(known, "org/name")
+    with pytest.raises(ModelError, match=message):
+        head_shape(config_json, "org/name")
 
 
-def test_a_kind_or_depth_that_cannot_be_is_told(target, tmp_path):
+def test_an_unknown_kind_or_a_shallow_target_is_an_error(target, tmp_path):
     with pytest.raises(UsageError, match="unknown kind"):
         head_kind("hydra")
-    with pytest.raises(ModelError, match="take eagle, medusa, mtp"):
+    with pytest.raises(ModelError, match="choose eagle, medusa, mtp"):
         hidden_state_layers_of("eagle3", 4)
     with pytest.raises(ModelError):
         load_head_for_training("eagle3", tmp_path, target.shape)
 
 
 @pytest.mark.parametrize(
-    ("config", "word"),
-    [({"num_attention_heads": 4, "num_key_value_heads": 2}, "share"), ({"rope_scaling": {"type": "yarn"}}, "yarn")],
-    ids=["shared keys", "turned"],
+    ("config", "message"),
+    [
+        ({"num_attention_heads": 4, "num_key_value_heads": 2}, "grouped-query"),
+        ({"rope_scaling": {"type": "yarn"}}, "yarn"),
+    ],
+    ids=["grouped-query", "rope"],
 )
-def test_a_head_that_ours_has_no_place_for_is_told(config, word, target):
-    with pytest.raises(ModelError, match=word):
+def test_an_unsupported_head_is_an_error(config, message, target):
+    with pytest.raises(ModelError, match=message):
         shape_from_config(config, target.shape)
 
 
-def test_a_head_that_names_no_base_is_turned_as_its_publishers_do(target):
-    assert 10000.0 == shape_from_config({}, replace(target.shape, theta=5e5)).rope_theta
+def test_a_head_without_rope_theta_has_the_default(target):
+    assert 10000.0 == shape_from_config({}, replace(target.shape, rope_theta=5e5)).rope_theta
 
 
 def test_the_interval_is_over_pairs_of_turns():
-    before = [TurnAcceptance(10, place % 30) for place in range(40)]
+    before = [TurnAcceptance(10, index % 30) for index in range(40)]
     after = [TurnAcceptance(10, turn.accepted_tokens + 2) for turn in before]
 
-    verdict = compare_acceptance(before, after)
+    comparison = compare_acceptance(before, after)
 
-    assert verdict.is_better
-    assert verdict.interval_low == pytest.approx(verdict.interval_high) == pytest.approx(0.05)
+    assert comparison.is_better
+    assert comparison.interval_low == pytest.approx(comparison.interval_high) == pytest.approx(0.05)
     assert not compare_acceptance(before, before).is_better
     assert not compare_acceptance(after, before).is_better
 
 
-def test_the_trial_counts_the_passes_of_the_engine(target):
-    (tried,) = measure_acceptance(target, None, [target.tokenizer.encode("abab")], LIMIT)
+def test_the_comparison_counts_the_passes_of_the_engine(target):
+    (turn,) = measure_acceptance(target, None, [target.tokenizer.encode("abab")], LIMIT)
 
-    assert LIMIT >= tried.target_passes >= 1
-    assert tried.target_passes + tried.accepted_tokens <= LIMIT
+    assert LIMIT >= turn.target_passes >= 1
+    assert turn.target_passes + turn.accepted_tokens <= LIMIT
 
 
 @FULL
-def test_shuffled_text_does_not_get_past_the_head_of_the_embedded_target(tmp_path, monkeypatch):
-    """What the embedded target really says, mixed up: a head of that is worse than the one which ships."""
+def test_a_head_trained_on_shuffled_text_does_not_beat_the_embedded_head(tmp_path, monkeypatch):
+    """A head trained on shuffled answers of the embedded target is worse than the embedded head."""
     embedded = FrozenTarget("embedded", LoadOptions(device="cpu"))
-    asked = [
+    prompts = [
         TrainingPrompt(
             f"q{number}",
             Request(f"Rename `value` to `{name}`.\n\n```\ndef f(value):\n    return value + {number}\n```"),
         )
         for number, name in enumerate(f"name_{number}" for number in range(32))
     ]
-    monkeypatch.setattr(train_head, "write_answers", shuffled_answers)
-    wish = order("eagle3", tmp_path, effort=TrainingBudget(tokens=40_000), against=EMBEDDED / "eagle3", is_forced=False)
+    monkeypatch.setattr(train_head, "generate_answers", shuffled_answers)
+    request = request_for(
+        "eagle3",
+        tmp_path,
+        budget=TrainingBudget(tokens=40_000),
+        baseline_head=EMBEDDED / "eagle3",
+        installs_anyway=False,
+        max_answer_tokens=40,
+    )
 
     with pytest.raises(SpecchatError, match="not installed"):
-        train_and_install_head(replace(wish, limit=40), embedded, split_prompts(asked, 8, 32), [].append)
+        train_and_install_head(request, embedded, split_prompts(prompts, 8, 32), [].append)
 
 
 @pytest.mark.parametrize("shape", ["qwen3", pytest.param("gemma2", marks=FULL)])
-def test_targets_of_other_families_and_passes_can_be_learned_from(shape, parted, tmp_path):
+def test_heads_can_be_trained_for_targets_of_other_families(shape, split, tmp_path):
     folder = tmp_path / shape
     network(shape, layers=1, vocabulary=SPEAKING).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(speaking(1) / name, folder)
-    strange = FrozenTarget(str(folder), LoadOptions(dtype="float32", device="cpu"))
+    other = FrozenTarget(str(folder), LoadOptions(dtype="float32", device="cpu"))
 
-    verdict = train_and_install_head(
-        order("eagle", tmp_path / "out", effort=TrainingBudget(tokens=500)), strange, parted, [].append
-    )
+    request = request_for("eagle", tmp_path / "out", budget=TrainingBudget(tokens=500))
+    comparison = train_and_install_head(request, other, split, [].append)
 
-    assert 6 == verdict.turn_count
+    assert 6 == comparison.turn_count

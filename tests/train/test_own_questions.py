@@ -1,4 +1,4 @@
-"""What a head learns from, and what it is never shown before its trial."""
+"""The training questions and the held-out questions."""
 
 import json
 from contextlib import closing
@@ -20,7 +20,7 @@ def questions(sources, each=1):
     ]
 
 
-def test_kept_conversations_are_asked_again_with_what_was_said_before(tmp_path):
+def test_questions_of_stored_conversations_have_their_previous_turns(tmp_path):
     path = tmp_path / "history.db"
     with closing(HistoryWriter(path)) as writer:
         parent = None
@@ -30,60 +30,60 @@ def test_kept_conversations_are_asked_again_with_what_was_said_before(tmp_path):
             parent = turn
         writer.add_thread(Thread("u", "fork", tip="b"))
 
-    asked = read_training_prompts("sessions", path)
+    prompts = read_training_prompts("sessions", path)
 
-    assert ["who?", "why?"] == [question.request.text for question in asked]
-    assert [(), ("who?",)] == [tuple(turn.user for turn in question.previous_turns) for question in asked]
-    assert 1 == len({question.source for question in asked})
+    assert ["who?", "why?"] == [prompt.request.text for prompt in prompts]
+    assert [(), ("who?",)] == [tuple(turn.user for turn in prompt.previous_turns) for prompt in prompts]
+    assert 1 == len({prompt.source for prompt in prompts})
 
 
-def test_pieces_of_text_and_code_are_asked_about_and_others_are_left_alone(tmp_path):
+def test_pieces_of_text_and_code_become_questions_and_binary_files_do_not(tmp_path):
     (tmp_path / "a.py").write_text("x = 1\n" * 30)
     (tmp_path / "b.md").write_text("A text.\n")
     (tmp_path / "c.bin").write_bytes(b"\0\xff")
 
-    asked = read_training_prompts(str(tmp_path), tmp_path / "none")
+    prompts = read_training_prompts(str(tmp_path), tmp_path / "none")
 
     assert [("a.py", 24), ("a.py", 6), ("b.md", 1)] == [
-        (question.source, question.request.files[0].text.count("\n")) for question in asked
+        (prompt.source, prompt.request.files[0].text.count("\n")) for prompt in prompts
     ]
 
 
-def test_every_row_of_prompts_is_a_source_of_its_own(tmp_path):
+def test_every_row_of_prompts_is_its_own_source(tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in ("one", "two")))
 
-    asked = read_training_prompts(str(rows), tmp_path / "none")
+    prompts = read_training_prompts(str(rows), tmp_path / "none")
 
-    assert ["one", "two"] == [question.request.text for question in asked]
-    assert 2 == len({question.source for question in asked})
+    assert ["one", "two"] == [prompt.request.text for prompt in prompts]
+    assert 2 == len({prompt.source for prompt in prompts})
 
 
 @pytest.mark.parametrize("data", ["sessions", "nowhere", "empty"])
-def test_data_that_asks_nothing_is_told(data, tmp_path):
+def test_data_without_questions_is_an_error(data, tmp_path):
     (tmp_path / "empty").mkdir()
 
     with pytest.raises(InputError):
         read_training_prompts(data if data == "sessions" else str(tmp_path / data), tmp_path / "none")
 
 
-def test_no_source_is_on_both_sides_and_what_is_held_out_stays_so_when_more_is_asked():
+def test_no_source_is_in_both_parts_and_held_out_sources_stay_when_data_is_added():
     few, more = split_prompts(questions(40, each=2), 10, 1000), split_prompts(questions(60, each=2), 1000, 1000)
 
-    for parted in (few, more):
-        assert not {each.source for each in parted.training} & {each.source for each in parted.held_out}
-    assert {each.source for each in few.held_out} & {f"s{place}" for place in range(40)} <= (
+    for split in (few, more):
+        assert not {each.source for each in split.training} & {each.source for each in split.held_out}
+    assert {each.source for each in few.held_out} & {f"s{index}" for index in range(40)} <= (
         {each.source for each in more.held_out}
     )
 
 
-def test_no_more_is_asked_than_is_wanted():
-    parted = split_prompts(questions(400), 20, 100)
+def test_the_number_of_questions_is_limited():
+    split = split_prompts(questions(400), 20, 100)
 
-    assert (80, 20) == (len(parted.training), len(parted.held_out))
+    assert (80, 20) == (len(split.training), len(split.held_out))
 
 
-@pytest.mark.parametrize("asked", [questions(8), questions(1, each=100), []], ids=["few", "one source", "none"])
-def test_too_little_data_is_told(asked):
-    with pytest.raises(UsageError, match="too little to learn from"):
-        split_prompts(asked, 50, 400)
+@pytest.mark.parametrize("prompts", [questions(8), questions(1, each=100), []], ids=["few", "one source", "none"])
+def test_too_few_questions_are_an_error(prompts):
+    with pytest.raises(UsageError, match="too few questions"):
+        split_prompts(prompts, 50, 400)

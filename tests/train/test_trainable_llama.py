@@ -1,12 +1,13 @@
-"""The network is the one that transformers loads, and is born able to copy."""
+"""The trainable Llama equals that of transformers, and its initial weights can copy."""
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from recipes.embedded_models import export_network
 from recipes.induction import initialize_copy_circuit
 from specchat.train.distillation_losses import draft_vocabulary
-from specchat.train.export_weights import eagle3_hidden_state_layers, export_network
+from specchat.train.export_weights import eagle3_hidden_state_layers
 from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock, shift_right
 from specchat.train.trainable_llama import ModelShape, TrainableLlama
 
@@ -29,20 +30,20 @@ def test_logits_equal_those_of_transformers(tiny_network, folder):
         assert torch.allclose(theirs(tokens).logits, ours, atol=1e-4)
 
 
-def test_a_fresh_network_copies_what_it_has_seen():
+def test_a_new_network_copies_from_the_text():
     network = TrainableLlama(ModelShape(vocab_size=2048))
     initialize_copy_circuit(network, seed=0)
     once = torch.randint(0, 2048, (1, 120), generator=torch.Generator().manual_seed(1))
     tokens = torch.cat((once, once), dim=1)
 
     with torch.no_grad():
-        guesses = network.logits(network(tokens)[-1]).argmax(-1)
+        predicted = network.logits(network(tokens)[-1]).argmax(-1)
 
-    right = (guesses[0, 124:-1] == tokens[0, 125:]).float().mean()
-    assert right > 0.8
+    accuracy = (predicted[0, 124:-1] == tokens[0, 125:]).float().mean()
+    assert accuracy > 0.8
 
 
-def test_the_shipped_target_has_at_most_sixteen_million_parameters_in_twelve_layers():
+def test_the_embedded_target_has_at_most_sixteen_million_parameters_in_twelve_layers():
     network = TrainableLlama(ModelShape())
 
     assert 12 <= network.shape.layers
@@ -50,8 +51,8 @@ def test_the_shipped_target_has_at_most_sixteen_million_parameters_in_twelve_lay
 
 
 @pytest.mark.parametrize("kind", [MtpBlock, Eagle1])
-def test_a_later_run_sees_true_features_only_up_to_where_the_draft_began(kind, tiny_shape):
-    """A change of the feature at place 6 reaches run 2 at place 8 and not at place 7."""
+def test_a_later_step_attends_to_true_features_only_up_to_the_start_of_the_draft(kind, tiny_shape):
+    """A change of the feature at position 6 reaches step 2 at position 8 and not at position 7."""
     torch.manual_seed(0)
     block = kind(tiny_shape)
     with torch.no_grad():
@@ -60,11 +61,11 @@ def test_a_later_run_sees_true_features_only_up_to_where_the_draft_began(kind, t
         hidden, embedded = torch.randn(1, 10, 64), torch.randn(1, 10, 64)
         changed = hidden.clone()
         changed[0, 6] += 1.0
-        before = [drafted.feature for drafted in block.runs(hidden, embedded, 3)]
-        after = [drafted.feature for drafted in block.runs(changed, embedded, 3)]
+        before = [output.feature for output in block.unroll(hidden, embedded, 3)]
+        after = [output.feature for output in block.unroll(changed, embedded, 3)]
 
-    moved = [((a - b).abs().amax(-1)[0] > 1e-6).nonzero()[0].item() for a, b in zip(before, after, strict=True)]
-    assert [6, 7, 8] == moved
+    first_changed = [((a - b).abs().amax(-1)[0] > 1e-6).nonzero()[0].item() for a, b in zip(before, after, strict=True)]
+    assert [6, 7, 8] == first_changed
 
 
 def test_shifted_rows_move_right():
@@ -72,8 +73,8 @@ def test_shifted_rows_move_right():
 
 
 def test_eagle_tables_are_offsets_and_membership(tiny_shape):
-    kept = draft_vocabulary(torch.tensor([5, 5, 9, 9, 9, 300]), 512, 3, required_ids=(0,))
-    eagle = Eagle3(tiny_shape, kept)
+    draft_ids = draft_vocabulary(torch.tensor([5, 5, 9, 9, 9, 300]), 512, 3, required_ids=(0,))
+    eagle = Eagle3(tiny_shape, draft_ids)
 
     assert [0, 5, 9] == eagle.draft_token_ids.tolist()
     assert eagle.draft_token_ids.tolist() == eagle.t2d.nonzero().squeeze(1).tolist()

@@ -1,4 +1,4 @@
-"""Facts about the weights that ship: they load, they are small, they copy, and every drafter beats chance."""
+"""The embedded models: they load, they are small, they copy, and every drafter is better than chance."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from transformers import AutoModelForCausalLM
 import specchat
 from recipes.acceptance_by_position import Answer
 from recipes.dialogues import fenced
+from recipes.embedded_models import load_embedded_models
 from recipes.evaluate import measure_drafters
 from recipes.writer import TargetGenerator
-from specchat.train.load_trained import load_embedded_models
 
 EMBEDDED = Path(specchat.__file__).parent / "embedded"
 CODE = """def total_price(items, rate=3):
@@ -24,41 +24,41 @@ CODE = """def total_price(items, rate=3):
 
 
 @pytest.fixture(scope="module")
-def writer():
+def generator():
     return TargetGenerator(EMBEDDED / "target")
 
 
 @pytest.fixture(scope="module")
-def shipped():
+def embedded():
     return load_embedded_models(EMBEDDED)
 
 
-def test_everything_together_is_at_most_64_mebibytes():
+def test_all_embedded_models_take_at_most_64_mebibytes():
     files = [path for path in EMBEDDED.rglob("*") if path.is_file() and "work" not in path.parts]
 
     assert sum(path.stat().st_size for path in files) <= 64 * 2**20
 
 
-def test_the_target_is_what_transformers_loads(shipped):
+def test_the_target_equals_that_of_transformers(embedded):
     theirs = AutoModelForCausalLM.from_pretrained(EMBEDDED / "target", dtype=torch.float32)
     tokens = torch.arange(100, 160)[None]
 
     with torch.no_grad():
-        ours = shipped.target.logits(shipped.target(tokens)[-1])
+        ours = embedded.target.logits(embedded.target(tokens)[-1])
         assert torch.allclose(theirs(tokens).logits, ours, atol=1e-3)
 
 
-def test_the_trained_target_repeats_code_that_it_is_given(writer):
-    (answer,) = writer.write([writer.prompt(f"Repeat this code.\n\n{fenced(CODE)}")], 150)
+def test_the_target_repeats_given_code(generator):
+    (answer,) = generator.generate([generator.prompt(f"Repeat this code.\n\n{fenced(CODE)}")], 150)
 
-    assert fenced(CODE) == writer.decode(answer)
+    assert fenced(CODE) == generator.decode(answer)
 
 
-def test_the_trained_drafters_beat_chance_by_far(writer, shipped):
-    prompt = writer.prompt(f"Repeat this code.\n\n{fenced(CODE)}")
-    (answer,) = writer.write([prompt], 150)
+def test_the_drafters_are_far_better_than_chance(generator, embedded):
+    prompt = generator.prompt(f"Repeat this code.\n\n{fenced(CODE)}")
+    (answer,) = generator.generate([prompt], 150)
 
-    measured = measure_drafters(shipped, [Answer([*prompt, *answer], len(prompt))])
+    measured = measure_drafters(embedded, [Answer([*prompt, *answer], len(prompt))])
 
     assert measured["eagle3"].by_position[0] > 0.3
     assert measured["eagle"].by_position[0] > 0.3
