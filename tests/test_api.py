@@ -11,7 +11,7 @@ from tests.host.conftest import runtime  # noqa: F401 - a fixture
 from tests.processes import modules_after
 
 
-def test_importing_the_package_imports_nothing_heavy():
+def test_importing_the_package_imports_nothing_slow():
     heavy = {"torch", "transformers", "textual", "prompt_toolkit", "click", "numpy"}
 
     assert not heavy & modules_after("import specchat; specchat.open_session")

@@ -1,4 +1,4 @@
-"""A profile says what it should, or one line says what is wrong with it."""
+"""Profiles, their sources and their errors of one line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PARTS = tuple(each.name for each in fields(Profile) if is_dataclass(getattr(Prof
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
-    """An empty folder for the user's own profiles."""
+    """An empty folder for the profiles of the user."""
     folder = tmp_path / "config" / "profiles"
     folder.mkdir(parents=True)
     monkeypatch.setenv("SPECCHAT_CONFIG", str(folder.parent))
@@ -71,11 +71,11 @@ def test_every_key_of_a_shipped_profile_has_a_comment_above_it(name):
 
 
 def _as_toml(value):
-    """As the file shows it; -1 stands for nothing."""
+    """A value as in the file; -1 stands for None."""
     return -1 if value is None else list(value) if isinstance(value, tuple) else value
 
 
-def test_the_chat_profile_shows_every_key_there_is_and_what_holds_without_it():
+def test_the_chat_profile_shows_every_key_with_its_default():
     text = (FILES / "chat.toml").read_text(encoding="utf-8")
     shown = tomllib.loads(re.sub(r"^# (?=[a-z_]+ = )", "", text, flags=re.MULTILINE).replace("seed = 7", "seed = -1"))
     profile = Profile()
@@ -88,7 +88,7 @@ def test_the_chat_profile_shows_every_key_there_is_and_what_holds_without_it():
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_profile_says_only_what_is_different(name):
+def test_a_shipped_profile_sets_only_values_that_differ(name):
     text = (FILES / f"{name}.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
     parent = load_profile(tables["extends"]) if "extends" in tables else Profile()
@@ -99,17 +99,17 @@ def test_a_shipped_profile_says_only_what_is_different(name):
         if getattr(getattr(parent, part), key) == value
     }
 
-    assert same <= {(part, "temperature") for part in PARTS}  # said aloud where chance would do harm
+    assert same <= {(part, "temperature") for part in PARTS}  # explicit where sampling would do harm
 
 
-def test_the_chat_profile_says_what_is_so_anyway_but_for_its_rules():
+def test_the_chat_profile_has_defaults_and_rules():
     chat = load_profile("chat")
 
     assert chat == Profile(name="chat", description=chat.description, routes=chat.routes)
     assert chat.routes
 
 
-def test_what_a_profile_leaves_out_comes_from_the_one_it_extends():
+def test_missing_values_come_from_the_extended_profile():
     chat, edit = load_profile("chat"), load_profile("edit")
 
     assert edit.models == chat.models
@@ -196,7 +196,7 @@ def test_a_profile_can_be_a_path_and_extend_its_neighbour(tmp_path):
         ("a = " + "[" * 5000, "not valid TOML"),
     ],
 )
-def test_a_wrong_profile_is_one_line_that_names_the_file_and_the_fault(own_folder, text, said):
+def test_an_invalid_profile_is_an_error_of_one_line_with_its_location(own_folder, text, said):
     path = write(own_folder, "wrong", text)
 
     with pytest.raises(ProfileError) as caught:
@@ -222,7 +222,7 @@ def test_a_path_that_is_not_there_is_named(tmp_path):
         load_profile(str(tmp_path / "gone.toml"))
 
 
-def test_profiles_that_extend_one_another_are_refused(own_folder):
+def test_profiles_that_extend_each_other_are_refused(own_folder):
     write(own_folder, "one", 'extends = "two.toml"')
     write(own_folder, "two", 'extends = "one.toml"')
 
@@ -230,7 +230,7 @@ def test_profiles_that_extend_one_another_are_refused(own_folder):
         load_profile("one")
 
 
-def test_an_override_makes_a_new_profile_and_leaves_the_old_one_alone():
+def test_an_override_returns_a_new_profile_and_keeps_the_old_one():
     before = load_profile("chat")
 
     after = before.override({"sampling.temperature": 1, "limits.answer": 9, "models.draft": None, "name": "mine"})
@@ -262,7 +262,7 @@ def test_rules_of_a_profile_come_before_those_that_it_extends(own_folder):
     assert load_profile("chat").routes == routes[2:]
 
 
-def test_the_users_file_holds_where_no_profile_says_otherwise(own_folder):
+def test_the_user_file_applies_unless_a_profile_sets_a_value(own_folder):
     write(own_folder.parent, "config", "[sampling]\ntemperature = 0.3\n[limits]\nanswer = 99\n")
 
     assert (0.3, 99) == (load_profile("chat").sampling.temperature, load_profile("chat").limits.answer)
@@ -277,28 +277,28 @@ def test_the_users_file_holds_where_no_profile_says_otherwise(own_folder):
         ("[limits]\nanswer = 9000", r"config\.toml:2: limits\.answer \(9000\) must be below limits\.context"),
     ],
 )
-def test_a_wrong_users_file_is_one_line(own_folder, text, said):
+def test_an_invalid_user_file_is_an_error_of_one_line(own_folder, text, said):
     write(own_folder.parent, "config", text)
 
     with pytest.raises(ProfileError, match=said):
         load_profile("chat")
 
 
-def test_limits_that_contradict_each_other_are_blamed_on_the_stronger_source(own_folder):
+def test_contradicting_limits_are_reported_for_the_stronger_source(own_folder):
     write(own_folder, "small", 'extends = "edit"\n[limits]\ncontext = 2048\n')
 
     with pytest.raises(ProfileError, match=r"small\.toml:3: limits\.answer \(4096\) must be below"):
         load_profile("small")
 
 
-def test_two_sources_that_only_fit_together_are_fine(own_folder):
+def test_two_sources_that_are_valid_only_together_are_accepted(own_folder):
     write(own_folder.parent, "config", "[limits]\ncontext = 5000\n")
     write(own_folder, "long", "[limits]\nanswer = 4999\n")
 
     assert Limits(context=5000, answer=4999) == load_profile("long").limits
 
 
-def test_every_value_remembers_who_said_it(own_folder, tmp_path):
+def test_every_value_has_an_origin(own_folder, tmp_path):
     write(own_folder.parent, "config", "[sampling]\ntop_k = 1\ntop_p = 0.5\nmin_p = 0.1\nseed = 1\ntemperature = 1\n")
     write(own_folder, "mine", "[sampling]\ntop_p = 0.6\nmin_p = 0.2\nseed = 2\n")
     project = tmp_path / ".specchat.toml"
@@ -338,7 +338,7 @@ def test_the_environment_sets_every_kind_of_key(name, value, key, wanted):
     assert {table: {word: wanted}} == environment_source({name: value}).tables
 
 
-def test_variables_that_are_no_keys_are_left_alone():
+def test_variables_that_are_no_keys_are_ignored():
     others = {
         "SPECCHAT_CONFIG": "/x",
         "SPECCHAT_RUNTIME": "/y",
@@ -370,7 +370,7 @@ def test_variables_that_are_no_keys_are_left_alone():
         ),
     ],
 )
-def test_a_wrong_variable_is_one_line_with_its_name(name, value, said):
+def test_an_invalid_variable_is_an_error_of_one_line_with_its_name(name, value, said):
     with pytest.raises(ProfileError) as caught:
         merge_sources(Profile(), [environment_source({name: value})])
 
@@ -388,7 +388,7 @@ def test_the_project_file_of_the_nearest_folder_upwards_is_found(tmp_path):
     assert {"limits": {"answer": 2}} == found(inner).source().tables
 
 
-def test_a_model_beside_a_project_file_is_found_from_anywhere(tmp_path):
+def test_a_model_folder_is_relative_to_the_project_file(tmp_path):
     (tmp_path / "weights").mkdir()
     (tmp_path / ".specchat.toml").write_text("[models]\ntarget = 'weights'\ndraft = 'org/name'\n", encoding="utf-8")
 
@@ -403,7 +403,7 @@ def found(folder: Path) -> ProjectFile:
     return file
 
 
-def test_trust_is_in_a_content_and_not_in_a_name(tmp_path):
+def test_trust_applies_to_the_content_and_not_to_the_path(tmp_path):
     trust, path = TrustStore(tmp_path / "state" / "trusted.json"), tmp_path / ".specchat.toml"
     path.write_text("[limits]\nanswer = 1\n", encoding="utf-8")
     first = read_project_file(path)
@@ -421,7 +421,7 @@ def test_trust_is_in_a_content_and_not_in_a_name(tmp_path):
 
 
 @pytest.mark.parametrize("said", ["", "{", "[]", '{"x": 3}', "[" * 50_000, "\0"])
-def test_a_broken_list_of_trust_trusts_nobody_and_can_be_written_again(tmp_path, said):
+def test_a_broken_trust_store_trusts_no_file_and_can_be_written_again(tmp_path, said):
     trust, file = TrustStore(tmp_path / "trusted.json"), ProjectFile(tmp_path / ".specchat.toml", b"")
     trust.path.write_text(said, encoding="utf-8")
 
@@ -431,7 +431,7 @@ def test_a_broken_list_of_trust_trusts_nobody_and_can_be_written_again(tmp_path,
     assert 0o600 == trust.path.stat().st_mode & 0o777
 
 
-def test_a_project_file_that_is_far_too_large_is_refused(tmp_path):
+def test_a_too_large_project_file_is_refused(tmp_path):
     (tmp_path / ".specchat.toml").write_bytes(b"#" * (2**20 + 1))
 
     with pytest.raises(ProfileError, match="larger than"):
@@ -443,7 +443,7 @@ def test_the_schema_in_the_docs_is_current():
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_every_shipped_profile_fits_the_schema(name):
+def test_every_shipped_profile_matches_the_schema(name):
     assert not list(misfits(tomllib.loads((FILES / f"{name}.toml").read_text(encoding="utf-8")), profile_schema()))
 
 
@@ -456,7 +456,7 @@ def test_every_shipped_profile_fits_the_schema(name):
         "[speculation]\nbudget = true", "[[routes]]\nkind = 'chat'\nvariants = ['x']",
     ],
 )  # fmt: skip
-def test_what_a_profile_may_not_say_does_not_fit_the_schema_either(own_folder, text):
+def test_an_invalid_profile_does_not_match_the_schema_either(own_folder, text):
     write(own_folder, "wrong", text)
 
     assert list(misfits(tomllib.loads(text), profile_schema()))
@@ -471,7 +471,7 @@ JSON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def misfits(value: Any, wanted: dict[str, Any], path: str = "") -> Any:
-    """Where a value does not fit, for the words of JSON Schema that ours uses."""
+    """The paths of invalid values, for the keywords of JSON Schema that our schema uses."""
     assert wanted.keys() <= {
         "$schema", "title", "description", "default", "type", "properties", "additionalProperties",
         "required", "items", "enum",
@@ -496,7 +496,7 @@ def misfits(value: Any, wanted: dict[str, Any], path: str = "") -> Any:
         yield from misfits(item, wanted["items"], path)
 
 
-def test_the_docs_name_every_variant_with_its_line_and_every_kind():
+def test_the_docs_have_every_variant_with_its_description_and_every_kind():
     text = (DOCS / "profiles.md").read_text(encoding="utf-8")
 
     assert all(f"| `{name}` | {guesser.description} |" in text for name, guesser in DRAFTERS.items())

@@ -76,13 +76,13 @@ def installed_plugins() -> tuple[Plugin, ...]:
     chosen = _selected_plugins()
     if chosen is not None and not chosen:
         return ()
-    found = dict[str, Plugin]()
+    plugins = dict[str, Plugin]()
     for entry in _entry_points() if any(entry_point_files()) else ():
         if chosen is None or entry.name in chosen:
-            found[entry.name] = _duplicate(found[entry.name], entry) if entry.name in found else _load_plugin(entry)
-    missing = [name for name in chosen or () if name not in found]
+            plugins[entry.name] = _duplicate(plugins[entry.name], entry) if entry.name in plugins else _load_plugin(entry)
+    missing = [name for name in chosen or () if name not in plugins]
     error = f"{PLUGINS_VARIABLE} names it, and it is not installed"
-    return (*found.values(), *(Plugin(name, error=error) for name in missing))
+    return (*plugins.values(), *(Plugin(name, error=error) for name in missing))
 
 
 def entry_point_files() -> Iterator[Path]:

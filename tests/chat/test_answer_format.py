@@ -1,4 +1,4 @@
-"""What form an answer must have, as a value and in a conversation."""
+"""The required format of an answer, as a value and in a conversation."""
 
 import json
 
@@ -23,13 +23,13 @@ SCHEMA = {
     ("kind", "value"),
     [("schema", SCHEMA), ("schema", json.dumps(SCHEMA)), ("regex", "[a-z]+"), ("choices", ["yes", "no"])],
 )
-def test_a_form_is_made_of_what_a_user_writes(kind, value):
+def test_a_format_is_parsed_from_user_input(kind, value):
     structure = AnswerFormat.parse(kind, value)
 
     assert AnswerFormat.from_options({structure.kind: structure.value}) == structure
 
 
-def test_no_form_is_none_and_two_are_too_many():
+def test_no_format_is_none_and_two_are_an_error():
     assert AnswerFormat.from_options({"schema": None, "regex": "", "choices": ()}) is None
     with pytest.raises(UsageError, match="schema and regex"):
         AnswerFormat.from_options({"schema": SCHEMA, "regex": "a"})
@@ -46,12 +46,12 @@ def test_no_form_is_none_and_two_are_too_many():
         ("choices", ["a", ""], "none of them empty"),
     ],
 )
-def test_what_is_no_form_is_refused(kind, value, said):
+def test_an_invalid_format_is_refused(kind, value, said):
     with pytest.raises(UsageError, match=said):
         AnswerFormat.parse(kind, value)
 
 
-def test_choices_are_texts_and_not_expressions():
+def test_choices_are_literal_texts():
     assert AnswerFormat.parse("choices", ["a.b", "c|d"]).regex == r"a\.b|c\|d"
 
 
@@ -70,7 +70,7 @@ def engine():
     ],
     ids=lambda structure: structure.kind,
 )
-def test_an_answer_has_its_form_and_is_the_same_with_and_without_guesses(engine, structure, temperature):
+def test_an_answer_has_its_format_and_is_the_same_with_and_without_drafts(engine, structure, temperature):
     def said(variant):
         with engine.create_session() as session:
             events = list(session.ask(Request("Well?", (), None, 7, temperature, variant, answer_format=structure)))
@@ -90,7 +90,7 @@ def test_an_answer_has_its_form_and_is_the_same_with_and_without_guesses(engine,
             assert len(plain) == 9 and set(plain) <= set("abcdef")
 
 
-def test_a_form_that_cannot_be_is_told_before_anything_is_written(engine):
+def test_an_invalid_schema_fails_before_the_first_token(engine):
     with engine.create_session() as session:
         (failed,) = session.ask(Request("Well?", answer_format=AnswerFormat.parse("schema", {"type": "nonsense"})))
 

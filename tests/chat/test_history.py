@@ -1,4 +1,4 @@
-"""The history file: what is kept, and what is kept when the disk is not kind."""
+"""The history database: what is stored, also after faults of the disk."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def texts(history: HistoryReader, tip: str | None) -> list[tuple[str, str]]:
     return [(turn.request["text"], turn.answer.text) for turn in history.turns(tip)]
 
 
-def test_a_turn_comes_back_as_it_was(path):
+def test_a_turn_is_read_as_it_was_written(path):
     history = History(path)
     history.start_turn(THREAD, "a", None, {"text": "capital of France?", "files": []})
     history.finish_turn("a", ANSWER, "stop", {"tokens": 3})
@@ -74,7 +74,7 @@ def test_a_turn_comes_back_as_it_was(path):
     )
 
 
-def test_the_question_is_there_before_the_answer_begins(path):
+def test_the_question_is_stored_before_the_answer_starts(path):
     History(path).start_turn(THREAD, "a", None, {"text": "why?"})
 
     [turn] = HistoryReader(path).turns("a")
@@ -95,7 +95,7 @@ def test_a_partial_answer_is_written_with_the_next_flush(path):
     assert history.seconds_until_flush() is None
 
 
-def test_a_fork_shares_what_came_before(path):
+def test_a_fork_shares_the_earlier_turns(path):
     history = History(path)
     say(history, "a", None, "one", "1")
     say(history, "b", "a", "two", "2")
@@ -108,7 +108,7 @@ def test_a_fork_shares_what_came_before(path):
     assert 6 == look(path, "SELECT count(*) FROM messages")
 
 
-def test_equal_beginnings_are_stored_once(path):
+def test_equal_prefixes_are_stored_once(path):
     history = History(path)
     say(history, "a", None, "one", "1")
     say(history, "b", None, "one", "1", Thread("t2", "Again"))
@@ -116,7 +116,7 @@ def test_equal_beginnings_are_stored_once(path):
     assert 2 == look(path, "SELECT count(*) FROM messages")
 
 
-def test_search_finds_questions_and_answers_by_the_beginning_of_a_word(path):
+def test_search_finds_questions_and_answers_by_prefixes_of_words(path):
     history = History(path)
     say(history, "a", None, "capital of France", "It is Paris, of course")
 
@@ -138,7 +138,7 @@ def test_a_deleted_thread_can_be_restored(path):
     assert [] == history.threads(folder="/tmp")
 
 
-def test_a_thread_is_found_by_the_beginning_of_its_id_if_it_is_the_only_one(path):
+def test_a_thread_is_found_by_an_unambiguous_prefix_of_its_id(path):
     history = History(path)
     say(history, "a", None, "one", "1", Thread("abc1", "x"))
     say(history, "b", None, "one", "1", Thread("abd2", "y"))
@@ -148,7 +148,7 @@ def test_a_thread_is_found_by_the_beginning_of_its_id_if_it_is_the_only_one(path
     assert history.thread("") is None
 
 
-def test_what_a_killed_host_left_is_closed_and_can_be_mended(path):
+def test_turns_of_a_killed_host_are_closed_and_can_be_recovered(path):
     script = f"""if True:
         import os, pathlib
         from specchat.host.history_writer import *
@@ -169,7 +169,7 @@ def test_what_a_killed_host_left_is_closed_and_can_be_mended(path):
     assert "Because" == history.turns("a")[0].answer.text
 
 
-def test_a_file_that_is_no_database_is_set_aside(path):
+def test_a_file_that_is_no_database_is_moved_away(path):
     path.write_bytes(b"no database at all" * 1000)
 
     history = History(path)
@@ -180,7 +180,7 @@ def test_a_file_that_is_no_database_is_set_aside(path):
     assert b"no database" == next(path.parent.glob("*corrupt*")).read_bytes()[:11]
 
 
-def test_a_damage_found_later_loses_nothing_that_is_said_from_then_on(path):
+def test_after_a_corruption_all_later_turns_are_stored(path):
     history = History(path)
     for number in range(50):
         say(history, str(number), None, "x" * 3000, str(number))
@@ -197,7 +197,7 @@ def test_a_damage_found_later_loses_nothing_that_is_said_from_then_on(path):
     assert ("still there?", "yes") == texts(history, "new")[-1]
 
 
-def test_a_full_disk_is_told_and_tried_again(path):
+def test_a_full_disk_is_reported_and_the_write_is_repeated(path):
     history = History(path)
     say(history, "a", None, "one", "1")
     history._database.execute("PRAGMA max_page_count = 1")
@@ -213,7 +213,7 @@ def test_a_full_disk_is_told_and_tried_again(path):
     assert ["1", "y" * 100_000] == [answer for _, answer in texts(HistoryReader(path), "b")]
 
 
-def test_a_folder_that_cannot_be_written_keeps_the_talk_in_memory(path):
+def test_without_write_access_the_history_stays_in_memory(path):
     history = History(path.parent / "missing" / "history.db")
     say(history, "a", None, "one", "1")
 
@@ -221,7 +221,7 @@ def test_a_folder_that_cannot_be_written_keeps_the_talk_in_memory(path):
     assert [("one", "1")] == texts(history, "a")
 
 
-def test_an_older_schema_is_brought_up_to_date(path):
+def test_an_older_schema_is_migrated(path):
     say(History(path), "a", None, "one", "1")
     newer = (*MIGRATIONS, "ALTER TABLE threads ADD COLUMN colour TEXT")
 
@@ -231,7 +231,7 @@ def test_an_older_schema_is_brought_up_to_date(path):
     assert len(newer) == look(path, "PRAGMA user_version")
 
 
-def test_a_newer_schema_is_left_alone(path):
+def test_a_newer_schema_is_refused(path):
     History(path, (*MIGRATIONS, "SELECT 1"))
     before = path.read_bytes()
 
@@ -251,17 +251,17 @@ def test_a_reader_cannot_write(path):
         HistoryReader(path)._query("DELETE FROM turns", [])
 
 
-def test_a_reader_without_a_file_says_so(path):
+def test_a_reader_without_a_file_is_an_error(path):
     with pytest.raises(HostError, match="cannot be read"):
         HistoryReader(path).threads()
 
 
-def test_ids_of_four_bytes_survive():
+def test_token_ids_of_four_bytes_are_packed():
     assert (0, 2**32 - 1) == unpack_ids(pack_ids((0, 2**32 - 1)))
     assert () == unpack_ids(None)
 
 
-def test_a_database_of_before_there_were_records_is_read_and_then_upgraded(path):
+def test_a_database_without_steps_is_read_and_then_migrated(path):
     with closing(sqlite3.connect(path)) as old:
         old.executescript(";".join(MIGRATIONS[:2]) + ";PRAGMA user_version = 2")
         old.execute("INSERT INTO threads VALUES ('t1', 'x', 'chat', '', '', '{}', 'a', NULL, 0, 0, NULL)")
@@ -282,7 +282,7 @@ def test_a_database_of_before_there_were_records_is_read_and_then_upgraded(path)
     assert len(MIGRATIONS) == look(path, "PRAGMA user_version")
 
 
-def test_what_was_guessed_so_far_is_written_with_the_partial_answer(path):
+def test_steps_are_written_with_the_partial_answer(path):
     history = History(path)
     history.start_turn(THREAD, "a", None, {"text": "why?"})
     history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Bec"), b"\x01some"))

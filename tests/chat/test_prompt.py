@@ -1,4 +1,4 @@
-"""Tokens of a conversation are kept as they were; only a template that rewrites the past makes them anew."""
+"""The tokens of a conversation are only extended, unless a template changes the past."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def tokenizer(request, tmp_path) -> Tokenizer:
 
 
 def spelled_out(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The longest way to write a text: no encoder would choose these tokens."""
+    """The longest tokenization of a text, which no encoder returns."""
     return [
         token for character in text for token in tokenizer.encode(character) if tokenizer.token_bytes(token) != b" "
     ]
 
 
 def answered(tokenizer: Tokenizer, question: str, answer: str, ends: bool = True, turns: tuple[Turn, ...] = ()) -> Turn:
-    """A turn whose answer has tokens that encoding its text would not give."""
+    """A turn whose answer has other tokens than its encoded text."""
     prompt = build_next_prompt(tokenizer, SYSTEM, turns, Request(question))
     ids = spelled_out(tokenizer, answer) + ([tokenizer.vocabulary["<|end|>"]] if ends else [])
     return Turn(question, (), tuple(prompt.token_ids), answer, tuple(ids), prompt.rendered_prompt, is_finished=ends)
@@ -56,7 +56,7 @@ def test_an_answer_is_never_encoded_again(tokenizer, ends):
     assert prompt.rendered_prompt.endswith("afoxisquick<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n")
 
 
-def test_three_turns_only_ever_add_tokens(tokenizer):
+def test_three_turns_only_append_tokens(tokenizer):
     turns: tuple[Turn, ...] = ()
     for question in ("What?", "Why?", "And <|end|>?"):
         turn = answered(tokenizer, question, "thefox", turns=turns)
@@ -64,7 +64,7 @@ def test_three_turns_only_ever_add_tokens(tokenizer):
         turns = (*turns, turn)
 
 
-def test_an_end_token_that_the_template_would_not_write_is_taken_back(tmp_path):
+def test_an_end_token_that_the_template_does_not_render_is_removed(tmp_path):
     tokenizer = Tokenizer(at_hand.byte_level(tmp_path, special=[*at_hand.SPECIAL, "<|eot|>"]))
     tokenizer.stop_token_ids |= {tokenizer.vocabulary["<|eot|>"]}
     turn = answered(tokenizer, "What?", "fox", ends=False)
@@ -76,7 +76,7 @@ def test_an_end_token_that_the_template_would_not_write_is_taken_back(tmp_path):
     assert tokenizer.vocabulary["<|eot|>"] not in prompt.token_ids
 
 
-def test_an_answer_may_hold_what_looks_like_a_control_token(tokenizer):
+def test_an_answer_may_contain_the_text_of_a_control_token(tokenizer):
     turn = answered(tokenizer, "What?", "a<|end|>b")
 
     assert build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?")).cached_prefix_length == len(turn.token_ids)
@@ -87,7 +87,7 @@ def test_an_answer_may_hold_what_looks_like_a_control_token(tokenizer):
     [(at_hand.TRIMMING, "fox\n\n", "fox<|end|>"), (at_hand.FORGETFUL, "hm</think>fox", "<|assistant|>\nfox<|end|>")],
     ids=["trims", "forgets thinking"],
 )
-def test_a_template_that_rewrites_the_past_is_followed(tmp_path, template, answer, rewritten):
+def test_a_template_that_changes_the_past_is_encoded_again(tmp_path, template, answer, rewritten):
     tokenizer = Tokenizer(at_hand.byte_level(tmp_path, template))
     turn = answered(tokenizer, "What?", answer)
 
@@ -99,7 +99,7 @@ def test_a_template_that_rewrites_the_past_is_followed(tmp_path, template, answe
     assert tuple(prompt.token_ids[: prompt.cached_prefix_length]) == turn.token_ids[: prompt.cached_prefix_length]
 
 
-def test_a_changed_system_prompt_begins_anew(tokenizer):
+def test_a_changed_system_prompt_is_encoded_again(tokenizer):
     turn = answered(tokenizer, "What?", "fox")
 
     prompt = build_next_prompt(tokenizer, "Talk a lot.", [turn], Request("Why?"))
@@ -119,7 +119,7 @@ def test_a_turn_without_tokens_is_encoded_from_its_text(tokenizer):
 @pytest.mark.parametrize(
     "template", [at_hand.NO_SYSTEM, at_hand.CHAT.replace("messages %}", "messages if message['role'] != 'system' %}")]
 )
-def test_a_system_prompt_without_a_place_opens_the_first_question(tmp_path, template):
+def test_a_system_prompt_without_a_system_role_precedes_the_first_question(tmp_path, template):
     tokenizer = Tokenizer(at_hand.byte_level(tmp_path, template))
 
     prompt = build_next_prompt(tokenizer, SYSTEM, [], Request("Why?"))
@@ -127,7 +127,7 @@ def test_a_system_prompt_without_a_place_opens_the_first_question(tmp_path, temp
     assert prompt.rendered_prompt == "<|user|>\nBe brief.\n\nWhy?<|end|>\n<|assistant|>\n"
 
 
-def test_the_space_before_a_sentence_piece_answer_is_no_rewriting(tmp_path):
+def test_the_space_before_a_sentence_piece_answer_is_no_change(tmp_path):
     spaced = at_hand.CHAT.replace(">\n{{ message['content'] }}", ">{{ ' ' + message['content'] }}").replace(
         "|>\n{% e", "|>{% e"
     )
@@ -137,7 +137,7 @@ def test_the_space_before_a_sentence_piece_answer_is_no_rewriting(tmp_path):
     assert build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?")).cached_prefix_length == len(turn.token_ids)
 
 
-def test_files_follow_the_question_under_their_names_and_in_fences():
+def test_files_follow_the_question_with_their_names_and_in_fences():
     files = (Attachment("a.py", "x = 1\n"), Attachment("b\n.txt", "text"))
 
     shown = with_attachments("Why?", files)

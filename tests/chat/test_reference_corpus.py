@@ -1,4 +1,4 @@
-"""The book that a small model quotes from: the right passage for a question, and none for small talk."""
+"""The reference corpus: the right passage for a question, and none for small talk."""
 
 import pytest
 
@@ -27,7 +27,7 @@ BOOK = ReferenceCorpus(
         ("What is Python?", ["What is Python?"]),
     ],
 )
-def test_a_question_finds_the_passages_that_it_is_about(question, topics):
+def test_a_question_finds_the_passages_of_its_topics(question, topics):
     assert topics == [passage.topic for passage in BOOK.search(question)]
 
 
@@ -36,14 +36,14 @@ def test_small_talk_finds_nothing(words):
     assert () == BOOK.search(words)
 
 
-def test_what_is_found_follows_the_question():
+def test_passages_follow_the_question():
     shown = with_passages("What is json?", BOOK.search("What is json?"))
 
     assert "What is json?\n\nReference:\njson: Encode and decode JSON in Python." == shown
     assert "hello" == with_passages("hello", ())
 
 
-def test_a_book_is_read_from_a_file(tmp_path):
+def test_a_corpus_is_read_from_a_file(tmp_path):
     path = tmp_path / "book.jsonl"
     path.write_text('{"topic": "queue", "text": "First in, first out."}\n\n')
 
@@ -51,7 +51,7 @@ def test_a_book_is_read_from_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", '{"title": "queue"}', "[1]"])
-def test_a_file_that_is_no_book_is_refused_by_its_name(content, tmp_path):
+def test_an_invalid_corpus_file_is_refused_with_its_name(content, tmp_path):
     (tmp_path / "book.jsonl").write_text(content)
 
     with pytest.raises(InputError, match=r"book\.jsonl: not a reference"):
@@ -60,7 +60,7 @@ def test_a_file_that_is_no_book_is_refused_by_its_name(content, tmp_path):
         read_reference_corpus(tmp_path / "other.jsonl")
 
 
-def test_the_book_that_ships_knows_a_generator_and_itself():
+def test_the_embedded_corpus_has_generators_and_specchat():
     book = read_reference_corpus(EMBEDDED / "reference.jsonl")
 
     assert "yield" in book.search("what is a generator in Python?")[0].text

@@ -1,4 +1,4 @@
-"""What travels with a question: whole files while they are small, and then the passages that it is about."""
+"""The retrieved context: whole files while they are small, and else the matching passages."""
 
 import sys
 
@@ -19,7 +19,7 @@ def filler(number):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder that is too long for a narrow room; one passage of it is about fences."""
+    """A folder that exceeds the narrow budget; one passage of it is about fences."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "src").mkdir()
     for number in range(5):
@@ -28,12 +28,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_no_names_are_nothing():
+def test_no_names_give_no_context():
     assert gather_context([], "why?", WIDE) == gather_context((), "how?", NARROW)
     assert () == gather_context([], "why?", WIDE).files
 
 
-def test_what_is_small_travels_whole_in_the_order_of_its_names(folder):
+def test_small_files_are_attached_whole_in_the_order_of_their_names(folder):
     found = gather_context(["src", "src/m1.py"], "anything", WIDE)
 
     assert ["src/m1.py", "src/m0.py", "src/m2.py", "src/m3.py", "src/m4.py"] == [file.name for file in found.files]
@@ -41,11 +41,11 @@ def test_what_is_small_travels_whole_in_the_order_of_its_names(folder):
     assert () == found.sources
 
 
-def test_named_files_that_fit_need_no_word(folder):
+def test_named_files_that_fit_need_no_matching_word(folder):
     assert "" == gather_context(["src/m1.py", "./src/m1.py"], "anything", WIDE).notice
 
 
-def test_of_a_long_folder_travels_what_the_question_is_about(folder):
+def test_the_matching_passages_of_a_long_folder_are_attached(folder):
     found = gather_context(["src/"], "How long is a fence of backticks?", NARROW)
 
     assert any(FENCE in file.text for file in found.files)
@@ -54,7 +54,7 @@ def test_of_a_long_folder_travels_what_the_question_is_about(folder):
     assert found.notice.startswith("1 passage of 1 file attached, out of 5 files")
 
 
-def test_a_passage_is_some_lines_of_its_file(folder):
+def test_a_passage_consists_of_lines_of_its_file(folder):
     [passage] = gather_context(["src/m2.py"], "How long is a fence of backticks?", NARROW).files
     first, last = map(int, passage.name.rpartition(" ")[2].split("-"))
 
@@ -62,13 +62,13 @@ def test_a_passage_is_some_lines_of_its_file(folder):
     assert passage.text == "".join(lines[first - 1 : last])
 
 
-def test_the_source_is_the_file_and_its_lines(folder):
+def test_the_citation_is_the_file_and_its_lines(folder):
     found = gather_context(["src/"], "fence", NARROW)
 
     assert [file.name.replace(" lines ", ":") for file in found.files] == list(found.sources)
 
 
-def test_names_of_code_are_found_by_their_parts(folder):
+def test_identifiers_are_found_by_their_parts(folder):
     (folder / "src" / "camel.js").write_text("function closeOpenGates(x) {\n  return x\n}\n")
 
     for question in ("which gate is closed and open?", "close_open_gates", "GATE"):
@@ -79,7 +79,7 @@ def test_names_of_code_are_found_by_their_parts(folder):
     ("said", "written"),
     [("verified", "verify"), ("committed", "commit"), ("queries", "query"), ("classes", "class"), ("caching", "cache")],
 )
-def test_forms_of_a_word_are_one(folder, said, written):
+def test_forms_of_a_word_match(folder, said, written):
     (folder / "src" / "found.py").write_text(f"x = my_{written}(1)\n")
 
     assert ("src/found.py:1-1",) == gather_context(["src/"], f"what is {said}?", NARROW).sources
@@ -91,7 +91,7 @@ def test_a_file_can_be_found_by_its_name(folder):
     assert ("src/parachute.py:1-1",) == gather_context(["src/"], "what is in the parachute?", NARROW).sources
 
 
-def test_passages_stand_in_the_order_of_the_files_and_neighbours_are_one(folder):
+def test_passages_are_in_the_order_of_the_files_and_neighbours_are_joined(folder):
     for name in ("a.py", "b.py"):
         (folder / "src" / name).write_text(
             "".join(f"def {name[0]}{n}():\n    fence({n})\n" + "    x = 1\n" * 30 for n in range(2))
@@ -102,11 +102,11 @@ def test_passages_stand_in_the_order_of_the_files_and_neighbours_are_one(folder)
     assert "src/m2.py" in found.sources[2]
 
 
-def test_the_same_question_finds_the_same(folder):
+def test_the_same_question_finds_the_same_passages(folder):
     assert gather_context(["src/"], "fence of other", NARROW) == gather_context(["src/"], "fence of other", NARROW)
 
 
-def test_the_shortest_of_the_named_files_stay_whole_when_not_all_can(folder):
+def test_the_shortest_named_files_are_attached_whole_when_not_all_fit(folder):
     (folder / "note.txt").write_text("a note\n")
 
     found = gather_context(["src/m2.py", "note.txt"], "fence", NARROW)
@@ -116,21 +116,21 @@ def test_the_shortest_of_the_named_files_stay_whole_when_not_all_can(folder):
     assert all("src/m2.py lines" in file.name for file in found.files[1:])
 
 
-def test_the_model_is_shown_the_lines_beside_the_name(folder):
+def test_the_prompt_has_the_lines_with_the_name(folder):
     found = gather_context(["src/"], "fence", NARROW)
 
     lines = found.sources[0].partition(":")[2]
     assert f"File `src/m2.py` lines {lines}:\n```python\n" in with_attachments("fence?", found.files)
 
 
-def test_without_a_word_of_the_question_a_map_travels(folder):
+def test_without_a_matching_word_a_map_is_attached(folder):
     found = gather_context(["src/"], "elephants?", NARROW)
 
     assert ["map of the definitions"] == [file.name for file in found.files]
     assert found.notice.startswith("a map of the definitions attached, out of 5 files")
 
 
-def test_without_a_word_and_without_definitions_nothing_is_asked(folder):
+def test_without_a_match_and_without_definitions_is_an_error(folder):
     (folder / "long.txt").write_text("one two three\n" * 200)
 
     with pytest.raises(InputError, match=r"long\.txt: too long to be attached whole, and without a word") as caught:
@@ -146,7 +146,7 @@ def test_a_line_that_exceeds_the_budget_is_an_error(folder):
     assert 6 == caught.value.exit_code
 
 
-def test_line_breaks_and_bytes_of_the_beginning_are_no_trouble(folder):
+def test_crlf_and_a_byte_order_mark_are_handled(folder):
     (folder / "crlf.py").write_bytes(b"\xef\xbb\xbf" + b"x = 1\r\n" * 200 + b"fence = 2\r\n")
 
     found = gather_context(["crlf.py"], "fence", NARROW)
@@ -178,7 +178,7 @@ def test_an_installed_reranker_decides_the_order(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("tokens", [16, 8192, 2**24])
-def test_room_for_the_answer_is_always_left(tokens):
+def test_the_budget_leaves_space_for_the_answer(tokens):
     room = ContextBudget.of_window(tokens)
 
     assert room.passage_characters < room.total_characters < 3 * tokens

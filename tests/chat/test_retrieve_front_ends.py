@@ -1,4 +1,4 @@
-"""Files and folders as a person gives them: to `specchat ask`, and after an @ in a talk."""
+"""Files and folders in the front ends: for `specchat ask`, and after an @ in a chat."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.processes import modules_after
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder that is too long for the window of a profile."""
+    """A folder that exceeds the context window of a profile."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     (tmp_path / "src").mkdir()
@@ -34,7 +34,7 @@ def asked(*arguments):
     return code, session.requests[-1] if session.requests else None
 
 
-def test_a_folder_goes_with_a_question_and_its_sources_follow_the_answer(folder, capsys):
+def test_a_folder_is_attached_and_its_sources_follow_the_answer(folder, capsys):
     code, request = asked("What is the gate made of?", "-f", "src/")
 
     assert 0 == code
@@ -46,7 +46,7 @@ def test_a_folder_goes_with_a_question_and_its_sources_follow_the_answer(folder,
     assert "sources: src/gate.py:1-2" == last
 
 
-def test_a_glob_goes_with_a_question_that_is_piped_in(folder, monkeypatch):
+def test_a_glob_is_attached_to_a_question_from_stdin(folder, monkeypatch):
     monkeypatch.setattr("specchat.cli.ask._read_stdin", lambda: "gate?")
 
     _, request = asked("-", "-f", "**/g*.py")
@@ -55,12 +55,12 @@ def test_a_glob_goes_with_a_question_that_is_piped_in(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["*.rs", "gone", "@repo"])
-def test_a_name_that_leads_nowhere_asks_nothing(folder, capsys, name):
+def test_a_name_without_files_sends_no_request(folder, capsys, name):
     assert (2, None) == asked("why?", "-f", name)
     assert 1 == len(capsys.readouterr().err.splitlines())
 
 
-def test_what_is_mentioned_goes_along(talk):
+def test_mentioned_files_are_attached(talk):
     request = run_line(talk, "what is the gate in @src/ made of?").request
 
     assert ["src/gate.py lines 1-2"] == [file.name for file in request.files]
@@ -75,7 +75,7 @@ def test_sources_belong_to_one_question(talk):
     assert ("", ()) == (talk.attachment_notice, talk.passage_sources)
 
 
-def test_a_folder_waits_for_the_next_question(talk):
+def test_a_folder_is_attached_to_the_next_question(talk):
     run_line(talk, "/file src/")
     with pytest.raises(InputError):
         run_line(talk, "/file gone/")
@@ -84,7 +84,7 @@ def test_a_folder_waits_for_the_next_question(talk):
     assert () == run_line(talk, "which gate?").request.files
 
 
-def test_the_line_mode_tells_what_went_along_and_where_it_is_from(talk, capsys):
+def test_the_repl_prints_the_attachments_and_their_sources(talk, capsys):
     loop.run_input_line(talk, "which gate is in @src/?")
 
     told = capsys.readouterr().err.splitlines()

@@ -1,4 +1,4 @@
-"""The map of a repository: what the rest of it uses most stands there first."""
+"""The map of a repository: the most used definitions come first."""
 
 import pytest
 
@@ -12,13 +12,13 @@ SHOP = [
 ]
 
 
-def test_what_is_used_most_comes_first():
+def test_the_most_used_definition_comes_first():
     assert ["ShoppingCart", "add_item", "net_price", "_unused_rounding"] == [
         each.name for each in rank_definitions(SHOP)
     ]
 
 
-def test_the_voice_of_a_file_that_is_used_counts_more():
+def test_links_from_used_files_count_more():
     files = [
         ("a.py", "def from_hub():\n    pass\n"),
         ("b.py", "def from_leaf():\n    pass\n"),
@@ -31,7 +31,7 @@ def test_the_voice_of_a_file_that_is_used_counts_more():
     assert names.index("from_hub") < names.index("from_leaf")
 
 
-def test_a_map_names_lines_under_their_files():
+def test_a_map_has_lines_grouped_by_file():
     assert (
         "cart.py\n  1: class ShoppingCart:\n  2: def add_item(self, item):\n"
         "price.py\n  1: def net_price(x):\n  5: def _unused_rounding(x):\n"
@@ -39,11 +39,11 @@ def test_a_map_names_lines_under_their_files():
 
 
 @pytest.mark.parametrize("most", range(0, 160, 7))
-def test_a_map_stays_within_its_room(most):
+def test_a_map_stays_within_its_budget(most):
     assert len(build_repo_map(SHOP, most)) <= most
 
 
-def test_the_best_definition_is_kept_in_a_small_room():
+def test_the_best_definition_is_in_a_small_map():
     assert "cart.py\n  1: class ShoppingCart:\n" == build_repo_map(SHOP, 40)
 
 
@@ -59,11 +59,11 @@ def test_the_best_definition_is_kept_in_a_small_room():
         ("function* numbers() {", "numbers"),
     ],
 )
-def test_definitions_are_known_in_many_languages(line, name):
+def test_definitions_are_found_in_many_languages(line, name):
     assert [name] == [each.name for each in rank_definitions([("x", f"\n{line}\n")])]
 
 
-def test_names_that_everybody_defines_and_mere_words_of_methods_say_nothing():
+def test_common_names_and_lowercase_methods_are_ignored():
     definitions = "class Own{0}:\n    def copy(self):\n        pass\n\n\ndef run_it():\n    pass\n"
     files = [(f"{n}.py", definitions.format(n)) for n in range(9)]
     users = [(f"user{n}.py", "copy(), run_it()\n") for n in range(5)]
@@ -71,5 +71,5 @@ def test_names_that_everybody_defines_and_mere_words_of_methods_say_nothing():
     assert "Own3" == rank_definitions([*files, *users, ("last.py", "Own3()\n")])[0].name
 
 
-def test_no_files_and_no_definitions_are_no_map():
+def test_without_files_or_definitions_the_map_is_empty():
     assert "" == build_repo_map([], 100) == build_repo_map([("a.txt", "some prose")], 100)

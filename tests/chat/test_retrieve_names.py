@@ -1,4 +1,4 @@
-"""What a name means, which files of a folder count, and how every mistake is told."""
+"""Names, the listed files of a folder, and the errors."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def repository(folder):
-    """The same, under git, with rules at two levels."""
+    """The same folder as a git repository, with ignore rules at two levels."""
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     (folder / ".gitignore").write_text("*.log\n!kept.log\nnode_modules/\nmade/\n.cache\n")
     (folder / "src" / ".gitignore").write_text("*.md\n")
@@ -44,16 +44,16 @@ def listed(*names):
     return [file.name for file in named] + [str(path) for path in listing.files]
 
 
-def test_outside_of_git_everything_counts_that_is_neither_hidden_nor_made(folder):
+def test_outside_git_all_but_hidden_and_generated_files_are_listed(folder):
     assert ["a.py", "src/b.py", "src/deep/c.py", "src/deep/d.md"] == listed(".")
 
 
-def test_git_says_what_counts_at_every_level(repository):
+def test_git_rules_apply_at_every_level(repository):
     assert [".gitignore", ".hidden", "a.py", "kept.log", "src/.gitignore", "src/b.py", "src/deep/c.py"] == listed(".")
     assert ["src/.gitignore", "src/b.py", "src/deep/c.py"] == listed("src/")
 
 
-def test_an_ignored_folder_that_was_named_counts(repository):
+def test_an_ignored_folder_can_be_named(repository):
     assert ["made/z.py"] == listed("made/")
 
 
@@ -73,21 +73,21 @@ def test_a_folder_cannot_start_programs(repository):
     assert not (repository / "started").exists()
 
 
-def test_a_hook_of_another_repository_does_not_confuse(repository, monkeypatch):
+def test_variables_of_a_git_hook_have_no_effect(repository, monkeypatch):
     monkeypatch.setenv("GIT_DIR", str(repository / "elsewhere"))
 
     assert "kept.log" in listed(".")
     assert "x.log" not in listed(".")
 
 
-def test_the_repository_is_found_from_below(repository, monkeypatch):
+def test_the_repository_is_found_from_a_subfolder(repository, monkeypatch):
     monkeypatch.chdir(repository / "src" / "deep")
 
     assert "../../a.py" in listed("@repo")
     assert repository == find_repository(repository / "src")
 
 
-def test_files_folders_and_globs_are_counted_once(folder):
+def test_files_of_files_folders_and_globs_are_unique(folder):
     assert ["src/b.py", "src/deep/c.py", "src/deep/d.md"] == listed("src/b.py", "src", "src/**/*.py")
 
 
@@ -103,7 +103,7 @@ def test_files_folders_and_globs_are_counted_once(folder):
         ("src/[!x].py", ["src/b.py"]),
     ],
 )
-def test_a_glob_means_files(folder, glob, files):
+def test_a_glob_matches_files(folder, glob, files):
     assert files == listed(glob)
 
 
@@ -114,7 +114,7 @@ def test_a_file_whose_name_looks_like_a_glob_is_that_file(folder):
 
 
 @pytest.mark.parametrize("pattern", ["[z-a]", "[", "[]", "[^", "***", "\\"])
-def test_an_odd_glob_matches_nothing_and_harms_nobody(pattern):
+def test_an_invalid_glob_matches_nothing(pattern):
     assert not matches_glob(["a", "b"], [pattern])
 
 
@@ -127,7 +127,7 @@ def test_links_are_not_followed_and_loops_end(folder):
     assert (3, 1) == (len(listing.files), listing.symlinks)
 
 
-def test_what_is_left_out_is_counted(folder):
+def test_files_that_are_left_out_are_counted(folder):
     (folder / "src" / "image.png").write_bytes(b"\x89PNG\0")
     (folder / "src" / "latin.txt").write_bytes(b"F\xfcchse")
     (folder / "src" / "data.json").write_bytes(b"1" * (MAX_FILE_BYTES + 1))
@@ -139,7 +139,7 @@ def test_what_is_left_out_is_counted(folder):
     assert "3 files attached; left out: 2 not text, 1 over 1 MiB, 1 link" == notice
 
 
-def test_a_name_cannot_talk_to_the_terminal(folder):
+def test_a_name_cannot_send_control_characters_to_the_terminal(folder):
     for name in (b"src/\x1b[2J.py", b"src/F\xfcchse.py"):
         Path(os.fsdecode(name)).write_text("x = 1\n")
 
@@ -150,7 +150,7 @@ def test_a_name_cannot_talk_to_the_terminal(folder):
     ]
 
 
-def test_what_is_deleted_meanwhile_is_no_trouble(repository):
+def test_a_file_that_is_deleted_during_the_scan_is_skipped(repository):
     subprocess.run(["git", "add", "a.py"], cwd=repository, check=True)
     (repository / "a.py").unlink()
 
@@ -158,7 +158,7 @@ def test_what_is_deleted_meanwhile_is_no_trouble(repository):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_cannot_be_read_is_named(folder):
+def test_unreadable_files_are_named(folder):
     (folder / "src" / "b.py").chmod(0)
     (folder / "src" / "deep").chmod(0)
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_read_is_named(folder):
         ("~nobody-of-this-name/x", "cannot be read: No such file"),
     ],
 )
-def test_a_name_that_leads_nowhere_is_one_line(folder, name, said):
+def test_a_name_without_files_is_an_error_of_one_line(folder, name, said):
     (folder / "empty").mkdir()
     (folder / "pictures").mkdir()
     (folder / "pictures" / "p.png").write_bytes(b"\0")
@@ -193,7 +193,7 @@ def test_a_name_that_leads_nowhere_is_one_line(folder, name, said):
     assert 2 == caught.value.exit_code
 
 
-def test_only_what_is_there_is_mentioned(folder):
+def test_only_existing_names_are_mentions(folder):
     named = "why @a.py, @src/? and @*.py @repo!\n@src/deep/c.py."
     text = f"(@src/b.py) me@a.py @home @nobody @*.rs @. @{'x' * 300} @[z-a] @~nobody-of-this-name @\0 @"
 

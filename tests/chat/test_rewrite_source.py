@@ -1,4 +1,4 @@
-"""What an answer is a new version of: found by its name, and told to who copies it."""
+"""The file that an answer rewrites: found by its name, and passed to copying drafters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_answer_shows_a_file_in_its_fence_and_without_its_name():
     assert "````markdown\n```\ncode\n```\n````" == as_answer_text(OTHER)
 
 
-def test_who_copies_is_told_and_says_the_same_text():
+def test_copying_drafters_get_the_original_and_the_text_is_the_same():
     told, untold = session(), session()
     asked = Request("abc abc", (FILE,), seed=5, variant="suffix", file_to_rewrite="a.py")
 

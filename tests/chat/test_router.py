@@ -1,4 +1,4 @@
-"""A request goes where its words, its files and its sampling send it, and the reason can be read."""
+"""The route of a request follows from its words, files and sampling, and has a reason."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tools.router_accuracy import as_table, confusion_matrix, main, read_request
 
 REQUESTS = Path(__file__).with_name("requests.jsonl")
 FILE = Attachment("total.py", "def total(xs):\n    return sum(xs)\n")
-NOTHING = frozenset({"auto", "plain", "lookup"})
-DRAFT = NOTHING | {"draft"}
-EVERYBODY = frozenset(DRAFTER_NAMES)
+WITHOUT_MODELS = frozenset({"auto", "plain", "lookup"})
+DRAFT = WITHOUT_MODELS | {"draft"}
+ALL_DRAFTERS = frozenset(DRAFTER_NAMES)
 
 
 @pytest.fixture(autouse=True)
@@ -29,17 +29,17 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path))
 
 
-def route(request: Request | str, at_hand: frozenset[str] = DRAFT, **overrides) -> Route:
-    """Where the shipped chat profile sends a request; `_` in an override stands for the dot."""
+def route(request: Request | str, available: frozenset[str] = DRAFT, **overrides) -> Route:
+    """The route of a request with the shipped chat profile; `_` in an override stands for the dot."""
     profile = load_profile("chat").override({key.replace("_", ".", 1): value for key, value in overrides.items()})
-    return choose_route(Request(request) if isinstance(request, str) else request, profile, at_hand)
+    return choose_route(Request(request) if isinstance(request, str) else request, profile, available)
 
 
-def by_rules(request: Request | str, *rules: RouteRule, at_hand: frozenset[str] = DRAFT) -> Route:
-    return choose_route(Request(request) if isinstance(request, str) else request, Profile(routes=rules), at_hand)
+def by_rules(request: Request | str, *rules: RouteRule, available: frozenset[str] = DRAFT) -> Route:
+    return choose_route(Request(request) if isinstance(request, str) else request, Profile(routes=rules), available)
 
 
-def test_most_requests_are_taken_for_what_they_are():
+def test_most_requests_get_the_right_kind():
     confusion = confusion_matrix(read_requests(REQUESTS), load_profile("chat"))
 
     assert confusion.total >= 200
@@ -61,21 +61,21 @@ def test_most_requests_are_taken_for_what_they_are():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_kind_has_its_likeliest_drafter(request_, kind, first):
+def test_each_kind_has_its_first_drafter(request_, kind, first):
     chosen = route(request_)
 
     assert (kind, "auto", first) == (chosen.kind, chosen.variant, chosen.drafter_order[0])
 
 
-def test_the_order_names_everybody_at_hand_once_and_nobody_else():
+def test_the_order_has_every_available_drafter_once():
     for kind in KIND_DEFAULTS:
-        for at_hand in (NOTHING, DRAFT, EVERYBODY):
-            assert at_hand - {"auto"} == set(by_rules("x", RouteRule(kind=kind), at_hand=at_hand).drafter_order)
-            assert len(at_hand) - 1 == len(by_rules("x", RouteRule(kind=kind), at_hand=at_hand).drafter_order)
+        for available in (WITHOUT_MODELS, DRAFT, ALL_DRAFTERS):
+            assert available - {"auto"} == set(by_rules("x", RouteRule(kind=kind), available=available).drafter_order)
+            assert len(available) - 1 == len(by_rules("x", RouteRule(kind=kind), available=available).drafter_order)
 
 
 def test_a_head_goes_before_a_draft_model_in_a_chat():
-    assert "eagle3" == route("Why do cats purr, and how?", EVERYBODY).drafter_order[0]
+    assert "eagle3" == route("Why do cats purr, and how?", ALL_DRAFTERS).drafter_order[0]
 
 
 def test_every_kind_of_the_profiles_has_a_reason_and_an_order():
@@ -83,7 +83,7 @@ def test_every_kind_of_the_profiles_has_a_reason_and_an_order():
     assert all({*kind.drafter_order} == {*DRAFTER_NAMES} - {"auto"} for kind in KIND_DEFAULTS.values())
 
 
-def test_hot_sampling_puts_nobody_first():
+def test_a_high_temperature_puts_plain_decoding_first():
     hot, warm = route("Write a poem on rain", sampling_temperature=1.3), route("Write a poem on rain")
 
     assert ("plain", "draft") == (hot.drafter_order[0], warm.drafter_order[0])
@@ -105,7 +105,7 @@ def test_the_reason_is_a_sentence_about_the_request():
     )
 
 
-def test_where_nobody_measures_the_likeliest_guesser_is_taken():
+def test_without_a_chooser_the_first_drafter_is_used():
     without = DRAFT - {"auto"}
 
     assert "lookup" == route(Request("x", task="edit"), without).variant
@@ -124,7 +124,7 @@ def test_a_pin_always_wins(variant):
     assert (variant, "pinned") == (against_a_rule.variant, against_a_rule.reason)
 
 
-def test_a_request_may_ask_for_auto_against_a_pin_of_the_profile():
+def test_a_request_may_override_a_pinned_profile_with_auto():
     assert "auto" == route(Request("Write a poem on rain", variant="auto"), speculation_variant="plain").variant
 
 
@@ -143,15 +143,15 @@ def test_a_request_may_ask_for_auto_against_a_pin_of_the_profile():
         ("magic", "unknown variant 'magic'; known are auto, plain, lookup"),
     ],
 )
-def test_a_variant_that_cannot_run_is_refused_with_what_to_load(variant, said):
+def test_a_variant_that_cannot_run_is_refused_with_its_needs(variant, said):
     with pytest.raises(ProfileError) as by_request:
-        route(Request("x", variant=variant), NOTHING)
+        route(Request("x", variant=variant), WITHOUT_MODELS)
 
     assert said in str(by_request.value)
     assert "\n" not in str(by_request.value)
 
 
-def test_a_profile_that_pins_what_cannot_run_is_refused_alike():
+def test_a_profile_that_pins_an_unavailable_variant_is_refused():
     with pytest.raises(ProfileError, match="variant 'medusa' needs a Medusa head"):
         route("x", speculation_variant="medusa")
 
@@ -167,7 +167,7 @@ def test_a_profile_that_pins_what_cannot_run_is_refused_alike():
         (("eagle3", "auto"), "auto", ("draft", "lookup", "plain")),
     ],
 )
-def test_a_rule_orders_or_fixes_who_drafts(variants, variant, order):
+def test_a_rule_orders_or_fixes_the_drafters(variants, variant, order):
     chosen = by_rules("x", RouteRule(kind="chat", variants=variants))
 
     assert (variant, order) == (chosen.variant, chosen.drafter_order)
@@ -177,7 +177,7 @@ def test_the_reason_of_a_fixed_variant_names_the_profile():
     assert "the profile sets lookup for chat" == by_rules("x", RouteRule(kind="chat", variants=("lookup",))).reason
 
 
-def test_a_rule_that_fixes_what_nobody_loaded_is_refused():
+def test_a_rule_that_fixes_an_unavailable_drafter_is_refused():
     with pytest.raises(ProfileError, match="variant 'mtp' needs a target whose checkpoint has MTP layers"):
         by_rules("x", RouteRule(kind="chat", variants=("mtp", "eagle")))
 
@@ -188,7 +188,7 @@ def test_a_rule_may_lower_the_budget_and_never_raise_it():
     assert 0 == by_rules("x", RouteRule(kind="chat", variants=("plain",), budget=4)).budget
 
 
-def test_the_first_rule_that_fits_decides():
+def test_the_first_matching_rule_decides():
     assert (
         "code"
         == by_rules(
@@ -197,7 +197,7 @@ def test_the_first_rule_that_fits_decides():
     )
 
 
-def test_what_fits_no_rule_is_a_chat():
+def test_a_request_without_a_matching_rule_is_a_chat():
     assert "chat" == by_rules("hello", RouteRule(kind="code", contains=("table",))).kind
     assert "chat" == by_rules("hello").kind
 
@@ -258,11 +258,11 @@ def test_conditions_on_files_tasks_and_temperature():
         ('Make "the dog bit the man" passive', "Make  passive"),
     ],
 )
-def test_the_question_is_told_from_its_text(text, asked):
+def test_the_instruction_is_separated_from_its_text(text, asked):
     assert asked == parse_question(Request(text)).instruction.strip()
 
 
-def test_of_a_long_text_only_the_ends_are_looked_at():
+def test_only_the_ends_of_a_long_text_are_read():
     question = parse_question(Request("a b " * 1_000_000 + "\n\nWho wrote it?"))
 
     assert len(question.instruction) <= HEAD_CHARACTERS + TAIL_CHARACTERS + 2
@@ -277,16 +277,16 @@ def test_odd_questions_have_a_kind_too(text):
     assert route(text).kind in KIND_DEFAULTS
 
 
-def test_the_task_travels_to_the_engine_process():
+def test_the_task_is_sent_to_the_engine_process():
     assert "edit" == request_from_json(request_to_json(Request("x", task="edit"))).task
     assert "" == request_from_json({"text": "x", "task": None}).task == request_from_json({"text": "x"}).task
 
 
-def test_every_guesser_has_one_line():
+def test_every_drafter_has_a_description_of_one_line():
     assert all(guesser.description and "\n" not in guesser.description for guesser in DRAFTERS.values())
 
 
-def test_the_router_loads_nothing_heavy():
+def test_the_router_imports_nothing_slow():
     assert not {"torch", "transformers"} & modules_after("import specchat.chat.router, tools.router_accuracy")
 
 

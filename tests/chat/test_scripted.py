@@ -1,4 +1,4 @@
-"""The scripted session behaves as a session does."""
+"""The scripted session behaves like a session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specchat.chat.request import Request
 from specchat.chat.scripted import ScriptedSession, scripted_answer
 
 
-def test_it_plays_one_scene_a_question():
+def test_it_plays_one_list_of_events_per_question():
     with ScriptedSession([scripted_answer(["a"]), scripted_answer(["b"])]) as session:
         said = [event for text in ("1", "2") for event in session.ask(Request(text)) if isinstance(event, TextDelta)]
 
@@ -28,11 +28,11 @@ def test_it_obeys_a_cancel():
     assert [event.finish_reason for event in events if isinstance(event, Finished)] == ["cancelled"]
 
 
-def test_it_fails_politely_when_the_script_is_over():
+def test_it_fails_after_the_end_of_the_script():
     assert list(ScriptedSession([]).ask(Request("x"))) == [Failed("the script is over")]
 
 
-def test_the_totals_of_a_scene_are_the_sum_of_its_steps():
+def test_the_totals_of_an_answer_are_the_sum_of_its_steps():
     *_, finished = scripted_answer(["a", "b", "c"], accepted=2)
 
     assert isinstance(finished, Finished)

@@ -1,4 +1,4 @@
-"""Conversations: what is said, kept, cut, cancelled, taken back; and that no drafter changes a word of it."""
+"""Sessions: answers, stored turns, limits, cancellation, rewinding; and no drafter changes the text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def engine(sampling: str, context: int) -> Engine:
 
 
 def session(sampling: str = "greedy", context: int = 4096) -> Session:
-    """A session that also knows the drafters that nobody would choose."""
+    """A session with additional drafters that no profile can name."""
     opened = engine(sampling, context).create_session()
     chaos, perfect = Chaos(7), DraftModelDrafter(engine(sampling, context).models.target)
     perfect.name = "self"
@@ -54,7 +54,7 @@ def session(sampling: str = "greedy", context: int = 4096) -> Session:
 
 
 def pinned(session: Session, variant: str) -> None:
-    """Let one drafter draft, also one that the router does not know."""
+    """Use one drafter, also one that the router does not know."""
     session.drafters = {**session.drafters, "auto": session.drafters[variant]}
 
 
@@ -65,7 +65,7 @@ def said(session: Session, question: str, **how: object) -> str:
 
 
 def conversation(session: Session, stop: tuple[str, ...]) -> list[str]:
-    """Two turns, the second taken back and asked otherwise, and one more."""
+    """Two turns, the second replaced by another question, and one more."""
     answers = [said(session, question, stop=stop) for question in QUESTIONS]
     session.rewind()
     answers += [said(session, "otherwise: abc", stop=stop), said(session, "more", stop=stop)]
@@ -74,7 +74,7 @@ def conversation(session: Session, stop: tuple[str, ...]) -> list[str]:
 
 @lru_cache
 def stop_string(sampling: str) -> str:
-    """Two characters that the plain answer holds somewhere in the middle, so that they cross blocks."""
+    """Two characters from the middle of the plain answer, which may belong to different tokens."""
     with session(sampling) as plain:
         pinned(plain, "plain")
         text = said(plain, QUESTIONS[0])
@@ -92,7 +92,7 @@ def plainly(sampling: str, stop: tuple[str, ...]) -> list[str]:
     ("sampling", "variant", "stopping"),
     matrix(list(SAMPLING), VARIANTS, [False, True], seldom=("T0.7-p0.9", "k20", "min-p")),
 )
-def test_no_drafter_changes_a_word(sampling, variant, stopping):
+def test_no_drafter_changes_the_text(sampling, variant, stopping):
     stop = (stop_string(sampling),) if stopping else ()
     with session(sampling) as speculative:
         pinned(speculative, variant)
@@ -133,7 +133,7 @@ def end_tokens():
     tokenizer.stop_token_ids = stop
 
 
-def test_a_turn_is_told_from_prompt_to_totals():
+def test_a_turn_has_events_from_the_route_to_the_totals():
     with session() as talked:
         events = list(talked.ask(Request(QUESTIONS[0], seed=1)))
 
@@ -155,7 +155,7 @@ def test_a_turn_is_told_from_prompt_to_totals():
     assert len(accepted) == sum(totals.accepted_by_drafter.values())
 
 
-def test_what_was_guessed_adds_up_to_what_was_counted_when_it_is_inspected():
+def test_step_records_add_up_to_the_totals():
     with session() as talked:
         pinned(talked, "self")
         events = list(talked.ask(Request(QUESTIONS[0], seed=1)))
@@ -169,7 +169,7 @@ def test_what_was_guessed_adds_up_to_what_was_counted_when_it_is_inspected():
         assert spelled.decode("utf-8", "replace").startswith("".join(span.text for span in inspection.spans))
 
 
-def test_what_a_stop_string_cuts_off_is_not_counted():
+def test_tokens_after_a_stop_string_are_not_counted():
     with session() as talked:
         pinned(talked, "self")
         *_, finished = talked.ask(Request(QUESTIONS[0], stop=(stop_string("greedy"),), seed=5))
@@ -178,7 +178,7 @@ def test_what_a_stop_string_cuts_off_is_not_counted():
         assert sum(finished.totals.accepted_by_drafter.values()) < finished.totals.completion_tokens
 
 
-def test_the_second_turn_reads_only_what_is_new():
+def test_the_second_turn_prefills_only_new_tokens():
     with session() as talked:
         said(talked, QUESTIONS[0])
         known = len(talked.generation.tokens) - 1
@@ -187,7 +187,7 @@ def test_the_second_turn_reads_only_what_is_new():
     assert finished.totals.cached_tokens == known
 
 
-def test_token_ids_are_kept_and_never_made_anew():
+def test_token_ids_are_stored_and_never_encoded_again():
     with session("T1") as talked:
         said(talked, QUESTIONS[0])
         first = talked.turns[0].token_ids
@@ -196,7 +196,7 @@ def test_token_ids_are_kept_and_never_made_anew():
     assert talked.turns[1].prompt_ids[: len(first)] == first
 
 
-def test_a_turn_taken_back_leaves_no_trace():
+def test_a_removed_turn_leaves_no_trace():
     with session() as talked, session() as fresh:
         said(talked, QUESTIONS[0])
         said(talked, QUESTIONS[1])
@@ -231,7 +231,7 @@ def test_rejection_sampling_changes_the_text_of_a_seed_unless_exact(exact, is_sa
         assert (said(plain, QUESTIONS[0]) == said(other, QUESTIONS[0])) == is_same
 
 
-def test_a_prompt_that_does_not_fit_is_never_cut():
+def test_a_prompt_that_does_not_fit_is_an_error():
     with session(context=64) as talked:
         *_, failed = talked.ask(Request("abc " * 40))
 
@@ -241,7 +241,7 @@ def test_a_prompt_that_does_not_fit_is_never_cut():
     assert not talked.turns
 
 
-def test_an_answer_stops_where_the_window_ends():
+def test_an_answer_ends_with_the_context_window():
     with session(context=64) as talked:
         *_, finished = talked.ask(Request("abc", max_tokens=100))
 
@@ -249,7 +249,7 @@ def test_an_answer_stops_where_the_window_ends():
         assert len(talked.generation.tokens) == 64
 
 
-def test_a_bare_question_will_do():
+def test_a_question_can_be_a_string():
     with session() as talked:
         *_, finished = talked.ask("abc")
 
@@ -257,7 +257,7 @@ def test_a_bare_question_will_do():
         assert talked.turns[0].user == "abc"
 
 
-def test_an_empty_question_fails_in_words():
+def test_an_empty_question_is_a_failed_event():
     with session() as talked:
         [failed] = talked.ask("  ")
 
@@ -279,13 +279,13 @@ def test_attached_files_reach_the_prompt():
     assert "x = 1\n" in talked.turns[0].rendered_prompt
 
 
-def test_cancel_in_a_long_read_answers_within_a_chunk():
+def test_cancel_in_a_long_prefill_ends_within_a_chunk():
     with session(context=32768) as talked:
         talked.models.target.prefill_chunk = 128
         flag, events = Flag(), []
         for event in talked.ask(Request("abc " * 5200), flag):
             events.append(event)
-            flag.set()  # at the first sign of life
+            flag.set()  # at the first event
 
         assert len(talked.generation.tokens) > 20_000
         assert (
@@ -297,7 +297,7 @@ def test_cancel_in_a_long_read_answers_within_a_chunk():
         assert talked.generation.cache.length <= 128
 
 
-def test_a_listener_that_goes_away_loses_nothing():
+def test_a_turn_is_stored_when_the_caller_stops_reading_events():
     with session() as talked:
         answer = talked.ask(Request(QUESTIONS[0]))
         heard = ""
@@ -313,7 +313,7 @@ def test_a_listener_that_goes_away_loses_nothing():
         assert said(talked, QUESTIONS[1])
 
 
-def test_a_turn_that_found_no_memory_is_not_kept():
+def test_a_turn_without_memory_is_not_stored():
     with session() as talked:
         pool = talked.models.target.pool
         pool.budget_bytes = 10
@@ -326,7 +326,7 @@ def test_a_turn_that_found_no_memory_is_not_kept():
         assert said(talked, QUESTIONS[0])
 
 
-def test_more_sessions_than_slots_keep_their_texts():
+def test_more_sessions_than_slots_have_correct_texts():
     opened = [session() for _ in range(4)]
     with session() as alone:
         expected = conversation(alone, ())

@@ -1,4 +1,4 @@
-"""The record of a turn: what goes in comes out, at every length, and takes little room."""
+"""The encoding of steps: lossless at every length, and compact."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def recorded(*steps: StepDone) -> StepPacker:
     return recording
 
 
-def test_steps_come_back_as_they_were():
+def test_steps_are_unpacked_as_they_were_packed():
     assert unpack_steps(recorded(STEP, BARE, STEP).packed()) == [STEP, BARE, STEP]
 
 
-def test_a_record_can_be_read_while_it_grows():
+def test_packed_steps_can_be_read_while_they_grow():
     recording = recorded(STEP)
     early = recording.packed()
     recording.add(BARE)
@@ -34,22 +34,22 @@ def test_a_record_can_be_read_while_it_grows():
     assert unpack_steps(recording.packed()) == [STEP, BARE]
 
 
-def test_nothing_is_recorded_of_nothing():
+def test_no_steps_have_no_bytes():
     assert recorded().packed() == b""
     assert unpack_steps(b"") == []
 
 
-def test_a_record_of_another_form_is_no_record():
+def test_an_unknown_version_has_no_steps():
     assert unpack_steps(b"\x07" + recorded(STEP).packed()[1:]) == []
 
 
-def test_a_record_that_was_cut_is_read_as_far_as_it_goes():
+def test_truncated_bytes_are_read_up_to_the_cut():
     packed = recorded(*(BARE for _ in range(2000)), STEP).packed()
 
     assert unpack_steps(packed[:-10])[:10] == [BARE] * 10
 
 
-def test_a_step_of_sixteen_guesses_takes_less_room_than_a_tenth_of_its_event():
+def test_a_step_of_sixteen_draft_tokens_is_smaller_than_a_tenth_of_its_event():
     def step(number: int) -> StepDone:
         ids = tuple((number * 31 + place * 7) % 500 for place in range(16))
         words = tuple(f"w{id} ".encode() for id in ids)

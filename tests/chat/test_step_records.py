@@ -1,4 +1,4 @@
-"""Steps as a person looks at them: three kinds of tokens, and what every guess came to."""
+"""Steps for display: three kinds of tokens, and the result of every draft token."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from specchat.chat.step_records import DraftToken, Inspection, TokenKind
 
 
 def step(guesses: str, said: str, own: str = "", parents: tuple[int, ...] = ()) -> StepDone:
-    """Words with spaces between: guesses of `lookup` in a chain, those that held, and what the target wrote."""
+    """Words separated by spaces: a chain of draft tokens, the accepted ones, and the token of the target."""
     words = [word.encode() for word in guesses.split()]
     held = [word.encode() for word in said.split()]
     committed = [CommittedToken(number_of(word), word, "lookup") for word in held]
@@ -27,31 +27,31 @@ def kinds(inspection: Inspection) -> list[tuple[str, str]]:
     return [(span.text, span.kind.value) for span in inspection.spans]
 
 
-def test_a_guess_that_held_is_accepted_and_what_stands_for_one_that_did_not_is_a_correction():
+def test_accepted_draft_tokens_and_corrections_have_their_kinds():
     inspection = Inspection([step("a b c", "a b", "x")])
 
     assert kinds(inspection) == [("a", "+"), ("b", "+"), ("x", "!")]
     assert (inspection.steps[0].target_text, inspection.steps[0].rejected_text) == ("x", "c")
 
 
-def test_what_the_target_adds_where_nobody_guessed_is_its_own():
+def test_a_token_of_the_target_without_a_draft_is_sampled():
     inspection = Inspection([step("", "", "x"), step("a b", "a b", "y")])
 
     assert kinds(inspection) == [("x", "="), ("a", "+"), ("b", "+"), ("y", "=")]
     assert [seen.rejected_text for seen in inspection.steps] == [None, None]
 
 
-def test_an_end_that_was_guessed_but_that_only_the_target_may_write_is_no_correction():
+def test_a_drafted_end_token_is_no_correction():
     assert kinds(Inspection([step("a end", "a", "end")])) == [("a", "+"), ("end", "=")]
 
 
-def test_an_answer_that_was_cut_inside_its_guesses_has_no_word_of_the_target():
+def test_a_step_that_was_cut_inside_its_draft_has_no_target_text():
     [seen] = Inspection([step("a b c", "a b")]).steps
 
     assert (seen.accepted_count, seen.target_text, seen.rejected_text) == (2, "", None)
 
 
-def test_in_a_tree_the_first_rival_is_the_one_that_was_refused():
+def test_in_a_tree_the_first_sibling_is_the_rejected_one():
     [seen] = Inspection([step("a b c d", "b", "x", parents=(0, 0, 2, 2))]).steps
 
     assert seen.rejected_text == "c"
@@ -64,7 +64,7 @@ def test_in_a_tree_the_first_rival_is_the_one_that_was_refused():
     )
 
 
-def test_half_a_character_stands_with_the_token_that_completes_it():
+def test_a_partial_character_is_shown_with_the_token_that_completes_it():
     half, rest = CommittedToken(1, b"a\xc3", "lookup"), CommittedToken(2, b"\xa9", "target")
     inspection = Inspection([StepDone((1, 7), (0, 1), (half, rest), 0.0, 0.0)])
 
@@ -72,7 +72,7 @@ def test_half_a_character_stands_with_the_token_that_completes_it():
     assert inspection.committed_count == 2
 
 
-def test_a_token_without_a_whole_character_has_no_place_of_its_own():
+def test_a_token_without_a_complete_character_has_no_span():
     parts = [CommittedToken(number, bytes([byte]), "lookup") for number, byte in enumerate("…".encode(), start=1)]
     inspection = Inspection([StepDone((1, 2, 3), (0, 1, 2), tuple(parts), 0.0, 0.0)])
 
@@ -90,7 +90,7 @@ def test_sums_are_those_of_the_steps():
     assert inspection.spans[-1].step == 2
 
 
-def test_an_inspection_that_grows_is_the_one_of_all_steps():
+def test_an_inspection_that_grows_equals_that_of_all_steps():
     steps = [step("a b", "a", "x"), step("c", "c", "y")]
     grown = Inspection(steps[:1])
     grown.add(steps[1])
@@ -98,7 +98,7 @@ def test_an_inspection_that_grows_is_the_one_of_all_steps():
     assert grown.spans == Inspection(steps).spans
 
 
-def test_guesses_whose_words_were_not_kept_have_numbers():
+def test_draft_tokens_without_bytes_show_their_ids():
     [seen] = Inspection([StepDone((41, 42), (0, 1), (CommittedToken(9, b"x", "target"),), 0.0, 0.0)]).steps
 
     assert seen.rejected_text == "#41"

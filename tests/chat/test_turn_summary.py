@@ -8,7 +8,7 @@ from specchat.chat.turn_summary import summary_line
 ROUTED = Routed("lookup", 16, "pinned", seed=1)
 
 
-def test_the_line_says_what_speculation_brought():
+def test_the_line_has_speed_and_acceptance():
     totals = Totals(completion_tokens=24, steps=8, draft_tokens=32, accepted_by_drafter={"lookup": 12, "draft": 4},
                     verify_seconds=0.08, draft_seconds=0.02, plain_step_seconds=0.01)  # fmt: skip
 
@@ -17,13 +17,13 @@ def test_the_line_says_what_speculation_brought():
     )
 
 
-def test_what_is_not_known_is_not_claimed():
+def test_unknown_values_are_left_out():
     line = summary_line(Routed("plain", 0, "pinned", seed=1), Totals(completion_tokens=1, steps=1, verify_seconds=0.5))
 
     assert line == "1 token · 2.0 tokens/s · no draft tokens · 1.0 tokens/step · plain (pinned)"
 
 
-def test_who_only_copies_may_find_nothing_to_copy():
+def test_a_copying_drafter_may_find_nothing_to_copy():
     line = summary_line(ROUTED, Totals(completion_tokens=8, steps=8, verify_seconds=0.5))
 
     assert line == "8 tokens · 16.0 tokens/s · lookup found nothing to copy · 1.0 tokens/step · lookup (pinned)"

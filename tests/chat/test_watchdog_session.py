@@ -1,4 +1,4 @@
-"""A watchdog hears of the passes of a session, and acts between its answers."""
+"""A watchdog gets the passes of a session, and acts between its answers."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.tiny import speaking
 
 
 class Notes(ThreadWatchdog):
-    """Remembers what it heard, and whether somebody was being answered then."""
+    """Records the passes, and whether an answer was running."""
 
     def __init__(self):
         super().__init__(2, lambda: 2, lambda _threads: None)
@@ -36,13 +36,13 @@ def watched():
         yield session
 
 
-def test_every_pass_of_an_answer_is_heard_with_its_rows(watched):
+def test_every_pass_of_an_answer_is_reported_with_its_rows(watched):
     list(watched.ask(Request("Why?", variant="plain", max_tokens=MIN_PASSES)))
 
     assert [(1024, 0)] * MIN_PASSES == watched.watchdog.kinds
 
 
-def test_an_answer_that_is_left_ends_for_the_watchdog_too(watched):
+def test_an_abandoned_answer_ends_for_the_watchdog_too(watched):
     events = watched.ask(Request("Why?", variant="plain", max_tokens=4))
     next(events)
     events.close()
