@@ -1,4 +1,4 @@
-"""docs/screens.md promises in tables: every row names tests that exist, or is in the short list of what is missing."""
+"""Every row of the tables in docs/screens.md names existing tests, or is in the short list of missing ones."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "screens.md"
 SECTIONS = {
-    "The main screen", "The status line", "The inspector", "Editing files", "The line mode, and editors",
+    "The main screen", "The status bar", "The inspector", "Editing files", "The line mode, and editors",
     "First run, doctor, download", "Profiles",
 }  # fmt: skip
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 NOT_BUILT = {
-    "Braces with a name hold one, too; the keys of vi",
-    "Probabilities of a token and of its guess",
+    "A multi-line text in named braces; vi keys",
+    "Probabilities of a token and of its draft",
 }
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """Section, promise and what is said to show it."""
+    """The section, the promise and its tests."""
     found, section = [], ""
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
@@ -42,7 +42,7 @@ def names_in(path: str) -> set[str]:
 
 
 def fault(shown_by: str) -> str:
-    """What is wrong with the second cell of a row; empty for one that is kept."""
+    """The fault of the second cell of a row, or an empty text."""
     if shown_by.startswith("not built: ") and len(shown_by) > len("not built: because"):
         return ""
     named = NAMED.findall(shown_by)
@@ -52,7 +52,7 @@ def fault(shown_by: str) -> str:
 
 
 @pytest.mark.parametrize(("section", "promise", "shown_by"), rows())
-def test_every_promise_is_shown_by_a_test(section, promise, shown_by):
+def test_every_promise_names_a_test(section, promise, shown_by):
     assert not fault(shown_by)
 
 
@@ -72,7 +72,7 @@ def test_what_is_missing_is_a_short_list_that_everybody_can_see():
         "not built: ",
         "a test somewhere",
         "`tests/test_screens.py::test_of_something_else`",
-        "`tests/test_nowhere.py::test_every_promise_is_shown_by_a_test`",
+        "`tests/test_nowhere.py::test_every_promise_names_a_test`",
         "`tests/test_screens.py::test_every_section_promises_something`, and others",
     ],
 )

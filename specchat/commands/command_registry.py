@@ -27,6 +27,7 @@ from specchat.profile import SERVER_BACKENDS, Models, load_profile, profile_name
 
 COMMAND_PATTERN = re.compile(r"/(?P<name>[a-z]+)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
+FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ")  # their first argument is a path
 AT_NAMES_HELP = "anywhere in a request attaches the file; so do @FOLDER/, @*.GLOB and @repo, this repository"
 
 

@@ -13,10 +13,12 @@ from specchat.commands.chat_state import ChatState, CommandResult, is_context_ov
 from specchat.errors import UsageError
 
 SUMMARY_PROMPT = (
-    "Sum up this conversation for somebody who goes on with it and has not read it: what was asked, what was found or "
-    "decided, names, numbers and file names as they were said, and what is still open. Write nothing else."
+    "Summarize this conversation for a reader who continues it and has not read it: the requests, what was found or "
+    "decided, the exact names, numbers and file names, and what is still open. Write nothing else."
 )
-CONTINUE_PROMPT = "This is what was said before, summed up:\n\n{}\n\nWe go on from here. Say only that you are ready."
+CONTINUE_PROMPT = (
+    "This is a summary of the conversation so far:\n\n{}\n\nContinue from here. Answer only that you are ready."
+)
 SUMMARY_WINDOW_DIVISOR = 8  # a summary may fill an eighth of the context window
 MAX_READY_TOKENS = 16
 

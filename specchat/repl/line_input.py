@@ -15,9 +15,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from specchat.chat.at_names import REPOSITORY
-from specchat.commands.command_registry import line_mode_commands
+from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands
 
-FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ")
 PROMPT = "> "
 BLOCK_QUOTES = '"""'  # start and end of a text of several lines
 

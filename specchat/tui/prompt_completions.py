@@ -9,10 +9,9 @@ from itertools import islice
 from pathlib import Path
 
 from specchat.chat.at_names import REPOSITORY
-from specchat.commands.command_registry import CommandInfo
+from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo
 
 MAX_COMPLETIONS = 12
-FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ")  # the first argument is a path
 MAX_VISITED_FILES = 4000
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
 

@@ -22,5 +22,5 @@ class SessionPreview(Static):
             self.update(Content("this conversation is empty").stylize("$text-muted"))
             return
         question = printable(str(turn.request.get("text", ""))[:MAX_QUESTION_CHARS])
-        asked = Content(f"{self._glyphs.prompt_mark} {question}").stylize("$text-accent")
-        self.update(asked + Content("\n\n" + printable(turn.answer.text[:MAX_ANSWER_CHARS])))
+        heading = Content(f"{self._glyphs.prompt_mark} {question}").stylize("$text-accent")
+        self.update(heading + Content("\n\n" + printable(turn.answer.text[:MAX_ANSWER_CHARS])))

@@ -24,7 +24,7 @@ from specchat.commands.code_blocks import CodeBlock, find_code_blocks
         ("python the parser", ""),
     ],
 )
-def test_a_fence_may_say_which_file_it_is(info, file):
+def test_a_fence_may_name_its_file(info, file):
     assert file == CodeBlock(info, "x\n").file
 
 

@@ -50,7 +50,7 @@ def test_a_path_is_a_question_and_no_command(talk):
     assert "/usr/bin is what?" == run_line(talk, "/usr/bin is what?").request.text
 
 
-def test_retry_asks_the_same_with_other_dice_and_undo_takes_back(talk):
+def test_retry_samples_again_and_back_removes_the_turn(talk):
     first = do(talk, "hello")
 
     assert first != (second := do(talk, "/retry"))
@@ -154,7 +154,7 @@ def test_a_conversation_is_continued(monkeypatch):
     assert b"turn 2" in chat("-c", stdin=b"count 2\n").out
 
 
-def test_json_lines_say_the_same_text_and_end_with_a_result(monkeypatch):
+def test_json_lines_carry_the_same_text_and_end_with_a_result(monkeypatch):
     ran = command(monkeypatch, "script", "-p", "count 3", "--json")
     lines = [json.loads(line) for line in ran.out.splitlines()]
 

@@ -55,7 +55,7 @@ def test_the_copy_begins_with_the_summary_and_the_whole_stays(talk, asked, capsy
     assert ["write first", "write second"] == questions(talk)
 
 
-def test_the_talk_goes_on_in_the_copy(talk):
+def test_the_conversation_continues_in_the_copy(talk):
     run_input_line(talk, "/compact")
     run_input_line(talk, "write third")
 
@@ -63,20 +63,20 @@ def test_the_talk_goes_on_in_the_copy(talk):
     assert "write third" == questions(talk)[-1]
 
 
-def test_the_model_is_asked_for_all_that_is_needed_to_go_on(talk):
+def test_the_summary_is_requested_in_a_fork_with_all_turns(talk):
     reply = run_line(talk, "/compact")
 
     assert reply.request.text == compacting.SUMMARY_PROMPT
     assert ["write first", "write second"] == questions(talk)  # of the copy, which the model reads
 
 
-def test_nothing_said_is_nothing_to_sum_up(runtime):
+def test_an_empty_conversation_cannot_be_summarized(runtime):
     with pytest.raises(UsageError, match="is empty"):
         run_line(ChatState(Conversation()), "/compact")
 
 
 @pytest.mark.parametrize("question", ["crash", "write  ", "big 0"])
-def test_without_a_summary_the_conversation_goes_on_as_it_was(talk, asked, capsys, question):
+def test_without_a_summary_the_conversation_is_unchanged(talk, asked, capsys, question):
     whole = talk.conversation.session_id
     asked[0].append(question)
     run_input_line(talk, "/compact")
@@ -87,7 +87,7 @@ def test_without_a_summary_the_conversation_goes_on_as_it_was(talk, asked, capsy
     assert 1 == len(do_and_hear(talk, "/sessions", capsys).splitlines())
 
 
-def test_where_the_question_does_not_fit_the_last_turns_are_left_out_and_that_is_said(talk, asked, capsys):
+def test_if_the_request_does_not_fit_the_last_turns_are_dropped_and_reported(talk, asked, capsys):
     run_input_line(talk, "write third")
     run_input_line(talk, "write fourth")
     asked[0].extend(["fail", "fail", "write all but the last two"])
@@ -108,7 +108,7 @@ def test_where_not_even_one_turn_fits_nothing_changes(talk, asked):
     assert 2 == len(questions(talk))
 
 
-def test_a_pipe_may_say_it_too(monkeypatch, runtime):
+def test_compact_works_in_a_pipe(monkeypatch, runtime):
     ran = command(monkeypatch, "chat", stdin=b"write first\n/compact\ncount 3\n")
 
     assert 0 == ran.code

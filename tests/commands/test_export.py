@@ -38,7 +38,7 @@ def test_a_conversation_is_saved_as_markdown(talk, tmp_path):
     ) == (tmp_path / "talk.md").read_text()
 
 
-def test_an_answer_that_was_left_in_the_middle_of_code_ends_it(talk, tmp_path):
+def test_an_answer_that_was_stopped_inside_code_is_closed(talk, tmp_path):
     do(talk, "write ````python\nx = '```'")
     do(talk, "write next")
 
@@ -79,7 +79,7 @@ def test_nothing_is_saved_without_a_name_or_a_question(talk, tmp_path):
         run_line(talk, "/save")
 
 
-def test_a_conversation_is_exported_in_the_format_that_is_said_or_that_the_name_asks_for(talk, tmp_path):
+def test_a_conversation_is_exported_in_the_named_format_or_by_suffix(talk, tmp_path):
     do(talk, "write one")
 
     do(talk, f"/export {tmp_path / 'a.md'}")

@@ -19,7 +19,7 @@ def file(tmp_path, monkeypatch):
     return file
 
 
-def test_an_edit_is_reviewed_written_and_taken_back(file, monkeypatch):
+def test_an_edit_is_reviewed_written_and_undone(file, monkeypatch):
     ran = command(monkeypatch, "chat", stdin=b"/edit @a.py replace total amount\ny\nn\n")
 
     assert OLD.replace("name_2 = total", "name_2 = amount") == file.read_text()
@@ -37,7 +37,7 @@ def test_a_pipe_that_ends_in_a_review_leaves_the_file(file, monkeypatch):
     assert "specchat: a.py: left as it was" in ran.err
 
 
-def test_a_block_of_an_answer_becomes_a_file_and_the_talk_goes_on(file, monkeypatch):
+def test_a_block_of_an_answer_becomes_a_file_and_the_loop_continues(file, monkeypatch):
     said = b'"""write ```python made.py\nx = 1\n```"""\n/apply\ny\n/edit gone.py x\n/help\ncount 2\n'
     ran = command(monkeypatch, "chat", stdin=said)
 

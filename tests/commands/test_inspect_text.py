@@ -47,14 +47,14 @@ def test_an_answer_that_is_not_there_is_one_line(talk, number):
 
 
 @pytest.mark.parametrize("argument", ["last", "-1", "1 2"])
-def test_what_is_no_number_is_said(talk, argument):
+def test_an_argument_that_is_not_a_number_is_an_error(talk, argument):
     do(talk, "guess 1")
 
     with pytest.raises(UsageError, match="the number of an answer"):
         run_line(talk, f"/inspect {argument}")
 
 
-def test_where_nothing_was_answered_there_is_nothing_to_look_into(talk):
+def test_without_answers_there_is_nothing_to_inspect(talk):
     with pytest.raises(UsageError, match="this conversation has no answers yet"):
         run_line(talk, "/inspect")
 
@@ -71,7 +71,7 @@ def test_on_a_terminal_it_is_coloured(talk, monkeypatch):
     assert "[+word0 ]" not in said
 
 
-def test_in_a_pipe_it_stands_beside_the_answer(monkeypatch):
+def test_in_a_pipe_it_goes_to_stderr(monkeypatch):
     ran = command(monkeypatch, "chat", stdin=b"guess 1\n/inspect\n")
 
     assert "[+word0 ]" in ran.err

@@ -73,7 +73,7 @@ def test_one_of_the_cache_is_here(tmp_path, monkeypatch):
         (Models("org/a", "org/a"), ["org/a"]),
     ],
 )
-def test_everybody_with_weights_is_named_once(models, names):
+def test_every_model_with_weights_is_named_once(models, names):
     assert names == [load.name for load in pending_models(models)]
 
 
@@ -94,7 +94,7 @@ def test_only_a_yes_is_one(answer, is_yes):
     assert questions[0].endswith(" MiB, on this disk); go on? [y/n] ")
 
 
-def test_who_says_no_keeps_the_profile_and_who_says_yes_gets_the_other(asked, profile):
+def test_a_no_keeps_the_profile_and_a_yes_changes_it(asked, profile):
     talk, questions = asked
 
     assert "no model is loaded; the profile stays chat" == run_line(talk, f"/profile {profile}").text
@@ -115,7 +115,7 @@ def test_a_change_that_loads_nothing_does_not_ask(asked, tmp_path):
     assert [] == questions
 
 
-def test_where_nobody_can_be_asked_the_profile_is_changed(runtime, profile):
+def test_without_a_terminal_the_profile_is_changed(runtime, profile):
     assert "; other models load" in run_line(ChatState(Conversation()), f"/profile {profile}").text
 
 

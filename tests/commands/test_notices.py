@@ -38,7 +38,7 @@ def guessers() -> DrafterTracker:
     return guessers
 
 
-def test_who_guesses_now_is_told_with_what_was_measured(guessers):
+def test_a_new_drafter_is_noted_with_its_share_of_steps(guessers):
     events = answer(*[step("draft")] * 18, *[step("lookup")] * 4)
 
     assert "drafter changed from lookup to draft: in 18 of 22 steps" == said(guessers, *events)
@@ -50,21 +50,21 @@ def test_another_kind_of_question_is_the_reason_when_it_changed(guessers):
     assert "drafter changed from lookup to suffix: an edit repeats most of its text" == said(guessers, *events)
 
 
-def test_the_same_guesser_is_not_told_of(guessers):
+def test_the_same_drafter_is_not_noted(guessers):
     assert "" == said(guessers, *answer(*[step("lookup")] * 20, reason=EDITING))
 
 
-def test_a_step_or_two_of_somebody_else_are_no_change(guessers):
+def test_a_few_steps_of_another_drafter_are_no_change(guessers):
     assert "" == said(guessers, *answer(*[step("draft")] * 12, *[step("lookup")] * 10))
     assert "" == said(guessers, *answer(*[step("draft", "lookup")] * 20))
 
 
-def test_a_short_answer_tells_nothing_and_is_forgotten(guessers):
+def test_a_short_answer_is_ignored(guessers):
     assert "" == said(guessers, *answer(*[step("draft")] * 5))
     assert "" == said(guessers, *answer(*[step("lookup")] * 20))
 
 
-def test_a_pause_is_told_with_its_gain_and_so_is_its_end(guessers):
+def test_a_pause_is_noted_with_its_speedup_and_so_is_its_end(guessers):
     slow = Totals(completion_tokens=40, plain_step_seconds=0.009, verify_seconds=0.4)
 
     assert "drafter changed from lookup to none (plain decoding): draft tokens in 2 of 40 steps, 0.9x plain" == said(
@@ -76,12 +76,12 @@ def test_a_pause_is_told_with_its_gain_and_so_is_its_end(guessers):
     )
 
 
-def test_a_choice_of_the_person_is_no_change(guessers):
+def test_a_pinned_drafter_is_no_change(guessers):
     assert "" == said(guessers, *answer(*[step("draft")] * 20, reason=PINNED))
     assert "" == said(guessers, *answer(*[step("draft")] * 20))
 
 
-def test_who_does_not_say_who_guessed_is_known_by_what_held(guessers):
+def test_without_draft_sources_the_accepted_tokens_name_the_drafter(guessers):
     held = StepDone((1, 2), (0, 1), (CommittedToken(1, b"x", "draft"), CommittedToken(9, b"x", "target")), 0.001, 0.01)
 
     assert said(guessers, *answer(*[held] * 20)).startswith("drafter changed from lookup to draft")
@@ -96,14 +96,14 @@ def lines_at(remarks: Notices, *fillings: int, window: int = 1000) -> list[int]:
     return counts
 
 
-def test_a_context_that_is_all_but_full_is_told_once_on_the_way_up():
+def test_a_nearly_full_context_is_noted_once_while_it_fills():
     remarks = Notices()
 
     assert [0, 0, 1, 0, 0, 1] == lines_at(remarks, 100, 900, 930, 990, 100, 910)
     assert ("the context is 91% full; /compact summarizes this conversation and continues in a copy",) == remarks.lines
 
 
-def test_where_nobody_knows_the_window_nothing_is_offered():
+def test_without_a_known_window_there_is_no_notice():
     assert [0] == lines_at(Notices(), 10**6, window=0)
 
 
@@ -118,7 +118,7 @@ def ask(talk: ChatState, question: str) -> tuple[str, ...]:
     return talk.notices
 
 
-def test_every_conversation_is_told_of_by_itself(talk):
+def test_every_conversation_has_its_own_notices(talk):
     assert ask(talk, "count 236")[0].startswith("the context is 93% full")
     assert () == ask(talk, "count 237")
     talk.conversation.switch_session(talk.conversation.call("fork"))
@@ -126,19 +126,19 @@ def test_every_conversation_is_told_of_by_itself(talk):
     assert 1 == len(ask(talk, "count 236"))
 
 
-def test_what_is_said_is_of_the_last_answer(talk):
+def test_notices_belong_to_the_last_answer(talk):
     ask(talk, "count 236")
     assert () == ask(talk, "count 3")
 
 
-def test_a_question_that_does_not_fit_on_top_of_others_brings_the_offer(talk):
+def test_a_request_that_does_not_fit_after_others_suggests_compact(talk):
     too_long = "fail"
 
     assert () == ask(talk, too_long)
     assert ("/compact summarizes this conversation and continues in a copy",) == ask(talk, too_long)
 
 
-def test_the_line_mode_says_it_after_the_numbers(runtime, monkeypatch):
+def test_the_line_mode_prints_notices_after_the_numbers(runtime, monkeypatch):
     monkeypatch.setattr("specchat.commands.chat_state._profile_context_window", lambda _profile: 512)
     ran = command(monkeypatch, "chat", stdin=b"count 236\ncount 3\n")
 

@@ -75,7 +75,7 @@ def test_a_plain_terminal_is_never_drawn_on(runtime, environment):
     assert 1 == terminal.shown.count("word0")
 
 
-def test_control_c_keeps_the_partial_and_the_talk_goes_on(runtime):
+def test_control_c_keeps_the_partial_answer_and_the_loop_continues(runtime):
     terminal = Terminal(TERM="dumb")
     terminal.expect("> ")
     terminal.type("slowly 100000\n")
@@ -90,7 +90,7 @@ def test_control_c_keeps_the_partial_and_the_talk_goes_on(runtime):
 
 
 @pytest.mark.full
-def test_a_person_is_asked_before_other_models_are_loaded(runtime):
+def test_loading_other_models_needs_a_yes(runtime):
     terminal = Terminal(TERM="dumb")
     terminal.expect("> ")
     terminal.type("/profile plain\n")
@@ -107,7 +107,7 @@ def test_a_person_is_asked_before_other_models_are_loaded(runtime):
     assert 0 == terminal.close()
 
 
-def test_a_terminal_that_can_draw_completes_and_shows_the_status(runtime):
+def test_a_capable_terminal_completes_and_shows_the_status(runtime):
     terminal = Terminal(TERM="xterm", NO_COLOR="")
     terminal.expect("profile chat")
     terminal.type("/hel")

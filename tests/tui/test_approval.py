@@ -49,7 +49,7 @@ def review(scenario, *, size=(60, 20), grace: float = 0.0, glyphs=UNICODE) -> No
 
 
 @pytest.mark.parametrize("key", "yneadcsuq")
-def test_every_letter_is_said_once_until_the_next_question(key):
+def test_every_key_answers_once_per_request(key):
     async def scenario(app, pilot):
         await pilot.press(key, "y", "y")
         await pilot.pause()
@@ -76,7 +76,7 @@ def test_escape_goes_back_and_then_stops_what_is_being_done(want, left):
     review(scenario)
 
 
-def test_a_line_and_a_text_are_said_as_they_were_written():
+def test_a_line_and_a_text_are_posted_unchanged():
     async def scenario(app, pilot):
         app.view.show_request(InputRequest(InputKind.LINE, "what should be different? ", HUNK))
         await pilot.press("x", "y", "enter")
@@ -89,7 +89,7 @@ def test_a_line_and_a_text_are_said_as_they_were_written():
     review(scenario)
 
 
-def test_a_hunk_is_shown_as_it_is_and_says_where_it_is():
+def test_a_hunk_is_shown_unchanged_with_its_position():
     async def scenario(app, _pilot):
         assert "src/parser.py · hunk 1/3 · line 2" in app.shown
         assert "-␛[31m[/x] old\n+new\n+    last" in app.shown
@@ -99,7 +99,7 @@ def test_a_hunk_is_shown_as_it_is_and_says_where_it_is():
     review(scenario)
 
 
-def test_in_ascii_its_own_words_are_ascii():
+def test_in_ascii_its_own_texts_are_ascii():
     async def scenario(app, pilot):
         app.view.show_request(InputRequest(InputKind.KEY, "[y,n] ", "a · b\n+x\n", "c · d"))
         await pilot.pause()

@@ -29,7 +29,7 @@ def line(answer: str, number: int = 0, width: int = 50, *, is_newest: bool = Tru
     return list(header_texts(answer).values())[number].to_line(width, glyphs, is_newest=is_newest)
 
 
-def test_a_head_says_language_file_and_what_can_be_typed():
+def test_a_header_shows_language_file_and_commands():
     assert "python src/a.py ───────────────────────── /apply 1" == line(ANSWER)
     assert "code ──────────────────────── c copy · /apply FILE" == line(ANSWER, 1)
     assert "toml pyproject.toml --- c copy - /apply" == line("```toml pyproject.toml\nx\n```", width=39, glyphs=ASCII)
@@ -46,7 +46,7 @@ def test_only_the_newest_answer_can_be_applied():
 
 @pytest.mark.parametrize("width", range(1, 60, 7))
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
-def test_a_head_is_as_wide_as_its_place(width, glyphs):
+def test_a_header_fills_its_width(width, glyphs):
     for number in (0, 1):
         shown = line(ANSWER, number, width, glyphs=glyphs)
         assert width == cell_len(shown)
@@ -63,7 +63,7 @@ def test_a_head_is_as_wide_as_its_place(width, glyphs):
         (4, "pyth"),
     ],
 )
-def test_what_has_no_room_is_left_out_from_the_right(width, shown):
+def test_hints_that_do_not_fit_are_dropped_from_the_right(width, shown):
     assert shown == line("```python\nx\n```", width=width)
 
 
@@ -88,7 +88,7 @@ def heads(driver, turn: int) -> list[str]:
     return [str(head.render()).strip() for head in driver.turns[turn].query(CodeBlockHeader)]
 
 
-def test_every_block_of_a_finished_answer_has_its_head(run_on_screen):
+def test_every_block_of_a_finished_answer_has_a_header(run_on_screen):
     async def scenario(driver):
         await driver.submit(f"write {ANSWER}")
         await driver.wait_for_final_turn()
@@ -120,7 +120,7 @@ def test_an_answer_that_is_no_longer_the_newest_loses_what_writes_it(run_on_scre
 
 
 @pytest.mark.full
-def test_a_click_on_a_head_copies_its_block(run_on_screen, monkeypatch):
+def test_a_click_on_a_header_copies_its_block(run_on_screen, monkeypatch):
     copied = list[str]()
     monkeypatch.setattr("specchat.tui.chat_screen.copy_text", lambda _app, text: copied.append(text) or "terminal")
 
@@ -138,7 +138,7 @@ def test_a_click_on_a_head_copies_its_block(run_on_screen, monkeypatch):
 
 @pytest.mark.full
 @pytest.mark.parametrize("width", [60, 30])
-def test_in_ascii_the_fence_is_the_head_and_the_text_stays(run_on_screen, width):
+def test_in_ascii_the_fence_is_the_header_and_the_text_stays(run_on_screen, width):
     async def scenario(driver):
         await driver.submit(f"write {ANSWER}")
         await driver.wait_for_final_turn()

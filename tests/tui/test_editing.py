@@ -12,8 +12,6 @@ import pytest
 
 from specchat.tui import choice_lists
 
-pytestmark = pytest.mark.full
-
 OLD = "".join(f"name_{number} = total\n" if number % 10 == 2 else f"line_{number} = 1\n" for number in range(30))
 NEW = OLD.replace("total", "amount")
 UNDO = re.compile(r"/undo \d+")
@@ -61,7 +59,7 @@ async def over(driver) -> str:
     return str(driver.turns[-1].query_one(".footer").render())
 
 
-def test_an_edit_is_decided_hunk_by_hunk_and_taken_back(run_on_screen, file):
+def test_an_edit_is_reviewed_hunk_by_hunk_and_undone(run_on_screen, file):
     async def scenario(driver):
         await begin(driver, "/edit @a.py replace total amount")
         await driver.wait_for_text("a.py · hunk 1/3 · line 3")
@@ -82,7 +80,7 @@ def test_an_edit_is_decided_hunk_by_hunk_and_taken_back(run_on_screen, file):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.full) for each in range(1, 6))])
-def test_taking_all_is_the_text_of_the_model_and_taking_none_the_old_one(run_on_screen, file, seed):
+def test_accepting_all_is_the_text_of_the_model_and_accepting_none_the_old_one(run_on_screen, file, seed):
     dice = Random(seed)
     new = "".join(
         line
@@ -146,7 +144,7 @@ def test_leaving_the_editing_of_a_hunk_comes_back_to_its_letters(run_on_screen, 
     run_on_screen(scenario)
 
 
-def test_a_hunk_can_be_written_again_as_somebody_wishes(run_on_screen, file):
+def test_a_hunk_can_be_rewritten_with_a_comment(run_on_screen, file):
     file.write_text("a = 1\nb = 2\nc = 3\n")
 
     async def scenario(driver):
@@ -178,7 +176,7 @@ def test_what_does_not_parse_in_part_is_decided_again(run_on_screen, file):
 
 
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
-def test_stopping_the_model_writes_nothing_and_keeps_the_draft(run_on_screen, file, key):
+def test_stopping_the_model_writes_nothing_and_keeps_the_unsent_text(run_on_screen, file, key):
     async def scenario(driver):
         await driver.submit("/edit a.py read")
         await driver.wait_for_text("prefill: 1 of 3 tokens")
@@ -192,7 +190,7 @@ def test_stopping_the_model_writes_nothing_and_keeps_the_draft(run_on_screen, fi
 
 
 @pytest.mark.parametrize("key", ["q", "escape", "ctrl+c"])
-def test_leaving_a_review_writes_nothing_and_keeps_the_draft(run_on_screen, file, key):
+def test_quitting_a_review_writes_nothing_and_keeps_the_unsent_text(run_on_screen, file, key):
     async def scenario(driver):
         await driver.type("a draft")
         await begin(driver, "/edit a.py replace total amount")
@@ -205,7 +203,7 @@ def test_leaving_a_review_writes_nothing_and_keeps_the_draft(run_on_screen, file
     run_on_screen(scenario)
 
 
-def test_a_question_that_is_sent_meanwhile_is_asked_when_the_edit_is_over(run_on_screen, file):
+def test_a_request_that_is_queued_during_an_edit_is_sent_after_it(run_on_screen, file):
     async def scenario(driver):
         await begin(driver, "/edit a.py replace total amount")
         driver.chat.submit("count 2")
@@ -218,7 +216,7 @@ def test_a_question_that_is_sent_meanwhile_is_asked_when_the_edit_is_over(run_on
     run_on_screen(scenario)
 
 
-def test_a_file_that_somebody_changes_meanwhile_is_not_touched(run_on_screen, file):
+def test_a_file_that_changes_meanwhile_is_not_touched(run_on_screen, file):
     async def scenario(driver):
         await begin(driver, "/edit a.py replace total amount")
         file.write_text("mine\n")
@@ -260,7 +258,7 @@ WRONG = {
 }
 
 
-def test_what_goes_wrong_is_one_line_and_the_draft_stays(run_on_screen, file):
+def test_an_error_is_one_line_and_the_unsent_text_stays(run_on_screen, file):
     async def scenario(driver):
         await driver.type("a draft")
         for command, said in WRONG.items():

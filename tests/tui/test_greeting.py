@@ -6,7 +6,7 @@ from specchat.tui.app import ScreenFiles, SpecchatApp
 from tests.tui.conftest import CHAT, ScreenDriver
 
 
-def test_the_offer_stands_beside_a_prompt_that_can_be_used(world, tmp_path):
+def test_the_greeting_leaves_the_prompt_usable(world, tmp_path):
     async def main() -> None:
         app = SpecchatApp(CHAT, ScreenFiles.next_to(tmp_path / "history.db"), greeting="take a better one [b]now[/b]")
         async with app.run_test(notifications=True) as pilot:

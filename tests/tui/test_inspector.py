@@ -40,7 +40,7 @@ async def inspected(driver, question: str = "guess 3") -> Inspector:
     return inspector(driver)
 
 
-def test_f3_shows_who_guessed_each_token_and_f3_closes_it(run_on_screen):
+def test_f3_shows_the_source_of_each_token_and_f3_closes_it(run_on_screen):
     async def scenario(driver):
         await inspected(driver)
         await driver.wait_for_text("drafted 6  accepted 3 (50%)  steps 3  2.0 tokens/step")
@@ -86,7 +86,7 @@ def test_a_click_goes_to_the_step_of_a_token(run_on_screen):
 
 
 @pytest.mark.full
-def test_s_shows_where_steps_begin_and_d_every_guess(run_on_screen):
+def test_s_shows_step_boundaries_and_d_all_draft_tokens(run_on_screen):
     async def scenario(driver):
         await inspected(driver)
         await driver.press("s", "d")
@@ -131,7 +131,7 @@ def test_an_answer_can_be_watched_while_it_is_written(run_on_screen):
 
 
 @pytest.mark.full
-def test_i_looks_into_an_earlier_answer_also_one_that_was_stopped(run_on_screen):
+def test_i_inspects_an_earlier_answer_also_a_stopped_one(run_on_screen):
     async def scenario(driver):
         await driver.run_command("slowly 100000")
         await driver.wait_for_text("word1 ")
@@ -161,7 +161,7 @@ def test_the_newest_answer_is_followed_to_the_next_question(run_on_screen):
     run_on_screen(scenario, size=WIDE)
 
 
-def test_a_conversation_of_before_is_looked_into_after_it_is_opened_again(run_on_screen):
+def test_a_stored_conversation_is_inspected_after_it_is_opened_again(run_on_screen):
     async def first(driver):
         await driver.ask("guess 3")
         sessions.append(driver.chat.presenter.session_id)
@@ -180,7 +180,7 @@ def test_a_conversation_of_before_is_looked_into_after_it_is_opened_again(run_on
 
 
 @pytest.mark.full
-def test_an_answer_without_a_record_says_so(runtime, run_on_screen):
+def test_an_answer_without_stored_steps_shows_a_notice(runtime, run_on_screen):
     async def first(driver):
         await driver.ask("guess 3")
         sessions.append(driver.chat.presenter.session_id)
@@ -238,7 +238,7 @@ def test_in_ascii_every_token_has_its_mark(run_on_screen):
 
 
 @pytest.mark.full
-def test_without_colours_the_kinds_can_still_be_told_apart(run_on_screen, monkeypatch):
+def test_without_colours_the_kinds_still_differ(run_on_screen, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
     async def scenario(driver):
@@ -266,7 +266,7 @@ def test_other_colours_are_those_of_the_theme(run_on_screen):
 
 
 @pytest.mark.full
-def test_of_a_very_long_answer_only_what_is_in_sight_is_drawn(run_on_screen, monkeypatch):
+def test_of_a_very_long_answer_only_visible_rows_are_drawn(run_on_screen, monkeypatch):
     drawn, draw = list[int](), TokenView._draw_row
 
     def counted(view: TokenView, number: int):
@@ -312,7 +312,7 @@ def test_the_page_keys_move_what_is_inspected(run_on_screen):
 
 
 @pytest.mark.parametrize("wanted", ["f3", pytest.param("/inspect", marks=pytest.mark.full)])
-def test_before_anything_was_asked_there_is_nothing_to_see(run_on_screen, wanted, tmp_path, monkeypatch):
+def test_an_empty_conversation_has_nothing_to_inspect(run_on_screen, wanted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     async def scenario(driver):

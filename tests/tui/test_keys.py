@@ -7,8 +7,6 @@ import pytest
 from specchat.tui.picker import Picker
 from specchat.tui.turn_widget import code_block_texts
 
-pytestmark = pytest.mark.full
-
 
 @pytest.fixture
 def copied(monkeypatch):
@@ -60,12 +58,12 @@ def test_y_copies_an_answer_and_c_its_code(run_on_screen, copied):
     run_on_screen(scenario)
 
 
-def test_code_is_what_stands_between_fences():
+def test_code_is_the_text_between_fences():
     assert ["a\n", "b\n```\n"] == code_block_texts("x\n```py\na\n```\ny\n````\nb\n```\n````\n")
     assert [] == code_block_texts("none")
 
 
-def test_e_asks_the_last_question_in_other_words(run_on_screen):
+def test_e_rewords_the_last_request(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
         await driver.press("shift+tab", "e")
@@ -80,7 +78,7 @@ def test_e_asks_the_last_question_in_other_words(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_an_edit_can_be_left(run_on_screen):
+def test_a_rewording_can_be_cancelled(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
         await driver.press("shift+tab", "e", "escape")
@@ -92,7 +90,7 @@ def test_an_edit_can_be_left(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_an_earlier_question_is_edited_in_a_copy(run_on_screen):
+def test_an_earlier_request_is_reworded_in_a_copy(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
         session = driver.chat.presenter.session_id
@@ -106,7 +104,7 @@ def test_an_earlier_question_is_edited_in_a_copy(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_escape_twice_goes_back_to_a_question_and_an_earlier_one_is_asked_in_a_copy(run_on_screen):
+def test_escape_twice_goes_back_to_a_request_and_an_earlier_one_is_sent_in_a_copy(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
         session = driver.chat.presenter.session_id
@@ -126,7 +124,7 @@ def test_escape_twice_goes_back_to_a_question_and_an_earlier_one_is_asked_in_a_c
     run_on_screen(scenario)
 
 
-def test_a_question_that_is_no_longer_on_the_screen_can_be_gone_back_to(run_on_screen, monkeypatch):
+def test_a_request_that_is_no_longer_mounted_can_be_reworded(run_on_screen, monkeypatch):
     monkeypatch.setattr("specchat.tui.transcript_view.MAX_BLOCKS", 2)
 
     async def scenario(driver):
@@ -148,7 +146,7 @@ def test_a_question_that_is_no_longer_on_the_screen_can_be_gone_back_to(run_on_s
     run_on_screen(scenario)
 
 
-def test_escape_twice_does_nothing_else_where_something_is_left_or_written(run_on_screen):
+def test_escape_twice_does_not_rewind_while_there_is_text_or_an_answer(run_on_screen):
     async def scenario(driver):
         await driver.press("escape", "escape")
         assert not driver.chat.query(Picker)  # nothing was asked yet
@@ -167,7 +165,7 @@ def test_escape_twice_does_nothing_else_where_something_is_left_or_written(run_o
     run_on_screen(scenario)
 
 
-def test_r_answers_again_with_other_dice(run_on_screen):
+def test_r_retries_with_another_seed(run_on_screen):
     async def scenario(driver):
         before = (await driver.ask("something")).answer
         await driver.press("shift+tab", "r")
@@ -184,7 +182,7 @@ def test_r_answers_again_with_other_dice(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_f_goes_on_in_a_copy_from_there(run_on_screen):
+def test_f_continues_in_a_copy_from_there(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
         session = driver.chat.presenter.session_id
@@ -198,7 +196,7 @@ def test_f_goes_on_in_a_copy_from_there(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_what_is_asked_while_an_answer_is_written_waits(run_on_screen):
+def test_a_prompt_sent_during_an_answer_is_queued(run_on_screen):
     async def scenario(driver):
         await driver.run_command("slowly 100000")
         await driver.wait_for_text("word1 ")
@@ -213,7 +211,7 @@ def test_what_is_asked_while_an_answer_is_written_waits(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_escape_gives_back_what_waits(run_on_screen):
+def test_escape_returns_queued_prompts_to_the_prompt(run_on_screen):
     async def scenario(driver):
         await driver.run_command("slowly 100000")
         await driver.wait_for_text("word1 ")
@@ -244,7 +242,7 @@ def test_control_c_stops_then_clears_then_leaves(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_control_c_copies_what_is_marked(run_on_screen, copied):
+def test_control_c_copies_the_selection(run_on_screen, copied):
     async def scenario(driver):
         await driver.press(*"abc", "shift+left", "shift+left", "ctrl+c")
 
@@ -262,7 +260,7 @@ def test_there_are_ways_out(run_on_screen, leave):
     run_on_screen(scenario)
 
 
-def test_f4_pins_who_guesses(run_on_screen):
+def test_f4_pins_the_drafter(run_on_screen):
     async def scenario(driver):
         await driver.press("f4")
         await driver.wait_for_text("drafter, from the next request on")

@@ -17,8 +17,6 @@ from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import TurnView
 from specchat.tui.worker_messages import AnswerEnded, ConversationOpened, RequestSent, TranscriptNote
 
-pytestmark = pytest.mark.full
-
 STEPS = [
     (Transcript, "show_turns"),
     (Transcript, "_mount_stored"),
@@ -59,7 +57,7 @@ def during(monkeypatch):
 
 
 @pytest.mark.parametrize(("owner", "name"), STEPS, ids=lambda part: getattr(part, "__name__", part))
-def test_a_person_may_leave_while_a_conversation_is_opened(run_on_screen, during, owner, name):
+def test_the_user_may_quit_while_a_conversation_opens(run_on_screen, during, owner, name):
     async def scenario(driver):
         async def leave():
             driver.app.exit()
@@ -74,7 +72,7 @@ def test_a_person_may_leave_while_a_conversation_is_opened(run_on_screen, during
 
 
 @pytest.mark.parametrize(("owner", "name"), STEPS, ids=lambda part: getattr(part, "__name__", part))
-def test_the_screen_may_be_taken_away_while_a_conversation_is_opened(run_on_screen, during, owner, name):
+def test_the_screen_may_close_while_a_conversation_opens(run_on_screen, during, owner, name):
     async def scenario(driver):
         async def go_on_when_it_is_gone():
             while driver.app.is_running:  # noqa: ASYNC110 (the very moment counts)
@@ -109,7 +107,7 @@ def test_older_turns_and_another_conversation_do_not_get_in_each_others_way(run_
         older = asyncio.create_task(driver.app.run_action("screen.show_older"))
         await asyncio.wait_for(begun.wait(), 60)
         driver.app.worker_messages.put(ConversationOpened("third", "another", "chat", stored(2)))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.1)
         shown.set()
         await older
         await driver.wait_until(lambda: driver.chat.presenter.session_id == "third" and len(driver.turns) == 2)
@@ -121,7 +119,7 @@ def test_older_turns_and_another_conversation_do_not_get_in_each_others_way(run_
     run_on_screen(scenario)
 
 
-def test_an_answer_stands_under_its_question_also_when_another_was_shown_before(run_on_screen):
+def test_an_answer_appears_under_its_request_also_when_another_was_shown_before(run_on_screen):
     async def scenario(driver):
         await driver.chat.presenter.start_turn("second")  # typed while "/retry" was on its way
         for text in ("first", "second"):
@@ -167,7 +165,7 @@ def test_a_click_brings_older_turns(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_two_lists_that_want_the_same_place_do_not_meet(run_on_screen):
+def test_two_pickers_for_the_same_area_do_not_collide(run_on_screen):
     async def scenario(driver):
         driver.chat.post_message(EngineUnavailable("it is gone"))
         await driver.app.run_action("screen.open_picker('variant')")
@@ -178,7 +176,7 @@ def test_two_lists_that_want_the_same_place_do_not_meet(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_news_after_the_end_is_dropped(run_on_screen):
+def test_messages_after_the_end_are_dropped(run_on_screen):
     async def scenario(driver):
         await driver.press("ctrl+q")
         await driver.wait_until(lambda: not driver.app.is_running)

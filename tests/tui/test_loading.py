@@ -33,7 +33,7 @@ def profile_in_title(driver) -> str:
     return driver.shown.splitlines()[0].partition("profile ")[2].split()[0]
 
 
-def test_a_change_that_loads_another_model_is_asked_about_and_a_no_keeps_the_old_one(run_on_screen):
+def test_a_change_that_loads_another_model_needs_a_yes_and_a_no_keeps_the_old_one(run_on_screen):
     async def scenario(driver):
         await choose_plain(driver)
         await driver.wait_for_text("  embedded (20 MiB, on this disk)")
@@ -89,7 +89,7 @@ def test_what_waits_for_a_decision_is_not_pushed_aside_by_a_list(run_on_screen):
 
 
 @pytest.mark.full
-def test_who_leaves_has_not_agreed(run_on_screen):
+def test_quitting_is_a_no(run_on_screen):
     partners = []
 
     async def scenario(driver):

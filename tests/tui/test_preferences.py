@@ -79,7 +79,7 @@ def test_the_page_about_keys_lists_every_action_with_its_keys():
     assert listed == {action: list(dict.fromkeys(keys)) for action, keys in bound.items()}
 
 
-def test_a_chosen_key_works_and_the_usual_one_does_no_longer(run_on_screen):
+def test_a_chosen_key_replaces_the_default_key(run_on_screen):
     async def scenario(driver):
         await driver.press("f3")
         assert not driver.chat.query(Inspector)
@@ -96,7 +96,7 @@ def inspector_of(driver) -> Inspector:
 
 
 @pytest.mark.parametrize("way", ["f9", pytest.param("/mouse", marks=pytest.mark.full)])
-def test_the_mouse_is_left_to_the_terminal_and_taken_back(run_on_screen, way):
+def test_the_mouse_is_released_and_captured_again(run_on_screen, way):
     written: list[str] = []
 
     async def scenario(driver):
@@ -112,7 +112,7 @@ def test_the_mouse_is_left_to_the_terminal_and_taken_back(run_on_screen, way):
     run_on_screen(scenario)
 
 
-def test_who_prefers_the_mouse_of_the_terminal_takes_it_back_with_the_first_key(run_on_screen):
+def test_a_released_mouse_is_captured_with_the_first_key(run_on_screen):
     async def scenario(driver):
         assert not driver.app.captures_mouse
         await driver.press("f9")

@@ -17,14 +17,14 @@ NOBODY = 2**22 + 1  # above the largest id that a process can have
 
 
 @has_table
-def test_this_process_takes_what_the_system_says():
+def test_this_process_uses_what_the_system_reports():
     status = Path("/proc/self/status").read_text()
     kilobytes = int(re.search(r"VmRSS:\s+(\d+)", status)[1])
 
     assert resident_bytes(os.getpid()) == pytest.approx(1024 * kilobytes, rel=0.2)
 
 
-def test_of_a_process_that_is_gone_nothing_is_known():
+def test_a_process_that_has_ended_has_no_memory():
     assert resident_bytes(NOBODY) is None
 
 
@@ -37,14 +37,14 @@ def test_both_processes_stand_in_one_line(monkeypatch):
     assert "memory of the screen 92M" == memory_line(0, UNICODE) == memory_line(NOBODY, UNICODE)
 
 
-def test_where_the_system_says_nothing_the_line_is_left_out(monkeypatch, tmp_path):
+def test_without_reports_of_the_system_the_line_is_left_out(monkeypatch, tmp_path):
     monkeypatch.setattr(process_memory, "PROC", tmp_path)
 
     assert "" == memory_line(os.getpid(), UNICODE)
 
 
 @has_table
-def test_the_inspector_says_what_each_process_takes(run_on_screen):
+def test_the_inspector_shows_the_memory_of_each_process(run_on_screen):
     async def scenario(driver):
         await driver.ask("guess 3")
         await driver.wait_until(lambda: driver.chat.presenter.engine_pid)

@@ -46,7 +46,7 @@ def test_a_paste_never_sends(run_on_screen):
 
 
 @pytest.mark.full
-def test_a_long_paste_stands_as_a_word_until_it_is_sent(run_on_screen):
+def test_a_long_paste_is_a_placeholder_until_it_is_sent(run_on_screen):
     async def scenario(driver):
         lines = "\n".join(f"line {number}" for number in range(143))
         await driver.press("a", "space")
@@ -62,7 +62,7 @@ def test_a_long_paste_stands_as_a_word_until_it_is_sent(run_on_screen):
 
 
 @pytest.mark.full
-def test_a_paste_of_100_kilobytes_is_one_word(run_on_screen):
+def test_a_paste_of_100_kilobytes_is_one_placeholder(run_on_screen):
     async def scenario(driver):
         await paste(driver, "x" * 100_000)
         await driver.wait_for_text("[pasted 100,000 characters, 1]")
@@ -85,7 +85,7 @@ def test_escapes_in_a_paste_reach_no_terminal(run_on_screen):
 
 
 @pytest.mark.full
-def test_up_and_down_go_through_what_was_asked(run_on_screen):
+def test_up_and_down_browse_the_history(run_on_screen):
     async def scenario(driver):
         for question in ("count 1", "count 2", "other"):
             await driver.ask(question)
@@ -130,7 +130,7 @@ def test_earlier_questions_can_be_searched(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_a_slash_offers_commands_and_tab_takes_one(run_on_screen):
+def test_a_slash_lists_commands_and_tab_accepts_one(run_on_screen):
     async def scenario(driver):
         await driver.press("slash", "t", "e")
         await driver.wait_for_text("0 always samples the most likely token")
@@ -191,7 +191,7 @@ def test_an_at_sign_offers_files_and_the_file_goes_with_the_question(run_on_scre
 
 
 @pytest.mark.full
-def test_what_a_folder_gives_is_said_before_the_answer_and_its_sources_after_it(run_on_screen, tmp_path, monkeypatch):
+def test_passages_of_a_folder_are_noted_before_the_answer_and_sources_after_it(run_on_screen, tmp_path, monkeypatch):
     for number in range(40):
         path = tmp_path / "docs" / f"part{number}.txt"
         path.parent.mkdir(exist_ok=True)
@@ -207,7 +207,7 @@ def test_what_a_folder_gives_is_said_before_the_answer_and_its_sources_after_it(
     run_on_screen(scenario)
 
 
-def test_a_word_of_a_command_is_found_inside_too(tmp_path):
+def test_a_command_is_found_by_a_part_of_its_name(tmp_path):
     begun = {choice.text for choice in completions("/re", BUILTIN_COMMANDS, tmp_path) if choice.text.startswith("/re")}
     assert {"/retry", "/restore ", "/rename ", "/rewind", "/reword"} == begun
     assert any(choice.text == "/variant " for choice in completions("/ria", BUILTIN_COMMANDS, tmp_path))
@@ -228,7 +228,7 @@ def test_files_are_found_beside_and_below(tmp_path):
     assert ["repo", "repository.txt"] == [choice.text for choice in completions("@re", BUILTIN_COMMANDS, tmp_path)]
 
 
-def test_questions_are_kept_as_the_line_mode_keeps_them(tmp_path):
+def test_the_prompt_history_is_shared_with_the_line_mode(tmp_path):
     path = tmp_path / "questions"
     for question in ("one", "two\nlines", "one"):
         append_prompt_history(path, question)

@@ -26,7 +26,7 @@ async def listed(driver, count: int):
     return driver.app.screen
 
 
-def test_a_conversation_is_gone_on_with(run_on_screen):
+def test_a_conversation_is_continued_from_the_list(run_on_screen):
     said("count 3", "write more")
 
     async def scenario(driver):
@@ -64,7 +64,7 @@ def test_a_wide_screen_shows_what_the_marked_conversation_was_about(run_on_scree
 
 
 @pytest.mark.full
-def test_a_conversation_without_questions_says_so(run_on_screen):
+def test_an_empty_conversation_has_an_empty_preview(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 1")
         driver.app.background_requests._last_turn = lambda _session: None
@@ -90,7 +90,7 @@ def test_a_key_that_is_pressed_twice_leaves_the_list_once(run_on_screen, leave):
     run_on_screen(scenario)
 
 
-def test_the_last_one_is_gone_on_with_from_the_command_line(run_on_screen):
+def test_the_last_conversation_is_continued_from_the_command_line(run_on_screen):
     said("count 3")
 
     async def scenario(driver):
@@ -101,7 +101,7 @@ def test_the_last_one_is_gone_on_with_from_the_command_line(run_on_screen):
 
 
 @pytest.mark.full
-def test_words_that_were_said_are_found(run_on_screen):
+def test_the_contents_of_conversations_are_searched(run_on_screen):
     said("count 3")
     said("write needle")
 
@@ -117,7 +117,7 @@ def test_words_that_were_said_are_found(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_a_conversation_is_renamed_deleted_and_brought_back(run_on_screen):
+def test_a_conversation_is_renamed_deleted_and_restored(run_on_screen):
     session = said("count 3")
 
     async def scenario(driver):

@@ -65,13 +65,13 @@ def test_it_slows_down_again_only_after_it_was_calm_for_a_while():
     assert TICK_SECONDS * 8 > QUIET_SECONDS
 
 
-def test_what_is_cheap_is_drawn_every_time():
+def test_fast_drawing_is_not_throttled():
     thrift = DrawThrottle()
 
     assert all(thrift.may_draw(tick / 16, 0.005 * tick) for tick in range(32))
 
 
-def test_what_is_dear_is_drawn_less_often_and_takes_a_tenth_of_a_core():
+def test_slow_drawing_is_throttled_to_a_tenth_of_a_core():
     thrift, spent, drawn = DrawThrottle(), 0.0, 0
     for tick in range(160):
         if thrift.may_draw(tick / 16, spent):
@@ -81,7 +81,7 @@ def test_what_is_dear_is_drawn_less_often_and_takes_a_tenth_of_a_core():
     assert spent <= 1.05
 
 
-def test_nobody_waits_long_for_what_is_very_dear():
+def test_very_slow_drawing_is_never_delayed_for_long():
     thrift = DrawThrottle()
 
     assert [True, False, False, False, True] == [thrift.may_draw(tick / 16, 1.0 * tick) for tick in range(5)]

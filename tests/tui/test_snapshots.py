@@ -56,8 +56,9 @@ def push(chunk: bytes) -> None:
 ```
 """
 TOTALS = Totals(
-    prompt_tokens=300, completion_tokens=412, steps=64, draft_tokens=448, accepted_by_drafter={"lookup": 300, "draft": 67}, draft_seconds=0.4,
-    verify_seconds=2.5, prefill_seconds=0.2, ttft_seconds=0.25, plain_step_seconds=0.019,
+    prompt_tokens=300, completion_tokens=412, steps=64, draft_tokens=448,
+    accepted_by_drafter={"lookup": 300, "draft": 67}, draft_seconds=0.4, verify_seconds=2.5, prefill_seconds=0.2,
+    ttft_seconds=0.25, plain_step_seconds=0.019,
 )  # fmt: skip
 STORED = StoredTurn(
     "1", None, {"text": "rename feed to push"}, StoredAnswer(ANSWER), "stop", {"completion_tokens": 40}, 0.0, 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specchat.tui.status_bar import StatusBar
 
 
-def test_the_reason_is_told_to_whoever_points_at_the_line(run_on_screen):
+def test_the_tooltip_shows_the_reason(run_on_screen):
     async def scenario(driver):
         bar = driver.chat.query_one(StatusBar)
         assert bar.tooltip is None

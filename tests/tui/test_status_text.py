@@ -27,7 +27,8 @@ from specchat.tui.status_text import GIGABYTE, sparkline, status_line
 VRAM = MemoryUsage("VRAM", int(17.2 * GIGABYTE), 24 * GIGABYTE)
 WRITING = StatsSnapshot(
     Phase.DECODE, variant="auto", drafter="ngram", draft_tokens=8, acceptance_rate=0.82, session_acceptance_rate=0.74,
-    tokens_per_step=6.5, tokens_per_second=142.3, speedup=2.7, ttft_seconds=0.2, context_tokens=3123, context_window=32768, memory=VRAM,
+    tokens_per_step=6.5, tokens_per_second=142.3, speedup=2.7, ttft_seconds=0.2,
+    context_tokens=3123, context_window=32768, memory=VRAM,
     tokens_by_step=(1, 3, 7, 8, 6, 7, 7, 8),
 )  # fmt: skip
 READING = StatsSnapshot(
@@ -58,11 +59,11 @@ STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed
         (replace(WRITING, variant="lookup", drafter=""), 10, UNICODE, "lookup8"),
     ],
 )  # fmt: skip
-def test_the_line_is_written_as_promised(readings, columns, glyphs, line):
+def test_the_line_is_exactly_as_documented(readings, columns, glyphs, line):
     assert line == status_line(readings, columns, glyphs)
 
 
-def test_what_is_slower_than_plain_says_so_in_a_word():
+def test_slower_than_plain_is_marked_with_a_word():
     assert "51 t/s ×0.9 slow" in status_line(replace(WRITING, tokens_per_second=51.0, speedup=0.93), 100)
 
 
@@ -85,7 +86,7 @@ def test_memory_without_a_total_has_no_share():
     columns=st.integers(1, 200),
     readings=st.sampled_from([WRITING, READING, LOADING, PAUSED, STARTING, StatsSnapshot()]),
 )
-def test_the_line_never_leaves_the_screen(columns, readings):
+def test_the_line_never_overflows(columns, readings):
     for glyphs in (UNICODE, ASCII):
         assert cell_len(status_line(readings, columns, glyphs)) <= columns
 
@@ -158,7 +159,7 @@ def test_the_session_is_summed_over_its_turns():
     assert 1.0 == gauge.snapshot(0.2).acceptance_rate
 
 
-def test_a_pinned_variant_stands_alone_and_auto_says_who():
+def test_a_pinned_variant_is_alone_and_auto_names_the_drafter():
     pinned = heard(Routed("draft", 4, "pinned", 1)).snapshot(1)
 
     assert ("draft", "") == (pinned.variant, pinned.drafter)
@@ -166,7 +167,7 @@ def test_a_pinned_variant_stands_alone_and_auto_says_who():
     assert 16 == heard(AUTO).snapshot(1).draft_tokens
 
 
-def test_sixty_four_steps_without_a_guess_are_a_pause_unless_they_were_wanted():
+def test_64_steps_without_draft_tokens_are_a_pause_unless_pinned():
     steps = [step(0, 0)] * WINDOW_STEPS
 
     assert heard(AUTO, *steps).snapshot(9).is_speculation_paused
@@ -174,7 +175,7 @@ def test_sixty_four_steps_without_a_guess_are_a_pause_unless_they_were_wanted():
     assert not heard(Routed("plain", 0, "pinned", 1), *steps).snapshot(9).is_speculation_paused
 
 
-def test_loading_and_reading_are_told_apart_and_timed():
+def test_loading_and_prefill_are_distinct_and_timed():
     gauge = heard(LoadingProgress("target", 1, 4))
     assert (Phase.LOADING, "target", 1, 4) == (gauge.phase, *_progress(gauge)[:3])
     assert 1.9 == pytest.approx(gauge.snapshot(2.0).progress.elapsed_seconds)
@@ -199,7 +200,7 @@ def test_text_alone_changes_no_number():
     assert before == gauge.snapshot(1)
 
 
-def test_the_spark_takes_the_room_that_is_left():
+def test_the_sparkline_fills_the_free_columns():
     line = status_line(replace(WRITING, tokens_by_step=(1, 8) * 12), 120)
 
     assert 120 == cell_len(line)

@@ -86,7 +86,7 @@ def sit_down(runtime, monkeypatch):
         pane.close()
 
 
-def test_the_embedded_model_answers_with_numbers_is_stopped_and_gone_on_with(sit_down):
+def test_the_embedded_model_answers_with_numbers_and_is_continued(sit_down):
     pane = sit_down("--max-tokens", "64")
     pane.wait_for_text("Ask something below", "│ RAM")
     pane.type("What is your name?")

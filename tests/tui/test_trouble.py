@@ -16,7 +16,7 @@ from specchat.tui.glyphs import ASCII
 from specchat.tui.picker import Picker
 from tests.host.conftest import kill_host
 
-pytestmark = [pytest.mark.usefixtures("runtime"), pytest.mark.full]
+pytestmark = pytest.mark.usefixtures("runtime")
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def without_grace(monkeypatch):
 
 def test_a_host_that_is_killed_keeps_the_partial_and_is_started_again(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 800")
+        await driver.run_command("slowly 400")
         await driver.wait_for_text("word9 ")
         await asyncio.to_thread(kill_host)
         await driver.wait_for_text("send the request again")
@@ -42,7 +42,7 @@ def test_a_host_that_is_killed_keeps_the_partial_and_is_started_again(run_on_scr
     run_on_screen(scenario)
 
 
-def test_a_host_that_is_killed_before_anything_was_said_is_not_missed(run_on_screen):
+def test_a_host_that_is_killed_before_the_first_request_is_restarted(run_on_screen):
     async def scenario(driver):
         await asyncio.to_thread(kill_host)
 
@@ -52,7 +52,7 @@ def test_a_host_that_is_killed_before_anything_was_said_is_not_missed(run_on_scr
     run_on_screen(scenario)
 
 
-def test_the_partial_of_a_killed_host_may_be_left(run_on_screen):
+def test_the_partial_answer_of_a_killed_host_may_be_kept(run_on_screen):
     async def scenario(driver):
         await driver.run_command("slowly 100000")
         await driver.wait_for_text("word9 ")
@@ -68,7 +68,7 @@ def test_the_partial_of_a_killed_host_may_be_left(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_an_engine_that_cannot_be_started_is_told_and_tried_again(run_on_screen, monkeypatch):
+def test_an_engine_that_cannot_start_is_reported_and_retried(run_on_screen, monkeypatch):
     works = spawn.HOST_COMMAND
     monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-c", "print('no')"))
 
@@ -82,7 +82,7 @@ def test_an_engine_that_cannot_be_started_is_told_and_tried_again(run_on_screen,
     run_on_screen(scenario, is_ready=False)
 
 
-def test_a_question_may_be_asked_before_the_engine_is_there(run_on_screen):
+def test_a_request_may_be_sent_before_the_engine_runs(run_on_screen):
     async def scenario(driver):
         await driver.run_command("count 3")
         await driver.wait_until(lambda: driver.turns and driver.turns[0].is_finished)
@@ -104,7 +104,7 @@ def test_loading_is_shown_and_can_be_stopped(run_on_screen):
     run_on_screen(scenario, session_request=SessionRequest(profile="endless"), is_ready=False)
 
 
-def test_reading_the_prompt_is_shown_and_can_be_stopped(run_on_screen):
+def test_prefill_is_shown_and_can_be_stopped(run_on_screen):
     async def scenario(driver):
         await driver.run_command("read")
         await driver.wait_until(lambda: driver.status.startswith("prefill 1/3 tok 33%"))
@@ -115,7 +115,7 @@ def test_reading_the_prompt_is_shown_and_can_be_stopped(run_on_screen):
 
 
 @pytest.mark.parametrize(("question", "said"), [("fail", "failed: too long"), ("crash", "failed: the engine failed")])
-def test_what_goes_wrong_is_told_under_the_question(run_on_screen, question, said):
+def test_an_error_is_shown_under_the_request(run_on_screen, question, said):
     async def scenario(driver):
         await driver.run_command(question)
         await driver.wait_for_text(said)
@@ -124,7 +124,7 @@ def test_what_goes_wrong_is_told_under_the_question(run_on_screen, question, sai
     run_on_screen(scenario)
 
 
-def test_a_file_that_cannot_be_attached_is_told(run_on_screen, tmp_path):
+def test_a_file_that_cannot_be_attached_is_reported(run_on_screen, tmp_path):
     (tmp_path / "binary").write_bytes(b"\0")
 
     async def scenario(driver):
@@ -229,7 +229,7 @@ def test_a_conversation_of_two_thousand_questions_opens_at_its_end(run_on_screen
     run_on_screen(scenario, session_request=SessionRequest(session_id="long"))
 
 
-def test_a_history_that_cannot_be_read_is_told_and_the_talk_goes_on(run_on_screen, monkeypatch):
+def test_an_unreadable_history_is_reported_and_requests_still_work(run_on_screen, monkeypatch):
     def locked(_path):
         raise HostError("the history cannot be read: database is locked")
 

@@ -34,7 +34,7 @@ def notes(driver) -> list[str]:
     return [str(note.render()) for note in driver.chat.query(".note")]
 
 
-def test_a_change_of_who_guesses_is_noted_once(run_on_screen, guessed_by):
+def test_a_change_of_drafter_is_noted_once(run_on_screen, guessed_by):
     async def scenario(driver):
         await driver.ask("count 20")
         guessed_by("draft")
@@ -48,7 +48,7 @@ def test_a_change_of_who_guesses_is_noted_once(run_on_screen, guessed_by):
 
 
 @pytest.mark.full
-def test_the_note_stands_under_the_answer_that_brought_the_change(run_on_screen, guessed_by):
+def test_the_note_appears_under_the_answer_that_brought_the_change(run_on_screen, guessed_by):
     async def scenario(driver):
         await driver.ask("count 20")
         guessed_by("suffix")
@@ -63,7 +63,7 @@ def test_the_note_stands_under_the_answer_that_brought_the_change(run_on_screen,
 
 
 @pytest.mark.full
-def test_a_context_that_is_all_but_full_brings_one_line(run_on_screen):
+def test_a_nearly_full_context_adds_one_note(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 236")
         assert ["the context is 93% full; /compact summarizes this conversation and continues in a copy"] == notes(

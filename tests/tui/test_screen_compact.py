@@ -12,7 +12,7 @@ def notes(driver) -> list[str]:
     return [str(note.render()) for note in driver.chat.query(".note")]
 
 
-def test_a_conversation_that_is_all_but_full_goes_on_in_a_copy_that_begins_with_a_summary(run_on_screen):
+def test_a_nearly_full_conversation_continues_in_a_copy_that_begins_with_a_summary(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 236")
         whole = driver.chat.presenter.session_id
@@ -32,7 +32,7 @@ def test_a_conversation_that_is_all_but_full_goes_on_in_a_copy_that_begins_with_
 
 
 @pytest.mark.full
-def test_escape_stops_the_summary_and_the_conversation_goes_on_as_it_was(run_on_screen, monkeypatch):
+def test_escape_stops_the_summary_and_restores_the_conversation(run_on_screen, monkeypatch):
     monkeypatch.setattr(compacting, "SUMMARY_PROMPT", "slowly 100000")
 
     async def scenario(driver):
@@ -52,7 +52,7 @@ def test_escape_stops_the_summary_and_the_conversation_goes_on_as_it_was(run_on_
 
 
 @pytest.mark.full
-def test_what_is_asked_meanwhile_is_asked_in_the_copy(run_on_screen, monkeypatch):
+def test_a_queued_request_is_sent_in_the_copy(run_on_screen, monkeypatch):
     monkeypatch.setattr(compacting, "SUMMARY_PROMPT", "slowly 60")
 
     async def scenario(driver):
