@@ -19,28 +19,28 @@ from specchat.errors import SpecchatError
 
 @click.command()
 @click.argument("which", default="", metavar="[N|FILE]")
-@click.option("--list", "is_list", is_flag=True, help="Show the edits that are kept, the newest last.")
-@click.option("--diff", "is_diff", is_flag=True, help="Print what would change and write nothing.")
-@click.option("--force", is_flag=True, help="Also when a file was changed since; what it holds now is kept.")
+@click.option("--list", "is_list", is_flag=True, help="List the stored edits, the newest last.")
+@click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing.")
+@click.option("--force", is_flag=True, help="Even if a file changed since; its present content is stored.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def undo(which: str, *, is_list: bool, is_diff: bool, force: bool, is_json: bool) -> int:
     """Take back the last edit, the edit N, or the last edit of FILE."""
-    kept = user_undo_store()
+    store = user_undo_store()
     if is_list:
-        _print_list(kept.edits(), is_json=is_json)
+        _print_list(store.edits(), is_json=is_json)
         return 0
-    edit = find_edit(kept, which)
+    edit = find_edit(store, which)
     if is_diff:
-        _print_diff(undo_replacements(kept, edit, is_forced=force))
+        _print_diff(undo_replacements(store, edit, is_forced=force))
         return 0
     try:
-        done = undo_edit(kept, edit, is_forced=force)
+        undone = undo_edit(store, edit, is_forced=force)
     except OSError as error:
         raise SpecchatError(f"{error.filename or edit.files[0].path}: cannot be written: {error.strerror}") from error
     if is_json:
-        print(json.dumps(asdict(done), ensure_ascii=False))
-    names = ", ".join(file.path for file in done.files)
-    print(f"took back edit {edit.number} of {names} · redo: specchat undo {done.number}", file=sys.stderr)
+        print(json.dumps(asdict(undone), ensure_ascii=False))
+    names = ", ".join(file.path for file in undone.files)
+    print(f"took back edit {edit.number} of {names} · redo: specchat undo {undone.number}", file=sys.stderr)
     return 0
 
 
@@ -60,5 +60,5 @@ def _print_diff(replacements: Sequence[Replacement]) -> None:
 
 
 def _decoded(raw: bytes | None, name: str) -> str | None:
-    """Every letter of it, a byte order mark too."""
-    return None if raw is None else raw.decode(decode_bytes(raw, name).codec.removesuffix("-sig"))
+    """The whole text, including a byte order mark."""
+    return None if raw is None else raw.decode(decode_bytes(raw, name)[1].removesuffix("-sig"))

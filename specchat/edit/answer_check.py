@@ -74,13 +74,9 @@ class EditWarnings:
     @property
     def worst_problem(self) -> AnswerProblem | None:
         """The most serious warning."""
-        return (
-            AnswerProblem.MUCH_SHORTER
-            if self.is_much_shorter
-            else AnswerProblem.LOST_COMMENTS
-            if self.lost_comments
-            else None
-        )
+        if self.is_much_shorter:
+            return AnswerProblem.MUCH_SHORTER
+        return AnswerProblem.LOST_COMMENTS if self.lost_comments else None
 
     @property
     def summary(self) -> str:

@@ -31,7 +31,6 @@ class EditPlan:
 
     @property
     def format(self) -> Literal["whole", "region"]:
-        """The format as JSON reports name it."""
         return "region" if self.regions else "whole"
 
 

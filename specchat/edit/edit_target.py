@@ -24,18 +24,13 @@ from specchat.errors import BrokenEditError, FileChangedError, InputError
 CODE_FENCE, MARKDOWN_SUFFIXES = "```", (".md", ".markdown")
 
 
-def no_buffer(_path: Path) -> str | None:
-    """For callers without editor buffers."""
-    return None
-
-
 @dataclass
 class EditTarget:
     """One file, which may not exist yet. `read_buffer` returns its text in the editor, saved or not."""
 
     intent: EditIntent
     workspace: WorkspaceRoots
-    read_buffer: Callable[[Path], str | None] = no_buffer
+    read_buffer: Callable[[Path], str | None] = lambda _path: None
     path: Path = field(init=False)
     display_name: str = field(init=False)
     is_new: bool = field(init=False)
@@ -47,12 +42,10 @@ class EditTarget:
 
     @property
     def title(self) -> str:
-        """The operation, for display."""
         return f"{'Create' if self.is_new else 'Edit'} {self.display_name}"
 
     @property
     def declined_message(self) -> str:
-        """The result after the user declined."""
         return f"{self.display_name} was {'not created' if self.is_new else 'left as it was'}"
 
     def written_message(self, change_count: int, result: EditResult, hint: str) -> str:

@@ -31,10 +31,6 @@ ANSWER_MARGIN_TOKENS = 512
 MAX_REPAIRS = 2
 
 
-def no_check(_text: str) -> None:
-    """The default check accepts every text."""
-
-
 @dataclass(frozen=True)
 class EditJob:
     """What to change in which text.
@@ -48,7 +44,7 @@ class EditJob:
     instruction: str
     window_tokens: int
     region: Region | None = None
-    check: Callable[[str], None] = no_check
+    check: Callable[[str], None] = lambda _text: None
     first_request: Request | None = None
 
 

@@ -28,10 +28,6 @@ def ignore_event(_event: Event) -> None:
     """For callers that need no events."""
 
 
-def keep_conversation() -> None:
-    """For conversations that cannot restart."""
-
-
 @dataclass
 class EditRun:
     """The conversation of an edit, its cancel flag and callbacks, and the results of its turns."""
@@ -39,7 +35,7 @@ class EditRun:
     conversation: Conversation
     cancelled: Flag = field(default_factory=Flag)
     on_event: Callable[[Event], None] = ignore_event
-    restart_conversation: Callable[[], None] = keep_conversation
+    restart_conversation: Callable[[], None] = lambda: None
     turn_count: int = 0
     route: Routed | None = None
     finished_turns: list[Finished] = field(default_factory=list)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass
 
 from specchat.chat.attachments import MEBIBYTE
 from specchat.chat.request import MAX_ATTACHED_BYTES
@@ -15,31 +14,23 @@ UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")  # these do not occur in Latin-1 texts
 
 
-@dataclass(frozen=True)
-class DecodedText:
-    """A text and the codec that encodes it again."""
-
-    text: str
-    codec: str
-
-
-def decode_bytes(raw: bytes, name: str) -> DecodedText:
-    """UTF-8, with or without byte order mark; else the declared encoding; else Latin-1, if it looks like text."""
+def decode_bytes(raw: bytes, name: str) -> tuple[str, str]:
+    """The text and its codec: UTF-8, else the declared encoding, else Latin-1 if it looks like text."""
     if len(raw) > MAX_ATTACHED_BYTES:
         raise InputError(f"{name}: more than {MAX_ATTACHED_BYTES // MEBIBYTE} MiB; edit the part that matters")
     if b"\0" in raw or raw.startswith(UTF16_BOMS):
         raise InputError(f"{name}: a binary file, or UTF-16; only text in one-byte encodings or UTF-8 can be edited")
     codec = "utf-8-sig" if raw.startswith(codecs.BOM_UTF8) else "utf-8"
     try:
-        return DecodedText(raw.decode(codec), codec)
+        return raw.decode(codec), codec
     except UnicodeDecodeError as error:
         place = error.start
     declared = _declared_codec(raw)
     if declared and (text := _decode_lossless(raw, declared)) is not None:
-        return DecodedText(text, declared)
+        return text, declared
     if CONTROL_CHARACTERS.search(raw):
         raise InputError(f"{name}: not valid UTF-8 (at byte {place}), nor a text in another known encoding")
-    return DecodedText(raw.decode("latin-1"), "latin-1")
+    return raw.decode("latin-1"), "latin-1"
 
 
 def _declared_codec(raw: bytes) -> str:

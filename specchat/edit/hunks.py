@@ -26,7 +26,6 @@ class Change:
 
     @property
     def end(self) -> int:
-        """Index of the first old line after it."""
         return self.first + len(self.old)
 
 
@@ -38,16 +37,13 @@ class Hunk:
 
     @property
     def first(self) -> int:
-        """Index of its first old line."""
         return self.changes[0].first
 
     @property
     def end(self) -> int:
-        """Index of the first old line after it."""
         return self.changes[-1].end
 
     def split(self) -> list[Hunk]:
-        """One hunk for each change."""
         return [Hunk((change,)) for change in self.changes]
 
     def new_lines(self, old: Sequence[str]) -> list[str]:

@@ -23,27 +23,15 @@ def multi_file_jobs(sources: Sequence[Source], instruction: str, window_tokens: 
         raise UsageError("--together needs several files; name another one, or leave --together out")
     _check_window(sources, instruction, window_tokens)
     files = tuple(Attachment(source.name, source.text) for source in sources)
-    first, *others = sources
-    openings = [
-        Request(
-            f"{instruction}\n\n{_file_instruction(first)}",
-            files,
-            max_answer_tokens(first),
-            task="edit",
-            file_to_rewrite=first.name,
-        )
-    ]
-    for source in others:
-        question = f"{instruction}\n\nThat was one of the files. {_file_instruction(source)}"
-        openings.append(
-            Request(question, max_tokens=max_answer_tokens(source), task="edit", file_to_rewrite=source.name)
-        )
-    pairs = zip(sources, openings, strict=True)
-    return [EditJob(source, instruction, window_tokens, first_request=opening) for source, opening in pairs]
-
-
-def _file_instruction(source: Source) -> str:
-    return f"Write the whole of `{source.name}` anew and nothing else; the other files come afterwards."
+    jobs = list[EditJob]()
+    for source in sources:
+        text = f"Write the whole of `{source.name}` anew and nothing else; the other files come afterwards."
+        if jobs:
+            text, files = f"That was one of the files. {text}", ()
+        tokens = max_answer_tokens(source)
+        request = Request(f"{instruction}\n\n{text}", files, tokens, task="edit", file_to_rewrite=source.name)
+        jobs.append(EditJob(source, instruction, window_tokens, first_request=request))
+    return jobs
 
 
 def _check_window(sources: Sequence[Source], instruction: str, window_tokens: int) -> None:

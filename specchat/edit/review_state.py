@@ -43,11 +43,9 @@ class Review:
 
     @property
     def text(self) -> str:
-        """The old text with the accepted hunks."""
         return apply_hunks(self.old_text, self.accepted_hunks)
 
     def decide(self, *, is_accepted: bool) -> None:
-        """Accept or reject the current hunk."""
         self._replace_decision(self.index, replace(self.decisions[self.index], is_accepted=is_accepted))
 
     def decide_remaining(self, *, is_accepted: bool) -> None:

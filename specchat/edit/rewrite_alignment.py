@@ -42,7 +42,6 @@ class RewriteAlignment:
         return self._chars_before[self._position] / self._chars_before[-1]
 
     def feed(self, text: str) -> None:
-        """Add more of the new text."""
         self.written_chars += len(text)
         *whole, self._partial_line = (self._partial_line + text).split("\n")
         for line in whole:

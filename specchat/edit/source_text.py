@@ -84,7 +84,6 @@ def read_source(path: Path) -> Source:
 
 def make_source(raw: bytes, name: str) -> Source:
     """A text from bytes; its newline is the one that most lines use."""
-    decoded = decode_bytes(raw, name)
-    text = decoded.text
+    text, codec = decode_bytes(raw, name)
     newline = CRLF if 2 * text.count(CRLF) > text.count("\n") else "\n"
-    return Source(name, raw, text.replace(CRLF, "\n"), newline, decoded.codec)
+    return Source(name, raw, text.replace(CRLF, "\n"), newline, codec)

@@ -15,12 +15,10 @@ RESET = "\x1b[0m"
 
 
 def wants_colours() -> bool:
-    """Whether the user wants colours."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def colour_hunk(hunk: str) -> str:
-    """A hunk with removed and added lines coloured."""
     title, *lines = hunk.split("\n")
     return "\n".join([title, *(f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)])
 

@@ -75,7 +75,6 @@ class UndoStore:
         return edit
 
     def edits(self) -> list[StoredEdit]:
-        """Every stored edit, undone or not."""
         records = (_read_record(path) for path in self._records_folder.glob("*.json"))
         return sorted((edit for edit in records if edit), key=lambda edit: edit.number)
 
@@ -93,7 +92,6 @@ class UndoStore:
         self._write_record(replace(edit, is_undone=is_undone))
 
     def remove(self, edit: StoredEdit) -> None:
-        """Forget an edit that was not applied."""
         (self._records_folder / f"{edit.number}.json").unlink(missing_ok=True)
 
     def _store_blob(self, content: bytes | None) -> str | None:
@@ -146,7 +144,6 @@ def save_candidate(name: str, content: bytes) -> Path:
 
 
 def content_hash(content: bytes) -> str:
-    """The name of a content in the store."""
     return sha256(content).hexdigest()
 
 

@@ -53,8 +53,6 @@ async def open_session(
 
 
 class AcpSession:
-    """A session of the editor."""
-
     def __init__(self, handler: PromptHandler, pool: ThreadPoolExecutor) -> None:
         self.id, self.client = handler.client.session_id, handler.client
         self.turns: list[PromptTurn] = []
@@ -62,7 +60,6 @@ class AcpSession:
 
     @property
     def config(self) -> SessionConfig:
-        """The options for the next turn."""
         return self._handler.config
 
     async def replay(self) -> Sequence[ReplayUpdate]:

@@ -10,29 +10,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from acp import PROTOCOL_VERSION, RequestError
+from acp import PROTOCOL_VERSION, RequestError, schema
 from acp.interfaces import Client
-from acp.schema import (
-    AgentCapabilities,
-    ClientCapabilities,
-    CloseSessionResponse,
-    Implementation,
-    InitializeResponse,
-    ListSessionsResponse,
-    LoadSessionResponse,
-    NewSessionResponse,
-    PromptCapabilities,
-    PromptResponse,
-    ResumeSessionResponse,
-    SessionAdditionalDirectoriesCapabilities,
-    SessionCapabilities,
-    SessionCloseCapabilities,
-    SessionDeleteCapabilities,
-    SessionListCapabilities,
-    SessionResumeCapabilities,
-    SetSessionConfigOptionResponse,
-    SetSessionModeResponse,
-)
 
 from specchat import __version__
 from specchat.edit.workspace_roots import checked_roots
@@ -48,15 +27,15 @@ RESOURCE_NOT_FOUND = -32002
 
 Result = TypeVar("Result")
 MakeSessionRequest = Callable[[Path], SessionRequest]
-CAPABILITIES = AgentCapabilities(
+CAPABILITIES = schema.AgentCapabilities(
     load_session=True,
-    prompt_capabilities=PromptCapabilities(embedded_context=True, image=False, audio=False),
-    session_capabilities=SessionCapabilities(
-        list=SessionListCapabilities(),
-        resume=SessionResumeCapabilities(),
-        close=SessionCloseCapabilities(),
-        delete=SessionDeleteCapabilities(),
-        additional_directories=SessionAdditionalDirectoriesCapabilities(),
+    prompt_capabilities=schema.PromptCapabilities(embedded_context=True, image=False, audio=False),
+    session_capabilities=schema.SessionCapabilities(
+        list=schema.SessionListCapabilities(),
+        resume=schema.SessionResumeCapabilities(),
+        close=schema.SessionCloseCapabilities(),
+        delete=schema.SessionDeleteCapabilities(),
+        additional_directories=schema.SessionAdditionalDirectoriesCapabilities(),
     ),
     field_meta={"specchat": {"v": 1}},
 )
@@ -68,7 +47,7 @@ class Agent:
     def __init__(self, guard: MessageGuard, make_session_request: MakeSessionRequest) -> None:
         self._guard, self._make_session_request = guard, make_session_request
         self._sessions: dict[str, AcpSession] = {}
-        self._capabilities = ClientCapabilities()
+        self._capabilities = schema.ClientCapabilities()
         self._after_response: dict[RequestId, Callable[[], None]] = {}  # runs once the response is sent
         self._active_turns: dict[RequestId, tuple[AcpSession, PromptTurn]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,13 +62,16 @@ class Agent:
         self._client = client
 
     async def initialize(
-        self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, client_info: object = None
-    ) -> InitializeResponse:
+        self,
+        protocol_version: int,
+        client_capabilities: schema.ClientCapabilities | None = None,
+        client_info: object = None,
+    ) -> schema.InitializeResponse:
         """Answer with our protocol version, whatever version the editor offers."""
         self._capabilities = client_capabilities or self._capabilities
-        return InitializeResponse(
+        return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
-            agent_info=Implementation(name="specchat", title="specchat", version=__version__),
+            agent_info=schema.Implementation(name="specchat", title="specchat", version=__version__),
             agent_capabilities=CAPABILITIES,
             auth_methods=[],
         )
@@ -104,11 +86,11 @@ class Agent:
         mcp_servers: Sequence[Any],
         additional_directories: Sequence[str] | None = None,
         request_id: RequestId = None,
-    ) -> NewSessionResponse:
+    ) -> schema.NewSessionResponse:
         """Open a new conversation and start the engine process if necessary. Loads no model."""
         session = await _with_protocol_errors(self._open_session(None, cwd, additional_directories, mcp_servers))
         self._register_session(session, request_id)
-        return NewSessionResponse(
+        return schema.NewSessionResponse(
             session_id=session.id, modes=session.config.modes(), config_options=[*session.config.options()]
         )
 
@@ -119,12 +101,12 @@ class Agent:
         mcp_servers: Sequence[Any] | None = None,
         additional_directories: Sequence[str] | None = None,
         request_id: RequestId = None,
-    ) -> LoadSessionResponse:
+    ) -> schema.LoadSessionResponse:
         """Open a stored conversation and replay its turns."""
         session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers or ())
         self._register_session(session, request_id)
         await session.client.notify(*await session.replay())
-        return LoadSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
+        return schema.LoadSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
 
     async def resume_session(
         self,
@@ -133,21 +115,21 @@ class Agent:
         mcp_servers: Sequence[Any] | None = None,
         additional_directories: Sequence[str] | None = None,
         request_id: RequestId = None,
-    ) -> ResumeSessionResponse:
+    ) -> schema.ResumeSessionResponse:
         """Open a stored conversation without a replay."""
         session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers or ())
         self._register_session(session, request_id)
-        return ResumeSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
+        return schema.ResumeSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
 
-    async def list_sessions(self, cwd: str | None = None, cursor: str | None = None) -> ListSessionsResponse:
+    async def list_sessions(self, cwd: str | None = None, cursor: str | None = None) -> schema.ListSessionsResponse:
         """Conversations of all front ends, the last used first."""
         return await _with_protocol_errors(asyncio.to_thread(stored_sessions.list_sessions, cwd, cursor))
 
-    async def close_session(self, session_id: str) -> CloseSessionResponse:
+    async def close_session(self, session_id: str) -> schema.CloseSessionResponse:
         """Close a session; an unknown one is not an error."""
         if session := self._sessions.pop(session_id, None):
             session.close()
-        return CloseSessionResponse()
+        return schema.CloseSessionResponse()
 
     async def ext_method(self, name: str, params: dict[str, Any]) -> dict[str, Any]:
         """Methods that the SDK does not route; `MessageGuard` sends them here."""
@@ -164,20 +146,22 @@ class Agent:
             case _:
                 raise RequestError.method_not_found(f"_{name}")
 
-    async def set_session_mode(self, mode_id: str, session_id: str) -> SetSessionModeResponse:
+    async def set_session_mode(self, mode_id: str, session_id: str) -> schema.SetSessionModeResponse:
         """Set the option `mode`, for editors without session options."""
         await _with_protocol_errors(self._find_session(session_id).set_option("mode", mode_id))
-        return SetSessionModeResponse()
+        return schema.SetSessionModeResponse()
 
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool
-    ) -> SetSessionConfigOptionResponse:
+    ) -> schema.SetSessionConfigOptionResponse:
         """Set an option; the response lists all options."""
         session = self._find_session(session_id)
         await _with_protocol_errors(session.set_option(config_id, str(value)))
-        return SetSessionConfigOptionResponse(config_options=[*session.config.options()])
+        return schema.SetSessionConfigOptionResponse(config_options=[*session.config.options()])
 
-    async def prompt(self, prompt: Sequence[Any], session_id: str, request_id: RequestId = None) -> PromptResponse:
+    async def prompt(
+        self, prompt: Sequence[Any], session_id: str, request_id: RequestId = None
+    ) -> schema.PromptResponse:
         """Run or queue one turn."""
         session, turn = self._find_session(session_id), PromptTurn(asyncio.get_running_loop().create_future())
         self._active_turns[request_id] = session, turn
@@ -188,7 +172,6 @@ class Agent:
             del self._active_turns[request_id]
 
     async def cancel(self, session_id: str) -> None:
-        """Cancel the running and the queued turns of a session."""
         session = self._sessions.get(session_id)
         if session is None:
             return
@@ -202,7 +185,6 @@ class Agent:
             self._start_task(session.cancel(turn))
 
     def close(self) -> None:
-        """Close all sessions."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()

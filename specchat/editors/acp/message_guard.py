@@ -32,10 +32,6 @@ METHODS_WITH_MCP_SERVERS = frozenset({"session/new", "session/load"})
 DRAIN_SECONDS = 1.5  # for open requests, after the editor disconnected
 
 
-def ignore_request_id(_id: RequestId) -> None:
-    """The default callback."""
-
-
 class MessageGuard:
     """A transport for the SDK: `send`, `receive` and `close`."""
 
@@ -45,12 +41,11 @@ class MessageGuard:
         self._open_requests: dict[RequestId, str] = {}  # id -> method, of requests without a response
         self._own_requests: dict[RequestId, str] = {}  # id -> session, of our requests without a response
         self._all_answered = asyncio.Event()
-        self.on_response_sent: Callable[[RequestId], None] = ignore_request_id
-        self.on_request_cancelled: Callable[[RequestId], None] = ignore_request_id
+        self.on_response_sent: Callable[[RequestId], None] = lambda _id: None
+        self.on_request_cancelled: Callable[[RequestId], None] = lambda _id: None
         self.on_disconnect: Callable[[], None] = lambda: None
 
     async def send(self, message: JsonObject) -> None:
-        """Send one message to the editor."""
         is_response = "method" not in message
         if is_response:
             _clean_error(message)
@@ -71,7 +66,6 @@ class MessageGuard:
         return None
 
     async def close(self) -> None:
-        """Stop reading."""
         self._stream.stop()
 
     async def cancel_own_requests(self, session: str) -> None:

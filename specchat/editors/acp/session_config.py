@@ -8,14 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from acp.schema import (
-    ConfigOptionUpdate,
-    CurrentModeUpdate,
-    SessionConfigOptionSelect,
-    SessionConfigSelectOption,
-    SessionMode,
-    SessionModeState,
-)
+from acp import schema
 
 from specchat.errors import UsageError
 from specchat.profile import all_drafters, load_profile, profile_names
@@ -51,20 +44,19 @@ class SessionConfig:
             case _:
                 raise UsageError(f"there is no option {option!r}")
 
-    def updates(self) -> tuple[CurrentModeUpdate, ConfigOptionUpdate]:
+    def updates(self) -> tuple[schema.CurrentModeUpdate, schema.ConfigOptionUpdate]:
         """The updates for the editor after a change."""
         return (
-            CurrentModeUpdate(session_update="current_mode_update", current_mode_id=self.mode),
-            ConfigOptionUpdate(session_update="config_option_update", config_options=[*self.options()]),
+            schema.CurrentModeUpdate(session_update="current_mode_update", current_mode_id=self.mode),
+            schema.ConfigOptionUpdate(session_update="config_option_update", config_options=[*self.options()]),
         )
 
-    def modes(self) -> SessionModeState:
+    def modes(self) -> schema.SessionModeState:
         """The modes, for editors without session options."""
-        modes = [SessionMode(id=id, name=id.capitalize(), description=text) for id, text in MODES.items()]
-        return SessionModeState(current_mode_id=self.mode, available_modes=modes)
+        modes = [schema.SessionMode(id=id, name=id.capitalize(), description=text) for id, text in MODES.items()]
+        return schema.SessionModeState(current_mode_id=self.mode, available_modes=modes)
 
-    def options(self) -> list[SessionConfigOptionSelect]:
-        """Every option with its value and its choices."""
+    def options(self) -> list[schema.SessionConfigOptionSelect]:
         profiles = dict.fromkeys(sorted({*profile_names(), self.profile}), "")
         variants = {PROFILE_DEFAULT: "As the profile says."} | {
             name: each.description for name, each in all_drafters().items()
@@ -79,9 +71,11 @@ class SessionConfig:
 
 def _select_option(
     id: str, name: str, category: str, value: str, choices: Mapping[str, str]
-) -> SessionConfigOptionSelect:
-    options = [SessionConfigSelectOption(value=each, name=each, description=what) for each, what in choices.items()]
-    return SessionConfigOptionSelect.model_validate(
+) -> schema.SessionConfigOptionSelect:
+    options = [
+        schema.SessionConfigSelectOption(value=each, name=each, description=what) for each, what in choices.items()
+    ]
+    return schema.SessionConfigOptionSelect.model_validate(
         {"id": id, "name": name, "type": "select", "category": category, "current_value": value, "options": options}
     )
 

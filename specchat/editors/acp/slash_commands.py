@@ -40,7 +40,6 @@ def parse_slash_command(text: str) -> tuple[str, str] | None:
 
 
 def help_text() -> str:
-    """All commands as a Markdown list."""
     commands = _all_commands().items()
     return "\n".join(f"- `{f'/{name} {arguments}'.rstrip()}`: {text}" for name, (arguments, text) in commands)
 

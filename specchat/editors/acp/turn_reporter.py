@@ -36,15 +36,12 @@ class TurnReporter:
     _loading_count: int = 0
 
     def send(self, *updates: Any) -> None:
-        """Send updates in order."""
         self.client.send_updates(self.turn, *updates)
 
     def send_text(self, text: str) -> None:
-        """Send text as a part of the answer."""
         self.send(*answer_chunks(text, self.message_id))
 
     def on_event(self, event: Event) -> None:
-        """Send the updates for an event."""
         if isinstance(event, LoadingProgress):
             self._on_loading(event)
             return
@@ -96,5 +93,4 @@ def send_usage(reporter: TurnReporter, totals: Totals, window_tokens: int) -> No
 
 
 def session_title(name: str) -> SessionInfoUpdate:
-    """The update with the title of the conversation."""
     return SessionInfoUpdate(session_update="session_info_update", title=name)

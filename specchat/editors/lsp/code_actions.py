@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
 
 from specchat.edit.edit_regions import Region
 from specchat.editors.lsp.initialization_options import InitializationOptions
-from specchat.editors.lsp.request_guard import invalid_params
 from specchat.editors.lsp.text_documents import Document
 from specchat.syntax import definitions, enclosing_definition, language_of
 
@@ -58,7 +58,6 @@ class EditRequest:
 
     @property
     def region(self) -> Region:
-        """The lines."""
         return Region(self.first, self.last)
 
 
@@ -111,7 +110,7 @@ def parse_edit_request(data: Any) -> EditRequest:
     values: dict[str, Any] = {name: fields.get(name) for name in field_types}
     invalid = [name for name, type_ in field_types.items() if not isinstance(values[name], type_)]
     if invalid or not 1 <= fields["first"] <= fields["last"] or not fields["instruction"].strip():
-        raise invalid_params(f"{EDIT_COMMAND}: invalid {invalid[0] if invalid else 'lines or instruction'}")
+        raise JsonRpcInvalidParams(f"{EDIT_COMMAND}: invalid {invalid[0] if invalid else 'lines or instruction'}")
     return EditRequest(**values)
 
 

@@ -29,8 +29,3 @@ class CachedSuggestion:
         if not text.startswith(typed) or len(typed) >= len(text):
             return ""
         return text[len(typed) :].replace("\n", context.document.newline)
-
-
-def cache_suggestion(context: CursorContext, text: str) -> CachedSuggestion:
-    """Make a cache entry."""
-    return CachedSuggestion(context.document.uri, context.prefix, context.suffix, text)

@@ -38,12 +38,10 @@ class CursorContext:
 
     @property
     def line_prefix(self) -> str:
-        """The part of the line before the gap."""
         return self.prefix.rpartition("\n")[2]
 
     @property
     def line_suffix(self) -> str:
-        """The part of the line after the gap."""
         return self.suffix.partition("\n")[0]
 
     @property

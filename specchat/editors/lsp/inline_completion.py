@@ -12,7 +12,7 @@ from threading import Event as Flag
 
 from lsprotocol import types
 
-from specchat.editors.lsp.completion_cache import CachedSuggestion, cache_suggestion
+from specchat.editors.lsp.completion_cache import CachedSuggestion
 from specchat.editors.lsp.cursor_context import CursorContext
 from specchat.editors.lsp.engine_connection import UNREACHABLE, EngineConnection
 from specchat.editors.lsp.initialization_options import InitializationOptions
@@ -33,7 +33,6 @@ class PendingSuggestion:
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def cancel(self) -> None:
-        """Cancel the request."""
         self.cancelled.set()
         self.is_over.set()
 
@@ -54,7 +53,6 @@ class Suggestion:
 
     @property
     def insert_text(self) -> str:
-        """The text that replaces the range."""
         return self.context.typed_prefix + self.text
 
     @property
@@ -126,7 +124,7 @@ class Suggester:
         text = trim_completion(result.text, result.finish_reason, context, lines)
         if not text:
             return None
-        self._cached = cache_suggestion(context, text)
+        self._cached = CachedSuggestion(context.document.uri, context.prefix, context.suffix, text)
         return Suggestion(context, text, overlapping_chars(text, context))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcException
 from pygls.protocol import LanguageServerProtocol
 
 from specchat.host.protocol import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
@@ -90,8 +90,3 @@ class GuardedProtocol(LanguageServerProtocol):
             self.send_error(msg_id, error.code, "this failed; see the log of 'specchat lsp'")
         else:
             self.send_error(msg_id, error.code, error.message)
-
-
-def invalid_params(text: str) -> JsonRpcInvalidParams:
-    """The error for a request with invalid params."""
-    return JsonRpcInvalidParams(text)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event as Flag
-from typing import Any
+from typing import Any, TypeVar
 
 from lsprotocol import types
 from lsprotocol.converters import get_converter
@@ -34,12 +34,14 @@ from specchat.editors.lsp.initialization_options import InitializationOptions, p
 from specchat.editors.lsp.inline_completion import Suggester, Suggestion
 from specchat.editors.lsp.request_guard import GuardedProtocol
 from specchat.editors.lsp.rewrite_edits import compute_rewrite, workspace_edit
-from specchat.editors.lsp.text_documents import Document, Documents
+from specchat.editors.lsp.text_documents import Documents
 from specchat.editors.lsp.work_done_progress import WorkDoneProgress, begin_progress
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
 from specchat.host.client import SessionRequest
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 POLL_SECONDS = 0.25  # between two checks whether the models are loaded
 LOADING_TIMEOUT_SECONDS = 600.0
@@ -55,8 +57,6 @@ class LoggingLanguageServer(LanguageServer):
 
 
 class SpecchatLanguageServer:
-    """Serves one editor."""
-
     def __init__(self) -> None:
         self.server = LoggingLanguageServer(
             "specchat", __version__, protocol_cls=GuardedProtocol, converter_factory=get_converter
@@ -72,7 +72,6 @@ class SpecchatLanguageServer:
         self._register_handlers()
 
     def stop(self) -> None:
-        """Cancel everything in progress."""
         self.is_disconnected.set()
         if self.suggester:
             self.suggester.cancel()
@@ -225,7 +224,8 @@ class SpecchatLanguageServer:
         cancelled = Flag()
         bar = await begin_progress(self.server, f"specchat: explaining {document.name}", cancelled)
         try:
-            text = await self._explain_document(document, request, cancelled, bar)
+            work = partial(explain_region, document, request.region)
+            text = await self._run_on_edit_thread(work, cancelled, bar)
         except CancelledError:
             return
         except SpecchatError as error:
@@ -237,21 +237,6 @@ class SpecchatLanguageServer:
         page = types.ShowDocumentParams(write_page(document, request.region, text).as_uri(), take_focus=False)
         await _with_timeout(CLIENT_TIMEOUT_SECONDS, self.server.window_show_document_async(page))
 
-    async def _explain_document(
-        self, document: Document, request: EditRequest, cancelled: Flag, progress: WorkDoneProgress
-    ) -> str:
-        loop = asyncio.get_running_loop()
-
-        def on_event(event: Event) -> None:
-            if isinstance(event, PrefillProgress):
-                loop.call_soon_threadsafe(progress.report, 0.0, "prefill")
-            if self.is_disconnected.is_set():
-                cancelled.set()
-
-        return await loop.run_in_executor(
-            self._edit_executor, explain_region, document, request.region, cancelled, on_event
-        )
-
     async def _compute_workspace_edit(self, request: EditRequest) -> types.WorkspaceEdit | None:
         """The edit for a request; None after a message to the user."""
         document = self.documents.get(request.uri)
@@ -260,7 +245,8 @@ class SpecchatLanguageServer:
         cancelled = Flag()
         bar = await begin_progress(self.server, f"specchat: {request.instruction[:60]}", cancelled)
         try:
-            edits = await self._compute_text_edits(document, request, cancelled, bar)
+            work = partial(compute_rewrite, document, request, self.options.edit_profile)
+            edits = await self._run_on_edit_thread(work, cancelled, bar, document.text)
         except CancelledError:
             return None
         except NoChangeError as error:
@@ -278,24 +264,22 @@ class SpecchatLanguageServer:
             )
         return workspace_edit(document, edits, is_versioned=self._supports_versioned_edits)
 
-    async def _compute_text_edits(
-        self, document: Document, request: EditRequest, cancelled: Flag, progress: WorkDoneProgress
-    ) -> list[types.TextEdit]:
-        loop, alignment = asyncio.get_running_loop(), RewriteAlignment(document.text)
+    async def _run_on_edit_thread(
+        self, work: Callable[..., Result], cancelled: Flag, progress: WorkDoneProgress, original: str | None = None
+    ) -> Result:
+        """Run `work(cancelled, on_event)`; with the original text, the progress bar shows a fraction."""
+        loop, alignment = asyncio.get_running_loop(), RewriteAlignment(original or "")
 
         def on_event(event: Event) -> None:
-            if isinstance(event, TextDelta):
+            if isinstance(event, PrefillProgress):
+                loop.call_soon_threadsafe(progress.report, 0.0, "prefill")
+            elif isinstance(event, TextDelta) and original is not None:
                 alignment.feed(event.text)
                 loop.call_soon_threadsafe(progress.report, alignment.fraction_done)
-            elif isinstance(event, PrefillProgress):
-                loop.call_soon_threadsafe(progress.report, 0.0, "prefill")
             if self.is_disconnected.is_set():
                 cancelled.set()
 
-        profile = self.options.edit_profile
-        return await loop.run_in_executor(
-            self._edit_executor, compute_rewrite, document, request, profile, cancelled, on_event
-        )
+        return await loop.run_in_executor(self._edit_executor, work, cancelled, on_event)
 
     def _show_message(self, kind: types.MessageType, text: str) -> None:
         self.server.window_show_message(types.ShowMessageParams(kind, f"specchat: {text}"))

@@ -35,7 +35,6 @@ class Document:
 
     @property
     def name(self) -> str:
-        """The file name."""
         return Path(unquote(urlparse(self.uri).path)).name or "text"
 
     @property
@@ -45,7 +44,6 @@ class Document:
 
     @cached_property
     def line_starts(self) -> list[int]:
-        """The offset of each line."""
         return [0, *(match.end() for match in LINE_END.finditer(self.text))]
 
     def offset(self, position: types.Position) -> int:
@@ -58,7 +56,6 @@ class Document:
         return self.line_starts[position.line] + len(cut.decode(CODECS[self.encoding], "ignore"))
 
     def position(self, offset: int) -> types.Position:
-        """The position of an offset."""
         line = bisect_right(self.line_starts, offset) - 1
         raw = self.text[self.line_starts[line] : offset].encode(CODECS[self.encoding], "surrogatepass")
         return types.Position(line, len(raw) // CODE_UNIT_BYTES[self.encoding])
@@ -74,7 +71,6 @@ class Document:
         return "\n".join(self.text.split("\n")[region.first - 1 : region.last])
 
     def with_change(self, change: types.TextDocumentContentChangeEvent) -> Document:
-        """The document after one change."""
         if isinstance(change, types.TextDocumentContentChangeWholeDocument):
             return replace(self, text=change.text)
         first, end = self.offset(change.range.start), self.offset(change.range.end)

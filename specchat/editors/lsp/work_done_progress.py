@@ -28,7 +28,6 @@ class WorkDoneProgress:
             )
 
     def end(self, message: str = "") -> None:
-        """End the progress bar."""
         if self._token is not None:
             self._server.work_done_progress.end(self._token, types.WorkDoneProgressEnd(message=message or None))
             self._server.work_done_progress.tokens.pop(self._token, None)
