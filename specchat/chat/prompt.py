@@ -21,10 +21,9 @@ from specchat.models.tokenizer import Message, Tokenizer
 
 @dataclass(frozen=True)
 class NextPrompt:
-    """All tokens up to the next answer, the length of their common prefix with the last turn, and the rendered text."""
+    """All tokens up to the next answer, and their text."""
 
     token_ids: list[int]
-    cached_prefix_length: int
     rendered_prompt: str
 
 
@@ -39,7 +38,7 @@ def build_next_prompt(
     rendered = _render(tokenizer, system, _messages(turns, request, reference_corpus))
     last = turns[-1] if turns else Turn("")
     ids = _append_to_last_turn(tokenizer, last, rendered) or tokenizer.encode(rendered, parse_special=True)
-    return NextPrompt(ids, _common_prefix_length(last.token_ids, ids), rendered)
+    return NextPrompt(ids, rendered)
 
 
 def _append_to_last_turn(tokenizer: Tokenizer, last: Turn, rendered: str) -> list[int] | None:
@@ -83,8 +82,3 @@ def _render(tokenizer: Tokenizer, system: str, messages: list[Message]) -> str:
         return rendered
     first = {"role": "user", "content": f"{system}\n\n{messages[0]['content']}"}
     return tokenizer.render([first, *messages[1:]], add_generation_prompt=True)
-
-
-def _common_prefix_length(old: Sequence[int], new: Sequence[int]) -> int:
-    pairs = zip(old, new, strict=False)
-    return next((length for length, (before, now) in enumerate(pairs) if before != now), min(len(old), len(new)))

@@ -79,7 +79,8 @@ def installed_plugins() -> tuple[Plugin, ...]:
     plugins = dict[str, Plugin]()
     for entry in _entry_points() if any(entry_point_files()) else ():
         if chosen is None or entry.name in chosen:
-            plugins[entry.name] = _duplicate(plugins[entry.name], entry) if entry.name in plugins else _load_plugin(entry)
+            first = plugins.get(entry.name)
+            plugins[entry.name] = _duplicate(first, entry) if first else _load_plugin(entry)
     missing = [name for name in chosen or () if name not in plugins]
     error = f"{PLUGINS_VARIABLE} names it, and it is not installed"
     return (*plugins.values(), *(Plugin(name, error=error) for name in missing))

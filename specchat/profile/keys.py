@@ -33,12 +33,9 @@ class Models:
     """The target model, the draft model and the heads, and where and in which format they are loaded."""
 
     target: str = key("embedded", 'The target model: "embedded", a folder, or a hub id such as "org/name".')
-    draft: str = key(
-        "embedded", 'The draft model: the same choices, or "" for none. It needs the tokenizer of the target.'
-    )
+    draft: str = key("embedded", 'The draft model: the same, or "" for none. It needs the tokenizer of the target.')
     heads: tuple[str, ...] = key(
-        ("embedded",),
-        'Draft heads for the target: folders, files or hub ids; "embedded" are those of the embedded target.',
+        ("embedded",), 'Draft heads: folders, files or hub ids; "embedded" are those of the embedded target.'
     )
     dtype: str = key("auto", "The data type of computations.", choices=DTYPES)
     weights: str = key(
@@ -66,15 +63,12 @@ class Models:
 
     def __post_init__(self) -> None:
         if not self.target.strip():
-            raise InvalidValueError(
-                "models.target must not be empty; give 'embedded', a folder, or a hub id like org/name",
-                ("models", "target"),
-            )
+            message = "models.target must not be empty; give 'embedded', a folder, or a hub id like org/name"
+            raise InvalidValueError(message, ("models", "target"))
         check_values(self, "models")
         if self.url and not self.url.startswith(("http://", "https://")):
-            raise InvalidValueError(
-                f"models.url must begin with http:// or https://, not {self.url!r}", ("models", "url")
-            )
+            message = f"models.url must begin with http:// or https://, not {self.url!r}"
+            raise InvalidValueError(message, ("models", "url"))
         if self.backend in SERVER_BACKENDS and not self.url:
             message = f"backend {self.backend!r} is a server: give models.url, or 'specchat fleet join URL --save NAME'"
             raise InvalidValueError(message, ("models", "backend"))
@@ -100,12 +94,8 @@ class Sampling:
 
     temperature: float = key(0.0, "0 is greedy: always the most likely token.", minimum=0, maximum=MAX_TEMPERATURE)
     top_k: int = key(0, "Keep this many of the most likely tokens; 0 keeps all.", minimum=0, maximum=MAX_TOKENS)
-    top_p: float = key(
-        1.0, "Keep the most likely tokens that together reach this probability.", exclusive_minimum=0, maximum=1
-    )
-    min_p: float = key(
-        0.0, "Keep tokens with at least this share of the most likely token's probability.", minimum=0, maximum=1
-    )
+    top_p: float = key(1.0, "Keep the likeliest tokens that sum to this probability.", exclusive_minimum=0, maximum=1)
+    min_p: float = key(0.0, "Keep tokens above this share of the highest probability.", minimum=0, maximum=1)
     repetition_penalty: float = key(1.0, "Above 1, repeated tokens become less likely.", minimum=0.5, maximum=5)
     seed: int | None = key(None, "The same seed gives the same answer.", minimum=0, maximum=MAX_SEED)
 

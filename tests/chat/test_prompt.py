@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 
 import pytest
 
 from specchat.chat.attachments import with_attachments
-from specchat.chat.prompt import build_next_prompt
+from specchat.chat.prompt import NextPrompt, build_next_prompt
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.models.tokenizer import Tokenizer
@@ -35,12 +36,17 @@ def answered(tokenizer: Tokenizer, question: str, answer: str, ends: bool = True
     return Turn(question, (), tuple(prompt.token_ids), answer, tuple(ids), prompt.rendered_prompt, is_finished=ends)
 
 
+def common_prefix_length(turn: Turn, prompt: NextPrompt) -> int:
+    """How many tokens of a prompt the KV cache has after this turn."""
+    pairs = zip(turn.token_ids, prompt.token_ids, strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+
 def test_a_first_prompt_is_the_rendered_template(tokenizer):
     prompt = build_next_prompt(tokenizer, SYSTEM, [], Request("Why?"))
 
     assert prompt.rendered_prompt == "<|system|>\nBe brief.<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n"
     assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, parse_special=True)
-    assert prompt.cached_prefix_length == 0
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -51,7 +57,7 @@ def test_an_answer_is_never_encoded_again(tokenizer, ends):
     prompt = build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?"))
 
     assert tuple(prompt.token_ids[: len(turn.token_ids)]) == turn.token_ids
-    assert prompt.cached_prefix_length == len(turn.token_ids)
+    assert common_prefix_length(turn, prompt) == len(turn.token_ids)
     assert prompt.token_ids.count(tokenizer.vocabulary["<|end|>"]) == 4
     assert prompt.rendered_prompt.endswith("afoxisquick<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n")
 
@@ -72,14 +78,16 @@ def test_an_end_token_that_the_template_does_not_render_is_removed(tmp_path):
 
     prompt = build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?"))
 
-    assert prompt.cached_prefix_length == len(turn.token_ids) - 1
+    assert common_prefix_length(turn, prompt) == len(turn.token_ids) - 1
     assert tokenizer.vocabulary["<|eot|>"] not in prompt.token_ids
 
 
 def test_an_answer_may_contain_the_text_of_a_control_token(tokenizer):
     turn = answered(tokenizer, "What?", "a<|end|>b")
 
-    assert build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?")).cached_prefix_length == len(turn.token_ids)
+    assert common_prefix_length(turn, build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?"))) == len(
+        turn.token_ids
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,8 +103,7 @@ def test_a_template_that_changes_the_past_is_encoded_again(tmp_path, template, a
 
     assert rewritten in prompt.rendered_prompt
     assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, parse_special=True)
-    assert len(turn.prompt_ids) <= prompt.cached_prefix_length < len(turn.token_ids)
-    assert tuple(prompt.token_ids[: prompt.cached_prefix_length]) == turn.token_ids[: prompt.cached_prefix_length]
+    assert len(turn.prompt_ids) <= common_prefix_length(turn, prompt) < len(turn.token_ids)
 
 
 def test_a_changed_system_prompt_is_encoded_again(tokenizer):
@@ -105,7 +112,7 @@ def test_a_changed_system_prompt_is_encoded_again(tokenizer):
     prompt = build_next_prompt(tokenizer, "Talk a lot.", [turn], Request("Why?"))
 
     assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, parse_special=True)
-    assert prompt.cached_prefix_length < 12
+    assert common_prefix_length(turn, prompt) < 12
 
 
 def test_a_turn_without_tokens_is_encoded_from_its_text(tokenizer):
@@ -113,7 +120,6 @@ def test_a_turn_without_tokens_is_encoded_from_its_text(tokenizer):
 
     assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, parse_special=True)
     assert "fox<|end|>" in prompt.rendered_prompt
-    assert prompt.cached_prefix_length == 0
 
 
 @pytest.mark.parametrize(
@@ -134,7 +140,9 @@ def test_the_space_before_a_sentence_piece_answer_is_no_change(tmp_path):
     tokenizer = Tokenizer(at_hand.sentence_piece(tmp_path, spaced))
     turn = answered(tokenizer, "What?", "fox")
 
-    assert build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?")).cached_prefix_length == len(turn.token_ids)
+    assert common_prefix_length(turn, build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?"))) == len(
+        turn.token_ids
+    )
 
 
 def test_files_follow_the_question_with_their_names_and_in_fences():
@@ -161,4 +169,4 @@ def test_attached_files_are_part_of_the_prompt_in_every_later_turn(tokenizer):
     second = build_next_prompt(tokenizer, "", [turn], Request("Why?"))
 
     assert "What?\n\nFile `a.py`:\n```python\nx = 1\n```<|end|>" in second.rendered_prompt
-    assert second.cached_prefix_length == len(turn.token_ids)
+    assert common_prefix_length(turn, second) == len(turn.token_ids)

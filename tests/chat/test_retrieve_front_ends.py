@@ -2,7 +2,6 @@
 
 import pytest
 
-from specchat.chat.scripted import ScriptedSession, scripted_answer
 from specchat.cli.main import run
 from specchat.commands.command_registry import ChatState, run_line
 from specchat.errors import InputError
@@ -10,6 +9,7 @@ from specchat.host.client import Conversation
 from specchat.repl import loop
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.processes import modules_after
+from tests.scripted_session import ScriptedSession, scripted_answer
 
 
 @pytest.fixture

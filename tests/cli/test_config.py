@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.scripted import ScriptedSession, scripted_answer
 from specchat.cli.main import run
 from specchat.cli.options import PROFILE_OPTIONS, read_profile_layers
 from specchat.cli.project_trust import project_trust
@@ -17,6 +16,7 @@ from specchat.profile import DRAFTERS, Profile, load_profile
 from specchat.profile.json_schema import profile_schema
 from tests.front import command
 from tests.processes import modules_after
+from tests.scripted_session import ScriptedSession, scripted_answer
 
 QUIET = dict.fromkeys([*(option.parameter_name for option in PROFILE_OPTIONS), "exact"])
 
@@ -101,8 +101,8 @@ def test_programs_get_json(monkeypatch):
 
     assert "origins" not in plain
     assert (None, 5) == (plain["sampling"]["seed"], full["sampling"]["seed"])
-    assert {"kind": "option", "where": "--seed"} == full["origins"]["sampling.seed"]
-    assert {"kind": "default", "where": ""} == full["origins"]["sampling.top_k"]
+    assert {"kind": "option", "location": "--seed"} == full["origins"]["sampling.seed"]
+    assert {"kind": "default", "location": ""} == full["origins"]["sampling.top_k"]
     assert "profile chat" == full["origins"]["routes.0"]["kind"]
 
 
@@ -114,8 +114,8 @@ def test_the_files_that_count_are_listed(monkeypatch, project, tmp_path):
     after = command(monkeypatch, "config", "path").out.decode()
 
     assert "project file  none" in before
-    assert f"{tmp_path}/config/config.toml (not there)" in before
-    assert f"{project}/.specchat.toml (not asked about yet)" in asked
+    assert f"{tmp_path}/config/config.toml (does not exist)" in before
+    assert f"{project}/.specchat.toml (not decided yet)" in asked
     assert f"{project}/.specchat.toml (trusted)" in after
 
 
@@ -130,7 +130,7 @@ def test_an_untrusted_project_file_is_left_out_with_one_line(monkeypatch, projec
 
     assert 1024 == tomllib.loads(ran.out.decode())["limits"]["answer"]
     assert (
-        f"specchat: {project}/.specchat.toml is not trusted and left out; 'specchat config trust' accepts it\n"
+        f"specchat: {project}/.specchat.toml is not trusted and ignored; 'specchat config trust' accepts it\n"
         == ran.err
     )
 
@@ -172,7 +172,7 @@ def test_a_changed_file_is_asked_about_again(monkeypatch, project):
 
     settings(project, "[limits]\nanswer = 300\n")
 
-    assert "is not trusted and left out" in command(monkeypatch, "config", "show").err
+    assert "is not trusted and ignored" in command(monkeypatch, "config", "show").err
     assert 1024 == shown(monkeypatch)["limits"]["answer"]
 
 
@@ -208,7 +208,7 @@ def test_what_a_project_file_says_cannot_play_tricks_on_the_terminal(monkeypatch
     key = command(monkeypatch, "config", "show", stdin=b"n\n", on_terminal=True)
 
     assert "\x1b" not in value.err + key.err
-    assert "sets nothing that can be used" in key.err
+    assert "sets nothing usable" in key.err
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_what_a_project_file_says_cannot_play_tricks_on_the_terminal(monkeypatch
     [
         ("[limits]\nanwser = 1", ".specchat.toml:2: unknown key 'anwser' in [limits]; did you mean 'answer'?"),
         ("[limits\n", ".specchat.toml:1: not valid TOML"),
-        ("extends = 'edit'", ".specchat.toml:1: 'extends' belongs into a profile, not into .specchat.toml"),
+        ("extends = 'edit'", ".specchat.toml:1: 'extends' belongs in a profile, not in .specchat.toml"),
         ("[speculation]\nvariant = 'magic'", ".specchat.toml:2: speculation.variant cannot be 'magic'"),
     ],
 )
@@ -266,14 +266,14 @@ def test_a_conversation_is_opened_as_all_layers_want_it(monkeypatch, project):
 
 def test_what_counts_more_than_the_profile_travels_and_nothing_else(monkeypatch, project, tmp_path):
     write(tmp_path / "config" / "config.toml", "[sampling]\nmin_p = 0.1\n")
-    settings(project, "[limits]\nanswer = 200\n[[routes]]\nkind = 'edit'\nwords = ['x']\n")
+    settings(project, "[limits]\nanswer = 200\n[[routes]]\nkind = 'edit'\ncontains = ['x']\n")
     command(monkeypatch, "config", "trust")
     monkeypatch.setenv("SPECCHAT_LIMITS_ANSWER", "300")
 
     chosen = read_profile_layers(options(profile="edit", seed=5))
 
     overrides = chosen.overrides()
-    assert {"limits.answer": 300, "sampling.seed": 5, "routes": [{"kind": "edit", "words": ["x"]}]} == overrides
+    assert {"limits.answer": 300, "sampling.seed": 5, "routes": [{"kind": "edit", "contains": ["x"]}]} == overrides
     assert chosen.resolve().value == load_profile("edit").override(json.loads(json.dumps(overrides)))
 
 

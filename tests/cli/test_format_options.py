@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from specchat.chat.scripted import ScriptedSession, scripted_answer
 from specchat.cli.main import run
 from specchat.errors import ContextError, InputError, UsageError
 from specchat.host import spawn
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
+from tests.scripted_session import ScriptedSession, scripted_answer
 
 SCHEMA = {
     "type": "object",
@@ -70,7 +70,7 @@ def test_an_answer_that_was_cut_is_printed_and_not_taken_for_whole(capsys):
 
     printed = capsys.readouterr()
     assert printed.out == "yes\n"
-    assert "not what the choices asks for" in printed.err
+    assert "does not match the choices" in printed.err
 
 
 @pytest.mark.usefixtures("runtime")

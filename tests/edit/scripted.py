@@ -9,9 +9,9 @@ import pytest
 
 import tests.front
 from specchat.chat.events import Event
-from specchat.chat.scripted import ScriptedSession, scripted_answer
 from specchat.cli.main import run
 from tests.front import Ran, command
+from tests.scripted_session import ScriptedSession, scripted_answer
 
 
 @dataclass

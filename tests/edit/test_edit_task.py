@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from specchat.chat.events import Finished, PrefillProgress, Totals
-from specchat.chat.scripted import scripted_answer
 from specchat.edit.edit_regions import Region
 from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.source_text import make_source
 from specchat.errors import ContextError
 from tests.edit.scripted import ScriptedSession, answers, say
+from tests.scripted_session import scripted_answer
 
 pytestmark = pytest.mark.usefixtures("runtime")
 

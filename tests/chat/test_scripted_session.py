@@ -6,7 +6,7 @@ from threading import Event as Flag
 
 from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.chat.request import Request
-from specchat.chat.scripted import ScriptedSession, scripted_answer
+from tests.scripted_session import ScriptedSession, scripted_answer
 
 
 def test_it_plays_one_list_of_events_per_question():
