@@ -1,4 +1,4 @@
-"""One thread for each test process: tiny networks gain nothing from two, and spinning threads starve others."""
+"""One thread for each test process: tiny networks are not faster with two, and spinning threads slow down others."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""A small set of combinations in which every two choices meet (a pairwise cover), and the whole product."""
+"""A small set of combinations that covers every pair of choices (a pairwise cover), and the whole product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 def pairwise(*axes: list[Any]) -> list[tuple[Any, ...]]:
-    """Combinations, one value of each axis, such that every pair of values of two axes stands in one of them."""
+    """Combinations, one value of each axis, that contain every pair of values of two axes."""
     places = list(combinations(range(len(axes)), 2))
     missing = {(i, j, a, b) for i, j in places for a, b in product(range(len(axes[i])), range(len(axes[j])))}
     rows: list[tuple[int, ...]] = []

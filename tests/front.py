@@ -1,4 +1,4 @@
-"""Run a command of the command line in this process, against the fake host of the test."""
+"""Runs a specchat command in this process, with the fake host of the test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FRONT_ENDS = {
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command did."""
+    """The result of a command."""
 
     code: int
     out: bytes
@@ -29,7 +29,7 @@ class Ran:
 
 
 class Bytes(io.TextIOWrapper):
-    """A standard stream that keeps its bytes; a terminal if it is told to be one."""
+    """A standard stream that stores its bytes; optionally a terminal."""
 
     def __init__(self, content: bytes = b"", *, is_terminal: bool = False) -> None:
         super().__init__(io.BytesIO(content), encoding="utf-8", newline="")
@@ -44,7 +44,7 @@ class Bytes(io.TextIOWrapper):
 
 
 def command(patch: pytest.MonkeyPatch, *arguments: str, stdin: bytes = b"", on_terminal: bool = False) -> Ran:
-    """Run it with these streams."""
+    """Run a command with these streams."""
     for name, where in FRONT_ENDS.items():
         patch.setitem(COMMANDS, name, LazyCommand(where, ""))
     out, err = Bytes(is_terminal=on_terminal), Bytes(is_terminal=on_terminal)

@@ -1,4 +1,4 @@
-"""Python in another process: what it imports, what it prints."""
+"""Python in another process: its imports and its output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def modules_after(code: str) -> set[str]:
-    """The modules that are loaded in a fresh Python after it ran this code."""
+    """The modules that a new Python process has loaded after this code."""
     program = f"{code}\nimport sys; print('loaded:', *sorted(sys.modules))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     return set(run.stdout.rpartition("loaded:")[2].split())

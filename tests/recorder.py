@@ -1,4 +1,4 @@
-"""What a CUDA graph does, on any device: the kernels of a pass, run again on the same addresses.
+"""Simulates a CUDA graph on any device: runs the kernels of a pass again on the same addresses.
 
 Python is not run again, so a number that a pass took from Python stays what it was when the pass was recorded, as it
 does on a card; and what a card refuses to record is refused.
@@ -29,7 +29,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def recorded(run: Callable[[], None]) -> Callable[[], None]:
-    """Run a pass, and return what runs its kernels again."""
+    """Run a pass, and return a function that runs its kernels again."""
     recorder = _Recorder()
     with recorder:
         run()

@@ -1,4 +1,4 @@
-"""The models that ship: they load, they are lossless, and speculation pays on them."""
+"""The embedded models: they load, they are lossless, and speculative decoding is faster on them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def engine() -> Engine:
 
 def with_sampling(sampling: str) -> Engine:
     profile = Profile().override(SAMPLING[sampling])
-    return replace(engine(), voice=replace(engine().models, profile=profile))
+    return replace(engine(), models=replace(engine().models, profile=profile))
 
 
 def answered(sampling: str, variant: str, request: str) -> tuple[str, Totals]:
@@ -69,7 +69,7 @@ def plainly(sampling: str, request: str) -> str:
 @pytest.mark.parametrize(
     ("sampling", "variant", "request_"), matrix(list(SAMPLING), VARIANTS, list(REQUESTS), seldom=("T1-p0.9", "penalty"))
 )
-def test_no_drafter_changes_a_word(sampling, variant, request_):
+def test_no_drafter_changes_the_text(sampling, variant, request_):
     assert answered(sampling, variant, request_)[0] == plainly(sampling, request_)
 
 
@@ -79,7 +79,7 @@ def test_it_runs_in_float32_on_a_cpu():
     assert engine().models.target.pool.layout.dtype == torch.float32
 
 
-def test_it_copies_and_lookup_makes_that_fly():
+def test_it_copies_and_prompt_lookup_is_fast():
     text, totals = answered("greedy", "lookup", "copy")
 
     assert CODE in text
@@ -93,7 +93,7 @@ def test_the_trained_draft_beats_chance():
     assert totals.acceptance_rate > 0.2  # a random token would hold once in 8192
 
 
-def test_what_was_answered_elsewhere_is_copied_from_there():
+def test_answers_of_other_conversations_are_copied():
     profile = Profile().override({"models.draft": "", "models.heads": [], "prompt.reference_corpus": ""})
     wild = Request("Tell me something.", temperature=1.5, seed=3, max_tokens=60, variant="suffix")
     answers = list[str]()
@@ -115,13 +115,13 @@ def test_what_was_answered_elsewhere_is_copied_from_there():
 
 
 @pytest.mark.parametrize("sampling", SAMPLING)
-def test_the_target_as_its_own_draft_is_always_believed(sampling):
+def test_the_target_as_its_own_draft_model_is_always_accepted(sampling):
     _text, totals = answered(sampling, "self", "chat")
 
     assert totals.tokens_per_step > 3.5
 
 
-def test_everything_that_ships_stays_small():
+def test_the_embedded_files_stay_small():
     files = [file for file in EMBEDDED.rglob("*") if file.is_file()]
 
     assert sum(file.stat().st_size for file in files) <= 64 * 2**20

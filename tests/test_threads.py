@@ -1,4 +1,4 @@
-"""How many threads a model is given, and when it is left fewer."""
+"""The number of threads of a model, and when the watchdog reduces it."""
 
 import os
 
@@ -16,20 +16,20 @@ from specchat.threads import (
 
 
 @pytest.mark.parametrize(("weights", "threads"), [(SMALL_MODEL_BYTES - 1, 1), (SMALL_MODEL_BYTES, 6)])
-def test_a_small_model_is_given_one_thread(weights, threads, monkeypatch):
+def test_a_small_model_gets_one_thread(weights, threads, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
     assert threads == threads_for(weights, default_threads=6)
 
 
-def test_who_says_how_many_is_obeyed(monkeypatch):
+def test_a_number_of_threads_that_the_user_sets_is_kept(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
 
     assert 4 == threads_for(1000, default_threads=4)
 
 
 class Machine:
-    """Passes take as long as is said for the threads that compute them; time is what was told."""
+    """A simulated machine: the time of a pass depends on the number of threads; the clock is simulated."""
 
     def __init__(self, most: int = 4) -> None:
         self.seconds = dict.fromkeys(range(1, most + 1), 1.0)
@@ -37,12 +37,12 @@ class Machine:
         self.watchdog = ThreadWatchdog(most, lambda: self.threads, self.use, lambda: self.now)
 
     def use(self, threads: int) -> None:
-        """Compute with so many."""
+        """Set the number of threads."""
         self.threads = threads
         self.changes.append(threads)
 
     def answer(self, passes: int = MIN_PASSES, kind: str = "plain") -> int:
-        """One answer; returns how many threads computed it."""
+        """Run one answer; returns the number of threads that computed it."""
         with self.watchdog.answering():
             threads = self.watchdog.threads
             for _ in range(passes):
@@ -50,7 +50,7 @@ class Machine:
         return threads
 
     def is_busy(self, **seconds: float) -> None:
-        """From now on passes take so long, by threads: `four=3.0`."""
+        """Set the time of later passes, by threads: `four=3.0`."""
         self.seconds |= {{"one": 1, "two": 2, "four": 4}[name]: each for name, each in seconds.items()}
 
 
@@ -61,7 +61,7 @@ def machine():
     return machine
 
 
-def test_threads_wait_as_we_say_unless_the_user_has_said(monkeypatch):
+def test_the_wait_policy_is_set_unless_the_user_sets_it(monkeypatch):
     said = {"OMP_WAIT_POLICY": "ACTIVE"}
     monkeypatch.setattr(os, "environ", said)
 
@@ -71,25 +71,25 @@ def test_threads_wait_as_we_say_unless_the_user_has_said(monkeypatch):
     assert 0 < int(said["GOMP_SPINCOUNT"]) < 100_000
 
 
-def test_a_calm_machine_keeps_all_threads(machine):
+def test_an_idle_machine_keeps_all_threads(machine):
     assert [4, 4, 4] == [machine.answer() for _ in range(3)]
     assert not machine.changes
 
 
-def test_slow_passes_leave_half_the_threads_to_the_next_answer(machine):
+def test_slow_passes_halve_the_threads_of_the_next_answer(machine):
     machine.is_busy(four=3.0, two=1.4)
 
     assert [4, 2, 2] == [machine.answer() for _ in range(3)]
     assert [2] == machine.changes
 
 
-def test_what_is_still_slow_is_halved_again(machine):
+def test_passes_that_stay_slow_halve_the_threads_again(machine):
     machine.is_busy(four=5.0, two=3.0, one=2.0)
 
     assert [4, 2, 1, 1] == [machine.answer() for _ in range(4)]
 
 
-def test_threads_come_back_after_a_while(machine):
+def test_threads_are_restored_after_a_wait(machine):
     machine.is_busy(four=3.0, two=1.4)
     machine.answer()
     machine.answer()
@@ -100,7 +100,7 @@ def test_threads_come_back_after_a_while(machine):
     assert [2, 4] == machine.changes
 
 
-def test_fewer_threads_that_are_no_better_are_given_up_at_once_and_not_tried_soon(machine):
+def test_fewer_threads_without_improvement_are_undone_at_once_and_not_tried_soon(machine):
     machine.is_busy(four=3.0, two=3.0)
 
     assert [4, 2, 4, 4, 4] == [machine.answer() for _ in range(5)]
@@ -108,7 +108,7 @@ def test_fewer_threads_that_are_no_better_are_given_up_at_once_and_not_tried_soo
     assert [2, 4] == [machine.answer() for _ in range(2)]
 
 
-def test_in_vain_the_wait_is_doubled_up_to_a_limit(machine):
+def test_failed_attempts_double_the_wait_up_to_a_limit(machine):
     machine.is_busy(four=3.0, two=1.4)
     waited = []
     for _ in range(7):
@@ -123,7 +123,7 @@ def test_in_vain_the_wait_is_doubled_up_to_a_limit(machine):
     assert [FIRST_WAIT_SECONDS * 2**times for times in range(5)] + [MAX_WAIT_SECONDS] * 2 == waited
 
 
-def test_a_calm_while_makes_waits_short_again(machine):
+def test_an_idle_time_resets_the_wait(machine):
     for _ in range(2):
         machine.is_busy(four=3.0, two=1.4)
         machine.answer()
@@ -134,7 +134,7 @@ def test_a_calm_while_makes_waits_short_again(machine):
         machine.answer()
 
 
-def test_a_few_slow_passes_are_a_stall_and_no_neighbour(machine):
+def test_a_few_slow_passes_are_a_stall(machine):
     machine.is_busy(four=9.0)
     machine.answer(passes=MIN_PASSES - 1)
     machine.is_busy(four=1.0)
@@ -142,13 +142,13 @@ def test_a_few_slow_passes_are_a_stall_and_no_neighbour(machine):
     assert [4, 4] == [machine.answer() for _ in range(2)]
 
 
-def test_passes_are_held_against_those_like_them(machine):
+def test_passes_are_compared_with_passes_of_their_kind(machine):
     machine.is_busy(four=9.0)
 
     assert [4, 4, 4] == [machine.answer(kind="over many rows") for _ in range(3)]
 
 
-def test_nothing_changes_while_anybody_is_being_answered(machine):
+def test_threads_do_not_change_during_an_answer(machine):
     machine.is_busy(four=3.0, two=1.4)
     with machine.watchdog.answering():
         assert [4, 4, 4] == [machine.answer() for _ in range(3)]
@@ -156,7 +156,7 @@ def test_nothing_changes_while_anybody_is_being_answered(machine):
     assert 2 == machine.answer()
 
 
-def test_one_thread_is_the_least():
+def test_one_thread_is_the_minimum():
     machine = Machine(most=1)
     machine.answer()
     machine.is_busy(one=9.0)
@@ -165,7 +165,7 @@ def test_one_thread_is_the_least():
     assert not machine.changes
 
 
-def test_a_number_that_somebody_else_chose_is_left_alone(machine):
+def test_a_number_that_other_code_set_is_left_alone(machine):
     machine.threads = 1
     machine.is_busy(four=3.0)
     machine.answer()

@@ -1,4 +1,4 @@
-"""Tiny random networks of every shape that the engine must take, and the drafters that try to break it."""
+"""Tiny random networks of every supported architecture, and drafters that try to break the engine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def network(
 
 
 def target(shape: str = "llama", exact: bool = False, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Model:
-    """An engine model of a random network; it reads prompts in small chunks, so that chunks matter.
+    """An engine model of a random network; its small prefill chunks test chunking.
 
     `dense-llama` is the network of `llama` in our own passes, `graphs-llama` in passes laid out for recordings.
     """
@@ -68,21 +68,21 @@ def target(shape: str = "llama", exact: bool = False, dtype: torch.dtype = torch
 
 @lru_cache
 def saved(shape: str) -> Path:
-    """The folder of a random network, as a hub would hold it."""
+    """The folder of a random network, as a hub stores it."""
     folder = Path(_FOLDER.name, shape)
     network(shape).save_pretrained(folder)
     return folder
 
 
 def small(shape: str = "llama") -> Model:
-    """A smaller network with the same vocabulary, which seldom agrees with the target."""
+    """A smaller network with the same vocabulary, which rarely agrees with the target."""
     return TransformersModel(
         network(shape.rsplit("-", maxsplit=1)[-1], layers=1, seed=2), limits=BatchLimits(prefill_chunk=16)
     )
 
 
 class Chaos(Drafter):
-    """Guesses random trees. Whatever it does, the text must not change."""
+    """Drafts random trees, which must not change the text."""
 
     name = "chaos"
 
@@ -90,7 +90,7 @@ class Chaos(Drafter):
         self.random = random.Random(seed)
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """Up to `budget` random nodes under random parents, now and then with tokens of the text."""
+        """Up to `max_draft_tokens` random nodes under random parents, sometimes with tokens of the text."""
         tree = DraftTree(context.tokens[-1])
         for _ in range(self.random.randint(0, context.max_draft_tokens)):
             token = self.random.choice([self.random.randrange(VOCABULARY), self.random.choice(context.tokens)])
@@ -99,7 +99,7 @@ class Chaos(Drafter):
 
 
 def write(writing: Generation, plan: GenerationConfig) -> list[Step]:
-    """Read what is unread and decode one answer."""
+    """Prefill and decode one answer."""
     with writing.target.pool.acquire_slot(writing.cache, writing.rows_needed(plan.max_new_tokens)):
         for _known in writing.prefill():
             pass
@@ -123,7 +123,7 @@ TEMPLATE = (
 
 @lru_cache
 def speaking(layers: int = 2, seed: int = 1) -> Path:
-    """The folder of a random network with a tokenizer of bytes, as a hub would hold it: `small` ones have 1 layer."""
+    """The folder of a random network with a byte tokenizer, as a hub stores it."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     folder = Path(_FOLDER.name, f"speaking-{layers}-{seed}")

@@ -1,4 +1,4 @@
-"""Tiny random heads for the tiny random targets, made as publishers would and read as any published head is read."""
+"""Tiny random heads for the tiny random targets, saved like published heads and loaded like them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ CONFIGS = {
 
 
 def read(writing: Generation, text: list[int]) -> None:
-    """Make this the text, and let everybody who drafts hear of it."""
+    """Make this the text and prefill it, so that the drafters observe it."""
     writing.replace_tokens(text)
     with writing.target.pool.acquire_slot(writing.cache, len(text) + SCRATCH_ROWS):
         list(writing.prefill())
 
 
 def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Drafter:
-    """A drafter by such a head, or by an exit after the second layer; the target gives it the states it wants."""
+    """A drafter with such a head, or with an exit after the second layer; the target returns its hidden states."""
     if kind == "exit":
         assert isinstance(target, LlamaModel), "only our own passes can end early"
         return EarlyExit(target, exit_layer=2)
@@ -69,18 +69,18 @@ def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Dr
 
 
 def writing_of(target: Model, drafter: Drafter) -> Generation:
-    """A text that this drafter drafts for."""
+    """A text with this drafter."""
     return Generation(target, (drafter,))
 
 
 def tiny_head(kind: str, target: Model) -> LoadedHead:
-    """A random head for a target of `tests.tiny`; it seldom agrees with it."""
+    """A random head for a target of `tests.tiny`, which rarely agrees with it."""
     return load_head(inspect_head(saved_head(kind)), target, None, CPU)
 
 
 @lru_cache
 def saved_head(kind: str) -> Path:
-    """The folder of a random head, as a hub would hold it."""
+    """The folder of a random head, as a hub stores it."""
     folder = Path(_FOLDER.name, kind)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG | CONFIGS[kind]))
@@ -128,7 +128,7 @@ def _mtp() -> dict[str, Tensor]:
 
 
 def _mtp_latent() -> dict[str, Tensor]:
-    """Three heads that ask latents of 20 numbers, and a turned key of 8."""
+    """Multi-head latent attention: three heads, latents of 20 numbers, and a key of 8 with RoPE."""
     at, weights = "model.layers.3.self_attn", _mtp()
     sizes = {
         "q_a_proj": (16, WIDTH), "q_a_layernorm": (16,), "q_b_proj": (3 * (12 + 8), 16),

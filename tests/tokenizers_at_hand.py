@@ -1,4 +1,4 @@
-"""Folders with tiny tokenizers of both families, trained on a few lines, and with templates that misbehave."""
+"""Folders with tiny tokenizers of both families, trained on a few lines, and with faulty templates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no syst
 
 
 def byte_level(folder: Path, template: str = CHAT, special: list[str] = SPECIAL, size: int = 400) -> Path:
-    """Byte-level BPE, as GPT-2, Llama 3 and Qwen have it."""
+    """Byte-level BPE, as in GPT-2, Llama 3 and Qwen."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -39,7 +39,7 @@ def byte_level(folder: Path, template: str = CHAT, special: list[str] = SPECIAL,
 
 
 def sentence_piece(folder: Path, template: str = CHAT) -> Path:
-    """Pieces with "▁" for a space and bytes for what is rare, as Llama 2 and Mistral have it."""
+    """Pieces with "▁" for a space and byte fallback, as in Llama 2 and Mistral."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     bytes_ = [f"<0x{code:02X}>" for code in range(256)]
@@ -57,7 +57,7 @@ def sentence_piece(folder: Path, template: str = CHAT) -> Path:
 
 
 def add_token(folder: Path, content: str, special: bool) -> None:
-    """Put one more token behind the others."""
+    """Append one token."""
     path = str(folder / "tokenizer.json")
     tokenizer = Tokenizer.from_file(path)
     tokenizer.add_tokens([AddedToken(content, special=special, normalized=False)])

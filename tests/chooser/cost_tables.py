@@ -1,4 +1,4 @@
-"""A model that is a table: what follows hangs on the last token alone, so that every probability is known."""
+"""A model that is a table: its logits depend on the last token alone, so that every probability is known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specchat.engine.tree import DraftTree
 
 
 class TableModel:
-    """Logits by token [V, V]. Its keys and values are nothing but rows to count."""
+    """Logits by token [V, V]. Its KV cache only counts rows."""
 
     def __init__(self, table: Tensor) -> None:
         self.table, self.vocab_size = table, len(table)
@@ -29,7 +29,7 @@ class TableModel:
         return ModelOutput(self.table[tokens[-1:]], None)
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
-        """There is nothing to tap."""
+        """A table has no hidden states."""
 
     def embed(self, tokens: Tensor) -> Tensor:
         """[n] -> [n, V]"""

@@ -1,4 +1,4 @@
-"""What a tree promises, by what became of earlier ones."""
+"""The expected tokens of a tree, from the acceptance of earlier trees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def chain(*tokens: int) -> DraftTree:
     return tree
 
 
-def test_rows_that_cost_more_than_they_promise_are_left_out():
+def test_rows_that_cost_more_than_their_expected_tokens_are_pruned():
     record = AcceptanceStats(0.5)
     steep = [0.0, 1.0, 1.3, 1.6, 1.9, 2.2]
 
@@ -21,7 +21,7 @@ def test_rows_that_cost_more_than_they_promise_are_left_out():
     assert (offer.draft_tokens, len(part)) == (1, 2)
 
 
-def test_the_likeliest_branches_of_a_tree_are_kept():
+def test_the_most_probable_branches_of_a_tree_are_kept():
     record, tree = AcceptanceStats(0.9), chain(1, 2, 3)
     tree.add(9, 0, "a")
 
@@ -30,11 +30,11 @@ def test_the_likeliest_branches_of_a_tree_are_kept():
     assert part.tokens == [0, 1, 2, 3]
 
 
-def test_a_long_match_is_counted_apart_from_a_short_one():
+def test_long_and_short_chains_are_counted_separately():
     assert [length_class_of(chain(*range(1, length + 1))) for length in (2, 4, 6, 10, 16)] == [0, 0, 1, 2, 3]
 
 
-def test_a_guess_that_was_never_verified_is_judged_by_the_text_that_came():
+def test_an_unverified_draft_token_is_compared_with_the_committed_text():
     record = AcceptanceStats(0.5)
     watched = TrackedDraft(record, chain(5, 6, 7), length_class=0)
 
@@ -45,7 +45,7 @@ def test_a_guess_that_was_never_verified_is_judged_by_the_text_that_came():
     assert [round(held) for held in record.accepted[0][:3]] == [1, 0, 0]
 
 
-def test_what_is_foreseen_changes_with_what_came():
+def test_the_expected_tree_follows_the_statistics():
     record = AcceptanceStats(0.5)
     record.add_tree(chain(1, 2, 3), requested_tokens=8)
     before = record.expected_tree(8).probabilities
@@ -56,7 +56,7 @@ def test_what_is_foreseen_changes_with_what_came():
     assert record.expected_tree(8).probabilities[1] < before[1]
 
 
-def test_where_all_was_made_that_was_asked_for_more_is_foreseen():
+def test_a_tree_that_used_its_budget_is_expected_to_grow():
     record = AcceptanceStats(0.5)
 
     record.add_tree(chain(1, 2), requested_tokens=2)

@@ -1,4 +1,4 @@
-"""Who is asked, for how much, and the reasons."""
+"""The choice of the drafter and of the number of draft tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FREE = Costs({1024: Curve({1: 1.0, 64: 1.0})})
 
 
 class Counting(Drafter):
-    """Guesses the next numbers."""
+    """Drafts the next numbers."""
 
     is_instant = True
 
@@ -30,7 +30,7 @@ def context(budget: int = 8) -> DraftContext:
     return DraftContext([1, 2, 3], Sampler(), budget)
 
 
-def test_guesses_that_were_not_reached_are_not_judged():
+def test_draft_tokens_that_were_not_reached_are_not_counted():
     record = CandidateStats(0.5)
     player = Replayer(CostTable("free", {1: 1.0, 16: 1.0}, {"lookup": (0.0, 0.0)}))
     trace = Trace("chat", 0.0, {"lookup": (RecordedTree((0, 1, 2), (1,)),) + (RecordedTree(),) * 9})
@@ -42,7 +42,7 @@ def test_guesses_that_were_not_reached_are_not_judged():
     assert [round(record.accepted[0][depth]) for depth in range(3)] == [1, 0, 0]
 
 
-def test_nobody_drafts_while_a_completion_waits():
+def test_no_drafter_is_used_while_a_completion_waits():
     chooser = Chooser({"counting": Counting()}, FREE)
 
     chooser.device_load = DeviceLoad(waiting_sessions=1, is_completion_waiting=True)
@@ -50,7 +50,7 @@ def test_nobody_drafts_while_a_completion_waits():
     assert len(chooser.propose(context())) == 1
 
 
-def test_who_waits_gets_a_share_of_the_budget():
+def test_waiting_sessions_share_the_budget():
     chooser = Chooser({"counting": Counting()}, FREE)
     alone = len(chooser.propose(context()))
 
@@ -59,11 +59,11 @@ def test_who_waits_gets_a_share_of_the_budget():
     assert (alone, len(chooser.propose(context()))) == (9, 3)
 
 
-def test_without_costs_nobody_is_asked():
+def test_without_costs_no_drafter_is_used():
     assert len(Chooser({"counting": Counting()}, Costs()).propose(context())) == 1
 
 
-def test_a_kept_curve_is_confirmed_by_a_plain_pass_and_a_few_guesses_before_many():
+def test_a_stored_curve_is_confirmed_by_a_plain_pass_and_a_few_draft_tokens_first():
     chooser, widths = Chooser({"counting": Counting()}, Costs({1024: StoredCurve({1: 1.0, 64: 1.0})})), list[int]()
     for length in range(3, 7):
         tree = chooser.propose(context())
@@ -73,7 +73,7 @@ def test_a_kept_curve_is_confirmed_by_a_plain_pass_and_a_few_guesses_before_many
     assert widths == [1, 4, 9, 9]
 
 
-def test_everybody_hears_and_forgets():
+def test_all_drafters_observe_and_forget():
     heard: list[object] = []
 
     class Listening(Drafter):
@@ -90,7 +90,7 @@ def test_everybody_hears_and_forgets():
     assert heard == [outcome, 7]
 
 
-def test_the_next_answer_of_a_kind_begins_with_what_the_last_has_taught():
+def test_the_next_answer_of_a_kind_starts_with_the_statistics_of_the_last():
     first = Chooser({"counting": Counting()}, FREE)
     first.start_answer("edit", ("counting", "plain"))
     for step in range(30):
@@ -105,7 +105,7 @@ def test_the_next_answer_of_a_kind_begins_with_what_the_last_has_taught():
 
 
 class Wrong(Drafter):
-    """Guesses what never comes, in a hundredth of a pass, and counts how often it was asked."""
+    """Drafts tokens that are always rejected, in a hundredth of a pass, and counts its calls."""
 
     is_instant = True
 
@@ -121,19 +121,21 @@ class Wrong(Drafter):
 
 
 def written(chooser: Chooser, steps: int, start: int = 3) -> None:
-    """A text of other tokens than anybody guesses; a pass takes a second."""
+    """A text without any drafted token; a pass takes a second."""
     for length in range(start, start + steps):
         tree = chooser.propose(DraftContext([1] * length, Sampler(), 4))
         chooser.observe(Outcome(tree, [0], [2] * len(tree), length - 1, verify_seconds=1.0))
 
 
-def test_while_nobody_pays_most_steps_decide_nothing(monkeypatch):
+def test_while_no_drafter_pays_most_steps_are_idle(monkeypatch):
     clock, decided = SimulatedClock(), list[int]()
     wrong, dear = Wrong(clock), Costs({1024: Curve({1: 1.0, 16: 9.0})})
     chooser = Chooser({"wrong": wrong}, dear, clock=clock)
     written(chooser, 60)
-    believed = dear.trusted_pass_seconds
-    monkeypatch.setattr(dear, "believed", lambda length, most: decided.append(length) or believed(length, most))
+    trusted = dear.trusted_pass_seconds
+    monkeypatch.setattr(
+        dear, "trusted_pass_seconds", lambda length, rows: decided.append(length) or trusted(length, rows)
+    )
     asked = wrong.asked
 
     written(chooser, 64, start=63)
@@ -142,7 +144,7 @@ def test_while_nobody_pays_most_steps_decide_nothing(monkeypatch):
     assert 0 < wrong.asked - asked <= len(decided)
 
 
-def test_who_only_claims_to_be_instant_is_asked_the_more_rarely_the_longer_it_takes():
+def test_a_slow_drafter_that_declares_itself_instant_proposes_rarely():
     asked = list[int]()
     for seconds in (0.01, 0.1, 1.0):
         clock = SimulatedClock()
@@ -154,7 +156,7 @@ def test_who_only_claims_to_be_instant_is_asked_the_more_rarely_the_longer_it_ta
     assert asked[2] <= 10
 
 
-def test_the_next_answer_wakes_who_was_quiet():
+def test_the_next_answer_ends_the_idle_time():
     clock, dear = SimulatedClock(), Costs({1024: Curve({1: 1.0, 16: 9.0})})
     chooser = Chooser({"wrong": Wrong(clock), "counting": Counting()}, dear, clock=clock)
     chooser.start_answer("chat", ("wrong",))
@@ -184,7 +186,7 @@ class Reading(Drafter):
         self.known = min(self.known, length)
 
 
-def test_who_would_have_to_read_much_first_is_tried_when_that_is_affordable():
+def test_a_drafter_with_a_long_prefill_is_tried_when_that_is_affordable():
     """Forty short answers over long prompts: a try in a new one takes as long as 40 passes, two of an answer."""
     clock = SimulatedClock()
     reading = Reading(clock)
@@ -197,20 +199,20 @@ def test_who_would_have_to_read_much_first_is_tried_when_that_is_affordable():
     assert reading.read < 3 * 400
 
 
-def test_the_reason_is_a_sentence():
+def test_the_summary_is_a_sentence():
     chooser = Chooser({"counting": Counting()}, FREE)
     chooser.propose(context())
 
-    assert chooser.choice_summary().describe().startswith("counting guessed in 1 of 1 steps; expected now: counting ")
-    assert chooser.choice_summary().describe().endswith("nobody 1 in 1000.0 ms")
+    assert chooser.choice_summary().describe().startswith("counting was used in 1 of 1 steps; expected now: counting ")
+    assert chooser.choice_summary().describe().endswith("no drafter 1 token in 1000.0 ms")
 
 
-def test_an_answer_that_nobody_chose_for_has_no_reason():
+def test_an_answer_without_choices_has_no_summary():
     assert not Chooser({}, Costs()).choice_summary().describe()
 
 
 def test_a_decision_is_plain_arithmetic(monkeypatch):
-    """What it takes is told in the docs; here only that no tensor is made."""
+    """The docs have its time; this test only checks that it creates no tensor."""
     chooser = Chooser({"counting": Counting()}, FREE, clock=perf_counter)
     monkeypatch.setattr("torch.tensor", None)
 

@@ -12,7 +12,7 @@ from tests.tiny import target
 IDENTITY = {"target": "tiny", "device": "here"}
 
 
-def test_nothing_is_known_of_what_was_never_seen():
+def test_there_are_no_costs_without_measurements():
     costs = Costs()
     costs.learn_pass(100, 1, 2.0)
 
@@ -21,14 +21,14 @@ def test_nothing_is_known_of_what_was_never_seen():
     assert Costs().pass_seconds(100, 4) is None
 
 
-def test_a_length_that_was_never_seen_costs_as_much_as_its_neighbour():
+def test_an_unmeasured_length_costs_as_much_as_its_neighbour():
     costs = Costs({1024: Curve({1: 1.0}), 8192: Curve({1: 3.0})})
 
     assert costs.pass_seconds(2000, 1) == [pytest.approx(0.9), 1.0]
     assert costs.pass_seconds(20000, 1) == [pytest.approx(2.7), 3.0]
 
 
-def test_calibration_measures_three_widths_once_and_leaves_the_text_alone():
+def test_calibration_measures_three_row_counts_once_and_leaves_the_text_unchanged():
     writing, costs = Generation(target()), Costs()
     writing.replace_tokens([5, 6, 7, 8])
     with writing.target.pool.acquire_slot(writing.cache, writing.rows_needed(4)):
@@ -43,7 +43,7 @@ def test_calibration_measures_three_widths_once_and_leaves_the_text_alone():
     assert (writing.tokens, writing.cache.length) == ([5, 6, 7, 8], 3)
 
 
-def test_a_second_start_knows_what_the_first_has_measured(tmp_path):
+def test_a_second_start_loads_the_costs_of_the_first(tmp_path):
     costs = load_costs(IDENTITY, tmp_path)
     costs.learn_pass(100, 1, 0.5)
     costs.learn_draft("draft", 100, 4, 0.25)
@@ -56,7 +56,7 @@ def test_a_second_start_knows_what_the_first_has_measured(tmp_path):
     assert not load_costs({**IDENTITY, "device": "there"}, tmp_path).pass_curves
 
 
-def test_what_a_file_says_is_believed_step_by_step(tmp_path):
+def test_stored_costs_are_confirmed_in_steps(tmp_path):
     costs = Costs({1024: Curve({1: 1.0, 16: 2.0})}, path=load_costs(IDENTITY, tmp_path).path)
     costs.learn_draft("draft", 100, 4, 0.25)
     costs.save()
@@ -72,7 +72,7 @@ def test_what_a_file_says_is_believed_step_by_step(tmp_path):
     assert not again.is_unconfirmed("draft", 100)
 
 
-def test_a_length_that_was_never_seen_is_in_no_less_doubt_than_its_neighbour(tmp_path):
+def test_an_unmeasured_length_is_unconfirmed_if_its_neighbour_is(tmp_path):
     costs = Costs({1024: Curve({1: 1.0, 16: 2.0})}, path=load_costs(IDENTITY, tmp_path).path)
     costs.save()
     again = load_costs(IDENTITY, tmp_path)
@@ -85,7 +85,7 @@ def test_a_length_that_was_never_seen_is_in_no_less_doubt_than_its_neighbour(tmp
     assert again.plain_seconds(100) == 1.0
 
 
-def test_what_is_measured_for_itself_today_is_not_doubted(tmp_path):
+def test_calibrated_costs_are_confirmed(tmp_path):
     costs = Costs({1024: Curve({1: 1.0})}, path=load_costs(IDENTITY, tmp_path).path)
     costs.save()
     again = load_costs(IDENTITY, tmp_path)

@@ -7,7 +7,7 @@ import pytest
 from specchat.chooser.curve import Curve, StoredCurve, proportional_curve
 
 
-def test_what_was_not_measured_lies_between_its_neighbours_and_goes_on_as_they_do():
+def test_a_curve_interpolates_and_extrapolates():
     seconds = Curve({1: 1.0, 4: 1.6, 16: 4.0}).seconds_up_to(32)
 
     assert seconds is not None
@@ -23,7 +23,7 @@ def test_more_rows_never_cost_less():
     assert seconds == sorted(seconds)
 
 
-def test_a_stall_is_no_news():
+def test_a_stall_does_not_change_a_curve():
     curve = Curve({1: 1.0})
 
     curve.learn(1, 100.0)
@@ -31,7 +31,7 @@ def test_a_stall_is_no_news():
     assert curve.seconds_at(1) == pytest.approx(1.05)
 
 
-def test_many_slow_steps_are():
+def test_many_slow_steps_change_a_curve():
     curve = Curve({1: 1.0, 16: 2.0})
     for _ in range(60):
         curve.learn(1, 2.0)
@@ -39,7 +39,7 @@ def test_many_slow_steps_are():
     assert curve.seconds_at(1) == pytest.approx(2.0, rel=0.1)
 
 
-def test_a_machine_that_slows_down_slows_every_width():
+def test_a_slower_machine_slows_all_row_counts():
     curve = Curve({1: 1.0, 4: 1.0, 16: 2.0})
 
     curve.learn(4, 1.2)
@@ -48,7 +48,7 @@ def test_a_machine_that_slows_down_slows_every_width():
     assert curve.points[1] == pytest.approx(1.02)
 
 
-def test_the_first_time_may_be_slow():
+def test_the_first_measurement_may_be_too_slow():
     curve = proportional_curve()
     curve.learn(1, 8.0)
 
@@ -64,7 +64,7 @@ def kept() -> StoredCurve:
     return curve
 
 
-def test_a_kept_curve_is_believed_no_further_than_it_was_confirmed():
+def test_a_stored_curve_is_trusted_only_as_far_as_it_is_confirmed():
     curve, widths = StoredCurve({1: 1.0, 4: 1.6, 16: 4.0}), list[int]()
     for count, seconds in ((1, 1.0), (3, 1.4), (16, 4.0)):
         widths.append(len(curve.trusted_seconds_up_to(20) or ()) - 1)
@@ -74,14 +74,14 @@ def test_a_kept_curve_is_believed_no_further_than_it_was_confirmed():
     assert curve.seconds_up_to(20) == pytest.approx(Curve({1: 1.0, 4: 1.6, 16: 4.0}).seconds_up_to(20))
 
 
-def test_the_first_guesses_of_a_day_get_a_chance_on_a_curve_that_is_too_steep():
+def test_the_first_draft_tokens_are_allowed_on_a_stored_curve_that_is_too_steep():
     curve = StoredCurve({1: 1.0, 4: 4.0, 16: 16.0})
     curve.learn(1, 1.0)
 
     assert curve.trusted_seconds_up_to(20) == pytest.approx([0.0, 1.0, 1.1, 1.2, 1.3])
 
 
-def test_passes_of_another_slope_turn_a_kept_curve_about_its_plain_pass():
+def test_wide_passes_correct_the_slope_of_a_stored_curve():
     curve = kept()
 
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_passes_of_another_slope_turn_a_kept_curve_about_its_plain_pass():
     assert curve.seconds_at(16) == pytest.approx(1.0, rel=0.1)
 
 
-def test_one_pass_that_is_much_too_slow_does_not_turn_it():
+def test_one_pass_that_is_much_too_slow_does_not_change_the_slope():
     curve = kept()
 
     curve.learn(3, 9.0)
@@ -101,7 +101,7 @@ def test_one_pass_that_is_much_too_slow_does_not_turn_it():
     assert len(curve.trusted_seconds_up_to(20) or ()) == 5
 
 
-def test_a_machine_that_is_slower_today_is_so_at_every_width():
+def test_a_slower_plain_pass_scales_the_whole_stored_curve():
     curve = StoredCurve({1: 1.0, 4: 1.6, 16: 4.0})
 
     for _ in range(2):

@@ -13,37 +13,37 @@ def factors(doubt: DriftDetector, *measured: float) -> list[float | None]:
 
 
 @pytest.mark.parametrize(("first", "second", "milder"), [(3.0, 2.5, 2.5), (2.5, 3.0, 2.5), (0.3, 0.4, 0.4)])
-def test_two_of_a_kind_overthrow_it_and_the_milder_is_believed(first, second, milder):
+def test_two_consistent_measurements_are_drift_by_the_smaller_factor(first, second, milder):
     doubt = DriftDetector()
 
     assert factors(doubt, first, second) == [None, milder]
     assert not doubt.is_unconfirmed
 
 
-def test_a_stall_among_others_does_not():
+def test_a_single_stall_is_no_drift():
     doubt = DriftDetector()
 
     assert factors(doubt, 5.0, 1.1, 5.0, 5.0) == [None] * 4
     assert not doubt.is_unconfirmed
 
 
-def test_too_slow_and_then_too_quick_is_no_pair():
+def test_too_slow_and_then_too_fast_is_no_drift():
     doubt = DriftDetector()
 
     assert factors(doubt, 5.0, 0.5) == [None, None]
     assert doubt.is_unconfirmed
 
 
-def test_measurements_that_never_agree_do_not_keep_it_open():
+def test_the_drift_test_ends_after_a_number_of_measurements():
     doubt = DriftDetector()
 
     assert factors(doubt, *[5.0, 0.2] * 8) == [None] * 16
     assert not doubt.is_unconfirmed
 
 
-def test_what_is_new_may_have_been_slow_for_being_the_first():
+def test_a_new_cost_is_only_lowered():
     assert factors(DriftDetector(is_new=True), 0.2, 1.0, 5.0, 5.0, 0.5) == [0.2, None, None, None, 0.5]
 
 
-def test_what_is_settled_is_not_overthrown():
+def test_a_confirmed_cost_is_not_scaled():
     assert factors(confirmed_detector(), 5.0, 5.0) == [None, None]

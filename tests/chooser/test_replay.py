@@ -168,7 +168,7 @@ HARD = {"edit-T0.8": 0.97, "chat-T0": 0.95}
 
 
 @pytest.mark.parametrize(("stale", "table", "group"), matrix(list(STALE), list(TABLES), MET))
-def test_a_kept_price_that_holds_no_more_is_soon_forgotten(stale, table, group):
+def test_wrong_stored_costs_are_corrected_soon(stale, table, group):
     """Wrong by a factor of three to five when the first of 500 steps is made; all that is lost before it is right."""
     player = Replayer(TABLES[table], initial_costs=STALE[stale](TABLES[table]))
     seconds = seconds_per_token(played(player, traces()[group]))
@@ -193,7 +193,7 @@ def test_it_switches_within_twenty_steps_when_the_task_changes(table, before, af
     assert [step.drafter for step in steps[20:60]].count(wanted) >= 32
 
 
-def test_it_switches_within_twenty_steps_when_an_answer_changes_its_nature():
+def test_it_switches_within_twenty_steps_when_the_text_changes():
     player, good, bad = Replayer(TABLES["steep"]), imagined("chat", 0.9, tokens=400), imagined("chat", 0.0, tokens=200)
     changing = Trace(
         "chat", 0.0, {name: good.trees_by_drafter[name] + bad.trees_by_drafter[name] for name in good.trees_by_drafter}
@@ -211,7 +211,7 @@ def test_it_switches_within_twenty_steps_when_an_answer_changes_its_nature():
 
 
 @pytest.mark.parametrize("table", ["flat-dear-draft", "steep-dear-draft"])
-def test_a_loser_is_parked(table):
+def test_a_slow_drafter_is_rarely_used(table):
     player = Replayer(TABLES[table])
 
     steps = played(player, [imagined("chat", 0.3)])
@@ -233,7 +233,7 @@ def test_a_mixed_session_is_quicker_than_with_any_single_drafter(table):
     assert seconds_per_token(steps) < seconds, who
 
 
-def test_traces_are_small_and_come_back_as_they_were_written(tmp_path):
+def test_traces_are_small_and_load_as_saved(tmp_path):
     write_traces(tmp_path / "traces-a.json", read_traces(FOLDER))
 
     assert read_traces(tmp_path) == read_traces(FOLDER)

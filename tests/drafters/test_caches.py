@@ -70,7 +70,7 @@ def guessed(writing: Generation, drafter: Drafter, sampler: Sampler) -> list[int
 
 
 @pytest.mark.parametrize(("kind", "ending", "sampling"), matrix(KINDS, ENDINGS, list(SAMPLERS)))
-def test_caches_hold_what_is_sure_after_every_step_and_after_any_ending(kind: str, ending: str, sampling: str) -> None:
+def test_caches_hold_committed_tokens_after_every_step_and_any_ending(kind: str, ending: str, sampling: str) -> None:
     model, sampler = target("dense-llama"), SAMPLERS[sampling]
     text, drafter = coming(sampler), made(kind, model)
     writing = Generation(model, (fated := Fated(drafter, text, is_right=ending != "none held"),))

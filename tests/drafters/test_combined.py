@@ -46,17 +46,17 @@ def judged(tree: DraftTree, wanted: list[int]) -> Outcome:
     return Outcome(tree, accept(tree, picks), picks, 1, logits=torch.arange(len(tree)).float()[:, None])
 
 
-def test_the_first_that_has_something_to_say_is_asked():
+def test_the_first_drafter_with_a_proposal_is_used():
     assert paths(FirstOf(Says(), Says([1, 2]), Says([3])).propose(DraftContext(TEXT, Sampler(), 8))) == [[1], [1, 2]]
 
 
-def test_equal_guesses_are_one_node():
+def test_equal_draft_tokens_share_a_node():
     tree = MergedDrafter(Says([1, 2, 3]), Says([1, 2, 9])).propose(DraftContext(TEXT, Sampler(), 8))
 
     assert paths(tree) == [[1], [1, 2], [1, 2, 3], [1, 2, 9]]
 
 
-def test_the_preferred_gets_half_of_a_budget_that_is_too_small():
+def test_the_preferred_drafter_gets_half_of_a_small_budget():
     drafter = MergedDrafter(Says([1, 2, 3, 4, 5, 6]), Says([7, 8, 9, 10]), Says([11, 12]))
 
     tree = drafter.propose(DraftContext(TEXT, Sampler(), 6))
@@ -64,13 +64,13 @@ def test_the_preferred_gets_half_of_a_budget_that_is_too_small():
     assert paths(tree) == [[1], [1, 2], [1, 2, 3], [7], [7, 8], [11]]
 
 
-def test_what_somebody_leaves_over_goes_to_the_others():
+def test_unused_rows_go_to_the_other_drafters():
     tree = MergedDrafter(Says([1, 2, 3, 4]), Says(), Says([7])).propose(DraftContext(TEXT, Sampler(), 5))
 
     assert paths(tree) == [[1], [1, 2], [1, 2, 3], [7], [1, 2, 3, 4]]
 
 
-def test_each_hears_in_its_own_node_numbers():
+def test_each_drafter_observes_its_own_node_numbers():
     first, second = Says([1, 2, 3]), Says([6], [1, 2, 9])
     drafter = MergedDrafter(first, second)
     tree = drafter.propose(DraftContext(TEXT, Sampler(), 8))
@@ -83,7 +83,7 @@ def test_each_hears_in_its_own_node_numbers():
     assert [tree.path_tokens(int(row)) for row in heard.logits[1:, 0]] == [[6], [1], [1, 2], [1, 2, 9]]
 
 
-def test_kept_guesses_of_others_stand_behind_the_own():
+def test_accepted_tokens_of_other_drafters_follow_the_own_nodes():
     first, second = Says([1, 2, 3]), Says([6], [1, 2, 9])
     drafter = MergedDrafter(first, second)
 
@@ -95,7 +95,7 @@ def test_kept_guesses_of_others_stand_behind_the_own():
     assert heard.committed_tokens == [1, 2, 9, 8]
 
 
-def test_a_tree_of_somebody_else_is_heard_as_it_is():
+def test_the_tree_of_another_drafter_is_observed_unchanged():
     inner = Says([1])
     drafter = MergedDrafter(inner)
     drafter.propose(DraftContext(TEXT, Sampler(), 8))
@@ -106,7 +106,7 @@ def test_a_tree_of_somebody_else_is_heard_as_it_is():
     assert inner.heard == [outcome]
 
 
-def test_everybody_forgets_and_all_taps_are_wanted():
+def test_all_drafters_forget_and_all_hidden_state_layers_are_required():
     first, second = Says([1]), Says([2], [3])
     drafter = MergedDrafter(first, second)
 
@@ -117,7 +117,7 @@ def test_everybody_forgets_and_all_taps_are_wanted():
 
 
 @given(st.integers(0, 10**6), st.integers(0, 12), st.lists(st.integers(0, 5), max_size=6))
-def test_everybody_hears_the_truth_about_any_trees(seed, budget, wanted):
+def test_every_drafter_observes_a_correct_outcome_of_any_tree(seed, budget, wanted):
     listeners = [Says([1, 2, 3], [1, 4]), Says([4])]
     drafter = MergedDrafter(Chaos(seed), *listeners, Chaos(seed + 1))
     tree = drafter.propose(DraftContext(TEXT, Sampler(), budget))
@@ -141,7 +141,7 @@ def guessed(drafter: Drafter, text: list[int], budget: int = 8) -> list[int]:
     return tree.tokens[1:]
 
 
-def test_who_copies_and_rewrites_nothing_is_who_looks_for_repeats():
+def test_without_an_original_it_drafts_like_suffix_decoding():
     text = [5, 6, 7, 8, 9, 5, 6]
 
     drafter = SuffixAndRealign(SuffixDecoding())
@@ -150,7 +150,7 @@ def test_who_copies_and_rewrites_nothing_is_who_looks_for_repeats():
     assert guessed(SuffixDecoding(), text) == guessed(drafter, text)
 
 
-def test_what_is_rewritten_goes_on_behind_a_change_and_a_new_text_begins_anew():
+def test_a_rewritten_text_continues_behind_a_change_and_a_new_text_starts_again():
     original, text = list(range(10, 30)), [1, 2]
     drafter = SuffixAndRealign(SuffixDecoding())
 
@@ -166,7 +166,7 @@ def test_what_is_rewritten_goes_on_behind_a_change_and_a_new_text_begins_anew():
     assert [] == guessed(drafter, [1, 2, 10, 11])
 
 
-def test_an_answer_that_has_left_its_original_for_long_is_left_to_who_looks_for_repeats():
+def test_an_answer_that_lost_its_original_is_drafted_by_suffix_decoding():
     drafter, text = SuffixAndRealign(SuffixDecoding()), [1, 2]
     drafter.set_original(list(range(10, 40)), answer_start=len(text))
     loop = [*text, *[50, 51, 52, 53] * 10]

@@ -35,7 +35,7 @@ def guessed(writing: Generation, drafter: DFlashDrafter, sampler: Sampler | None
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_after_turns_and_cuts_it_guesses_what_a_fresh_one_guesses(sampler: str):
+def test_after_turns_and_truncations_it_drafts_like_a_new_one(sampler: str):
     writing, drafter = made()
     for cut in (30, 2):
         write(writing, GenerationConfig(drafter, SAMPLERS[sampler], max_draft_tokens=8, max_new_tokens=14))
@@ -47,7 +47,7 @@ def test_after_turns_and_cuts_it_guesses_what_a_fresh_one_guesses(sampler: str):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_its_guesses_are_the_best_of_each_place_one_after_the_other(sampler: str):
+def test_its_draft_is_the_best_token_of_each_position(sampler: str):
     writing, drafter = made()
     rules, heard = SAMPLERS[sampler], list[Tensor]()
     fill = drafter.head.draft_block
@@ -81,7 +81,7 @@ def test_its_cache_holds_the_text_only_after_every_step():
 
 
 @pytest.mark.parametrize("cut", [0, 1, 13, len(TEXT)])
-def test_what_is_cut_back_is_forgotten(cut: int):
+def test_a_truncation_drops_rows_and_states(cut: int):
     writing, drafter = made()
     guessed(writing, drafter)
 
@@ -90,7 +90,7 @@ def test_what_is_cut_back_is_forgotten(cut: int):
     assert drafter.hidden_states.end == drafter.cache.length == min(cut, len(TEXT) - 1)
 
 
-def test_what_it_has_read_is_not_read_again():
+def test_cached_tokens_are_not_computed_again():
     writing, drafter = made()
     rows, read_on = list[int](), drafter.head.prefill
     drafter.head.prefill = lambda features, *rest: rows.append(len(features)) or read_on(features, *rest)  # type: ignore[method-assign]
@@ -103,7 +103,7 @@ def test_what_it_has_read_is_not_read_again():
     assert rows == [len(TEXT) - 1, 3]
 
 
-def test_it_keeps_no_more_than_twice_what_it_looks_back():
+def test_its_cache_holds_at_most_twice_its_context_window():
     writing, drafter = made([token % 90 for token in range(3, 150)])
     assert drafter.head.context_window == 64
     guessed(writing, drafter)
@@ -117,7 +117,7 @@ def test_it_keeps_no_more_than_twice_what_it_looks_back():
     assert 64 <= drafter.cache.length <= 128
 
 
-def test_a_budget_is_kept_and_no_budget_is_no_guess():
+def test_the_budget_is_kept_and_may_be_zero():
     writing, drafter = made()
 
     classic = Sampler(1.0, uses_rejection_sampling=True)
@@ -128,7 +128,7 @@ def test_a_budget_is_kept_and_no_budget_is_no_guess():
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.2])
-def test_under_the_classic_rule_it_draws_every_place(penalty: float):
+def test_with_rejection_sampling_it_samples_every_position(penalty: float):
     writing, drafter = made()
 
     for seed in range(8):
@@ -141,7 +141,7 @@ def test_under_the_classic_rule_it_draws_every_place(penalty: float):
         assert all(abs(float(draw.probabilities.sum()) - 1) < 1e-5 for draw in tree.samples.values())
 
 
-def test_without_the_hidden_states_of_the_text_there_is_no_guess():
+def test_without_hidden_states_of_the_text_it_drafts_nothing():
     writing, drafter = made()
     writing.target.set_hidden_state_layers(())
     write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=0, max_new_tokens=3))
@@ -149,7 +149,7 @@ def test_without_the_hidden_states_of_the_text_there_is_no_guess():
     assert len(guessed(writing, drafter)) == 1
 
 
-def test_without_room_for_its_keys_and_values_there_is_no_guess():
+def test_without_memory_for_its_kv_cache_it_drafts_nothing():
     writing, drafter = made()
     drafter.head.pool.budget_bytes = 1
 

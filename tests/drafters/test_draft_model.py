@@ -11,20 +11,20 @@ from tests.tiny import VOCABULARY, answer, network, small
 TEXT = [5, 6, 7, 8, 9, 10] * 5  # longer than a chunk
 
 
-def test_it_guesses_what_it_would_have_written_itself():
+def test_it_drafts_what_it_would_generate_itself():
     tree = DraftModelDrafter(small(), chain_length=4).propose(DraftContext(TEXT, Sampler(), max_draft_tokens=8))
 
     assert tree.tokens[1:] == answer(small(), Drafter(), TEXT, Sampler(), limit=4)
 
 
-def test_sampled_guesses_meet_the_dice_of_the_target():
+def test_draft_tokens_use_the_noise_of_the_target():
     sampler = Sampler(1.0, seed=4)
     tree = DraftModelDrafter(small(), chain_length=4).propose(DraftContext(TEXT, sampler, max_draft_tokens=8))
 
     assert tree.first_chain(8).tokens[1:] == answer(small(), Drafter(), TEXT, sampler, limit=4)
 
 
-def test_warm_links_have_a_second_child():
+def test_at_positive_temperature_each_token_has_a_sibling():
     tree = DraftModelDrafter(small(), chain_length=3).propose(
         DraftContext(TEXT, Sampler(1.0, seed=4), max_draft_tokens=8)
     )
@@ -32,7 +32,7 @@ def test_warm_links_have_a_second_child():
     assert sorted(tree.parents) == [-1, 0, 0, 1, 1, 3, 3]
 
 
-def test_under_the_classic_rule_every_link_is_a_draw_that_is_reported():
+def test_with_rejection_sampling_every_token_is_a_reported_sample():
     sampler = Sampler(0.8, top_k=20, repetition_penalty=1.3, seed=4, uses_rejection_sampling=True)
     prefix = sampler.make_seen_tokens(TEXT, VOCABULARY, torch.device("cpu"))
 
@@ -57,7 +57,7 @@ def logits_after(text: list[int]) -> torch.Tensor:
         return network("llama", layers=1, seed=2)(torch.tensor([text])).logits[0, -1:]
 
 
-def test_only_sure_tokens_stay_in_its_cache():
+def test_only_committed_tokens_stay_in_its_cache():
     drafter = DraftModelDrafter(small(), chain_length=4)
 
     drafter.propose(DraftContext(TEXT, Sampler(), max_draft_tokens=8))
@@ -65,7 +65,7 @@ def test_only_sure_tokens_stay_in_its_cache():
     assert drafter.cache.length == len(TEXT) - 1
 
 
-def test_what_it_knows_is_not_read_twice():
+def test_cached_tokens_are_not_computed_twice():
     drafter, reads = DraftModelDrafter(small(), chain_length=2), list[int]()
     drafter.propose(DraftContext(TEXT, Sampler(), max_draft_tokens=8))
     read = drafter.model.prefill
@@ -77,7 +77,7 @@ def test_what_it_knows_is_not_read_twice():
 
 
 @pytest.mark.parametrize("cut", [0, 3, 20])
-def test_a_cut_text_is_read_again_from_the_cut(cut):
+def test_a_truncated_text_is_computed_again_from_there(cut):
     drafter = DraftModelDrafter(small(), chain_length=4)
     drafter.propose(DraftContext(TEXT, Sampler(), max_draft_tokens=8))
     other = [*TEXT[:cut], 40, 41, 42]
@@ -88,7 +88,7 @@ def test_a_cut_text_is_read_again_from_the_cut(cut):
     assert drafter.propose(DraftContext(other, Sampler(), max_draft_tokens=8)).tokens == fresh.tokens
 
 
-def test_beyond_its_window_it_is_silent():
+def test_beyond_its_context_window_it_drafts_nothing():
     drafter = DraftModelDrafter(small(), chain_length=4)
     drafter.model.context_window = len(TEXT) + 2
 
@@ -96,13 +96,13 @@ def test_beyond_its_window_it_is_silent():
     assert len(drafter.propose(DraftContext(TEXT + TEXT, Sampler(), max_draft_tokens=8))) == 1
 
 
-def test_tokens_that_it_has_no_row_for_do_not_hurt():
+def test_tokens_beyond_its_vocabulary_are_replaced():
     drafter = DraftModelDrafter(small(), chain_length=4)
 
     assert len(drafter.propose(DraftContext([*TEXT, VOCABULARY, VOCABULARY + 5], Sampler(), max_draft_tokens=8))) == 5
 
 
-def test_without_room_for_its_keys_it_is_silent():
+def test_without_memory_for_its_kv_cache_it_drafts_nothing():
     drafter = DraftModelDrafter(small(), chain_length=4)
     drafter.model.pool.budget_bytes = 10
 

@@ -47,7 +47,7 @@ def same(one: DraftTree, other: DraftTree) -> bool:
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_turns_and_cuts_it_guesses_what_a_fresh_one_guesses(kind, sampler):
+def test_after_turns_and_truncations_it_drafts_like_a_new_one(kind, sampler):
     writing, drafter = made(kind)
     for cut in (30, 2):
         write(writing, GenerationConfig(drafter, SAMPLERS[sampler], max_draft_tokens=8, max_new_tokens=14))
@@ -60,7 +60,7 @@ def test_after_turns_and_cuts_it_guesses_what_a_fresh_one_guesses(kind, sampler)
 
 @pytest.mark.parametrize("growth", [CHAIN_CONFIG, EAGER], ids=["chain", "tree"])
 @pytest.mark.parametrize("kind", ["eagle3", "mtp latent"])
-def test_its_cache_holds_true_pairs_only_after_every_step(kind, growth):
+def test_its_cache_holds_committed_pairs_only_after_every_step(kind, growth):
     writing, drafter = made(kind, growth)
     plan, drafted = (
         GenerationConfig(
@@ -79,7 +79,7 @@ def test_its_cache_holds_true_pairs_only_after_every_step(kind, growth):
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 13, len(TEXT)])
-def test_a_pair_is_forgotten_together_with_the_token_after_it(cut):
+def test_a_pair_is_dropped_with_its_second_token(cut):
     writing, drafter = made()
     guessed(writing, drafter)
 
@@ -89,7 +89,7 @@ def test_a_pair_is_forgotten_together_with_the_token_after_it(cut):
     assert drafter.cache.length == max(cut - 1, 0)
 
 
-def test_what_it_has_read_is_not_read_again():
+def test_cached_tokens_are_not_computed_again():
     writing, drafter = made()
     rows, run = list[int](), drafter.head.forward
     drafter.head.forward = lambda hidden, *rest: rows.append(len(hidden)) or run(hidden, *rest)  # type: ignore[method-assign]
@@ -102,7 +102,7 @@ def test_what_it_has_read_is_not_read_again():
     assert max(rows[1:]) == 3
 
 
-def test_of_a_prompt_only_the_last_pair_is_scored():
+def test_only_the_last_pair_of_a_prompt_has_logits():
     writing, drafter = made(text=TEXT * 10)
     said, run = list[DraftHeadOutput](), drafter.head.forward
     drafter.head.forward = lambda *asked: said.append(run(*asked)) or said[-1]  # type: ignore[method-assign]
@@ -116,7 +116,7 @@ def test_of_a_prompt_only_the_last_pair_is_scored():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_under_the_classic_rule_it_draws_a_chain_of_the_length_that_was_asked_for(kind):
+def test_with_rejection_sampling_it_samples_a_chain_of_the_requested_length(kind):
     writing, drafter = made(kind, TreeConfig(depth=4))  # a tree would stop at guesses as unlikely as these
 
     for seed in range(8):
@@ -166,7 +166,7 @@ def test_the_budget_is_kept_and_every_parent_too(sampler):
         assert max(tree.depths) <= EAGER.depth
 
 
-def test_only_the_tokens_of_its_vocabulary_are_guessed():
+def test_only_tokens_of_its_vocabulary_are_drafted():
     writing, drafter = made("eagle3")
 
     tokens = guessed(writing, drafter, SAMPLERS["T1"]).tokens[1:]
@@ -177,7 +177,7 @@ def test_only_the_tokens_of_its_vocabulary_are_guessed():
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_beyond_its_trained_length_it_looks_back_no_further(kind):
+def test_it_attends_to_its_context_window_only(kind):
     writing, drafter = made(kind, text=TEXT * 9)
     window = drafter.head.context_window
     assert len(writing.tokens) > 2 * window
@@ -188,7 +188,7 @@ def test_beyond_its_trained_length_it_looks_back_no_further(kind):
         assert drafter.cache.length <= 2 * window
 
 
-def test_a_prompt_of_which_the_end_was_heard_is_enough():
+def test_the_hidden_states_of_the_end_of_a_prompt_suffice():
     writing, drafter = made(text=[5])
     drafter.hidden_states = HiddenStateBuffer(max_tokens=20)
 
@@ -199,7 +199,7 @@ def test_a_prompt_of_which_the_end_was_heard_is_enough():
     assert drafter.cache.length == drafter.hidden_states.end - drafter.hidden_states.start
 
 
-def test_without_hidden_states_it_is_silent_until_they_come_back():
+def test_without_hidden_states_it_drafts_nothing_until_they_return():
     writing, drafter = made()
     writing.target.set_hidden_state_layers(())
     write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=4))
@@ -211,7 +211,7 @@ def test_without_hidden_states_it_is_silent_until_they_come_back():
     assert len(guessed(writing, drafter)) > 1
 
 
-def test_states_tapped_for_others_do_not_disturb_it():
+def test_hidden_states_of_other_layers_are_ignored():
     alone, drafter = made()
     model = target("dense-llama")
     other = drafter_of("eagle3", model, EAGER)
@@ -222,7 +222,7 @@ def test_states_tapped_for_others_do_not_disturb_it():
     assert same(guessed(writing, other), guessed(alone, drafter))  # type: ignore[arg-type]
 
 
-def test_without_room_for_its_keys_it_is_silent():
+def test_without_memory_for_its_kv_cache_it_drafts_nothing():
     writing, drafter = made()
     drafter.head.pool.budget_bytes = 10
 

@@ -32,7 +32,7 @@ def made(layers: int, exact: bool = False) -> tuple[Generation, EarlyExit]:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_an_exit_after_the_last_layer_is_always_believed(sampler):
+def test_an_exit_after_the_last_layer_is_always_accepted(sampler):
     writing, drafter = made(layers=3)
 
     steps = write(writing, GenerationConfig(drafter, SAMPLERS[sampler], max_draft_tokens=8, max_new_tokens=60))
@@ -42,7 +42,7 @@ def test_an_exit_after_the_last_layer_is_always_believed(sampler):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_sure_rows_are_left_as_they_were(sampler):
+def test_committed_rows_are_unchanged(sampler):
     writing, drafter = made(layers=2)
     slot = writing.cache.require_slot()
     before = {shape: stack[:, :, : len(TEXT) - 1].clone() for shape, stack in slot.stacks.items()}
@@ -55,7 +55,7 @@ def test_the_sure_rows_are_left_as_they_were(sampler):
     assert all(torch.equal(stack[:, :, : len(TEXT) - 1], before[shape]) for shape, stack in slot.stacks.items())
 
 
-def test_rows_of_a_fallen_guess_leave_no_trace():
+def test_rows_of_rejected_tokens_leave_no_trace():
     writing, drafter = made(layers=1)
     write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=20))
     fresh = Generation(target("dense-llama"))
@@ -77,7 +77,7 @@ def test_the_budget_is_kept():
             assert len(drafter.propose(DraftContext(writing.tokens, sampler, budget, prefix))) <= budget + 1
 
 
-def test_where_it_is_unsure_it_stops():
+def test_an_improbable_chain_ends():
     writing, drafter = made(layers=2)
     assert isinstance(writing.target, LlamaModel)
     asked = DraftContext(writing.tokens, Sampler(), 8, cache=writing.cache)
@@ -88,7 +88,7 @@ def test_where_it_is_unsure_it_stops():
     assert len(drafter.propose(asked)) == 2
 
 
-def test_without_the_rows_of_the_text_it_is_silent():
+def test_without_the_rows_of_the_text_it_drafts_nothing():
     writing, drafter = made(layers=2)
 
     assert len(drafter.propose(DraftContext([*writing.tokens, 5, 6], Sampler(), 8, cache=writing.cache))) == 1

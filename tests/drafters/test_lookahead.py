@@ -32,7 +32,7 @@ def test_the_newest_ngram_of_a_token_comes_first():
     assert pool.continuations(1) == [(2, last) for last in range(NGRAMS_PER_TOKEN + 2, 2, -1)]
 
 
-def test_a_longer_ngram_takes_the_place_of_its_beginning():
+def test_a_longer_ngram_replaces_its_prefix():
     pool = NgramPool()
     pool.add((1, 2))
     pool.add((1, 2, 3))
@@ -40,14 +40,14 @@ def test_a_longer_ngram_takes_the_place_of_its_beginning():
     assert pool.continuations(1) == [(2, 3)]
 
 
-def test_the_window_becomes_what_was_picked_after_it():
+def test_the_window_becomes_the_sampled_tokens():
     drafter = Lookahead(window=3)
     text = told(drafter, [10, 20, 30], picks=[1, 2, 3, 4])  # after the guesses 30, 20, 10
 
     assert drafter.propose(DraftContext(text, Sampler(), 3)).path_tokens(3) == [2, 3, 4]
 
 
-def test_an_accepted_guess_moves_the_window_on():
+def test_an_accepted_token_moves_the_window():
     drafter = Lookahead(window=3)
     text = told(drafter, [10, 20, 30], picks=[30, 2, 3, 4])
 
@@ -57,7 +57,7 @@ def test_an_accepted_guess_moves_the_window_on():
     assert tree.path_tokens(2) == [3, 4]
 
 
-def test_what_a_place_went_through_is_an_ngram():
+def test_the_trajectory_of_a_position_is_an_ngram():
     drafter = Lookahead(window=3)
     text = told(drafter, [10, 20, 30], picks=[1, 40, 50, 60])
     text = told(drafter, text, picks=[2, 41, 51, 61])  # 20 became 50, 50 became 51
@@ -67,13 +67,13 @@ def test_what_a_place_went_through_is_an_ngram():
     assert tree.child(tree.child(0, 50), 51) is not None
 
 
-def test_what_the_text_said_is_guessed_when_its_beginning_returns():
+def test_ngrams_of_the_text_are_drafted_when_their_first_token_returns():
     tree = Lookahead().propose(DraftContext([1, 2, 3, 4, 5, 6, 1], Sampler(), 16))
 
     assert tree.path_tokens(MAX_NGRAM_TOKENS - 1) == [2, 3, 4, 5]
 
 
-def test_guesses_that_were_not_kept_leave_ngrams_too():
+def test_rejected_tokens_add_ngrams_too():
     drafter, tree = Lookahead(), DraftTree(1)
     tree.add_chain([50, 60])
     drafter.observe(Outcome(tree, [0], [2, 60, 70], 0, logits=UNUSED))
@@ -83,7 +83,7 @@ def test_guesses_that_were_not_kept_leave_ngrams_too():
     assert guesses.path_tokens(2) == [60, 70]
 
 
-def test_what_the_target_did_not_write_is_no_ngram():
+def test_tokens_that_the_target_did_not_sample_are_no_ngram():
     drafter, tree = Lookahead(), DraftTree(1)
     tree.add_chain([50, 60])
     drafter.observe(Outcome(tree, [0], [2, 61, 70], 0, logits=UNUSED))
@@ -97,11 +97,11 @@ def test_the_budget_is_kept(text, budget):
 
 
 @pytest.mark.parametrize("text", [[0], [0] * 300])
-def test_a_text_of_one_token_is_no_trouble(text):
+def test_a_text_of_one_token_works(text):
     assert len(Lookahead().propose(DraftContext(text, Sampler(), 8))) > 1
 
 
-def test_a_cut_text_loses_its_window():
+def test_a_truncated_text_loses_its_window():
     drafter = Lookahead(window=4)
     told(drafter, [10, 20, 30], picks=[1, 2, 3, 4, 5])
 
@@ -110,7 +110,7 @@ def test_a_cut_text_loses_its_window():
     assert drafter.propose(DraftContext([10, 20], Sampler(), 4)).path_tokens(4) == [20, 10, 20, 10]
 
 
-def test_a_target_without_help_accepts_more_than_nothing():
+def test_a_random_target_accepts_some_tokens():
     drafter = Lookahead()
     writing = Generation(target(), (drafter,))
     writing.replace_tokens([7, 3, 9])

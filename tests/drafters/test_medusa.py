@@ -50,7 +50,7 @@ def guessed(writing: Generation, drafter: Drafter, budget: int = 12, sampler: Sa
     return drafter.propose(DraftContext(writing.tokens, sampler or Sampler(), budget))
 
 
-def test_the_likeliest_crossings_get_the_rows():
+def test_the_most_probable_combinations_get_the_rows():
     assert sparse_tree([[0.5, 0.4], [0.6, 0.1]], 3) == [[(0, 1), (1, 2)], [(0, 3)], [], []]
     assert sparse_tree([[0.5, 0.001]], 9) == [[(0, 1)], []]
     assert sparse_tree([[0.5]], 0) == [[]]
@@ -92,7 +92,7 @@ def test_the_tree_learns_which_candidates_are_right():
     assert drafter.acceptance_probabilities[0][1] > prior[1]
 
 
-def test_a_cut_text_leaves_it_silent_until_something_is_read():
+def test_after_a_truncation_it_drafts_nothing_until_the_next_pass():
     writing, drafter = made()
     assert len(guessed(writing, drafter)) > 1
 

@@ -50,7 +50,7 @@ def asked(drafter: Drafter, budget: int = 4) -> DraftTree:
     return drafter.propose(DraftContext(list(TEXT), Sampler(), budget))
 
 
-def test_guesses_come_through_under_the_name_that_was_chosen():
+def test_draft_tokens_have_the_registered_name_as_source():
     tree = asked(guarded(chain(8, 9)))
 
     assert [7, 8, 9] == tree.tokens
@@ -58,7 +58,7 @@ def test_guesses_come_through_under_the_name_that_was_chosen():
     assert guarded(chain()).is_instant
 
 
-def test_no_more_guesses_than_the_budget_come_through():
+def test_the_budget_is_enforced():
     assert [7, 1, 1, 1] == asked(guarded(chain(*[1] * 50)), budget=3).tokens
 
 
@@ -71,7 +71,7 @@ def test_a_branching_tree_keeps_its_shape():
     assert [-1, 0, 0, 1] == asked(guarded(fork)).parents
 
 
-def test_a_chance_that_it_reports_is_not_believed():
+def test_reported_samples_are_dropped():
     def drawn(_context):
         tree = DraftTree(7)
         tree.add_sample(DraftSample(8, torch.tensor([8]), torch.tensor([1.0])), 0, "theirs")
@@ -95,7 +95,7 @@ def test_it_can_change_neither_the_text_nor_the_cache():
     [chain(100), chain(-1), chain(8, root=1), lambda _context: [8], lambda _context: None, lambda _context: 1 / 0],
     ids=["beyond", "negative", "other root", "list", "nothing", "raises"],
 )
-def test_after_a_fault_it_guesses_no_more_and_is_told_of_once(guess):
+def test_after_an_error_it_is_switched_off_and_reported_once(guess):
     told = []
     drafter = guarded(guess, told)
 
@@ -105,7 +105,7 @@ def test_after_a_fault_it_guesses_no_more_and_is_told_of_once(guess):
     assert 1 == len(told)
 
 
-def test_what_becomes_of_the_text_is_passed_on():
+def test_outcomes_and_truncations_are_passed_on():
     drafter, outcome = guarded(chain()), Outcome(DraftTree(7), [0], [8], 2)
 
     drafter.observe(outcome)

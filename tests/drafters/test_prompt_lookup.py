@@ -18,11 +18,11 @@ def guess(tokens: list[int], budget: int = 8, branches: int = 2) -> list[list[in
     return [tree.path_tokens(node) for node in range(1, len(tree)) if node not in inner]
 
 
-def test_what_followed_last_time_is_guessed():
+def test_the_last_continuation_is_drafted():
     assert guess([1, 2, 3, 4, 5, 9, 1, 2, 3]) == [[4, 5, 9, 1, 2, 3]]
 
 
-def test_nothing_is_guessed_after_something_new():
+def test_a_new_token_has_no_draft():
     assert guess([1, 2, 3, 4, 5]) == []
 
 
@@ -43,7 +43,7 @@ def test_another_continuation_becomes_a_branch():
     assert [path[0] for path in guess(text, branches=1)] == [80]
 
 
-def test_a_longer_match_is_trusted_further():
+def test_a_longer_match_gives_a_longer_draft():
     short, long = [1, 2, *range(50, 70), 1, 2], [*range(20), *range(50, 90), *range(20)]
 
     assert len(guess(short, budget=40)[0]) == 4
@@ -70,7 +70,7 @@ def test_an_index_that_grew_and_shrank_equals_a_fresh_one(edits):
     assert index.find(max_matches=5) == fresh.find(max_matches=5)
 
 
-def test_a_cut_text_is_forgotten():
+def test_a_truncated_text_is_forgotten():
     lookup, text = PromptLookup(), [1, 2, 3, 4, 5, 1, 2]
     lookup.propose(DraftContext(text, Sampler(), 8))
 

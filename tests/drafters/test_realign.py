@@ -66,12 +66,12 @@ def test_after_three_replaced_tokens_the_copy_goes_on_at_once():
     assert believed([*FILE[:20], 7, 8, 9], FILE[23:]) >= 3
 
 
-def test_an_inserted_line_may_end_as_the_one_above_did():
+def test_an_inserted_line_may_end_like_the_line_above():
     lines = [100, 101, 5, 102, 103, 5, 104, 105, 5, 106]
     assert believed([100, 101, 5, 70, 71], [5, *lines[3:]], lines) >= 2
 
 
-def test_a_place_found_again_gets_the_whole_budget():
+def test_a_realigned_copy_gets_the_whole_budget():
     assert after([*FILE[:20], 7, 8, *FILE[25:28]]).path_tokens(BUDGET) == FILE[28 : 28 + BUDGET]
 
 
@@ -86,14 +86,14 @@ def test_a_preface_is_no_part_of_the_file():
     assert believed([7, 8, 9, *FILE[:2]], FILE[2:]) == BUDGET
 
 
-def test_a_renaming_is_made_in_the_copy_once_it_was_seen():
+def test_a_renaming_is_applied_to_the_copy_after_its_first_use():
     original = [token for line in range(10) for token in (200 + line, 1, 2, 220 + line)]  # 1 2 is the old name
     renamed = [token for line in range(10) for token in (200 + line, 7, 8, 9, 220 + line)]
 
     assert believed(renamed[:6], renamed[6:], original) == BUDGET
 
 
-def test_a_renaming_to_a_longer_name_with_the_same_beginning_is_made_too():
+def test_a_renaming_to_a_longer_name_with_the_same_prefix_is_applied_too():
     original = [token for line in range(10) for token in (200 + line, 1, 220 + line)]
     renamed = [token for line in range(10) for token in (200 + line, 1, 2, 220 + line)]
 
@@ -101,7 +101,7 @@ def test_a_renaming_to_a_longer_name_with_the_same_beginning_is_made_too():
     assert believed(renamed[:7], renamed[7:], original) == BUDGET
 
 
-def test_a_change_that_was_made_once_and_not_again_is_given_up():
+def test_a_replacement_that_is_not_repeated_is_dropped():
     original = [token for line in range(10) for token in (200 + line, 1, 220 + line)]
     answer = [200, 7, 220, *original[3:]]
 
@@ -109,14 +109,14 @@ def test_a_change_that_was_made_once_and_not_again_is_given_up():
     assert believed(answer[:6], original[6:], original) == BUDGET
 
 
-def test_a_change_that_comes_back_is_finished_before_the_copy_goes_on():
+def test_a_repeated_replacement_is_finished_before_the_copy_continues():
     original = [token for line in range(10) for token in (200 + line, 1, 220 + line)]
     answer = [200, 7, 8, 9, 220, 201, 1, 221, 202, 1, 222, 203, 7]
 
     assert believed(answer, [8, 9, 223], original) == 3
 
 
-def test_a_cut_answer_is_aligned_anew():
+def test_a_truncated_answer_is_aligned_again():
     drafter = Realign(FILE, len(PROMPT))
     drafter.propose(DraftContext(PROMPT + FILE[:40], Sampler(), BUDGET))
 
@@ -131,7 +131,7 @@ def test_any_answer_to_any_file_keeps_the_budget(original, answer, budget):
 
 
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 30), st.lists(st.integers(0, 3), max_size=12))
-def test_a_cut_answer_is_guessed_like_a_fresh_one(answer, cut, more):
+def test_a_truncated_answer_is_drafted_like_a_new_one(answer, cut, more):
     original, drafter = [0, 1, 2, 3] * 4, Realign([0, 1, 2, 3] * 4, len(PROMPT))
     drafter.propose(DraftContext(PROMPT + answer, Sampler(), 8))
     revised = answer[:cut] + more

@@ -14,7 +14,7 @@ from specchat.engine.sampling import Sampler
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers_model import TransformersModel
 from specchat.models.tokenizer import Tokenizer
-from tests.drafters.spellers import Letters
+from tests.drafters.character_tokenizer import Letters
 from tests.tiny import answer, network, small, target, write
 from tests.tokenizers_at_hand import byte_level
 
@@ -29,7 +29,7 @@ def words(tmp_path_factory) -> Tokenizer:
 
 
 def respelled(shift: int) -> Model:
-    """The network of `target()` with its vocabulary in another order: it writes the same text in other tokens."""
+    """The network of `target()` with its vocabulary in another order: the same text in other tokens."""
     other = deepcopy(network("llama"))
     for table in (other.get_input_embeddings(), other.get_output_embeddings()):
         table.weight.data = table.weight.data.roll(-shift, 0)
@@ -40,7 +40,7 @@ def spelled(drafter: RetokenizedDraftModel) -> bytes:
     return b"".join(map(drafter.draft_text.tokenizer.token_bytes, drafter.draft_text.tokens))
 
 
-def test_a_draft_that_writes_the_same_text_is_always_believed():
+def test_a_draft_model_that_writes_the_same_text_is_always_accepted():
     drafter = RetokenizedDraftModel(respelled(SHIFT), Letters(SHIFT), Letters(), chain_length=5)
     writing = Generation(target(), (drafter,))
     writing.replace_tokens([7, 3, 9, 12] * 6)
@@ -50,14 +50,14 @@ def test_a_draft_that_writes_the_same_text_is_always_believed():
     assert all(step.accepted == 4 for step in steps[:-1])
 
 
-def test_guesses_are_what_the_draft_writes_without_the_last_token(words):
+def test_the_draft_is_the_output_without_its_last_token(words):
     drafter, letters = RetokenizedDraftModel(small(), Letters(), words, chain_length=8), Letters()
-    text = words.encode_inside(FOX)
+    text = words.encode_continuation(FOX)
 
     tree = drafter.propose(DraftContext(text, Sampler(), 16))
 
     written = answer(small(), Drafter(), letters.encode_continuation(FOX), Sampler(), limit=8)
-    assert tree.tokens[1:] == words.encode_inside(b"".join(map(letters.token_bytes, written)).decode())[:-1]
+    assert tree.tokens[1:] == words.encode_continuation(b"".join(map(letters.token_bytes, written)).decode())[:-1]
     assert tree.is_chain
 
 
@@ -68,13 +68,13 @@ def test_the_budget_is_kept(budget):
     assert len(drafter.propose(DraftContext([5, 6, 7], Sampler(), budget))) == min(budget, 8) + 1
 
 
-def test_nothing_is_guessed_in_the_middle_of_a_character(words):
-    drafter, text = RetokenizedDraftModel(small(), Letters(), words), words.encode_inside("fox €")
+def test_inside_a_character_it_drafts_nothing(words):
+    drafter, text = RetokenizedDraftModel(small(), Letters(), words), words.encode_continuation("fox €")
 
     assert len(drafter.propose(DraftContext(text[:-1], Sampler(), 8))) == 1
 
 
-def test_nothing_is_written_behind_the_end_of_an_answer():
+def test_nothing_is_drafted_behind_a_stop_token():
     ids = Letters(SHIFT).encode_continuation("a fox")
     first = answer(small(), Drafter(), ids, Sampler(), limit=1)
     drafter = RetokenizedDraftModel(small(), Letters(SHIFT), Letters(), stop_token_ids=frozenset(first))
@@ -82,7 +82,7 @@ def test_nothing_is_written_behind_the_end_of_an_answer():
     assert len(drafter.propose(DraftContext(Letters().encode_continuation("a fox"), Sampler(), 8))) == 1
 
 
-def test_what_the_draft_has_read_is_not_read_twice():
+def test_cached_tokens_are_not_computed_twice():
     drafter, reads = RetokenizedDraftModel(small(), Letters(SHIFT), Letters(), chain_length=2), list[int]()
     text = [5, 6, 7, 8, 9] * 8
     drafter.propose(DraftContext(text, Sampler(), 8))
@@ -94,7 +94,7 @@ def test_what_the_draft_has_read_is_not_read_twice():
     assert reads == [2, 1]
 
 
-def test_only_sure_tokens_stay_in_its_cache():
+def test_only_committed_tokens_stay_in_its_cache():
     drafter = RetokenizedDraftModel(small(), Letters(SHIFT), Letters(), chain_length=4)
 
     drafter.propose(DraftContext([5, 6, 7], Sampler(), 8))
@@ -103,7 +103,7 @@ def test_only_sure_tokens_stay_in_its_cache():
 
 
 @pytest.mark.parametrize("cut", [0, 1, 20])
-def test_a_cut_text_is_guessed_like_a_fresh_one(cut):
+def test_a_truncated_text_is_drafted_like_a_new_one(cut):
     drafter, text = RetokenizedDraftModel(small(), Letters(SHIFT), Letters()), [5, 6, 7, 8, 9, 10] * 5
     drafter.propose(DraftContext(text, Sampler(), 8))
     other = [*text[:cut], 40, 41, 42]
@@ -114,7 +114,7 @@ def test_a_cut_text_is_guessed_like_a_fresh_one(cut):
     assert drafter.propose(DraftContext(other, Sampler(), 8)).tokens == fresh.tokens
 
 
-def test_beyond_its_window_and_without_room_it_is_silent():
+def test_beyond_its_context_window_and_without_memory_it_drafts_nothing():
     narrow, poor = (RetokenizedDraftModel(small(), Letters(), Letters()) for _ in range(2))
     narrow.model.context_window, poor.model.pool.budget_bytes = 4, 10
 
@@ -124,17 +124,17 @@ def test_beyond_its_window_and_without_room_it_is_silent():
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.text("the fox\n€ä🙂", max_size=30)), max_size=6))
-def test_a_spelling_that_followed_a_text_spells_that_text(words, edits):
+def test_incremental_tokens_are_tokens_of_the_text(words, edits):
     spelling, text = IncrementalTokenizer(words), ""
     for cut, more in edits:
         spelling.truncate(len(text[:cut].encode()))
         text = text[:cut] + more
         spelling.update(text.encode())
 
-    assert b"".join(map(words.bytes_of, spelling.tokens)) == text.encode()
+    assert b"".join(map(words.token_bytes, spelling.tokens)) == text.encode()
 
 
-def test_a_text_that_grows_by_tokens_is_spelled_as_a_whole_one(words):
+def test_a_growing_text_is_tokenized_like_a_complete_one(words):
     grown, whole, text = IncrementalTokenizer(words), IncrementalTokenizer(words), (FOX * 4).encode()
     for size in range(0, len(text), 5):
         grown.update(text[:size])
@@ -152,7 +152,7 @@ def test_two_real_tokenizers_agree_on_the_text(words, tmp_path):
         words,
     )
 
-    tree = drafter.propose(DraftContext(words.encode_inside(FOX), Sampler(), 8))
+    tree = drafter.propose(DraftContext(words.encode_continuation(FOX), Sampler(), 8))
 
     assert spelled(drafter) == FOX.encode()
     assert all(token < words.size for token in tree.tokens)

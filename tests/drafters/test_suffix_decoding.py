@@ -1,4 +1,4 @@
-"""Guesses from the longest context that was here before."""
+"""Suffix decoding: drafts from the longest matching context."""
 
 from itertools import takewhile
 from random import Random
@@ -26,7 +26,7 @@ def propose(tokens: list[int], budget: int = 16) -> DraftTree:
 
 
 def best_contexts(text: list[int], deepest: int) -> list[tuple[int, int]]:
-    """(matched, end) of every place whose last token is the last of the text, by looking at all of them."""
+    """(matched, end) of every position whose last token is the last of the text, by comparing all of them."""
     found: list[tuple[int, int]] = []
     for end in range(1, len(text)):
         pairs = zip(reversed(text[max(end - deepest, 0) : end]), reversed(text), strict=False)
@@ -37,10 +37,10 @@ def best_contexts(text: list[int], deepest: int) -> list[tuple[int, int]]:
 
 
 def shape_of(tree: SuffixTree) -> object:
-    """Everything that a tree holds."""
+    """The content of a tree."""
 
     def inside(node):
-        return node.places, {token: inside(below) for token, below in (node.children or {}).items()}
+        return node.positions, {token: inside(below) for token, below in (node.children or {}).items()}
 
     return tree.tokens, inside(tree._root)
 
@@ -72,7 +72,7 @@ def test_a_tree_that_grew_and_shrank_equals_a_fresh_one(edits):
     assert shape_of(tree) == shape_of(fresh)
 
 
-def test_what_followed_most_often_is_guessed_first():
+def test_the_most_frequent_continuation_is_drafted_first():
     text = [1, 2, 3, 70, 9, 1, 2, 3, 80, 8, 1, 2, 3, 70, 7, 1, 2, 3, 70, 6, 1, 2, 3]
 
     tree = propose(text, budget=2)
@@ -86,13 +86,13 @@ def test_a_longer_context_outweighs_many_short_ones():
     assert propose(text, budget=1).tokens[1] == 70
 
 
-def test_a_longer_match_is_trusted_further():
+def test_a_longer_match_gives_a_longer_draft():
     short, long = [*range(50, 450), 1, *range(50, 52)], [*range(50, 450), 1, *range(50, 58)]
 
     assert 10 < len(propose(short, budget=400)) < len(propose(long, budget=400)) < 400
 
 
-def test_a_repeated_text_is_guessed_almost_whole():
+def test_a_repeated_text_is_drafted_almost_completely():
     text = [Random(3).randrange(200) for _ in range(120)]
     drafter, known, drafted, accepted = SuffixDecoding(), text + text[:8], 0, 0
     while len(known) < 2 * len(text):
@@ -114,13 +114,13 @@ def test_repeats_fill_the_budget():
     assert propose([0] * 500, budget=16).path_tokens(16) == [0] * 16
 
 
-def test_many_equal_places_do_not_hide_a_longer_context():
+def test_many_equal_positions_do_not_hide_a_longer_context():
     text = [9, 1, 70] + [8, 1, 80] * (3 * MAX_UNSPLIT_POSITIONS) + [9, 1]
 
     assert propose(text, budget=1).tokens[1] == 70
 
 
-def test_a_cut_text_is_forgotten():
+def test_a_truncated_text_is_forgotten():
     drafter = SuffixDecoding()
     drafter.propose(DraftContext([1, 2, 3, 4, 5, 1, 2], Sampler(), 8))
 
@@ -136,18 +136,18 @@ def recalled(*texts: list[int]) -> PastTextIndex:
     return recall
 
 
-def test_what_was_said_in_other_conversations_is_guessed_again():
+def test_texts_of_other_conversations_are_drafted():
     drafter = SuffixDecoding(recalled([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11]))
 
     assert drafter.propose(DraftContext([60, 1, 2, 3, 4], Sampler(), 8)).tokens[1:] == [5, 6]
     assert drafter.propose(DraftContext([60, 7, 8, 9, 10], Sampler(), 8)).tokens[1:] == [11]
 
 
-def test_a_few_equal_tokens_of_another_conversation_are_an_accident():
+def test_short_matches_in_other_conversations_are_ignored():
     assert len(SuffixDecoding(recalled([1, 2, 3, 4, 5, 6])).propose(DraftContext([60, 2, 3, 4], Sampler(), 8))) == 1
 
 
-def test_no_guess_runs_from_one_text_into_the_next():
+def test_no_draft_crosses_the_end_of_a_text():
     tree = SuffixDecoding(recalled([1, 2, 3, 4, 5], [6, 7, 8])).propose(DraftContext([60, 1, 2, 3, 4], Sampler(), 8))
 
     assert tree.tokens[1:] == [5]
@@ -161,7 +161,7 @@ def test_a_longer_context_of_another_conversation_outweighs_a_shorter_one_of_thi
     assert SuffixDecoding(recall).propose(DraftContext([1, 2, 3, 4, 80, 1, 2, 3, 4], Sampler(), 1)).tokens[1:] == [80]
 
 
-def test_what_cannot_be_read_costs_nothing_but_guesses():
+def test_unreadable_past_texts_cost_only_draft_tokens():
     def broken() -> list[list[int]]:
         raise OSError("no disk")
 
@@ -172,14 +172,14 @@ def test_what_cannot_be_read_costs_nothing_but_guesses():
     assert len(SuffixDecoding(recall).propose(DraftContext([1, 2, 3], Sampler(), 8))) == 1
 
 
-def test_nothing_is_read_while_conversations_begin():
+def test_past_texts_are_not_read_while_conversations_start():
     recall = PastTextIndex(lambda: [[1, 2, 3, 4, 5]], quiet_seconds=3600.0)
     recall.refresh()
 
     assert len(SuffixDecoding(recall).propose(DraftContext([60, 1, 2, 3, 4], Sampler(), 8))) == 1
 
 
-def test_it_is_read_anew_when_asked():
+def test_past_texts_are_read_again_on_refresh():
     said = [[1, 2, 3]]
     recall = PastTextIndex(lambda: said, quiet_seconds=0.0)
     recall.refresh()
@@ -195,7 +195,7 @@ def test_it_is_read_anew_when_asked():
 @given(
     st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=5), st.lists(st.integers(0, 3), min_size=1, max_size=9)
 )
-def test_sorted_contexts_find_the_longest_that_there_are(texts, text):
+def test_a_suffix_array_finds_the_longest_contexts(texts, text):
     contexts = SuffixArray(texts, max_depth=4)
     flat = contexts.tokens
     every = [agreement(flat[:end], text, 4) for end in range(1, len(flat)) if flat[end] != TEXT_END]
@@ -204,5 +204,5 @@ def test_sorted_contexts_find_the_longest_that_there_are(texts, text):
 
 
 def agreement(one: list[int], other: list[int], most: int) -> int:
-    """How many tokens, at most so many, both end with."""
+    """The length of the common suffix, with a limit."""
     return max(n for n in range(min(len(one), len(other), most) + 1) if one[len(one) - n :] == other[len(other) - n :])

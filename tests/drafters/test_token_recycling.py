@@ -1,4 +1,4 @@
-"""Guesses from what the target nearly said before."""
+"""Token recycling: drafts from earlier candidates of the target."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ from tests.tiny import VOCABULARY, target, write
 
 
 def told(*followers: tuple[int, list[int]]) -> TokenRecycling:
-    """A drafter that has heard, for each token, what the target would say after it, best first."""
+    """A drafter with stored candidates for each token, best first."""
     drafter = TokenRecycling()
     for token, best in followers:
         logits = torch.full((1, VOCABULARY), -9.0)
@@ -24,12 +24,12 @@ def told(*followers: tuple[int, list[int]]) -> TokenRecycling:
     return drafter
 
 
-def test_the_likeliest_nodes_of_the_shape_come_first():
+def test_the_most_probable_nodes_of_the_template_come_first():
     assert tree_template(3) == (((0, 1), (1, 3)), ((0, 2),), (), ())
     assert tree_template(0) == ((),)
 
 
-def test_the_shape_has_as_many_nodes_as_it_is_asked_for():
+def test_the_template_has_the_requested_number_of_nodes():
     for nodes in (1, 8, 33, 128):
         below = [node for ranks in tree_template(nodes) for _rank, node in ranks]
         assert sorted(below) == list(range(1, nodes + 1))
@@ -41,11 +41,11 @@ def test_candidates_are_followed_breadth_first():
     assert [tree.path_tokens(node) for node in range(1, len(tree))] == [[6], [7], [6, 8]]
 
 
-def test_the_last_word_on_a_token_counts():
+def test_the_latest_candidates_of_a_token_count():
     assert told((5, [6]), (5, [7])).propose(DraftContext([5], Sampler(), 1)).tokens == [5, 7]
 
 
-def test_nodes_that_were_not_kept_are_heard_too():
+def test_rejected_nodes_are_stored_too():
     drafter, tree = TokenRecycling(), DraftTree(1)
     tree.add(2)
     logits = torch.zeros(2, VOCABULARY)
@@ -55,7 +55,7 @@ def test_nodes_that_were_not_kept_are_heard_too():
     assert drafter.propose(DraftContext([9, 2], Sampler(), 1)).tokens == [2, 3]
 
 
-def test_a_token_that_was_never_heard_of_gives_nothing():
+def test_an_unseen_token_has_no_candidates():
     assert len(told((5, [6])).propose(DraftContext([6], Sampler(), 8))) == 1
 
 
@@ -66,13 +66,13 @@ def test_the_budget_is_kept(budget):
     assert len(drafter.propose(DraftContext([0], Sampler(), budget))) == budget + 1
 
 
-def test_padding_is_not_guessed():
+def test_padding_is_not_drafted():
     drafter = told((5, [VOCABULARY - 1, 7]))
 
     assert drafter.propose(DraftContext([5], Sampler(1.0, vocab_size=VOCABULARY - 1), 1)).tokens[1] != VOCABULARY - 1
 
 
-def test_warm_candidates_are_ranked_with_the_dice_of_the_target():
+def test_at_positive_temperature_candidates_are_ranked_with_the_noise_of_the_target():
     first = Counter[int]()
     for seed in range(60):
         sampler = Sampler(1.0, seed=seed)
@@ -88,7 +88,7 @@ def test_warm_candidates_are_ranked_with_the_dice_of_the_target():
     assert min(first[6], first[7]) > 10
 
 
-def test_a_penalty_is_minded():
+def test_a_penalty_is_applied():
     sampler, drafter = Sampler(repetition_penalty=3.0), told((5, [6, 7]))
 
     tree = drafter.propose(
@@ -98,7 +98,7 @@ def test_a_penalty_is_minded():
     assert tree.tokens[1] == 7
 
 
-def test_a_target_that_looks_at_the_last_token_only_is_always_guessed():
+def test_a_target_that_depends_on_the_last_token_only_is_always_drafted():
     drafter = told(*((token, [(7 * token + 3) % 50]) for token in range(50)))
 
     tree = drafter.propose(DraftContext([5], Sampler(), 8))
@@ -107,7 +107,7 @@ def test_a_target_that_looks_at_the_last_token_only_is_always_guessed():
     assert len(accept(tree, [(7 * token + 3) % 50 for token in tree.tokens])) == max(tree.depths) + 1
 
 
-def test_a_random_network_is_guessed_now_and_then():
+def test_a_random_network_accepts_some_tokens():
     drafter = TokenRecycling()
     writing = Generation(target(), (drafter,))
     writing.replace_tokens([7, 3, 9])

@@ -1,4 +1,4 @@
-"""The heads that ship, and the exits of the target that ships: lossless, and far better than chance."""
+"""The embedded heads and the early exit of the embedded target: lossless, and far better than chance."""
 
 from __future__ import annotations
 
@@ -77,20 +77,20 @@ def written(variant: str, sampler: str, question: str) -> tuple[list[int], list[
 @pytest.mark.parametrize(
     ("variant", "sampler", "question"), matrix(VARIANTS, list(SAMPLERS), list(QUESTIONS), seldom=("T0.8", "penalty"))
 )
-def test_no_trained_head_changes_a_word(variant, sampler, question):
+def test_no_trained_head_changes_the_text(variant, sampler, question):
     assert written(variant, sampler, question)[0] == written("plain", sampler, question)[0]
 
 
 @pytest.mark.parametrize(
     ("variant", "least"), [("eagle3", 2.5), ("mtp", 3.0), ("medusa", 1.8), ("exit", 3.0), ("mtp chain", 2.0)]
 )
-def test_trained_on_the_target_it_beats_chance_by_far(variant, least):
+def test_a_trained_head_beats_chance_by_far(variant, least):
     steps = [step for question in QUESTIONS for step in written(variant, "greedy", question)[1]]
 
     assert sum(len(step.committed_tokens) for step in steps) / len(steps) > least  # a random guess holds once in 8192
 
 
-def test_a_tree_holds_longer_than_a_chain():
+def test_a_tree_is_accepted_longer_than_a_chain():
     def passes(variant: str) -> int:
         return sum(len(written(variant, sampler, "chat")[1]) for sampler in ("greedy", "T0.8"))
 

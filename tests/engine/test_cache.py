@@ -1,4 +1,4 @@
-"""Rows: committed, rolled back, handed out, parked."""
+"""The KV cache: commit, rollback, allocation and offloading."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def put(cache: KVCache, values: list[float]) -> None:
 
 
 def held(cache: KVCache) -> list[float]:
-    """What the sure rows hold; all layers must agree."""
+    """The values of the committed rows; all layers must agree."""
     keys = [layer[0][0, :, : cache.length, :] for layer in cache.require_slot().layers]
     values = [layer[1][0, :, : cache.length, :] - 100 for layer in cache.require_slot().layers]
     rows = [entry[0, :, 0].tolist() for entry in keys + values]
@@ -36,7 +36,7 @@ def pool() -> KVPool:
 @pytest.fixture
 def cache_of_five(pool):
     cache = pool.open()
-    with pool.seated(cache, 100):
+    with pool.acquire_slot(cache, 100):
         put(cache, [0, 1, 2, 3, 4])
         cache.commit([0, 1, 2, 3, 4])
         yield cache
@@ -66,7 +66,7 @@ def test_rollback_forgets_the_end_only(cache_of_five):
     assert held(cache_of_five) == [0, 1, 2]
 
 
-def test_a_pass_sees_sure_rows_and_its_own(cache_of_five):
+def test_a_pass_attends_to_committed_rows_and_its_own(cache_of_five):
     keys, _values = cache_of_five.write(0, rows_of([7, 8], 3), rows_of([7, 8], 3))
 
     assert keys[0, 0, :, 0].tolist() == [0, 1, 2, 3, 4, 7, 8]
@@ -78,7 +78,7 @@ def test_buckets_are_powers_of_two(length, bucket):
 
 
 @pytest.mark.parametrize(("rows", "slot"), [(1, 1280), (1280, 1280), (1281, 2304), (8192 + 256, 8192 + 256)])
-def test_a_slot_has_a_bucket_of_text_and_scratch_paper_behind_it(rows, slot):
+def test_a_slot_has_a_length_bucket_and_scratch_rows(rows, slot):
     assert slot_rows(rows) == slot
 
 
@@ -88,9 +88,9 @@ def test_a_row_costs_what_the_layout_says():
 
 
 def test_growth_keeps_the_rows(pool, cache_of_five):
-    pool._seats[cache_of_five].pins = 0  # the turn is over
+    pool._entries[cache_of_five].pins = 0  # the turn is over
 
-    with pool.seated(cache_of_five, 3000):
+    with pool.acquire_slot(cache_of_five, 3000):
         assert cache_of_five.rows().rows == 4096 + 256
         assert held(cache_of_five) == [0, 1, 2, 3, 4]
 
@@ -103,16 +103,16 @@ def filled(pool: KVPool, value: float) -> KVCache:
     return cache
 
 
-def test_more_caches_than_slots_are_parked_and_come_back(pool):
+def test_caches_without_a_slot_are_offloaded_and_restored(pool):
     caches = [filled(pool, float(value)) for value in range(4)]
 
     assert [cache.slot is not None for cache in caches] == [False, False, True, True]
     for value, cache in enumerate(caches):
-        with pool.seated(cache, 10):
+        with pool.acquire_slot(cache, 10):
             assert held(cache) == [value, value]
 
 
-def test_without_host_memory_the_oldest_is_dropped_and_says_so():
+def test_without_host_memory_the_oldest_cache_is_dropped():
     pool = KVPool(LAYOUT, slots=1, offload_bytes=0)
     first = filled(pool, 1.0)
 
@@ -121,13 +121,13 @@ def test_without_host_memory_the_oldest_is_dropped_and_says_so():
     assert first.length == 0
 
 
-def test_a_cache_in_the_middle_of_a_turn_is_never_moved(pool):
+def test_the_cache_of_a_running_turn_is_never_offloaded(pool):
     first, second, third = pool.open(), pool.open(), pool.open()
-    with pool.seated(first, 10), pool.seated(second, 10):
-        assert not pool.can_seat
-        with pytest.raises(CacheError, match="busy"), pool.seated(third, 10):
+    with pool.acquire_slot(first, 10), pool.acquire_slot(second, 10):
+        assert not pool.has_free_slot
+        with pytest.raises(CacheError, match="busy"), pool.acquire_slot(third, 10):
             pass
-    assert pool.can_seat
+    assert pool.has_free_slot
 
 
 def test_rows_beyond_the_budget_are_refused_with_the_numbers():
@@ -137,7 +137,7 @@ def test_rows_beyond_the_budget_are_refused_with_the_numbers():
         pass
 
 
-def test_the_budget_parks_before_it_refuses():
+def test_the_budget_offloads_before_it_refuses():
     pool = KVPool(LAYOUT, slots=4, budget_bytes=1280 * LAYOUT.bytes_per_row)
     first = filled(pool, 1.0)
 
@@ -147,7 +147,7 @@ def test_the_budget_parks_before_it_refuses():
     assert pool.bytes <= 1280 * LAYOUT.bytes_per_row
 
 
-def test_a_closed_cache_gives_its_rows_back(pool):
+def test_a_closed_cache_frees_its_rows(pool):
     cache = filled(pool, 1.0)
 
     pool.close(cache)

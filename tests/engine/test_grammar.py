@@ -1,4 +1,4 @@
-"""Answers of a prescribed form: masks, guesses that are cut, and the text of plain decoding."""
+"""Constrained decoding: masks, pruned draft tokens, and the text of plain decoding."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ def plainly(sampler: str) -> list[int]:
 @pytest.mark.parametrize(
     ("drafter", "sampler"), matrix(list(DRAFTERS), [name for name in SAMPLERS if name != "classic"])
 )
-def test_no_drafter_can_change_a_text_of_a_form(drafter, sampler):
+def test_no_drafter_can_change_the_text_under_a_grammar(drafter, sampler):
     assert answer(drafter, sampler) == plainly(sampler)
 
 
 @pytest.mark.parametrize("drafter", ["chaos", "draft", "eagle3"])
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_every_text_has_the_form(drafter, sampler):
+def test_every_text_matches_the_grammar(drafter, sampler):
     grammar = Counting()
 
     assert all(grammar.advance(token) for token in answer(drafter, sampler))
@@ -134,7 +134,7 @@ def test_greedy_text_is_that_of_transformers_under_the_same_masks():
 
 
 @pytest.mark.full
-def test_under_the_classic_rule_the_first_token_is_a_sample_of_the_masked_chances():
+def test_with_rejection_sampling_the_first_token_is_a_sample_of_the_masked_distribution():
     model, draft, count = target("dense-llama"), DraftModelDrafter(small()), 1500
     writing = Generation(model, (draft,))
     writing.replace_tokens(PROMPT)
@@ -161,7 +161,7 @@ def test_under_the_classic_rule_the_first_token_is_a_sample_of_the_masked_chance
     assert distance < 27.9  # chi-square of at most 8 degrees of freedom, one in two thousand
 
 
-def test_guesses_against_the_rules_are_cut_and_nodes_have_masks_of_their_own():
+def test_forbidden_draft_tokens_are_pruned_and_each_node_has_its_mask():
     tree = DraftTree(12)
     right = tree.add(3, source="a")
     tree.add(90, source="a")  # too far
@@ -176,7 +176,7 @@ def test_guesses_against_the_rules_are_cut_and_nodes_have_masks_of_their_own():
     assert [mask.nonzero()[:, 0].tolist()[0] for mask in masks] == [2, 4, 6, 7]
 
 
-def test_what_must_come_is_guessed_for_nothing_and_leads_what_others_guess():
+def test_forced_tokens_precede_the_draft():
     grammar = Counting()
     grammar.read = [7]
     tree = DraftTree(7)
@@ -190,7 +190,7 @@ def test_what_must_come_is_guessed_for_nothing_and_leads_what_others_guess():
     assert masks[ROOT].nonzero().tolist() == [[8]]
 
 
-def test_no_more_guesses_than_the_budget():
+def test_the_budget_limits_forced_and_draft_tokens():
     grammar = Counting()
     grammar.read = [7]
     tree = DraftTree(7)
@@ -201,7 +201,7 @@ def test_no_more_guesses_than_the_budget():
     assert led.tokens == [7, 8, 10, 12]
 
 
-def test_the_grammar_is_put_back_as_it_was():
+def test_the_state_of_the_grammar_is_restored():
     grammar, tree = Counting(), DraftTree(12)
     tree.add_chain([3, 5, 6])
 
@@ -234,7 +234,7 @@ class Unforced(Counting):
         return []
 
 
-def test_a_drafter_is_not_told_of_the_grammar():
+def test_a_drafter_does_not_see_the_grammar():
     heard: list[DraftContext] = []
 
     class Curious(Drafter):

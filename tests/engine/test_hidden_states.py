@@ -1,4 +1,4 @@
-"""The hidden states that drafters keep of a text."""
+"""The stored hidden states of a text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from specchat.engine.hidden_states import HiddenStateBuffer
 
 
-def test_features_grow_at_the_end_and_are_forgotten_at_both():
+def test_hidden_states_grow_at_the_end_and_are_dropped_at_both_ends():
     def rows(start: int, end: int) -> torch.Tensor:
         return torch.arange(start, end)[:, None].float()
 

@@ -24,7 +24,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from tests.cover import matrix
-from tests.drafters.spellers import Letters
+from tests.drafters.character_tokenizer import Letters
 from tests.tiny import SHAPES, Chaos, answer, network, small, target, write
 from tests.tiny_heads import drafter_of, writing_of
 
@@ -44,13 +44,13 @@ SAMPLERS = {
 
 
 def chooser(shape: str) -> Chooser:
-    """A chooser that believes guesses to be free, and so listens to chaos too."""
+    """A chooser with zero costs, which therefore uses chaos, too."""
     drafters = {"lookup": PromptLookup(), "draft": DraftModelDrafter(small(shape)), "chaos": Chaos(5)}
     return Chooser(drafters, Costs({1024: Curve({1: 1.0, 16: 1.0})}))
 
 
 def copying() -> SuffixAndRealign:
-    """Who is told that the answer is a new version of the prompt."""
+    """A drafter that treats the answer as a new version of the prompt."""
     drafter = SuffixAndRealign(SuffixDecoding())
     drafter.set_original(PROMPT, len(PROMPT))
     return drafter
@@ -83,7 +83,7 @@ PLANS = {
 
 
 def two_turns(model: Model, drafter: Drafter, sampler: Sampler, stop: frozenset[int]) -> list[list[int]]:
-    """An answer, the text cut back into it, more text, and another answer."""
+    """An answer, a truncation inside it, more text, and another answer."""
     writing, texts = writing_of(model, drafter), list[list[int]]()
     writing.replace_tokens(PROMPT)
     write(writing, GenerationConfig(drafter, sampler, max_draft_tokens=8, max_new_tokens=30, stop_token_ids=stop))
@@ -166,7 +166,7 @@ def test_greedy_text_is_that_of_transformers(shape, penalty):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_perfect_drafter_is_always_believed(sampler):
+def test_a_perfect_drafter_is_always_accepted(sampler):
     model, drafter = target("qwen3"), DraftModelDrafter(target("qwen3"), chain_length=4)
     writing = Generation(model, (drafter,))
     writing.replace_tokens(PROMPT)
@@ -177,7 +177,7 @@ def test_a_perfect_drafter_is_always_believed(sampler):
     assert max(step.accepted for step in steps) == 4
 
 
-def test_a_cut_text_goes_on_as_a_fresh_one_does():
+def test_a_truncated_text_continues_like_a_new_one():
     drafter = FirstOf(PromptLookup(), DraftModelDrafter(small()))
     writing = Generation(target(), (drafter,))
     writing.replace_tokens(PROMPT)
@@ -190,7 +190,7 @@ def test_a_cut_text_goes_on_as_a_fresh_one_does():
     assert writing.tokens[len(kept) :] == answer(target(), Drafter(), kept, Sampler(), limit=30)
 
 
-def test_a_limit_inside_a_block_is_kept_to_the_token():
+def test_a_limit_inside_an_accepted_path_is_exact():
     drafter = DraftModelDrafter(target(), chain_length=4)
     for limit in range(1, 12):
         writing = Generation(target(), (drafter,))

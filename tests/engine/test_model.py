@@ -1,4 +1,4 @@
-"""A pass over a tree: each node is scored as if its path were the text."""
+"""A pass over a tree: each node has the logits of its path."""
 
 import json
 
@@ -40,7 +40,7 @@ def alone(shape: str, tokens: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("shape", TARGETS)
-def test_every_node_is_scored_as_if_its_path_were_the_text(shape, exact):
+def test_every_node_has_the_logits_of_its_path(shape, exact):
     model, tree = target(shape, exact=exact), branching()
     cache = model.pool.open()
     with model.pool.acquire_slot(cache, 200):
@@ -54,7 +54,7 @@ def test_every_node_is_scored_as_if_its_path_were_the_text(shape, exact):
 
 
 @pytest.mark.parametrize("shape", TARGETS)
-def test_a_committed_path_is_as_good_as_having_read_it(shape):
+def test_a_committed_path_equals_a_prefill(shape):
     model, tree = target(shape), branching()
     cache = model.pool.open()
     with model.pool.acquire_slot(cache, 200):
@@ -67,7 +67,7 @@ def test_a_committed_path_is_as_good_as_having_read_it(shape):
 
 
 @pytest.mark.parametrize("shape", ["llama", "gemma3", "dense-llama", "dense-qwen3"])
-def test_taps_are_the_residual_stream_and_the_final_norm(shape):
+def test_hidden_states_are_the_residual_stream_and_the_final_norm(shape):
     model = target(shape)
     model.set_hidden_state_layers((0, 2, 3, FINAL_NORM))
     plain = network(shape.split("-")[-1])
@@ -86,7 +86,7 @@ def test_taps_are_the_residual_stream_and_the_final_norm(shape):
         assert torch.allclose(plain.get_decoder().norm(last), final, atol=1e-4)
 
 
-def test_no_taps_cost_nothing():
+def test_without_layers_there_are_no_hidden_states():
     model = target("llama")
     model.set_hidden_state_layers((1,))
     model.set_hidden_state_layers(())
@@ -96,7 +96,7 @@ def test_no_taps_cost_nothing():
 
 
 @pytest.mark.parametrize("shape", TARGETS)
-def test_embeddings_are_what_the_first_layer_gets(shape):
+def test_embeddings_are_the_input_of_the_first_layer(shape):
     with torch.inference_mode():
         plain = network(shape.split("-")[-1])
         states = plain(input_ids=torch.tensor([TEXT[:10]]), output_hidden_states=True).hidden_states
@@ -105,7 +105,7 @@ def test_embeddings_are_what_the_first_layer_gets(shape):
 
 
 @pytest.mark.parametrize("shape", TARGETS)
-def test_scores_are_those_of_the_output_matrix(shape):
+def test_logits_are_those_of_the_output_matrix(shape):
     hidden = torch.randn(5, 48, generator=torch.Generator().manual_seed(1))
 
     with torch.inference_mode():
@@ -114,7 +114,7 @@ def test_scores_are_those_of_the_output_matrix(shape):
     assert torch.allclose(target(shape).compute_logits(hidden), expected, atol=1e-4)
 
 
-def test_columns_are_found_by_their_taps():
+def test_columns_are_selected_by_layer():
     features = torch.tensor([[0.0, 0.1, 2.0, 2.1, 9.0, 9.1]])
 
     assert (
@@ -125,7 +125,7 @@ def test_columns_are_found_by_their_taps():
 
 
 @pytest.mark.parametrize("shape", ["dense-llama", "dense-qwen3", "dense-mistral", "graphs-qwen3", "graphs-mistral"])
-def test_an_exit_says_what_a_network_of_so_many_layers_would_say(shape):
+def test_an_early_exit_equals_a_network_of_that_depth(shape):
     model = target(shape)
     assert isinstance(model, LlamaModel)
     plain = network(shape.split("-")[-1])
@@ -140,7 +140,7 @@ def test_an_exit_says_what_a_network_of_so_many_layers_would_say(shape):
     assert torch.allclose(logits[0], expected, atol=2e-4)
 
 
-def test_what_an_exit_wrote_is_written_again_by_the_pass_that_verifies():
+def test_the_verifying_pass_overwrites_the_rows_of_an_exit():
     model, tree = target("dense-llama"), branching()
     assert isinstance(model, LlamaModel)
     cache = model.pool.open()
@@ -152,7 +152,7 @@ def test_what_an_exit_wrote_is_written_again_by_the_pass_that_verifies():
         assert torch.equal(model.forward(tree, cache).logits, before)
 
 
-def test_near_rows_are_counted_from_the_position_of_the_first():
+def test_a_sliding_window_counts_from_the_first_position():
     sees = torch.ones(1, 5, dtype=torch.bool)
 
     near = RowBatch([7], torch.tensor([104]), sees, committed_length=4, first_position=100).sliding_window_mask(
@@ -189,7 +189,7 @@ def test_rope_scalings_are_those_of_transformers(rope, tmp_path):
         assert torch.allclose(logits[0], theirs(input_ids=torch.tensor([TEXT])).logits[0, -1], atol=1e-4)
 
 
-def test_what_our_passes_do_not_compute_is_left_to_transformers():
+def test_unsupported_architectures_are_left_to_transformers():
     config = json.loads((saved("llama") / "config.json").read_text())
 
     assert is_llama_like(config)

@@ -1,4 +1,4 @@
-"""The dice, the rules and the walk: why speculation cannot change the text."""
+"""The noise, the sampling rules and the walk."""
 
 import math
 
@@ -17,13 +17,13 @@ def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def throws(sampler: Sampler, logits: torch.Tensor, count: int) -> torch.Tensor:
-    """Counts of the picks at `count` positions that all have the same logits."""
+    """Counts of the sampled tokens at `count` positions with the same logits."""
     picks = sampler.sample(logits.expand(count, -1), LogitRows(list(range(count))))
     return torch.bincount(torch.tensor(picks), minlength=logits.shape[-1])
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345])
-def test_picks_follow_the_softmax(seed):
+def test_samples_follow_the_softmax(seed):
     torch.manual_seed(3)
     logits, count = torch.randn(30), 30_000
 
@@ -42,7 +42,7 @@ def test_picks_follow_the_softmax(seed):
         (Sampler(0.8, top_k=12, top_p=0.8, min_p=0.05, seed=8), None),
     ],
 )
-def test_truncated_picks_follow_what_transformers_leaves(sampler, kept):
+def test_truncated_samples_follow_transformers(sampler, kept):
     torch.manual_seed(4)
     logits, count = torch.randn(1, 20) * 2, 20_000
 
@@ -76,7 +76,7 @@ def test_the_nucleus_is_found_beyond_the_shortlist():
     assert len(set(picks)) > 1500
 
 
-def test_neighbours_throw_independent_dice():
+def test_neighbouring_positions_have_independent_noise():
     noise, other = (gumbel_noise(seed, list(range(400)), torch.arange(400)) for seed in (7, 8))
 
     by_position = torch.corrcoef(torch.stack([noise[:-1].flatten(), noise[1:].flatten()]))[0, 1]
@@ -97,13 +97,13 @@ def test_the_noise_is_gumbel_distributed():
     assert torch.isfinite(noise).all()
 
 
-def test_a_reduced_vocabulary_meets_the_same_dice():
+def test_a_reduced_vocabulary_has_the_same_noise():
     chosen = torch.tensor([40, 3, 17, 8])
 
     assert torch.equal(gumbel_noise(9, [4, 5], chosen), gumbel_noise(9, [4, 5], IDS)[:, chosen])
 
 
-def test_a_draft_with_fewer_tokens_ranks_by_the_targets_dice():
+def test_a_draft_with_fewer_tokens_ranks_with_the_noise_of_the_target():
     torch.manual_seed(1)
     logits, chosen = torch.randn(1, 50), torch.tensor([40, 3, 17, 8])
     sampler = Sampler(1.0, seed=2)
@@ -114,7 +114,7 @@ def test_a_draft_with_fewer_tokens_ranks_by_the_targets_dice():
     assert reduced == [token for token in full if token in chosen.tolist()]
 
 
-def test_padding_rows_are_never_picked():
+def test_padding_tokens_are_never_sampled():
     logits = torch.zeros(500, 60)
     logits[:, 50:] = 100.0
 
@@ -123,7 +123,7 @@ def test_padding_rows_are_never_picked():
     assert max(picks) < 50
 
 
-def test_padding_does_not_change_the_dice():
+def test_padding_does_not_change_the_noise():
     torch.manual_seed(2)
     logits = torch.randn(200, 50)
     padded = torch.cat([logits, torch.full((200, 14), 30.0)], dim=-1)
@@ -158,7 +158,7 @@ def test_a_row_is_ranked_alike_alone_and_among_others():
     assert together == [sampler.sample(logits[i : i + 1], LogitRows([i]))[0] for i in range(16)]
 
 
-def test_the_walk_follows_guesses_that_equal_the_picks():
+def test_the_walk_follows_draft_tokens_that_equal_the_samples():
     tree = DraftTree(1)
     tree.add_chain([5, 6, 7])
     tree.add_chain([5, 8])

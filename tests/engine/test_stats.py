@@ -1,4 +1,4 @@
-"""A sum over steps."""
+"""Sums over steps."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def step(guesses: int, accepted: int, seconds: float = 0.5) -> Step:
     return Step(tree, list(range(accepted + 1)), [*list(range(10, 10 + accepted)), 99], 0.25, seconds)
 
 
-def test_acceptance_is_counted_by_depth_where_a_guess_was_made():
+def test_acceptance_is_counted_by_depth():
     stats = DecodingStats()
     for guesses, accepted in ((4, 2), (2, 2), (0, 0)):
         stats.add(step(guesses, accepted))
@@ -24,7 +24,7 @@ def test_acceptance_is_counted_by_depth_where_a_guess_was_made():
     assert stats.tokens_per_step == pytest.approx(7 / 3)
 
 
-def test_tokens_that_were_cut_off_do_not_count():
+def test_tokens_after_a_stop_string_do_not_count():
     stats = DecodingStats()
 
     stats.add(step(4, 3), kept_tokens=2)

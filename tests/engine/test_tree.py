@@ -1,4 +1,4 @@
-"""The shape that drafters speak."""
+"""The draft tree."""
 
 import torch
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from specchat.engine.tree import ROOT, DraftSample, DraftTree
 
 
-def test_an_equal_guess_is_found_and_not_repeated():
+def test_an_equal_child_is_reused():
     tree = DraftTree(1)
 
     first, again = tree.add(5), tree.add(5)
@@ -16,7 +16,7 @@ def test_an_equal_guess_is_found_and_not_repeated():
     assert len(tree) == 2
 
 
-def test_chains_share_their_beginning():
+def test_chains_share_their_prefix():
     tree = DraftTree(1)
     tree.add_chain([5, 6, 7])
 
@@ -55,7 +55,7 @@ def test_a_short_chain_is_its_own_first_chain():
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 5)), max_size=90))
-def test_a_node_sees_itself_and_what_is_above_it(guesses):
+def test_a_node_attends_to_itself_and_its_ancestors(guesses):
     tree = DraftTree(0)
     for place, token in guesses:
         tree.add(token, place % len(tree))
@@ -69,7 +69,7 @@ def test_a_node_sees_itself_and_what_is_above_it(guesses):
     assert tree.is_chain == (tree.parents == list(range(-1, len(tree) - 1)))
 
 
-def test_a_tree_is_cut_to_some_of_its_guesses():
+def test_a_tree_is_pruned_to_some_nodes():
     tree = DraftTree(7)
     one = tree.add(1, source="a")
     tree.add(2, one, "b")
@@ -81,7 +81,7 @@ def test_a_tree_is_cut_to_some_of_its_guesses():
     assert tree.prune([1, 2, 3]) is tree
 
 
-def test_a_draw_is_still_reported_when_its_guess_was_cut_off():
+def test_a_sample_is_still_reported_when_its_token_is_pruned():
     tree = DraftTree(7)
     first, second, third = (DraftSample(token, torch.tensor([token]), torch.ones(1)) for token in (1, 2, 3))
     leaf = tree.add_sample(first, tree.add(9), "a")

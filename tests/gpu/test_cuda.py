@@ -11,7 +11,7 @@ from specchat.engine.sampling import LogitRows, Sampler, SeenTokens, gumbel_nois
 from specchat.forward.batch import BatchLimits
 from specchat.models.llama_weights import load_llama
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
-from tests.held import blocky, held_target
+from tests.quantized_models import quantized_target, saved_network
 from tests.tiny import Chaos, target
 
 pytestmark = [
@@ -49,8 +49,8 @@ def test_exact_mode_keeps_the_text_in_bfloat16_too(shape, drafter):
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("weights", ["int8", "fp8", "nf4", "nf4-double"])
-def test_exact_mode_keeps_the_text_of_smaller_weights(weights, drafter):
-    model = held_target(weights, "bfloat16", device="cuda")
+def test_exact_mode_keeps_the_text_of_quantized_weights(weights, drafter):
+    model = quantized_target(weights, "bfloat16", device="cuda")
 
     expected = two_turns(model, Drafter(), SAMPLERS["T1"], STOPS)
 
@@ -61,7 +61,7 @@ def test_exact_mode_keeps_the_text_of_smaller_weights(weights, drafter):
 def test_the_embedding_may_stay_on_the_cpu(weights):
     shape, cpu = BatchLimits(prefill_chunk=16, max_rows=32, exact=True), torch.device("cpu")
     cuda = torch.device("cuda")
-    apart = load_llama(blocky(), torch.bfloat16, cuda, None, shape, quant_format=weights, embedding_device=cpu)
+    apart = load_llama(saved_network(), torch.bfloat16, cuda, None, shape, quant_format=weights, embedding_device=cpu)
 
     assert apart.weights.embedding.device == cpu
     assert two_turns(apart, Chaos(3), SAMPLERS["T1"], STOPS) == two_turns(apart, Drafter(), SAMPLERS["T1"], STOPS)
@@ -76,7 +76,7 @@ def test_a_draft_may_compute_on_the_cpu(sampler):
     assert two_turns(model, drafter, SAMPLERS[sampler], STOPS) == expected
 
 
-def test_the_dice_are_those_of_the_cpu():
+def test_the_noise_is_that_of_the_cpu():
     ids = torch.arange(50_000)
 
     here, there = gumbel_noise(3, [1, 2, 99], ids), gumbel_noise(3, [1, 2, 99], ids.cuda()).cpu()
@@ -84,7 +84,7 @@ def test_the_dice_are_those_of_the_cpu():
     assert torch.allclose(here, there, atol=1e-5)
 
 
-def test_picks_are_those_of_the_cpu():
+def test_samples_are_those_of_the_cpu():
     torch.manual_seed(0)
     logits, rows = torch.randn(40, 5000) * 2, LogitRows(list(range(40)), [[7]] * 40)
     sampler = Sampler(0.8, top_k=100, top_p=0.9, min_p=0.01, repetition_penalty=1.2, seed=5)

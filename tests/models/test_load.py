@@ -18,7 +18,7 @@ from specchat.models import load
 from specchat.models.llama_weights import load_llama
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions, find_model
-from tests.quantized_models import blocky
+from tests.quantized_models import saved_network
 from tests.tiny import answer, saved, speaking
 
 
@@ -108,7 +108,7 @@ def test_pickled_weights_are_refused(tmp_path):
 
 def test_weights_are_quantized_and_the_embedding_is_not():
     whole, small = (
-        load_model(blocky(), LoadOptions(dtype="float32", quant_format=weights)) for weights in ("float", "int8")
+        load_model(saved_network(), LoadOptions(dtype="float32", quant_format=weights)) for weights in ("float", "int8")
     )
 
     assert small.bytes < 0.6 * whole.bytes
@@ -116,7 +116,7 @@ def test_weights_are_quantized_and_the_embedding_is_not():
 
 
 def test_a_tied_output_matrix_is_a_quantized_copy_of_the_embedding():
-    model = load_model(blocky(tied=True), LoadOptions(dtype="bfloat16", quant_format="int8"))
+    model = load_model(saved_network(tied=True), LoadOptions(dtype="bfloat16", quant_format="int8"))
     tokens = torch.arange(8)
 
     scores = model.compute_logits(model.embed(tokens)).float()
@@ -134,7 +134,7 @@ def test_other_architectures_cannot_be_quantized():
 def test_missing_int8_hardware_is_a_warning(monkeypatch, capsys):
     monkeypatch.setattr(quant_linear, "max_safe_int8", lambda: 0)
 
-    model = load_model(blocky(), LoadOptions(dtype="float32", quant_format="int8"))
+    model = load_model(saved_network(), LoadOptions(dtype="float32", quant_format="int8"))
 
     assert capsys.readouterr().err.count("dequantized in every pass") == 1
     assert answer(model, Drafter(), [1, 2, 3], Sampler(), limit=4)
@@ -144,9 +144,9 @@ def test_a_device_that_is_too_small_says_what_to_do(monkeypatch):
     monkeypatch.setattr(load, "load_llama", out_of_memory)
 
     with pytest.raises(ModelError, match="does not fit the memory of cpu; try --weights nf4"):
-        load_model(blocky(), LoadOptions())
+        load_model(saved_network(), LoadOptions())
     with pytest.raises(ModelError, match="choose a smaller model"):
-        load_model(blocky(), LoadOptions(quant_format="nf4"))
+        load_model(saved_network(), LoadOptions(quant_format="nf4"))
 
 
 def test_the_embedding_moves_to_the_cpu_when_the_device_is_too_small(monkeypatch, capsys):
@@ -156,16 +156,16 @@ def test_the_embedding_moves_to_the_cpu_when_the_device_is_too_small(monkeypatch
         calls.append(options)
         if "embedding_device" not in options:
             raise torch.OutOfMemoryError
-        return load_llama(blocky(), torch.float32, torch.device("cpu"), None, BatchLimits())
+        return load_llama(saved_network(), torch.float32, torch.device("cpu"), None, BatchLimits())
 
     monkeypatch.setattr(load, "load_llama", load_when_small)
     monkeypatch.setattr(load, "_resolve_device", lambda _name: torch.device("meta"))
 
-    assert load_model(blocky(), LoadOptions(quant_format="int8"))
+    assert load_model(saved_network(), LoadOptions(quant_format="int8"))
     assert [options.get("embedding_device") for options in calls] == [None, torch.device("cpu")]
     assert "embedding stays on the CPU" in capsys.readouterr().err
     with pytest.raises(ModelError, match="does not fit"):
-        load_model(blocky(), LoadOptions(embedding_device="device"))
+        load_model(saved_network(), LoadOptions(embedding_device="device"))
 
 
 def out_of_memory(*_arguments: object, **_options: object) -> LlamaModel:

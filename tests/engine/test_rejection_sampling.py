@@ -1,4 +1,4 @@
-"""The classic rule: the text is not the same for a seed, but equally likely, to the last digit."""
+"""Rejection sampling: the text is not the same for a seed, but its distribution is exactly equal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.chooser.cost_tables import TableModel
 from tests.tiny import answer, small, target, write
 from tests.tiny_heads import drafter_of
 
-VOCABULARY, LINKS = 4, 3
+VOCABULARY, CHAIN_LENGTH = 4, 3
 TEXT = (2, 0)
 CPU = torch.device("cpu")
 Law = dict[tuple[int, ...], float]  # how likely each text is
@@ -41,22 +41,22 @@ SAMPLERS = {
 
 
 @lru_cache(maxsize=4096)
-def says(who: int, text: tuple[int, ...]) -> Tensor:
-    """The logits of somebody after a text, any text: a table of random numbers. [V]"""
+def table_logits(who: int, text: tuple[int, ...]) -> Tensor:
+    """Random logits of a model after a text, the same for the same arguments. [V]"""
     place = sum((token + 1) * 5**at for at, token in enumerate(text))
     return torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(7919 * who + place)) * 1.5
 
 
-def ours(text: tuple[int, ...]) -> Tensor:
-    return says(1, text)
+def target_logits(text: tuple[int, ...]) -> Tensor:
+    return table_logits(1, text)
 
 
-def theirs(text: tuple[int, ...]) -> Tensor:
-    return 0.5 * says(1, text) + says(2, text)
+def draft_logits(text: tuple[int, ...]) -> Tensor:
+    return 0.5 * table_logits(1, text) + table_logits(2, text)
 
 
-class Guesser:
-    """All that a drafter could draw, and how likely that is: chains of so many links."""
+class SampledChains:
+    """All chains that a drafter can sample, with their probabilities."""
 
     def __init__(self, sampler: Sampler, ids: list[int] | None = None) -> None:
         self.sampler, self.ids = sampler, ids
@@ -81,29 +81,29 @@ class Guesser:
                 yield chance * rest, [draw, *draws]
 
     def draws(self, text: tuple[int, ...], path: tuple[int, ...]) -> Iterator[DraftSample]:
-        """What can be drawn behind a path."""
+        """The possible samples behind a path."""
         ids = torch.tensor(self.ids) if self.ids else None
-        logits = theirs(text + path) if ids is None else theirs(text + path)[ids]
-        drawn = self.sampler.sample_draft(
+        logits = draft_logits(text + path) if ids is None else draft_logits(text + path)[ids]
+        sample = self.sampler.sample_draft(
             logits[None],
             LogitRows([len(text) - 1 + len(path)], [list(path)], ids),
             self.sampler.make_seen_tokens(list(text), VOCABULARY, CPU),
         )
-        for token, chance in zip(drawn.token_ids.tolist(), drawn.probabilities.tolist(), strict=True):
+        for token, chance in zip(sample.token_ids.tolist(), sample.probabilities.tolist(), strict=True):
             if chance > 0:
-                yield DraftSample(token, drawn.token_ids, drawn.probabilities)
+                yield DraftSample(token, sample.token_ids, sample.probabilities)
 
 
-class Certain(Guesser):
-    """Draws from a single token, which is a point mass: q = 1."""
+class PointMass(SampledChains):
+    """Samples from a single token, which is a point mass: q = 1."""
 
     def draws(self, text: tuple[int, ...], path: tuple[int, ...]) -> Iterator[DraftSample]:
-        token = int(theirs(text + path).argmax())
+        token = int(draft_logits(text + path).argmax())
         yield DraftSample(token, torch.tensor([token]), torch.ones(1))
 
 
-class Changed(Guesser):
-    """Does something to every tree once it is drawn."""
+class ChangedTrees(SampledChains):
+    """Changes every sampled tree."""
 
     def __init__(self, sampler: Sampler, change: Callable[[DraftTree], DraftTree]) -> None:
         super().__init__(sampler)
@@ -115,31 +115,31 @@ class Changed(Guesser):
 
 
 def without_ones(tree: DraftTree) -> DraftTree:
-    """Cut off every guess of token 1, and what hangs below."""
+    """Prune every node of token 1 and its descendants."""
     tokens = tree.tokens[1:]
     return tree.prune(list(range(1, tokens.index(1) + 1 if 1 in tokens else len(tree))))
 
 
 def with_siblings(tree: DraftTree) -> DraftTree:
-    """Somebody else guesses too, beside the draws and behind them."""
+    """Add tokens of another drafter beside and behind the samples."""
     tree.add_chain([1, 3, 1], ROOT, "lookup")
     return tree
 
 
-def unreported(tree: DraftTree) -> DraftTree:
-    """Guesses whose draws nobody reports, whatever they are."""
+def without_samples(tree: DraftTree) -> DraftTree:
+    """Drop all reported samples."""
     tree.samples = {}
     return tree
 
 
-def forgetful(tree: DraftTree) -> DraftTree:
-    """Wrong: a draw of token 1 is dropped because it is one."""
+def without_samples_of_token_1(tree: DraftTree) -> DraftTree:
+    """Wrong: drops a sample because its token is 1."""
     tree.samples = {node: draw for node, draw in tree.samples.items() if draw.token != 1}
     return tree.prune([]) if tree.tokens[1:2] == [1] else tree
 
 
-def boastful(tree: DraftTree) -> DraftTree:
-    """Wrong: reports other chances than those it drew from."""
+def with_wrong_probabilities(tree: DraftTree) -> DraftTree:
+    """Wrong: reports other probabilities than those it sampled from."""
     tree.samples = {
         node: DraftSample(draw.token, draw.token_ids, (draw.probabilities + 0.1) / (draw.probabilities + 0.1).sum())
         for node, draw in tree.samples.items()
@@ -148,34 +148,34 @@ def boastful(tree: DraftTree) -> DraftTree:
 
 
 def steps_of(sampler: Sampler, tree: DraftTree, text: tuple[int, ...]) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Every outcome of one step: the engine's own weights and walk, with each throw of the dice spelled out."""
-    logits = torch.stack([ours((*text, *tree.path_tokens(node))) for node in range(len(tree))])
+    """Every outcome of one step with its probability, by the engine's own rules and walk."""
+    logits = torch.stack([target_logits((*text, *tree.path_tokens(node))) for node in range(len(tree))])
     rows, prefix = sampler.rows_of_tree(tree, len(text)), sampler.make_seen_tokens(list(text), VOCABULARY, CPU)
     scores, ids = sampler.process_logits(logits, rows, prefix)
     chances = scores.double().softmax(-1).tolist()
     columns = ids.expand(len(tree), -1).tolist()
-    throws = [
+    choices = [
         [(token, chance) for token, chance in zip(*row, strict=True) if chance > 0]
         for row in zip(columns, chances, strict=True)
     ]
-    for thrown in product(*throws):
-        picks = [token for token, _chance in thrown]
+    for outcome in product(*choices):
+        picks = [token for token, _chance in outcome]
         path = accept(tree, picks)
-        yield prod(chance for _token, chance in thrown), (*[tree.tokens[node] for node in path[1:]], picks[path[-1]])
+        yield prod(chance for _token, chance in outcome), (*[tree.tokens[node] for node in path[1:]], picks[path[-1]])
 
 
-def law(sampler: Sampler, guesser: Guesser | None, text: tuple[int, ...], left: int) -> Law:
-    """How likely each continuation of `left` tokens is, when steps follow one another as the loop makes them."""
+def law(sampler: Sampler, chains: SampledChains | None, text: tuple[int, ...], left: int) -> Law:
+    """The probability of each continuation of `left` tokens, step by step as in the decoding loop."""
     if not left:
         return {(): 1.0}
     found: dict[tuple[int, ...], float] = defaultdict(float)
-    trees = guesser.trees(text, min(LINKS, left - 1)) if guesser else [(1.0, DraftTree(text[-1]))]
+    trees = chains.trees(text, min(CHAIN_LENGTH, left - 1)) if chains else [(1.0, DraftTree(text[-1]))]
     steps: dict[tuple[int, ...], float] = defaultdict(float)
-    for drawn, tree in trees:
+    for sample, tree in trees:
         for chance, tokens in steps_of(sampler, tree, text):
-            steps[tokens[:left]] += drawn * chance
+            steps[tokens[:left]] += sample * chance
     for tokens, chance in steps.items():
-        for rest, likely in law(sampler, guesser, text + tokens, left - len(tokens)).items():
+        for rest, likely in law(sampler, chains, text + tokens, left - len(tokens)).items():
             found[tokens + rest] += chance * likely
     return found
 
@@ -186,46 +186,46 @@ def plain(sampler: Sampler, length: int) -> Law:
 
 
 def distance(one: Law, other: Law) -> float:
-    """Total variation."""
+    """The total variation distance."""
     return sum(abs(one.get(text, 0.0) - other.get(text, 0.0)) for text in {*one, *other}) / 2
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_every_text_is_as_likely_as_by_plain_decoding(name):
+def test_every_text_has_the_probability_of_plain_decoding(name):
     sampler = SAMPLERS[name]
 
-    drafted = law(sampler, Guesser(sampler), TEXT, LINKS + 1)
+    drafted = law(sampler, SampledChains(sampler), TEXT, CHAIN_LENGTH + 1)
 
     assert abs(sum(drafted.values()) - 1) < 1e-6
-    assert distance(drafted, plain(sampler, LINKS + 1)) < 1e-6
+    assert distance(drafted, plain(sampler, CHAIN_LENGTH + 1)) < 1e-6
 
 
 @pytest.mark.parametrize(
-    "guesser",
+    "chains",
     [
-        pytest.param(Guesser(Sampler(1.7)), id="a drafter with rules of its own"),
-        pytest.param(Guesser(SAMPLERS["all"], ids=[3, 0, 2]), id="a reduced vocabulary"),
-        pytest.param(Certain(Sampler(1.0)), id="a point mass"),
-        pytest.param(Changed(Sampler(1.0), without_ones), id="a tree cut for what was drawn"),
-        pytest.param(Changed(Sampler(1.0), with_siblings), id="guesses of others beside it"),
-        pytest.param(Changed(Sampler(1.0), unreported), id="draws that are never reported"),
+        pytest.param(SampledChains(Sampler(1.7)), id="a drafter with rules of its own"),
+        pytest.param(SampledChains(SAMPLERS["all"], ids=[3, 0, 2]), id="a reduced vocabulary"),
+        pytest.param(PointMass(Sampler(1.0)), id="a point mass"),
+        pytest.param(ChangedTrees(Sampler(1.0), without_ones), id="a tree cut for what was drawn"),
+        pytest.param(ChangedTrees(Sampler(1.0), with_siblings), id="guesses of others beside it"),
+        pytest.param(ChangedTrees(Sampler(1.0), without_samples), id="draws that are never reported"),
     ],
 )
 @pytest.mark.parametrize("name", ["T1", "all"])
-def test_no_way_to_guess_changes_how_likely_a_text_is(name, guesser):
-    drafted = law(SAMPLERS[name], guesser, TEXT, LINKS)
+def test_no_drafter_changes_the_distribution(name, chains):
+    drafted = law(SAMPLERS[name], chains, TEXT, CHAIN_LENGTH)
 
-    assert distance(drafted, plain(SAMPLERS[name], LINKS)) < 1e-6
-
-
-@pytest.mark.parametrize("wrong", [forgetful, boastful])
-def test_a_broken_report_would_be_noticed(wrong):
-    drafted = law(SAMPLERS["T1"], Changed(Sampler(1.0), wrong), TEXT, LINKS)
-
-    assert distance(drafted, plain(SAMPLERS["T1"], LINKS)) > 0.01
+    assert distance(drafted, plain(SAMPLERS[name], CHAIN_LENGTH)) < 1e-6
 
 
-def test_what_is_picked_over_all_draws_is_what_the_target_would_pick():
+@pytest.mark.parametrize("wrong", [without_samples_of_token_1, with_wrong_probabilities])
+def test_a_wrong_report_changes_the_distribution(wrong):
+    drafted = law(SAMPLERS["T1"], ChangedTrees(Sampler(1.0), wrong), TEXT, CHAIN_LENGTH)
+
+    assert distance(drafted, plain(SAMPLERS["T1"], CHAIN_LENGTH)) > 0.01
+
+
+def test_the_sampled_token_over_all_draft_samples_follows_the_target():
     dice = torch.Generator().manual_seed(3)
     for _ in range(200):
         p, q = (torch.randn(6, generator=dice, dtype=torch.float64).mul(3).softmax(-1) for _ in range(2))
@@ -237,7 +237,7 @@ def test_what_is_picked_over_all_draws_is_what_the_target_would_pick():
         assert (picked - p).abs().max() < 1e-12
 
 
-def test_a_guess_holds_as_often_as_the_two_agree():
+def test_a_draft_token_is_accepted_as_often_as_p_and_q_agree():
     p, q = torch.tensor([0.5, 0.3, 0.2, 0.0]), torch.tensor([0.2, 0.4, 0.0, 0.4])
 
     chances = [rejection_sampling_probabilities(p, q, torch.arange(4) == token) for token in range(4)]
@@ -247,7 +247,7 @@ def test_a_guess_holds_as_often_as_the_two_agree():
     assert torch.allclose(chances[3], torch.tensor([0.6, 0.0, 0.4, 0.0]))  # never wanted
 
 
-def test_a_draft_that_is_the_target_is_always_believed():
+def test_a_draft_model_that_equals_the_target_is_always_accepted():
     p = torch.tensor([0.1, 0.2, 0.7])
 
     for token in range(3):
@@ -255,7 +255,7 @@ def test_a_draft_that_is_the_target_is_always_believed():
     assert not rejection_sampling_probabilities(p, p * (1 + 1e-7), torch.arange(3) == 0).isnan().any()
 
 
-def test_a_sure_guess_is_picked_as_if_nobody_had_guessed():
+def test_a_point_mass_does_not_change_the_sample():
     p = torch.tensor([0.5, 0.3, 0.2])
 
     assert torch.allclose(rejection_sampling_probabilities(p, torch.tensor([0.0, 1.0, 0.0]), torch.arange(3) == 1), p)
@@ -266,15 +266,15 @@ DRAFT = TABLE * 0.5 + torch.randn(5, 5, generator=torch.Generator().manual_seed(
 
 
 def long_text(sampler: Sampler, drafter: Drafter, tokens: int) -> tuple[list[int], list[Step]]:
-    """A text by the real loop, over tables."""
+    """A text of the real decoding loop, with table models."""
     writing = Generation(TableModel(TABLE), (drafter,))
     writing.replace_tokens([0])
     steps = write(writing, GenerationConfig(drafter, sampler, max_draft_tokens=4, max_new_tokens=tokens))
     return writing.tokens, steps
 
 
-def surprise(tokens: list[int], chances: Tensor) -> tuple[float, int]:
-    """Chi-square of what follows two tokens, of which only the second should count; and its degrees of freedom."""
+def chi_square(tokens: list[int], chances: Tensor) -> tuple[float, int]:
+    """Chi-square of the token after two tokens, of which only the second should count; and degrees of freedom."""
     seen = Counter(zip(tokens, tokens[1:], tokens[2:], strict=False))
     total, freedom = 0.0, 0
     for before, last in product(range(5), range(5)):
@@ -295,12 +295,12 @@ def surprise(tokens: list[int], chances: Tensor) -> tuple[float, int]:
     ids=["T1", "k4"],
 )
 def test_a_long_text_follows_the_target(sampler):
-    chances = sampler.weigh(TABLE, LogitRows(list(range(5))))
+    chances = sampler.process_logits(TABLE, LogitRows(list(range(5))))
     laws = torch.zeros(5, 5).scatter(1, chances[1].expand(5, -1), chances[0].softmax(-1))
 
     tokens, steps = long_text(sampler, DraftModelDrafter(TableModel(DRAFT), chain_length=3), 4000)
 
-    total, freedom = surprise(tokens, laws)
+    total, freedom = chi_square(tokens, laws)
     assert total < freedom + 3.3 * (2 * freedom) ** 0.5
     assert len(steps) < 3000
 
@@ -316,7 +316,9 @@ def test_texts_of_networks_are_as_likely_as_by_plain_decoding(kind):
         writing.replace_tokens(prompt)
         write(
             writing,
-            GenerationConfig(drafter, replace(rules, seed=seed, is_classic=True), max_draft_tokens=4, max_new_tokens=2),
+            GenerationConfig(
+                drafter, replace(rules, seed=seed, uses_rejection_sampling=True), max_draft_tokens=4, max_new_tokens=2
+            ),
         )
         found[tuple(writing.tokens[len(prompt) :])] += 1
 
@@ -329,7 +331,7 @@ def test_texts_of_networks_are_as_likely_as_by_plain_decoding(kind):
 
 
 def next_tokens(model: Model, rules: Sampler, text: list[int]) -> list[tuple[int, float]]:
-    """What may follow a text, and how likely it is."""
+    """The possible next tokens of a text, with their probabilities."""
     cache = model.pool.open()
     with model.pool.acquire_slot(cache, 64):
         logits, ids = rules.process_logits(model.prefill(text, cache).logits, LogitRows([len(text) - 1]))
@@ -337,7 +339,7 @@ def next_tokens(model: Model, rules: Sampler, text: list[int]) -> list[tuple[int
     return list(zip(ids[0].tolist(), logits[0].softmax(-1).tolist(), strict=True))
 
 
-def test_guesses_hold_as_often_as_the_papers_say():
+def test_the_acceptance_rate_is_that_of_the_papers():
     sampler = Sampler(1.0, seed=3, uses_rejection_sampling=True)
     agreed = torch.minimum(TABLE.softmax(-1), DRAFT.softmax(-1)).sum(-1)
 
@@ -348,20 +350,20 @@ def test_guesses_hold_as_often_as_the_papers_say():
     assert abs(sum(step.accepted for step in drafted) / len(drafted) - wanted) < 0.04
 
 
-def test_draws_follow_what_is_reported_and_not_the_dice_of_the_target():
+def test_draft_samples_follow_the_reported_distribution_and_not_the_noise_of_the_target():
     sampler, logits, count = Sampler(1.0, seed=5, uses_rejection_sampling=True), torch.randn(1, 4), 3000
 
-    drawn = [sampler.sample_draft(logits, LogitRows([position])) for position in range(count)]
+    sample = [sampler.sample_draft(logits, LogitRows([position])) for position in range(count)]
 
     picked = sampler.sample(logits.expand(count, -1), LogitRows(list(range(count))))
-    pairs = Counter(zip((draw.token for draw in drawn), picked, strict=True))
-    chances = drawn[0].probabilities
+    pairs = Counter(zip((draw.token for draw in sample), picked, strict=True))
+    chances = sample[0].probabilities
     expected = torch.outer(chances, chances) * count
     counts = torch.tensor([[float(pairs[draw, pick]) for pick in range(4)] for draw in range(4)])
     assert float(((counts - expected) ** 2 / expected).sum()) < 37.7  # 15 degrees of freedom, 1 in 1000
 
 
-def test_every_step_has_dice_of_its_own_under_the_classic_rule_alone():
+def test_every_step_has_its_own_noise_with_rejection_sampling_only():
     classic = Sampler(1.0, seed=5, uses_rejection_sampling=True)
     logits, rows = torch.zeros(1, 1000), LogitRows([50])
 
@@ -371,7 +373,7 @@ def test_every_step_has_dice_of_its_own_under_the_classic_rule_alone():
         assert sampler.at_step(7) is sampler
 
 
-def test_at_temperature_zero_both_rules_are_one():
+def test_at_temperature_zero_both_rules_are_equal():
     prompt = [5, 6, 7, 8] * 4
     sampler = Sampler(0.0, uses_rejection_sampling=True)
 
@@ -380,7 +382,7 @@ def test_at_temperature_zero_both_rules_are_one():
     )
 
 
-def test_the_same_guesses_and_seed_give_the_same_text():
+def test_the_same_drafter_and_seed_give_the_same_text():
     texts = [
         long_text(Sampler(1.0, seed=seed, uses_rejection_sampling=True), DraftModelDrafter(TableModel(DRAFT)), 60)[0]
         for seed in (4, 4, 5)

@@ -1,4 +1,4 @@
-"""Tiny random networks whose weights can be held in every way: their rows are whole blocks of 4-bit numbers."""
+"""Tiny random networks for every weight format: their rows are whole blocks of NF4."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from specchat.forward.llama import LlamaModel
 from specchat.models.llama_weights import load_llama
 from tests.tiny import SIZES
 
-_FOLDER = TemporaryDirectory(prefix="specchat-held-")
+_FOLDER = TemporaryDirectory(prefix="specchat-quantized-")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @lru_cache
-def blocky(layers: int = 3, tied: bool = False) -> Path:
+def saved_network(layers: int = 3, tied: bool = False) -> Path:
     """The folder of a network of 64 numbers a row, with biases before its attention."""
     folder = Path(_FOLDER.name, f"{layers}-{tied}")
     torch.manual_seed(layers)
@@ -33,9 +33,11 @@ def blocky(layers: int = 3, tied: bool = False) -> Path:
     return folder
 
 
-def held_target(
+def quantized_target(
     weights: str, dtype: str = "float32", exact: bool = True, layers: int = 3, tied: bool = False, device: str = "cpu"
 ) -> LlamaModel:
-    """A network in our own passes; it reads prompts in small chunks, so that chunks matter."""
+    """A network in `forward.llama`; its small prefill chunks test chunking."""
     shape = BatchLimits(prefill_chunk=16, max_rows=32, exact=exact)
-    return load_llama(blocky(layers, tied), DTYPES[dtype], torch.device(device), None, shape, quant_format=weights)
+    return load_llama(
+        saved_network(layers, tied), DTYPES[dtype], torch.device(device), None, shape, quant_format=weights
+    )

@@ -1,0 +1,56 @@
+"""The embedded models with quantized weights: no drafter changes the text."""
+
+import pytest
+
+from specchat.chat.events import Finished, TextDelta
+from specchat.chat.request import Request
+from specchat.forward.linear import OneDnnLinear
+from specchat.forward.quant_linear import Int8Linear, Nf4PackedLinear, max_safe_int8, supports_nf4_packed
+from specchat.loading.load_engine import Engine, load_engine
+from specchat.profile import Profile
+
+VARIANTS = ["suffix", "draft", "exit", "eagle", "eagle3", "mtp", "medusa", "auto"]
+QUESTION = Request("Repeat: one two three, one two three.", max_tokens=16, seed=4)
+
+
+def engine(**models: str | tuple[()]) -> Engine:
+    keys = {f"models.{key}": value for key, value in models.items()}
+    return load_engine(Profile().override({"speculation.exact": True, "sampling.temperature": 0.5, **keys}))
+
+
+def answer(loaded: Engine, variant: str) -> str:
+    with loaded.create_session() as session:
+        events = list(session.ask(Request(QUESTION.text, variant=variant, max_tokens=16, seed=4)))
+    assert isinstance(events[-1], Finished)
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+@pytest.mark.parametrize("weights", ["int8", "nf4"])
+def test_no_drafter_changes_the_text(weights):
+    loaded = engine(weights=weights)
+
+    texts = {variant: answer(loaded, variant) for variant in ["plain", *VARIANTS]}
+
+    assert texts["plain"]
+    assert texts == dict.fromkeys(texts, texts["plain"])
+
+
+def test_a_profile_sets_the_weight_formats_of_target_and_draft():
+    loaded = engine(weights="int8", draft_weights="nf4", draft_device="cpu", embedding_device="cpu", heads=())
+    target, draft = loaded.resources.target, loaded.draft_model
+
+    if max_safe_int8():
+        assert isinstance(target.weights.lm_head, Int8Linear)
+    if supports_nf4_packed():
+        assert isinstance(draft.weights.lm_head, Nf4PackedLinear)
+    assert answer(loaded, "draft") == answer(loaded, "plain")
+
+
+def test_costs_are_stored_by_weight_format():
+    paths = [engine(weights=weights, draft="").models.costs.path for weights in ("float", "int8", "nf4")]
+
+    assert len(set(paths)) == 3
+
+
+def test_weights_are_floats_by_default():
+    assert isinstance(engine(draft="").resources.target.weights.lm_head, OneDnnLinear)
