@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import reduce, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -102,10 +102,32 @@ FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {"specul
 def profile_options(command: CommandFunction) -> CommandFunction:
     """Add `--profile` and the options that override it; the command passes them to `resolve_profile`."""
     exact = click.option("--exact", is_flag=True, default=None, help="Bit-identical to plain decoding in every dtype.")
-    command = exact(command)
+    dry_run = click.option("--dry-run", is_flag=True, help="Print which models and formats would be loaded, and stop.")
+    command = dry_run(exact(_or_print_plan(command)))
     for option in reversed(PROFILE_OPTIONS):
         command = click.option(option.flag, option.parameter_name, type=option.type, help=option.help)(command)
     return click.option("--profile", "-P", default="chat", show_default=True, help="A profile's name or file.")(command)
+
+
+def _or_print_plan(command: CommandFunction) -> CommandFunction:
+    """With `--dry-run`, print the load plan of the profile instead of running the command."""
+
+    @wraps(command)
+    def run(*arguments: Any, dry_run: bool, **options: Any) -> Any:
+        if not dry_run:
+            return command(*arguments, **options)
+        click.echo(load_plan_text(resolve_profile(options)))
+        return 0
+
+    return cast("CommandFunction", run)
+
+
+def load_plan_text(profile: Profile) -> str:
+    """The load plan of a profile on this machine, without torch and without a download."""
+    from specchat.hub.machine import detect_machine
+    from specchat.loading.load_plan import ComputeFeatures, plan_load
+
+    return plan_load(profile, ComputeFeatures.of_machine(detect_machine())).text()
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import click
 
+from specchat.cli.options import load_plan_text
 from specchat.cli.size_options import Gigabytes, TokenCount, colour_fit_label, fit_label, format_token_count
 from specchat.errors import UsageError
 from specchat.hub.architecture import EMBEDDING, EXPERT, Architecture
@@ -28,6 +29,7 @@ from specchat.hub.memory_plan import (
     usable_gpu_bytes,
 )
 from specchat.hub.recommend import drafter_quant_format, format_gib
+from specchat.profile import load_profile
 
 MIN_GIB = 1.5  # smaller tables are in MiB
 EXTRA_CONTEXTS = (4096, 16384)  # columns beside the requested one
@@ -35,7 +37,8 @@ FP8_METHODS = ("fp8", "fbgemm_fp8")  # the names in checkpoints
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
+@click.option("--profile", "-P", default="chat", show_default=True, help="Without MODEL: the profile to plan.")
 @click.option(
     "--ctx", "context", type=TokenCount(), default="32k", show_default=True, help="Context window, in tokens."
 )
@@ -44,12 +47,25 @@ FP8_METHODS = ("fp8", "fbgemm_fp8")  # the names in checkpoints
 @click.option("--gpu-memory", type=Gigabytes(), help="Mark what fits a GPU of this many GB that also drives a screen.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object, in bytes.")
 def vram(
-    model: str, context: int, draft: str | None, head: str | None, gpu_memory: float | None, *, is_json: bool
+    model: str | None,
+    profile: str,
+    context: int,
+    draft: str | None,
+    head: str | None,
+    gpu_memory: float | None,
+    *,
+    is_json: bool,
 ) -> None:
     """Show the memory that a model takes: weights, drafter, KV cache and workspace.
 
     MODEL is a folder, a config.json, a name of the catalog, or a hub id in the cache. Nothing is loaded or downloaded.
+    Without MODEL, print what a profile loads, and the memory that this takes.
     """
+    if model is None:
+        if draft or head or gpu_memory or is_json:
+            raise UsageError("--draft, --head, --gpu-memory and --json need a MODEL")
+        click.echo(load_plan_text(load_profile(profile)))
+        return
     if draft and head:
         raise UsageError("--draft and --head cannot be combined")
     target = locate_model(model)
