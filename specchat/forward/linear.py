@@ -7,10 +7,10 @@ no file.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,17 +24,17 @@ TESTED_ROWS = 16  # the largest row count that `batch_invariant_from` tests: an 
 TESTS_PER_ROW_COUNT = 2
 
 
-class QuantLinear(Protocol):
-    """A linear layer in one of QUANT_FORMATS, floats included."""
+class QuantLinear(ABC):
+    """A linear layer in one of QUANT_FORMATS, floats included. Subclasses are dataclasses of tensors."""
 
     @property
     def bytes(self) -> int:
-        """Memory of the weight and the bias."""
-        ...
+        """Memory of the weight, the scales and the bias."""
+        return tensor_bytes(*(value for value in vars(self).values() if isinstance(value, Tensor)))
 
+    @abstractmethod
     def __call__(self, rows: Tensor, /) -> Tensor:
         """rows @ weight.T + bias, in the dtype of the rows. [N, in] -> [N, out]"""
-        ...
 
 
 @dataclass(frozen=True)
@@ -62,30 +62,22 @@ class WeightSource:
 
 
 @dataclass(frozen=True)
-class FloatLinear:
+class FloatLinear(QuantLinear):
     """A float weight."""
 
     weight: Tensor
     bias: Tensor | None
-
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(self.weight, self.bias)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         return functional.linear(rows, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
-class OneDnnLinear:
+class OneDnnLinear(QuantLinear):
     """A float weight in the packed layout of oneDNN."""
 
     weight: Tensor
     bias: Tensor | None
-
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(self.weight, self.bias)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         multiply = torch.ops.mkldnn._linear_pointwise.default  # noqa: SLF001
@@ -100,9 +92,9 @@ def float_linear(weight: Tensor, bias: Tensor | None = None) -> QuantLinear:
     return FloatLinear(weight, bias)
 
 
-def tensor_bytes(*tensors: Tensor | None) -> int:
+def tensor_bytes(*tensors: Tensor) -> int:
     """Memory of these tensors."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def batch_invariant_from(linear: Linear, in_features: int, like: Tensor) -> int:

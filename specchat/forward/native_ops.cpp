@@ -63,7 +63,7 @@ inline float exponential(float x) {
 }
 
 template <class T>
-void rms_norm(const T* row, const T* weight, T* out, int64_t size, float epsilon) {
+void rms_norm_row(const T* row, const T* weight, T* out, int64_t size, float epsilon) {
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
     for (int64_t i = 0; i < size; i++) squares += to_float(row[i]) * to_float(row[i]);
@@ -73,12 +73,17 @@ void rms_norm(const T* row, const T* weight, T* out, int64_t size, float epsilon
 }
 
 template <class T>
+void rms_norm(const T* rows, const T* weight, T* out, int64_t count, int64_t size, float epsilon) {
+    for (int64_t row = 0; row < count; row++) rms_norm_row(rows + row * size, weight, out + row * size, size, epsilon);
+}
+
+template <class T>
 void add_rms_norm(const T* rows, const T* residual, const T* weight, T* sum, T* out, int64_t count, int64_t size,
                   float epsilon) {
     for (int64_t row = 0; row < count; row++, rows += size, residual += size, sum += size, out += size) {
 #pragma omp simd
         for (int64_t i = 0; i < size; i++) sum[i] = from_float<T>(to_float(rows[i]) + to_float(residual[i]));
-        rms_norm(sum, weight, out, size, epsilon);
+        rms_norm_row(sum, weight, out, size, epsilon);
     }
 }
 
@@ -99,7 +104,7 @@ template <class T>
 void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, T* out, int size, float epsilon) {
     T normed[MAX_HEAD_SIZE];
     if (weight) {
-        rms_norm(head, weight, normed, size, epsilon);
+        rms_norm_row(head, weight, normed, size, epsilon);
         head = normed;
     }
     const int half = size / 2;
@@ -216,38 +221,17 @@ void dequantize(const float* sums, const float* scales, const T* bias, T* out, i
 
 }  // namespace
 
-#define FOR_DTYPES(T, NAME)                                                                                            \
-    void rms_norm_##NAME(const T* rows, const T* weight, T* out, int64_t count, int64_t size, float epsilon) {         \
-        for (int64_t row = 0; row < count; row++)                                                                      \
-            rms_norm(rows + row * size, weight, out + row * size, size, epsilon);                                      \
-    }                                                                                                                  \
-    void add_rms_norm_##NAME(const T* rows, const T* residual, const T* weight, T* sum, T* out, int64_t count,         \
-                             int64_t size, float epsilon) {                                                            \
-        add_rms_norm(rows, residual, weight, sum, out, count, size, epsilon);                                          \
-    }                                                                                                                  \
-    void silu_and_mul_##NAME(const T* gate_up, T* out, int64_t count, int64_t size) {                                  \
-        silu_and_mul(gate_up, out, count, size);                                                                       \
-    }                                                                                                                  \
-    void qk_norm_rope_##NAME(const T* states, const T* q_norm, const T* k_norm, const T* cos, const T* sin,            \
-                             T* queries, T* keys, T* values, int64_t count, int heads, int kv_heads, int size,         \
-                             int64_t stride, float epsilon) {                                                          \
-        qk_norm_rope(states, q_norm, k_norm, cos, sin, queries, keys, values, count, heads, kv_heads, size, stride,    \
-                     epsilon);                                                                                         \
-    }                                                                                                                  \
-    void attention_##NAME(const T* queries, const T* keys, const T* values, const T* mask, T* out, int64_t count,      \
-                          int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, float* scratch) {      \
-        attention(queries, keys, values, mask, out, count, heads, kv_heads, size, stride, kv_length, scratch);         \
-    }                                                                                                                  \
-    void quantize_##NAME(const T* rows, uint8_t* quantized, float* scales, int64_t count, int64_t size,                \
-                         int max_value, int zero_point) {                                                              \
-        quantize(rows, quantized, scales, count, size, max_value, zero_point);                                         \
-    }                                                                                                                  \
-    void dequantize_##NAME(const float* sums, const float* scales, const T* bias, T* out, int64_t count,               \
-                           int64_t size) {                                                                             \
-        dequantize(sums, scales, bias, out, count, size);                                                              \
-    }
+// Each kernel is exported as a function pointer with the name of its dtype: rms_norm_float32, rms_norm_bfloat16, …
+#define EXPORT(NAME)                   \
+    auto NAME##_float32 = NAME<float>; \
+    auto NAME##_bfloat16 = NAME<bfloat16>;
 
 extern "C" {
-FOR_DTYPES(float, float32)
-FOR_DTYPES(bfloat16, bfloat16)
+EXPORT(rms_norm)
+EXPORT(add_rms_norm)
+EXPORT(silu_and_mul)
+EXPORT(qk_norm_rope)
+EXPORT(attention)
+EXPORT(quantize)
+EXPORT(dequantize)
 }

@@ -64,9 +64,8 @@ class NativeKernels:
         """One of ARGUMENT_TYPES for a dtype; None when it does not exist."""
         if self.library is None or dtype not in DTYPE_NAMES:
             return None
-        function = getattr(self.library, f"{name}_{DTYPE_NAMES[dtype]}")
-        function.argtypes, function.restype = ARGUMENT_TYPES[name], None
-        return function
+        function_type = ctypes.CFUNCTYPE(None, *ARGUMENT_TYPES[name])
+        return function_type.in_dll(self.library, f"{name}_{DTYPE_NAMES[dtype]}")
 
 
 @lru_cache

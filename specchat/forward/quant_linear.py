@@ -37,7 +37,7 @@ INT7_MAX = 63  # CPUs without VNNI add two products of 8 x 7 bits in 16 bits
 
 
 @dataclass(frozen=True)
-class Int8Linear:
+class Int8Linear(QuantLinear):
     """An int8 weight with a scale per output, multiplied as integers by oneDNN.
 
     Activations are quantized dynamically, with a scale per row. Integer sums do not depend on their order, so a row
@@ -49,10 +49,6 @@ class Int8Linear:
     zero_points: Tensor  # [out], all 0
     bias: Tensor | None
 
-    @property
-    def bytes(self) -> int:
-        return self.weight.numel() + tensor_bytes(self.scales, self.zero_points, self.bias)
-
     def __call__(self, rows: Tensor, /) -> Tensor:
         quantized, row_scales = quantize_rows(rows)
         sums = _int8_matmul(quantized, self.weight, self.scales, self.zero_points)
@@ -60,16 +56,12 @@ class Int8Linear:
 
 
 @dataclass(frozen=True)
-class DequantizedLinear:
+class DequantizedLinear(QuantLinear):
     """An 8-bit weight with a scale per output, dequantized in every pass: for hardware without an 8-bit matmul."""
 
     weight: Tensor  # int8 or float8_e4m3fn [out, in]
     scales: Tensor  # [out]
     bias: Tensor | None
-
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(self.weight, self.scales, self.bias)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         is_cpu = rows.device.type == "cpu"  # chunks stay in the CPU cache; a GPU would wait for kernel launches
@@ -82,7 +74,7 @@ class DequantizedLinear:
 
 
 @dataclass(frozen=True)
-class Fp8Linear:
+class Fp8Linear(QuantLinear):
     """An fp8 weight with a scale per output (arXiv 2209.05433), multiplied as fp8.
 
     Activations are quantized to fp8 dynamically, with a scale per row. Sums are rounded to bfloat16.
@@ -93,10 +85,6 @@ class Fp8Linear:
     scaled_matmul: ScaledMatmul
     bias: Tensor | None
 
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(self.weight, self.scales, self.bias)
-
     def __call__(self, rows: Tensor, /) -> Tensor:
         row_scales = absmax_scales(rows, FP8_MAX)[:, None]
         out = self.scaled_matmul((rows / row_scales).to(FP8), self.weight, row_scales, self.scales)
@@ -104,16 +92,12 @@ class Fp8Linear:
 
 
 @dataclass(frozen=True)
-class LlmInt8Linear:
+class LlmInt8Linear(QuantLinear):
     """LLM.int8 (arXiv 2208.07339) without outlier detection, which would wait for the device in every layer."""
 
     weight: Tensor  # int8 [out, in]
     absmax: Tensor  # [out]: the value of INT8_MAX
     bias: Tensor | None
-
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(self.weight, self.absmax, self.bias)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         ops = torch.ops.bitsandbytes
@@ -122,7 +106,7 @@ class LlmInt8Linear:
 
 
 @dataclass(frozen=True)
-class Nf4PackedLinear:
+class Nf4PackedLinear(QuantLinear):
     """A 4-bit weight in bitsandbytes' layout for AVX512-BF16. Computes in bfloat16."""
 
     weight: Tensor  # uint8 [out, rounded up to whole tiles, in / 2]
@@ -130,10 +114,6 @@ class Nf4PackedLinear:
     code: Tensor  # [16]
     out_features: int
     bias: Tensor | None
-
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(self.weight, self.scales, self.bias)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         shape = (self.weight.shape[0], rows.shape[1])
@@ -145,7 +125,7 @@ class Nf4PackedLinear:
 
 
 @dataclass(frozen=True)
-class Nf4Linear:
+class Nf4Linear(QuantLinear):
     """A 4-bit weight in the layout that bitsandbytes saves."""
 
     weight: Tensor
@@ -154,8 +134,8 @@ class Nf4Linear:
 
     @property
     def bytes(self) -> int:
-        nested = self.quant_state.state2.absmax if self.quant_state.nested else None
-        return tensor_bytes(self.weight, self.quant_state.absmax, nested, self.bias)
+        nested = (self.quant_state.state2.absmax,) if self.quant_state.nested else ()
+        return super().bytes + tensor_bytes(self.quant_state.absmax, *nested)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)

@@ -28,6 +28,11 @@ LAYER_NAMES = {
     part: f"layers.0.{part}" for part in ("self_attn.", "mlp.", "input_layernorm.", "post_attention_layernorm.")
 }
 
+MIMO_NAMES = LAYER_NAMES | {
+    "token_layernorm.": "embedding_norm.", "hidden_layernorm.": "feature_norm.",
+    "input_proj.": "join.", "final_layernorm.": "norm.",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class _NamingScheme:
@@ -63,18 +68,14 @@ NAMING_SCHEMES = (
     _NamingScheme(
         "MiMo MTP",
         r"(model\.mtp_layers\.(?:0)\.)input_proj\.weight",
-        LAYER_NAMES
-        | {"token_layernorm.": "embedding_norm.", "hidden_layernorm.": "feature_norm."}
-        | {"input_proj.": "join.", "final_layernorm.": "norm."},
+        MIMO_NAMES,
         Wiring(is_feature_first=True, feeds_back_normed=True),
         "the hidden state is first in a pair",
     ),
     _NamingScheme(
         "speculators MTP",
         r"(mtp_layers\.(?:0)\.)input_proj\.weight",
-        LAYER_NAMES
-        | {"token_layernorm.": "embedding_norm.", "hidden_layernorm.": "feature_norm."}
-        | {"input_proj.": "join.", "final_layernorm.": "norm."},
+        MIMO_NAMES,
         Wiring(feeds_back_normed=True),
         "the embedding is first in a pair, although the names are MiMo's",
     ),
