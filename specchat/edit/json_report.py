@@ -38,9 +38,8 @@ def _hunk_texts(lines: Sequence[str], hunk: Hunk) -> dict[str, Any]:
 
 def failure_report(name: str, error: SpecchatError) -> dict[str, Any]:
     """A file without a new text."""
-    status = (
-        str(error.problem) if isinstance(error, UnusableAnswerError) else type(error).__name__.removesuffix("Error")
-    )
+    name_of_error = type(error).__name__.removesuffix("Error")
+    status = str(error.problem) if isinstance(error, UnusableAnswerError) else name_of_error
     return {"status": status, "exit": error.exit_code, "file": name, "message": str(error), "hunks": []}
 
 
@@ -49,7 +48,7 @@ def _speculation_stats(edit_run: EditRun) -> dict[str, Any]:
     return {
         "drafter": edit_run.route.variant if edit_run.route else "",
         "tokens": totals.completion_tokens, "steps": totals.steps,
-        "drafted": totals.draft_tokens, "accepted": sum(totals.accepted_by_drafter.values()),
+        "draft_tokens": totals.draft_tokens, "accepted_tokens": sum(totals.accepted_by_drafter.values()),
         "tokens_per_step": round(totals.tokens_per_step, 3), "tokens_per_second": round(totals.tokens_per_second, 1),
         "speedup": None if totals.speedup is None else round(totals.speedup, 2),
         "turns": len(edit_run.finished_turns),

@@ -49,7 +49,7 @@ def test_an_answer_arrives_in_chunks_and_its_usage_with_the_response(editor, fol
     assert editor.said().startswith("word0 word1 word2 word3 seed")
     assert len(editor.of("agent_message_chunk")) > 1
     assert 1 == len({chunk["messageId"] for chunk in editor.of("agent_message_chunk")})
-    assert {"drafted", "accepted", "steps", "ttftMs", "tokPerS"} <= set(end["_meta"]["specchat"])
+    assert {"draftTokens", "acceptedTokens", "steps", "ttftMs", "tokensPerSecond"} <= set(end["_meta"]["specchat"])
     assert 5 == end["_meta"]["specchat"]["steps"]
     assert end["usage"]["totalTokens"] == editor.of("usage_update")[0]["used"]
 

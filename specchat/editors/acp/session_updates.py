@@ -89,18 +89,17 @@ def prompt_response(reason: StopReason, totals: Totals | None = None) -> schema.
         cached_read_tokens=totals.cached_tokens,
         total_tokens=totals.prompt_tokens + totals.completion_tokens,
     )  # fmt: skip
-    return schema.PromptResponse(
-        stop_reason=reason, usage=usage, field_meta={"specchat": dict(speculation_stats(totals))}
-    )
+    meta = {"specchat": dict(speculation_stats(totals))}
+    return schema.PromptResponse(stop_reason=reason, usage=usage, field_meta=meta)
 
 
 def speculation_stats(totals: Totals) -> Mapping[str, Any]:
     """Statistics of speculative decoding, for `_meta`."""
     return {
-        "drafted": totals.draft_tokens,
-        "accepted": sum(totals.accepted_by_drafter.values()),
+        "draftTokens": totals.draft_tokens,
+        "acceptedTokens": sum(totals.accepted_by_drafter.values()),
         "steps": totals.steps,
         "ttftMs": round(1000 * totals.ttft_seconds),
-        "tokPerS": round(totals.tokens_per_second, 1),
+        "tokensPerSecond": round(totals.tokens_per_second, 1),
         "speedup": None if totals.speedup is None else round(totals.speedup, 2),
     }

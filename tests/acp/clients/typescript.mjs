@@ -119,7 +119,7 @@ const facts = {
       const end = await editor.prompt(sessionOfYesterday, "What is a generator in Python?");
       assert.equal(end.stopReason, "end_turn");
       assert.ok(end.usage.outputTokens > 0);
-      assert.ok(end._meta.specchat.drafted >= 0);
+      assert.ok(end._meta.specchat.draftTokens >= 0);
       assert.ok(editor.said().length > 20);
       const second = await editor.prompt(sessionOfYesterday, "Say that again.");
       assert.ok(second.usage.inputTokens > end.usage.totalTokens);
