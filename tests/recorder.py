@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-REFUSED = ("_local_scalar_dense", "lift_fresh")  # a card cannot be waited for, nor be given numbers, in a recording
+REFUSED = ("_local_scalar_dense", "lift_fresh")  # during capture a GPU allows no synchronization and no copies from the host
 
 
 class _Recorder(TorchDispatchMode):

@@ -11,9 +11,9 @@ HEADS, NODES, SIZE = 2, 64, 16
 WIDTH = MATMUL_MIN_SCORES // NODES
 
 
-def tensors(sharpness: float = 1.0, width: int = WIDTH, blocks: int = 1):
+def tensors(score_scale: float = 1.0, width: int = WIDTH, blocks: int = 1):
     torch.manual_seed(1)
-    rows = torch.randn(blocks, HEADS, NODES, SIZE) * sharpness
+    rows = torch.randn(blocks, HEADS, NODES, SIZE) * score_scale
     keys, values = torch.randn(2, blocks, HEADS, width, SIZE)
     mask = torch.zeros(blocks, 1, NODES, width).masked_fill_(torch.rand(blocks, 1, NODES, width) < 0.1, float("-inf"))
     return [each.bfloat16() for each in (rows, keys, values, mask)]
@@ -25,9 +25,9 @@ def relative_error(output, rows, keys, values, mask):
     return float((output.double() - exact).norm() / exact.norm())
 
 
-@pytest.mark.parametrize("sharpness", [0.1, 1, 4, 16])
-def test_matmuls_are_as_precise_as_bfloat16_allows(sharpness):
-    parts = tensors(sharpness)
+@pytest.mark.parametrize("score_scale", [0.1, 1, 4, 16])
+def test_matmuls_are_as_precise_as_bfloat16_allows(score_scale):
+    parts = tensors(score_scale)
 
     assert relative_error(sdpa(*parts), *parts) < 0.008  # without the second matmul: 0.03 with a sharp softmax
 

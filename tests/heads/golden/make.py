@@ -1,18 +1,18 @@
-"""Runs the code that publishers ship and keeps what it says: one small file of tensors for each format of a head.
+"""Run the code of the publishers and save its outputs: one small file of tensors for each head format.
 
-Not part of the tests: it needs the publishers' packages, which pin other versions of everything. In a virtual
-environment of their own (`pip install --no-deps speculators eagle-llm medusa-llm specforge angelslim`, then what their
-imports ask for), with the repository on the path:
+Not part of the tests: it needs the publishers' packages, which pin conflicting versions. Use a separate virtual
+environment (`pip install --no-deps speculators eagle-llm medusa-llm specforge angelslim`, then the packages that their
+imports need), with the repository on the path:
 
     python tests/heads/golden/make.py [SOURCE OF SafeAILab/EAGLE, SOURCE OF deepseek-ai/DeepSpec]
 
-where a source is a folder with the repository's files and its commit in a file COMMIT,
-and once more beside speculators 0.1.0, the last one that computed EAGLE-1.
+where a source is a folder with the files of the repository and its commit in a file COMMIT, and once more with
+speculators 0.1.0, the last version that computes EAGLE-1.
 
-Every file holds the checkpoint in the publisher's names (`head.*`), what it borrows from a target (`target.*`), what it
-was given (`features` [L, taps * D], `tokens` [L], the tokens after) and its logits: `first` [L, Vd], and `second`, the
-next run, fed with its own output, for all rows or for the last ones. Of heads that fill blocks, `first` is the block
-behind EARLY tokens and `second` that behind all of them. The metadata names the oracle and its version.
+Every file has the checkpoint with the publisher's names (`head.*`), what it uses of a target (`target.*`), the inputs
+(`features` [L, layers * D], `tokens` [L], the tokens after these) and the logits: `first` [L, Vd], and `second`, the
+next run with its own output as input, for all rows or for the last ones. For block heads, `first` is the block after
+FIRST_BLOCK tokens and `second` the block after all of them. The metadata names the reference code and its version.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main(sources: list[str]) -> None:
 
 
 def blocks() -> None:
-    """DFlash as z-lab writes it, by the library that trains it, and speculators' own."""
+    """DFlash in z-lab's format, computed by the library that trains it, and in speculators' format."""
     near = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4, "use_sliding_window": True}
     specforge_dflash("dflash", {})
     specforge_dflash("dflash-window", near)
@@ -77,7 +77,7 @@ def blocks() -> None:
 
 
 def experts() -> None:
-    """MTP over a mixture of experts, by the rules of GLM-4.5 and of Qwen3-Next."""
+    """MTP with a mixture of experts, with the routing of GLM-4.5 and of Qwen3-Next."""
     glm4_moe_mtp()
     routed = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
     routed |= {"shared_expert_intermediate_size": 20, "decoder_sparse_step": 1}
@@ -86,7 +86,7 @@ def experts() -> None:
 
 
 def latents() -> None:
-    """MTP with attention over latents: DeepSeek-V3's own block, one without what is optional, and GLM-4.7's."""
+    """MTP with MLA: DeepSeek-V3's layer, one without the optional parts, and GLM-4.7's."""
     sizes = {"qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "kv_lora_rank": 12, "q_lora_rank": 10}
     sizes |= {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 4}
     sharp = {"type": "yarn", "factor": 40, "mscale": 0.7, "mscale_all_dim": 1.0, "beta_fast": 32, "beta_slow": 1}
@@ -105,7 +105,7 @@ def latents() -> None:
 
 
 def eagle_first(name, module, oracle, has_bias, **extra) -> None:
-    """EAGLE-1, whose features are fed through the target's output matrix."""
+    """EAGLE-1, with the target's LM head."""
     config = {**LLAMA, "architectures": ["LlamaForCausalLM"], **extra}
     head, given = shaken(module.Model(as_of_old(config), bias=has_bias)), Given(taps=1)
     with torch.no_grad():
@@ -119,7 +119,7 @@ def eagle_first(name, module, oracle, has_bias, **extra) -> None:
 
 
 def eagle_from_source(source: Path) -> None:
-    """EAGLE-1 with a base of its own, which the old package does not read, and EAGLE-3, which no package holds."""
+    """EAGLE-1 with its own RoPE base, which the old package ignores, and EAGLE-3, which no package contains."""
     sys.path.insert(0, str(source / "eagle" / "model"))
     commit = (source / "COMMIT").read_text().strip()
     oracle = f"SafeAILab/EAGLE {commit}: eagle/model/cnets1.py Model"
@@ -142,7 +142,7 @@ def eagle_from_source(source: Path) -> None:
 
 
 def deepspec(source: Path) -> None:
-    """DeepSpec: five taps, norms of queries and keys, the whole vocabulary; from the source, as no package holds it."""
+    """DeepSpec: five hidden states, q and k norms, the complete vocabulary; from source: there is no package."""
     from transformers import DynamicCache, Qwen3Config
 
     sys.path.insert(0, str(source))
@@ -151,8 +151,8 @@ def deepspec(source: Path) -> None:
         module.__path__ = [str(source / package.replace(".", "/"))]
         sys.modules[package] = module
     module = importlib.import_module("deepspec.modeling.eagle3.qwen3.modeling")
-    said = {"target_layer_ids": [1, 2, 3, 4, 5], "ttt_length": 7, "step_loss_decay": 1.0, "num_target_layers": 8}
-    config = Qwen3Config(**plain({**LLAMA, "rope_theta": 30000.0}), **said)
+    settings = {"target_layer_ids": [1, 2, 3, 4, 5], "ttt_length": 7, "step_loss_decay": 1.0, "num_target_layers": 8}
+    config = Qwen3Config(**plain({**LLAMA, "rope_theta": 30000.0}), **settings)
     config._attn_implementation = "eager"
     head, given, past = shaken(module.Qwen3Eagle3Model(config)), Given(taps=5), DynamicCache()
     mask = torch.full((LENGTH, LENGTH), float("-inf")).triu(1)[None, None]
@@ -168,7 +168,7 @@ def deepspec(source: Path) -> None:
 
 
 def angelslim() -> None:
-    """AngelSlim: its trainer turns with base 10000 whatever the config says."""
+    """AngelSlim: its trainer has the RoPE base 10000 and ignores the config."""
     for package in ("", ".compressor", ".compressor.speculative", ".compressor.speculative.train"):
         bare_package("angelslim" + package)
     bare_package("angelslim.compressor.speculative.train.data")
@@ -197,7 +197,7 @@ def angelslim() -> None:
 
 
 def specforge() -> None:
-    """SpecForge, plain and with a norm for every tap and none before the output."""
+    """SpecForge, plain and with a norm for every hidden state and no final norm."""
     module = importlib.import_module("specforge.modeling.draft.llama3_eagle")
     named = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 4], "use_aux_hidden_state": True}}
     llama3 = {
@@ -261,7 +261,7 @@ def tupled(forward):
 
 
 def speculators_third(name, flags, family="llama", layers=1, whole=False, nested=None) -> None:
-    """speculators' EAGLE-3 in its dialects; its own forward runs twice, and its output matrix is listened to."""
+    """speculators' EAGLE-3 in its variants; its forward runs twice, and a hook on the LM head saves the logits."""
     core = importlib.import_module("speculators.models.eagle3.core")
     configs = importlib.import_module("speculators.config")
     from transformers import AutoConfig
@@ -287,21 +287,21 @@ def speculators_third(name, flags, family="llama", layers=1, whole=False, nested
         head.embed_tokens.weight.copy_(torch.randn_like(head.embed_tokens.weight))
         if not whole:
             given.choose_tokens(head)
-        heard = []
-        head.lm_head.register_forward_hook(lambda _module, _inputs, output: heard.append(output[0]))
+        outputs = []
+        head.lm_head.register_forward_hook(lambda _module, _inputs, output: outputs.append(output[0]))
         head.eval()
         head(given.features[None], given.tokens[None], torch.zeros(1, LENGTH, dtype=torch.long), ttt_steps=2)
     state = {key: value for key, value in head.state_dict().items() if not key.startswith("verifier_")}
     oracle = f"speculators {version('speculators')}: models.eagle3.core.Eagle3DraftModel"
-    first, second = heard
+    first, second = outputs
     given.keep(f"speculators-{name}", as_json(config), state, first, second[:0] if is_near else second, oracle)
 
 
-BLOCK, MASK, EARLY = 4, 39, 3  # slots, the token of the others, and the place of the first block; the second is LENGTH
+BLOCK, MASK, FIRST_BLOCK = 4, 39, 3  # block size, mask token, position of the first block; the second is at LENGTH
 
 
 def specforge_dflash(name, nested) -> None:
-    """z-lab's network in SpecForge's hands: a block after the first tokens, the others read, and a block after them."""
+    """z-lab's network in SpecForge: a block after the first tokens, and a block after all tokens."""
     from transformers import DynamicCache, Qwen3Config
 
     module = importlib.import_module("specforge.modeling.draft.dflash")
@@ -310,8 +310,8 @@ def specforge_dflash(name, nested) -> None:
     config._attn_implementation = "eager"
     config.dflash_config = {"mask_token_id": MASK, "target_layer_ids": [1, 4]}
     config.block_size, config.num_target_layers = BLOCK, 8
-    head, given, past, heard = shaken(module.DFlashDraftModel(config)), Given(taps=2), DynamicCache(), []
-    for read, start in ((0, EARLY), (EARLY, LENGTH)):
+    head, given, past, outputs = shaken(module.DFlashDraftModel(config)), Given(taps=2), DynamicCache(), []
+    for read, start in ((0, FIRST_BLOCK), (FIRST_BLOCK, LENGTH)):
         kept, places = torch.ones(1, 1, dtype=torch.bool), torch.tensor([[start]])
         seen = {
             kind: masks.create_dflash_sdpa_mask(places, kept, start, BLOCK, "cpu", sliding_window=window)
@@ -324,14 +324,14 @@ def specforge_dflash(name, nested) -> None:
                 given.features[None, read:start], past, use_cache=True,
             )  # fmt: skip
         past.crop(-BLOCK)
-        heard.append(rows[0, 1:] @ given.output.T)
+        outputs.append(rows[0, 1:] @ given.output.T)
     content = as_json(config) | {"architectures": ["DFlashDraftModel"]}
     oracle = f"specforge {version('specforge')}: modeling.draft.dflash.DFlashDraftModel"
-    given.keep(name, content, head.state_dict(), *heard, oracle)
+    given.keep(name, content, head.state_dict(), *outputs, oracle)
 
 
 def speculators_dflash(name, flags, nested, whole=False) -> None:
-    """speculators' DFlash, whose own code runs both blocks at once, as in training."""
+    """speculators' DFlash, whose code runs both blocks at once, as in training."""
     core = importlib.import_module("speculators.models.dflash.core")
     configs = importlib.import_module("speculators.config")
     from transformers import AutoConfig
@@ -353,7 +353,7 @@ def speculators_dflash(name, flags, nested, whole=False) -> None:
     head, given = shaken(core.DFlashDraftModel(config)), Given(taps=2)
     length = LENGTH + BLOCK + 1
     asked = torch.zeros(1, length, dtype=torch.bool)
-    asked[0, [EARLY, LENGTH]] = True
+    asked[0, [FIRST_BLOCK, LENGTH]] = True
     text, features = torch.zeros(1, length, dtype=torch.long), torch.zeros(1, length, 2 * WIDTH)
     text[0, 1 : LENGTH + 1], features[0, :LENGTH] = given.tokens, given.features
     one = torch.zeros(1, length, dtype=torch.long)
@@ -373,7 +373,7 @@ def speculators_dflash(name, flags, nested, whole=False) -> None:
 
 
 def speculators_mtp(family, routed=None) -> None:
-    """speculators' MTP, whose layers are those of transformers; Qwen's own names for what it converts from them."""
+    """speculators' MTP, with the layers of transformers; Qwen's names for the checkpoints that it converts."""
     core = importlib.import_module("speculators.models.mtp.core")
     settings = importlib.import_module("speculators.models.mtp.config")
     configs = importlib.import_module("speculators.config")
@@ -420,7 +420,7 @@ def speculators_mtp(family, routed=None) -> None:
 
 
 def glm4_moe_mtp() -> None:
-    """GLM-4.5: sigmoids, a correction that only chooses, two groups of which one is open, and a shared expert."""
+    """GLM-4.5: sigmoid scores, a correction for the selection, one of two groups, and a shared expert."""
     routed = {
         "num_local_experts": 8, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
         "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 0, "norm_topk_prob": True,
@@ -430,17 +430,17 @@ def glm4_moe_mtp() -> None:
 
 
 def transformers_mtp(name, family, first, routed=None, has_own=False) -> None:
-    """transformers' own layer for multi-token prediction, in the names of DeepSeek-V3 and of MiMo.
+    """transformers' layer for multi-token prediction, with the names of DeepSeek-V3 and of MiMo.
 
-    `has_own`: with embeddings and an output matrix beside the block. DeepSeek's are copies of the target's; these are
-    others, so that it shows whose are taken.
+    `has_own`: with embeddings and an LM head beside the layer. DeepSeek's are copies of the target's; these differ, so
+    that a wrong choice changes the logits.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
     from transformers.modeling_layers import MtpLayer
 
     config = {**LLAMA, "num_hidden_layers": 3, "num_nextn_predict_layers": 1, "model_type": family, **(routed or {})}
-    said = json.loads(json.dumps(without(config, "model_type")))  # a copy: what it is given, a config class rewrites
-    built = AutoConfig.for_model(family, **plain(said | {"layer_types": None}))
+    copied = json.loads(json.dumps(without(config, "model_type")))  # a copy, because a config class changes its input
+    built = AutoConfig.for_model(family, **plain(copied | {"layer_types": None}))
     built._attn_implementation, built.mtp_hidden_states_first = "eager", first
     model = AutoModelForCausalLM.from_config(built).get_decoder()
     block = type(model.layers[0]), type(model.norm)
@@ -477,7 +477,7 @@ def transformers_mtp(name, family, first, routed=None, has_own=False) -> None:
 
 
 def medusa() -> None:
-    """Medusa's first version, with an output matrix in every head, and the one that shares the target's."""
+    """Medusa's first version, with its own LM heads, and the version with the target's."""
     block = importlib.import_module("medusa.model.medusa_model").ResBlock
     for name, layers, own in (("medusa1", 1, True), ("medusa1-deep", 2, True), ("medusa2", 1, False)):
         given = Given(taps=1)
@@ -494,7 +494,7 @@ def medusa() -> None:
 
 
 class Given:
-    """What a head is given: features and tokens, and a target to borrow from."""
+    """The inputs of a head: hidden states, tokens, and the embeddings and LM head of a target."""
 
     def __init__(self, taps: int, read: int = WIDTH) -> None:
         self.features = torch.randn(LENGTH, taps * read)
@@ -502,7 +502,7 @@ class Given:
         self.embedding, self.output = torch.randn(VOCABULARY, WIDTH), torch.randn(VOCABULARY, WIDTH)
 
     def choose_tokens(self, head) -> None:
-        """A draft vocabulary in which offsets and ids cannot be mistaken for each other."""
+        """A draft vocabulary whose offsets are not valid ids."""
         kept = torch.randperm(VOCABULARY)[:DRAFTED].sort().values
         inside = torch.zeros(VOCABULARY, dtype=torch.bool)
         inside[kept] = True
@@ -515,35 +515,35 @@ class Given:
         }
         tensors |= {"features": self.features, "tokens": self.tokens, "first": first, "second": second}
         tensors |= {"target.embedding": self.embedding, "target.output": self.output}
-        said = {"oracle": oracle, "config": json.dumps(config), "file": file, "second_is_alone": str(alone)}
+        metadata = {"oracle": oracle, "config": json.dumps(config), "file": file, "second_is_alone": str(alone)}
         content = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
-        save_file(content, HERE / f"{name}.safetensors", metadata=said)
+        save_file(content, HERE / f"{name}.safetensors", metadata=metadata)
         print(name, oracle, tuple(first.shape), tuple(second.shape))
 
 
 @torch.no_grad()
 def in_runs(given, fuse, layer, logits):
-    """Two runs as trainers make them: a place sees the true pairs up to its own, then its own output."""
+    """Two runs as in training: each position sees the true pairs up to its own, then its own output."""
     mask = torch.full((LENGTH, LENGTH), torch.finfo(torch.float32).min).triu(1)[None, None]
     positions, cache = torch.arange(LENGTH)[None], [[], []]
-    hidden, tokens, heard = fuse(given.features[None]), given.tokens, []
+    hidden, tokens, outputs = fuse(given.features[None]), given.tokens, []
     for _ in range(2):
         hidden, cache = layer(given.embedding[tokens][None], hidden, cache, mask, positions)
-        heard.append(logits(hidden)[0])
+        outputs.append(logits(hidden)[0])
         tokens = torch.cat((tokens[1:], tokens.new_zeros(1)))
-    return heard
+    return outputs
 
 
 @torch.no_grad()
 def shaken(head):
-    """Random weights that are all of some size: norms near one, and no bias at zero."""
+    """Random weights of similar magnitude: norms near 1, no bias at 0."""
     for name, weight in head.named_parameters():
         weight.copy_(1 + 0.3 * torch.randn_like(weight) if "norm" in name else 0.35 * torch.randn_like(weight))
     return head.eval()
 
 
 def as_of_old(config):
-    """What code from before transformers 5 reads; the config classes of today would rewrite it."""
+    """The config keys of code older than transformers 5; current config classes would rewrite them."""
     return types.SimpleNamespace(**plain(config), rope_scaling=None, pretraining_tp=1)
 
 
@@ -560,7 +560,7 @@ def as_json(config):
 
 
 def unstacked(state):
-    """Experts with names of their own, as they are published, where transformers holds them in stacks."""
+    """The published tensors of single experts, where transformers has stacks of experts."""
     apart = {}
     for key, value in state.items():
         at, _, part = key.partition(".experts.")
@@ -587,7 +587,7 @@ def respelled(key, names):
 
 
 def bare_package(name) -> None:
-    """A package without what its `__init__` would import."""
+    """A package without the imports of its `__init__`."""
     module = types.ModuleType(name)
     module.__path__ = [str(distribution("angelslim").locate_file(name.replace(".", "/")))]
     sys.modules[name] = module
