@@ -1,4 +1,4 @@
-"""Pages of metrics as servers write them: lines that matter to us, and some between them that do not."""
+"""Metrics pages in the format of the servers, with relevant and irrelevant lines."""
 
 VLLM = """\
 # HELP python_gc_objects_collected_total Objects collected during gc

@@ -1,15 +1,15 @@
-"""A server on loopback that speaks as OpenAI's does, without a model: answers follow from the words of the question.
+"""A fake server with OpenAI's API on loopback, without a model: the question determines the answer.
 
-"count 5"     five words, a chunk each, and the tokens that were used
-"bare 5"      as "count", and nothing is told of tokens
-"slowly 5"    as "count", each word when the one before was heard or after a pause
-"silent"      nothing, until the client hangs up
-"cut 3"       three words, then the connection is closed
-"late cut"    the connection is closed before the first word, once; then the answer comes
-"broken"      a chunk that is no JSON
-"nothing"     a stream that ends before it begins
-"refuse 500"  an answer of that status, and words with it
-"echo"        what was asked, as JSON
+"count 5"     five words, one per chunk, and the usage
+"bare 5"      as "count", without the usage
+"slowly 5"    as "count", with a pause after each word
+"silent"      nothing, until the client disconnects
+"cut 3"       three words, then the connection closes
+"late cut"    the connection closes before the first word, once; then the answer follows
+"broken"      a chunk that is not JSON
+"nothing"     an empty stream
+"refuse 500"  an error with this status
+"echo"        the request body, as JSON
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ PAUSE_SECONDS = 0.01
 
 @dataclass
 class Served:
-    """What a test says of its server, and what the server saw."""
+    """The configuration of the server, and what it received."""
 
     url: str = ""
     owner: str = "vllm"
     pages: dict[str, Callable[[], str]] = field(default_factory=dict)
-    metrics: dict[str, Any] | None = None  # told with the tokens of an answer
+    metrics: dict[str, Any] | None = None  # sent with the usage
     asked: list[dict[str, Any]] = field(default_factory=list)
-    left: threading.Event = field(default_factory=threading.Event)  # the client hung up
+    left: threading.Event = field(default_factory=threading.Event)  # the client has disconnected
     cuts: int = 0
     open: list[socket.socket] = field(default_factory=list)
 

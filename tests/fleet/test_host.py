@@ -1,4 +1,4 @@
-"""A host whose answers come from a server: the same conversation, history and commands as with a model of its own."""
+"""A host with a server backend: the same conversation, history and commands as with a local model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def wish(url: str) -> SessionRequest:
 
 
 @pytest.mark.usefixtures("runtime")
-def test_a_conversation_with_a_server_is_kept_as_any_other(monkeypatch):
+def test_a_conversation_with_a_server_is_stored_like_any_other(monkeypatch):
     monkeypatch.setattr(spawn, "HOST_COMMAND", REAL_HOST)
     numbers = iter([(100, 300, 50), (104, 312, 56), (104, 312, 56), (108, 324, 62)])
 
@@ -55,14 +55,14 @@ def test_a_conversation_with_a_server_is_kept_as_any_other(monkeypatch):
     assert isinstance(failed, Failed) and "no server answers" in failed.message and "\n" not in failed.message
 
 
-def test_what_needs_weights_here_says_so_with_a_profile_of_a_server():
+def test_loading_a_local_engine_for_a_server_profile_is_an_error():
     from specchat.loading.load_engine import load_engine
 
     with pytest.raises(ModelError, match="uses a server; this command loads the model here"):
         load_engine(Profile().override({"models.backend": "vllm", "models.url": "http://127.0.0.1:9/v1"}))
 
 
-def test_a_profile_of_a_server_says_where_it_is():
+def test_a_server_profile_needs_a_url():
     with pytest.raises(ProfileError, match=r"give models\.url"):
         Profile().override({"models.backend": "sglang"})
     with pytest.raises(ProfileError, match="must begin with http"):

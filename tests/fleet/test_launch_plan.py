@@ -1,4 +1,4 @@
-"""Launch lines: the models and guesses of a profile in the words of each server, of its release."""
+"""Server commands: the models and the speculative method of a profile, for each server and release."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def variant(name: str, **values: object) -> dict[str, object]:
         ),
     ],
 )
-def test_vllm_takes_its_guesses_as_json(name, config):
+def test_vllm_takes_its_speculative_config_as_json(name, config):
     line = launch("vllm", **variant(name))
 
     assert line.command[:3] == ("vllm", "serve", "org/big")
@@ -58,7 +58,7 @@ def test_vllm_takes_its_guesses_as_json(name, config):
     assert after(line, "--max-model-len") == "4096" and after(line, "--host") == "127.0.0.1"
 
 
-def test_an_older_vllm_that_is_installed_gets_the_words_of_its_time():
+def test_an_older_installed_vllm_gets_its_own_option_names():
     oldest = launch("vllm", "0.7.3", **variant("draft"))
     between = launch("vllm", "0.9.1", **variant("draft"))
     newest = launch("vllm", **variant("draft"))
@@ -80,7 +80,7 @@ def test_an_older_vllm_that_is_installed_gets_the_words_of_its_time():
     ("name", "algorithm", "draft"),
     [("eagle3", "EAGLE3", "org/EAGLE3-big"), ("draft", "STANDALONE", "org/small"), ("mtp", "NEXTN", None)],
 )
-def test_sglang_guesses_a_chain(name, algorithm, draft):
+def test_sglang_drafts_a_chain(name, algorithm, draft):
     line = launch("sglang", **variant(name))
 
     assert after(line, "--speculative-algorithm") == algorithm
@@ -90,7 +90,7 @@ def test_sglang_guesses_a_chain(name, algorithm, draft):
     assert "--enable-metrics" in line.command
 
 
-def test_llama_cpp_takes_files_of_its_own_and_renamed_its_options():
+def test_llama_cpp_takes_gguf_files_and_renamed_its_options():
     new, old = launch("llama.cpp", **variant("draft")), launch("llama.cpp", "8000", **variant("draft"))
 
     assert (after(new, "-m"), after(new, "-md"), after(new, "--spec-draft-n-max")) == ("big.gguf", "small.gguf", "5")
@@ -106,7 +106,7 @@ def test_medusa_is_gone_from_newer_servers(server):
     assert "using n-gram speculation instead" in line.notes[0] and "org/medusa" not in " ".join(line.command)
 
 
-def test_tensorrt_llm_reads_its_guesses_from_a_file():
+def test_tensorrt_llm_reads_its_speculative_config_from_a_file():
     line = launch("trtllm", **variant("eagle3"))
 
     (text,) = line.files.values()
@@ -120,7 +120,7 @@ def test_tensorrt_llm_reads_its_guesses_from_a_file():
     assert "speculative_model_dir" in next(iter(launch("trtllm", "1.0.0", **variant("eagle3")).files.values()))
 
 
-def test_tgi_guesses_by_n_grams_and_says_so_where_more_was_wanted():
+def test_tgi_uses_n_grams_with_a_note_for_other_methods():
     assert launch("tgi", **variant("eagle3")).notes == (
         "TGI does not support eagle3; using n-gram speculation instead",
     )
@@ -128,7 +128,7 @@ def test_tgi_guesses_by_n_grams_and_says_so_where_more_was_wanted():
 
 
 @pytest.mark.parametrize("server", DOCUMENTED_VERSIONS)
-def test_who_wants_nobody_to_guess_gets_nobody(server):
+def test_plain_decoding_adds_no_speculative_option(server):
     line = launch(server, **variant("plain"))
 
     assert not any("spec" in word or "draft" in word or word == "-md" for word in line.command)
@@ -148,13 +148,13 @@ def test_auto_takes_a_head_then_a_draft_then_n_grams():
     )  # ours would not fit it
 
 
-def test_a_guesser_that_no_server_has_is_replaced_and_named():
+def test_a_drafter_without_a_server_method_is_replaced_with_a_note():
     line = launch("vllm", **variant("lookahead"))
 
     assert line.notes == ("no server supports lookahead; using eagle3 instead",)
 
 
-def test_a_smaller_budget_makes_shorter_guesses():
+def test_a_smaller_budget_makes_shorter_drafts():
     line = launch("vllm", **variant("draft", **{"speculation.budget": 2}))
 
     assert json.loads(after(line, "--speculative-config"))["num_speculative_tokens"] == 2
@@ -168,7 +168,7 @@ def test_the_embedded_models_are_planned_by_their_folders():
 
 
 @pytest.mark.parametrize(("free", "split"), [((), None), ((10**12, 10**12), None), ((10**9,) * 4, "4")])
-def test_weights_are_split_over_as_few_cards_as_they_fit(monkeypatch, free, split):
+def test_weights_are_split_over_as_few_gpus_as_fit(monkeypatch, free, split):
     found = tuple(Device("cuda", "card", size, size) for size in free)
     monkeypatch.setattr("specchat.hub.machine.detect_gpus", lambda: found)
 
@@ -195,7 +195,7 @@ def test_without_a_server_up_says_so_in_one_line(monkeypatch):
     assert ran.code == 7 and len(ran.err.splitlines()) == 1 and "specchat fleet plan chat" in ran.err
 
 
-def test_an_installed_server_is_asked_for_its_version_and_started(monkeypatch, tmp_path):
+def test_an_installed_server_is_started_for_its_version(monkeypatch, tmp_path):
     program = tmp_path / "llama-server"
     program.write_text(f"#!{sys.executable}\nimport sys\nprint('version: 8000 (abc)', *sys.argv[1:])\n")
     program.chmod(0o755)

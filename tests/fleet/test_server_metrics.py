@@ -1,4 +1,4 @@
-"""What servers tell of their guesses, from pages as they write them; every number can be worked out by hand."""
+"""The speculation counters of metrics pages; every number can be computed by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_counters_of_vllm_and_llama_cpp_are_read_by_what_they_grew(page):
     )
 
 
-def test_sglang_counts_passes_and_the_rest_follows():
+def test_sglang_counts_come_from_its_steps_and_tokens():
     page = SGLANG + SGLANG_WIDTH
     before, after = page.format(generated=100, requests=1, calls=40), page.format(generated=126, requests=2, calls=50)
 
@@ -26,21 +26,21 @@ def test_sglang_counts_passes_and_the_rest_follows():
     assert counts_between(before, after) == SpecDecodeCounts(verify_steps=10, draft_tokens=30, accepted_tokens=15)
 
 
-def test_where_sglang_does_not_say_how_wide_guesses_are_its_rate_says_how_many():
+def test_without_a_draft_length_sglang_counts_come_from_its_acceptance_rate():
     before = SGLANG.format(generated=100, requests=1, calls=40)
     after = SGLANG.format(generated=126, requests=2, calls=50)
 
     assert counts_between(before, after) == SpecDecodeCounts(verify_steps=10, draft_tokens=30, accepted_tokens=15)
 
 
-def test_a_page_that_tells_nothing_of_guesses_tells_nothing():
+def test_a_page_without_speculation_counters_has_no_counts():
     assert counts_between(SILENT, SILENT) is None
     assert counts_between(None, VLLM.format(**NEW)) is None
     assert not has_speculation(SILENT)
     assert has_speculation(VLLM.format(**NEW)) and has_speculation(SGLANG.format(generated=1, requests=1, calls=1))
 
 
-def test_a_page_that_is_none_or_breaks_off_does_no_harm():
+def test_an_invalid_or_truncated_page_is_no_error():
     whole = VLLM.format(**NEW)
     half = whole[: whole.index("vllm:spec_decode_num_draft_tokens_total{")] + "{"
 
@@ -50,13 +50,13 @@ def test_a_page_that_is_none_or_breaks_off_does_no_harm():
     )
 
 
-def test_a_server_that_was_started_again_meanwhile_is_not_believed():
+def test_counters_that_were_reset_are_ignored():
     grown = counts_between(VLLM.format(**NEW), VLLM.format(**OLD))
 
     assert grown is not None and grown.scaled_to(10) is None
 
 
-def test_what_others_did_meanwhile_is_in_the_shares_but_not_in_the_number_of_tokens():
+def test_other_requests_change_the_acceptance_rate_but_not_the_number_of_tokens():
     grown = SpecDecodeCounts(verify_steps=100, draft_tokens=300, accepted_tokens=100)
 
     assert grown.scaled_to(20) == SpecDecodeCounts(verify_steps=10, draft_tokens=30, accepted_tokens=10)
@@ -66,5 +66,5 @@ def test_what_others_did_meanwhile_is_in_the_shares_but_not_in_the_number_of_tok
 @pytest.mark.parametrize(
     "told", [None, {}, {"speculative_decoding": None}, {"speculative_decoding": {"num_spec_steps": 1}}, "what"]
 )
-def test_an_answer_that_tells_nothing_of_its_guesses(told):
+def test_a_response_without_speculation_metrics_has_no_counts(told):
     assert counts_of_response(told) is None

@@ -1,4 +1,4 @@
-"""What a running server is: kind, version, models, and whether it guesses."""
+"""The probe of a running server: backend, version, models, and whether it uses speculative decoding."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.fleet.pages import SGLANG, SILENT, VLLM
 from tests.fleet.serving import MODEL, Served, serving
 
 
-def found(served: Served):
+def probe(served: Served):
     with closing(ServerClient(served.url)) as line:
         return probe_server(line)
 
 
-def test_vllm_is_known_by_its_models_and_says_its_version():
+def test_vllm_is_detected_by_its_models():
     pages = {
         "/metrics": lambda: VLLM.format(drafts=1, drafted=3, accepted=2),
         "/version": lambda: '{"version": "0.33.0"}',
     }
     with serving(pages=pages) as served:
-        server = found(served)
+        server = probe(served)
 
     assert (server.backend, server.version, server.has_metrics, server.has_speculation) == (
         "vllm",
@@ -38,17 +38,17 @@ def test_vllm_is_known_by_its_models_and_says_its_version():
     assert not server.is_outdated
 
 
-def test_sglang_tells_its_version_among_its_settings():
+def test_the_version_of_sglang_is_in_its_server_info():
     pages = {"/get_server_info": lambda: json.dumps({"version": "0.5.23"}), "/metrics": lambda: SILENT}
     with serving(owner="sglang", pages=pages) as served:
-        server = found(served)
+        server = probe(served)
 
     assert (server.backend, server.version, server.has_speculation) == ("sglang", "0.5.23", False)
 
 
 def test_any_other_server_is_openai():
     with serving(owner="llamacpp") as served:
-        server = found(served)
+        server = probe(served)
 
     assert (server.backend, server.display_name, server.version, server.has_metrics) == (
         "openai",
@@ -58,23 +58,23 @@ def test_any_other_server_is_openai():
     )
 
 
-def test_a_version_of_another_time_is_known_as_old():
+def test_an_old_version_is_outdated():
     with serving(pages={"/version": lambda: '{"version": "0.6.3.post1"}'}) as served:
-        assert found(served).is_outdated
+        assert probe(served).is_outdated
 
 
-def test_a_page_of_metrics_of_sglang_says_that_it_guesses():
+def test_the_metrics_of_sglang_show_speculation():
     page = SGLANG.format(generated=1, requests=1, calls=1)
     with serving(owner="sglang", pages={"/metrics": lambda: page}) as served:
-        assert found(served).has_speculation
+        assert probe(served).has_speculation
 
 
-def test_what_is_no_server_of_this_kind_is_told():
+def test_a_server_with_another_api_is_an_error():
     with serving() as served:
         type(served).models, kept = property(lambda _self: "<html>"), type(served).models
         try:
             with pytest.raises(ModelError, match="not a server with OpenAI's API"):
-                found(served)
+                probe(served)
         finally:
             type(served).models = kept
 

@@ -1,4 +1,4 @@
-"""A conversation with a server: what is asked, what is heard, and what happens when the server does not behave."""
+"""A conversation with a server: requests, events, and errors of the server."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ask(session: ServerSession, question: str | Request) -> list[Event]:
     return [event for event in session.ask(question) if event != TextDelta("")]
 
 
-def said(events: list[Event]) -> str:
+def text_of(events: list[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
@@ -59,7 +59,7 @@ def failure(events: list[Event]) -> str:
     return events[-1].message
 
 
-def test_an_answer_comes_as_the_events_of_our_own_engine(served):
+def test_an_answer_has_the_events_of_the_local_engine(served):
     session = engine(served.url).create_session()
 
     routed, *texts, finished = ask(session, "count 3")
@@ -75,18 +75,18 @@ def test_an_answer_comes_as_the_events_of_our_own_engine(served):
     assert finished.totals.ttft_seconds > 0
 
 
-def test_a_server_that_counts_no_tokens_is_taken_to_send_one_in_each_chunk(served):
+def test_without_usage_each_chunk_counts_as_one_token(served):
     *_, finished = ask(engine(served.url).create_session(), "bare 3")
 
     assert isinstance(finished, Finished) and finished.totals.completion_tokens == 3
 
 
-def test_the_server_is_told_the_whole_conversation_and_how_to_sample(served):
+def test_a_request_has_the_whole_conversation_and_the_sampling(served):
     values = {"sampling.top_k": 5, "sampling.temperature": 0.5, "sampling.seed": 3, "prompt.system": "be brief"}
     turns = [Turn("hello", answer="hi")]
     request = Request("echo this", files=(Attachment("a.py", "x = 1"),), max_tokens=9, stop=("END",))
 
-    asked = json.loads(said(ask(engine(served.url, **values).create_session(turns), request)))
+    asked = json.loads(text_of(ask(engine(served.url, **values).create_session(turns), request)))
 
     assert [message["role"] for message in asked["messages"]] == ["system", "user", "assistant", "user"]
     assert asked["messages"][1:3] == [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
@@ -96,7 +96,7 @@ def test_the_server_is_told_the_whole_conversation_and_how_to_sample(served):
     assert "min_p" not in asked  # nobody wants another than the usual
 
 
-def test_turns_are_remembered_and_can_be_taken_back(served):
+def test_turns_are_stored_and_can_be_removed(served):
     session = engine(served.url).create_session()
     ask(session, "count 2")
     ask(session, "count 1")
@@ -108,7 +108,7 @@ def test_turns_are_remembered_and_can_be_taken_back(served):
 
 
 @pytest.mark.parametrize(
-    ("backend", "structure", "told"),
+    ("backend", "structure", "expected"),
     [
         ("vllm", AnswerFormat.parse("regex", "a+"), {"structured_outputs": {"regex": "a+"}}),
         ("sglang", AnswerFormat.parse("choices", ["yes", "no"]), {"regex": "yes|no"}),
@@ -124,15 +124,15 @@ def test_turns_are_remembered_and_can_be_taken_back(served):
         ),
     ],
 )
-def test_the_form_of_an_answer_is_asked_for_in_the_words_of_the_server(backend, structure, told):
+def test_an_answer_format_becomes_the_parameters_of_the_server(backend, structure, expected):
     with serving(owner=backend) as served:
         session = engine(served.url, **{"models.backend": backend}).create_session()
-        asked = json.loads(said(ask(session, Request("echo", answer_format=structure))))
+        asked = json.loads(text_of(ask(session, Request("echo", answer_format=structure))))
 
-    assert told.items() <= asked.items()
+    assert expected.items() <= asked.items()
 
 
-def test_a_form_that_a_server_cannot_be_asked_for_is_refused(served):
+def test_an_answer_format_without_server_support_is_an_error(served):
     session = engine(served.url, **{"models.backend": "openai"}).create_session()
 
     *_, failed = ask(session, Request("echo", answer_format=AnswerFormat.parse("regex", "a")))
@@ -141,7 +141,7 @@ def test_a_form_that_a_server_cannot_be_asked_for_is_refused(served):
 
 
 @pytest.mark.parametrize("question", ["silent", "slowly 1000"])
-def test_a_cancelled_answer_hangs_up_at_once_and_keeps_what_was_said(served, question):
+def test_a_cancelled_answer_disconnects_at_once_and_keeps_its_text(served, question):
     session, cancelled, events = engine(served.url).create_session(), Flag(), []
 
     for event in session.ask(question, cancelled):
@@ -150,11 +150,11 @@ def test_a_cancelled_answer_hangs_up_at_once_and_keeps_what_was_said(served, que
             cancelled.set()
 
     assert isinstance(events[-1], Finished) and events[-1].finish_reason == "cancelled"
-    assert session.turns[-1].answer == said(events)
+    assert session.turns[-1].answer == text_of(events)
     assert served.left.wait(10)
 
 
-def test_an_answer_that_is_waited_for_does_not_hold_up_another(served):
+def test_a_waiting_answer_does_not_delay_another(served):
     shared, events = engine(served.url), list[Event]()
     waiting, writing = shared.create_session().ask("silent"), shared.create_session().ask("count 3")
 
@@ -162,12 +162,12 @@ def test_an_answer_that_is_waited_for_does_not_hold_up_another(served):
         assert not isinstance(next(waiting), Finished | Failed)
         events += [event for event in [next(writing, None)] if event]
 
-    assert said(events) == "word0 word1 word2 "
+    assert text_of(events) == "word0 word1 word2 "
     waiting.close()
     assert served.left.wait(10)
 
 
-def test_a_server_that_is_down_is_told_before_anything_is_asked():
+def test_a_server_that_is_down_is_an_error_before_the_first_request():
     with serving() as gone:
         url = gone.url
 
@@ -183,30 +183,30 @@ def test_a_server_that_goes_down_between_two_questions(served):
     assert session.turns == []
 
 
-def test_a_connection_that_is_lost_before_the_first_word_is_made_again(served):
+def test_a_connection_that_breaks_before_the_first_text_is_retried(served):
     events = ask(engine(served.url).create_session(), "late cut")
 
-    assert said(events) == "word0 " and len(served.asked) == 2
+    assert text_of(events) == "word0 " and len(served.asked) == 2
 
 
-def test_a_connection_that_is_lost_in_the_middle_is_told_and_what_was_said_is_kept(served):
+def test_a_connection_that_breaks_during_the_answer_keeps_the_partial_answer(served):
     session = engine(served.url).create_session()
 
     events = ask(session, "cut 3")
 
     assert "disconnected during the answer" in failure(events)
-    assert session.turns[-1].answer == said(events) == "word0 word1 word2 "
+    assert session.turns[-1].answer == text_of(events) == "word0 word1 word2 "
     assert not session.turns[-1].is_finished and len(served.asked) == 1
 
 
-def test_a_server_that_is_silent_for_too_long_is_given_up(served):
+def test_a_server_that_sends_nothing_times_out(served):
     session = engine(served.url, ServerTimeouts(read_seconds=0.05)).create_session()
 
     assert "did not respond in time" in failure(ask(session, "silent"))
 
 
 @pytest.mark.parametrize(
-    ("question", "told"),
+    ("question", "expected"),
     [
         ("refuse 500", "refused with 500: something is wrong"),
         ("refuse 429", "is overloaded: something is wrong"),
@@ -215,23 +215,23 @@ def test_a_server_that_is_silent_for_too_long_is_given_up(served):
         ("nothing", "sent no valid answer"),
     ],
 )
-def test_what_a_server_does_wrong_is_told_in_one_line(served, question, told):
-    assert told in failure(ask(engine(served.url).create_session(), question))
+def test_an_error_of_the_server_is_one_line(served, question, expected):
+    assert expected in failure(ask(engine(served.url).create_session(), question))
 
 
-def test_a_model_that_the_server_does_not_have_is_told_with_those_it_has(served):
+def test_a_missing_model_is_an_error_with_the_available_ones(served):
     with pytest.raises(ModelError, match=f"no model 'org/other', only {MODEL}"):
         engine(served.url, **{"models.target": "org/other"})
 
 
-def test_a_server_that_lists_no_such_model_may_still_have_it():
+def test_an_openai_server_may_have_models_that_it_does_not_list():
     with serving(owner="somebody") as served:
         session = engine(served.url, **{"models.backend": "openai", "models.target": "org/other"}).create_session()
 
         assert "does not have this: The model `org/other` does not exist." in failure(ask(session, "count 1"))
 
 
-def test_a_server_of_another_kind_is_told_by_its_name():
+def test_a_server_with_another_backend_is_an_error():
     with serving(owner="sglang") as served, pytest.raises(ModelError, match='is sglang: set backend = "sglang"'):
         engine(served.url)
 
@@ -244,9 +244,9 @@ def test_the_key_is_read_from_a_file(served, tmp_path):
         engine(served.url, **{"models.api_key_file": str(tmp_path / "none")})
 
 
-def test_what_the_server_guessed_is_in_the_totals_when_it_tells_it_with_the_answer():
-    told = {"num_spec_steps": 4, "num_draft_tokens": 12, "num_accepted_draft_tokens": 6}
-    with serving(metrics={"speculative_decoding": told}) as served:
+def test_the_totals_have_the_speculation_metrics_of_the_response():
+    expected = {"num_spec_steps": 4, "num_draft_tokens": 12, "num_accepted_draft_tokens": 6}
+    with serving(metrics={"speculative_decoding": expected}) as served:
         *_, finished = ask(engine(served.url).create_session(), "count 10")
 
     assert isinstance(finished, Finished)
@@ -259,7 +259,7 @@ def test_what_the_server_guessed_is_in_the_totals_when_it_tells_it_with_the_answ
     )
 
 
-def test_else_it_is_what_the_page_of_metrics_grew_by(served):
+def test_without_them_the_totals_have_the_difference_of_the_metrics_pages(served):
     numbers = iter(
         (VLLM.format(drafts=100, drafted=300, accepted=50), VLLM.format(drafts=104, drafted=312, accepted=56))
     )
@@ -272,7 +272,7 @@ def test_else_it_is_what_the_page_of_metrics_grew_by(served):
     assert finished.totals.tokens_per_step == 2.5
 
 
-def test_a_server_that_tells_nothing_of_guesses_has_none_in_its_totals(served):
+def test_without_metrics_the_totals_have_no_draft_tokens(served):
     *_, finished = ask(engine(served.url).create_session(), "count 10")
 
     assert isinstance(finished, Finished)

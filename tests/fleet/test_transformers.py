@@ -1,6 +1,6 @@
-"""A real server: `transformers serve` with the embedded model writes what our own engine writes.
+"""A real server: `transformers serve` with the embedded model gives the same text as the local engine.
 
-It needs fastapi, uvicorn and accelerate, which only the extra `dev` brings; where they are missing this is left out.
+Skipped without fastapi, uvicorn and accelerate, which are in the extra `dev`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A world of its own for every test: runtime folder, history, and hosts with a fake engine that end with it."""
+"""A runtime folder for each test, with its own history and its own hosts with a fake engine."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ FAKE_HOST = (sys.executable, "-m", "tests.host.fake_host")
 
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A world of its own for a test."""
+    """The runtime folder of the test."""
     yield from world(monkeypatch)
 
 
 def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A short folder name, for a socket's name must be short; its host, if any, is killed in the end."""
+    """A folder with a short path, as sockets need it. Its host is killed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="spec-"))
     patch.setenv("SPECCHAT_RUNTIME", str(folder))
     patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
-    lines: list[client.HostConnection] = []
+    connections: list[client.HostConnection] = []
 
-    class NotedLine(client.HostConnection):
-        """One whose host is killed while it says hello has nobody to close it."""
+    class RecordedConnection(client.HostConnection):
+        """Recorded before `hello`, so that it is closed even if the host dies during `hello`."""
 
         def __init__(self, peer: socket.socket, name: str) -> None:
             self._sock = peer
-            lines.append(self)
+            connections.append(self)
             super().__init__(peer, name)
 
-    patch.setattr(client, "HostConnection", NotedLine)
+    patch.setattr(client, "HostConnection", RecordedConnection)
     yield folder
-    for line in lines:
-        line.close()
-    patch.setenv("SPECCHAT_RUNTIME", str(folder))  # a test may have said otherwise
+    for connection in connections:
+        connection.close()
+    patch.setenv("SPECCHAT_RUNTIME", str(folder))  # a test may have changed it
     kill_host()
-    shutil.rmtree(folder, ignore_errors=True)  # a host that is just ending may clean up as well
+    shutil.rmtree(folder, ignore_errors=True)  # an exiting host may remove files as well
 
 
 def kill_host() -> None:
     try:
-        line = connect("test", starts_host=False)
-        if line:
-            os.kill(line.host_info["pid"], signal.SIGKILL)
-            line.close()
-    except Exception:  # whatever a test did to its folder, no process may stay  # noqa: BLE001
+        connection = connect("test", starts_host=False)
+        if connection:
+            os.kill(connection.host_info["pid"], signal.SIGKILL)
+            connection.close()
+    except Exception:  # a test may have damaged its folder  # noqa: BLE001
         pass

@@ -1,12 +1,12 @@
-"""An engine without a model: its answers follow from the words of the question.
+"""A fake engine without a model: the question determines the answer.
 
-"count 5"        five words, one a step, the last with the seed
-"guess 5"        five steps: a guess of lookup that holds, one of draft that does not, and "so " in its place
-"slowly 5"       as "count" with a pause after each step, as a model would
-"recall"         what was said before, each question and its answer
-"big 3000000"    so many characters, quickly
-"read"           a prompt that is read until it is cancelled
-"crash" "fail"   the two ways to go wrong
+"count 5"        five words, one per step, the last one with the seed
+"guess 5"        five steps: an accepted token of lookup, a rejected one of draft, and "so " from the target
+"slowly 5"       as "count", with a pause after each step
+"recall"         the earlier turns, each question and its answer
+"big 3000000"    this many characters, quickly
+"read"           a prefill that lasts until it is cancelled
+"crash" "fail"   an unexpected exception, an error of specchat
 """
 
 from __future__ import annotations

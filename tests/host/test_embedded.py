@@ -1,4 +1,4 @@
-"""The real thing: the host with the embedded model, and the same text by every way to it."""
+"""The real host with the embedded model: the same text on every path."""
 
 from __future__ import annotations
 

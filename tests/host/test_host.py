@@ -1,4 +1,4 @@
-"""The host as its clients meet it, with a fake engine behind it."""
+"""The host from the view of its clients, with a fake engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_same_text_through_the_host_and_in_process():
         assert [e for e in local if isinstance(e, kind)] == [e for e in heard if isinstance(e, kind)]
 
 
-def test_regenerate_draws_a_new_seed_and_a_given_seed_fixes_all():
+def test_regenerate_uses_a_new_seed_and_a_given_seed_fixes_the_text():
     talk = Conversation()
     first = text_of(ask(talk, "hello"))
     talk.rewind()
@@ -154,7 +154,7 @@ def test_a_turn_is_cancelled_while_it_waits():
     assert "cancelled" == end.finish_reason
 
 
-def test_the_turn_of_a_client_that_left_ends_and_is_kept():
+def test_the_turn_of_a_disconnected_client_is_cancelled_and_stored():
     talk = Conversation()
     heard = talk.ask(Request("slowly 100000"))
     next(event for event in heard if isinstance(event, TextDelta))
@@ -170,14 +170,14 @@ def test_the_turn_of_a_client_that_left_ends_and_is_kept():
     ("question", "message", "exit_code"),
     [("fail", "too long", 6), ("crash", "the engine failed: RuntimeError: out of memory; see the log of the host", 1)],
 )
-def test_a_turn_that_fails_says_why_and_the_next_one_works(question, message, exit_code):
+def test_a_failed_turn_has_its_reason_and_the_next_one_works(question, message, exit_code):
     talk = Conversation()
 
     assert Failed(message, exit_code) == ask(talk, question)[-1]
     assert "stop" == ask(talk, "count 2")[-1].finish_reason
 
 
-def test_an_engine_that_can_make_no_session_fails_the_turn_and_lives_on():
+def test_an_engine_without_a_session_fails_the_turn_and_survives():
     talk = Conversation(SessionRequest(profile="sessionless"))
 
     assert "RuntimeError: no room" in ask(talk, "hello")[-1].message
@@ -191,7 +191,7 @@ def test_a_model_that_cannot_be_loaded_fails_the_turn():
     assert Failed("no such model", 7) == ask(talk, "hello")[-1]
 
 
-def test_errors_of_the_host_are_raised_as_what_they_are():
+def test_errors_of_the_host_keep_their_class():
     with pytest.raises(ProfileError, match="unknown profile"):
         Conversation(SessionRequest(profile="unknown"))
     with pytest.raises(UsageError, match="no session"):
@@ -224,7 +224,7 @@ def test_sessions_are_listed_renamed_deleted_and_restored():
     assert ["Greeting"] == names()
 
 
-def test_why_and_stats_answer():
+def test_explain_routing_and_stats_answer():
     talk = Conversation(client_name="me")
     ask(talk, "hello")
 
@@ -236,7 +236,7 @@ def test_why_and_stats_answer():
     assert "stop" == ask(talk, "hello")[-1].finish_reason
 
 
-def test_an_unknown_method_is_refused_and_the_line_stays():
+def test_an_unknown_method_is_an_error_and_the_connection_stays():
     line = connect("test")
 
     with pytest.raises(HostError, match="unknown method"):

@@ -1,4 +1,4 @@
-"""What was guessed in a turn, asked of the host: while it is written, when it is over, and by those who come later."""
+"""The method `inspect`: the steps of a turn while it runs, after its end, and after a restart of the host."""
 
 from __future__ import annotations
 
@@ -27,87 +27,87 @@ def talk():
         yield conversation
 
 
-def asked(talk: Conversation, text: str) -> list[StepDone]:
+def ask_for_steps(talk: Conversation, text: str) -> list[StepDone]:
     """The steps of an answer as a client hears them."""
     return [event for event in talk.ask(Request(text)) if isinstance(event, StepDone)]
 
 
-def known(talk: Conversation, **which: object) -> list[StepDone]:
+def stored_steps(talk: Conversation, **which: object) -> list[StepDone]:
     return unpack_steps(b64decode(talk.call("inspect", which)["steps"]))
 
 
-def test_the_record_of_a_turn_is_what_its_client_heard(talk):
-    first, second = asked(talk, "guess 3"), asked(talk, "count 2")
+def test_the_stored_steps_of_a_turn_are_those_that_its_client_received(talk):
+    first, second = ask_for_steps(talk, "guess 3"), ask_for_steps(talk, "count 2")
 
-    assert known(talk) == second
-    assert known(talk, turn_index=0) == first
-    assert known(talk, turn=talk.turns()[0].id) == first
+    assert stored_steps(talk) == second
+    assert stored_steps(talk, turn_index=0) == first
+    assert stored_steps(talk, turn=talk.turns()[0].id) == first
     assert first[0].draft_token_bytes == (b"word0 ", b"no ")
     assert first[0].draft_sources == ("lookup", "draft")
 
 
-def test_a_turn_that_is_being_written_has_a_record_already(talk):
-    heard, stopped = list[StepDone](), Flag()
+def test_a_running_turn_has_stored_steps(talk):
+    received, stopped = list[StepDone](), Flag()
     for event in talk.ask(Request("slowly 100000"), stopped):
         if isinstance(event, StepDone):
-            heard.append(event)
-            if len(heard) == 5:
+            received.append(event)
+            if len(received) == 5:
                 with Conversation(SessionRequest(session_id=talk.session_id)) as other:
-                    assert known(other)[:5] == heard
+                    assert stored_steps(other)[:5] == received
                 stopped.set()
 
 
-def test_a_turn_that_was_stopped_keeps_its_record(talk):
-    stopped, heard = Flag(), list[StepDone]()
+def test_a_cancelled_turn_keeps_its_steps(talk):
+    stopped, received = Flag(), list[StepDone]()
     for event in talk.ask(Request("slowly 100000"), stopped):
         if isinstance(event, StepDone):
-            heard.append(event)
+            received.append(event)
             stopped.set()
 
-    assert known(talk) == heard
+    assert stored_steps(talk) == received
     assert talk.turns()[0].state == "cancelled"
 
 
-def test_the_record_outlives_the_host_and_goes_with_a_copy(talk):
-    steps = asked(talk, "guess 3")
+def test_stored_steps_survive_the_host_and_belong_to_forks_too(talk):
+    steps = ask_for_steps(talk, "guess 3")
     kill_host()
 
-    assert known(talk) == steps
+    assert stored_steps(talk) == steps
     talk.switch_session(talk.call("fork"))
-    asked(talk, "count 1")
-    assert known(talk, turn_index=0) == steps
+    ask_for_steps(talk, "count 1")
+    assert stored_steps(talk, turn_index=0) == steps
 
 
-def test_a_turn_of_before_there_were_records_has_none(talk):
-    asked(talk, "guess 3")
+def test_a_turn_without_stored_steps_has_none(talk):
+    ask_for_steps(talk, "guess 3")
     with closing(sqlite3.connect(history_path())) as database:
         database.execute("DELETE FROM steps")
         database.commit()
 
-    assert known(talk) == []
+    assert stored_steps(talk) == []
 
 
-def test_a_host_that_is_killed_leaves_what_it_had_stored(talk):
-    for heard, event in enumerate(talk.ask(Request("slowly 100000"))):
+def test_the_stored_steps_of_a_killed_host_stay(talk):
+    for received, event in enumerate(talk.ask(Request("slowly 100000"))):
         with closing(HistoryReader(history_path())) as history:
             turns = history.turns(history.thread(talk.session_id).tip)
-            if heard and turns and (stored := history.steps(turns[0].id)):
+            if received and turns and (stored := history.steps(turns[0].id)):
                 break
         assert event is not None
     kill_host()
 
-    assert known(talk)[: len(stored)] == stored
+    assert stored_steps(talk)[: len(stored)] == stored
     assert stored
 
 
 @pytest.mark.parametrize("which", [{"turn_index": 7}, {"turn_index": -1}, {"turn": "nothing"}])
-def test_a_turn_that_is_not_there_is_refused(talk, which):
-    asked(talk, "guess 1")
+def test_an_unknown_turn_is_an_error(talk, which):
+    ask_for_steps(talk, "guess 1")
 
     with pytest.raises(UsageError, match="no such turn"):
-        known(talk, **which)
+        stored_steps(talk, **which)
 
 
-def test_before_anything_was_asked_there_is_nothing_to_look_into(talk):
+def test_a_session_without_turns_has_no_steps(talk):
     with pytest.raises(UsageError, match="no such turn"):
-        known(talk)
+        stored_steps(talk)

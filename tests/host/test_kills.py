@@ -1,4 +1,4 @@
-"""Host and client are killed at random moments: at most a second of text is lost, and never what was shown."""
+"""Kills host and client at random moments: at most one second of text is lost, and no text that was shown."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ CLIENT = f"""if True:
 
 
 def shown(output: str, before: float) -> str:
-    """What the client had printed until then. A line that was cut by the kill counts as not shown."""
+    """The text that the client printed until then, without a line that the kill cut off."""
     lines = [line.partition(" ") for line in output.splitlines(keepends=True) if line.endswith("\n")]
     return "".join(text[:-1] for at, _, text in lines if float(at) <= before)
 
 
 def kill_at(moment: float, victims: str) -> None:
-    """One client asks, the victims are killed, and what is left is looked at."""
+    """Run a client, kill the victims, and check the stored answer."""
     client = subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, text=True)
     time.sleep(moment)
     line = connect("killer", starts_host=False)
@@ -64,7 +64,7 @@ def kill_at(moment: float, victims: str) -> None:
 
 
 def look_at_history(victims: str) -> str:
-    """The answer as the next host finds it; the file must be whole."""
+    """The answer in the history after the kill; the database must be intact."""
     talk = Conversation(SessionRequest(continues_last=True))
     while talk.call("stats")["live_turns"]:
         time.sleep(0.01)
@@ -81,7 +81,7 @@ def look_at_history(victims: str) -> str:
     return turns[-1].answer.text if turns else ""
 
 
-def test_a_host_that_is_killed_before_the_first_question_is_not_missed(runtime):
+def test_a_conversation_survives_a_host_killed_before_the_first_question(runtime):
     talk = Conversation(SessionRequest())
     kill_host()
 
@@ -94,7 +94,7 @@ def test_a_host_that_is_killed_before_the_first_question_is_not_missed(runtime):
 @pytest.mark.parametrize(
     "victims", ["host", *(pytest.param(each, marks=pytest.mark.full) for each in ("client", "both"))]
 )
-def test_a_kill_in_the_middle_loses_nothing_that_was_shown(runtime, victims):
+def test_a_kill_during_an_answer_loses_no_text_that_was_shown(runtime, victims):
     kill_at(1.0, victims)
 
 

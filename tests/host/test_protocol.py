@@ -1,4 +1,4 @@
-"""The wire format, by itself: bytes in, messages out."""
+"""The wire format alone: bytes in, messages out."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_unknown_fields_of_an_event_are_ignored():
     assert [TextDelta("a")] == events_from_json("text_delta", {"text": "a", "colour": "red"})
 
 
-def test_an_unknown_notice_is_no_event():
+def test_an_unknown_notification_is_no_event():
     assert [] == events_from_json("gauge", {"x": 1})
 
 
@@ -112,12 +112,12 @@ def test_a_request_survives_the_wire():
         {"text": "a", "choices": ["yes"], "regex": "[a-z]+"},
     ],
 )
-def test_a_request_that_is_none_is_a_usage_error(params):
+def test_invalid_request_params_are_a_usage_error(params):
     with pytest.raises(UsageError):
         request_from_json(params)
 
 
-def test_a_refusal_becomes_the_error_it_came_from():
+def test_an_error_response_becomes_its_exception():
     assert isinstance(RpcError(1, -32000, "gone", "ModelError").to_exception(), ModelError)
     assert "HostError" == type(RpcError(1, -32000, "gone", "os").to_exception()).__name__
 
@@ -135,7 +135,7 @@ def test_a_refusal_becomes_the_error_it_came_from():
         (b"x" * 2000 + b"\n", INVALID_REQUEST),
     ],
 )
-def test_a_bad_line_is_answered_and_the_next_one_read(line, code):
+def test_an_invalid_line_gets_an_error_and_the_next_one_is_read(line, code):
     refusal, call = calls(line, b'{"jsonrpc":"2.0","id":1,"method":"hello"}\n')
 
     assert isinstance(refusal, RpcError)
@@ -143,7 +143,7 @@ def test_a_bad_line_is_answered_and_the_next_one_read(line, code):
     assert RpcRequest(1, "hello") == call
 
 
-def test_a_line_over_the_limit_is_not_kept_in_memory():
+def test_a_line_over_the_limit_does_not_stay_in_memory():
     reader = LineReader(limit=1000)
 
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""The engine thread: who steps when."""
+"""The engine thread: the order of steps."""
 
 from collections.abc import Iterator
 from threading import Event as Flag
@@ -12,10 +12,10 @@ from specchat.host.queue import QueuedCompletion, QueuedTurn, TurnEvent, TurnQue
 
 
 class Narrow:
-    """An engine that has room for so many answers at once, and counts how many it was asked for."""
+    """An engine with this many slots, which counts its concurrent answers."""
 
-    def __init__(self, room: int) -> None:
-        self.max_concurrent_turns, self.now, self.most = room, 0, 0
+    def __init__(self, slots: int) -> None:
+        self.max_concurrent_turns, self.running, self.max_running = slots, 0, 0
         self.waiting: list[int] = []
         self.urgent: list[bool] = []
 
@@ -34,12 +34,12 @@ class Writer:
         self.engine, self.turns = engine, turns
 
     def ask(self, _request: Request, _cancelled: Flag) -> Iterator[Event]:
-        self.engine.now += 1
-        self.engine.most = max(self.engine.most, self.engine.now)
+        self.engine.running += 1
+        self.engine.max_running = max(self.engine.max_running, self.engine.running)
         yield Routed("plain", 0, "a test", 1)
         yield TextDelta("a")
         yield TextDelta("b")
-        self.engine.now -= 1
+        self.engine.running -= 1
         yield Finished("stop", Totals())
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
@@ -50,16 +50,16 @@ class Writer:
         pass
 
 
-def told(room: int, sessions: int) -> tuple[Narrow, list[TurnEvent]]:
-    """Everything that happens when so many sessions ask at once."""
-    engine, happened, done = Narrow(room), list[TurnEvent](), Flag()
+def run_queue(slots: int, sessions: int) -> tuple[Narrow, list[TurnEvent]]:
+    """The events when this many sessions ask at once."""
+    engine, events, done = Narrow(slots), list[TurnEvent](), Flag()
 
-    def post(what: TurnEvent) -> None:
-        happened.append(what)
-        if sum(isinstance(each.event, Finished) for each in happened) == sessions:
+    def emit(turn_event: TurnEvent) -> None:
+        events.append(turn_event)
+        if sum(isinstance(each.event, Finished) for each in events) == sessions:
             done.set()
 
-    queue = TurnQueue(EngineLoader(lambda *_: engine, lambda profile: profile), post)
+    queue = TurnQueue(EngineLoader(lambda *_: engine, lambda profile: profile), emit)
     for number in range(sessions):
         queue.open_session(str(number), "profile", [])
         queue.enqueue(QueuedTurn(f"turn {number}", str(number), Request("?")))
@@ -68,32 +68,32 @@ def told(room: int, sessions: int) -> tuple[Narrow, list[TurnEvent]]:
     assert done.wait(20)
     queue.stop()
     thread.join(20)
-    return engine, happened
+    return engine, events
 
 
 def test_sessions_take_turns_at_every_step():
-    _engine, happened = told(room=2, sessions=2)
+    _engine, events = run_queue(slots=2, sessions=2)
 
-    assert [each.session_id for each in happened if isinstance(each.event, TextDelta)] == ["0", "1", "0", "1"]
-
-
-def test_who_finds_no_room_waits_and_is_answered():
-    engine, happened = told(room=2, sessions=5)
-
-    assert engine.most == 2
-    assert [each.session_id for each in happened if isinstance(each.event, Finished)] == ["0", "1", "2", "3", "4"]
+    assert [each.session_id for each in events if isinstance(each.event, TextDelta)] == ["0", "1", "0", "1"]
 
 
-def test_who_writes_is_told_how_many_others_wait_for_their_step():
-    alone, _happened = told(room=2, sessions=1)
-    crowded, _happened = told(room=3, sessions=3)
+def test_turns_beyond_the_free_slots_wait():
+    engine, events = run_queue(slots=2, sessions=5)
+
+    assert engine.max_running == 2
+    assert [each.session_id for each in events if isinstance(each.event, Finished)] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_session_knows_how_many_other_sessions_run():
+    alone, _happened = run_queue(slots=2, sessions=1)
+    crowded, _happened = run_queue(slots=3, sessions=3)
 
     assert {0} == set(alone.waiting)
     assert 2 == max(crowded.waiting)
 
 
 class Slow:
-    """Fills a gap in more steps than it may take at once."""
+    """A completion with more steps than one round has."""
 
     def complete(self, _request: FimRequest, _cancelled: Flag) -> Iterator[Event]:
         yield from [TextDelta("x")] * 6
@@ -103,16 +103,16 @@ class Slow:
         pass
 
 
-def test_who_writes_is_told_while_a_completion_is_written():
+def test_a_session_knows_that_a_completion_runs():
     engine, done = Narrow(2), Flag()
 
-    def hear(what: TurnEvent) -> None:
-        if isinstance(what.event, Routed):
+    def on_event(turn_event: TurnEvent) -> None:
+        if isinstance(turn_event.event, Routed):
             queue.enqueue_completion(QueuedCompletion("gap", "0", FimRequest("a")))
-        elif what.turn_id == "turn" and isinstance(what.event, Finished):
+        elif turn_event.turn_id == "turn" and isinstance(turn_event.event, Finished):
             done.set()
 
-    queue = TurnQueue(EngineLoader(lambda *_: engine, lambda profile: profile, lambda _engine: Slow()), hear)
+    queue = TurnQueue(EngineLoader(lambda *_: engine, lambda profile: profile, lambda _engine: Slow()), on_event)
     queue.open_session("0", "profile", [])
     queue.enqueue(QueuedTurn("turn", "0", Request("?")))
     thread = Thread(target=queue.run)

@@ -114,7 +114,7 @@ def test_a_foreign_socket_is_refused(runtime):
         listener.close()
 
 
-def test_a_folder_that_is_open_to_others_is_refused(runtime):
+def test_a_folder_that_others_can_access_is_an_error(runtime):
     runtime.chmod(0o755)
 
     with pytest.raises(HostError, match="accessible to other users"):
@@ -122,21 +122,21 @@ def test_a_folder_that_is_open_to_others_is_refused(runtime):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else_is_refused(runtime):
+def test_a_folder_of_another_user_is_an_error(runtime):
     os.chown(runtime, 65534, 65534)
 
     with pytest.raises(HostError, match="does not belong to this user"):
         connect("test")
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(monkeypatch):
+def test_a_folder_that_cannot_be_created_is_a_one_line_error(monkeypatch):
     monkeypatch.setenv("SPECCHAT_RUNTIME", "/proc/nowhere")
 
     with pytest.raises(HostError, match="set SPECCHAT_RUNTIME to a writable folder"):
         connect("test")
 
 
-def test_a_folder_with_a_long_name_is_one_line(monkeypatch):
+def test_a_folder_with_a_long_path_is_a_one_line_error(monkeypatch):
     monkeypatch.setenv("SPECCHAT_RUNTIME", "/tmp/" + "x" * 100)
 
     with pytest.raises(HostError, match="too long a path"):
@@ -192,7 +192,7 @@ def test_a_host_of_another_configuration_is_replaced(runtime, monkeypatch, tmp_p
     assert first.host_info["pid"] != connect("test").host_info["pid"]
 
 
-def test_a_host_that_nobody_needs_ends(runtime, monkeypatch):
+def test_an_idle_host_exits(runtime, monkeypatch):
     monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--patience", "0.1"))
     line = connect("test")
 
@@ -202,7 +202,7 @@ def test_a_host_that_nobody_needs_ends(runtime, monkeypatch):
     assert not (runtime / "host.sock").exists()
 
 
-def test_a_host_that_is_not_asked_gives_back_its_models(runtime, monkeypatch):
+def test_an_idle_host_unloads_its_models(runtime, monkeypatch):
     monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--patience", "0.1"))
     talk = Conversation()
     list(talk.ask(Request("hello")))
@@ -212,7 +212,7 @@ def test_a_host_that_is_not_asked_gives_back_its_models(runtime, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_host_and_keeps_what_was_said(runtime, number):
+def test_a_signal_ends_the_host_and_stores_the_partial_answer(runtime, number):
     talk = Conversation()
     heard = [event for _, event in zip(range(20), talk.ask(Request("slowly 100000")), strict=False)]
     assert heard

@@ -1,4 +1,4 @@
-"""The host at the end of a bare socket: whatever is sent, it answers and lives; whoever is slow costs little."""
+"""The host on a plain socket: it survives any input, and a slow client costs little memory."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def generated_line(dice: random.Random, sessions: list[str]) -> bytes:
     return line
 
 
-def test_two_thousand_generated_lines_do_not_hurt(peer):
+def test_two_thousand_generated_lines_do_no_harm(peer):
     dice = random.Random(5)
     talk = Conversation()
     heard = replies(peer)
@@ -112,7 +112,7 @@ def test_two_thousand_generated_lines_do_not_hurt(peer):
     assert "stop" == list(Conversation().ask(Request("count 2")))[-1].finish_reason
 
 
-def test_a_line_of_20_mib_is_read_and_one_over_the_limit_refused(peer):
+def test_a_line_of_20_mib_is_read_and_one_over_the_limit_is_an_error(peer):
     hello = b'{"jsonrpc":"2.0","id":%d,"method":"hello","params":{"padding":"%s"}}'
     say(peer, hello % (1, b"x" * (20 * 2**20)), b"x" * (MAX_LINE_BYTES + 1), hello % (2, b""))
 
@@ -126,7 +126,7 @@ def memory_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
-def test_a_slow_reader_costs_little_and_takes_up_where_it_was(runtime):
+def test_a_slow_reader_costs_little_memory_and_misses_nothing(runtime):
     talk = Conversation()
     pid = talk._connection.host_info["pid"]
     quick = Conversation()
@@ -145,7 +145,7 @@ def test_a_slow_reader_costs_little_and_takes_up_where_it_was(runtime):
     assert 3_000_000 == sum(len(event.text) for event in events if isinstance(event, TextDelta))
 
 
-def test_a_reader_that_was_away_for_too_long_is_told(runtime):
+def test_a_client_that_was_disconnected_for_too_long_gets_an_error(runtime):
     talk = Conversation()
     list(talk.ask(Request("big 9000000")))
     line = connect("late")

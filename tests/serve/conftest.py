@@ -1,4 +1,4 @@
-"""One server and one fake host for the tests of a file, real sockets, and the official client."""
+"""A server and a fake host for the tests of a file, with real sockets and OpenAI's client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODEL = "org/ours"
 
 @dataclass
 class Served:
-    """A server on a thread, and what it said to the person who started it."""
+    """A server on a thread, and its messages for the user."""
 
     offer: ServeConfig
     address: str = ""
@@ -63,20 +63,20 @@ class Served:
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Path]:
-    """One world for the tests of a file; its host is killed in the end."""
+    """One runtime folder for the tests of a file; its host is killed at the end."""
     with pytest.MonkeyPatch.context() as patch:
         yield from world(patch)
 
 
 @pytest.fixture(scope="module")
 def served(runtime) -> Iterator[Served]:
-    """Everybody on this machine is answered."""
+    """A server without a token."""
     with Served(ServeConfig(MODEL, SessionRequest(), AccessPolicy())) as server:
         yield server
 
 
 @pytest.fixture
 def host(runtime) -> Iterator[Conversation]:
-    """Somebody else who can ask the host what it does."""
-    with Conversation(SessionRequest(is_stored=False)) as looking:
-        yield looking
+    """Another client, for the statistics of the host."""
+    with Conversation(SessionRequest(is_stored=False)) as client:
+        yield client

@@ -1,4 +1,4 @@
-"""`specchat serve` as a person starts it, and ends it."""
+"""The command `specchat serve`: start, errors and end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 20
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_others_than_this_machine_need_a_token(monkeypatch, host):
+def test_other_addresses_than_loopback_need_a_token(monkeypatch, host):
     ran = command(monkeypatch, "serve", "--host", host, "--port", "0")
 
     assert ran.code == 2 and "give a --token" in ran.err and ran.err.count("\n") == 1
@@ -36,19 +36,19 @@ def test_a_port_that_is_taken_is_one_line(monkeypatch):
     assert ran.err == f"specchat: 127.0.0.1, port {port}: Address already in use; choose another --port\n"
 
 
-def test_a_place_that_is_not_here_is_one_line(monkeypatch):
+def test_an_address_of_another_machine_is_a_one_line_error(monkeypatch):
     ran = command(monkeypatch, "serve", "--host", "192.0.2.1", "--token", "right")
 
     assert ran.code == 2 and ran.err.count("\n") == 1 and "192.0.2.1" in ran.err
 
 
-def test_a_model_is_called_as_its_profile_does_but_a_folder_by_its_name():
+def test_a_model_has_its_name_from_the_profile_or_the_folder_name():
     assert ["embedded", "org/name", "weights"] == [
         model_name(each) for each in ("embedded", "org/name", "/home/weights")
     ]
 
 
-def test_looking_for_the_command_imports_no_server():
+def test_importing_the_command_imports_no_server():
     assert not modules_after("import specchat.cli.serve") & {"aiohttp", "torch", "specchat.serve.server"}
 
 
@@ -65,7 +65,7 @@ def serving(runtime) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
-def test_a_signal_ends_it_and_the_answers_that_are_written(serving, number):
+def test_a_signal_ends_the_server_and_its_answers(serving, number):
     says, example = serving.stderr.readline(), serving.stderr.readline()
     address = says.split()[2].rstrip(",")
     body = json.dumps({"messages": [{"role": "user", "content": "slowly 100000"}], "stream": True}).encode()

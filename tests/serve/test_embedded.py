@@ -1,4 +1,4 @@
-"""The real thing: `specchat serve` as a process, the embedded model, and OpenAI's client."""
+"""`specchat serve` as a process, with the embedded model and OpenAI's client."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_text_is_that_of_specchat_ask(client, monkeypatch, sampling):
     assert whole and whole == streamed == asked.out.decode().removesuffix("\n")
 
 
-def test_the_past_is_not_read_again(client):
+def test_the_history_needs_no_prefill(client):
     first = ask(client, QUESTION)
     past = [QUESTION, {"role": "assistant", "content": text_of(first)}]
 
@@ -74,7 +74,7 @@ def test_the_past_is_not_read_again(client):
     assert second.usage.prompt_tokens != changed.usage.prompt_tokens
 
 
-def test_a_conversation_that_is_told_is_answered_like_one_that_was_had(client):
+def test_a_conversation_sent_as_text_gets_the_same_answer(client):
     first = text_of(ask(client, QUESTION))
     past = [QUESTION, {"role": "assistant", "content": first}, {"role": "user", "content": "And now?"}]
     other = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}, *past]
@@ -85,7 +85,7 @@ def test_a_conversation_that_is_told_is_answered_like_one_that_was_had(client):
     assert had == text_of(ask(client, *past))
 
 
-def test_the_system_is_heard(client):
+def test_the_system_prompt_has_an_effect(client):
     system = {"role": "system", "content": "You are a pirate. " * 20}
 
     plain, told = ask(client, QUESTION), ask(client, system, QUESTION)

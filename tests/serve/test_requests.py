@@ -1,4 +1,4 @@
-"""What a body of JSON asks for, and which bodies are refused."""
+"""Parsing of request bodies, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from specchat.serve.requests import (
 SCHEMA = {"type": "object"}
 
 
-def said(*pairs: tuple[str, object]) -> list[dict[str, object]]:
+def chat(*pairs: tuple[str, object]) -> list[dict[str, object]]:
     return [{"role": role, "content": content} for role, content in pairs]
 
 
 def read(messages: list[dict[str, object]] | None = None, **more: object) -> ChatCompletionRequest:
     return parse_chat_completion_request(
-        {"messages": said(("user", "hello")) if messages is None else messages, **more}, "ours"
+        {"messages": chat(("user", "hello")) if messages is None else messages, **more}, "ours"
     )
 
 
-def test_the_least_that_can_be_asked():
+def test_the_smallest_request():
     assert ChatCompletionRequest(Request("hello")) == read()
 
 
-def test_what_the_profile_knows_is_taken_from_the_request():
+def test_request_fields_replace_profile_values():
     asked = read(
         model="ours",
         max_tokens=5,
@@ -52,8 +52,8 @@ def test_the_newer_name_of_the_limit_counts():
     assert 7 == read(max_tokens=5, max_completion_tokens=7).request.max_tokens
 
 
-def test_how_it_draws_makes_another_conversation():
-    manner = read(said(("system", "be brief"), ("user", "hello")), top_p=0.9, top_k=4).history.settings
+def test_sampling_fields_become_session_settings():
+    manner = read(chat(("system", "be brief"), ("user", "hello")), top_p=0.9, top_k=4).history.settings
 
     assert SessionSettings("be brief", (("top_p", 0.9), ("top_k", 4))) == manner
     assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == manner.overrides()
@@ -61,9 +61,12 @@ def test_how_it_draws_makes_another_conversation():
 
 
 def test_messages_become_exchanges_and_a_question():
-    rules = said(("developer", "be brief"), ("system", "be kind"))
+    rules = chat(("developer", "be brief"), ("system", "be kind"))
     asked = read(
-        [*rules, *said(("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", None), ("user", "3"))]
+        [
+            *rules,
+            *chat(("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", None), ("user", "3")),
+        ]
     )
 
     assert (
@@ -75,7 +78,7 @@ def test_messages_become_exchanges_and_a_question():
 
 def test_messages_of_one_side_in_a_row_are_one_and_a_late_system_is_the_users():
     asked = read(
-        said(("user", "a"), ("user", "b"), ("assistant", "1"), ("assistant", "2"), ("user", "c"), ("system", "d"))
+        chat(("user", "a"), ("user", "b"), ("assistant", "1"), ("assistant", "2"), ("user", "c"), ("system", "d"))
     )
 
     assert (Exchange("a\n\nb", "1\n\n2"),) == asked.history.exchanges
@@ -85,7 +88,7 @@ def test_messages_of_one_side_in_a_row_are_one_and_a_late_system_is_the_users():
 def test_parts_of_text_are_its_lines():
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
 
-    assert "one\ntwo" == read(said(("user", parts))).request.text
+    assert "one\ntwo" == read(chat(("user", parts))).request.text
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_a_response_format_is_the_form_of_the_answer(form, structure):
     assert structure == read(response_format=form).request.answer_format
 
 
-def test_values_that_change_nothing_and_names_that_nobody_knows_are_ignored():
+def test_neutral_values_and_unknown_fields_are_ignored():
     neutral = {
         "n": 1,
         "frequency_penalty": 0.0,
@@ -136,20 +139,20 @@ def test_values_that_change_nothing_and_names_that_nobody_knows_are_ignored():
         ({"messages": []}, "messages"),
         ({"messages": "hello"}, "messages"),
         ({"messages": ["hello"]}, "messages"),
-        ({"messages": said(("narrator", "hello"))}, "messages"),
-        ({"messages": said(("user", 5))}, "messages"),
-        ({"messages": said(("user", ["hello"]))}, "messages"),
-        ({"messages": said(("user", [{"type": "image_url", "image_url": {"url": "data:"}}]))}, "messages"),
-        ({"messages": said(("assistant", "hello"), ("user", "hello"))}, "messages"),
-        ({"messages": said(("user", "hello"), ("assistant", "hel"))}, "messages"),
-        ({"messages": said(("system", "hello"))}, "messages"),
-        ({"messages": said(("user", ""))}, "messages"),
-        ({"messages": said(("user", ""), ("assistant", "hello"), ("user", "hello"))}, "messages"),
-        ({"messages": said(("user", "hello"), ("tool", "5"))}, "messages"),
+        ({"messages": chat(("narrator", "hello"))}, "messages"),
+        ({"messages": chat(("user", 5))}, "messages"),
+        ({"messages": chat(("user", ["hello"]))}, "messages"),
+        ({"messages": chat(("user", [{"type": "image_url", "image_url": {"url": "data:"}}]))}, "messages"),
+        ({"messages": chat(("assistant", "hello"), ("user", "hello"))}, "messages"),
+        ({"messages": chat(("user", "hello"), ("assistant", "hel"))}, "messages"),
+        ({"messages": chat(("system", "hello"))}, "messages"),
+        ({"messages": chat(("user", ""))}, "messages"),
+        ({"messages": chat(("user", ""), ("assistant", "hello"), ("user", "hello"))}, "messages"),
+        ({"messages": chat(("user", "hello"), ("tool", "5"))}, "messages"),
         ({"messages": [{"role": "assistant", "content": None, "tool_calls": [{}]}]}, "messages"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_its_name(body, param):
+def test_an_unsupported_field_is_an_error_with_its_name(body, param):
     with pytest.raises(RequestError) as refused:
         read(**{"messages": None, **body})
 
@@ -157,7 +160,7 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(body, param):
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens": 0}, {"max_completion_tokens": 0, "max_tokens": 5}])
-def test_an_answer_of_nothing_is_refused(limit):
+def test_a_limit_of_zero_tokens_is_an_error(limit):
     with pytest.raises(UsageError, match="at least 1"):
         read(**limit)
 

@@ -83,7 +83,7 @@ def test_the_official_client_is_answered(served):
     assert served.client.models.retrieve(MODEL).owned_by == "specchat"
 
 
-def test_a_stream_says_what_a_whole_answer_says(served):
+def test_a_stream_has_the_text_of_a_complete_answer(served):
     chunks = stream(served, user("slowly 12"), seed=5)
 
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == text_of(
@@ -94,7 +94,7 @@ def test_a_stream_says_what_a_whole_answer_says(served):
     assert len({chunk.id for chunk in chunks}) == 1 and all(chunk.usage is None for chunk in chunks)
 
 
-def test_the_usage_says_what_guessing_brought(served):
+def test_the_usage_has_speculation_statistics(served):
     whole = ask(served, user("guess 5"), seed=5).usage
     *_, last = stream(served, user("guess 5"), seed=5, stream_options={"include_usage": True})
 
@@ -103,7 +103,7 @@ def test_the_usage_says_what_guessing_brought(served):
     assert last.choices == [] and last.usage == whole
 
 
-def test_a_conversation_goes_on_in_the_session_that_knows_it(served, host):
+def test_a_conversation_continues_in_the_session_with_its_history(served, host):
     first = text_of(served, user("count 02"), seed=1)
     before = host.call("stats")["sessions"]
 
@@ -116,7 +116,7 @@ def test_a_conversation_goes_on_in_the_session_that_knows_it(served, host):
     assert before == host.call("stats")["sessions"]
 
 
-def test_a_past_that_we_never_saw_is_told_to_the_engine(served):
+def test_an_unknown_history_is_sent_to_the_engine(served):
     said = [user("what?"), assistant("this"), user("and?"), assistant("that")]
 
     assert text_of(served, *said, user("recall")) == "what?=this;and?=that;"
@@ -125,7 +125,7 @@ def test_a_past_that_we_never_saw_is_told_to_the_engine(served):
     assert text_of(served, *said, user("recall")) == "what?=this;and?=that;"
 
 
-def test_what_failed_or_was_stopped_is_not_remembered(served):
+def test_a_failed_or_cancelled_exchange_is_not_in_the_history(served):
     said = [user("the same beginning of both"), assistant("yes")]
     with pytest.raises(openai.InternalServerError):
         ask(served, *said, user("crash"))
@@ -135,14 +135,14 @@ def test_what_failed_or_was_stopped_is_not_remembered(served):
     assert text_of(served, *said, user("recall")) == "the same beginning of both=yes;"
 
 
-def test_nothing_is_kept_in_the_history(served, host):
+def test_nothing_is_stored_in_the_history(served, host):
     ask(served, user("write a secret"))
     with closing(HistoryReader(Path(host.call("hello")["history_path"]))) as history:
         assert [] == history.threads()
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
-def test_who_hangs_up_ends_the_answer(served, host, is_streamed):
+def test_a_disconnected_client_cancels_its_answer(served, host, is_streamed):
     with asking(served, stream=is_streamed, messages=[user("slowly 1000000")]):
         until(lambda: host.call("stats")["live_turns"] == 1)
 
@@ -171,7 +171,7 @@ def test_more_questions_than_sessions_wait_for_their_turn(served, host):
         ({"messages": [user("crash")], "stream": True}, 500, "the engine failed"),
     ],
 )
-def test_what_cannot_be_done_is_told_as_openai_would(served, body, status, words):
+def test_an_invalid_request_gets_an_error_object_of_openai(served, body, status, words):
     told = raw(served, "POST", "/v1/chat/completions", json.dumps({"messages": [user("hello")], **body}))
 
     assert told[0] == status and words in told[1]["error"]["message"]
@@ -190,19 +190,19 @@ def test_what_cannot_be_done_is_told_as_openai_would(served, body, status, words
         ("POST", "/v1/chat/completions", r'{"messages": [{"role": "user", "content": "\ud800"}]}', 400),
     ],
 )
-def test_what_is_no_request_of_ours_has_an_answer_in_json(served, method, path, body, status):
+def test_every_other_request_gets_an_error_object(served, method, path, body, status):
     told = raw(served, method, path, body)
 
     assert told[0] == status and told[1]["error"]["message"]
 
 
-def test_a_request_that_is_larger_than_the_host_takes_is_refused(served):
+def test_a_request_over_the_size_limit_is_an_error(served):
     told = raw(served, "POST", "/v1/chat/completions", " " * (MAX_LINE_BYTES + 1))
 
     assert told[0] == 413 and told[1]["error"]["message"]
 
 
-def test_the_openai_client_knows_our_faults(served):
+def test_the_openai_client_raises_its_own_errors(served):
     with pytest.raises(openai.NotFoundError, match="this server has 'org/ours'"):
         served.client.chat.completions.create(model="other", messages=[user("hello")])
     with pytest.raises(openai.BadRequestError) as refused:
@@ -211,18 +211,18 @@ def test_the_openai_client_knows_our_faults(served):
 
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
-def test_websites_are_not_answered(served, headers):
+def test_requests_from_websites_are_not_accepted(served, headers):
     assert raw(served, "GET", "/v1/models", **headers)[0] == 403
 
 
-def test_with_a_token_only_who_brings_it_is_answered(runtime):
+def test_with_a_token_every_request_needs_it(runtime):
     with Served(ServeConfig(MODEL, SessionRequest(), AccessPolicy("right"))) as served:
         assert text_of(served, user("write hello")) == "hello"
         assert raw(served, "GET", "/v1/models")[0] == 401
         assert raw(served, "GET", "/v1/models", Authorization="Bearer wrong")[0] == 401
 
 
-def test_our_own_client_of_servers_finds_it(served):
+def test_fleet_can_probe_it(served):
     line = ServerClient(f"{served.address}/v1")
 
     found = probe_server(line)
@@ -235,14 +235,14 @@ def test_our_own_client_of_servers_finds_it(served):
     ("profile", "error", "words"),
     [("broken", openai.InternalServerError, "no such model"), ("unknown", openai.BadRequestError, "unknown profile")],
 )
-def test_a_model_that_cannot_be_had_is_told_to_everybody_who_asks(runtime, profile, error, words):
+def test_a_model_that_cannot_be_loaded_is_an_error_for_every_request(runtime, profile, error, words):
     with Served(ServeConfig(MODEL, SessionRequest(profile=profile), AccessPolicy())) as served:
         for _ in range(2):
             with pytest.raises(error, match=words):
                 ask(served, user("hello"))
 
 
-def test_who_hangs_up_while_a_model_loads_waits_no_longer(runtime, host):
+def test_a_client_that_disconnects_while_a_model_loads_cancels_its_answer(runtime, host):
     with Served(ServeConfig(MODEL, SessionRequest(profile="endless"), AccessPolicy())) as served:
         with asking(served, messages=[user("hello")]):
             until(lambda: "loading the target model" in served.said)
@@ -251,7 +251,7 @@ def test_who_hangs_up_while_a_model_loads_waits_no_longer(runtime, host):
     kill_host()  # it would load for ever
 
 
-def test_a_host_that_was_killed_is_missed_once(served):
+def test_after_a_killed_host_only_one_answer_fails(served):
     first = text_of(served, user("count 2"), seed=1)
     with ask(served, user("slowly 100000"), stream=True) as chunks:
         next(iter(chunks))

@@ -1,4 +1,4 @@
-"""The real thing: `specchat web` with the embedded model, seen by a Chromium."""
+"""`specchat web` with the embedded model, in Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in, without any network."""
+"""Access control for one browser, without a network."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ AUTHORITY = "127.0.0.1:8000"
 OURS = f"http://{AUTHORITY}"
 
 
-def test_the_token_buys_a_cookie_once():
-    guard = BrowserAccess(AUTHORITY)
+def test_the_token_gives_a_cookie_once():
+    access = BrowserAccess(AUTHORITY)
 
-    cookie = guard.exchange_token(guard.token)
+    cookie = access.exchange_token(access.token)
 
-    assert cookie and guard.is_valid_cookie(cookie)
-    assert guard.exchange_token(guard.token) is None
+    assert cookie and access.is_valid_cookie(cookie)
+    assert access.exchange_token(access.token) is None
 
 
-def test_before_the_token_came_nobody_is_known():
-    guard = BrowserAccess(AUTHORITY)
+def test_before_the_login_no_cookie_is_valid():
+    access = BrowserAccess(AUTHORITY)
 
-    assert not guard.is_valid_cookie("") and not guard.is_valid_cookie(guard._cookie)
+    assert not access.is_valid_cookie("") and not access.is_valid_cookie(access._cookie)
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "é\udce9"])
-def test_a_wrong_token_buys_nothing_and_spends_nothing(token):
-    guard = BrowserAccess(AUTHORITY)
+def test_a_wrong_token_gives_no_cookie_and_does_not_use_the_token(token):
+    access = BrowserAccess(AUTHORITY)
 
-    assert guard.exchange_token(token) is None
-    assert guard.exchange_token(guard.token)
+    assert access.exchange_token(token) is None
+    assert access.exchange_token(access.token)
 
 
 def test_two_servers_have_tokens_and_cookies_of_their_own():
@@ -55,14 +55,14 @@ def test_two_servers_have_tokens_and_cookies_of_their_own():
         ("", None, False, False),
     ],
 )
-def test_only_requests_that_mean_this_server_are_heard(host, origin, is_ours, is_ours_for_a_socket):
-    guard = BrowserAccess(AUTHORITY)
+def test_only_requests_of_the_same_origin_are_accepted(host, origin, is_ours, is_ours_for_a_socket):
+    access = BrowserAccess(AUTHORITY)
 
-    assert guard.is_same_origin(host, origin, needs_origin=False) is is_ours
-    assert guard.is_same_origin(host, origin, needs_origin=True) is is_ours_for_a_socket
+    assert access.is_same_origin(host, origin, needs_origin=False) is is_ours
+    assert access.is_same_origin(host, origin, needs_origin=True) is is_ours_for_a_socket
 
 
-def test_neither_token_nor_cookie_stands_in_what_is_printed_for_debugging():
-    guard = BrowserAccess(AUTHORITY)
+def test_the_repr_has_neither_token_nor_cookie():
+    access = BrowserAccess(AUTHORITY)
 
-    assert guard.token not in repr(guard) and guard._cookie not in repr(guard)
+    assert access.token not in repr(access) and access._cookie not in repr(access)

@@ -1,4 +1,4 @@
-"""A screen is served to one browser of this machine: real sockets, real processes, a screen of one line."""
+"""The server of the browser front end: real sockets and processes, with a one-line program."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ serve(sys.argv[1:], bind_loopback_socket(0), lambda address: print(address, flus
 class Visit:
     """A browser's side of it."""
 
-    guard: BrowserAccess
+    access: BrowserAccess
     client: ClientSession
 
     async def status(self, path: str, **headers: str) -> int:
-        async with self.client.get(self.guard.origin + path, headers=headers, allow_redirects=False) as answer:
+        async with self.client.get(self.access.origin + path, headers=headers, allow_redirects=False) as answer:
             return answer.status
 
     async def enters(self) -> None:
-        async with self.client.get(self.guard.login_url) as answer:
+        async with self.client.get(self.access.login_url) as answer:
             assert answer.status == 200 and "token" not in str(answer.url)
 
     async def opens_tab(self, origin: str = "") -> ClientWebSocketResponse:
-        headers = {"Origin": origin or self.guard.origin}
-        return await self.client.ws_connect(f"{self.guard.origin}/ws?width=60&height=10", headers=headers)
+        headers = {"Origin": origin or self.access.origin}
+        return await self.client.ws_connect(f"{self.access.origin}/ws?width=60&height=10", headers=headers)
 
 
 async def sees(tab: ClientWebSocketResponse, text: str) -> None:
@@ -63,12 +63,12 @@ async def sees(tab: ClientWebSocketResponse, text: str) -> None:
 @asynccontextmanager
 async def served() -> AsyncIterator[Visit]:
     listening = bind_loopback_socket(0)
-    guard = BrowserAccess(f"{LOOPBACK}:{listening.getsockname()[1]}")
-    runner = web.AppRunner(await AuthenticatedServer(HELLO, guard, "hello").application(), access_log=None)
+    access = BrowserAccess(f"{LOOPBACK}:{listening.getsockname()[1]}")
+    runner = web.AppRunner(await AuthenticatedServer(HELLO, access, "hello").application(), access_log=None)
     await runner.setup()
     await web.SockSite(runner, listening).start()
     async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as client:
-        yield Visit(guard, client)
+        yield Visit(access, client)
     await runner.cleanup()
 
 
@@ -80,7 +80,7 @@ def visit(story: Callable[[Visit], Awaitable[None]]) -> None:
     asyncio.run(told())
 
 
-def test_who_brings_no_token_sees_nothing():
+def test_without_a_token_every_path_is_forbidden():
     async def story(visitor: Visit) -> None:
         for path in ("/", "/static/js/textual.js", "/download/1", "/ws", "/nowhere"):
             assert await visitor.status(path) == 403
@@ -88,36 +88,36 @@ def test_who_brings_no_token_sees_nothing():
     visit(story)
 
 
-def test_the_token_opens_the_page_once_and_leaves_the_address_bar():
+def test_the_token_works_once_and_leaves_the_address_bar():
     async def story(visitor: Visit) -> None:
         await visitor.enters()
 
         assert await visitor.status("/") == 200
         assert await visitor.status("/static/js/textual.js") == 200
-        assert await visitor.status(f"/?token={visitor.guard.token}") == 403
+        assert await visitor.status(f"/?token={visitor.access.token}") == 403
 
     visit(story)
 
 
-def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites():
+def test_scripts_and_other_sites_cannot_read_the_cookie():
     async def story(visitor: Visit) -> None:
-        async with visitor.client.get(visitor.guard.login_url, allow_redirects=False) as answer:
+        async with visitor.client.get(visitor.access.login_url, allow_redirects=False) as answer:
             assert re.search("; HttpOnly; .*SameSite=Lax", answer.headers["Set-Cookie"])
 
     visit(story)
 
 
-def test_a_name_of_somebody_else_that_leads_here_is_refused():
+def test_another_host_name_is_forbidden():
     async def story(visitor: Visit) -> None:
         await visitor.enters()
 
         assert await visitor.status("/", Host="evil.example") == 403
-        assert await visitor.status(f"/?token={visitor.guard.token}", Host="evil.example") == 403
+        assert await visitor.status(f"/?token={visitor.access.token}", Host="evil.example") == 403
 
     visit(story)
 
 
-def test_a_tab_is_for_our_own_page_and_the_browser_that_came_in():
+def test_a_websocket_needs_the_cookie_and_the_same_origin():
     async def story(visitor: Visit) -> None:
         with pytest.raises(WSServerHandshakeError, match="403"):
             await visitor.opens_tab()
@@ -143,7 +143,7 @@ def test_a_tab_shows_the_screen_and_takes_keys():
     visit(story)
 
 
-def test_a_program_that_leaves_closes_its_tab_and_another_can_be_opened():
+def test_a_program_that_exits_closes_its_tab_and_another_can_open():
     async def story(visitor: Visit) -> None:
         await visitor.enters()
         for _ in range(2):
@@ -157,7 +157,7 @@ def test_a_program_that_leaves_closes_its_tab_and_another_can_be_opened():
     visit(story)
 
 
-def test_a_program_that_does_not_leave_is_killed(monkeypatch):
+def test_a_program_that_does_not_exit_is_killed(monkeypatch):
     monkeypatch.setattr(browser_tab, "STOP_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(sys.modules[__name__], "HELLO", (sys.executable, "-c", DEAF))
 
@@ -184,10 +184,10 @@ time.sleep(600)
 """
 
 
-def test_a_page_may_load_nothing_from_elsewhere():
+def test_a_page_loads_nothing_from_other_origins():
     async def story(visitor: Visit) -> None:
         await visitor.enters()
-        async with visitor.client.get(visitor.guard.origin) as answer:
+        async with visitor.client.get(visitor.access.origin) as answer:
             assert "fonts.googleapis.com" in await answer.text()  # textual-serve would ask there
             policy = answer.headers["Content-Security-Policy"]
 
@@ -196,7 +196,7 @@ def test_a_page_may_load_nothing_from_elsewhere():
     visit(story)
 
 
-def test_it_listens_on_loopback_alone():
+def test_it_listens_on_loopback_only():
     with bind_loopback_socket(0) as listening:
         assert listening.getsockname()[0] == "127.0.0.1"
 
@@ -210,7 +210,7 @@ def test_a_port_that_is_taken_is_one_line():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
-def test_ctrl_c_ends_the_tabs_too_and_nothing_was_logged():
+def test_ctrl_c_ends_the_tabs_and_logs_nothing():
     serving = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *HELLO], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -237,7 +237,7 @@ def test_ctrl_c_ends_the_tabs_too_and_nothing_was_logged():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc who is whose child")
-def test_a_tether_ends_its_program_when_the_parent_was_killed():
+def test_a_program_ends_when_its_parent_is_killed():
     host = f"import subprocess, sys, time; subprocess.Popen([{sys.executable!r}, '-c', {TETHERED!r}]); time.sleep(600)"
     parent = subprocess.Popen([sys.executable, "-c", host], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None

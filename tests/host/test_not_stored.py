@@ -1,4 +1,4 @@
-"""Conversations that are not kept: not in the history, told of what was said elsewhere, gone with their host."""
+"""Sessions that are not stored: not in the history, with replacement turns, and lost with their host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recalled(talk: Conversation) -> str:
     return text_of(list(talk.ask(Request("recall"))))
 
 
-def test_it_answers_like_any_other_and_is_in_no_list():
+def test_it_answers_like_any_other_session_and_is_not_listed():
     talk = Conversation(UNKEPT)
 
     answers = [text_of(list(talk.ask(Request("count 1", seed=1)))) for _ in range(2)]
@@ -40,14 +40,14 @@ def test_it_answers_like_any_other_and_is_in_no_list():
         assert [] == history.search("count")
 
 
-def test_it_goes_on_from_a_past_that_it_is_told():
+def test_it_continues_from_replacement_turns():
     talk = Conversation(UNKEPT)
     talk.rewind(0, PAST)
 
     assert "one?=1;two?=2;" == recalled(talk)
 
 
-def test_another_past_takes_the_place_of_turns_that_were_asked():
+def test_replacement_turns_replace_earlier_turns():
     talk = Conversation(UNKEPT)
     list(talk.ask(Request("write first")))
     list(talk.ask(Request("write second")))
@@ -57,7 +57,7 @@ def test_another_past_takes_the_place_of_turns_that_were_asked():
     assert "write first=first;one?=1;" == recalled(talk)
 
 
-def test_what_was_told_can_be_taken_back():
+def test_replacement_turns_can_be_removed():
     talk = Conversation(UNKEPT)
     talk.rewind(0, PAST)
     talk.rewind(1)
@@ -66,7 +66,7 @@ def test_what_was_told_can_be_taken_back():
     assert "one?=1;two?=2;" == recalled(talk)
 
 
-def test_a_past_without_a_question_is_refused_and_changes_nothing():
+def test_a_replacement_turn_without_a_question_is_an_error_and_changes_nothing():
     talk = Conversation(UNKEPT)
     talk.rewind(0, PAST[:1])
 
@@ -76,7 +76,7 @@ def test_a_past_without_a_question_is_refused_and_changes_nothing():
     assert "one?=1;" == recalled(talk)
 
 
-def test_a_conversation_that_is_kept_is_told_nothing_and_forks():
+def test_only_a_stored_session_forks_and_only_another_takes_replacement_turns():
     kept, unkept = Conversation(), Conversation(UNKEPT)
     for talk in (kept, unkept):
         list(talk.ask(Request("hello")))
@@ -88,7 +88,7 @@ def test_a_conversation_that_is_kept_is_told_nothing_and_forks():
     assert kept.call("fork")["turn_count"] == 1
 
 
-def test_it_is_gone_when_nobody_hears_it():
+def test_it_is_dropped_without_a_subscriber():
     talk = Conversation(UNKEPT)
     list(talk.ask(Request("hello")))
     session = talk.session_id
@@ -100,7 +100,7 @@ def test_it_is_gone_when_nobody_hears_it():
         Conversation(SessionRequest(session_id=session))
 
 
-def test_its_host_takes_it_along():
+def test_it_is_lost_with_its_host():
     talk = Conversation(UNKEPT)
     list(talk.ask(Request("hello")))
     kill_host()

@@ -1,4 +1,4 @@
-"""The window of a model, told before the model is loaded: a plan must not hope for more."""
+"""The context window of a model, known before the model is loaded."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from specchat.models.context_window import trained_context_window
 from specchat.profile import load_profile
 
 
-def test_a_conversation_knows_its_window_when_it_opens(runtime):
+def test_a_conversation_knows_its_context_window_when_it_opens(runtime):
     with Conversation(SessionRequest(profile="narrow")) as narrow, Conversation(SessionRequest()) as unknown:
         assert (512, 0) == (narrow.context_window, unknown.context_window)
         assert 512 == context_window({}, narrow)
 
 
 @pytest.mark.parametrize(("context", "expected"), [(1000, 1000), (100_000, 4096)])
-def test_it_is_the_smaller_of_what_is_allowed_and_what_the_model_was_made_for(context, expected):
+def test_it_is_the_smaller_of_limit_and_trained_context(context, expected):
     profile = load_profile("edit").override({"limits.context": context, "limits.answer": 100})
 
     assert expected == default_components().session_callbacks.context_window(profile)
@@ -36,14 +36,14 @@ def test_it_is_the_smaller_of_what_is_allowed_and_what_the_model_was_made_for(co
         ([], None),
     ],
 )
-def test_the_config_of_a_folder_says_it(tmp_path, config, expected):
+def test_the_config_of_a_folder_has_it(tmp_path, config, expected):
     (tmp_path / "config.json").write_text(json.dumps(config))
 
     assert expected == trained_context_window(str(tmp_path))
 
 
 @pytest.mark.parametrize("source", ["nobody/has-this-model", "./absent", "no model at all"])
-def test_a_model_that_is_not_here_has_none(source, monkeypatch, tmp_path):
+def test_a_model_that_is_not_downloaded_has_none(source, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
 
     assert trained_context_window(source) is None

@@ -1,4 +1,4 @@
-"""Gaps in texts, filled by the host beside what is said in sessions."""
+"""Completions (fill in the middle) by the host, next to conversations."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def engine(runtime, monkeypatch):
     conversation.close()
 
 
-def told(verb: str, text: str = "") -> FimRequest:
+def fim(verb: str, text: str = "") -> FimRequest:
     return FimRequest(f"# {verb}: {text}\n")
 
 
-def test_a_gap_is_filled_and_nothing_of_it_is_kept(engine):
-    filled = engine.complete(told("fill", "x = 1"))
+def test_a_completion_is_not_stored(engine):
+    filled = engine.complete(fim("fill", "x = 1"))
 
     assert (filled.text, filled.finish_reason) == ("x = 1", "stop")
     assert engine.turns() == []
     assert engine.call("list_sessions", {"kind": "completion"})["sessions"] == []
 
 
-def test_a_gap_does_not_wait_for_an_answer_that_is_being_written(engine):
+def test_a_completion_does_not_wait_for_a_running_answer(engine):
     with Conversation(SessionRequest()) as other:
         answer = other.ask("slowly 200")
         steps = 0
@@ -48,7 +48,7 @@ def test_a_gap_does_not_wait_for_an_answer_that_is_being_written(engine):
             steps += isinstance(event, StepDone)
             if steps == 3:
                 break
-        filled = engine.complete(told("fill", "quick"))
+        filled = engine.complete(fim("fill", "quick"))
         rest = list(answer)
 
     assert filled.text == "quick"
@@ -56,38 +56,38 @@ def test_a_gap_does_not_wait_for_an_answer_that_is_being_written(engine):
     assert sum(isinstance(event, StepDone) for event in rest) > 50
 
 
-def test_one_that_is_cancelled_is_answered_at_once_and_the_next_one_filled(engine):
+def test_a_cancelled_completion_ends_at_once_and_the_next_one_works(engine):
     stopped = Flag()
     Timer(0.1, stopped.set).start()
 
-    assert engine.complete(told("slowly", "abc"), stopped) == CompletionResult("", "cancelled")
-    assert engine.complete(told("fill", "next")).text == "next"
+    assert engine.complete(fim("slowly", "abc"), stopped) == CompletionResult("", "cancelled")
+    assert engine.complete(fim("fill", "next")).text == "next"
 
 
-def test_a_newer_gap_of_a_client_ends_the_older_one(engine):
+def test_a_newer_completion_of_a_client_cancels_the_older_one(engine):
     params = {"session": engine.session_id, "prefix": "# slowly: abc\n"}
     engine._connection.send("complete", {**params, "turn": "older"})
 
-    assert engine.complete(told("fill", "newer")).text == "newer"
+    assert engine.complete(fim("fill", "newer")).text == "newer"
     assert engine.call("stats")["state"] == "ready"
 
 
-def test_an_engine_that_fails_at_one_gap_fills_the_next(engine):
+def test_after_a_failed_completion_the_next_one_works(engine):
     with pytest.raises(HostError, match="out of memory"):
-        engine.complete(told("crash"))
+        engine.complete(fim("crash"))
 
-    assert engine.complete(told("fill", "next")).text == "next"
+    assert engine.complete(fim("fill", "next")).text == "next"
 
 
-def test_after_a_kill_another_host_is_started_and_fills(engine):
+def test_after_a_kill_a_new_host_completes(engine):
     kill_host()
 
-    while (filled := engine.complete(told("fill", "x"))).finish_reason == "model_loading":
+    while (filled := engine.complete(fim("fill", "x"))).finish_reason == "model_loading":
         pass
     assert filled.text == "x"
 
 
-def test_what_is_no_gap_is_refused(engine):
+def test_an_invalid_completion_request_is_an_error(engine):
     for wrong in ({}, {"prefix": 5}, {"prefix": "x", "max_lines": "3"}, {"prefix": "x", "max_tokens": 0}):
         with pytest.raises(UsageError):
             engine.call("complete", wrong)

@@ -1,4 +1,4 @@
-"""A conversation goes on with the profile that it was had with, whatever the file of that name says by now."""
+"""A conversation keeps its profile, even if the profile file has changed."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from specchat.host.wiring import default_components
 
 
 class Queue:
-    """Takes note of the profiles that the engine is to answer with."""
+    """Records the profiles of opened sessions."""
 
     def __init__(self):
         self.opened = []
@@ -34,7 +34,7 @@ def own_profile(tmp_path, monkeypatch):
 
 @pytest.fixture
 def another_day(tmp_path):
-    """A host that knows nothing but its files; the same conversations each time."""
+    """Creates the sessions of a new host over the same history file."""
 
     histories = []
 
@@ -53,7 +53,7 @@ def asked(sessions: OpenSessions, **overrides) -> str:
     return session.thread.id
 
 
-def test_a_changed_file_does_not_change_a_conversation(own_profile, another_day):
+def test_a_changed_profile_file_does_not_change_a_conversation(own_profile, another_day):
     first = another_day()
     id = asked(first, **{"limits.answer": 99})
     own_profile.write_text("[sampling]\ntemperature = 2.0\n")
@@ -68,7 +68,7 @@ def test_a_changed_file_does_not_change_a_conversation(own_profile, another_day)
     )
 
 
-def test_what_is_asked_for_today_counts_and_a_new_profile_is_read_anew(own_profile, another_day):
+def test_new_overrides_apply_and_a_named_profile_is_loaded_again(own_profile, another_day):
     id = asked(another_day())
     own_profile.write_text("[sampling]\ntemperature = 2.0\n")
     later = another_day()
@@ -81,7 +81,7 @@ def test_what_is_asked_for_today_counts_and_a_new_profile_is_read_anew(own_profi
     assert 2.0 == session.profile.sampling.temperature
 
 
-def test_a_fork_goes_on_as_its_source(own_profile, another_day):
+def test_a_fork_has_the_profile_of_its_source(own_profile, another_day):
     sessions = another_day()
     id = asked(sessions)
     own_profile.write_text("[sampling]\ntemperature = 2.0\n")
@@ -89,7 +89,7 @@ def test_a_fork_goes_on_as_its_source(own_profile, another_day):
     assert 0.5 == sessions.fork(sessions.thread(id), None).profile.sampling.temperature
 
 
-def test_a_profile_of_another_time_is_read_from_its_file(own_profile, another_day):
+def test_a_stored_profile_with_unknown_keys_is_loaded_from_its_file(own_profile, another_day):
     sessions = another_day()
     id = asked(sessions)
     sessions.history.store_profile(id, {"name": "mine", "sampling": {"colour": 1}})
