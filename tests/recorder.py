@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-REFUSED = ("_local_scalar_dense", "lift_fresh")  # during capture a GPU allows no synchronization and no copies from the host
+REFUSED = ("_local_scalar_dense", "lift_fresh")  # synchronization and copies from the host, during capture
 
 
 class _Recorder(TorchDispatchMode):
