@@ -1,7 +1,7 @@
-"""A host whose engine keeps time instead of thinking: "300 60" is answered with 300 tokens a second for 60 seconds.
+"""A host with a fake engine of a fixed rate: "300 60" is answered with 300 tokens per second for 60 seconds.
 
-What is measured with it is the screen alone, over the real protocol. Each token is a number behind a "w", and the first
-words tell when number 0 was due, by the clock that all processes of a machine share. No torch.
+It measures the screen alone, over the real protocol. Each token is a "w" with a number, and the first words give the
+due time of number 0 on the clock that all processes of a machine share. No torch.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from specchat.host.host_process import HostComponents, run_host
 from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.spawn import configuration_hash
 
-DRAFTED_PER_STEP = 3  # of every four tokens: a step commits as many as there are guesses, and one of the target
+DRAFTED_PER_STEP = 3  # a step commits the draft tokens and one token of the target
 
 
 @dataclass(frozen=True)
 class FakeTurn:
-    """A turn as the session keeps it."""
+    """A stored turn."""
 
     user: str
     answer: str = ""
@@ -62,10 +62,10 @@ class FixedRateSession:
         yield Finished("cancelled" if cancelled.is_set() else "stop", Totals(completion_tokens=count, steps=steps))
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
-        """Time is kept, whoever waits."""
+        """Ignore the load; the rate is fixed."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to free."""
 
 
 class FixedRateEngine:
@@ -82,13 +82,16 @@ class FixedRateEngine:
         return {}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to free."""
 
 
 def _step(seconds: float) -> StepDone:
-    guesses = tuple(range(DRAFTED_PER_STEP))
-    said = (*(CommittedToken(id, b"w", "lookup") for id in guesses), CommittedToken(DRAFTED_PER_STEP, b"w", "target"))
-    return StepDone(guesses, guesses, said, 0.0, seconds)
+    draft_tokens = tuple(range(DRAFTED_PER_STEP))
+    committed = (
+        *(CommittedToken(id, b"w", "lookup") for id in draft_tokens),
+        CommittedToken(DRAFTED_PER_STEP, b"w", "target"),
+    )
+    return StepDone(draft_tokens, draft_tokens, committed, 0.0, seconds)
 
 
 def _load_engine(_profile: str, _progress: Callable[[Event], None], _cancelled: Flag) -> FixedRateEngine:

@@ -1,4 +1,4 @@
-"""A method moved out of its class, made by rule: what should come of a refactoring of which nobody wrote the result."""
+"""Moves a method out of its class by a rule: the expected result of a refactoring that has no reference."""
 
 from __future__ import annotations
 

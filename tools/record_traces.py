@@ -1,7 +1,7 @@
-"""Record what every drafter would have guessed: `python -m tools.record_traces FOLDER`.
+"""Record what every drafter would have proposed: `python -m tools.record_traces FOLDER`.
 
-Answers of the embedded models to a few questions of each kind, cold and hot. At every place of an answer each drafter
-is asked, and its tree is compared with what the answer went on with. The costs here are recorded beside them.
+The embedded models answer a few questions of each kind, greedy and sampled. At every position of an answer each drafter
+proposes a tree, which is compared with the rest of the answer. The costs of this machine are recorded, too.
 """
 
 from __future__ import annotations
@@ -41,76 +41,80 @@ def record_answers(engine: Engine, max_tokens: int) -> Iterator[Trace]:
 
 
 def recorded_drafters(engine: Engine) -> dict[str, Drafter]:
-    """Who is recorded."""
+    """The drafters to record."""
     assert engine.draft_model is not None
     return {"lookup": PromptLookup(), "draft": DraftModelDrafter(engine.draft_model, DRAFT_TOKENS)}
 
 
-def _record(engine: Engine, kind: str, prompt: list[int], sampler: Sampler, limit: int) -> Trace:
-    answer = _generate(engine, prompt, sampler, limit)
-    guessed = dict[str, tuple[RecordedTree, ...]]()
+def _record(engine: Engine, kind: str, prompt: list[int], sampler: Sampler, max_tokens: int) -> Trace:
+    answer = _generate(engine, prompt, sampler, max_tokens)
+    trees_by_drafter = dict[str, tuple[RecordedTree, ...]]()
     for name, drafter in recorded_drafters(engine).items():
         shapes = list[RecordedTree]()
-        for place in range(len(answer)):
-            tree = drafter.propose(DraftContext(prompt + answer[:place], sampler, MAX_DRAFT_TOKENS))
-            shapes.append(recorded_tree(tree, answer[place:]))
-        guessed[name] = tuple(shapes)
-    return Trace(kind, sampler.temperature, guessed)
+        for position in range(len(answer)):
+            tree = drafter.propose(DraftContext(prompt + answer[:position], sampler, MAX_DRAFT_TOKENS))
+            shapes.append(recorded_tree(tree, answer[position:]))
+        trees_by_drafter[name] = tuple(shapes)
+    return Trace(kind, sampler.temperature, trees_by_drafter)
 
 
 def recorded_tree(tree: DraftTree, following_tokens: list[int]) -> RecordedTree:
-    """A tree without its tokens, and which of its nodes the text goes through."""
+    """A tree without its tokens, and the path that the text takes through it."""
     path, node = list[int](), ROOT
     for token in following_tokens:
-        found = tree.child(node, token)
-        if found is None:
+        child = tree.child(node, token)
+        if child is None:
             break
-        path.append(node := found)
+        path.append(node := child)
     return RecordedTree(tuple(tree.parents[1:]), tuple(path))
 
 
-def _generate(engine: Engine, prompt: list[int], sampler: Sampler, limit: int) -> list[int]:
+def _generate(engine: Engine, prompt: list[int], sampler: Sampler, max_tokens: int) -> list[int]:
     target = engine.models.target
-    writing = Generation(target)
-    writing.replace_tokens(list(prompt))
-    with target.pool.acquire_slot(writing.cache, writing.rows_needed(limit)):
-        for _known in writing.prefill():
+    generation = Generation(target)
+    generation.replace_tokens(list(prompt))
+    with target.pool.acquire_slot(generation.cache, generation.rows_needed(max_tokens)):
+        for _progress in generation.prefill():
             pass
-        for _step in writing.decode(
-            GenerationConfig(Drafter(), sampler, 0, limit, engine.models.tokenizer.stop_token_ids)
+        for _step in generation.decode(
+            GenerationConfig(Drafter(), sampler, 0, max_tokens, engine.models.tokenizer.stop_token_ids)
         ):
             pass
-    writing.close()
-    return writing.tokens[len(prompt) :]
+    generation.close()
+    return generation.tokens[len(prompt) :]
 
 
 def measure_costs(engine: Engine, name: str) -> dict[str, object]:
-    """The costs of this machine, as a table that `replay.read_tables` reads."""
+    """The costs of this machine, as a table that `replay_chooser.read_tables` reads."""
     target, costs = engine.models.target, Costs()
     prompt = build_next_prompt(engine.models.tokenizer, "", (), BUILTIN_REQUESTS["edit"][0]).token_ids
-    writing = Generation(target)
-    writing.replace_tokens(list(prompt))
-    with target.pool.acquire_slot(writing.cache, writing.rows_needed(1)):
-        for _known in writing.prefill():
+    generation = Generation(target)
+    generation.replace_tokens(list(prompt))
+    with target.pool.acquire_slot(generation.cache, generation.rows_needed(1)):
+        for _progress in generation.prefill():
             pass
-        costs.calibrate(writing)
-    writing.close()
+        costs.calibrate(generation)
+    generation.close()
     rows = costs.pass_seconds(len(prompt), max(CALIBRATION_ROWS)) or []
-    prices = {each: _draft_cost(drafter, prompt) for each, drafter in recorded_drafters(engine).items()}
-    return {"name": name, "rows": {str(width): round(rows[width], 7) for width in CALIBRATION_ROWS}, "drafters": prices}
+    draft_costs = {each: _draft_cost(drafter, prompt) for each, drafter in recorded_drafters(engine).items()}
+    return {
+        "name": name,
+        "rows": {str(width): round(rows[width], 7) for width in CALIBRATION_ROWS},
+        "drafters": draft_costs,
+    }
 
 
 def _draft_cost(drafter: Drafter, prompt: list[int]) -> tuple[float, float]:
-    """Seconds of asking, and for each guess: the middle of many."""
+    """Median seconds of a proposal, and of each further draft token."""
     drafter.propose(DraftContext(prompt, Sampler(), MAX_DRAFT_TOKENS))
     seconds = dict[int, float]()
     for budget in (1, DRAFT_TOKENS):
-        taken = list[float]()
+        measured = list[float]()
         for _ in range(9):
-            begun = perf_counter()
+            started_at = perf_counter()
             drafter.propose(DraftContext(prompt, Sampler(), budget))
-            taken.append(perf_counter() - begun)
-        seconds[budget] = median(taken)
+            measured.append(perf_counter() - started_at)
+        seconds[budget] = median(measured)
     each = max((seconds[DRAFT_TOKENS] - seconds[1]) / (DRAFT_TOKENS - 1), 0.0)
     return round(max(seconds[1] - each, 0.0), 7), round(each, 7)
 
@@ -118,7 +122,7 @@ def _draft_cost(drafter: Drafter, prompt: list[int]) -> tuple[float, float]:
 def main(arguments: list[str] | None = None) -> int:
     """Write `traces-embedded.json` and `costs-NAME.json` into a folder."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.record_traces", description="Record what every drafter would have guessed."
+        prog="python -m tools.record_traces", description="Record what every drafter would have proposed."
     )
     parser.add_argument("folder", type=Path, help="where to write")
     parser.add_argument("--limit", type=int, default=160, help="most tokens of an answer")

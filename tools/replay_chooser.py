@@ -1,7 +1,7 @@
-"""Recorded guesses, replayed through the real chooser against a table of costs: seconds without a clock.
+"""Replays recorded draft trees through the real chooser with a table of costs: simulated seconds, no clock.
 
-A trace says what each drafter guessed at every place of an answer, and which guesses held; the text is the same whoever
-drafts, so it holds for every choice. Loads no model.
+A trace holds what each drafter proposed at every position of an answer, and which draft tokens were accepted. The text
+is the same for every drafter, so a trace is valid for every choice. Loads no model.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 
-MAX_ROWS = 128  # rows of a table
-MAX_DRAFT_TOKENS = 16  # guesses
+MAX_ROWS = 128  # of a cost table
+MAX_DRAFT_TOKENS = 16
 
 
 @dataclass(frozen=True)
 class RecordedTree:
-    """One tree of a trace: the parent of each guess, and how many hold on which path."""
+    """One tree of a trace: the parent of each draft token, and the accepted path."""
 
     parents: tuple[int, ...] = ()
-    accepted_path: tuple[int, ...] = ()  # nodes that held
+    accepted_path: tuple[int, ...] = ()  # nodes
 
     @classmethod
     def parse(cls, text: str) -> RecordedTree:
-        """`8:3` is a chain of 8 of which 3 held; `0,1,0|3` are the parents, and the path; `-` is no guess."""
+        """`8:3` is a chain of 8 with 3 accepted; `0,1,0|3` are parents and the accepted path; `-` is an empty tree."""
         if text == "-":
             return cls()
         if ":" in text:
-            length, held = map(int, text.split(":"))
-            return cls(tuple(range(length)), tuple(range(1, held + 1)))
+            length, accepted = map(int, text.split(":"))
+            return cls(tuple(range(length)), tuple(range(1, accepted + 1)))
         parents, _, path = text.partition("|")
         return cls(tuple(map(int, parents.split(","))), tuple(int(node) for node in path.split(",") if node))
 
     def to_text(self) -> str:
-        """The string that `read` reads."""
+        """The text that `parse` reads."""
         if not self.parents:
             return "-"
         if self.parents == tuple(range(len(self.parents))):
@@ -54,11 +54,11 @@ class RecordedTree:
 
 @dataclass(frozen=True)
 class Trace:
-    """One answer: what each drafter would have guessed at every place of it."""
+    """One answer: the tree of each drafter at every position."""
 
     kind: str
     temperature: float
-    trees_by_drafter: Mapping[str, tuple[RecordedTree, ...]]  # by drafter, one for each token of the answer
+    trees_by_drafter: Mapping[str, tuple[RecordedTree, ...]]  # one tree for each token of the answer
 
     @property
     def tokens(self) -> int:
@@ -68,7 +68,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class CostTable:
-    """What things cost on some machine: seconds of a pass by rows, and of a drafter: `once + depth * each`."""
+    """The costs of a machine: seconds of a pass by rows, and of a proposal: `once + depth * each`."""
 
     name: str
     pass_seconds_by_rows: Mapping[int, float]
@@ -85,17 +85,17 @@ def read_traces(folder: Path) -> list[Trace]:
 
 
 def _trace(row: Mapping[str, Any]) -> Trace:
-    guessed = {name: tuple(map(RecordedTree.parse, spelled.split())) for name, spelled in row["guessed"].items()}
-    return Trace(row["kind"], row["temperature"], guessed)
+    trees = {name: tuple(map(RecordedTree.parse, text.split())) for name, text in row["trees_by_drafter"].items()}
+    return Trace(row["kind"], row["temperature"], trees)
 
 
 def write_traces(file: Path, traces: Iterable[Trace]) -> None:
-    """One row for each answer."""
+    """Write one row for each answer."""
     rows = [
         {
             "kind": trace.kind,
             "temperature": trace.temperature,
-            "guessed": {
+            "trees_by_drafter": {
                 name: " ".join(shape.to_text() for shape in shapes) for name, shapes in trace.trees_by_drafter.items()
             },
         }
@@ -105,7 +105,7 @@ def write_traces(file: Path, traces: Iterable[Trace]) -> None:
 
 
 def read_cost_tables(file: Path) -> list[CostTable]:
-    """Tables of costs."""
+    """Read the tables of a file."""
     return [
         CostTable(
             row["name"],
@@ -117,31 +117,31 @@ def read_cost_tables(file: Path) -> list[CostTable]:
 
 
 class SimulatedClock:
-    """Time that passes only when somebody says so."""
+    """A clock that advances only when it is told to."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start."""
         return self.now
 
 
 class RecordedDrafter(Drafter):
-    """A drafter that guesses what was recorded, and takes as long as the table says."""
+    """A drafter that proposes the recorded trees at the cost of the table."""
 
-    def __init__(self, name: str, price: tuple[float, float], clock: SimulatedClock) -> None:
-        self.name, self.cost, self.clock = name, price, clock
+    def __init__(self, name: str, cost: tuple[float, float], clock: SimulatedClock) -> None:
+        self.name, self.cost, self.clock = name, cost, clock
         self.is_instant = name in ("lookup", "suffix")
         self.trees: Sequence[RecordedTree] = ()
         self.propose_count = 0
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """The recorded tree, as far as the budget goes."""
-        place, tree = len(context.tokens) - 1, DraftTree(context.tokens[-1])
-        shape = self.trees[place]
+        """The recorded tree within the budget."""
+        position, tree = len(context.tokens) - 1, DraftTree(context.tokens[-1])
+        shape = self.trees[position]
         for node, parent in enumerate(shape.parents[: self._complete_levels(shape, context.max_draft_tokens)], start=1):
-            token = place + tree.depths[parent] + 1 if node in shape.accepted_path else -node
+            token = position + tree.depths[parent] + 1 if node in shape.accepted_path else -node
             tree.add(token, parent, self.name)
         once, each = self.cost
         self.clock.now += once + each * max(tree.depths)
@@ -149,18 +149,18 @@ class RecordedDrafter(Drafter):
         return tree
 
     def _complete_levels(self, shape: RecordedTree, budget: int) -> int:
-        """Guesses within a budget; who computes level by level gives no part of one."""
-        most = min(budget, len(shape.parents))
+        """Draft tokens within a budget; a drafter that computes level by level proposes whole levels."""
+        count = min(budget, len(shape.parents))
         if self.is_instant:
-            return most
-        while 0 < most < len(shape.parents) and shape.parents[most] == shape.parents[most - 1]:
-            most -= 1
-        return most
+            return count
+        while 0 < count < len(shape.parents) and shape.parents[count] == shape.parents[count - 1]:
+            count -= 1
+        return count
 
 
 @dataclass(frozen=True)
 class ReplayedStep:
-    """One replayed step: what it took and what it brought."""
+    """One replayed step."""
 
     seconds: float
     tokens: int
@@ -171,38 +171,40 @@ class ReplayedStep:
 class Replayer:
     """Replays traces with one drafter, or with the chooser over all of them.
 
-    The chooser knows what passes cost, or begins with what `believed` says of them and of the drafters.
+    The chooser knows the costs of passes, or starts with `initial_costs`.
     """
 
     def __init__(self, table: CostTable, budget: int = MAX_DRAFT_TOKENS, initial_costs: Costs | None = None) -> None:
         self.table, self.budget, self.clock = table, budget, SimulatedClock()
-        self.drafters = {name: RecordedDrafter(name, price, self.clock) for name, price in table.draft_costs.items()}
+        self.drafters = {name: RecordedDrafter(name, cost, self.clock) for name, cost in table.draft_costs.items()}
         self.pass_seconds = table.pass_seconds()
         costs = initial_costs or Costs({1024: Curve(dict(table.pass_seconds_by_rows))})
         self.chooser = Chooser(self.drafters, costs, clock=self.clock)
 
     def replay(self, trace: Trace, drafter: Drafter | None = None, draft_tokens: int = 0) -> Iterator[ReplayedStep]:
-        """One answer. Without a drafter the chooser writes it; a `guesses` of 0 is the whole budget."""
+        """Replay one answer. Without a drafter the chooser is used; `draft_tokens` 0 is the whole budget."""
         drafter = drafter or self.chooser
-        for name, tape in self.drafters.items():
-            tape.trees = trace.trees_by_drafter[name]
+        for name, recorded in self.drafters.items():
+            recorded.trees = trace.trees_by_drafter[name]
         text, sampler = [0], Sampler(trace.temperature)
         self.chooser.forget(0)
         while (left := trace.tokens + 1 - len(text)) > 0:
-            begun, budget = self.clock.now, min(draft_tokens or self.budget, left - 1)
+            started_at, budget = self.clock.now, min(draft_tokens or self.budget, left - 1)
             root = DraftTree(text[-1])
             tree = drafter.propose(DraftContext(text, sampler, budget)) if budget else root
-            drafted = self.clock.now
+            drafted_at = self.clock.now
             self.clock.now += self.pass_seconds[len(tree)]
-            picks = [len(text) + tree.depths[node] if token >= 0 else -1 for node, token in enumerate(tree.tokens)]
+            sampled_tokens = [
+                len(text) + tree.depths[node] if token >= 0 else -1 for node, token in enumerate(tree.tokens)
+            ]
             outcome = Outcome(
-                tree, accept(tree, picks), picks, len(text) - 1,
-                draft_seconds=drafted - begun, verify_seconds=self.clock.now - drafted,
+                tree, accept(tree, sampled_tokens), sampled_tokens, len(text) - 1,
+                draft_seconds=drafted_at - started_at, verify_seconds=self.clock.now - drafted_at,
             )  # fmt: skip
             drafter.observe(outcome)
             text += outcome.committed_tokens
             source = tree.sources[1] if len(tree) > 1 else "plain"
-            yield ReplayedStep(self.clock.now - begun, len(outcome.committed_tokens), len(tree) - 1, source)
+            yield ReplayedStep(self.clock.now - started_at, len(outcome.committed_tokens), len(tree) - 1, source)
 
 
 def seconds_per_token(steps: Sequence[ReplayedStep]) -> float:
@@ -212,56 +214,59 @@ def seconds_per_token(steps: Sequence[ReplayedStep]) -> float:
 
 @dataclass(frozen=True)
 class FixedSizeReplay:
-    """How one drafter of a fixed size goes through answers. That does not hang on what things cost."""
+    """The steps of one drafter with a fixed size; they do not depend on costs."""
 
-    steps: Mapping[tuple[int, int], int]  # how often so many guesses came, so deep
+    steps: Mapping[tuple[int, int], int]  # (draft tokens, depth) -> count
     propose_count: int
     tokens: int
 
     def seconds_per_token(self, pass_seconds: Sequence[float], cost: tuple[float, float]) -> float:
-        """Mean time of a token, where passes and this drafter cost so much."""
+        """Mean time of a token with these costs."""
         once, each = cost
         spent = sum(
-            times * (pass_seconds[guesses + 1] + each * depth) for (guesses, depth), times in self.steps.items()
+            times * (pass_seconds[draft_tokens + 1] + each * depth)
+            for (draft_tokens, depth), times in self.steps.items()
         )
         return (spent + once * self.propose_count) / self.tokens
 
 
 def replay_fixed_size(traces: Sequence[Trace], name: str, draft_tokens: int) -> FixedSizeReplay:
-    """Answers by one drafter alone; passes are free, so that what a step takes is its depth."""
+    """Replay one drafter alone; passes are free, so that the time of a step is its depth."""
     player = Replayer(CostTable("free", {1: 0.0}, {name: (0.0, 1.0)}))
     steps = [step for trace in traces for step in player.replay(trace, player.drafters[name], draft_tokens)]
-    found = Counter((step.draft_tokens, round(step.seconds)) for step in steps)
-    return FixedSizeReplay(found, player.drafters[name].propose_count, sum(step.tokens for step in steps))
+    counts = Counter((step.draft_tokens, round(step.seconds)) for step in steps)
+    return FixedSizeReplay(counts, player.drafters[name].propose_count, sum(step.tokens for step in steps))
 
 
 def best_fixed_drafter(
     traces: Sequence[Trace], table: CostTable, sizes: Sequence[int] = range(1, MAX_DRAFT_TOKENS + 1)
 ) -> tuple[str, float]:
-    """The best of all drafters and fixed sizes in hindsight, nobody included: who, and seconds for each token."""
-    passes, found = table.pass_seconds(), {"plain": table.pass_seconds_by_rows[1]}
-    for name, price in table.draft_costs.items():
-        for guesses in sizes:
-            found[f"{name} {guesses}"] = replay_fixed_size(traces, name, guesses).seconds_per_token(passes, price)
-    best = min(found, key=lambda each: found[each])
-    return best, found[best]
+    """The best drafter and fixed size in hindsight, plain decoding included: name and seconds per token."""
+    pass_seconds, seconds = table.pass_seconds(), {"plain": table.pass_seconds_by_rows[1]}
+    for name, cost in table.draft_costs.items():
+        for draft_tokens in sizes:
+            seconds[f"{name} {draft_tokens}"] = replay_fixed_size(traces, name, draft_tokens).seconds_per_token(
+                pass_seconds, cost
+            )
+    best = min(seconds, key=lambda each: seconds[each])
+    return best, seconds[best]
 
 
 def gpu_like_costs(name: str, pass_seconds: float, draft: float, lookup: float = 0.0002) -> CostTable:
-    """A machine where rows cost nothing more, as a GPU does for a few rows. Prices as shares of a plain pass."""
+    """A machine where a few more rows cost almost nothing, like a GPU. Costs are relative to a plain pass."""
     rows = {1: 1.0, 16: 1.06, 64: 1.3}
     return relative_cost_table(name, pass_seconds, rows, draft, lookup)
 
 
 def cpu_like_costs(name: str, pass_seconds: float, draft: float, lookup: float = 0.005) -> CostTable:
-    """A machine where each row costs, as a CPU does."""
+    """A machine where every row costs, like a CPU."""
     return relative_cost_table(name, pass_seconds, {1: 1.0, 4: 1.6, 16: 4.0}, draft, lookup)
 
 
 def relative_cost_table(
     name: str, pass_seconds: float, rows: Mapping[int, float], draft: float, lookup: float
 ) -> CostTable:
-    """A table from shares of a plain pass."""
+    """A table from costs relative to a plain pass."""
     return CostTable(
         name, {count: pass_seconds * share for count, share in rows.items()},
         {"lookup": (pass_seconds * lookup, 0.0), "draft": (0.0, pass_seconds * draft)},

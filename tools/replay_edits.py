@@ -1,7 +1,7 @@
-"""Edits of real commits, replayed: how far drafters that need no model get when the answer is the file as it became.
+"""Replays edits of real commits: the tokens per step of drafters without a model, when the answer is the real commit.
 
 The reference answer is forced as the text of the model, so no model runs, and every drafter sees the same text. A row
-says how many tokens a pass would have yielded, how many guesses it took, and what a proposal cost.
+shows the tokens per step, the draft tokens per step, and the time of a proposal.
 
     python -m tools.replay_edits --prompts commit_edits.jsonl --budgets 16,32
 """
@@ -31,12 +31,12 @@ from specchat.models.load_options import find_model
 from specchat.models.tokenizer import Tokenizer
 from tools.move_method import move_method
 
-SKIPPED_TOKENS = 32  # tokens of an answer: before, a drafter cannot know that a file is being copied
+SKIPPED_TOKENS = 32  # at the start of an answer, where a drafter cannot know yet that a file is copied
 
 
 @dataclass(frozen=True)
 class EditCase:
-    """One edit as a file of prompts gives it; without `after` where nobody knows what should come of it."""
+    """One edit of a prompt file; `after` is None where the result is not known."""
 
     instruction: str
     path: str
@@ -49,21 +49,21 @@ class TokenizedEdit:
     """One edit of one file, as tokens."""
 
     prompt: list[int]
-    original: list[int]  # the file as it was, in the shape of an answer
-    reference: list[int]  # the file as it became
+    original: list[int]  # the file before, in the form of an answer
+    reference: list[int]  # the file after
 
 
 @dataclass(frozen=True)
 class ReplayedEdit:
-    """What one drafter made of one edit."""
+    """The result of one drafter on one edit."""
 
     tokens_per_step: float
     draft_tokens_per_step: float
-    proposal_microseconds: float  # after the first, which takes in the prompt
+    proposal_microseconds: float  # without the first one, which indexes the prompt
 
 
 def _suffix_with_source(edit: TokenizedEdit) -> Drafter:
-    """What drafts for an edit in a conversation."""
+    """The drafter of an edit in a conversation."""
     drafter = SuffixAndRealign(SuffixDecoding())
     drafter.set_original(edit.original, len(edit.prompt))
     return drafter
@@ -78,20 +78,22 @@ DRAFTER_BY_NAME: dict[str, Callable[[TokenizedEdit], Drafter]] = {
 
 
 def read_edit_cases(path: Path) -> list[EditCase]:
-    """The edits of a file of JSON lines with `instruction` and `before`, and perhaps `path` and `after`.
+    """The edits of a file of JSON lines with `instruction` and `before`, and optionally `path` and `after`.
 
-    A method that is to be moved out of its class is moved by rule where there is no `after`.
+    Where `after` is missing and the instruction moves a method out of its class, a rule makes it.
     """
     return [_edit_case(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _edit_case(given: dict[str, str]) -> EditCase:
-    asked, before = given["instruction"], given["before"]
-    return EditCase(asked, given.get("path", "code.py"), before, given.get("after") or move_method(asked, before))
+def _edit_case(row: dict[str, str]) -> EditCase:
+    instruction, before = row["instruction"], row["before"]
+    return EditCase(
+        instruction, row.get("path", "code.py"), before, row.get("after") or move_method(instruction, before)
+    )
 
 
 def tokenize_edits(rows: Iterable[EditCase], tokenizer: Tokenizer) -> Iterator[TokenizedEdit]:
-    """Those of which is known what should come of them, and that change something."""
+    """Tokenize the edits whose result is known and differs."""
     for row in rows:
         if row.after is None or row.after == row.before:
             continue
@@ -105,45 +107,47 @@ def tokenize_edits(rows: Iterable[EditCase], tokenizer: Tokenizer) -> Iterator[T
 
 
 def replay(drafter: Drafter, edit: TokenizedEdit, budget: int) -> ReplayedEdit:
-    """Let a drafter guess the answer, with its tokens as the picks of the target."""
-    text, wanted = list(edit.prompt), edit.prompt + edit.reference
-    counted, guesses, seconds = list[int](), 0, list[float]()
-    while len(text) < len(wanted):
-        begun = perf_counter()
-        tree = drafter.propose(DraftContext(text, Sampler(), min(budget, len(wanted) - len(text) - 1)))
-        seconds.append(perf_counter() - begun)
-        picks = [wanted[min(len(text) + depth, len(wanted) - 1)] for depth in tree.depths]
-        outcome = Outcome(tree, accept(tree, picks), picks, len(text) - 1)
+    """Let a drafter draft the answer, whose tokens are the sampled tokens of the target."""
+    text, expected = list(edit.prompt), edit.prompt + edit.reference
+    committed_counts, draft_token_count, seconds = list[int](), 0, list[float]()
+    while len(text) < len(expected):
+        started_at = perf_counter()
+        tree = drafter.propose(DraftContext(text, Sampler(), min(budget, len(expected) - len(text) - 1)))
+        seconds.append(perf_counter() - started_at)
+        sampled_tokens = [expected[min(len(text) + depth, len(expected) - 1)] for depth in tree.depths]
+        outcome = Outcome(tree, accept(tree, sampled_tokens), sampled_tokens, len(text) - 1)
         drafter.observe(outcome)
         if len(text) - len(edit.prompt) >= SKIPPED_TOKENS:
-            counted.append(len(outcome.committed_tokens))
-            guesses += len(tree) - 1
+            committed_counts.append(len(outcome.committed_tokens))
+            draft_token_count += len(tree) - 1
         text = text + outcome.committed_tokens
-    passes = max(len(counted), 1)
-    return ReplayedEdit(sum(counted) / passes, guesses / passes, 1e6 * sum(seconds[1:]) / max(len(seconds) - 1, 1))
+    passes = max(len(committed_counts), 1)
+    return ReplayedEdit(
+        sum(committed_counts) / passes, draft_token_count / passes, 1e6 * sum(seconds[1:]) / max(len(seconds) - 1, 1)
+    )
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
 @click.option("--target", default="embedded", show_default=True, help="the model whose tokenizer is used")
-@click.option("--budgets", default="16,32", show_default=True, help="guesses in a pass")
-@click.option("--most", type=int, help="edits to replay; default: all")
-def main(prompts: Path, target: str, budgets: str, most: int | None) -> None:
-    """Print a table: medians over the edits that are long enough to be counted."""
+@click.option("--budgets", default="16,32", show_default=True, help="draft tokens in a pass")
+@click.option("--count", type=int, help="number of edits; all by default")
+def main(prompts: Path, target: str, budgets: str, count: int | None) -> None:
+    """Print a table: medians over the edits."""
     tokenizer = Tokenizer(find_model(target))
     edits = [
         edit for edit in tokenize_edits(read_edit_cases(prompts), tokenizer) if len(edit.reference) > SKIPPED_TOKENS
-    ][:most]
-    click.echo(f"{len(edits)} edits\n\n| drafter | budget | tokens per pass | guesses per pass | us per proposal |")
+    ][:count]
+    click.echo(f"{len(edits)} edits\n\n| drafter | budget | tokens/step | draft tokens/step | µs per proposal |")
     click.echo("|---|---|---|---|---|")
     for budget in map(int, budgets.split(",")):
-        for name, made in DRAFTER_BY_NAME.items():
-            rows = [replay(made(edit), edit, budget) for edit in edits]
-            tokens, guesses, micros = (
+        for name, make_drafter in DRAFTER_BY_NAME.items():
+            rows = [replay(make_drafter(edit), edit, budget) for edit in edits]
+            tokens, draft_tokens, microseconds = (
                 median(getattr(row, field) for row in rows)
-                for field in ("tokens_per_pass", "guesses_per_pass", "proposal_microseconds")
+                for field in ("tokens_per_step", "draft_tokens_per_step", "proposal_microseconds")
             )
-            click.echo(f"| {name} | {budget} | {tokens:.2f} | {guesses:.1f} | {micros:.0f} |")
+            click.echo(f"| {name} | {budget} | {tokens:.2f} | {draft_tokens:.1f} | {microseconds:.0f} |")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A few questions of each kind, of our own: what is measured when nobody brings prompts."""
+"""A few questions of each kind: the prompts of a bench without a prompt file."""
 
 from __future__ import annotations
 

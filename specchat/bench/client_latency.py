@@ -1,6 +1,6 @@
-"""Waiting as a front end does: questions to the engine process over its socket, timed on this side of it. No torch.
+"""Latency as a client sees it: questions to the engine process over its socket, timed on the client side. No torch.
 
-The conversations are deleted when they are answered, and `auto` is asked before plain decoding: who copies from earlier
+Conversations are deleted after their answer, and `auto` runs before plain decoding: a drafter that copies from past
 conversations must not find the same answer there.
 """
 
@@ -16,14 +16,14 @@ from specchat.chat.request import Request
 from specchat.errors import SpecchatError
 from specchat.host.client import Conversation, SessionRequest
 
-SESSION_KIND = "bench"  # of the conversations, which is not what `-c` goes on from
+SESSION_KIND = "bench"  # so that `-c` does not continue them
 VARIANTS = ("auto", "plain")
 SEED = 7
 
 
 @dataclass(frozen=True)
 class ClientLatency:
-    """All answers of one variant on one kind of prompt, as a client heard them."""
+    """The answers of one variant to one kind of prompt, as a client received them."""
 
     kind: str
     variant: str
@@ -31,17 +31,17 @@ class ClientLatency:
 
     @property
     def median_ttft_seconds(self) -> float:
-        """Seconds until the first text, of the middle answer."""
-        return median(heard.ttft_seconds for heard in self.answers)
+        """Median time to the first text."""
+        return median(answer.ttft_seconds for answer in self.answers)
 
     @property
     def median_request_seconds(self) -> float:
-        """Seconds until the middle answer was whole."""
-        return median(heard.request_seconds for heard in self.answers)
+        """Median seconds of a whole request."""
+        return median(answer.request_seconds for answer in self.answers)
 
     def text_interval(self, fraction: float) -> float:
-        """Seconds between texts that so large a share does not exceed."""
-        return quantile([gap for heard in self.answers for gap in heard.text_intervals], fraction)
+        """A quantile of the seconds between text events."""
+        return quantile([seconds for answer in self.answers for seconds in answer.text_intervals], fraction)
 
 
 def measure_client_latency(
@@ -49,33 +49,32 @@ def measure_client_latency(
     prompts: Mapping[str, Sequence[Request]],
     count: int,
     max_tokens: int,
-    progress: Callable[[str], None] = lambda _what: None,
+    progress: Callable[[str], None] = lambda _message: None,
 ) -> list[ClientLatency]:
-    """Ask the first `count` prompts of each kind that can be answered. HostError when no engine process can be had."""
-    waited, is_warm = list[ClientLatency](), False
+    """Ask the first `count` prompts of each kind. HostError when no engine process can be started."""
+    latencies, is_warm = list[ClientLatency](), False
     for kind, requests in prompts.items():
         answers: dict[str, list[TimedAnswer]] = {variant: [] for variant in VARIANTS}
         for request in requests:
             if len(answers[VARIANTS[0]]) == count:
                 break
-            asked = replace(request, max_tokens=max_tokens, seed=SEED)
+            timed_request = replace(request, max_tokens=max_tokens, seed=SEED)
             try:
                 if not is_warm:
-                    _time_request(
-                        session_request, replace(asked, variant="plain")
-                    )  # the first question waits for the models
+                    _time_request(session_request, replace(timed_request, variant="plain"))  # loads the models
                 is_warm = True
-                heard = {
-                    variant: _time_request(session_request, replace(asked, variant=variant)) for variant in VARIANTS
+                timed = {
+                    variant: _time_request(session_request, replace(timed_request, variant=variant))
+                    for variant in VARIANTS
                 }
             except SpecchatError as error:
                 progress(f"{kind} through the engine process: left out: {error}")
                 continue
-            for variant, each in heard.items():
-                answers[variant].append(each)
-                progress(f"{kind} through the engine process, {variant}: {each.request_seconds:.2f} s")
-        waited += [ClientLatency(kind, variant, tuple(heard)) for variant, heard in answers.items() if heard]
-    return waited
+            for variant, answer in timed.items():
+                answers[variant].append(answer)
+                progress(f"{kind} through the engine process, {variant}: {answer.request_seconds:.2f} s")
+        latencies += [ClientLatency(kind, variant, tuple(timed)) for variant, timed in answers.items() if timed]
+    return latencies
 
 
 def _time_request(session_request: SessionRequest, request: Request) -> TimedAnswer:
@@ -87,9 +86,9 @@ def _time_request(session_request: SessionRequest, request: Request) -> TimedAns
 
 
 def as_table(latencies: Sequence[ClientLatency]) -> str:
-    """Markdown."""
+    """A Markdown table."""
     lines = [
-        "| kind | variant | answers | first text ms | p50 | p95 | p99 between texts ms | request s |",
+        "| kind | variant | answers | TTFT ms | p50 | p95 | p99 between texts ms | request s |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in latencies:
@@ -101,16 +100,16 @@ def as_table(latencies: Sequence[ClientLatency]) -> str:
 
 
 def as_rows(latencies: Sequence[ClientLatency]) -> list[dict[str, object]]:
-    """The same as plain values, in seconds."""
+    """Plain values, in seconds."""
     return [
         {
             "kind": row.kind,
             "variant": row.variant,
             "answers": len(row.answers),
-            "first_text_seconds": round(row.median_ttft_seconds, 6),
-            "between_texts_p50_seconds": round(row.text_interval(0.50), 6),
-            "between_texts_p95_seconds": round(row.text_interval(0.95), 6),
-            "between_texts_p99_seconds": round(row.text_interval(0.99), 6),
+            "ttft_seconds": round(row.median_ttft_seconds, 6),
+            "text_interval_p50": round(row.text_interval(0.50), 6),
+            "text_interval_p95": round(row.text_interval(0.95), 6),
+            "text_interval_p99": round(row.text_interval(0.99), 6),
             "request_seconds": round(row.median_request_seconds, 6),
         }
         for row in latencies

@@ -1,7 +1,6 @@
-"""What waiting for an answer is like: until its first text, between its texts, and until it is whole.
+"""The latency of an answer: time to first text, intervals between texts, and the whole request.
 
-Hears events wherever they come from: from a session of this process, or over the wire from the engine process, which is
-what a front end sees. No torch.
+Works on any stream of events, from a session of this process or from the engine process. No torch.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from specchat.errors import SpecchatError
 
 @dataclass(frozen=True)
 class TimedAnswer:
-    """An answer, and the seconds of who heard it."""
+    """An answer and its times, in seconds."""
 
     text: str
     steps: tuple[StepDone, ...]
     totals: Totals
-    ttft_seconds: float  # until the first text; the whole, where none came
+    ttft_seconds: float  # the whole request where there was no text
     text_intervals: tuple[float, ...]  # between texts
-    request_seconds: float  # until the answer was finished
+    request_seconds: float  # until the answer finished
 
 
 def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_counter) -> TimedAnswer:
-    """Listen to an answer until its end. SpecchatError, in the words of the engine, when it fails."""
-    begun = clock()
+    """Consume the events of an answer. SpecchatError with the message of the engine when it fails."""
+    started_at = clock()
     texts, steps, times = list[str](), list[StepDone](), list[float]()
     for event in events:
         match event:
@@ -43,14 +42,14 @@ def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_count
                 raise SpecchatError(message)
             case Finished(totals=totals):
                 ended = clock()
-                gaps = tuple(later - earlier for earlier, later in pairwise(times))
-                first = (times[0] if times else ended) - begun
-                return TimedAnswer("".join(texts), tuple(steps), totals, first, gaps, ended - begun)
+                intervals = tuple(later - earlier for earlier, later in pairwise(times))
+                first = (times[0] if times else ended) - started_at
+                return TimedAnswer("".join(texts), tuple(steps), totals, first, intervals, ended - started_at)
     raise SpecchatError("the answer neither finished nor failed")
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
-    """The smallest value that so large a share of all does not exceed; 0 of nothing.
+    """The smallest value that this fraction of all values does not exceed; 0 without values.
 
     >>> quantile([3, 1, 2, 4], 0.5)
     2

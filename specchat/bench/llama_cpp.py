@@ -1,7 +1,7 @@
-"""llama.cpp as a contender, where its library is at hand: the same weights, the same tokens, its own passes.
+"""llama.cpp as a contender, where its library is installed: the same weights and tokens, its own passes.
 
-Nothing is installed or linked: `libllama` is opened by name and asked for what its header has promised for years, a
-token batch in and logits out. What may change from release to release is looked at before it is used.
+Nothing is linked: `libllama` is loaded by name, and only long stable functions of its header are called, a token batch
+in and logits out. The layout of parameters, which may change between releases, is checked before use.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any
 import numpy
 import torch
 
-from specchat.bench.contenders import TimedRun
 from specchat.bench.llama_gguf import write_gguf
+from specchat.bench.timed_run import TimedRun
 from specchat.errors import InputError
 
 LIBRARY_VARIABLE = "SPECCHAT_LLAMA"
 MISSING_MESSAGE = (
-    f"llama.cpp: no library at hand, so it is left out; {LIBRARY_VARIABLE} names a folder with libllama and libggml, "
+    f"llama.cpp: no library found, so it is left out; {LIBRARY_VARIABLE} names a folder with libllama and libggml, "
     "such as node_modules/@node-llama-cpp/linux-x64/bins/linux-x64 of npm's node-llama-cpp"
 )
-PREFILL_BATCH = 512  # tokens of a prompt in one call
-DEFAULT_SIZES = [512, 2048, 512, 1]  # context, batch, micro-batch, sequences: how default parameters begin
+PREFILL_BATCH = 512  # tokens in one call
+DEFAULT_SIZES = [512, 2048, 512, 1]  # context, batch, micro-batch, sequences: the start of the default parameters
 
 
 class _Parameters(Structure):
-    """Parameters of a model or a context, as opaque words: longer than either, which a caller may be."""
+    """Parameters of a model or a context as opaque words; the structure is longer than both, which is allowed."""
 
     _fields_ = (("words", c_uint32 * 128),)
 
@@ -50,30 +50,30 @@ _DISCARD_LOG = _Log(lambda _level, _text, _data: None)
 
 
 def find_library_folder() -> Path | None:
-    """The folder of the library, or its bare name where the system knows it; None when there is none."""
+    """The folder of the library, or its name where the system finds it; None without one."""
     if chosen := os.environ.get(LIBRARY_VARIABLE):
         if not _libraries(Path(chosen), "llama"):
             raise InputError(f"{LIBRARY_VARIABLE}={chosen}: no libllama in this folder")
         return Path(chosen)
-    found = find_library("llama")
-    return Path(found) if found else None
+    name = find_library("llama")
+    return Path(name) if name else None
 
 
 class LlamaCppModel:
-    """A model of a folder, in llama.cpp. Weights are stored as `kind`: f32, bf16 or q8_0."""
+    """A model of a folder, in llama.cpp. Weights are stored as f32, bf16 or q8_0."""
 
     def __init__(self, library: Path, folder: Path, storage_type: str, vocab_size: int, context_size: int) -> None:
         self._vocab_size = vocab_size
         self._library = _open_library(library)
-        with TemporaryDirectory(prefix="specchat-gguf-") as place:
-            path = Path(place, "model.gguf")
+        with TemporaryDirectory(prefix="specchat-gguf-") as temporary_folder:
+            path = Path(temporary_folder, "model.gguf")
             write_gguf(folder, path, storage_type)
             self._model = self._library.llama_model_load_from_file(
                 os.fsencode(path), self._library.llama_model_default_params()
             )
         parameters = self._library.llama_context_default_params()
         if list(parameters.words)[: len(DEFAULT_SIZES)] != DEFAULT_SIZES:
-            raise InputError(f"{library}: this release of llama.cpp lays out its parameters in a way unknown here")
+            raise InputError(f"{library}: the parameters of this release of llama.cpp have an unknown layout")
         parameters.words[0] = context_size
         self._context = self._library.llama_init_from_model(self._model, parameters) if self._model else None
         if not self._context:
@@ -81,33 +81,33 @@ class LlamaCppModel:
         self._memory = self._library.llama_get_memory(self._context)
 
     def generate(self, prompt: list[int], max_tokens: int) -> TimedRun:
-        """Greedy, with as many threads as torch has; nothing is kept from the answer before."""
+        """Generate greedily with as many threads as torch; the cache is cleared before."""
         threads, tokens = torch.get_num_threads(), list[int]()
         self._library.llama_set_n_threads(self._context, threads, threads)
-        begun = perf_counter()
+        started_at = perf_counter()
         self._library.llama_memory_clear(self._memory, False)
         for start in range(0, len(prompt) - 1, PREFILL_BATCH):
             self.decode_token(prompt[start : min(start + PREFILL_BATCH, len(prompt) - 1)])
         while len(tokens) < max_tokens:
             tokens.append(self.decode_token([tokens[-1] if tokens else prompt[-1]]))
-        return TimedRun(tokens, max_tokens, perf_counter() - begun)
+        return TimedRun(tokens, max_tokens, perf_counter() - started_at)
 
     def decode_token(self, tokens: Sequence[int]) -> int:
-        """A pass over these tokens; the likeliest one after the last."""
+        """Run a pass over the tokens; returns the likeliest next token."""
         numbers = numpy.asarray(tokens, dtype=numpy.int32)
         if self._library.llama_decode(self._context, _Batch(len(numbers), numbers.ctypes.data)):
-            raise InputError("llama.cpp refuses a pass: the text is longer than its window")
+            raise InputError("llama.cpp cannot run a pass: the text is longer than its context")
         logits = self._library.llama_get_logits_ith(self._context, -1)
         return int(numpy.ctypeslib.as_array(logits, (self._vocab_size,)).argmax())
 
     def close(self) -> None:
-        """Give back its memory."""
+        """Free the memory."""
         self._library.llama_free(self._context)
         self._library.llama_model_free(self._model)
 
 
 def _open_library(library: Path) -> Any:
-    """The library, with the types of what is called. In a folder it finds its kernels for this CPU by itself."""
+    """Load the library and declare its functions; from a folder it selects its kernels for this CPU."""
     names = ("ggml-base", "ggml", "llama") if library.is_dir() else ()
     paths = [_libraries(library, name)[0] for name in names] or [library]
     opened: list[Any] = [ctypes.CDLL(os.fspath(path), ctypes.RTLD_GLOBAL) for path in paths]

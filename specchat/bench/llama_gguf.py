@@ -1,31 +1,28 @@
-"""A network of the Llama family as a GGUF file, so that llama.cpp multiplies with the same weights.
+"""A Llama-like network as a GGUF file, so that llama.cpp computes with the same weights.
 
-Only what a pass needs: the tokens have no text, since token ids go in and come out. Weights are written as they
-are, in bfloat16, or in blocks of 32 bytes with one scale (Q8_0, as ggml rounds). The format is docs/gguf.md of ggml.
+Holds only what a forward pass needs: token ids go in and come out, so the tokens have no text.
 """
 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy
-import torch
+from gguf import GGMLQuantizationType, GGUFWriter, quant_shape_to_byte_shape
+from gguf.quants import quantize
 from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.models.llama_weights import tensor_files
 from specchat.models.tensor_files import TensorFiles
 
-GGML_TYPES: Mapping[str, int] = {"f32": 0, "q8_0": 8, "bf16": 30}  # ggml's numbers of how a tensor is stored
+STORAGE_TYPES: Mapping[str, GGMLQuantizationType] = {
+    "f32": GGMLQuantizationType.F32, "bf16": GGMLQuantizationType.BF16, "q8_0": GGMLQuantizationType.Q8_0,
+}  # fmt: skip
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-UINT32, INT32, FLOAT32, STRING, ARRAY = 4, 5, 6, 8, 9  # GGUF's numbers of how a value is stored
-ALIGNMENT = 32
-Q8_BLOCK_SIZE = 32  # weights of Q8_0 that share a scale
 TOP_LEVEL_NAMES = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -39,125 +36,81 @@ LAYER_NAMES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _TensorInfo:
-    """A tensor as the file will hold it."""
-
-    name: str  # in the folder
-    ggml_type: int
-    shape: tuple[int, ...]
-
-    @property
-    def bytes(self) -> int:
-        count = int(numpy.prod(self.shape))
-        return {0: 4 * count, 30: 2 * count, 8: count // Q8_BLOCK_SIZE * (Q8_BLOCK_SIZE + 2)}[self.ggml_type]
-
-
 def write_gguf(folder: Path, path: Path, storage_type: str) -> None:
-    """The network of a folder as one file, a tensor at a time; ModelError for a family that is spelled otherwise."""
+    """Write the network of a folder as one file, one tensor at a time. ModelError for another architecture."""
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] not in ARCHITECTURES:
-        raise ModelError(
-            f"{folder}: {config['model_type']} is not written as GGUF; known are {', '.join(ARCHITECTURES)}"
-        )
-    files = tensor_files(folder, config)
-    tensors = dict(_tensor_infos(files, config, GGML_TYPES[storage_type]))
+        known = ", ".join(ARCHITECTURES)
+        raise ModelError(f"{folder}: {config['model_type']} cannot be written as GGUF; known are {known}")
+    files, matrix_type = tensor_files(folder, config), STORAGE_TYPES[storage_type]
     partial = path.with_suffix(".part")
-    with partial.open("wb") as file:
-        values = [*_metadata(config)]
-        file.write(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values)))
-        for name, packed in values:
-            file.write(_encode_string(name) + packed)
-        offset = 0
-        for name, stored in tensors.items():
-            dimensions = stored.shape[::-1]
-            file.write(_encode_string(name) + struct.pack(f"<I{len(dimensions)}Q", len(dimensions), *dimensions))
-            file.write(struct.pack("<IQ", stored.ggml_type, offset))
-            offset += stored.bytes + -stored.bytes % ALIGNMENT
-        _pad_to_alignment(file)
-        for stored in tensors.values():
-            file.write(
-                _encode_tensor(_permute_for_rope(files.read_tensor(stored.name), stored.name, config), stored.ggml_type)
-            )
-            _pad_to_alignment(file)
+    writer = GGUFWriter(partial, config["model_type"])
+    _add_metadata(writer, config)
+    tensors = list(_tensor_names(files, config))
+    for name, gguf_name in tensors:
+        shape = files.shape(name)
+        stored_type = _type_of(shape, matrix_type)
+        byte_shape = quant_shape_to_byte_shape(shape, stored_type) if stored_type != STORAGE_TYPES["f32"] else shape
+        dtype = numpy.dtype(numpy.float32 if stored_type == STORAGE_TYPES["f32"] else numpy.uint8)
+        size = int(numpy.prod(byte_shape)) * dtype.itemsize
+        writer.add_tensor_info(gguf_name, byte_shape, dtype, size, raw_dtype=stored_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for name, _gguf_name in tensors:
+        tensor = _permute_for_rope(files.read_tensor(name).float(), name, config)
+        writer.write_tensor_data(quantize(tensor.numpy(), _type_of(tensor.shape, matrix_type)))
+    writer.close()
     partial.replace(path)
 
 
-def _tensor_infos(files: TensorFiles, config: Mapping[str, Any], kind: int) -> Iterator[tuple[str, _TensorInfo]]:
-    """By the name that llama.cpp knows them under. Norms and biases are always float32."""
-    for name, theirs in TOP_LEVEL_NAMES.items():
+def _type_of(shape: tuple[int, ...], matrix_type: GGMLQuantizationType) -> GGMLQuantizationType:
+    """Norms and biases are always float32."""
+    return matrix_type if len(shape) > 1 else STORAGE_TYPES["f32"]
+
+
+def _tensor_names(files: TensorFiles, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The names of every tensor, in the folder and in GGUF."""
+    for name, gguf_name in TOP_LEVEL_NAMES.items():
         if name in files:
-            shape = files.shape(name)
-            yield theirs, _TensorInfo(name, kind if len(shape) > 1 else GGML_TYPES["f32"], shape)
-    for number in range(config["num_hidden_layers"]):
-        for part, theirs in LAYER_NAMES.items():
-            for end in ("weight", "bias"):
-                name = f"model.layers.{number}.{part}.{end}"
-                if name in files:
-                    shape = files.shape(name)
-                    stored = _TensorInfo(name, kind if len(shape) > 1 else GGML_TYPES["f32"], shape)
-                    yield f"blk.{number}.{theirs}.{end}", stored
+            yield name, gguf_name
+    for layer in range(config["num_hidden_layers"]):
+        for part, gguf_part in LAYER_NAMES.items():
+            for suffix in ("weight", "bias"):
+                if (name := f"model.layers.{layer}.{part}.{suffix}") in files:
+                    yield name, f"blk.{layer}.{gguf_part}.{suffix}"
 
 
-def _metadata(config: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """What llama.cpp wants to know of the network, packed."""
-    family, heads = config["model_type"], config["num_attention_heads"]
-    head = config.get("head_dim") or config["hidden_size"] // heads
+def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
+    """The hyperparameters and a vocabulary of nameless tokens."""
+    heads, vocab_size = config["num_attention_heads"], config["vocab_size"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
     theta = (config.get("rope_parameters") or {}).get("rope_theta") or config.get("rope_theta") or 10000.0
-    yield "general.architecture", _encode_value(family)
-    counts = {
-        "context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
-        "block_count": config["num_hidden_layers"], "feed_forward_length": config["intermediate_size"],
-        "attention.head_count": heads, "attention.head_count_kv": config.get("num_key_value_heads") or heads,
-        "attention.key_length": head, "attention.value_length": head, "rope.dimension_count": head,
-        "vocab_size": config["vocab_size"],
-    }  # fmt: skip
-    for name, count in counts.items():
-        yield f"{family}.{name}", _encode_value(count)
-    yield f"{family}.rope.freq_base", struct.pack("<If", FLOAT32, theta)
-    yield f"{family}.attention.layer_norm_rms_epsilon", struct.pack("<If", FLOAT32, config["rms_norm_eps"])
-    size = config["vocab_size"]
-    yield "tokenizer.ggml.model", _encode_value("gpt2")
-    yield "tokenizer.ggml.pre", _encode_value("default")
-    names = b"".join(_encode_string(f"<{number}>") for number in range(size))
-    yield "tokenizer.ggml.tokens", struct.pack("<IIQ", ARRAY, STRING, size) + names
-    yield "tokenizer.ggml.token_type", struct.pack("<IIQ", ARRAY, INT32, size) + struct.pack("<i", 1) * size
-    yield "tokenizer.ggml.merges", struct.pack("<IIQ", ARRAY, STRING, 1) + _encode_string("< 0")
-    yield "tokenizer.ggml.eos_token_id", _encode_value(0)
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(config.get("num_key_value_heads") or heads)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_freq_base(theta)
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(vocab_size)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([f"<{number}>" for number in range(vocab_size)])
+    writer.add_token_types([1] * vocab_size)
+    writer.add_token_merges(["< 0"])
+    writer.add_eos_token_id(0)
 
 
 def _permute_for_rope(tensor: Tensor, name: str, config: Mapping[str, Any]) -> Tensor:
-    """Of the Llama family proper, llama.cpp turns pairs of neighbours and not halves: so its rows are put in order."""
+    """In the architecture `llama`, llama.cpp rotates adjacent pairs, not halves: reorder the rows of Q and K."""
     part = next((part for part in ("q", "k") if f".self_attn.{part}_proj." in name), None)
     if part is None or config["model_type"] != "llama":
         return tensor
     heads = config["num_attention_heads"]
     heads = heads if part == "q" else config.get("num_key_value_heads") or heads
     return tensor.view(heads, 2, -1, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
-
-
-def _encode_tensor(tensor: Tensor, ggml_type: int) -> bytes:
-    if ggml_type == GGML_TYPES["f32"]:
-        return tensor.float().numpy().tobytes()
-    if ggml_type == GGML_TYPES["bf16"]:
-        return tensor.to(torch.bfloat16).view(torch.int16).numpy().tobytes()
-    blocks = tensor.float().view(-1, Q8_BLOCK_SIZE)
-    scales = blocks.abs().amax(1, keepdim=True) / 127
-    whole = torch.where(scales > 0, blocks / scales, 0.0).round().to(torch.int8)
-    halves = scales.to(torch.float16).view(torch.int8)
-    return torch.cat((halves, whole), dim=1).numpy().tobytes()
-
-
-def _encode_value(value: int | str) -> bytes:
-    if isinstance(value, str):
-        return struct.pack("<I", STRING) + _encode_string(value)
-    return struct.pack("<II", UINT32, value)
-
-
-def _encode_string(text: str) -> bytes:
-    data = text.encode()
-    return struct.pack("<Q", len(data)) + data
-
-
-def _pad_to_alignment(file: BinaryIO) -> None:
-    file.write(bytes(-file.tell() % ALIGNMENT))

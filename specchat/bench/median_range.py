@@ -1,4 +1,4 @@
-"""Several measurements of one thing: the middle one, and how far the others were from it."""
+"""The median of several measurements, with the lowest and highest."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class MedianRange:
 
     @classmethod
     def from_values(cls, values: Iterable[float]) -> MedianRange:
-        """What at least one measurement came to."""
-        found = sorted(values)
-        return cls(median(found), found[0], found[-1])
+        """Of at least one value."""
+        ordered = sorted(values)
+        return cls(median(ordered), ordered[0], ordered[-1])
 
     def to_text(self, digits: int, unit: float = 1.0) -> str:
-        """`1.23 (1.20-1.31)`, in thousandths when the unit is 1000."""
+        """`1.23 (1.20-1.31)`, in milliseconds when the unit is 1000."""
         middle, low, high = (f"{value * unit:.{digits}f}" for value in (self.median, self.lowest, self.highest))
         return f"{middle} ({low}-{high})"

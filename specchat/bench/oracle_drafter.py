@@ -1,7 +1,7 @@
-"""A drafter that knows the answer and is made to err: what a given acceptance is worth on this machine.
+"""A drafter that knows the answer and errs on purpose: the speedup that a given acceptance brings on this machine.
 
-After llama.cpp's synthetic acceptance: the n-th guess of a chain holds with the n-th of given chances, if those before
-it held. Whoever guesses that well gains what is measured here, less what the guessing costs.
+Like the synthetic acceptance of llama.cpp: the n-th draft token of a chain is accepted with the n-th given probability,
+if those before it were accepted. A real drafter with this acceptance gains this speedup, less the cost of drafting.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specchat.profile.keys import MAX_DRAFT_TOKENS
 
 
 class OracleDrafter(Drafter):
-    """Guesses the known text as deep as there are chances; a guess that shall not hold is another token."""
+    """Drafts the known text; a draft token that must be rejected is replaced by another token."""
 
     name = "oracle"
 
@@ -29,31 +29,33 @@ class OracleDrafter(Drafter):
         self.text, self.acceptance_by_depth = text, acceptance_by_depth
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """One chain. The dice of a guess hang on its place alone, so that every run meets the same luck."""
-        tree, at = DraftTree(context.tokens[-1]), len(context.tokens)
-        known = self.text[at : at + context.max_draft_tokens]
-        holds = [
-            random.Random(f"{at} {depth}").random() < chance for depth, chance in enumerate(self.acceptance_by_depth)
+        """A chain. The random numbers depend on the position only, so that every run is the same."""
+        tree, position = DraftTree(context.tokens[-1]), len(context.tokens)
+        correct = self.text[position : position + context.max_draft_tokens]
+        accepted = [
+            random.Random(f"{position} {depth}").random() < rate for depth, rate in enumerate(self.acceptance_by_depth)
         ]
-        guesses = [token if right else token ^ 1 for token, right in zip(known, holds, strict=False)]
-        tree.add_chain(guesses, source=self.name)
+        draft_tokens = [
+            token if is_accepted else token ^ 1 for token, is_accepted in zip(correct, accepted, strict=False)
+        ]
+        tree.add_chain(draft_tokens, source=self.name)
         return tree
 
 
 @dataclass(frozen=True)
 class OracleRow:
-    """What so many guesses in each pass brought, against plain decoding of the same text in the same round."""
+    """The result of one chain length, against plain decoding of the same text in the same round."""
 
     dtype: str
     context: int
     draft_tokens: int
     tokens_per_step: float
-    relative_pass_cost: MedianRange  # c of a pass over the guesses and their root
+    relative_pass_cost: MedianRange  # c of a pass over the draft tokens and their root
     speedup: MedianRange
 
     @property
     def predicted_speedup(self) -> float:
-        """Tokens of a pass by what it costs: what would be gained if the host did nothing."""
+        """Tokens per step by pass cost: the speedup without host time."""
         return self.tokens_per_step / self.relative_pass_cost.median
 
 
@@ -67,7 +69,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Trial:
-    """One number of guesses in one round."""
+    """One chain length in one round."""
 
     run: _Run
     plain: _Run
@@ -75,38 +77,43 @@ class _Trial:
 
 
 def measure_synthetic_acceptance(
-    subject: MeasuredModel,
+    loaded: MeasuredModel,
     context: int,
     acceptance_by_depth: Sequence[float],
     max_tokens: int,
     rounds: int,
     progress: Progress,
 ) -> list[OracleRow]:
-    """Plain decoding and chains of 1, 2, ... guesses, in turns, on one answer of `limit` tokens."""
-    target, where = subject.target, f"{subject.dtype}, {context} tokens"
-    tries: dict[int, list[_Trial]] = {
+    """Measure plain decoding and chains of 1, 2, … draft tokens in turn, on one answer of `max_tokens` tokens."""
+    target, label = loaded.target, f"{loaded.dtype}, {context} tokens"
+    trials: dict[int, list[_Trial]] = {
         depth: [] for depth in range(1, min(len(acceptance_by_depth), target.max_rows - 1) + 1)
     }
-    with random_context(target, context, max_tokens) as writing:
-        length = len(writing.tokens)
-        text = _timed_run(writing, Drafter(), length, max_tokens).text
+    with random_context(target, context, max_tokens) as generation:
+        length = len(generation.tokens)
+        text = _timed_run(generation, Drafter(), length, max_tokens).text
         for number in range(rounds + 1):  # the first one warms up
-            plain, one = _timed_run(writing, Drafter(), length, max_tokens), pass_seconds(target, writing.cache, 1)
-            for depth, found in tries.items():
-                run = _timed_run(writing, OracleDrafter(text, acceptance_by_depth[:depth]), length, max_tokens)
+            plain, single_row_seconds = (
+                _timed_run(generation, Drafter(), length, max_tokens),
+                pass_seconds(target, generation.cache, 1),
+            )
+            for depth, rows in trials.items():
+                run = _timed_run(generation, OracleDrafter(text, acceptance_by_depth[:depth]), length, max_tokens)
                 if run.text != text:
-                    progress(f"{where}: {depth} guesses changed the text (a near tie)")
+                    progress(f"{label}: {depth} draft tokens changed the text (a near tie)")
                 if number:
-                    found.append(_Trial(run, plain, pass_seconds(target, writing.cache, depth + 1) / one))
+                    rows.append(
+                        _Trial(run, plain, pass_seconds(target, generation.cache, depth + 1) / single_row_seconds)
+                    )
             if number:
-                progress(f"{where}, synthetic acceptance: round {number}")
-    return [_row_of_trials(subject.dtype, context, depth, found) for depth, found in tries.items()]
+                progress(f"{label}, synthetic acceptance: round {number}")
+    return [_row_of_trials(loaded.dtype, context, depth, rows) for depth, rows in trials.items()]
 
 
 def as_table(rows: Sequence[OracleRow]) -> str:
-    """Gains as Markdown."""
+    """The rows as Markdown."""
     lines = [
-        "| dtype | context | guesses | tokens per pass | c | x plain | tokens per pass / c |",
+        "| dtype | context | draft tokens | tokens/step | c | speedup | predicted speedup |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
@@ -117,20 +124,20 @@ def as_table(rows: Sequence[OracleRow]) -> str:
     return "\n".join(lines)
 
 
-def _row_of_trials(dtype: str, context: int, depth: int, found: Sequence[_Trial]) -> OracleRow:
-    first = found[0].run
+def _row_of_trials(dtype: str, context: int, depth: int, trials: Sequence[_Trial]) -> OracleRow:
+    first = trials[0].run
     return OracleRow(
         dtype, context, depth, first.tokens / first.steps,
-        relative_pass_cost=MedianRange.from_values(each.relative_pass_cost for each in found),
-        speedup=MedianRange.from_values(each.plain.seconds / each.run.seconds for each in found),
+        relative_pass_cost=MedianRange.from_values(each.relative_pass_cost for each in trials),
+        speedup=MedianRange.from_values(each.plain.seconds / each.run.seconds for each in trials),
     )  # fmt: skip
 
 
-def _timed_run(writing: Generation, drafter: Drafter, length: int, limit: int) -> _Run:
-    """One answer, of which nothing stays."""
-    begun = perf_counter()
-    steps = list(writing.decode(GenerationConfig(drafter, Sampler(), MAX_DRAFT_TOKENS, limit)))
-    seconds = perf_counter() - begun
-    run = _Run(writing.tokens.copy(), len(writing.tokens) - length, len(steps), seconds)
-    writing.truncate(length)
+def _timed_run(generation: Generation, drafter: Drafter, length: int, max_tokens: int) -> _Run:
+    """Generate and time one answer, then truncate it."""
+    started_at = perf_counter()
+    steps = list(generation.decode(GenerationConfig(drafter, Sampler(), MAX_DRAFT_TOKENS, max_tokens)))
+    seconds = perf_counter() - started_at
+    run = _Run(generation.tokens.copy(), len(generation.tokens) - length, len(steps), seconds)
+    generation.truncate(length)
     return run

@@ -1,13 +1,13 @@
-"""What guessing should bring, by the formula of the papers, to stand beside what it brought.
+"""The speedup that the formula of the papers predicts, to stand beside the measured one.
 
-Of a chain of K guesses each holds with the chance a if the one before it held. A pass over n rows costs c(n), and a
-guess costs r, both in plain passes. Then
+In a chain of K draft tokens each is accepted with probability a if the one before it was. A pass over n rows costs c(n),
+and a draft token costs r, both in plain passes. Then
 
-    tau(a, K) = 1 + a + a^2 + ... + a^K = (1 - a^(K+1)) / (1 - a)      tokens of a pass
+    tau(a, K) = 1 + a + a^2 + ... + a^K = (1 - a^(K+1)) / (1 - a)      tokens per step
     speed     = tau / (c(K+1) + K r)                                   times plain
 
-(Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding", 2023, where c is 1.) Nobody
-guessing is K = 0, whose speed is 1. Knows numbers only.
+(Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding", 2023, where c is 1.) Plain
+decoding is K = 0 with speed 1. Knows numbers only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 def expected_tokens_per_step(acceptance: float, draft_tokens: int) -> float:
     """tau(a, K): between 1 and K + 1.
 
-    >>> round(tokens_of_pass(0.8, 4), 2)
+    >>> round(expected_tokens_per_step(0.8, 4), 2)
     3.36
     """
     if acceptance >= 1:
@@ -27,15 +27,15 @@ def expected_tokens_per_step(acceptance: float, draft_tokens: int) -> float:
 
 
 def mean_expected_tokens(acceptance: float, depths: Mapping[int, int]) -> float:
-    """tau over passes whose trees were not all as deep: `depths` counts them by their depth."""
+    """tau over passes with trees of different depths: `depths` counts passes by depth."""
     passes = sum(depths.values())
     return sum(count * expected_tokens_per_step(acceptance, depth) for depth, count in depths.items()) / passes
 
 
 def predicted_speedup(tokens_per_step: float, pass_cost: float, draft_cost: float) -> float:
-    """tau / (c + K r): tokens of a pass by what it and its guesses cost, in plain passes.
+    """tau / (c + K r): tokens of a step by its cost in plain passes.
 
-    >>> round(speed(tokens_of_pass(0.8, 4), 1.0, 4 * 0.05), 2)
+    >>> round(predicted_speedup(expected_tokens_per_step(0.8, 4), 1.0, 4 * 0.05), 2)
     2.8
     """
     return tokens_per_step / (pass_cost + draft_cost)
@@ -44,11 +44,13 @@ def predicted_speedup(tokens_per_step: float, pass_cost: float, draft_cost: floa
 def best_draft_length(
     acceptance: float, cost_per_draft_token: float, pass_cost: Callable[[int], float], max_length: int
 ) -> int:
-    """The K of 0 to `most` that the formula likes best, the fewest of equals; `pass_cost` is c."""
+    """The K from 0 to `max_length` with the highest predicted speed, the smallest of equals; `pass_cost` is c."""
 
-    def worth(guesses: int) -> float:
+    def speed(draft_tokens: int) -> float:
         return predicted_speedup(
-            expected_tokens_per_step(acceptance, guesses), pass_cost(guesses + 1), guesses * cost_per_draft_token
+            expected_tokens_per_step(acceptance, draft_tokens),
+            pass_cost(draft_tokens + 1),
+            draft_tokens * cost_per_draft_token,
         )
 
-    return max(range(max_length + 1), key=worth)
+    return max(range(max_length + 1), key=speed)

@@ -1,4 +1,4 @@
-"""Prompts to measure with: JSON lines with `turns`, or with `instruction` and the file `before` an edit."""
+"""Prompts for a bench: JSON lines with `turns`, or with `instruction` and the file `before` an edit."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Networks of a known shape that nobody trained: what a pass costs hangs on the shape, not on what was learnt.
+"""Untrained networks of a given shape: the cost of a pass depends on the shape, not on the weights.
 
-The network counts: after token 7 it says 8. Its output matrix is its embedding moved by one row, and what its layers
-add is too faint to matter. So every engine writes the same text with it in every precision, near ties do not exist,
-and numbers in order with some of them replaced are a file whose edit is a copy. As text all of it is meaningless.
-Knows files and tensors; no engine.
+The network counts: after token 7 comes token 8. Its output matrix is its embedding shifted by one row, and its layers
+add almost nothing. So every engine generates the same tokens in every precision, without near ties, and a list of
+numbers with some replaced is a file whose edit is mostly a copy. The text is meaningless. Knows files and tensors only.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
     },
 }  # fmt: skip
-RANDOM_WEIGHTS_WARNING = "the weights are random: what is written with them is meaningless, what it costs is not"
-RESIDUAL_SCALE = 0.02  # of what a layer would add
-WEIGHT_STD = 0.02  # standard deviation of weights
+RANDOM_WEIGHTS_WARNING = "the weights are random: the text is meaningless, the times are not"
+RESIDUAL_SCALE = 0.02  # of the output of each layer
+WEIGHT_STD = 0.02
 CONTROL_TOKENS = ("<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-FIRST_NUMBER = 300  # above the bytes and control tokens
+FIRST_NUMBER = 300  # after the bytes and control tokens
 
 
 def random_model_folder(shape: str, parent: Path | None = None) -> Path:
-    """The folder of a counting network of this shape: a name, or the path of a config.json. Written once, then kept."""
+    """The folder of a counting network of this shape: a name, or the path of a config.json. Written once."""
     config = MODEL_CONFIGS[shape] if shape in MODEL_CONFIGS else _read_config(Path(shape))
     config = {"torch_dtype": "bfloat16", **config, "tie_word_embeddings": False, "eos_token_id": 0}
     if not is_llama_like(config):
-        raise InputError(f"{shape}: not of the dense Llama family; known shapes are {', '.join(MODEL_CONFIGS)}")
+        raise InputError(f"{shape}: not a Llama-like architecture; known shapes are {', '.join(MODEL_CONFIGS)}")
     name = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
     parent = (parent or cache_folder() / "shapes") / name
     if not (parent / "config.json").exists():
@@ -59,28 +58,28 @@ def random_model_folder(shape: str, parent: Path | None = None) -> Path:
         _write_weights(parent, config)
         _write_tokenizer(parent)
         (parent / "generation_config.json").write_text(json.dumps({"eos_token_id": 0}))
-        (parent / "config.json").write_text(json.dumps(config, indent=1))  # the last: it says that all is there
+        (parent / "config.json").write_text(json.dumps(config, indent=1))  # written last: marks the folder as complete
     return parent
 
 
 def counting_edit_prompts(count: int, length: int, replaced_interval: int, vocab_size: int) -> Iterator[list[int]]:
-    """Prompts that show `length` numbers in order, two replaced in about `every`, and then ask for all of them.
+    """Prompts with `length` consecutive numbers, two of about `replaced_interval` replaced, that ask for all of them.
 
-    The answer is the numbers in order: a copy but for the replaced ones, as the edit of a file is.
+    The answer is the consecutive numbers: a copy except for the replaced ones, like the edit of a file.
     """
-    dice = random.Random(1)
+    rng = random.Random(1)
     for _ in range(count):
-        start = dice.randrange(FIRST_NUMBER, vocab_size - length - 1)
-        shown = list(range(start, start + length))
-        at = dice.randrange(1, replaced_interval)
-        while at + 1 < length:
-            shown[at : at + 2] = [dice.randrange(FIRST_NUMBER, vocab_size) for _ in range(2)]
-            at += dice.randrange(replaced_interval // 2, replaced_interval + replaced_interval // 2) + 2
-        yield [*shown, start - 1]
+        start = rng.randrange(FIRST_NUMBER, vocab_size - length - 1)
+        numbers = list(range(start, start + length))
+        index = rng.randrange(1, replaced_interval)
+        while index + 1 < length:
+            numbers[index : index + 2] = [rng.randrange(FIRST_NUMBER, vocab_size) for _ in range(2)]
+            index += rng.randrange(replaced_interval // 2, replaced_interval + replaced_interval // 2) + 2
+        yield [*numbers, start - 1]
 
 
 def source_tokens(prompt: list[int]) -> list[int]:
-    """The file of such a prompt: all but the token that asks."""
+    """The file in such a prompt: all tokens but the last."""
     return prompt[:-1]
 
 
@@ -92,21 +91,21 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
-    """One file for each layer, so that no more than a layer stands in memory."""
-    dice = torch.Generator().manual_seed(1)
-    places = dict[str, str]()
+    """Write one file a layer, so that only one layer is in memory."""
+    rng = torch.Generator().manual_seed(1)
+    weight_map = dict[str, str]()
 
     def write(file: str, tensors: Mapping[str, Tensor]) -> None:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / file, {"format": "pt"})
-        places.update(dict.fromkeys(tensors, file))
+        weight_map.update(dict.fromkeys(tensors, file))
 
     for number in range(config["num_hidden_layers"]):
-        write(f"model-{number + 1:05d}.safetensors", dict(_layer(config, f"model.layers.{number}", dice)))
+        write(f"model-{number + 1:05d}.safetensors", dict(_layer(config, f"model.layers.{number}", rng)))
     size = config["hidden_size"]
-    embedding = _random_tensor((config["vocab_size"], size), 1.0, dice)
+    embedding = _random_tensor((config["vocab_size"], size), 1.0, rng)
     ends = {"model.embed_tokens.weight": embedding, "model.norm.weight": torch.ones(size, dtype=torch.bfloat16)}
     write("model-00000.safetensors", {**ends, "lm_head.weight": embedding.roll(1, 0) * size**-0.5})
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
 def _layer(config: Mapping[str, Any], prefix: str, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
@@ -132,7 +131,7 @@ def _random_tensor(shape: tuple[int, ...], std: float, rng: torch.Generator) -> 
 
 
 def _write_tokenizer(folder: Path) -> None:
-    """Tokens that are bytes, so that a conversation can be held; all others are numbers to count with."""
+    """Write a tokenizer whose first tokens are bytes, so that prompts can be encoded; the others are numbers."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     pieces = [*CONTROL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())]

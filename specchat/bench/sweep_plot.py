@@ -1,4 +1,4 @@
-"""A sweep as a picture, PNG or SVG: speed by budget, a line for each drafter, the prediction dashed beside it."""
+"""A bench as a PNG or SVG plot: speedup by budget, a line for each drafter, the prediction dashed beside it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specchat.bench.sweep_cells import PLAIN
-from specchat.bench.sweep_report import CombinationResult
+from specchat.bench.columns import CombinationResult
+from specchat.bench.combinations import PLAIN
 from specchat.errors import InputError, UsageError
 
 SUFFIXES = (".png", ".svg")
@@ -17,11 +17,11 @@ DOTS_PER_INCH = 110
 
 
 def check_plot_path(path: Path) -> None:
-    """UsageError or InputError now rather than after an hour of measuring."""
+    """Refuse a path that cannot be plotted now, not after an hour of measuring."""
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"{path}: a picture ends in {' or '.join(SUFFIXES)}")
+        raise UsageError(f"{path}: a plot file ends in {' or '.join(SUFFIXES)}")
     if not can_draw():
-        raise InputError("pictures are drawn by matplotlib, which is not there: pip install 'specchat[pictures]'")
+        raise InputError("plots need matplotlib: pip install 'specchat[pictures]'")
 
 
 def can_draw() -> bool:
@@ -30,7 +30,7 @@ def can_draw() -> bool:
 
 
 def draw_sweep(rows: Sequence[CombinationResult], path: Path, title: str) -> None:
-    """A panel for each kind and temperature."""
+    """Draw a panel for each kind and temperature."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -42,7 +42,7 @@ def draw_sweep(rows: Sequence[CombinationResult], path: Path, title: str) -> Non
     )
     colors = {line: f"C{number}" for number, line in enumerate(lines)}
     size = (PANEL_INCHES[0] * len(kinds), PANEL_INCHES[1] * len(temperatures))
-    with mpl.rc_context({"svg.hashsalt": "specchat", "svg.fonttype": "none"}):  # the same rows, the same file
+    with mpl.rc_context({"svg.hashsalt": "specchat", "svg.fonttype": "none"}):  # equal rows give an equal file
         figure = Figure(figsize=size, layout="constrained")
         grid: Any = figure.subplots(len(temperatures), len(kinds), squeeze=False, sharey="row")
         for row, temperature in enumerate(temperatures):
@@ -54,12 +54,12 @@ def draw_sweep(rows: Sequence[CombinationResult], path: Path, title: str) -> Non
                 ]
                 _panel(grid[row][column], here, colors, f"{kind}, temperature {temperature:g}")
         for row in grid:
-            row[0].set_ylabel("times plain")
+            row[0].set_ylabel("speedup over plain decoding")
         figure.suptitle(title, fontsize=10)
         handles, labels = grid[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8)
-        dated = {"Date": None} if path.suffix == ".svg" else {}
-        figure.savefig(path, dpi=DOTS_PER_INCH, metadata=dated)
+        metadata = {"Date": None} if path.suffix == ".svg" else {}
+        figure.savefig(path, dpi=DOTS_PER_INCH, metadata=metadata)
 
 
 def _panel(axes: Any, rows: Sequence[CombinationResult], colors: Mapping[tuple[str, int], str], title: str) -> None:
@@ -84,6 +84,6 @@ def _panel(axes: Any, rows: Sequence[CombinationResult], colors: Mapping[tuple[s
     axes.set_xscale("log", base=2)
     budgets = sorted({row.combination.budget for row in rows if row.combination.budget})
     axes.set_xticks(budgets, [str(budget) for budget in budgets])
-    axes.set(title=title, xlabel="budget (most guesses in a pass)")
+    axes.set(title=title, xlabel="budget (most draft tokens in a pass)")
     axes.title.set_fontsize(9)
     axes.grid(alpha=0.3)

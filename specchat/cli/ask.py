@@ -34,36 +34,36 @@ STDIN = "-"
 def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], **options: Any) -> int:
     """Answer one question.
 
-    The question is the arguments, or standard input when there are none; `-` puts standard input in their place.
-    With a question, what is piped in is attached to it. Of files that are too long, and of folders, the passages
-    that the question is about are attached. Only the answer goes to stdout.
+    The question is the arguments, or standard input when there are none; `-` stands for standard input. With a
+    question, piped text is attached to it. From long files and folders the relevant passages are attached. Only the
+    answer goes to stdout.
     """
-    asked = replace(_request_from_arguments(words, STDIN in files), structure=answer_format_from_options(options))
-    found = _gather_attachments([name for name in files if name != STDIN], asked.text, options)
+    request = replace(_request_from_arguments(words, STDIN in files), answer_format=answer_format_from_options(options))
+    context_files = _gather_attachments([name for name in files if name != STDIN], request.text, options)
     with open_conversation(context.obj, options) as session:
-        code = print_answer(session, replace(asked, files=(*found.files, *asked.files)))
-    if found.sources:
-        print(f"sources: {', '.join(found.sources)}", file=sys.stderr)
+        code = print_answer(session, replace(request, files=(*context_files.files, *request.files)))
+    if context_files.sources:
+        print(f"sources: {', '.join(context_files.sources)}", file=sys.stderr)
     return code
 
 
 def _gather_attachments(names: Sequence[str], question: str, options: dict[str, Any]) -> RetrievedContext:
-    """What the files say about the question; what of them is left out is told."""
+    """Attach the files, or their relevant passages; what is left out is printed."""
     from specchat.chat.retrieve import ContextBudget, RetrievedContext, gather_context
 
     if not names:
         return RetrievedContext()
-    found = gather_context(names, question, ContextBudget.of_window(resolve_profile(options).limits.context))
-    if found.notice:
-        print(found.notice, file=sys.stderr)
-    return found
+    gathered = gather_context(names, question, ContextBudget.of_window(resolve_profile(options).limits.context))
+    if gathered.notice:
+        print(gathered.notice, file=sys.stderr)
+    return gathered
 
 
 def _request_from_arguments(words: Sequence[str], is_stdin_file: bool) -> Request:
     attached = [Attachment("stdin", _read_stdin())] if is_stdin_file else []
     if not words or STDIN in words:
         if sys.stdin.isatty() and not words:
-            raise UsageError('nothing was asked; usage: specchat ask "QUESTION", or pipe it in (--help says more)')
+            raise UsageError('no question; usage: specchat ask "QUESTION", or pipe it in (see --help)')
         return Request(
             " ".join(_read_stdin() if word == STDIN else word for word in words or (STDIN,)), tuple(attached)
         )
@@ -78,7 +78,7 @@ def _read_stdin() -> str:
 
 
 def _is_piped() -> bool:
-    """Whether somebody sends something: a pipe or a file, not a terminal or /dev/null."""
+    """Whether stdin is a pipe or a file, not a terminal or /dev/null."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):
@@ -87,7 +87,7 @@ def _is_piped() -> bool:
 
 
 def _check_utf8(question: str) -> str:
-    """Arguments that are no UTF-8 arrive with lone surrogates, which are no text."""
+    """Refuse arguments that are not UTF-8; Python passes them with lone surrogates."""
     try:
         question.encode()
     except UnicodeEncodeError as error:

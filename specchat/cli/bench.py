@@ -1,11 +1,14 @@
-"""`specchat bench`: how many times faster, measured here and now."""
+"""`specchat bench`: every drafter beside plain decoding, as a table, CSV, JSON and a plot; measured here and now."""
 
 from __future__ import annotations
 
+import platform
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
@@ -13,87 +16,223 @@ from specchat.cli.bench_prompts import PROMPTS
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
+from specchat.profile import REQUEST_KINDS, all_drafters
+from specchat.profile.keys import MAX_DRAFT_TOKENS, MAX_TEMPERATURE
+from specchat.profile.validation import did_you_mean
+
+if TYPE_CHECKING:
+    from specchat.bench.client_latency import ClientLatency
+    from specchat.bench.combinations import Grid
+    from specchat.bench.sample_store import SampleStore
+    from specchat.chat.request import Request
+    from specchat.loading.load_engine import Engine
+
+ALL = "all"
+DEFAULT_COLUMNS = "default"
+INTERRUPTED_EXIT_CODE = 130
+Number = TypeVar("Number", int, float)
+
+
+class NumberList(click.ParamType, Generic[Number]):
+    """Numbers separated by commas, each within bounds."""
+
+    name = "numbers"
+
+    def __init__(self, parse_number: Callable[[str], Number], lowest: Number, highest: Number) -> None:
+        self.parse_number, self.lowest, self.highest = parse_number, lowest, highest
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Number, ...]:
+        """Each number once, in the given order."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(dict.fromkeys(self.parse_number(word) for word in str(value).split(",")))
+        except ValueError:
+            self.fail(f"{value!r} is no list of numbers such as 4,8,16", param, ctx)
+        if wrong := [number for number in numbers if not self.lowest <= number <= self.highest]:
+            self.fail(f"{wrong[0]} does not lie between {self.lowest} and {self.highest}", param, ctx)
+        return numbers
+
+
+LIMITS = NumberList(int, 0, MAX_DRAFT_TOKENS)
+TEMPERATURES = NumberList(float, 0, MAX_TEMPERATURE)
 
 
 class BenchGroup(LazyGroup):
-    """What can be measured; prompts without a name before them are measured against transformers."""
+    """`bench` measures drafters; its subcommands measure other things."""
 
     lazy_commands: Mapping[str, LazyCommand] = {
-        "peers": LazyCommand("specchat.cli.bench:peers", "Against transformers and llama.cpp on the same weights."),
-        "auto": LazyCommand("specchat.cli.bench_auto:auto", "The choice of the engine against plain decoding."),
-        "variants": LazyCommand("specchat.cli.bench_variants:variants", "Every way to guess, in one table."),
-        "structured": LazyCommand("specchat.cli.bench_structured:structured", "JSON by a schema against free answers."),
-        "sweep": LazyCommand(
-            "specchat.cli.bench_sweep:sweep", "Drafter x budget x width x temperature, with a picture."
-        ),
-        "passes": LazyCommand("specchat.cli.bench_passes:passes", "What a pass costs, against the memory's bandwidth."),
+        "drafters": LazyCommand("specchat.cli.bench:drafters", "Every drafter beside plain decoding (the default)."),
+        "peers": LazyCommand("specchat.cli.bench_peers:peers", "Against transformers and llama.cpp, same weights."),
+        "passes": LazyCommand("specchat.cli.bench_passes:passes", "What a forward pass costs, by rows and context."),
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """`bench FOLDER` is `bench peers FOLDER`, and `bench --variants all` is `bench variants`."""
-        if args and args[0] not in (*self.lazy_commands, "-h", "--help"):
-            args = ["variants" if args[0].startswith("--variants") else "peers", *args]
+        """`bench …` is `bench drafters …`."""
+        if not args or args[0] not in (*self.lazy_commands, "-h", "--help"):
+            args = ["drafters", *args]
         return super().parse_args(ctx, args)
 
 
 @click.group(cls=BenchGroup)
 def bench() -> None:
-    """Measure how many times faster guessing makes it, here and now. `bench FOLDER` is `bench peers FOLDER`."""
+    """Measure how much faster speculative decoding is here. `bench PROMPTS` is `bench drafters PROMPTS`."""
 
 
 @click.command()
 @click.argument("prompts", type=PROMPTS, required=False)
-@click.option("--count", default=20, show_default=True, help="How many prompts.")
-@click.option("--limit", default=200, show_default=True, help="Most tokens of an answer.")
-@click.option("--threads", default=0, help="Threads of a pass, ours and theirs alike; 0 leaves it to torch.")
-@click.option("--shape", default="", help="Random weights and edits of numbers instead: 0.5b, 8b, or a config.json.")
-@click.option("--every", default=20, show_default=True, help="Numbers between two that such an edit replaces.")
-@click.option("--only", default="", help="Only rows whose name has this, as 'generate'.")
+@click.option("--drafters", "names", default=ALL, show_default=True, help="Drafters, separated by commas; auto is one.")
+@click.option("--budgets", type=LIMITS, default="0", show_default=True, help="Draft tokens a pass; 0: the profile's.")
+@click.option("--widths", type=LIMITS, default="0", show_default=True, help="Draft tokens a depth; 0: no limit.")
+@click.option("--temperatures", type=TEMPERATURES, default="0,0.8", show_default=True, help="Sampling temperatures.")
+@click.option("--schema", is_flag=True, help="Eight questions for JSON instead, freely and under their schemas.")
+@click.option("--kind", "kinds", type=click.Choice(REQUEST_KINDS), multiple=True, help="Only prompts of this kind.")
+@click.option("--count", default=3, show_default=True, help="Prompts of each kind.")
+@click.option("--limit", default=120, show_default=True, help="Most tokens of an answer.")
+@click.option("--threads", default=0, help="Threads of a pass; 0 leaves it to torch.")
+@click.option("--columns", default=DEFAULT_COLUMNS, show_default=True, help="Columns of the table, or 'all'.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything to this file, as JSON.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write all columns to this file, as CSV.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Plot speedup by budget: a .png or .svg file.")
+@click.option("--client", is_flag=True, help="Then ask the engine process, too, and time it from outside.")
+@click.option("--restart", is_flag=True, help="Discard the samples of an interrupted bench.")
 @profile_options
-def peers(
-    prompts: Path | None, count: int, limit: int, threads: int, shape: str, every: int, only: str, **options: Any
-) -> None:  # fmt: skip
-    """Measure against transformers and llama.cpp on the same weights, side by side.
+def drafters(
+    prompts: Path | None,
+    names: str,
+    budgets: tuple[int, ...],
+    widths: tuple[int, ...],
+    temperatures: tuple[float, ...],
+    schema: bool,
+    kinds: tuple[str, ...],
+    count: int,
+    limit: int,
+    threads: int,
+    columns: str,
+    json_file: Path | None,
+    csv_file: Path | None,
+    plot: Path | None,
+    client: bool,
+    restart: bool,
+    **options: Any,
+) -> int:
+    """Measure every combination of drafter, budget, width and temperature beside plain decoding.
 
-    PROMPTS is a file of JSON lines with `turns`, or with `instruction` and `before`, or a folder of such files. Each
-    prompt runs ours, theirs, theirs, ours; the table shows ratios of seconds per token, prompt included. llama.cpp
-    takes part where its library is at hand; SPECCHAT_LLAMA names the folder.
+    PROMPTS is a file of JSON lines with `turns`, or with `instruction` and `before`, or a folder of such files; a file
+    named after a kind (edit.jsonl) says what its prompts are. Without it, built-in prompts are used. Ctrl-C ends the
+    bench with the samples so far, and the same command resumes it.
     """
-    if (prompts is None) == (not shape):
-        raise UsageError("give a file or folder of prompts, or --shape")
-    if every < 2:
-        raise UsageError("--every must be at least 2")
-    from specchat.assemble import load_engine
-    from specchat.bench.llama_cpp import MISSING_MESSAGE, find_library_folder
-    from specchat.bench.prompt_files import read_prompts
-    from specchat.bench.random_models import (
-        RANDOM_WEIGHTS_WARNING,
-        counting_edit_prompts,
-        random_model_folder,
-        source_tokens,
-    )
-    from specchat.bench.report import PeerBench, as_table, tokenize_prompts
-    from specchat.bench.report import set_thread_count as use_threads
+    chosen_drafters = parse_drafters(names)
+    column_names = _parse_columns(columns, schema=schema)
+    if schema and prompts is not None:
+        raise UsageError("--schema brings its own prompts; leave PROMPTS out")
+    check_output_paths(json_file, csv_file, plot)
+    from specchat.bench.bench_output import BenchReport
+    from specchat.bench.columns import group_samples
+    from specchat.bench.combinations import Grid
+    from specchat.bench.measure import engine_measurer, open_store, run_bench, set_thread_count, split_by_availability
+    from specchat.loading.load_engine import load_engine
 
     profile = resolve_profile(options)
-    if shape:
-        print(RANDOM_WEIGHTS_WARNING, file=sys.stderr)
-        profile = profile.override(
-            {"models.target": str(random_model_folder(shape)), "models.draft": "", "models.heads": ()}
-        )
+    requests = _requests(profile, prompts, kinds, count, schema=schema)
     engine = load_engine(profile)
-    use_threads(threads)
-    if prompts is not None:
-        chosen = tokenize_prompts(engine, read_prompts(prompts), count, limit)
-    else:
-        chosen = tuple(counting_edit_prompts(count, limit, every, engine.models.target.vocab_size))
-    if not chosen:
-        raise InputError(f"{prompts}: no prompt there leaves room for {limit} tokens in the window")
-    print(f"{len(chosen)} prompts, answers of at most {limit} tokens", file=sys.stderr)
-    if find_library_folder() is None:
-        print(MISSING_MESSAGE, file=sys.stderr)
-    rows = []
-    for row in PeerBench(engine, chosen, limit, only, source_tokens if shape else None).rows():
-        print(f"{row.name}: {row.median_speedup:.2f}", file=sys.stderr, flush=True)
-        rows.append(row)
-    print(as_table(rows))
+    set_thread_count(threads)
+    runnable, skipped = split_by_availability(engine, chosen_drafters)
+    for reason in skipped.values():
+        print_progress(reason)
+    grid = Grid(runnable, budgets, widths, temperatures, limit)
+    store = open_store(engine, grid, restart=restart)
+    collected = run_bench(engine_measurer(engine), grid, requests, count, store, print_progress)
+    metadata = {**_metadata(engine, grid, count), "is_complete": collected.is_complete}
+    report = BenchReport(group_samples(collected.samples, grid), column_names, skipped, metadata)
+    if client and collected.is_complete:
+        report = replace(report, client_latencies=_client_latencies(options, requests, count, limit))
+    click.echo(report.to_text())
+    report.write(json_file, csv_file, plot)
+    return _finish(store, is_complete=collected.is_complete)
+
+
+def print_progress(message: str) -> None:
+    """A line on stderr."""
+    print(message, file=sys.stderr)
+
+
+def check_output_paths(*paths: Path | None) -> None:
+    """Refuse a path that cannot be written or plotted now, not after an hour of measuring."""
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise InputError(f"{path}: its folder does not exist")
+    if (plot := paths[-1]) is not None:
+        from specchat.bench.sweep_plot import check_plot_path
+
+        check_plot_path(plot)
+
+
+def parse_drafters(text: str) -> tuple[str, ...]:
+    """Names of drafters. UsageError for an unknown one."""
+    known = all_drafters()
+    names = tuple(known) if text == ALL else tuple(word.strip() for word in text.split(","))
+    for name in names:
+        if name not in known:
+            raise UsageError(f"unknown drafter {name!r};{did_you_mean(name, known)} known are {', '.join(known)}")
+    return names
+
+
+def _parse_columns(text: str, *, schema: bool) -> tuple[str, ...]:
+    from specchat.bench.columns import COLUMNS, SCHEMA_COLUMNS
+    from specchat.bench.columns import DEFAULT_COLUMNS as TABLE_COLUMNS
+
+    if text == DEFAULT_COLUMNS:
+        return SCHEMA_COLUMNS if schema else TABLE_COLUMNS
+    names = tuple(COLUMNS) if text == ALL else tuple(word.strip() for word in text.split(","))
+    for name in names:
+        if name not in COLUMNS:
+            raise UsageError(f"unknown column {name!r};{did_you_mean(name, COLUMNS)} known are {', '.join(COLUMNS)}")
+    return names
+
+
+def _requests(
+    profile: Any, prompts: Path | None, kinds: Sequence[str], count: int, *, schema: bool
+) -> Mapping[str, Sequence[Request]]:
+    from specchat.bench.measure import requests_by_kind
+    from specchat.bench.schema_tasks import schema_requests
+
+    if schema:
+        return schema_requests()
+    known = requests_by_kind(profile, prompts, count)
+    requests = {kind: known[kind] for kind in kinds or known if kind in known}
+    if not requests:
+        raise InputError(f"no prompt of such a kind there; there are {', '.join(known)}")
+    return requests
+
+
+def _client_latencies(
+    options: dict[str, Any], prompts: Mapping[str, Sequence[Request]], count: int, limit: int
+) -> tuple[ClientLatency, ...]:
+    """What a client of the engine process measures; nothing after Ctrl-C."""
+    from specchat.bench.client_latency import measure_client_latency
+    from specchat.cli.session_options import session_request
+
+    try:
+        return tuple(measure_client_latency(session_request(options), prompts, count, limit, print_progress))
+    except KeyboardInterrupt:
+        return ()
+
+
+def _finish(store: SampleStore, *, is_complete: bool) -> int:
+    """The exit code. The samples of an interrupted bench stay for the next one."""
+    if is_complete:
+        store.discard()
+        return 0
+    print_progress(f"interrupted; {len(store)} samples are stored, and the same command resumes the bench")
+    return INTERRUPTED_EXIT_CODE
+
+
+def _metadata(engine: Engine, grid: Grid, count: int) -> dict[str, Any]:
+    """What was measured, where and when."""
+    models, layout = engine.models.profile.models, engine.models.target.pool.layout
+    return {
+        "date": time.strftime("%Y-%m-%d"), "target": models.target, "draft": models.draft, "heads": list(models.heads),
+        "device": str(layout.device), "dtype": str(layout.dtype).removeprefix("torch."), "machine": platform.machine(),
+        "max_tokens": grid.max_tokens, "prompts_of_each_kind": count,
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What every bench is given to measure with: a file of prompts, or a folder of such files."""
+"""The argument of every bench: a file of prompts, or a folder of such files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from specchat.errors import InputError
 
 
 class PromptsPath(click.Path):
-    """A path that must be there; what is in it is read only when the models are loaded."""
+    """A path that must exist; it is read only after the models are loaded."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path; InputError when nothing is there."""
+        """The path. InputError when it does not exist."""
         path = Path(str(value))
         if not path.exists():
             raise InputError(f"{path}: no such file or folder")

@@ -12,19 +12,19 @@ from specchat.cli.setup_hint import setup_hint
 
 
 @click.command()
-@click.option("-c", "--continue", "is_last", is_flag=True, help="Go on with the last conversation of this folder.")
+@click.option("-c", "--continue", "is_last", is_flag=True, help="Continue the last conversation of this folder.")
 @click.option(
-    "-r", "--resume", "session", default="", help="Go on with this conversation; the beginning of an id will do."
+    "-r", "--resume", "session", default="", help="Continue this conversation; the beginning of an id is enough."
 )
-@click.option("--plain", is_flag=True, help="Line by line, nothing is drawn twice.")
+@click.option("--plain", is_flag=True, help="Line by line (always so here).")
 @profile_options
 def chat(is_last: bool, session: str, plain: bool, **options: Any) -> int:
-    """Talk with the model. Everything is kept; `/help` says what else can be said."""
+    """Chat with the model, line by line. Conversations are stored; `/help` lists the commands."""
     from specchat.commands.command_registry import ChatState
     from specchat.host.spawn import history_path
     from specchat.repl.loop import run_repl
 
-    del plain  # there is no other mode yet
+    del plain  # `chat` has no other mode
     chosen = resume_request(session_request(options), session, continues_last=is_last)
     if line := setup_hint(history_path().parent):
         click.echo(line, err=True)

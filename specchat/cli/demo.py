@@ -1,4 +1,4 @@
-"""`specchat demo`: the same paragraph three times, first plainly, then with somebody who guesses ahead."""
+"""`specchat demo`: the same paragraph three times, first plain, then with a drafter."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def mean(numbers):
 ```'''
 QUESTION = f"Copy the code exactly.\n{CODE_TO_COPY}"
 DEMO_TURNS = (
-    ("plain", "one token for each pass of the model; nobody guesses"),
-    ("auto", "what repeats the text is guessed, many tokens at once, and checked in one pass"),
+    ("plain", "one token for each pass of the model, no drafter"),
+    ("auto", "repeated text is drafted, many tokens at once, and verified in one pass"),
     ("auto", "and once more"),
 )
 
@@ -34,13 +34,13 @@ DEMO_TURNS = (
 @profile_options
 @click.pass_context
 def demo(context: click.Context, question: str, **options: Any) -> int:
-    """See speculation at work: the same paragraph three times, first without guesses and then with them.
+    """Show speculative decoding: the same paragraph three times, first plain and then with a drafter.
 
-    The embedded model is a small demo that copies well and knows little; QUESTION asks it something else.
+    The embedded model is a small demo that copies well and knows little; QUESTION replaces the paragraph.
     """
     with open_conversation(context.obj, options) as session:
-        for number, (variant, what) in enumerate(DEMO_TURNS, start=1):
-            print(f"\n[{number}/{len(DEMO_TURNS)}] {variant}: {what}", file=sys.stderr)
+        for number, (variant, description) in enumerate(DEMO_TURNS, start=1):
+            print(f"\n[{number}/{len(DEMO_TURNS)}] {variant}: {description}", file=sys.stderr)
             if code := print_answer(session, Request(question, variant=variant)):
                 return code
     return 0

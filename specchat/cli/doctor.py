@@ -1,4 +1,4 @@
-"""`specchat doctor`: is everything in order here, and what would be chosen? Exit code 11 when something is broken."""
+"""`specchat doctor`: does everything work here, and what would be chosen? Exit code 11 when something is broken."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
 
 @click.command()
-@click.option("--profile", "-P", "profile", default="chat", show_default=True, help="The profile to look at.")
-@click.option("--quick", "is_quick", is_flag=True, help="Measure nothing, and do not start torch.")
+@click.option("--profile", "-P", "profile", default="chat", show_default=True, help="The profile to check.")
+@click.option("--quick", "is_quick", is_flag=True, help="Measure nothing and do not import torch.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object.")
 def doctor(profile: str, *, is_quick: bool, is_json: bool) -> int:
-    """Look at versions, devices, folders, models, plugins and the engine process; each line is ok, warn or fail.
+    """Check versions, devices, folders, models, plugins and the engine process; each line is ok, warn or fail.
 
-    Leaves with 0 when all is well or could only be better, with 11 when something does not work. Asks no network.
+    Exit code 0 without failures, 11 with one. Uses no network.
     """
     if not is_quick:
         print("measuring the bandwidth of main memory (a second at most) and trying torch", file=sys.stderr)
-    seen: list[Finding] = []
+    findings: list[Finding] = []
     for finding in run_checks(CheckContext(profile, is_quick)):
-        seen.append(finding)
+        findings.append(finding)
         if not is_json:
             click.echo(_finding_line(finding))
-    code = BROKEN_EXIT_CODE if any(finding.status == FAIL for finding in seen) else 0
-    count = Counter(finding.status for finding in seen)
+    code = BROKEN_EXIT_CODE if any(finding.status == FAIL for finding in findings) else 0
+    count = Counter(finding.status for finding in findings)
     if is_json:
         click.echo(
-            json.dumps({"exit_code": code, "count": count, "findings": [asdict(each) for each in seen]}, indent=1)
+            json.dumps({"exit_code": code, "count": count, "findings": [asdict(each) for each in findings]}, indent=1)
         )
     else:
-        click.echo(f"\n{count[OK]} ok, {count[WARN]} to look at, {count[FAIL]} broken")
+        click.echo(f"\n{count[OK]} ok, {count[WARN]} warnings, {count[FAIL]} broken")
     return code
 
 

@@ -1,6 +1,6 @@
-"""`specchat edit`: files rewritten as asked, or a text on its way through a pipe.
+"""`specchat edit`: rewrites files by an instruction, or a text in a pipe.
 
-stdout is the diff, the JSON or the new text, stderr the talk. Nothing is written before everything is decided.
+stdout is the diff, the JSON or the new text; messages go to stderr. Nothing is written before everything is decided.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ USAGE = 'usage: specchat edit FILE... "INSTRUCTION", or specchat edit - "INSTRUC
 
 @click.command(cls=EditCommand)
 @click.argument("words", nargs=-1, metavar="FILE...|- INSTRUCTION...")
-@click.option("-l", "--lines", default="", metavar="FIRST-LAST", help="Rewrite these lines only.")
+@click.option("-l", "--lines", default="", metavar="FIRST-LAST", help="Rewrite only these lines.")
 @click.option("--check", "checks", multiple=True, help="A command that must pass; {} is the file. May be given again.")
 @click.option("-y", "--yes", is_flag=True, help="Apply without asking.")
 @click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print a line of JSON for each file; writes only with -y.")
 @click.option("--commit", "is_commit", is_flag=True, help="Commit the edited files to git, and only them.")
-@click.option("--together", "is_together", is_flag=True, help="All files in one conversation, each sees the others.")
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Give a file up after so long."
+    "--together", "is_together", is_flag=True, help="All files in one conversation, so that each sees the others."
 )
-@click.option("--allow-shrink", is_flag=True, help="With -y, take a text that lost comments or many lines as well.")
-@click.option("--allow-empty", is_flag=True, help="No change is no failure.")
-@click.option("--lang", default="", help="The language of a piped text, as a file ending: py, json, toml...")
-@click.option("--stderr", "is_loud", is_flag=True, help="As a filter, say on stderr what went wrong.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Give up on a file after this time."
+)
+@click.option("--allow-shrink", is_flag=True, help="With -y, accept a text that lost comments or many lines.")
+@click.option("--allow-empty", is_flag=True, help="Exit code 0 when nothing changes.")
+@click.option("--lang", default="", help="Language of a piped text, as a file suffix: py, json, toml...")
+@click.option("--stderr", "writes_stderr", is_flag=True, help="As a filter, report errors on stderr.")
 @click.option("--strict", is_flag=True, help="As a filter, print nothing when the edit fails.")
 @profile_options
 def edit(words: tuple[str, ...], **options: Any) -> int:
-    """Rewrite files as asked.
+    """Rewrite files by an instruction.
 
     On a terminal you decide hunk by hunk; in a pipe the diff is printed and nothing is written. `-` reads the text
-    from standard input and prints the new one. `specchat undo` takes an edit back.
+    from standard input and prints the new text. `specchat undo` takes an edit back.
     """
     if STDIN in words:
         return _run_as_filter([word for word in words if word != STDIN], options)
@@ -62,7 +64,7 @@ def edit(words: tuple[str, ...], **options: Any) -> int:
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[Path], str]:
-    """The words that are files, up to the first that is none, and the instruction that the others make."""
+    """Split into files, up to the first word that is none, and the instruction."""
     count = 1
     while count < len(arguments) and Path(arguments[count]).is_file():
         count += 1
@@ -75,9 +77,9 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[Path], str]:
 
 
 def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
-    """stdin to stdout; checks need a file and are left out."""
+    """Edit stdin; --check needs a file and is ignored."""
 
-    def edited(raw: bytes) -> bytes:
+    def edit_bytes(raw: bytes) -> bytes:
         instruction = " ".join(words)
         if not instruction.strip():
             raise UsageError(f"an edit needs an instruction; {USAGE}")
@@ -85,9 +87,12 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
         lines = parse_line_range(options["lines"]) if options["lines"] else None
         with open_edit_conversation(options) as conversation:
             job = EditJob(source, instruction, context_window(options, conversation), lines)
-            talk = edit_run_for(conversation)
-            return source.encode(run_with_progress(job, talk, options["timeout"], lambda: edit_source(job, talk)).text)
+            run = edit_run_for(conversation)
+            return source.encode(run_with_progress(job, run, options["timeout"], lambda: edit_source(job, run)).text)
 
     return run_filter(
-        edited, writes_stderr=options["is_loud"], is_strict=options["strict"], allows_no_change=options["allow_empty"]
+        edit_bytes,
+        writes_stderr=options["writes_stderr"],
+        is_strict=options["strict"],
+        allows_no_change=options["allow_empty"],
     )

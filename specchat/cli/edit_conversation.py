@@ -1,4 +1,4 @@
-"""How the commands that edit reach a model: which conversation, how large it may grow, and two ways to stop it."""
+"""How the edit commands reach a model: the conversation, its context window, progress, Ctrl-C and the timeout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def open_edit_conversation(options: dict[str, Any]) -> AbstractContextManager[Conversation]:
-    """A conversation for one file: with the host, or with what stands in for it in tests."""
+    """A conversation for one file: with the host, or with its replacement in tests."""
     context = click.get_current_context()
     if context.obj is not None:
         return context.obj(resolve_profile(options))
@@ -32,7 +32,7 @@ def open_edit_conversation(options: dict[str, Any]) -> AbstractContextManager[Co
 
 
 def edit_run_for(conversation: Conversation) -> EditRun:
-    """The host can begin anew; what stands in for it in tests goes on."""
+    """The host can start a new conversation for a retry; its replacement in tests cannot."""
     if not isinstance(conversation, HostedConversation):
         return EditRun(conversation)
     return EditRun(
@@ -41,13 +41,13 @@ def edit_run_for(conversation: Conversation) -> EditRun:
 
 
 def context_window(options: dict[str, Any], conversation: Conversation) -> int:
-    """How many tokens this conversation may have: as the host says, else as far as the profile knows."""
-    known = conversation.context_window if isinstance(conversation, HostedConversation) else 0
-    return known or resolve_profile(_with_edit_profile(options)).limits.context
+    """The context window in tokens: as the host reports it, else as the profile limits it."""
+    reported = conversation.context_window if isinstance(conversation, HostedConversation) else 0
+    return reported or resolve_profile(_with_edit_profile(options)).limits.context
 
 
 def _with_edit_profile(options: dict[str, Any]) -> dict[str, Any]:
-    """The profile `edit`, unless another one was asked for."""
+    """Use the profile `edit` unless another one was named."""
     is_default = click.get_current_context().get_parameter_source("profile") == ParameterSource.DEFAULT
     return {**options, "profile": "edit"} if is_default else options
 
@@ -55,7 +55,7 @@ def _with_edit_profile(options: dict[str, Any]) -> dict[str, Any]:
 def run_with_progress(
     job: EditJob, run: EditRun, timeout_seconds: float | None, request_edit: Callable[[], Result]
 ) -> Result:
-    """What comes of asking the model, with a line of progress, an ear for Ctrl-C, and patience for so many seconds."""
+    """Run the request with a progress line; Ctrl-C and the timeout cancel it."""
     progress, is_late = EditProgress(job.source.text), Flag()
     run.on_event = progress.on_event
     with interruptible() as stopped, _timeout(timeout_seconds, is_late, stopped):
@@ -73,13 +73,13 @@ def run_with_progress(
 
 @contextmanager
 def _timeout(seconds: float | None, *flags: Flag) -> Generator[None]:
-    """Set these flags, in this order, unless what is done is done in time."""
+    """Set the flags, in this order, when the time is over."""
 
-    def ring() -> None:
+    def expire() -> None:
         for flag in flags:
             flag.set()
 
-    timer = Timer(seconds, ring) if seconds is not None else None
+    timer = Timer(seconds, expire) if seconds is not None else None
     if timer is not None:
         timer.daemon = True
         timer.start()

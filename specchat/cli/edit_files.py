@@ -1,4 +1,4 @@
-"""One run of `specchat edit` over some files: asked one after the other, written in the end, all or nothing."""
+"""One run of `specchat edit` over some files: edited one after the other, written at the end, all or none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from specchat.errors import BrokenEditError, DeclinedError, NoChangeError, Specc
 
 @dataclass(frozen=True)
 class AcceptedEdit:
-    """What of an edit is to be written, and how many of its hunks that are."""
+    """The accepted text of a file, and how many of its hunks were accepted."""
 
     source: Source
     path: Path
@@ -46,18 +46,18 @@ class AcceptedEdit:
 
     @property
     def new_bytes(self) -> bytes:
-        """What the file shall hold."""
+        """The new content of the file."""
         return self.source.encode(self.text)
 
     @property
     def replacement(self) -> Replacement:
-        """The same beside what it holds."""
+        """The new content together with the present one."""
         return Replacement(self.path, self.source.raw, self.new_bytes)
 
 
 @dataclass
 class EditFiles:
-    """What was asked, how, and what is taken so far."""
+    """The instruction, the options, and the edits accepted so far."""
 
     instruction: str
     options: dict[str, Any]
@@ -66,44 +66,44 @@ class EditFiles:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether a person decides."""
+        """Whether the user decides hunk by hunk."""
         options = self.options
-        without = options["yes"] or options["is_diff"] or options["is_json"]
-        return not without and sys.stdout.isatty() and sys.stdin.isatty()
+        decides_itself = options["yes"] or options["is_diff"] or options["is_json"]
+        return not decides_itself and sys.stdout.isatty() and sys.stdin.isatty()
 
     @property
     def is_writing(self) -> bool:
-        """Whether files may be written in the end."""
+        """Whether files may be written at the end."""
         return self.is_interactive or (self.options["yes"] and not self.options["is_diff"])
 
     def run(self, paths: Sequence[Path]) -> int:
-        """Edit one after the other, then write."""
+        """Edit the files, then write them."""
         sources = self._read_sources(paths)
         if self.options["is_together"]:
             self._edit_together(paths, sources)
         else:
             for path, source in zip(paths, sources, strict=True):
                 self._edit_or_report(source, partial(self._edit, path, source))
-        for name, nothing in self.unchanged.items():
-            self._print_json(failure_report(name, nothing))
+        for name, no_change in self.unchanged.items():
+            self._print_json(failure_report(name, no_change))
         if not self.accepted:
             raise next(iter(self.unchanged.values()))
         self._finish()
         return 0
 
     def _edit_or_report(self, source: Source, edit_file: Callable[[], None]) -> None:
-        """Edit one file; one that needs nothing is noted, and any other failure is told and ends it all."""
+        """Edit one file. A file without a change is recorded; any other error is reported and ends the run."""
         try:
             edit_file()
-        except NoChangeError as nothing:
-            self.unchanged[source.name] = nothing
+        except NoChangeError as no_change:
+            self.unchanged[source.name] = no_change
         except SpecchatError as error:
             self._report(is_written=False)
             self._print_json(failure_report(source.name, error))
             raise
 
     def _finish(self) -> None:
-        """Write, if that is wanted, and only then say that it was."""
+        """Write the files if requested, and report afterwards."""
         if self.is_writing:
             try:
                 self._write()
@@ -114,7 +114,7 @@ class EditFiles:
         self._report(is_written=self.is_writing)
 
     def _read_sources(self, paths: Sequence[Path]) -> list[Source]:
-        """Everything that can be known before a model is asked."""
+        """Read the files and check everything that needs no model."""
         if self.options["lines"] and len(paths) > 1:
             raise UsageError("-l FIRST-LAST is about one file; name one")
         if len({path.resolve() for path in paths}) < len(paths):
@@ -130,7 +130,7 @@ class EditFiles:
         return sources
 
     def _edit(self, path: Path, source: Source) -> None:
-        """One file: ask, look, decide."""
+        """Edit one file and decide on it."""
         target = path.resolve()
 
         def check(text: str) -> None:
@@ -140,23 +140,23 @@ class EditFiles:
         lines = parse_line_range(self.options["lines"]) if self.options["lines"] else None
         with open_edit_conversation(self.options) as conversation:
             job = EditJob(source, self.instruction, context_window(self.options, conversation), lines, check)
-            talk = edit_run_for(conversation)
-            self._decide(path, job, self._generate(job, talk), talk)
+            run = edit_run_for(conversation)
+            self._decide(path, job, self._generate(job, run), run)
 
     def _edit_together(self, paths: Sequence[Path], sources: Sequence[Source]) -> None:
-        """All files: each is asked for in the same conversation, then all are decided on, then checked as a whole."""
-        made: list[tuple[Path, EditJob, EditResult, EditRun]] = []
+        """Edit all files in one conversation, then decide on all, then run the checks on all."""
+        edits: list[tuple[Path, EditJob, EditResult, EditRun]] = []
         with open_edit_conversation(self.options) as conversation:
 
             def generate(path: Path, job: EditJob) -> None:
-                talk = EditRun(conversation)
-                made.append((path, job, self._generate(job, talk), talk))
+                run = EditRun(conversation)
+                edits.append((path, job, self._generate(job, run), run))
 
             jobs = multi_file_jobs(sources, self.instruction, context_window(self.options, conversation))
             for path, job in zip(paths, jobs, strict=True):
                 self._edit_or_report(job.source, partial(generate, path, job))
-            for path, job, edited, talk in made:
-                self._edit_or_report(job.source, partial(self._decide, path, job, edited, talk))
+            for path, job, result, run in edits:
+                self._edit_or_report(job.source, partial(self._decide, path, job, result, run))
         new = {each.path.resolve(): each.new_bytes for each in self.accepted}
         for each in self.accepted:
             self._edit_or_report(each.source, partial(run_checks, self.options["checks"], each.path.resolve(), new))
@@ -168,13 +168,13 @@ class EditFiles:
             self._print_or_accept_all(path, job.source, result, run)
 
     def _generate(self, job: EditJob, run: EditRun) -> EditResult:
-        """The new text. One that is no good is kept where a person can look at it."""
+        """The new text. A text that fails a check is saved for the user to inspect."""
         try:
             return run_with_progress(job, run, self.options["timeout"], lambda: run_edit(job, run))
         except BrokenEditError as broken:
             if run.candidate:
-                where = save_candidate(job.source.name, job.source.encode(run.candidate))
-                broken.args = (f"{broken}; it is kept in {where}",)
+                saved_path = save_candidate(job.source.name, job.source.encode(run.candidate))
+                broken.args = (f"{broken}; it is saved in {saved_path}",)
             raise
 
     def _review(self, path: Path, job: EditJob, result: EditResult, run: EditRun) -> AcceptedEdit:
@@ -182,9 +182,11 @@ class EditFiles:
             check_syntax(job.source, text)
             job.check(text)
 
-        def rewrite(first: int, end: int, wish: str) -> str | None:
-            place = Region(first + 1, end)
-            return run_with_progress(job, run, self.options["timeout"], lambda: rewrite_region(job, place, wish, run))
+        def rewrite(first: int, end: int, instruction: str) -> str | None:
+            region = Region(first + 1, end)
+            return run_with_progress(
+                job, run, self.options["timeout"], lambda: rewrite_region(job, region, instruction, run)
+            )
 
         reviewed = review_on_terminal(job.source, result, check, rewrite)
         return AcceptedEdit(
@@ -192,12 +194,10 @@ class EditFiles:
         )
 
     def _print_or_accept_all(self, path: Path, source: Source, result: EditResult, run: EditRun) -> None:
-        """Nobody is asked: print it, or take it all."""
-        verdict = result.warnings.worst_problem
-        if self.is_writing and verdict and not self.options["allow_shrink"]:
-            raise UnusableAnswerError(
-                verdict, f"{source.name}: {result.warnings.summary}; --allow-shrink takes it nevertheless"
-            )
+        """Without a review: print the diff, or accept all hunks."""
+        problem = result.warnings.worst_problem
+        if self.is_writing and problem and not self.options["allow_shrink"]:
+            raise UnusableAnswerError(problem, f"{source.name}: {result.warnings.summary}; --allow-shrink accepts it")
         if not self.is_writing and not self.options["is_json"]:
             _print_diff(source, result.text)
             if result.warnings.summary:
@@ -206,7 +206,7 @@ class EditFiles:
         self.accepted.append(AcceptedEdit(source, path, result.text, hunks, hunks, result, run))
 
     def _report(self, *, is_written: bool) -> None:
-        """What was taken as JSON, for those who read it."""
+        """Print the accepted edits as JSON, if requested."""
         checks = ["syntax", *self.options["checks"]]
         for each in self.accepted:
             self._print_json(file_report(each.source, each.result, each.run, checks=checks, is_applied=is_written))
@@ -218,32 +218,36 @@ class EditFiles:
     def _write(self) -> None:
         written = [each for each in self.accepted if each.text != each.source.text]
         if not written:
-            raise DeclinedError("no hunk was taken; nothing is written")
+            raise DeclinedError("no hunk was accepted; nothing is written")
         paths = [each.path for each in written]
-        mixed = [path for path in paths if self.options["is_commit"] and has_other_changes(path)]
+        changed_before = [path for path in paths if self.options["is_commit"] and has_other_changes(path)]
         try:
-            kept = apply_edit(user_undo_store(), self.instruction, [each.replacement for each in written])
+            undo_entry = apply_edit(user_undo_store(), self.instruction, [each.replacement for each in written])
         except OSError as error:
             raise SpecchatError(f"{error.filename or paths[0]}: cannot be written: {error.strerror}") from error
-        for path in mixed:
-            print(f"specchat: {path}: had changes before, which are committed with the edit", file=sys.stderr)
-        hunks, offered = (
+        for path in changed_before:
+            print(f"specchat: {path}: had uncommitted changes, which are committed with the edit", file=sys.stderr)
+        accepted_count, hunk_count = (
             sum(counts) for counts in zip(*((each.accepted_hunks, each.total_hunks) for each in written), strict=True)
         )
-        parts = [f"applied {hunks}/{offered} hunks", self._summary(), f"undo: specchat undo {kept.number}"]
+        parts = [
+            f"applied {accepted_count}/{hunk_count} hunks",
+            self._summary(),
+            f"undo: specchat undo {undo_entry.number}",
+        ]
         if self.options["is_commit"]:
             parts.append(f"commit {commit_files(paths, self.instruction)}")
         print(" · ".join(part for part in parts if part), file=sys.stderr)
 
     def _summary(self) -> str:
-        """What all turns together cost."""
+        """The summary of all turns."""
         routed = self.accepted[-1].run.route
         totals = sum_totals([finished for each in self.accepted for finished in each.run.finished_turns])
         return summary_line(routed, totals) if routed else ""
 
 
 def _print_diff(source: Source, text: str) -> None:
-    """The bytes that `git apply` needs; on a terminal the letters that a person reads."""
+    """Print the bytes that `git apply` needs, or text on a terminal."""
     patch = source_diff(source, text)
     if sys.stdout.isatty():
         sys.stdout.write(patch)

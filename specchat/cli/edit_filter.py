@@ -1,6 +1,6 @@
-"""`specchat edit -`: a text on its way through a pipe, mostly from an editor that takes whatever comes back.
+"""`specchat edit -`: a filter for pipes, mostly started by an editor that accepts any output.
 
-A filter that fails gives back what it got, byte for byte, and says nothing where an editor would take it for text.
+A filter that fails returns its input byte for byte, and prints nothing where an editor would insert it into the text.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ STDIN = "-"
 
 
 class EditCommand(click.Command):
-    """A command whose mistakes must not cost an editor its text: as a filter it echoes stdin even then."""
+    """A command that returns its input on a usage error when it is a filter."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As ever, but a filter gives back its input before it complains."""
-        given = list(args)
+        """Parse; a filter returns its input before it reports an error."""
+        arguments = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.UsageError:
-            if STDIN in given:
+            if STDIN in arguments:
                 _write_stdout(sys.stdin.buffer.read())
                 _silence_stderr()
             raise
@@ -38,7 +38,7 @@ class EditCommand(click.Command):
 def run_filter(
     edit_bytes: Callable[[bytes], bytes], *, writes_stderr: bool, is_strict: bool, allows_no_change: bool
 ) -> int:
-    """stdin to stdout as `edited` makes it, or stdin back."""
+    """Write the edited stdin to stdout, or stdin unchanged after an error."""
     raw, new = sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), None
     if not (writes_stderr or os.environ.get("SPECCHAT_STDERR") or sys.stderr.isatty()):
         _silence_stderr()
@@ -54,7 +54,7 @@ def run_filter(
 
 
 def _edit_input(edit_bytes: Callable[[bytes], bytes], raw: bytes, *, allows_no_change: bool) -> bytes:
-    """Nothing stays nothing, without a model."""
+    """Edit; an empty input needs no model."""
     try:
         return edit_bytes(raw) if raw else b""
     except NoChangeError:
@@ -69,9 +69,9 @@ def _write_stdout(raw: bytes) -> None:
 
 
 def _silence_stderr() -> None:
-    """Say no more: editors put what a filter writes to stderr into the text."""
+    """Close stderr: editors insert what a filter writes there into the text."""
     if not sys.stderr.isatty():
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 (it lives as long as the process)
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 (open as long as the process lives)
 
 
 def _log(message: str) -> None:

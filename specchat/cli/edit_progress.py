@@ -1,4 +1,4 @@
-"""A passing line on stderr while a file is written anew."""
+"""A temporary line on stderr while a file is rewritten."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specchat.edit.terminal_review import wants_colours
 
 
 class EditProgress:
-    """Draws on a terminal only, and leaves nothing behind."""
+    """Draws on a terminal only, and erases itself."""
 
     def __init__(self, original: str) -> None:
         self._progress_line = ProgressLine(original, self._show)
@@ -19,11 +19,11 @@ class EditProgress:
         self._is_visible = sys.stderr.isatty() and wants_colours()
 
     def on_event(self, event: Event) -> None:
-        """Follow what happens."""
+        """Update the line."""
         self._progress_line.on_event(event)
 
     def erase(self) -> None:
-        """Make room for what stays."""
+        """Remove the line."""
         if self._shown_line:
             self._shown_line = ""
             sys.stderr.write(ERASE_LINE)

@@ -19,12 +19,12 @@ RewriteHunk = Callable[[int, int, str], str | None]
 def review_on_terminal(
     source: Source, result: EditResult, check: Callable[[str], None], rewrite: RewriteHunk
 ) -> Review:
-    """What the person takes, all decided and checked again; NotTakenError when the person leaves."""
-    ending = Path(source.name).suffix
-    means = ReviewUI(
-        prompt_user, _print_hunk, _print_note, lambda text: edit_in_editor(text, ending, _print_note), rewrite
+    """The reviewed edit, validated again. DeclinedError when the user quits."""
+    suffix = Path(source.name).suffix
+    ui = ReviewUI(
+        prompt_user, _print_hunk, _print_note, lambda text: edit_in_editor(text, suffix, _print_note), rewrite
     )
-    return review_edit(source, result.text, result.warnings, check, means)
+    return review_edit(source, result.text, result.warnings, check, ui)
 
 
 def _print_note(message: str) -> None:

@@ -1,4 +1,4 @@
-"""The options that prescribe the form of an answer: `--schema`, `--regex`, `--choices`."""
+"""The options that constrain the format of an answer: `--schema`, `--regex`, `--choices`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def answer_format_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answer_format_from_options(options: dict[str, Any]) -> AnswerFormat | None:
-    """Take the options out, and say what form they prescribe; UsageError when two are given."""
+    """Remove the options and return the format that they require. UsageError when two are given."""
     schema, regex, choices = (options.pop(name) for name in ("schema", "regex", "choices"))
     return AnswerFormat.from_options(
         {"schema": _schema_text(schema), "regex": regex, "choices": choices.split(CHOICE_SEPARATOR) if choices else ()}
@@ -34,7 +34,7 @@ def answer_format_from_options(options: dict[str, Any]) -> AnswerFormat | None:
 
 
 def _schema_text(schema: str) -> str:
-    """What stands in a file of that name; a schema itself begins with a brace."""
+    """The content of the file; a text that begins with a brace is a schema itself."""
     if not schema or schema.lstrip().startswith("{"):
         return schema
     try:

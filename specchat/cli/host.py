@@ -1,4 +1,4 @@
-"""`specchat host`: the engine process by hand. It starts by itself; this is for looking and for ending it."""
+"""`specchat host`: show, start and stop the engine process, which otherwise starts by itself."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ STOP_SECONDS = 10.0
 @click.group(invoke_without_command=True)
 @click.option(
     "--metrics", "port", type=click.IntRange(0, 65535), metavar="PORT",
-    help="Serve its meters for Prometheus on this port of this machine; 0: no longer.",
+    help="Serve metrics for Prometheus on this port of this machine; 0: stop serving them.",
 )  # fmt: skip
 @click.pass_context
 def host(context: click.Context, port: int | None) -> None:
-    """The engine process: one for all front ends, started by the first of them."""
+    """Show, start or stop the engine process: one for all front ends, started by the first of them."""
     if port is not None:
         _serve_metrics(port)
     elif context.invoked_subcommand is None:
@@ -34,47 +34,47 @@ def host(context: click.Context, port: int | None) -> None:
 
 @host.command()
 def start() -> None:
-    """Start it, if it does not run."""
-    line = connect("specchat host")
-    assert line is not None
-    _print_status(line)
+    """Start the engine process if it does not run."""
+    connection = connect("specchat host")
+    assert connection is not None
+    _print_status(connection)
 
 
 @host.command()
 def status() -> int:
-    """Say whether it runs, and what it does."""
-    line = connect("specchat host", starts_host=False)
-    if line is None:
+    """Show whether the engine process runs, and what it does."""
+    connection = connect("specchat host", starts_host=False)
+    if connection is None:
         print(f"no engine process; the first question starts one ({runtime_folder()})")
         return 0
-    _print_status(line)
+    _print_status(connection)
     return 0
 
 
 @host.command()
 def stop() -> None:
-    """End it. Answers that are being written stop and keep what they have."""
-    line = connect("specchat host", starts_host=False)
-    if line is None:
+    """Stop the engine process. Running answers stop, and their text so far is stored."""
+    connection = connect("specchat host", starts_host=False)
+    if connection is None:
         print("no engine process runs")
         return
-    pid = line.host_info["pid"]
-    line.call("shutdown", {})
-    until = time.monotonic() + STOP_SECONDS
+    pid = connection.host_info["pid"]
+    connection.call("shutdown", {})
+    deadline = time.monotonic() + STOP_SECONDS
     with host_lock() as lock:
         while not try_lock(lock):
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
-                raise HostError(f"the engine process {pid} did not end by itself and was killed")
+                raise HostError(f"the engine process {pid} did not stop and was killed")
             time.sleep(0.02)
-    print(f"ended (process {pid})")
+    print(f"stopped (process {pid})")
 
 
 @host.command()
 def stdio() -> None:
-    """Serve one client on standard input and output, with an engine of its own."""
+    """Serve one client on stdin and stdout, with an engine of its own."""
     if sys.stdin.isatty():
-        raise HostError("this speaks JSON-RPC with a program; for people there is 'specchat chat'")
+        raise HostError("this command speaks JSON-RPC with a program; use 'specchat chat'")
     from specchat.host.host_process import run_host
     from specchat.host.wiring import default_components
 
@@ -83,29 +83,29 @@ def stdio() -> None:
 
 @host.command()
 @click.argument("words", nargs=-1)
-@click.option("--deleted", is_flag=True, help="Those that were deleted.")
+@click.option("--deleted", is_flag=True, help="Only deleted conversations.")
 def sessions(words: tuple[str, ...], deleted: bool) -> None:
-    """List conversations, or search them; needs no engine process."""
+    """List or search conversations; needs no engine process."""
     path = history_path()
     if not path.exists():
-        print("nothing was said yet")
+        print("no conversations yet")
         return
     with closing(HistoryReader(path)) as history:
-        found = history.search(" ".join(words)) or [
+        matches = history.search(" ".join(words)) or [
             (thread, "") for thread in history.threads(deleted=deleted) if not words
         ]
-    for thread, where in found:
+    for thread, excerpt in matches:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
-        print(f"{thread.id}  {day}  {thread.name}" + (f"  ({where})" if where else ""))
+        print(f"{thread.id}  {day}  {thread.name}" + (f"  ({excerpt})" if excerpt else ""))
 
 
 def _serve_metrics(port: int) -> None:
-    """Tell the engine process where its meters are to be read; it is started for a port, not to close one."""
-    if line := connect("specchat host", starts_host=port > 0):
-        line.call("metrics", {"port": port})
+    """Set the metrics port of the engine process, which is started for a port, but not to close one."""
+    if connection := connect("specchat host", starts_host=port > 0):
+        connection.call("metrics_port", {"port": port})
     else:
         metrics_port_path().unlink(missing_ok=True)
-    print(f"meters: {_metrics_url(port)}" if port else "meters are served no longer")
+    print(f"metrics: {_metrics_url(port)}" if port else "metrics are no longer served")
 
 
 def _metrics_url(port: int) -> str:
@@ -114,14 +114,14 @@ def _metrics_url(port: int) -> str:
 
 def _print_status(connection: HostConnection) -> None:
     stats = connection.call("stats", {})
-    memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory"].items())
+    memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
     print(
         f"process {connection.host_info['pid']}, version {connection.host_info['version']}, {stats['state']}, {memory or 'no model loaded'}"
     )
     print(
-        f"{stats['sessions']} sessions, {stats['turns']} answers on their way, history {connection.host_info['history']}"
+        f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {connection.host_info['history_path']}"
     )
-    if port := stats.get("meters"):
-        print(f"meters: {_metrics_url(port)}")
-    if stats["trouble"]:
-        print(stats["trouble"])
+    if port := stats.get("metrics_port"):
+        print(f"metrics: {_metrics_url(port)}")
+    if stats["warning"]:
+        print(stats["warning"])

@@ -1,4 +1,4 @@
-"""`specchat inspect`: an answer by who guessed each token. Reads the history only; no engine is started."""
+"""`specchat inspect`: an answer by the drafter of each token. Reads the history only; starts no engine."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from specchat.errors import InputError
 
 @click.command()
 @click.argument("session", default="")
-@click.option("--turn", type=click.IntRange(min=1), help="Which answer, counted from 1; the last one if left out.")
-@click.option("--svg", type=click.Path(path_type=Path), help="Write a picture to this new file instead.")
+@click.option("--turn", type=click.IntRange(min=1), help="The number of the answer, from 1; the last by default.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Write a picture to this file instead.")
 @click.option("--ascii", "is_ascii", is_flag=True, help="Marks instead of colours: [+accepted][=target][!correction].")
 @click.option("--json", "is_json", is_flag=True, help="Every step as one JSON object.")
 def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool, is_json: bool) -> None:
-    """Show who guessed each token of an answer, step by step.
+    """Show which drafter proposed each token of an answer, step by step.
 
-    SESSION is the id of a conversation or its beginning, the last one if left out. Underlined guesses held, what is
-    bold was written in the place of a guess that did not.
+    SESSION is the id of a conversation or its beginning; the last one by default. Accepted draft tokens are
+    underlined; a token that replaced a rejected one is bold.
     """
     with closing(open_history()) as history:
-        looked = _inspect_turn(history, session, turn)
+        inspected = _inspect_turn(history, session, turn)
     if is_json:
-        click.echo(json.dumps(as_json(looked), indent=1))
+        click.echo(json.dumps(as_json(inspected), indent=1))
     elif svg:
-        _write_svg(svg, looked)
+        _write_svg(svg, inspected)
     else:
-        sys.stdout.write(render_text(looked, is_ascii=is_ascii or not sys.stdout.isatty()))
+        sys.stdout.write(render_text(inspected, is_ascii=is_ascii or not sys.stdout.isatty()))
 
 
 def as_json(inspected: InspectedTurn) -> dict[str, Any]:
-    """Everything that is known of the steps, words as text."""
+    """Every token and step as plain values."""
     inspection = inspected.inspection
     steps = [
         {
             "accepted": step.accepted_count,
-            "wrote": step.target_text,
-            "refused": step.rejected_text,
-            "guesses": [asdict(guess) for guess in step.draft_tokens],
+            "target_text": step.target_text,
+            "rejected_text": step.rejected_text,
+            "draft_tokens": [asdict(draft_token) for draft_token in step.draft_tokens],
             "draft_seconds": step.draft_seconds,
             "verify_seconds": step.verify_seconds,
         }
@@ -56,9 +56,9 @@ def as_json(inspected: InspectedTurn) -> dict[str, Any]:
     tokens = [{**asdict(span), "kind": span.kind.name.lower()} for span in inspection.spans]
     return {
         "turn": inspected.turn.id,
-        "number": inspected.number,
+        "turn_index": inspected.number,
         "variant": inspected.turn.answer.variant,
-        "shares": dict(inspection.source_shares),
+        "source_shares": dict(inspection.source_shares),
         "tokens": tokens,
         "steps": steps,
     }
@@ -78,4 +78,4 @@ def _write_svg(path: Path, inspected: InspectedTurn) -> None:
         path.write_text(picture, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    click.echo(f"answer {inspected.number} is drawn in {path}", err=True)
+    click.echo(f"answer {inspected.number} is written to {path}", err=True)

@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they are called, so that `--help` stays quick."""
+"""A group of commands that are imported only when they run, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class UnloadedCommand(Protocol):
 
     @property
     def help(self) -> str:
-        """What the list says of it."""
+        """Its line in the list of commands."""
         ...
 
     def load(self) -> click.Command:
@@ -25,7 +25,7 @@ class UnloadedCommand(Protocol):
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """A command of ours: where it is ("package.module:attribute"), and what the list says of it."""
+    """A built-in command: its import path ("package.module:attribute") and its line in the list."""
 
     import_path: str
     help: str
@@ -37,25 +37,25 @@ class LazyCommand:
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and one line each."""
+    """A group that knows its commands by name and one line each."""
 
     lazy_commands: Mapping[str, LazyCommand] = {}
 
     def plugin_commands(self) -> Mapping[str, UnloadedCommand]:
-        """More of them, asked for only for a list, and for a name that is not in `later`."""
+        """Further commands, looked up only for the list and for a name that is not in `lazy_commands`."""
         return {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were given."""
+        """Names in the order of the tables."""
         return [*self.lazy_commands, *self.plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command itself: this is where it is imported."""
-        found = self.lazy_commands.get(cmd_name) or self.plugin_commands().get(cmd_name)
-        return found.load() if found else None
+        """Import the command."""
+        command = self.lazy_commands.get(cmd_name) or self.plugin_commands().get(cmd_name)
+        return command.load() if command else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing any."""
+        """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(
                 [(name, each.help) for name, each in {**self.lazy_commands, **self.plugin_commands()}.items()]

@@ -1,12 +1,12 @@
-"""The door: `specchat …` on a command line. What goes wrong becomes one line on stderr and an exit code.
+"""The command line `specchat …`. Every error becomes one line on stderr and an exit code.
 
 0    done                               6    does not fit the context
 1    unexpected                         7    model or engine unavailable
-2    usage: a wrong option or file      8    the user took nothing of an edit
+2    usage: a wrong option or file      8    the user accepted nothing of an edit
 3    no usable edit                     9    nothing to change
-4    an edit that does not parse       10    guesses changed a text ('verify')
+4    an edit that does not parse       10    drafting changed a text ('verify')
 5    the file changed meanwhile       130    interrupted, 143 terminated
-11   the doctor found a fault         141    nobody reads stdout any more
+11   the doctor found a fault         141    the reader of stdout is gone
 """
 
 from __future__ import annotations
@@ -30,76 +30,77 @@ from specchat.threads import use_passive_waiting
 
 UNEXPECTED_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 128 + signal.SIGINT
-BROKEN_PIPE_EXIT_CODE = 128 + 13  # SIGPIPE, which Windows has no name for
+BROKEN_PIPE_EXIT_CODE = 128 + 13  # SIGPIPE, which Windows does not name
 COMPLETION_VARIABLE = "_SPECCHAT_COMPLETE"  # set by the shell when it wants a word completed
 COMMANDS = {
     "ask": LazyCommand("specchat.cli.ask:ask", "Answer one question."),
-    "demo": LazyCommand("specchat.cli.demo:demo", "See speculation at work: the same answer, ever faster."),
-    "tui": LazyCommand("specchat.cli.tui:tui", "Talk on the whole terminal, with live numbers."),
+    "demo": LazyCommand("specchat.cli.demo:demo", "Show speculative decoding: the same answer, faster each time."),
+    "tui": LazyCommand("specchat.cli.tui:tui", "Chat on the whole terminal, with live numbers."),
     "web": LazyCommand("specchat.cli.web:web", "The same screen in a browser on this machine."),
-    "chat": LazyCommand("specchat.cli.chat:chat", "Talk, line by line; everything is kept."),
-    "edit": LazyCommand("specchat.cli.edit:edit", "Rewrite a file as asked; `-` is a filter."),
-    "undo": LazyCommand("specchat.cli.undo:undo", "Take an edit back; needs no git."),
+    "chat": LazyCommand("specchat.cli.chat:chat", "Chat line by line; conversations are stored."),
+    "edit": LazyCommand("specchat.cli.edit:edit", "Edit files by an instruction; `-` is a filter."),
+    "undo": LazyCommand("specchat.cli.undo:undo", "Take an edit back; without git."),
     "script": LazyCommand(
         "specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."
     ),
     "acp": LazyCommand("specchat.cli.acp:acp", "Serve an editor: Agent Client Protocol over stdin and stdout."),
     "lsp": LazyCommand("specchat.cli.lsp:lsp", "Serve an editor: completions and edits (Language Server Protocol)."),
     "serve": LazyCommand("specchat.cli.serve:serve", "Serve programs that speak the HTTP API of OpenAI."),
-    "host": LazyCommand("specchat.cli.host:host", "Look at the engine process, or end it."),
-    "fleet": LazyCommand(
-        "specchat.cli.fleet:fleet", "Have vLLM, SGLang or another server answer; launch lines for them."
-    ),
-    "config": LazyCommand("specchat.cli.config:config", "See what holds here and who said so; trust a project."),
-    "models": LazyCommand("specchat.cli.models:models", "Look at models and heads before they are used."),
-    "vram": LazyCommand("specchat.cli.vram:vram", "What a model takes in memory, before it is loaded."),
-    "doctor": LazyCommand("specchat.cli.doctor:doctor", "Is everything in order here, and what would be chosen?"),
+    "host": LazyCommand("specchat.cli.host:host", "Show, start or stop the engine process."),
+    "fleet": LazyCommand("specchat.cli.fleet:fleet", "Let vLLM, SGLang or another server answer."),
+    "config": LazyCommand("specchat.cli.config:config", "Show the settings and where they come from; trust a project."),
+    "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and inspect models and heads."),
+    "vram": LazyCommand("specchat.cli.vram:vram", "Show the memory that a model takes, before it is loaded."),
+    "doctor": LazyCommand("specchat.cli.doctor:doctor", "Check that everything works here."),
     "setup": LazyCommand("specchat.cli.setup:setup", "Find the best models for this machine, in at most five answers."),
     "plugins": LazyCommand("specchat.cli.plugins:plugins", "List what other packages add."),
-    "inspect": LazyCommand("specchat.cli.inspect:inspect", "See who guessed each token of an answer."),
-    "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and write them to files."),
-    "stats": LazyCommand("specchat.cli.stats:stats", "What guessing has brought so far, over all conversations."),
-    "verify": LazyCommand(
-        "specchat.cli.verify:verify", "See whether the text is the same here, with and without guesses."
-    ),
-    "tune": LazyCommand("specchat.cli.tune:tune", "Measure these models on this machine, and begin there from now on."),
+    "inspect": LazyCommand("specchat.cli.inspect:inspect", "Show which drafter proposed each token of an answer."),
+    "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
+    "stats": LazyCommand("specchat.cli.stats:stats", "Show what each drafter brought in your conversations."),
+    "verify": LazyCommand("specchat.cli.verify:verify", "Check that drafting does not change the text here."),
+    "tune": LazyCommand("specchat.cli.tune:tune", "Measure these models here, and start from the result from now on."),
     "train": LazyCommand(
-        "specchat.cli.train:train", "Train a head for your model from what you ask it; all stays here."
+        "specchat.cli.train:train", "Train a head for your model on your questions; nothing leaves this machine."
     ),
-    "bench": LazyCommand("specchat.cli.bench:bench", "Measure against transformers, or auto against plain decoding."),
+    "bench": LazyCommand(
+        "specchat.cli.bench:bench", "Measure the drafters, against plain decoding or against other engines."
+    ),
 }
 
 
 class SpecchatGroup(LazyGroup):
-    """All commands of specchat, and those of plugins: looked up for a list, and for a name that is not ours."""
+    """All commands; those of plugins are looked up for a list, and for a name that is not built in."""
 
     lazy_commands = COMMANDS
 
     def plugin_commands(self) -> Mapping[str, UnloadedCommand]:
-        """What other packages add."""
-        return {name: PluginCommand(offer) for name, offer in find_extensions("commands", COMMANDS).items()}
+        """The commands of other packages."""
+        return {name: PluginCommand(extension) for name, extension in find_extensions("commands", COMMANDS).items()}
 
 
 @click.group(cls=SpecchatGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="specchat", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Chat with a language model in the terminal. It guesses ahead to be faster, and never changes the text."""
+    """Chat with a language model in the terminal, and edit files with it.
+
+    Speculative decoding makes answers faster and never changes their text. Without a command: chat on the terminal.
+    """
 
 
 def main() -> None:
-    """Run the command of this process and leave with its exit code."""
+    """Run the command of this process and exit with its code."""
     use_passive_waiting()
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character gets the rest of the answer
+        sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is replaced
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         sys.exit(shell_complete(cli, {}, "specchat", COMPLETION_VARIABLE, instruction))
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str], obj: object = None) -> int:
-    """Run a command; click's own `main` is left out because it has exit codes of its own.
+    """Run a command; click's own `main` has other exit codes.
 
-    `obj` replaces what opens sessions, see `cli.conversation`.
+    `obj` replaces the function that opens sessions (`cli/session_options.py`).
     """
     try:
         with cli.make_context("specchat", with_default_command(arguments, _can_show_screen()), obj=obj) as context:
@@ -119,13 +120,13 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
     except BrokenPipeError:
         _discard_stdout()
         return BROKEN_PIPE_EXIT_CODE
-    except Exception as error:  # noqa: BLE001 - the edge: nobody above can turn this into a line
+    except Exception as error:  # noqa: BLE001 - the outermost level: an error becomes one line
         return _report_unexpected(error)
     return code if isinstance(code, int) else 0
 
 
 def with_default_command(arguments: Sequence[str], is_terminal: bool) -> list[str]:
-    """`specchat` alone talks, on the whole terminal where there is one; `specchat -p TEXT` answers a program."""
+    """`specchat` alone starts a chat, on the whole terminal if it can; `specchat -p TEXT` answers a program."""
     first = arguments[0] if arguments else ""
     if first in ("-p", "--print", "--json", "--json-once", "--input"):
         return ["script", *arguments]
@@ -137,7 +138,7 @@ def with_default_command(arguments: Sequence[str], is_terminal: bool) -> list[st
 
 
 def _can_show_screen() -> bool:
-    """Whether a screen can be drawn: a terminal on both sides that moves its cursor."""
+    """Whether stdin and stdout are a terminal that can move its cursor."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -155,5 +156,5 @@ def _report_unexpected(error: Exception) -> int:
 
 
 def _discard_stdout() -> None:
-    """Let the interpreter flush into nothing when it ends, so that it does not complain of the broken pipe again."""
+    """Redirect stdout to nothing: the interpreter flushes it at exit and would report the broken pipe again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`specchat models`: which models and heads there are, what fits this machine, and what lies in a folder."""
+"""`specchat models`: lists, recommends, downloads, inspects and removes models and heads."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from specchat.cli.lazy_group import LazyCommand, LazyGroup
 
 
 class ModelsGroup(LazyGroup):
-    """What can be asked of models before they are used."""
+    """The subcommands."""
 
     lazy_commands: Mapping[str, LazyCommand] = {
-        "list": LazyCommand("specchat.cli.models_list:listing", "What the catalog knows, and what lies on this disk."),
-        "recommend": LazyCommand(
-            "specchat.cli.models_recommend:recommend_command", "The best pair for the memory that is free."
+        "list": LazyCommand(
+            "specchat.cli.models_list:list_models", "The models of the catalog, and those on this disk."
         ),
-        "pull": LazyCommand("specchat.cli.pull:pull", "Download a model, or go on with half of one."),
-        "inspect": LazyCommand("specchat.cli.models_inspect:inspect", "What a head is, and whether it fits a target."),
-        "remove": LazyCommand("specchat.cli.remove:remove", "Delete a model from the hub's cache."),
+        "recommend": LazyCommand(
+            "specchat.cli.models_recommend:recommend_command", "The best pair for the free memory."
+        ),
+        "pull": LazyCommand("specchat.cli.pull:pull", "Download a model, or resume a download."),
+        "inspect": LazyCommand(
+            "specchat.cli.models_inspect:inspect", "What a head or draft is, and whether it fits a target."
+        ),
+        "remove": LazyCommand("specchat.cli.remove:remove", "Delete a model from the hub cache."),
     }
 
 
 @click.group(cls=ModelsGroup)
 def models() -> None:
-    """Choose models and heads, and look at them before they are used."""
+    """Choose, download and inspect models and heads."""

@@ -1,4 +1,4 @@
-"""`specchat models inspect`: what head or model lies in a folder, before anything is loaded from it."""
+"""`specchat models inspect`: what head or model a folder holds, without loading it."""
 
 from __future__ import annotations
 
@@ -21,117 +21,125 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("head")
-@click.option("--target", help="The model it is to draft for: embedded, a folder, or a hub id.")
-@click.option("--test", is_flag=True, help="Load both, and count how often the head guesses what the target says.")
+@click.option("--target", help="The target: embedded, a folder, or a hub id.")
+@click.option("--test", is_flag=True, help="Load both, and measure how often the head agrees with the target.")
 def inspect(head: str, target: str | None, test: bool) -> None:
-    """Say what head this is, by what it was recognised, and whether it fits a target; or how a model does as its draft.
+    """Show what a head is, how it was detected, and whether it fits a target; or whether a model fits as its draft.
 
     HEAD is a folder, a file, a hub id, or embedded/eagle3, embedded/eagle, embedded/mtp, embedded/medusa.
     """
     if test and not target:
         raise UsageError("--test compares a head with a target: add --target")
-    if found := _find_model_or_draft(head, target):
-        _print_labelled_lines(found.name, _model_lines(found, target))
+    if located := _find_model_or_draft(head, target):
+        _print_labelled_lines(located.name, _model_lines(located, target))
         return
-    from specchat.heads.detect import find_head, inspect_head, target_dimensions
+    from specchat.heads.detect import inspect_head, target_dimensions
     from specchat.heads.spec import mismatches
-    from specchat.models.load import find_model
+    from specchat.models.load_options import find_head, find_model
 
     spec = inspect_head(find_head(head))
     _print_labelled_lines(head, _head_lines(spec))
     if not target:
         return
-    facts = target_dimensions(find_model(target))
-    if reasons := mismatches(spec, facts):
+    dimensions = target_dimensions(find_model(target))
+    if reasons := mismatches(spec, dimensions):
         raise ModelError(f"{head} does not fit {target}: {'; '.join(reasons)}")
-    print(f"  fits      {target}: {facts.layers} layers of width {facts.hidden_size}, {facts.vocab_size} tokens")
+    print(
+        f"  fits      {target}: {dimensions.layers} layers, hidden size {dimensions.hidden_size}, vocabulary {dimensions.vocab_size}"
+    )
     if test:
         _print_self_test(spec, target)
 
 
 def _find_model_or_draft(source: str, target: str | None) -> LocatedModel | None:
-    """A model of the catalog, or a whole one on this disk that is to draft for a target; None for everything else.
+    """A model of the catalog, or a complete model on this disk when a target is given; else None.
 
-    A checkpoint with layers that guess ahead inside is both, and is taken for the head.
+    A checkpoint that contains MTP layers is both a model and a head, and counts as a head.
     """
     try:
-        found = locate_model(source)
+        located = locate_model(source)
     except ModelError:
         return None
-    if found.folder is None:
-        return found
-    if target is None or not is_whole_model(found.folder):
+    if located.folder is None:
+        return located
+    if target is None or not is_whole_model(located.folder):
         return None
     from specchat.heads.detect import inspect_head
 
     try:
-        inspect_head(found.folder)
+        inspect_head(located.folder)
     except ModelError:
-        return found
+        return located
     return None
 
 
-def _model_lines(found: LocatedModel, target: str | None) -> Iterator[tuple[str, str]]:
-    """A model in numbers, and as a draft of a target."""
-    anatomy = found.architecture
-    yield "is", f"a {anatomy.family} model of {anatomy.layers} layers, {found.evidence}"
-    yield "has", f"{anatomy.parameters / 1e6:.4g} M parameters, {format_gib(weight_bytes(anatomy, 'bf16'))} in bf16"
+def _model_lines(located: LocatedModel, target: str | None) -> Iterator[tuple[str, str]]:
+    """The numbers of a model, and whether it fits a target as its draft."""
+    architecture = located.architecture
+    yield "is", f"a {architecture.family} model of {architecture.layers} layers, {located.evidence}"
     yield (
-        "keeps",
-        f"{kv_bytes_per_token(anatomy) / 1024:.3g} KiB of each token, in texts of up to {anatomy.max_position_embeddings}",
+        "has",
+        f"{architecture.parameters / 1e6:.4g} M parameters, {format_gib(weight_bytes(architecture, 'bf16'))} in bf16",
     )
-    if entry := find_entry(found.name):
+    yield (
+        "KV cache",
+        f"{kv_bytes_per_token(architecture) / 1024:.3g} KiB per token, context window {architecture.max_position_embeddings}",
+    )
+    if entry := find_entry(located.name):
         yield "licence", entry.licence
         yield from (("head", f"{head.id} ({head.kind})") for head in entry.heads)
         yield from (("draft", draft) for draft in entry.draft_models)
     if target:
-        beside = locate_model(target)
-        said = list(pair_warnings(pair_member(found), pair_member(beside)))
-        yield from (("beware", line) for line in said)
-        if not said:
-            yield "fits", f"{beside.name}, as its draft"
+        target_model = locate_model(target)
+        warnings = list(pair_warnings(pair_member(located), pair_member(target_model)))
+        yield from (("warning", line) for line in warnings)
+        if not warnings:
+            yield "fits", f"{target_model.name}, as its draft"
 
 
 def _print_labelled_lines(head: str, lines: Iterator[tuple[str, str]]) -> None:
     print(head)
-    shown = ""
+    last_label = ""
     for label, line in lines:
-        print(f"  {'' if label == shown else label:<9} {line}")
-        shown = label
+        print(f"  {'' if label == last_label else label:<9} {line}")
+        last_label = label
 
 
 def _head_lines(spec: HeadSpec) -> Iterator[tuple[str, str]]:
-    """What is worth knowing, one label and one line at a time."""
+    """Labels and lines about a head."""
     yield "is", f"{spec.format} ({spec.kind})"
     for line in spec.evidence:
-        yield "because", line
+        yield "detected", line
     if spec.target_hidden_size:
-        yield "reads", f"hidden states of width {spec.target_hidden_size} {_layer_names(spec)}"
+        yield "reads", f"hidden states of size {spec.target_hidden_size} {_layer_names(spec)}"
     if spec.target_vocab_size:
         yield (
             "drafts",
-            f"{spec.draft_vocab_size} of {spec.target_vocab_size} tokens, in texts of up to {spec.context_window}",
+            f"{spec.draft_vocab_size} of {spec.target_vocab_size} tokens, context window {spec.context_window}",
         )
     for line in spec.warnings:
-        yield "beware", line
+        yield "warning", line
     if spec.variants:
-        yield "unsure", f"{len(spec.variants) + 1} readings of its config; a self-test beside the target picks one"
+        yield "ambiguous", f"{len(spec.variants) + 1} config variants; a self-test with the target chooses one"
     if spec.unsupported_reason:
-        yield "but", f"not supported yet: {spec.unsupported_reason}"
+        yield "error", f"not supported yet: {spec.unsupported_reason}"
 
 
 def _layer_names(spec: HeadSpec) -> str:
     if spec.hidden_state_layers is None:
-        return "after layers 2, half and all but 3"
-    names = ["after the final norm" if tap < 0 else f"after layer {tap}" for tap in spec.hidden_state_layers]
+        return "after layers 2, L/2 and L-3"
+    names = ["after the final norm" if layer < 0 else f"after layer {layer}" for layer in spec.hidden_state_layers]
     return ", ".join(names)
 
 
 def _print_self_test(spec: HeadSpec, target: str) -> None:
     from specchat.heads.selftest import select_variant
-    from specchat.models.load import LoadOptions, find_model, load_model
+    from specchat.models.load import load_model
+    from specchat.models.load_options import LoadOptions, find_model
 
     model = load_model(find_model(target), LoadOptions())
     head, agreement = select_variant(spec, model, None, model.pool.layout.device)
     shares = ", ".join(f"{share:.0%}" for share in agreement.greedy_by_depth)
-    print(f"  agrees    {shares} of {agreement.positions} places, by how far ahead; read at {head.hidden_state_layers}")
+    print(
+        f"  agrees    {shares} of {agreement.positions} positions, by depth; hidden states of layers {head.hidden_state_layers}"
+    )

@@ -1,4 +1,4 @@
-"""`specchat models list`: what the catalog knows, and what lies on this disk."""
+"""`specchat models list`: the models of the catalog, and those on this disk."""
 
 from __future__ import annotations
 
@@ -14,36 +14,38 @@ from specchat.hub.recommend import fitting_gpu_sizes, format_gib
 
 
 @click.command("list")
-@click.option("--here", "is_here", is_flag=True, help="Only what lies on this disk.")
+@click.option("--here", "is_here", is_flag=True, help="Only models on this disk.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object, in bytes.")
 def list_models(*, is_here: bool, is_json: bool) -> None:
-    """List the models that specchat knows by name, and those that lie on this disk; asks no network.
+    """List the models of the catalog, and those on this disk; uses no network.
 
-    The sizes are of the weights in bf16 and in 4 bits (nf4-double); fits names cards in GB, with a text of 8k.
+    Sizes are those of the weights in bf16 and 4 bits (nf4-double); "fits GB" lists GPU sizes for a context of 8k.
     """
-    found = list(local_models())
+    downloaded = list(local_models())
     if is_json:
         known = [] if is_here else [_as_json(entry) for entry in catalog().values()]
-        here = [{"id": each.id, "folder": str(each.folder), "bytes": each.bytes} for each in found]
-        click.echo(json.dumps({"catalog": known, "here": here}, indent=1))
+        local = [{"id": each.id, "folder": str(each.folder), "bytes": each.bytes} for each in downloaded]
+        click.echo(json.dumps({"catalog": known, "downloaded": local}, indent=1))
         return
     if not is_here:
-        click.echo("\n".join(_catalog_lines({each.id for each in found})))
+        click.echo("\n".join(_catalog_lines({each.id for each in downloaded})))
         click.echo()
-    click.echo("\n".join(_disk_lines(found)))
+    click.echo("\n".join(_disk_lines(downloaded)))
 
 
 def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
     sizes = f"{'params':>8}{'bf16':>10}{'4 bits':>10}"
     yield f"  {'in the catalog':<42}{sizes}  {'fits GB':<16}{'drafters':<21}licence"
     for entry in catalog().values():
-        anatomy = entry.architecture
-        sizes = "".join(f"{format_gib(weight_bytes(anatomy, way)):>10}" for way in ("bf16", "nf4-double"))
-        cards = " ".join(map(str, fitting_gpu_sizes(entry, entry.purposes[0]))) or "none"
-        line = f"{'*' if entry.id in downloaded_ids else ' '} {entry.id:<42}{anatomy.parameters / 1e9:>6.1f} B{sizes}  {cards:<16}"
+        architecture = entry.architecture
+        sizes = "".join(
+            f"{format_gib(weight_bytes(architecture, quant_format)):>10}" for quant_format in ("bf16", "nf4-double")
+        )
+        gpu_sizes = " ".join(map(str, fitting_gpu_sizes(entry, entry.purposes[0]))) or "none"
+        line = f"{'*' if entry.id in downloaded_ids else ' '} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<16}"
         yield f"{line}{_drafters(entry):<21}{entry.licence}{' (gated)' * entry.is_gated}"
     if downloaded_ids & catalog().keys():
-        yield "* lies on this disk"
+        yield "* is on this disk"
 
 
 def _drafters(entry: CatalogEntry) -> str:
@@ -60,12 +62,12 @@ def _as_json(entry: CatalogEntry) -> dict[str, object]:
     return {
         "id": entry.id,
         "parameters": entry.architecture.parameters,
-        "bytes": {way: weight_bytes(entry.architecture, way) for way in ("bf16", "int8", "nf4-double")},
+        "bytes": {name: weight_bytes(entry.architecture, name) for name in ("bf16", "int8", "nf4-double")},
         "fits_gb": fitting_gpu_sizes(entry, entry.purposes[0]),
         "purposes": entry.purposes,
         "licence": entry.licence,
         "gated": entry.is_gated,
         "heads": [{"kind": head.kind, "id": head.id} for head in entry.heads],
         "drafts": entry.draft_models,
-        "same": entry.same_shape_models,
+        "same_weights_as": entry.same_shape_models,
     }

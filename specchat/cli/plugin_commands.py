@@ -1,4 +1,4 @@
-"""A command that a plugin adds, before it is imported."""
+"""A command of a plugin, before it is imported."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from specchat.plugins.extension import Extension
 
 @dataclass(frozen=True)
 class PluginCommand:
-    """What stands in the list of commands for it."""
+    """The entry in the list of commands."""
 
-    offer: Extension
+    extension: Extension
 
     @property
     def help(self) -> str:
-        """What the list says of it."""
-        return self.offer.description
+        """Its line in the list."""
+        return self.extension.description
 
     def load(self) -> click.Command:
-        """Import it; PluginError when it is none."""
-        command = self.offer.load()
+        """Import it. PluginError when it is no command."""
+        command = self.extension.load()
         if not isinstance(command, click.Command):
-            raise self.offer.plugin_error(f"is a {type(command).__name__}, which is no click.Command")
+            raise self.extension.plugin_error(f"is a {type(command).__name__}, which is no click.Command")
         return command

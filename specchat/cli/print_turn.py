@@ -1,4 +1,4 @@
-"""One turn on a terminal or in a pipe: the answer to stdout as it comes, everything else to stderr."""
+"""One turn on a terminal or in a pipe: the answer streams to stdout, everything else goes to stderr."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ ERASE_LINE = "\r\x1b[2K"
 
 
 class Conversation(Protocol):
-    """What a front end needs of a session."""
+    """What a front end needs from a session."""
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]: ...
 
     def close(self) -> None: ...
 
 
-ConversationFactory = Callable[[Profile], AbstractContextManager[Conversation]]  # stands in for the host in tests
+ConversationFactory = Callable[[Profile], AbstractContextManager[Conversation]]  # replaces the host in tests
 
 
 @dataclass
 class StatusLine:
-    """A passing line on stderr while nothing else happens; nothing at all when stderr is no terminal."""
+    """A temporary line on stderr while the user waits; only on a terminal."""
 
     is_shown: bool = False
 
     def on_event(self, event: Event) -> None:
-        """What is being waited for."""
+        """Show what the user waits for."""
         match event:
-            case LoadingProgress(label=what):
-                self._write(f"loading the {what} model…")
+            case LoadingProgress(label=label):
+                self._write(f"loading the {label} model…")
             case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
                 self._write(f"reading {done} of {total} tokens…")
             case _:
                 self.erase()
 
     def erase(self) -> None:
-        """Make room for what stays."""
+        """Remove the line."""
         if self.is_shown:
             self.is_shown = False
             sys.stderr.write(ERASE_LINE)
@@ -62,7 +62,7 @@ class StatusLine:
 
 @dataclass
 class TurnPrinter:
-    """What is known of an answer when it is over."""
+    """Prints the events of a turn and keeps what the summary needs."""
 
     routed: Routed | None = None
     finished: Finished | None = None
@@ -70,7 +70,7 @@ class TurnPrinter:
     status_line: StatusLine = field(default_factory=StatusLine)
 
     def on_event(self, event: Event) -> None:
-        """Print what is to be printed."""
+        """Print text; raise the error of a failed turn."""
         self.status_line.on_event(event)
         match event:
             case TextDelta(text=text):
@@ -87,7 +87,7 @@ class TurnPrinter:
                 pass
 
     def close(self) -> None:
-        """End the last line, so that what follows begins a new one."""
+        """End the last line."""
         self.status_line.erase()
         if not self.ends_with_newline:
             sys.stdout.write("\n")
@@ -95,7 +95,7 @@ class TurnPrinter:
 
 
 def print_answer(session: Conversation, request: Request) -> int:
-    """Ask, print, and sum up on stderr; returns the exit code. Ctrl-C ends within a step and keeps what was said."""
+    """Ask, print, and sum up on stderr; returns the exit code. Ctrl-C ends within a step and keeps the text so far."""
     turn = TurnPrinter()
     with interruptible() as stopped:
         try:

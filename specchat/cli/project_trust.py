@@ -1,4 +1,4 @@
-"""Whether the file of a project counts: a person is asked once for each content, and nobody else is believed."""
+"""Whether the project file of a folder is trusted: the user is asked once for each content."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from specchat.profile.validation import merge_sources
 
 
 def project_trust() -> TrustStore:
-    """What was said of project files; it stands beside the history."""
+    """The stored decisions; the file is beside the history."""
     from specchat.host.spawn import history_path
 
     return TrustStore(history_path().with_name("trusted.json"))
 
 
 def trusted_project(folder: Path) -> ProjectFile | None:
-    """The project file that counts in this folder, if any.
+    """The project file of this folder if it is trusted, else None.
 
-    One that nobody has judged yet is a question on a terminal; elsewhere it is left out, which is said in a line.
+    An undecided file is a question on a terminal; elsewhere it is ignored, and one line says so.
     """
     file = find_project_file(folder)
     if file is None:
         return None
-    known = project_trust()
-    verdict = known.is_trusted(file)
-    if verdict is None and sys.stdin.isatty() and sys.stderr.isatty():
-        verdict = _ask_for_trust(file)
-        known.record(file, is_trusted=verdict)
-    elif verdict is None:
+    store = project_trust()
+    is_trusted = store.is_trusted(file)
+    if is_trusted is None and sys.stdin.isatty() and sys.stderr.isatty():
+        is_trusted = _ask_for_trust(file)
+        store.record(file, is_trusted=is_trusted)
+    elif is_trusted is None:
         hint = "'specchat config trust' accepts it"
-        print(f"specchat: {file.path} is not trusted and left out; {hint}", file=sys.stderr)
-    return file if verdict else None
+        print(f"specchat: {file.path} is not trusted and ignored; {hint}", file=sys.stderr)
+    return file if is_trusted else None
 
 
 def _ask_for_trust(file: ProjectFile) -> bool:
@@ -47,22 +47,22 @@ def _ask_for_trust(file: ProjectFile) -> bool:
 
 
 def summarize_project(file: ProjectFile) -> str:
-    """What a project file wants, in one line: `limits.answer = 200, 2 rules for routes`."""
+    """The settings of a project file in one line: `limits.answer = 200, 2 rules for routes`."""
     try:
         tables = validated_tables(file)
     except ProfileError as error:
-        return f"nothing that can be used ({error})"
-    wishes: list[str] = []
+        return f"nothing usable ({error})"
+    settings: list[str] = []
     for name, table in tables.items():
         if isinstance(table, list):
-            wishes.append(f"{len(table)} rules for {name}")
+            settings.append(f"{len(table)} rules for {name}")
         else:
-            wishes += [f"{name}.{key} = {value!r}" for key, value in table.items()]
-    return ", ".join(wishes) or "nothing"
+            settings += [f"{name}.{key} = {value!r}" for key, value in table.items()]
+    return ", ".join(settings) or "nothing"
 
 
 def validated_tables(file: ProjectFile) -> Mapping[str, Any]:
-    """The tables of a project file; ProfileError when they hold what no profile could."""
+    """The tables of a project file; ProfileError when they are not valid."""
     source = file.source()
     merge_sources(Profile(), [source])
     return source.tables

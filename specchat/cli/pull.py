@@ -1,4 +1,4 @@
-"""`specchat models pull`: a model comes from the hub, after its size, its licence and the room for it were seen."""
+"""`specchat models pull`: downloads a model from a hub after showing its size, licence and the free space."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("source", metavar="ID")
-@click.option("--draft", metavar="ID", help="A draft model or head that comes with it.")
-@click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
-@click.option("--offline", "is_offline", is_flag=True, help="Ask nobody; only say whether it is here.")
-def pull(source: str, draft: str | None, *, is_agreed: bool, is_offline: bool) -> None:
-    """Download a model from the hub, or go on with half of one; prints its folder.
+@click.option("--draft", metavar="ID", help="A draft model or head to download with it.")
+@click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Do not ask.")
+@click.option("--offline", "is_offline", is_flag=True, help="Use no network; only check whether it is here.")
+def pull(source: str, draft: str | None, *, skips_confirmation: bool, is_offline: bool) -> None:
+    """Download a model from the hub, or resume a download; prints its folder.
 
-    ID is a hub id like org/name. HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are honoured.
+    ID is a hub id like org/name. HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are respected.
     """
-    sources = {source: False} | ({draft: True} if draft else {})  # and whether it is a draft
+    sources = {source: False} | ({draft: True} if draft else {})  # whether it is a draft
     from huggingface_hub import constants
 
     if is_offline or constants.is_offline_mode():
@@ -40,7 +40,7 @@ def pull(source: str, draft: str | None, *, is_agreed: bool, is_offline: bool) -
     for listing in listings:
         _print_download_size(listing)
     check_disk_space(listings)
-    if any(listing.missing_files() for listing in listings) and not is_agreed:
+    if any(listing.missing_files() for listing in listings) and not skips_confirmation:
         _confirm()
     for listing in listings:
         print(_download(listing))
@@ -49,59 +49,59 @@ def pull(source: str, draft: str | None, *, is_agreed: bool, is_offline: bool) -
 def _print_download_size(listing: RepoListing) -> None:
     from specchat.hub.pull import format_bytes, free_bytes
 
-    missing, come = listing.missing_files(), listing.remaining_bytes()
+    missing, remaining = listing.missing_files(), listing.remaining_bytes()
     _print_stderr(
         f"{listing.source}: {format_bytes(listing.total_bytes)} in {len(listing.files)} files, licence {listing.licence}"
     )
     if not missing:
-        _print_stderr(f"  all of it is here: {listing.snapshot}")
+        _print_stderr(f"  complete: {listing.snapshot}")
         return
-    if come < listing.total_bytes:
-        _print_stderr(f"  {format_bytes(listing.total_bytes - come)} of it are here, {format_bytes(come)} are to come")
+    if remaining < listing.total_bytes:
+        _print_stderr(f"  {format_bytes(listing.total_bytes - remaining)} are here, {format_bytes(remaining)} remain")
     for file in missing:
-        if here := listing.downloaded_bytes(file):
-            _print_stderr(f"  goes on with {file.name} at {format_bytes(here)} of {format_bytes(file.size_bytes)}")
+        if downloaded := listing.downloaded_bytes(file):
+            _print_stderr(f"  resumes {file.name} at {format_bytes(downloaded)} of {format_bytes(file.size_bytes)}")
     _print_stderr(f"  into {listing.folder}, where {format_bytes(free_bytes(listing.folder))} are free")
 
 
 def _confirm() -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("nobody is here to agree to this download; --yes agrees")
+        raise UsageError("a download needs a confirmation; --yes gives it")
     if not click.confirm("Download?", err=True):
         raise DeclinedError("nothing was downloaded")
 
 
 def _download(listing: RepoListing) -> str:
-    """The folder of the model, once all of it is there."""
-    from specchat.hub.pull import pull as fetch
+    """Download, and return the folder of the model."""
+    from specchat.hub.pull import pull as download
 
     try:
-        with _progress_bar(listing) as hear:
-            return str(fetch(listing, hear))
+        with _progress_bar(listing) as on_progress:
+            return str(download(listing, on_progress))
     except KeyboardInterrupt:
-        _print_stderr(f"{listing.source}: what came is kept; the same command goes on from there")
+        _print_stderr(f"{listing.source}: the downloaded part is kept; the same command resumes")
         raise
 
 
 @contextmanager
 def _progress_bar(listing: RepoListing) -> Generator[OnProgress]:
-    """Shows how far it is, on a terminal."""
+    """A progress bar, on a terminal only."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    here = {file.name: listing.downloaded_bytes(file) for file in listing.missing_files()}
-    before = listing.total_bytes - listing.remaining_bytes() - sum(here.values())
+    downloaded = {file.name: listing.downloaded_bytes(file) for file in listing.missing_files()}
+    before = listing.total_bytes - listing.remaining_bytes() - sum(downloaded.values())
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True)
     is_hidden = not sys.stderr.isatty()
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=is_hidden) as progress:
-        bar = progress.add_task(listing.source, total=listing.total_bytes, completed=before + sum(here.values()))
+        bar = progress.add_task(listing.source, total=listing.total_bytes, completed=before + sum(downloaded.values()))
 
-        def hear(file: HubFile, count: int) -> None:
-            here[file.name] = count
-            progress.update(bar, completed=before + sum(here.values()), description=file.name)
+        def on_progress(file: HubFile, count: int) -> None:
+            downloaded[file.name] = count
+            progress.update(bar, completed=before + sum(downloaded.values()), description=file.name)
 
-        yield hear
+        yield on_progress
 
 
 def _print_cached_folders(sources: Mapping[str, bool]) -> None:
@@ -113,9 +113,9 @@ def _print_cached_folders(sources: Mapping[str, bool]) -> None:
         try:
             folder = cached_model_folder(source, is_draft=is_draft)
         except HFValidationError as error:
-            raise ModelError(f"{source}: no hub id like org/name") from error
+            raise ModelError(f"{source}: not a hub id like org/name") from error
         if folder is None:
-            raise ModelError(f"{source}: not on this machine, and --offline or HF_HUB_OFFLINE asks nobody for it")
+            raise ModelError(f"{source}: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network")
         print(folder)
 
 

@@ -1,4 +1,4 @@
-"""A profile that a command made becomes a file among the user's own, checked before anything is written."""
+"""Save a profile that a command made among the user's profiles, after validating it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PROFILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
 def save_profile(name: str, text: str, *, overwrites: bool = False) -> Path:
-    """Write it where profiles are found by name; ProfileError when it says nothing sound, or is there already."""
+    """Write the profile. ProfileError when it is not valid or exists already."""
     if not PROFILE_NAME.fullmatch(name) or name.endswith(".toml"):
-        raise ProfileError(f"{name!r} is no name for a profile; letters, digits, dots and dashes make one")
+        raise ProfileError(f"{name!r} is not a profile name; use letters, digits, dots and dashes")
     path = configuration_folder() / "profiles" / f"{name}.toml"
     if path.exists() and not overwrites:
-        raise ProfileError(f"{path} is there already; take another name, or --force")
+        raise ProfileError(f"{path} already exists; choose another name, or --force")
     partial = path.with_name(f"{name}.{os.getpid()}.toml")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,6 +38,6 @@ def save_profile(name: str, text: str, *, overwrites: bool = False) -> Path:
 
 
 def pull_command(pair: ModelPair) -> str:
-    """What fetches a pair from the hub."""
+    """The command that downloads a pair."""
     drafter = f" --draft {pair.drafter.id}" if pair.drafter.id else ""
     return f"specchat models pull {pair.entry.id}{drafter}"

@@ -3,11 +3,11 @@
     {"type":"init", ...}               first
     {"type":"update","update":{...}}   a piece of the answer, as in the Agent Client Protocol
     {"type":"event","event":"steps", ...}   everything else that happens
-    {"type":"permission", ...}         a file is to be written, with `--edit ask`; waits for {"type":"permission",
+    {"type":"permission", ...}         asks to write a file, with `--edit ask`; the answer is {"type":"permission",
                                        "id":..., "option":"allow"} on standard input
     {"type":"result", ...}             last, once for each question
 
-Consumers ignore types and fields that they do not know; `v` changes only for breaks.
+Consumers ignore unknown types and fields; `v` changes only with breaking changes.
 """
 
 from __future__ import annotations
@@ -43,37 +43,39 @@ from specchat.repl.interrupt import interruptible
 if TYPE_CHECKING:
     from specchat.cli.script_edits import EditRunner
 
-PROTOCOL_VERSION = 1
-POLL_SECONDS = 0.05  # how often a waiting question looks whether anybody is still there
+PROTOCOL_VERSION = 2
+POLL_SECONDS = 0.05  # how often a pending permission checks whether the input has ended
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
 ERROR_CODES = {2: "usage", 6: "too_long", 7: "model_missing", INTERRUPTED_EXIT_CODE: "cancelled"}
-ENGINE_ERROR_PREFIX = "the engine"  # how its own failures begin; models that cannot be used have the same exit code
+ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; model errors have the same exit code
 
 
 @click.command()
 @click.option("-p", "--print", "text", default="", help="The question; - reads it from standard input.")
 @click.option("--json", "is_json", is_flag=True, help="Every event as one JSON object a line.")
 @click.option("--json-once", is_flag=True, help="Only the last object, the result.")
-@click.option("--input", "input_format", type=click.Choice(["text", "jsonl"]), default="text", help="How stdin speaks.")
-@click.option("-c", "--continue", "is_last", is_flag=True, help="Go on with the last conversation of this folder.")
-@click.option("-r", "--resume", "session", default="", help="Go on with this conversation.")
+@click.option(
+    "--input", "input_format", type=click.Choice(["text", "jsonl"]), default="text", help="The format of stdin."
+)
+@click.option("-c", "--continue", "is_last", is_flag=True, help="Continue the last conversation of this folder.")
+@click.option("-r", "--resume", "session", default="", help="Continue this conversation.")
 @click.option("--edit", "edits", type=click.Choice(["none", "ask", "auto"]), default="none", show_default=True,
               help="May files be edited, by '/edit FILE INSTRUCTION'? 'ask' needs --input jsonl.")  # fmt: skip
 @answer_format_options
 @profile_options
 def script(text: str, is_json: bool, json_once: bool, input_format: str, edits: str, **options: Any) -> int:
-    """Answer one question for a program, or many, one JSON line each."""
+    """Answer one question for a program, or many as JSON lines."""
     is_lines = input_format == "jsonl"
     if not text and not is_lines:
-        raise UsageError("nothing was asked; give -p TEXT, -p - for standard input, or --input jsonl")
+        raise UsageError("no question; give -p TEXT, -p - for standard input, or --input jsonl")
     if text and is_lines:
-        raise UsageError("-p and --input jsonl are two ways to ask; give one of them")
+        raise UsageError("-p and --input jsonl cannot be combined")
     if not (is_json or json_once or is_lines):
-        raise UsageError("a question for a program needs --json or --json-once; 'specchat ask' answers people")
+        raise UsageError("-p needs --json or --json-once; use 'specchat ask' for plain text")
     if edits == "ask" and not is_lines:
-        raise UsageError("--edit ask needs --input jsonl, on which the answers come; --edit auto asks nobody")
+        raise UsageError("--edit ask needs --input jsonl for the answers; --edit auto does not ask")
     session, is_last = options.pop("session"), options.pop("is_last")
-    structure = answer_format_from_options(options)
+    answer_format = answer_format_from_options(options)
     writer = JsonLinesWriter(writes_result_only=json_once)
     try:
         with open_host_conversation(
@@ -87,7 +89,9 @@ def script(text: str, is_json: bool, json_once: bool, input_format: str, edits: 
                 decode_text(sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), "standard input") if text == "-" else text
             )
             with interruptible() as stopped:
-                code = writer.run_request(conversation, Request(check_utf8(question), answer_format=structure), stopped)
+                code = writer.run_request(
+                    conversation, Request(check_utf8(question), answer_format=answer_format), stopped
+                )
             return stopped.exit_code if stopped.is_set() else code
     except SpecchatError as error:
         writer.write_error(str(error), error.exit_code)
@@ -95,19 +99,19 @@ def script(text: str, is_json: bool, json_once: bool, input_format: str, edits: 
 
 
 def check_utf8(text: str) -> str:
-    """A text that can be sent. UsageError for half a character, as bytes that are no UTF-8 leave it in an argument."""
+    """Refuse an argument that is not UTF-8; Python passes it with lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the question is no text: character {error.start + 1} is not whole") from None
+        raise UsageError(f"the question is not UTF-8: character {error.start + 1} is incomplete") from None
     return text
 
 
 def _edit_runner(edits: str, options: dict[str, Any]) -> EditRunner | None:
-    """Who edits, if somebody may."""
+    """The edit runner, if edits are allowed."""
     if edits == "none":
         return None
-    from specchat.cli.script_edits import EditRunner  # grammars and all; most programs edit nothing
+    from specchat.cli.script_edits import EditRunner  # imports the grammars; most programs do not edit
 
     return EditRunner(
         replace(session_request(options, kind="edit"), profile="edit"), requires_permission=edits == "ask"
@@ -115,7 +119,7 @@ def _edit_runner(edits: str, options: dict[str, Any]) -> EditRunner | None:
 
 
 def _model_names(options: dict[str, Any]) -> dict[str, str]:
-    """Who answers and who guesses; a conversation of yesterday keeps its own, which only the host knows."""
+    """Target and draft model of a new conversation; those of a stored one are known to the host only."""
     models = resolve_profile(options).models
     return {"model": models.target, "draft": models.draft}
 
@@ -127,16 +131,16 @@ def _input_lines() -> Iterator[str]:
 
 @dataclass
 class JsonLinesWriter:
-    """Objects to stdout, one a line, each flushed."""
+    """Writes JSON objects to stdout, one a line, each flushed."""
 
     writes_result_only: bool = False
     session_id: str = ""
     turn_count: int = 0
     edit_runner: EditRunner | None = None
-    lock: Lock = field(default_factory=Lock)  # complaints of the input come from another thread
+    lock: Lock = field(default_factory=Lock)  # errors of the input are written by another thread
 
     def write_init(self, conversation: Conversation, models: dict[str, str]) -> None:
-        """Say who speaks."""
+        """Write the first object."""
         self.session_id = conversation.session_id
         facts = {
             "session_id": self.session_id,
@@ -147,32 +151,32 @@ class JsonLinesWriter:
         self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, **models})
 
     def run_request(self, conversation: Conversation, request: Request, stopped: Flag) -> int:
-        """One question, or one edit, to its end; returns the exit code."""
+        """Answer one question, or do one edit; returns the exit code."""
         if self.edit_runner and self.edit_runner.is_edit_request(request.text):
             return self._run_edit(self.edit_runner, request.text, stopped)
-        begun, said, end = time.monotonic(), [], None
+        started_at, texts, end = time.monotonic(), [], None
         for event in conversation.ask(request, stopped):
             self.write(_event_line(event))
             if isinstance(event, TextDelta):
-                said.append(event.text)
+                texts.append(event.text)
             elif isinstance(event, Finished | Failed):
                 end = event
         self.turn_count += 1
         if request.answer_format and isinstance(end, Finished) and end.finish_reason == "length":
             end = Failed(request.answer_format.truncated_message, ContextError.exit_code)
-        return self._write_result_of(end, "".join(said), int(1000 * (time.monotonic() - begun)))
+        return self._write_result_of(end, "".join(texts), int(1000 * (time.monotonic() - started_at)))
 
     def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> int:
-        begun = time.monotonic()
+        started_at = time.monotonic()
         self.turn_count += 1
         try:
-            done = edit_runner.run(text, self.write_update, lambda event: self.write(_event_line(event)), stopped)
+            outcome = edit_runner.run(text, self.write_update, lambda event: self.write(_event_line(event)), stopped)
         except (SpecchatError, OSError) as error:
             code = error.exit_code if isinstance(error, SpecchatError) else 1
-            self.write_error(str(error), code, milliseconds=int(1000 * (time.monotonic() - begun)))
+            self.write_error(str(error), code, milliseconds=int(1000 * (time.monotonic() - started_at)))
             return code
         return self._write_result_of(
-            Finished("stop", done.totals), done.message, int(1000 * (time.monotonic() - begun))
+            Finished("stop", outcome.totals), outcome.message, int(1000 * (time.monotonic() - started_at))
         )
 
     def _write_result_of(self, end: Event | None, text: str, milliseconds: int) -> int:
@@ -192,7 +196,7 @@ class JsonLinesWriter:
         return code
 
     def write_error(self, message: str, code: int, text: str = "", milliseconds: int = 0) -> None:
-        """A result that is none."""
+        """Write the result of a failed question."""
         is_engine = message.startswith(ENGINE_ERROR_PREFIX)
         error = {"code": "engine" if is_engine else ERROR_CODES.get(code, "engine"), "message": message}
         self._write_result({"is_error": True, "result": text, "duration_ms": milliseconds, "error": error})
@@ -202,11 +206,11 @@ class JsonLinesWriter:
         self.write(result, is_last=True)
 
     def write_update(self, update: JsonObject) -> None:
-        """An update of the Agent Client Protocol."""
+        """Write an update of the Agent Client Protocol."""
         self.write({"type": "update", "update": update})
 
     def write(self, line: dict[str, Any], *, is_last: bool = False) -> None:
-        """One object."""
+        """Write one object."""
         if is_last or not self.writes_result_only:
             with self.lock:
                 sys.stdout.write(json.dumps(line) + "\n")
@@ -214,7 +218,7 @@ class JsonLinesWriter:
 
 
 def _event_line(event: Event) -> dict[str, Any]:
-    """Text in the words of the Agent Client Protocol, everything else in our own."""
+    """Text as an update of the Agent Client Protocol, every other event as our own type."""
     if isinstance(event, TextDelta):
         content = {"type": "text", "text": event.text}
         return {"type": "update", "update": {"sessionUpdate": "agent_message_chunk", "content": content}}
@@ -229,19 +233,19 @@ def _usage_numbers(totals: Totals) -> dict[str, Any]:
             "cached_tokens": totals.cached_tokens,
         },
         "spec": {
-            "drafted": totals.draft_tokens,
-            "accepted": sum(totals.accepted_by_drafter.values()),
+            "draft_tokens": totals.draft_tokens,
+            "accepted_tokens": sum(totals.accepted_by_drafter.values()),
             "steps": totals.steps,
         },
         "ttft_ms": int(1000 * totals.ttft_seconds),
-        "tok_per_s": round(totals.tokens_per_second, 1),
+        "tokens_per_second": round(totals.tokens_per_second, 1),
         "totals": asdict(totals),
     }
 
 
 @dataclass(frozen=True)
 class PendingRequest:
-    """What a line asks, and the flag that ends its answer."""
+    """The request of a line, and the flag that cancels it."""
 
     request: Request
     cancelled: Flag = field(default_factory=Flag)
@@ -249,32 +253,32 @@ class PendingRequest:
 
 @dataclass
 class InputLoop:
-    """`--input jsonl`: questions and cancels come as lines while answers go out."""
+    """`--input jsonl`: reads questions and cancels as lines while it writes answers."""
 
     conversation: Conversation
     writer: JsonLinesWriter
     request_queue: queue.SimpleQueue[PendingRequest | None] = field(default_factory=queue.SimpleQueue)
     received_requests: list[PendingRequest] = field(default_factory=list)
-    permission_queues: dict[str, queue.SimpleQueue[str]] = field(default_factory=dict)  # that were asked for
-    is_input_closed: Flag = field(default_factory=Flag)  # nobody answers any more
+    permission_queues: dict[str, queue.SimpleQueue[str]] = field(
+        default_factory=dict
+    )  # by the id of a pending permission
+    is_input_closed: Flag = field(default_factory=Flag)  # no more permissions can arrive
 
     def run(self, lines: Iterable[str]) -> int:
-        """Answer in order until the input ends; what was asked before is still answered. Returns the last exit code."""
+        """Answer in order until the input ends, pending questions included. Returns the last exit code."""
         if self.writer.edit_runner:
             self.writer.edit_runner.request_permission = self.request_permission
         Thread(target=self._read_lines, args=(lines,), daemon=True).start()
         code = 0
-        while (question := self.request_queue.get()) is not None:
+        while (pending := self.request_queue.get()) is not None:
             with interruptible() as stopped:
-                code = self.writer.run_request(
-                    self.conversation, question.request, _any_set(stopped, question.cancelled)
-                )
+                code = self.writer.run_request(self.conversation, pending.request, _any_set(stopped, pending.cancelled))
             if stopped.is_set():
                 return stopped.exit_code
         return code
 
     def request_permission(self, id: str, tool_call: JsonObject, stopped: Flag) -> str:
-        """May this be written? Nobody says yes once the input has ended or the turn is stopped."""
+        """Ask for permission; rejected when the input ends or the turn is stopped."""
         from specchat.cli.script_edits import PERMISSION_OPTIONS, REJECT
 
         answers = self.permission_queues[id] = queue.SimpleQueue()
@@ -298,20 +302,22 @@ class InputLoop:
         self.request_queue.put(None)
 
     def _handle_line(self, line: str) -> str:
-        """Do what a line says; what is wrong with it, if anything is."""
+        """Handle a line; returns the problem with it, or an empty string."""
         try:
-            said = json.loads(line)
-            match said["type"]:
+            message = json.loads(line)
+            match message["type"]:
                 case "user":
                     self.received_requests.append(
-                        PendingRequest(Request(check_utf8(said["text"]), answer_format=AnswerFormat.from_options(said)))
+                        PendingRequest(
+                            Request(check_utf8(message["text"]), answer_format=AnswerFormat.from_options(message))
+                        )
                     )
                     self.request_queue.put(self.received_requests[-1])
                 case "cancel":
-                    for question in self.received_requests:
-                        question.cancelled.set()
+                    for pending in self.received_requests:
+                        pending.cancelled.set()
                 case "permission":
-                    self.permission_queues[said["id"]].put(_check_permission_option(said["option"]))
+                    self.permission_queues[message["id"]].put(_check_permission_option(message["option"]))
                 case unknown:
                     return f"unknown type {unknown!r}"
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -322,7 +328,7 @@ class InputLoop:
 
 
 def _check_permission_option(option_id: str) -> str:
-    """UsageError for what was not offered."""
+    """Refuse an option that was not offered."""
     from specchat.cli.script_edits import PERMISSION_OPTIONS
 
     known = [str(each["optionId"]) for each in PERMISSION_OPTIONS]

@@ -1,7 +1,7 @@
-"""`specchat script --edit`: files that a program has edited, told in the words of the Agent Client Protocol.
+"""`specchat script --edit`: edits files for a program, reported as updates of the Agent Client Protocol.
 
-A question is an edit when it is `/edit FILE[:FIRST-LAST] INSTRUCTION`, or an order that can mean nothing else. The diff
-comes first, then the permission, then one write, which `specchat undo` takes back.
+A question is an edit when it is `/edit FILE[:FIRST-LAST] INSTRUCTION`, or an unambiguous instruction. The diff comes
+first, then the permission, then one write, which `specchat undo` takes back.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ PERMISSION_OPTIONS = [
 ]
 
 SendUpdate = Callable[[JsonObject], None]
-RequestPermission = Callable[[str, JsonObject, Flag], str]  # id, tool call, what ends the waiting -> one of the options
+RequestPermission = Callable[[str, JsonObject, Flag], str]  # id, tool call, cancel flag -> one of the options
 
 
 def always_reject(_id: str, _call: JsonObject, _stopped: Flag) -> str:
-    """The answer of nobody."""
+    """The default: reject."""
     return REJECT
 
 
 @dataclass(frozen=True)
 class EditOutcome:
-    """What became of an edit, and what it cost."""
+    """The message and the totals of an edit."""
 
     message: str
     totals: Totals
@@ -53,7 +53,7 @@ class EditOutcome:
 
 @dataclass
 class EditRunner:
-    """The edits of one program."""
+    """Runs the edits of one program."""
 
     session_request: SessionRequest
     requires_permission: bool
@@ -62,11 +62,11 @@ class EditRunner:
     _allows_all: bool = False
 
     def is_edit_request(self, text: str) -> bool:
-        """Is this an edit, and no question?"""
+        """Whether a text is an edit, not a question."""
         return bool(EDIT_COMMAND.fullmatch(text.strip()) or intent_from_text(text, [], self.workspace_roots))
 
     def run(self, text: str, send_update: SendUpdate, on_event: Callable[[Event], None], stopped: Flag) -> EditOutcome:
-        """One edit to its end; a SpecchatError says why the file is as it was, or that the command is not whole."""
+        """Do one edit. SpecchatError says why the file did not change, or that the command is incomplete."""
         command = EDIT_COMMAND.fullmatch(text.strip())
         by_words = intent_from_text(text, [], self.workspace_roots)
         file = EditTarget(
@@ -76,53 +76,51 @@ class EditRunner:
         source = file.read()
         file.check_writable()
 
-        def hear_all_but_text(event: Event) -> None:
-            if not isinstance(event, TextDelta):  # the diff says it better
+        def forward_event(event: Event) -> None:
+            if not isinstance(event, TextDelta):  # the diff contains the text
                 on_event(event)
 
         with Conversation(self.session_request) as conversation:
-            talk = EditRun(
+            run = EditRun(
                 conversation,
                 stopped,
-                hear_all_but_text,
+                forward_event,
                 lambda: conversation.switch_session(conversation.open_new_session()),
             )
             window = (
                 conversation.context_window or load_profile(self.session_request.profile).limits.context
             )  # 0: not known yet
-            edited = run_edit(file.make_job(source, window), talk)
+            result = run_edit(file.make_job(source, window), run)
         try:
             return EditOutcome(
-                self._propose_and_write(file, source, edited, send_update, stopped), sum_totals(talk.finished_turns)
+                self._propose_and_write(file, source, result, send_update, stopped), sum_totals(run.finished_turns)
             )
         except DeclinedError as error:
-            return EditOutcome(str(error), sum_totals(talk.finished_turns))
+            return EditOutcome(str(error), sum_totals(run.finished_turns))
 
     def _propose_and_write(
-        self, file: EditTarget, source: Source, edited: EditResult, send_update: SendUpdate, stopped: Flag
+        self, file: EditTarget, source: Source, result: EditResult, send_update: SendUpdate, stopped: Flag
     ) -> str:
-        hunks = diff_hunks(source.text, edited.text)
-        new = source.encode(edited.text)
+        hunks = diff_hunks(source.text, result.text)
+        new = source.encode(result.text)
         call = _tool_call(file, source, new.decode(source.codec), hunks[0].first + 1)
         send_update({"sessionUpdate": "tool_call", **call})
         status = "failed"
         try:
-            self._check_permission(file, edited, call, stopped)
+            self._check_permission(file, result, call, stopped)
             file.check_unchanged(source)
             hint = file.write(source, new)
             status = "completed"
         finally:
             send_update({"sessionUpdate": "tool_call_update", "toolCallId": call["toolCallId"], "status": status})
-        return file.written_message(len(hunks), edited, hint)
+        return file.written_message(len(hunks), result, hint)
 
-    def _check_permission(self, file: EditTarget, edited: EditResult, tool_call: JsonObject, stopped: Flag) -> None:
-        """NotTakenError for a no. What loses comments or many lines is asked for even when nothing else is."""
-        is_grave = edited.warnings.worst_problem is not None
-        if is_grave and not self.requires_permission:
-            raise DeclinedError(
-                f"{file.declined_message}: {edited.warnings.summary}; '--edit ask' lets somebody decide"
-            )
-        must_ask = self.requires_permission and (is_grave or not self._allows_all)
+    def _check_permission(self, file: EditTarget, result: EditResult, tool_call: JsonObject, stopped: Flag) -> None:
+        """DeclinedError for a rejection. An edit that loses comments or many lines always needs a permission."""
+        is_suspicious = result.warnings.worst_problem is not None
+        if is_suspicious and not self.requires_permission:
+            raise DeclinedError(f"{file.declined_message}: {result.warnings.summary}; use '--edit ask' to decide")
+        must_ask = self.requires_permission and (is_suspicious or not self._allows_all)
         answer = self.request_permission(str(tool_call["toolCallId"]), tool_call, stopped) if must_ask else ALLOW
         if stopped.is_set():
             raise CancelledError("stopped; nothing is written")
@@ -132,7 +130,7 @@ class EditRunner:
 
 
 def _tool_call(file: EditTarget, source: Source, new: str, line: int) -> dict[str, Any]:
-    """A `tool_call` without its kind of update."""
+    """The fields of a `tool_call` update."""
     old = {} if file.is_new else {"oldText": source.raw.decode(source.codec)}
     return {
         "toolCallId": f"edit-{new_id()}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,51 +18,45 @@ TOKEN_VARIABLE = "SPECCHAT_SERVE_TOKEN"  # noqa: S105 (the name of a variable)
 
 
 @click.command()
+@click.option("--host", default=LOOPBACK, show_default=True, help="The address; other than loopback needs --token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0: a free one.")
 @click.option(
-    "--host", default=LOOPBACK, show_default=True, help="Where to listen; others than this machine need --token."
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0 takes a free one."
-)
-@click.option(
-    "--token", envvar=TOKEN_VARIABLE, show_envvar=True, default="", help="What clients must bring as their API key."
+    "--token", envvar=TOKEN_VARIABLE, show_envvar=True, default="", help="The API key that clients must send."
 )
 @profile_options
 def serve(host: str, port: int, token: str, **options: Any) -> None:
     """Serve programs that speak the HTTP API of OpenAI: chat completions, and the list of models.
 
-    Listens on this machine alone unless --host says otherwise. docs/serve.md has settings for several programs, and
-    what of the API is not honoured. Needs the extra `serve`.
+    Listens on this machine only, unless --host says otherwise. docs/serve.md has settings for several programs, and
+    lists what is not supported.
     """
-    if find_spec("aiohttp") is None:
-        raise UsageError("serving needs the package aiohttp; pip install 'specchat[serve]'")
     from specchat.serve.authorization import AccessPolicy
     from specchat.serve.server import ServeConfig, bind_socket, is_loopback_socket
     from specchat.serve.server import serve as serve_on
 
-    model, chosen = model_name(resolve_profile(options).models.target), session_request(options)
-    listening = bind_socket(host, port)
-    is_local = is_loopback_socket(listening)
+    model, request = model_name(resolve_profile(options).models.target), session_request(options)
+    listener = bind_socket(host, port)
+    is_local = is_loopback_socket(listener)
     if not (is_local or token):
-        listening.close()
-        raise UsageError(f"--host {host} lets other machines in: give a --token, or ${TOKEN_VARIABLE}")
+        listener.close()
+        raise UsageError(f"--host {host} admits other machines: give a --token, or ${TOKEN_VARIABLE}")
 
     def ready() -> None:
-        address = _base_url(*listening.getsockname()[:2])
+        address = _base_url(*listener.getsockname()[:2])
         click.echo(
             f"specchat serve: {address}, model {model!r} (Ctrl-C ends it)\n{_curl_example(address, model, token)}",
             err=True,
         )
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         click.echo(f"specchat serve: {text}", err=True)
 
-    serve_on(ServeConfig(model, chosen, AccessPolicy(token, is_local)), listening, say, ready)
-    say("ended")
+    serve_on(ServeConfig(model, request, AccessPolicy(token, is_local)), listener, log, ready)
+    log("ended")
 
 
 def model_name(target: str) -> str:
-    """How clients call a model: as the profile does; a folder by its own name, for its path is nobody's business."""
+    """The name of a model for clients: that of the profile; of a folder only its name, since its path is private."""
     return Path(target).name if Path(target).is_absolute() else target
 
 
@@ -72,7 +65,7 @@ def _base_url(host: str, port: int) -> str:
 
 
 def _curl_example(address: str, model: str, token: str) -> str:
-    """A line to try it with; the token stays out of it, as out of every list of processes."""
+    """An example call. The token is not in it, because other users can list the arguments of processes."""
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}]})
     header = f'-H "Authorization: Bearer ${TOKEN_VARIABLE}" ' if token else ""
     return f"example: curl {address}/chat/completions {header}-d '{body}'"

@@ -1,4 +1,4 @@
-"""`specchat sessions`: conversations of before, listed and written to files. Reads the history; starts no engine."""
+"""`specchat sessions`: lists and exports stored conversations. Reads the history; starts no engine."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from specchat.errors import UsageError
 
 @click.group()
 def sessions() -> None:
-    """Conversations that were kept."""
+    """List and export stored conversations."""
 
 
 @sessions.command("list")
 @click.argument("words", nargs=-1)
-@click.option("--deleted", is_flag=True, help="Those that were deleted.")
+@click.option("--deleted", is_flag=True, help="Only deleted conversations.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON list.")
 def list_sessions(words: tuple[str, ...], deleted: bool, is_json: bool) -> None:
-    """List conversations, the last used first; or those in which WORDS were said."""
+    """List conversations, the last used first; with WORDS only those that contain them."""
     with closing(open_history()) as history:
         if words:
-            threads = [thread for thread, _found in history.search(" ".join(words))]
+            threads = [thread for thread, _excerpt in history.search(" ".join(words))]
         else:
             threads = history.threads(kind="chat", deleted=deleted)
     if is_json:
@@ -41,16 +41,18 @@ def list_sessions(words: tuple[str, ...], deleted: bool, is_json: bool) -> None:
 
 @sessions.command()
 @click.argument("id")
-@click.option("--format", "form", type=click.Choice(EXPORT_FORMATS), default="markdown", help="What to write.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file; stdout if left out.")
-def export(id: str, form: str, output: Path | None) -> None:
+@click.option(
+    "--format", "export_format", type=click.Choice(EXPORT_FORMATS), default="markdown", help="The file format."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file; stdout by default.")
+def export(id: str, export_format: str, output: Path | None) -> None:
     """Write a conversation as Markdown or JSON. ID is its id, or the beginning of it."""
     with closing(open_history()) as history:
         thread = find_thread(history, id)
         turns = history.turns(thread.tip)
     if not turns:
-        raise UsageError(f"nothing was said in conversation {thread.id}")
-    text = export_conversation(form, thread.name, turns)
+        raise UsageError(f"conversation {thread.id} is empty")
+    text = export_conversation(export_format, thread.name, turns)
     if output is None:
         click.echo(text, nl=False)
         return

@@ -1,7 +1,7 @@
-"""`specchat setup`: from the memory that is free to a profile that uses it, in at most five answers.
+"""`specchat setup`: finds the best models for the free memory and writes a profile, in at most five prompts.
 
-Every question has a default, Enter takes it, and `q` or Ctrl-D leaves with nothing changed. Without a terminal, and
-without --yes, it says what it would do and does nothing. The embedded models answer all the while.
+Every question has a default, which Enter accepts; `q` or Ctrl-D quits without a change. Without a terminal and without
+--yes it prints what it would do and changes nothing.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from specchat.profile import configuration_folder
 CONTEXT_CHOICES = {"4k": 4096, "8k": DEFAULT_CONTEXT_TOKENS, "16k": 16384, "32k": 32768}
 QUIT_ANSWER = "q"
 SUGGESTED_NAME = "best"
-DEFAULT_PROFILE = "chat"  # a profile of this name is the one that is used when none is named
+DEFAULT_PROFILE = "chat"  # the profile that is used when none is named
 
 
 @dataclass(frozen=True)
 class SetupPrompts:
-    """Who answers: a person at a terminal, or the defaults."""
+    """Asks the user on a terminal, or takes the defaults."""
 
     uses_defaults: bool
 
     def choose(self, question: str, choices: tuple[str, ...], default: str) -> str:
-        """One of these words; click.Abort for who wants to leave."""
+        """One of the choices. click.Abort when the user quits."""
         if self.uses_defaults:
             return default
-        chosen = click.prompt(
-            f"{question} ({QUIT_ANSWER} leaves)", type=click.Choice((*choices, QUIT_ANSWER)), default=default, err=True
+        answer = click.prompt(
+            f"{question} ({QUIT_ANSWER} quits)", type=click.Choice((*choices, QUIT_ANSWER)), default=default, err=True
         )
-        if chosen == QUIT_ANSWER:
+        if answer == QUIT_ANSWER:
             raise click.Abort
-        return str(chosen)
+        return str(answer)
 
     def confirm(self, question: str) -> bool:
         """Yes or no."""
@@ -57,47 +57,47 @@ class SetupPrompts:
 
 
 @click.command()
-@click.option("-y", "--yes", "is_agreed", is_flag=True, help="Take every default, the download included.")
-@click.option("--no-pull", "is_without_pull", is_flag=True, help="Write the profile, and download nothing.")
-@click.option("--memory", type=Gigabytes(), help="As if there were a card of so many GB with a screen on it.")
-@click.option("--force", "is_forced", is_flag=True, help="Replace a profile of the same name.")
-def setup(memory: float | None, *, is_agreed: bool, is_without_pull: bool, is_forced: bool) -> int:
-    """Find the best pair for this machine, fetch it, and write a profile that uses it: five answers at most.
+@click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Accept every default, including the download.")
+@click.option("--no-pull", "is_without_pull", is_flag=True, help="Write the profile without a download.")
+@click.option("--memory", type=Gigabytes(), help="For a GPU with this many GB that also drives a screen.")
+@click.option("--force", "overwrites", is_flag=True, help="Replace a profile of the same name.")
+def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bool, overwrites: bool) -> int:
+    """Find the best models for this machine, download them, and write a profile: at most five prompts.
 
-    Skip it whenever you like: the embedded models work without it.
+    The embedded models work without it.
     """
-    has_person = sys.stdin.isatty() and sys.stderr.isatty()
-    answers = SetupPrompts(is_agreed or not has_person)
+    is_interactive = sys.stdin.isatty() and sys.stderr.isatty()
+    prompts = SetupPrompts(skips_confirmation or not is_interactive)
     machine = None if memory else measure_machine()
     try:
-        wish = _ask_requirements(answers)
-        pair = _choose_pair(answers, machine, memory, wish)
+        requirements = _ask_requirements(prompts)
+        pair = _choose_pair(prompts, machine, memory, requirements)
         if pair is None:
             return 0
-        if not (is_agreed or has_person):
+        if not (skips_confirmation or is_interactive):
             click.echo("\n".join(_dry_run_lines(pair)))
             return 0
-        is_here = _download_if_wanted(answers, pair, is_without_pull=is_without_pull)
-        name = _choose_profile_name(answers, is_here=is_here, is_forced=is_forced)
+        is_here = _download_if_wanted(prompts, pair, is_without_pull=is_without_pull)
+        name = _choose_profile_name(prompts, is_here=is_here, overwrites=overwrites)
     except click.Abort:
-        _print_stderr("nothing was changed; 'specchat demo' and 'specchat chat' work as they are")
+        _print_stderr("nothing was changed; 'specchat demo' and 'specchat chat' use the embedded models")
         return 0
-    path = save_profile(name, profile_text(pair, name), overwrites=is_forced)
+    path = save_profile(name, profile_text(pair, name), overwrites=overwrites)
     click.echo(f"written: {path}")
     click.echo("\n".join(_next_step_lines(pair, name, is_here=is_here)))
     return 0
 
 
-def _ask_requirements(answers: SetupPrompts) -> PairRequirements:
-    purpose = answers.choose("What is it for?", PURPOSES, PURPOSES[0])
-    length = answers.choose("How long do texts become, in tokens?", tuple(CONTEXT_CHOICES), "8k")
+def _ask_requirements(prompts: SetupPrompts) -> PairRequirements:
+    purpose = prompts.choose("What is it for?", PURPOSES, PURPOSES[0])
+    length = prompts.choose("How long is the context, in tokens?", tuple(CONTEXT_CHOICES), "8k")
     return PairRequirements(purpose, CONTEXT_CHOICES[length])
 
 
 def _choose_pair(
-    answers: SetupPrompts, machine: Machine | None, memory: float | None, requirements: PairRequirements
+    prompts: SetupPrompts, machine: Machine | None, memory: float | None, requirements: PairRequirements
 ) -> ModelPair | None:
-    """The pair that was chosen from a table; None when there is nothing to choose."""
+    """The chosen pair; None when no pair fits."""
     device = simulated_gpu(memory or 0) if machine is None else machine.best_device
     pairs = recommend_for_device(device, requirements, machine)[: 1 + ALTERNATIVE_COUNT]
     if not pairs:
@@ -110,49 +110,49 @@ def _choose_pair(
         for line in why:
             _print_stderr(line)
     numbers = tuple(str(number) for number in range(1, len(pairs) + 1))
-    return pairs[int(answers.choose("Which one?", numbers, "1")) - 1]
+    return pairs[int(prompts.choose("Which one?", numbers, "1")) - 1]
 
 
-def _download_if_wanted(answers: SetupPrompts, pair: ModelPair, *, is_without_pull: bool) -> bool:
-    """Whether all of it lies on this disk in the end."""
-    wanted = [name for name in (pair.entry.id, pair.drafter.id) if name]
-    if all(cached_folder(name) for name in wanted):
+def _download_if_wanted(prompts: SetupPrompts, pair: ModelPair, *, is_without_pull: bool) -> bool:
+    """Download if the user agrees; returns whether the models are on this disk."""
+    names = [name for name in (pair.entry.id, pair.drafter.id) if name]
+    if all(cached_folder(name) for name in names):
         return True
     is_offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
-    if is_without_pull or is_offline or not answers.confirm(f"Download it now ({' and '.join(wanted)})?"):
+    if is_without_pull or is_offline or not prompts.confirm(f"Download it now ({' and '.join(names)})?"):
         return False
     from specchat.cli.models import ModelsGroup
 
-    beside = ["--draft", pair.drafter.id] if pair.drafter.id else []
-    ModelsGroup.lazy_commands["pull"].load().main(["--yes", pair.entry.id, *beside], standalone_mode=False)
+    draft_option = ["--draft", pair.drafter.id] if pair.drafter.id else []
+    ModelsGroup.lazy_commands["pull"].load().main(["--yes", pair.entry.id, *draft_option], standalone_mode=False)
     return True
 
 
-def _choose_profile_name(answers: SetupPrompts, *, is_here: bool, is_forced: bool) -> str:
-    """Used by itself only when it can work at once: a profile without its model would break the next question."""
-    taken = (configuration_folder() / "profiles" / f"{DEFAULT_PROFILE}.toml").exists() and not is_forced
-    if not is_here or taken:
+def _choose_profile_name(prompts: SetupPrompts, *, is_here: bool, overwrites: bool) -> str:
+    """The default profile only if the models are here: without them the next question would fail."""
+    exists = (configuration_folder() / "profiles" / f"{DEFAULT_PROFILE}.toml").exists() and not overwrites
+    if not is_here or exists:
         return SUGGESTED_NAME
-    usual = answers.choose("Use it whenever no profile is named?", ("yes", "no"), "yes")
-    return DEFAULT_PROFILE if usual == "yes" else SUGGESTED_NAME
+    is_default = prompts.choose("Use it whenever no profile is named?", ("yes", "no"), "yes")
+    return DEFAULT_PROFILE if is_default == "yes" else SUGGESTED_NAME
 
 
 def _dry_run_lines(pair: ModelPair) -> Iterator[str]:
     first, *why = describe_pair(pair)
-    yield f"would take {first}"
+    yield f"would choose {first}"
     yield from why
     yield f"would run: {pull_command(pair)}"
     yield f"would write: {configuration_folder() / 'profiles' / f'{SUGGESTED_NAME}.toml'}"
-    yield "nobody is here to ask and --yes is not given, so nothing was changed"
+    yield "there is no terminal and no --yes, so nothing was changed"
 
 
 def _next_step_lines(pair: ModelPair, name: str, *, is_here: bool) -> Iterator[str]:
-    """The two commands to try."""
+    """The commands to try next."""
     if not is_here:
-        yield f"fetch it first:  {pull_command(pair)}"
-    chosen = "" if name == DEFAULT_PROFILE else f" --profile {name}"
-    yield f"then talk:       specchat chat{chosen}"
-    yield f"or edit a file:  specchat edit{chosen} FILE 'what to change'"
+        yield f"download first:  {pull_command(pair)}"
+    profile_option = "" if name == DEFAULT_PROFILE else f" --profile {name}"
+    yield f"then chat:       specchat chat{profile_option}"
+    yield f"or edit a file:  specchat edit{profile_option} FILE 'what to change'"
 
 
 def _print_stderr(line: str) -> None:

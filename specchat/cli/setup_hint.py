@@ -1,4 +1,4 @@
-"""The one line that offers `specchat setup` to a new person, once: the embedded model answers meanwhile."""
+"""The line that mentions `specchat setup` to a new user, once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ HINT_SHOWN_FILE = "setup-offered"
 
 
 def setup_hint(history_folder: Path) -> str:
-    """The line, the first time; "" when it was said before, or when somebody has chosen already.
+    """The line, the first time; "" afterwards, and where the user has a config file or profile.
 
-    `folder` is where the history lives. A disk that refuses means that nothing is offered: better never than always.
+    `history_folder` stores that the line was shown. If that fails, the line is not shown: better never than always.
     """
-    own = configuration_folder() / "profiles"
-    if user_config_file().is_file() or (own.is_dir() and any(own.glob("*.toml"))):
+    profiles = configuration_folder() / "profiles"
+    if user_config_file().is_file() or (profiles.is_dir() and any(profiles.glob("*.toml"))):
         return ""
     try:
         history_folder.mkdir(parents=True, exist_ok=True)

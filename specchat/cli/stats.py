@@ -1,4 +1,4 @@
-"""`specchat stats`: what guessing has brought so far, summed over the history. Reads it only; no engine is started."""
+"""`specchat stats`: what each drafter brought, summed over the history. Reads the history only; starts no engine."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from specchat.host.spawn import history_path
 from specchat.profile import RouteRule, load_profile
 
 ALL_ANSWERS = "all"
-NO_ANSWERS_MESSAGE = "nothing was answered yet"
+NO_ANSWERS_MESSAGE = "no answers yet"
 
 
 @dataclass
 class AnswerTotals:
-    """All answers that have something in common: a variant, a task or a day."""
+    """The sums of a group of answers: of a variant, a task or a day."""
 
     name: str
     answers: int = 0
     tokens: int = 0
     steps: int = 0
-    tokens_with_steps: int = 0  # tokens of the answers whose steps are known; a server may not tell them
+    tokens_with_steps: int = 0  # tokens of answers whose steps are known; a server may not report them
     draft_tokens: int = 0
     decode_seconds: float = 0.0
-    compared_decode_seconds: float = 0.0  # of the answers for which the cost of a plain pass is known
-    estimated_plain_seconds: float = 0.0  # what those would have taken
+    compared_decode_seconds: float = 0.0  # of answers whose plain step cost is known
+    estimated_plain_seconds: float = 0.0  # the estimated plain seconds of those
     accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, totals: Totals) -> None:
-        """One more answer."""
+        """Add an answer."""
         self.answers += 1
         self.tokens += totals.completion_tokens
         self.steps += totals.steps
@@ -53,46 +53,46 @@ class AnswerTotals:
 
     @property
     def speedup(self) -> float | None:
-        """Speed against plain decoding; None where no answer knows the cost of a plain pass."""
+        """Speed relative to plain decoding; None where no plain step cost is known."""
         return self.estimated_plain_seconds / self.compared_decode_seconds if self.compared_decode_seconds else None
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Guesses that held among all; None when nobody guessed."""
+        """Accepted draft tokens by verified ones; None without draft tokens."""
         return self.accepted_by_drafter.total() / self.draft_tokens if self.draft_tokens else None
 
     def cells(self) -> list[str]:
         """A row of the table."""
-        held = ", ".join(f"{name} {count}" for name, count in self.accepted_by_drafter.most_common() if count)
-        times, share = self.speedup, self.acceptance_rate
+        accepted = ", ".join(f"{name} {count}" for name, count in self.accepted_by_drafter.most_common() if count)
+        speedup, rate = self.speedup, self.acceptance_rate
         return [
             self.name,
             str(self.answers),
             str(self.tokens),
             f"{self.tokens / self.decode_seconds:.0f}" if self.decode_seconds else "",
             f"{self.tokens_with_steps / self.steps:.2f}" if self.steps else "",
-            "" if times is None else f"{times:.2f}",
-            "" if share is None else f"{share:.0%}",
-            held,
+            "" if speedup is None else f"{speedup:.2f}",
+            "" if rate is None else f"{rate:.0%}",
+            accepted,
         ]
 
 
 def by_variant(turn: StoredTurn) -> str:
-    """Who guessed."""
+    """The variant of the answer."""
     return turn.answer.variant
 
 
 def by_day(turn: StoredTurn) -> str:
-    """When it was asked, where this machine is."""
+    """The local day of the question."""
     return time.strftime("%Y-%m-%d", time.localtime(turn.started))
 
 
 def by_task(turn: StoredTurn) -> str:
-    """The command that asked, or the kind of question that the shipped rules take it for."""
+    """The command that asked, or the kind of question by the shipped rules."""
     try:
         request = request_from_json(turn.request)
     except UsageError:
-        return "unknown"  # written by another specchat, with fields of its own
+        return "unknown"  # written by another version, with other fields
     rule = first_matching_rule(_shipped_rules(), request, request.temperature or 0.0)
     return request.task or (rule.kind if rule else "chat")
 
@@ -101,9 +101,9 @@ GROUPINGS: dict[str, Callable[[StoredTurn], str]] = {"variant": by_variant, "tas
 
 
 def sum_by_group(turns: Iterable[StoredTurn], grouping: str = "variant") -> list[AnswerTotals]:
-    """Answers by what they have in common, and all of them; those without a token are left out.
+    """Sums by group, and of all answers; answers without a token are ignored.
 
-    Days stand in their order, the others by their tokens, the most first.
+    Days are in their order, other groups by their tokens, the most first.
     """
     sums, everything = dict[str, AnswerTotals](), AnswerTotals(ALL_ANSWERS)
     for turn in turns:
@@ -117,8 +117,8 @@ def sum_by_group(turns: Iterable[StoredTurn], grouping: str = "variant") -> list
 
 
 def as_table(sums: Sequence[AnswerTotals], grouping: str = "variant") -> str:
-    """Columns that stand below each other."""
-    head = [grouping, "answers", "tokens", "tokens/s", "tokens a pass", "x plain", "accepted", "who guessed them"]
+    """An aligned table."""
+    head = [grouping, "answers", "tokens", "tokens/s", "tokens/step", "speedup", "accepted", "accepted by drafter"]
     lines = [head, *(each.cells() for each in sums)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(
@@ -143,30 +143,30 @@ def _shipped_rules() -> tuple[RouteRule, ...]:
 
 @click.command()
 @click.option(
-    "--by", "way", type=click.Choice(tuple(GROUPINGS)), default="variant", show_default=True, help="A row for each."
+    "--by", "grouping", type=click.Choice(tuple(GROUPINGS)), default="variant", show_default=True, help="The rows."
 )
-@click.option("--picture", type=click.Path(path_type=Path), help="Draw it there too: a .png or .svg file.")
-def stats(way: str, picture: Path | None) -> None:
-    """What guessing ahead has brought: tokens, speed against plain decoding, and who guessed right.
+@click.option("--plot", type=click.Path(path_type=Path), help="Plot it to this .png or .svg file, too.")
+def stats(grouping: str, plot: Path | None) -> None:
+    """Show what each drafter brought: tokens, speed relative to plain decoding, and accepted draft tokens.
 
-    Summed over all kept conversations; `x plain` compares with the measured cost of a plain pass.
+    Summed over all stored conversations; `speedup` uses the measured cost of a plain step.
     """
-    if picture is not None:
+    if plot is not None:
         from specchat.bench.sweep_plot import check_plot_path
 
-        check_plot_path(picture)
+        check_plot_path(plot)
     path = history_path()
     if not path.is_file():
         print(NO_ANSWERS_MESSAGE)
         return
     reader = HistoryReader(path)
     try:
-        sums = sum_by_group(_turns(reader), way)
+        sums = sum_by_group(_turns(reader), grouping)
     finally:
         reader.close()
-    print(as_table(sums, way) if sums else NO_ANSWERS_MESSAGE)
-    if picture is not None and sums:
+    print(as_table(sums, grouping) if sums else NO_ANSWERS_MESSAGE)
+    if plot is not None and sums:
         from specchat.cli.stats_plot import draw_stats
 
-        draw_stats([each for each in sums if each.name != ALL_ANSWERS], way, picture)
-        print(f"drawn: {picture}")
+        draw_stats([each for each in sums if each.name != ALL_ANSWERS], grouping, plot)
+        print(f"plotted: {plot}")

@@ -1,4 +1,4 @@
-"""The table of `specchat stats` as a picture, PNG or SVG: speed against plain decoding, and guesses that held."""
+"""The table of `specchat stats` as a PNG or SVG plot: speedup and acceptance rate."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from specchat.cli.stats import AnswerTotals
 
 FIGURE_INCHES = (9.0, 1.4, 0.28)  # width, height, and height of each row
-MISSING_VALUE = float("nan")  # a place without a mark
+MISSING_VALUE = float("nan")  # draws nothing
 
 
 def draw_stats(totals: Sequence[AnswerTotals], grouping: str, path: Path) -> None:
-    """Two panels that share their rows: bars by variant or task, a line over the days."""
+    """Two panels: bars by variant or task, a line over days."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -24,9 +24,9 @@ def draw_stats(totals: Sequence[AnswerTotals], grouping: str, path: Path) -> Non
     with mpl.rc_context({"svg.hashsalt": "specchat", "svg.fonttype": "none"}):  # the same history, the same file
         figure = Figure(figsize=(width, height + row * max(len(totals), 4)), layout="constrained")
         left, right = figure.subplots(1, 2)
-        _panel(left, totals, [each.speedup for each in totals], grouping, "times plain")
+        _panel(left, totals, [each.speedup for each in totals], grouping, "speedup over plain decoding")
         _panel(
-            right, totals, [_as_percent(each.acceptance_rate) for each in totals], grouping, "% of guesses that held"
+            right, totals, [_as_percent(each.acceptance_rate) for each in totals], grouping, "accepted draft tokens, %"
         )
         if grouping == "day":
             left.axhline(1.0, color="gray", linewidth=0.8)
@@ -36,16 +36,16 @@ def draw_stats(totals: Sequence[AnswerTotals], grouping: str, path: Path) -> Non
         figure.savefig(path, dpi=DOTS_PER_INCH, metadata=dated)
 
 
-def _panel(axes: Any, sums: Sequence[AnswerTotals], values: Sequence[float | None], way: str, title: str) -> None:
+def _panel(axes: Any, sums: Sequence[AnswerTotals], values: Sequence[float | None], grouping: str, title: str) -> None:
     names = [each.name for each in sums]
     known = [MISSING_VALUE if value is None else value for value in values]
-    if way == "day":
+    if grouping == "day":
         axes.plot(names, known, marker="o", markersize=3, linewidth=1.2)
         axes.tick_params(axis="x", rotation=45)
         axes.set_ylim(bottom=0)
     else:
         axes.barh(names, known)
-        axes.set_ylim(len(names) - 0.5, -0.5)  # the first on top, and room for those without a bar
+        axes.set_ylim(len(names) - 0.5, -0.5)  # the first on top, with room for empty rows
     axes.set_title(title, fontsize=9)
     axes.grid(alpha=0.3)
 

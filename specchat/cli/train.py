@@ -1,4 +1,4 @@
-"""`specchat train`: heads, or a small draft, for a target of one's own, learned from what is asked on this machine."""
+"""`specchat train`: trains heads or a small draft model for a target, on the questions of its user."""
 
 from __future__ import annotations
 
@@ -18,45 +18,60 @@ if TYPE_CHECKING:
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 HEAD_KINDS = ("eagle3", "eagle", "medusa", "mtp")
-AGAINST_PROFILE = "profile"  # what --against means where it is not given
+AGAINST_PROFILE = "profile"  # the default of --against
 AGAINST_NONE = "none"
 
 
 @click.group()
 def train() -> None:
-    """Train heads for a target of your own, from what is asked here. Nothing leaves this machine."""
+    """Train heads for your target on your questions. Nothing leaves this machine."""
 
 
 def _training_options(command: CommandFunction) -> CommandFunction:
-    """What both ways to a head take."""
+    """Add the options that all training commands share."""
     for option in reversed(
         (
-            click.option("--target", help="The model that writes: embedded, a folder, or a hub id [the profile's]."),
+            click.option("--target", help="The target: embedded, a folder, or a hub id [the profile's]."),
             click.option(
                 "--data",
                 required=True,
-                help="What it is asked: 'sessions' (the kept conversations), a folder of texts, or JSON lines.",
-            ),
-            click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="The folder."),
-            click.option(
-                "--minutes", type=click.FloatRange(min=0.01), default=4.0, show_default=True, help="To train."
+                help="The questions: 'sessions' (stored conversations), a folder of texts, or JSON lines.",
             ),
             click.option(
-                "--tokens", type=click.IntRange(min=1), help="Train on so many tokens, whatever the clock says."
+                "--out",
+                type=click.Path(file_okay=False, path_type=Path),
+                required=True,
+                help="The folder of the result.",
             ),
             click.option(
-                "--most", type=click.IntRange(min=1), default=400, show_default=True, help="Questions to ask."
+                "--minutes", type=click.FloatRange(min=0.01), default=4.0, show_default=True, help="Training time."
             ),
             click.option(
-                "--held-out", type=click.IntRange(min=1), default=50, show_default=True, help="Turns to try on."
+                "--tokens", type=click.IntRange(min=1), help="Train on this many tokens instead of --minutes."
             ),
             click.option(
-                "--limit", type=click.IntRange(min=8), default=120, show_default=True, help="Tokens of an answer."
+                "--max-prompts", type=click.IntRange(min=1), default=400, show_default=True, help="Most questions."
             ),
-            click.option("--seed", default=0, show_default=True, help="Of the first weights and the order of lessons."),
-            click.option("--force", "is_forced", is_flag=True, help="Install the head though it is not better."),
             click.option(
-                "--profile", "-P", default="chat", show_default=True, help="Whose models and dtype are meant."
+                "--held-out",
+                type=click.IntRange(min=1),
+                default=50,
+                show_default=True,
+                help="Turns held out for the comparison.",
+            ),
+            click.option(
+                "--max-tokens",
+                type=click.IntRange(min=8),
+                default=120,
+                show_default=True,
+                help="Most tokens of an answer.",
+            ),
+            click.option(
+                "--seed", default=0, show_default=True, help="Seed of the initial weights and the order of batches."
+            ),
+            click.option("--force", "installs_anyway", is_flag=True, help="Install the head even if it is not better."),
+            click.option(
+                "--profile", "-P", default="chat", show_default=True, help="The profile with the models and dtype."
             ),
         )
     ):
@@ -65,16 +80,16 @@ def _training_options(command: CommandFunction) -> CommandFunction:
 
 
 @train.command("head")
-@click.option("--kind", type=click.Choice(HEAD_KINDS), default="eagle3", show_default=True, help="What kind of head.")
+@click.option("--kind", type=click.Choice(HEAD_KINDS), default="eagle3", show_default=True, help="The kind of head.")
 @click.option(
     "--against",
     default=AGAINST_PROFILE,
     show_default=True,
-    help="The head that it must beat; 'profile': the profile's of this kind; 'none': guesses that copy.",
+    help="The head to beat; 'profile': that of the profile; 'none': prompt lookup.",
 )
 @_training_options
 def head(kind: str, against: str, **options: Any) -> None:
-    """Train a new head from the target's own answers, and install it if it is better than what there is."""
+    """Train a new head on the target's own answers, and install it if it is better than the present one."""
     _train_and_install(kind, None, against, options)
 
 
@@ -82,33 +97,34 @@ def head(kind: str, against: str, **options: Any) -> None:
 @click.argument("start", metavar="HEAD")
 @_training_options
 def continue_head(start: str, **options: Any) -> None:
-    """Train HEAD (a folder, or embedded/eagle3) further, and install the result elsewhere if it is better than HEAD."""
-    from specchat.heads.detect import find_head, inspect_head
+    """Train HEAD (a folder, or embedded/eagle3) further, and install the result if it is better than HEAD."""
+    from specchat.heads.detect import inspect_head
+    from specchat.models.load_options import find_head
 
-    found = find_head(start)
-    kind = inspect_head(found).kind
+    folder = find_head(start)
+    kind = inspect_head(folder).kind
     if kind not in HEAD_KINDS:
         raise UsageError(f"{start}: heads of kind {kind} cannot be trained further; known are {', '.join(HEAD_KINDS)}")
-    _train_and_install(kind, found, str(found), options)
+    _train_and_install(kind, folder, str(folder), options)
 
 
 @train.command("draft")
-@click.option("--start", help="A small model with the target's tokens that goes on [the profile's]; '' for a new one.")
+@click.option("--start", help="A draft model to train further [the profile's]; '' for a new one.")
 @_training_options
 def draft(start: str | None, **options: Any) -> None:
-    """Teach a small model with the target's tokens to say what the target says, and install it if it is better."""
-    from specchat.models.load import find_model
+    """Train a small draft model with the target's vocabulary, and install it if it is better."""
+    from specchat.models.load_options import find_model
 
     models = _load_profile_by_name(options["profile"]).models
     is_of_profile = options["target"] in (None, models.target)
     source = start if start is not None else models.draft if is_of_profile else ""
-    found = find_model(source, role="draft") if source else None
-    _train_and_install("draft", found, str(found) if found else AGAINST_NONE, options)
+    folder = find_model(source, role="draft") if source else None
+    _train_and_install("draft", folder, str(folder) if folder else AGAINST_NONE, options)
 
 
 def _train_and_install(kind: str, start: Path | None, against: str, options: dict[str, Any]) -> None:
-    """What both commands do."""
-    from specchat.models.load import EMBEDDED, LoadOptions
+    """Train, compare and install; shared by the commands."""
+    from specchat.models.load_options import EMBEDDED, LoadOptions
     from specchat.train.distributed import distributed_context
     from specchat.train.frozen_target import FrozenTarget
     from specchat.train.train_head import HeadTrainingRequest, train_and_install_head, train_head_as_worker
@@ -117,26 +133,26 @@ def _train_and_install(kind: str, start: Path | None, against: str, options: dic
 
     out = options["out"].absolute()
     if out.resolve().is_relative_to(EMBEDDED.resolve()):
-        raise UsageError(f"--out {out}: the embedded models stay as they are; choose another folder")
+        raise UsageError(f"--out {out}: the embedded models are read-only; choose another folder")
     if start is not None and start.resolve() == out.resolve():
-        raise UsageError(f"--out {out}: this is the head that goes on; choose another folder")
+        raise UsageError(f"--out {out}: this is the head to train further; choose another folder")
     profile = _load_profile_by_name(options["profile"])
-    questions = read_training_prompts(options["data"], history_path())
-    questions = split_prompts(questions, options["held_out"], options["most"])
-    models, ranks = profile.models, distributed_context()
-    loading = LoadOptions(models.dtype, ranks.device(models.device), profile.limits.context)
-    target = FrozenTarget(options["target"] or models.target, loading, profile.prompt.system)
-    effort = (
+    prompts = read_training_prompts(options["data"], history_path())
+    prompts = split_prompts(prompts, options["held_out"], options["max_prompts"])
+    models, distributed = profile.models, distributed_context()
+    load_options = LoadOptions(models.dtype, distributed.device(models.device), profile.limits.context)
+    target = FrozenTarget(options["target"] or models.target, load_options, profile.prompt.system)
+    budget = (
         TrainingBudget(tokens=options["tokens"]) if options["tokens"] else TrainingBudget(minutes=options["minutes"])
     )
-    order = HeadTrainingRequest(
-        kind, out, start, _baseline_head(against, kind, target, profile), effort, options["limit"],
-        seed=options["seed"], installs_anyway=options["is_forced"], distributed=ranks,
+    request = HeadTrainingRequest(
+        kind, out, start, _baseline_head(against, kind, target, profile), budget, options["max_tokens"],
+        seed=options["seed"], installs_anyway=options["installs_anyway"], distributed=distributed,
     )  # fmt: skip
-    if ranks.is_main_process:
-        train_and_install_head(order, target, questions, _print_stderr)
+    if distributed.is_main_process:
+        train_and_install_head(request, target, prompts, _print_stderr)
     else:
-        train_head_as_worker(order, target, questions)
+        train_head_as_worker(request, target, prompts)
 
 
 def _load_profile_by_name(name: str) -> Profile:
@@ -145,10 +161,11 @@ def _load_profile_by_name(name: str) -> Profile:
 
 
 def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profile) -> Path | None:
-    """The head to beat. One that was named must fit the target; one of the profile counts if it does."""
+    """The head to beat. A named one must fit the target; one of the profile counts only if it fits."""
     from specchat.errors import ModelError
-    from specchat.heads.detect import find_head, inspect_head, target_dimensions
+    from specchat.heads.detect import inspect_head, target_dimensions
     from specchat.heads.spec import mismatches
+    from specchat.models.load_options import find_head
 
     if against == AGAINST_NONE:
         return None
@@ -163,7 +180,7 @@ def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profi
         try:
             spec = inspect_head(find_head(name))
         except ModelError as error:
-            _print_stderr(f"{error}; it is not tried against")
+            _print_stderr(f"{error}; it is not compared")
             continue
         if spec.kind == kind and not mismatches(spec, target_dimensions(target.folder)):
             return spec.source

@@ -1,4 +1,4 @@
-"""`specchat tui`: a conversation on the whole terminal."""
+"""`specchat tui`: a chat on the whole terminal."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from specchat.cli.setup_hint import setup_hint
 
 
 @click.command()
-@click.option("-c", "--continue", "is_last", is_flag=True, help="Go on with the last conversation of this folder.")
+@click.option("-c", "--continue", "is_last", is_flag=True, help="Continue the last conversation of this folder.")
 @click.option(
-    "-r", "--resume", "session", default="", help="Go on with this conversation; the beginning of an id will do."
+    "-r", "--resume", "session", default="", help="Continue this conversation; the beginning of an id is enough."
 )
-@click.option("--ascii", "is_ascii", is_flag=True, default=None, help="Draw with ASCII alone.")
-@click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal, to select text with.")
+@click.option("--ascii", "is_ascii", is_flag=True, default=None, help="Draw with ASCII characters only.")
+@click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal, for selecting text.")
 @profile_options
 def tui(is_last: bool, session: str, is_ascii: bool | None, no_mouse: bool, **options: Any) -> None:
-    """Talk with the model on the whole terminal, with live numbers. F1 shows the keys, `/help` the commands."""
+    """Chat with the model on the whole terminal, with live numbers. F1 shows the keys, `/help` the commands."""
     from specchat.host.spawn import history_path
     from specchat.tui.app import ScreenFiles, SpecchatApp, binding_scopes
     from specchat.tui.glyphs import choose_glyphs
@@ -30,8 +30,8 @@ def tui(is_last: bool, session: str, is_ascii: bool | None, no_mouse: bool, **op
 
     chosen = resume_request(session_request(options), session, continues_last=is_last)
     preferred = read_preferences(preferences_file(), binding_scopes())
-    preferred = replace(preferred, has_mouse=preferred.captures_mouse and not no_mouse)
+    preferred = replace(preferred, captures_mouse=preferred.captures_mouse and not no_mouse)
     history = Path(history_path())
-    offer = setup_hint(history.parent)
-    app = SpecchatApp(chosen, ScreenFiles.next_to(history), choose_glyphs(is_ascii), preferred, greeting=offer)
+    hint = setup_hint(history.parent)
+    app = SpecchatApp(chosen, ScreenFiles.next_to(history), choose_glyphs(is_ascii), preferred, greeting=hint)
     app.run(mouse=app.captures_mouse)

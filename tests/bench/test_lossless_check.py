@@ -102,7 +102,7 @@ def test_dice_that_are_thrown_twice_the_same_are_found(monkeypatch):
 
 def test_near_ties_are_counted_and_are_no_faults(monkeypatch):
     monkeypatch.setitem(lossless_check.NEAR_TIE_MARGIN, torch.float32, 1e9)
-    monkeypatch.setattr(lossless_check, "REMEMBERED", 10**6)
+    monkeypatch.setattr(lossless_check, "RANKED_TOKENS", 10**6)
     monkeypatch.setattr("specchat.engine.decode.accept", lambda tree, _picks: [0, 1] if len(tree) > 1 else [0])
 
     report = tried(engine(), variants=("draft",))
@@ -174,7 +174,7 @@ def test_the_command_says_so_and_leaves_with_zero(capsys):
     assert run_verify("--variants", "suffix,draft") == 0
 
     printed = capsys.readouterr()
-    assert printed.out.endswith("the engine may be trusted here\n")
+    assert printed.out.endswith("decoding is lossless here\n")
     assert "suffix          0  2 of 2" in printed.out
 
 
@@ -184,8 +184,8 @@ def test_the_command_leaves_with_a_code_of_its_own_when_a_text_changed(monkeypat
     assert run_verify("--variants", "draft", "--json") == NotLosslessError.exit_code
 
     report = json.loads(capsys.readouterr().out)
-    assert report["trusted"] is False
-    assert report["verdicts"][0]["faults"]
+    assert report["lossless"] is False
+    assert report["results"][0]["mismatches"]
 
 
 @pytest.mark.parametrize(

@@ -30,15 +30,19 @@ def row(**fields):
     one = MedianRange.from_values([0.010, 0.020, 0.012])
     known = {
         "threads": 1,
-        "growth": {1: MedianRange.from_values([1]), 16: MedianRange.from_values([1.5])},
-        "bandwidth": 2e10,
-        "waits": None,
+        "relative_cost_by_rows": {1: MedianRange.from_values([1]), 16: MedianRange.from_values([1.5])},
+        "bytes_per_second": 2e10,
+        "device_syncs": None,
     }
     return PassCosts(
         "bfloat16",
         128,
         **(
-            {"one": one, "share": MedianRange.from_values([0.5]), "host": MedianRange.from_values([2e-4])}
+            {
+                "single_row_seconds": one,
+                "bandwidth_utilization": MedianRange.from_values([0.5]),
+                "host_seconds": MedianRange.from_values([2e-4]),
+            }
             | known
             | fields
         ),
@@ -71,7 +75,7 @@ def test_every_width_is_measured_in_every_dtype(profile):
 
 
 def test_a_context_fits_with_what_is_written_behind_it(subject):
-    longest = subject.target.window - max(ROW_COUNTS) - STEPS_PER_ROUND
+    longest = subject.target.context_window - max(ROW_COUNTS) - STEPS_PER_ROUND
 
     assert subject.fits(longest - 1, 1)
     assert not subject.fits(longest, 1)
@@ -79,7 +83,7 @@ def test_a_context_fits_with_what_is_written_behind_it(subject):
 
 
 def test_a_pass_reads_all_weights_but_the_table_of_embeddings(subject):
-    assert subject.target.bytes - 1000 * 64 * 4 == subject.bytes_read
+    assert subject.target.bytes - 1000 * 64 * 4 == subject.weight_bytes_per_pass
 
 
 def test_the_text_stands_as_before_after_steps_were_measured(subject):
@@ -87,7 +91,7 @@ def test_the_text_stands_as_before_after_steps_were_measured(subject):
         assert (65, 64) == (len(writing.tokens), writing.cache.length)
     measure_pass_costs(subject, 64, 1, lambda _said: None)
 
-    assert subject.target.pool.can_seat
+    assert subject.target.pool.has_free_slot
     assert not subject.target.pool.bytes
 
 
@@ -102,11 +106,11 @@ def test_a_clocked_model_tells_each_pass_once(subject):
 
 def test_the_table_tells_milliseconds_ratios_and_shares():
     assert "| bfloat16 | 128 | 12.0 (10.0-20.0) | 1.50 | 50% of 20 GB/s | 0.20 (0.20-0.20) | - |" in as_table([row()])
-    assert as_table([row(waits=2)]).endswith("| 2 |")
+    assert as_table([row(device_syncs=2)]).endswith("| 2 |")
 
 
 def test_what_is_kept_as_json_are_seconds():
     [kept] = json.loads(as_json([row()]))
 
-    assert (0.012, 1.5) == (kept["one"]["middle"], kept["growth"]["16"]["middle"])
+    assert (0.012, 1.5) == (kept["single_row_seconds"]["median"], kept["relative_cost_by_rows"]["16"]["median"])
     assert STEPS_PER_ROUND > 0

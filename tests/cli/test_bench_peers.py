@@ -11,7 +11,7 @@ def test_a_shape_is_edited_beside_others(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path))
     monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
     monkeypatch.setattr("specchat.bench.llama_cpp.find_library", lambda _name: None)
-    shape = ["--shape", str(config_file(tmp_path)), "--count", "1", "--limit", "60", "--only", "suffix /"]
+    shape = ["--model-shape", str(config_file(tmp_path)), "--count", "1", "--limit", "60", "--filter", "suffix /"]
 
     assert run(["bench", "peers", *shape]) == 0
 
@@ -19,15 +19,15 @@ def test_a_shape_is_edited_beside_others(tmp_path, monkeypatch, capsys):
     assert "| suffix / generate |" in out
     assert "1 of 1" in out
     assert "plain / generate" not in out
-    assert "llama.cpp: no library at hand" in err
+    assert "llama.cpp: no library found" in err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "prompts, or --shape"),
-        (["--shape", "0.5b", "--every", "1"], "--every"),
-        (["--shape", "3b"], "0.5b, 8b"),
+        ([], "prompts, or --model-shape"),
+        (["--model-shape", "0.5b", "--replace-interval", "1"], "--replace-interval"),
+        (["--model-shape", "3b"], "0.5b, 8b"),
         (["nowhere.jsonl"], "nowhere.jsonl"),
     ],
 )

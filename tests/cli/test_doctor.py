@@ -26,7 +26,7 @@ def own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CACHE", str(state))
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(discovery, "plugins", lambda: ())
+    monkeypatch.setattr(discovery, "installed_plugins", lambda: ())
     return tmp_path
 
 
@@ -38,7 +38,7 @@ def looked(monkeypatch, *arguments: str) -> tuple[int, dict[str, list[tuple[str,
     assert ran.code == said["exit_code"]
     found: dict[str, list[tuple[str, str]]] = {}
     for each in said["findings"]:
-        found.setdefault(each["what"], []).append((each["verdict"], each["text"]))
+        found.setdefault(each["check"], []).append((each["status"], each["message"]))
     return ran.code, found
 
 
@@ -53,9 +53,9 @@ def test_a_machine_in_order_leaves_with_0(monkeypatch):
 
     assert 0 == code
     assert all(verdict != FAIL for findings in found.values() for verdict, _ in findings)
-    assert found["model: target"][0][1].endswith("embedded/target")
-    assert "no process runs" in found["engine"][0][1]
-    assert found["choice"] and found["because"]
+    assert "embedded/target): " in found["model: target"][0][1]
+    assert "not running" in found["engine"][0][1]
+    assert found["recommended"] and found["reason"]
 
 
 def test_lines_for_people_end_with_a_count(monkeypatch):
@@ -63,7 +63,7 @@ def test_lines_for_people_end_with_a_count(monkeypatch):
 
     assert 0 == ran.code
     assert ran.out.decode().splitlines()[0].startswith("ok    python")
-    assert "to look at, 0 broken" in ran.out.decode().splitlines()[-1]
+    assert "warnings, 0 broken" in ran.out.decode().splitlines()[-1]
 
 
 def test_a_profile_that_cannot_be_read_is_a_fault_even_if_nobody_asks_for_it(monkeypatch, own_folders):
@@ -94,7 +94,7 @@ def test_an_unknown_profile_is_a_fault_and_the_rest_is_still_looked_at(monkeypat
 
 
 @pytest.mark.parametrize(("target", "said"), [
-    ("/nowhere/model", "/nowhere/model: neither a folder"),
+    ("/nowhere/model", "/nowhere/model: no such folder"),
     ("org/name", "org/name is not on this disk; specchat models pull org/name"),
     ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B is not on this disk; specchat models pull Qwen/Qwen3-0.6B"),
 ])  # fmt: skip
@@ -115,6 +115,7 @@ def test_a_model_that_does_not_fit_is_a_fault(monkeypatch, own_folders):
     huge = own_folders / "huge"
     huge.mkdir()
     (huge / "config.json").write_text(json.dumps(config))
+    (huge / "tokenizer.json").write_text("{}")
     profile(own_folders, "mine", f'extends = "chat"\n[models]\ntarget = "{huge}"\ndraft = ""\n')
     code, found = looked(monkeypatch, "--quick", "-P", "mine")
 
@@ -144,24 +145,24 @@ def test_a_state_folder_that_others_can_read_is_a_fault(monkeypatch, own_folders
     code, found = looked(monkeypatch, "--quick")
 
     assert BROKEN_EXIT_CODE == code
-    assert "is open to others" in found["folder: runtime"][0][1]
+    assert "is accessible to other users" in found["folder: runtime"][0][1]
 
 
 def test_a_broken_plugin_is_told_of_and_breaks_nothing(monkeypatch):
     monkeypatch.setattr(
-        discovery, "plugins", lambda: (discovery.Plugin("sums", "pkg", "1", error="ValueError: not today"),)
+        discovery, "installed_plugins", lambda: (discovery.Plugin("sums", "pkg", "1", error="ValueError: not today"),)
     )
     code, found = looked(monkeypatch, "--quick")
 
     assert 0 == code
-    assert [(WARN, "sums is left out: ValueError: not today")] == found["plugin"]
+    assert [(WARN, "sums is not loaded: ValueError: not today")] == found["plugin"]
 
 
 def test_a_check_that_faints_is_a_finding_like_others(monkeypatch):
     def faint():
         raise RuntimeError("no such file\nsecond line")
 
-    monkeypatch.setattr(discovery, "plugins", faint)
+    monkeypatch.setattr(discovery, "installed_plugins", faint)
     code, found = looked(monkeypatch, "--quick")
 
     assert BROKEN_EXIT_CODE == code
@@ -170,9 +171,9 @@ def test_a_check_that_faints_is_a_finding_like_others(monkeypatch):
 
 def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypatch):
     troubles = {
-        "torch": {"trouble": "ImportError: libc10.so"},
+        "torch": {"error": "ImportError: libc10.so"},
         "bitsandbytes": {"version": "1", "computes": False},
-        "kernels": {"trouble": "no C++ compiler; install one"},
+        "native_ops": {"error": "no C++ compiler; install one"},
     }
     monkeypatch.setattr(probe, "probe", troubles.get)
     monkeypatch.setattr(machine, "memory_bandwidth", lambda: 10e9)
@@ -181,7 +182,9 @@ def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypat
     assert BROKEN_EXIT_CODE == code
     assert "ImportError: libc10.so" in found["torch"][0][1]
     assert WARN == found["bitsandbytes"][0][0]
-    assert [(WARN, "left out, so small models are slower on the CPU: no C++ compiler; install one")] == found["kernels"]
+    assert [(WARN, "not used, so small models are slower on the CPU: no C++ compiler; install one")] == found[
+        "native ops"
+    ]
     assert WARN == found["bandwidth"][0][0]
 
 
@@ -191,19 +194,19 @@ def test_a_probe_that_dies_says_its_last_line(monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
 
-    assert {"trouble": "ImportError: no torch"} == probe.probe("torch")
+    assert {"error": "ImportError: no torch"} == probe.probe("torch")
 
 
 def test_kernels_that_are_not_wanted_are_a_trouble_of_the_probe(monkeypatch):
     monkeypatch.setenv("SPECCHAT_KERNELS", "none")
 
-    assert {"trouble": "SPECCHAT_KERNELS=none says so"} == probe.probe("kernels")
+    assert {"error": "SPECCHAT_KERNELS=none is set"} == probe.probe("native_ops")
 
 
 @pytest.mark.full
 @pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler here")
 def test_kernels_are_tried_in_a_process_of_their_own():
-    assert {"computes": True} == probe.probe("kernels")
+    assert {"computes": True} == probe.probe("native_ops")
 
 
 def test_the_bandwidth_is_measured_in_bytes_a_second():

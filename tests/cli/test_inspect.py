@@ -62,7 +62,7 @@ def inspect(monkeypatch, *arguments: str, on_terminal: bool = False) -> Ran:
 
 
 def test_without_a_history_there_is_nothing_to_look_into(monkeypatch):
-    assert (inspect(monkeypatch).code, inspect(monkeypatch).err) == (2, "specchat: nothing was answered yet\n")
+    assert (inspect(monkeypatch).code, inspect(monkeypatch).err) == (2, "specchat: no conversations yet\n")
 
 
 @pytest.mark.usefixtures("kept")
@@ -70,10 +70,11 @@ def test_in_a_pipe_every_token_has_a_mark(monkeypatch):
     out = inspect(monkeypatch, "aaaa").out.decode()
 
     assert "[=The][+ cat][+\\n]\n[! sat]" in out
-    assert "drafted 3  accepted 2 (67%)  steps 2  len 2.0  6 t/s x1.6" in out
+    assert "drafted 3  accepted 2 (67%)  steps 2  2.0 tokens/step  6 t/s x1.6" in out
     assert "by source: target 50% - suffix 50%" in out
     assert (
-        'step 2/2  suffix  drafted 3 > accepted 2 > wrote " sat" (draft " ran") draft 125.0 ms - verify 250.0 ms' in out
+        'step 2/2  suffix  drafted 3 > accepted 2 > sampled " sat" (draft " ran") draft 125.0 ms - verify 250.0 ms'
+        in out
     )
     assert out.isascii()
 
@@ -99,10 +100,10 @@ def test_a_copy_has_the_record_too_and_the_last_conversation_is_taken_if_none_is
 def test_as_json_it_is_all_there(monkeypatch):
     said = json.loads(inspect(monkeypatch, "aa", "--turn", "2", "--json").out)
 
-    assert (said["turn"], said["number"], said["variant"]) == ("1", 2, "auto")
+    assert (said["turn"], said["turn_index"], said["variant"]) == ("1", 2, "auto")
     assert said["tokens"][-1] == {"text": " sat", "kind": "correction", "source": "target", "step": 1}
-    assert said["steps"][1]["refused"] == " ran"
-    assert said["steps"][1]["guesses"][0] == {"text": " cat", "source": "suffix", "depth": 1, "held": True}
+    assert said["steps"][1]["rejected_text"] == " ran"
+    assert said["steps"][1]["draft_tokens"][0] == {"text": " cat", "source": "suffix", "depth": 1, "is_accepted": True}
 
 
 def test_a_conversation_without_an_answer_has_nothing_to_look_into(monkeypatch):
@@ -125,9 +126,9 @@ def test_a_picture_is_written(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("aaaa", "--turn", "1"), "nothing is known of the steps of answer 1; an older specchat wrote it"),
+        (("aaaa", "--turn", "1"), "the steps of answer 1 are not recorded; an older version wrote it"),
         (("aaaa", "--turn", "3"), "conversation aaaa has 2 answers; there is no 3"),
-        (("zzzz",), "there is no conversation 'zzzz'"),
+        (("zzzz",), "no conversation 'zzzz'"),
     ],
 )
 def test_what_is_not_there_is_said(monkeypatch, arguments, said):
@@ -158,12 +159,12 @@ def test_a_conversation_is_exported_in_both_formats(monkeypatch, tmp_path):
     assert [(turn["question"], turn["answer"], turn["seed"]) for turn in as_json["turns"]] == [
         (f"question {number}", "The cat\n sat", 5) for number in (0, 1)
     ]
-    assert as_json["turns"][1]["totals"]["tokens"] == 4
+    assert as_json["turns"][1]["totals"]["completion_tokens"] == 4
 
     first = command(monkeypatch, "sessions", "export", "aaaa", "-o", str(tmp_path / "a.md"))
     second = command(monkeypatch, "sessions", "export", "aaaa", "-o", str(tmp_path / "a.md"))
     assert (first.code, (tmp_path / "a.md").read_text()) == (0, as_text)
-    assert (second.code, "is there already" in second.err) == (2, True)
+    assert (second.code, "exists already" in second.err) == (2, True)
 
 
 @pytest.mark.usefixtures("kept")

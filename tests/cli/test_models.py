@@ -24,7 +24,7 @@ def own_folders(tmp_path, monkeypatch):
     """A configuration and a cache of the hub of their own, and a small machine without a card."""
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(models_recommend, "look_around", lambda: SMALL_MACHINE)
+    monkeypatch.setattr(models_recommend, "detect_machine", lambda: SMALL_MACHINE)
 
 
 def printed(monkeypatch, *arguments: str) -> str:
@@ -47,7 +47,7 @@ def test_programs_get_the_list_in_bytes(monkeypatch):
 
     assert len(catalog()) == len(said["catalog"])
     assert 15.2 < next(each for each in said["catalog"] if each["id"] == "Qwen/Qwen3-8B")["bytes"]["bf16"] / GIB < 15.4
-    assert all(each["bytes"] > 0 for each in said["here"])
+    assert all(each["bytes"] > 0 for each in said["downloaded"])
 
 
 def test_the_advice_names_the_best_two_others_and_the_profile(monkeypatch):
@@ -62,9 +62,9 @@ def test_the_advice_names_the_best_two_others_and_the_profile(monkeypatch):
 def test_the_advice_for_no_card_is_small_and_honest(monkeypatch):
     text = printed(monkeypatch, "recommend")
 
-    assert "without a card expect small models" in text
+    assert "without a GPU expect small models" in text
     assert "best Qwen/Qwen3-" in text
-    assert "tokens/s without guesses, estimated from 12 GB/s" in text
+    assert "tokens/s in plain decoding, estimated from 12 GB/s" in text
     assert 'device = "cpu"' in text
 
 
@@ -87,7 +87,7 @@ def test_a_saved_profile_is_not_replaced_unasked(monkeypatch):
     ran = command(monkeypatch, "models", *arguments)
 
     assert 2 == ran.code
-    assert "is there already" in ran.err
+    assert "already exists" in ran.err
     assert printed(monkeypatch, *arguments, "--force")
 
 
@@ -100,20 +100,22 @@ def test_programs_get_the_advice_as_json(monkeypatch):
     said = json.loads(printed(monkeypatch, "recommend", "--memory", "12", "--json"))
 
     assert 3 == len(said["pairs"])
-    assert said["pairs"][0]["bytes"]["total"] <= said["device"]["free"]
+    assert said["pairs"][0]["bytes"]["total"] <= said["device"]["free_bytes"]
 
 
 def test_the_docs_hold_the_table_that_the_planner_makes(monkeypatch):
     page = Path(__file__).parents[2] / "docs" / "models.md"
 
-    assert printed(monkeypatch, "recommend", "--cards") in page.read_text(encoding="utf-8")
+    assert printed(monkeypatch, "recommend", "--gpu-table") in page.read_text(encoding="utf-8")
 
 
 def test_a_model_is_described_and_its_draft_is_warned_of(monkeypatch):
     text = printed(monkeypatch, "inspect", "Qwen/Qwen2.5-Coder-0.5B-Instruct", "--target", "Qwen3-8B")
 
     assert "a qwen2 model of 24 layers, from the catalog" in text
-    assert "beware    Qwen/Qwen2.5-Coder-0.5B-Instruct speaks qwen2.5 and Qwen/Qwen3-8B qwen3" in text
+    assert (
+        "warning   Qwen/Qwen2.5-Coder-0.5B-Instruct has the tokens of qwen2.5 and Qwen/Qwen3-8B those of qwen3" in text
+    )
 
 
 def test_a_draft_on_this_disk_is_weighed(monkeypatch):

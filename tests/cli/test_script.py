@@ -19,12 +19,12 @@ def test_the_first_line_says_who_answers_and_the_last_one_what_came_of_it(monkey
     ran = command(monkeypatch, "-p", "count 2", "--json", "--target", "mine", "--draft", "")
     first, *_, last = lines_of(ran)
 
-    assert first.items() >= {"type": "init", "v": 1, "model": "mine", "draft": ""}.items()
+    assert first.items() >= {"type": "init", "v": 2, "model": "mine", "draft": ""}.items()
     assert first["session_id"] == last["session_id"]
     assert last.items() >= {"type": "result", "is_error": False, "stop_reason": "end_turn", "num_turns": 1}.items()
     assert last["usage"].keys() == {"input_tokens", "output_tokens", "cached_tokens"}
-    assert last["spec"].keys() == {"drafted", "accepted", "steps"}
-    assert {"duration_ms", "ttft_ms", "tok_per_s"} <= last.keys()
+    assert last["spec"].keys() == {"draft_tokens", "accepted_tokens", "steps"}
+    assert {"duration_ms", "ttft_ms", "tokens_per_second"} <= last.keys()
 
 
 @pytest.mark.usefixtures("runtime")
@@ -50,4 +50,4 @@ def test_a_question_beside_lines_of_questions_is_one_too_many(monkeypatch):
     ran = command(monkeypatch, "-p", "hello", "--input", "jsonl")
 
     assert ran.code == 2
-    assert "two ways to ask" in ran.err
+    assert "cannot be combined" in ran.err

@@ -33,7 +33,7 @@ def own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     later = LazyCommand("tests.cli.test_setup:pull", "")
-    monkeypatch.setattr(ModelsGroup, "later", {**ModelsGroup.lazy_commands, "pull": later})
+    monkeypatch.setattr(ModelsGroup, "lazy_commands", {**ModelsGroup.lazy_commands, "pull": later})
     return tmp_path
 
 
@@ -50,7 +50,7 @@ def test_without_a_person_it_says_what_it_would_do_and_does_nothing(monkeypatch,
     done = ran(monkeypatch)
 
     assert 0 == done.code
-    assert b"would take Qwen/Qwen3-8B (nf4-double) with AngelSlim/Qwen3-8B_eagle3" in done.out
+    assert b"would choose Qwen/Qwen3-8B (nf4-double) with AngelSlim/Qwen3-8B_eagle3" in done.out
     assert b"would run: specchat models pull Qwen/Qwen3-8B --draft AngelSlim/Qwen3-8B_eagle3" in done.out
     assert [] == written(own_folders) == pulled
 
@@ -98,7 +98,7 @@ def test_who_wants_no_download_gets_a_profile_that_breaks_nothing(monkeypatch, o
     done = ran(monkeypatch, answers="\n\n\nn\n", on_terminal=True)
 
     assert ["best.toml"] == written(own_folders)
-    assert b"fetch it first:  specchat models pull Qwen/Qwen3-8B" in done.out
+    assert b"download first:  specchat models pull Qwen/Qwen3-8B" in done.out
     assert [] == pulled
 
 

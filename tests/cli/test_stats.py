@@ -44,7 +44,7 @@ def rows(monkeypatch, *options: str) -> list[list[str]]:
 
 
 def test_without_a_history_it_says_so(monkeypatch):
-    assert command(monkeypatch, "stats").out == b"nothing was answered yet\n"
+    assert command(monkeypatch, "stats").out == b"no answers yet\n"
 
 
 def test_answers_are_summed_by_variant_and_counted_once(monkeypatch):
@@ -75,7 +75,7 @@ def test_those_who_guessed_most_come_first(monkeypatch):
 def test_an_answer_without_a_token_counts_for_nothing(monkeypatch):
     kept(("auto", Totals()))
 
-    assert command(monkeypatch, "stats").out == b"nothing was answered yet\n"
+    assert command(monkeypatch, "stats").out == b"no answers yet\n"
 
 
 def test_answers_are_summed_by_what_was_asked(monkeypatch):
@@ -109,14 +109,14 @@ def test_the_table_is_drawn_as_well(monkeypatch, tmp_path, way):
     kept(("auto", GUESSED), ("plain", PLAIN))
     picture = tmp_path / f"{way}.svg"
 
-    ran = command(monkeypatch, "stats", "--by", way, "--picture", str(picture))
+    ran = command(monkeypatch, "stats", "--by", way, "--plot", str(picture))
 
-    assert ran.out.decode().splitlines()[-1] == f"drawn: {picture}"
+    assert ran.out.decode().splitlines()[-1] == f"plotted: {picture}"
     drawn = picture.read_text()
-    assert "times plain" in drawn and ("auto" in drawn or way != "variant")
+    assert "speedup over plain decoding" in drawn and ("auto" in drawn or way != "variant")
 
 
 def test_a_picture_of_another_kind_is_refused_first(monkeypatch, tmp_path):
-    ran = command(monkeypatch, "stats", "--picture", str(tmp_path / "stats.gif"))
+    ran = command(monkeypatch, "stats", "--plot", str(tmp_path / "stats.gif"))
 
     assert ran.code == 2 and ".png or .svg" in ran.err

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from specchat.assemble import load_engine
-from specchat.bench import sweep as sweeping
+from specchat.bench import measure
+from specchat.bench.columns import group_samples
+from specchat.bench.combinations import Combination, Grid
 from specchat.bench.latency import TimedAnswer
-from specchat.bench.sweep import run_combinations
-from specchat.bench.sweep_cells import Combination, Grid
-from specchat.bench.sweep_report import group_samples
-from specchat.bench.sweep_store import SampleStore
+from specchat.bench.measure import run_combinations
+from specchat.bench.sample_store import SampleStore
 from specchat.bench.tuning import BUDGETS, TuningResult, as_toml, choose_values, record_draft_costs
 from specchat.chat.events import CommittedToken, StepDone, Totals
 from specchat.chat.request import Request
@@ -26,6 +25,7 @@ from specchat.chooser.curve import Curve
 from specchat.cli.main import run
 from specchat.engine.cache import bucket_of
 from specchat.errors import ProfileError
+from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile, load_profile, tuned_values
 from specchat.profile.toml_lines import parse_toml
 from specchat.profile.tuned_values import tuned_path, tuned_source_for
@@ -70,9 +70,9 @@ def test_the_next_start_begins_where_tuning_ended(models, capsys):
 
     profile = load_profile("chat", overrides(models))
     path = tuned_path(profile)
-    assert f"at most {profile.speculation.budget} guesses in a pass" in out
+    assert f"at most {profile.speculation.budget} draft tokens in a pass" in out
     assert f"budget = {profile.speculation.budget}  # tuned {path}:" in shown
-    assert f"[[orders]]  # tuned {path}:" in shown
+    assert f"[[drafter_orders]]  # tuned {path}:" in shown
     assert {"edit", "code", "chat"} <= {order.kind for order in profile.drafter_orders}
     assert path.with_suffix(".svg").is_file()
 
@@ -85,7 +85,7 @@ def test_the_next_start_begins_where_tuning_ended(models, capsys):
     assert profile.drafter_order("chat")[0] == route.drafter_order[0]
 
 
-@pytest.mark.parametrize("change", ["weights", "other", "draft", "dtype", "node", "card"])
+@pytest.mark.parametrize("change", ["weights", "other", "draft", "dtype", "node", "gpu"])
 def test_other_models_and_other_machines_are_not_tuned_by_it(models, change, monkeypatch, tmp_path):
     before = load_profile("chat", overrides(models))
     tune_by_hand(before)
@@ -104,10 +104,10 @@ def test_other_models_and_other_machines_are_not_tuned_by_it(models, change, mon
             wanted["models.dtype"] = "bfloat16"
         case "node":
             monkeypatch.setattr(tuned_values.platform, "node", lambda: "another")
-        case "card":
-            (tmp_path / "cards" / "0").mkdir(parents=True)
-            (tmp_path / "cards" / "0" / "information").write_text("Model: \t\t NVIDIA H200\nIRQ: 7\n")
-            monkeypatch.setattr(tuned_values, "CARDS", tmp_path / "cards")
+        case "gpu":
+            (tmp_path / "gpus" / "0").mkdir(parents=True)
+            (tmp_path / "gpus" / "0" / "information").write_text("Model: \t\t NVIDIA H200\nIRQ: 7\n")
+            monkeypatch.setattr(tuned_values, "NVIDIA_GPUS", tmp_path / "gpus")
 
     assert Profile().speculation.budget == load_profile("chat", wanted).speculation.budget
 
@@ -140,14 +140,14 @@ def test_what_is_tuned_can_be_seen_and_forgotten(models, capsys):
 
     out = capsys.readouterr().out
     assert f"# {path}\n[speculation]\nbudget = 5\n" in out
-    assert f"{path}: forgotten" in out
+    assert f"{path}: deleted" in out
     assert "nothing is tuned for" in out
     assert not path.exists()
 
 
 def test_ctrl_c_changes_nothing_and_the_same_command_goes_on(models, monkeypatch, capsys):
     words = ["tune", "--target", models, "--draft", models, "--count", "1", "--limit", "4"]
-    real, asked = sweeping.time_answer, []
+    real, asked = measure.time_answer, []
 
     def hear(events):
         asked.append(1)
@@ -155,13 +155,13 @@ def test_ctrl_c_changes_nothing_and_the_same_command_goes_on(models, monkeypatch
             raise KeyboardInterrupt
         return real(events)
 
-    monkeypatch.setattr(sweeping, "hear", hear)
+    monkeypatch.setattr(measure, "time_answer", hear)
     assert run(words) == 130
     assert not tuned_path(load_profile("chat", overrides(models))).exists()
-    assert "nothing is changed, 2 answers are kept" in capsys.readouterr().err
+    assert "nothing changes, 2 samples are stored" in capsys.readouterr().err
 
     assert run(words) == 0
-    assert "2 answers are kept from before" in capsys.readouterr().err
+    assert "2 samples are stored from before" in capsys.readouterr().err
 
 
 def heard(request: Request, cell: Combination) -> TimedAnswer:
@@ -225,7 +225,7 @@ def test_whatever_was_tuned_costs_next_to_nothing(order, slower):
 
 
 def test_an_order_says_whom_auto_tries_first_and_whom_seldom():
-    text = 'name = "mine"\n[[orders]]\nkind = "chat"\nvariants = ["mtp", "plain", "suffix"]\n'
+    text = 'name = "mine"\n[[drafter_orders]]\nkind = "chat"\nvariants = ["mtp", "plain", "suffix"]\n'
     profile = merge_sources(Profile(), [parse_toml(Path("mine.toml"), text.encode()).source("profile")]).value
     at_hand = frozenset({"plain", "suffix", "draft", "mtp", "auto"})
 
@@ -239,9 +239,9 @@ def test_an_order_says_whom_auto_tries_first_and_whom_seldom():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[[orders]]\nvariants = ['mtp']\n", "needs a kind"),
-        ("[[orders]]\nkind = 'chta'\n", "did you mean 'chat'"),
-        ("[[orders]]\nkind = 'chat'\nvariants = ['mpt']\n", "did you mean 'mtp'"),
+        ("[[drafter_orders]]\nvariants = ['mtp']\n", "needs a kind"),
+        ("[[drafter_orders]]\nkind = 'chta'\n", "did you mean 'chat'"),
+        ("[[drafter_orders]]\nkind = 'chat'\nvariants = ['mpt']\n", "did you mean 'mtp'"),
     ],
 )
 def test_a_mistaken_order_is_said_to_be_one(text, said):
@@ -250,4 +250,4 @@ def test_a_mistaken_order_is_said_to_be_one(text, said):
 
 
 def test_tuned_profiles_are_read_without_torch():
-    assert "torch" not in modules_after("import specchat.profile, specchat.cli.tune, specchat.cli.bench_sweep")
+    assert "torch" not in modules_after("import specchat.profile, specchat.cli.tune, specchat.cli.bench")

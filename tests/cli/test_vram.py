@@ -22,11 +22,11 @@ def needs(monkeypatch, *arguments: str) -> dict:
     ran = command(monkeypatch, "vram", *arguments, "--json")
     assert 0 == ran.code, ran.err
     said = json.loads(ran.out)
-    return {(each["weights_held"], each["context"]): each for each in said["needs"]} | {"notes": said["notes"]}
+    return {(each["quant_format"], each["context"]): each for each in said["memory"]} | {"notes": said["notes"]}
 
 
 def test_the_pair_that_everybody_asks_for_takes_what_is_known(monkeypatch):
-    ran = command(monkeypatch, "vram", "Qwen3-8B", "--head", "eagle3", "--ctx", "8k", "--card", "12")
+    ran = command(monkeypatch, "vram", "Qwen3-8B", "--head", "eagle3", "--ctx", "8k", "--gpu-memory", "12")
 
     assert 0 == ran.code
     lines = ran.out.decode().splitlines()
@@ -38,7 +38,9 @@ def test_the_pair_that_everybody_asks_for_takes_what_is_known(monkeypatch):
 def test_programs_get_bytes_that_add_up(monkeypatch):
     for each in needs(monkeypatch, "Qwen3-8B", "--draft", "Qwen3-0.6B").values():
         if isinstance(each, dict):
-            assert each["total"] == each["weights"] + each["drafter"] + each["text"] + each["workspace"]
+            assert each["total"] == sum(
+                each[f"{part}_bytes"] for part in ("weight", "drafter", "kv_cache", "workspace")
+            )
 
 
 def test_a_folder_and_its_config_take_the_same(monkeypatch):
@@ -66,7 +68,7 @@ def test_experts_and_windows_are_told_of(monkeypatch):
     notes = " ".join(needs(monkeypatch, "gpt-oss-20b")["notes"])
 
     assert "bitsandbytes leaves the 19.1 B parameters of its experts in bf16" in notes
-    assert "layers with a window keep all rows here" in notes
+    assert "layers with a sliding window keep all rows" in notes
 
 
 @pytest.mark.parametrize("layout", ["deepseek", "fbgemm"])
@@ -77,22 +79,24 @@ def test_a_checkpoint_in_8_bits_takes_what_its_floats_would(monkeypatch, tmp_pat
     small, floats = (needs(monkeypatch, str(folder / name)) for name in ("small", "float"))
 
     assert small["fp8", 32768] == floats["fp8", 32768]
-    assert small["bf16", 32768]["weights"] > 1.8 * small["fp8", 32768]["weights"]
-    assert [note for note in small["notes"] if 'models.weights = "float" makes them bf16, "fp8" keeps them' in note]
+    assert small["bf16", 32768]["weight_bytes"] > 1.8 * small["fp8", 32768]["weight_bytes"]
+    assert [
+        note for note in small["notes"] if 'models.weights = "float" converts them to bf16, "fp8" keeps them' in note
+    ]
 
 
 def test_who_makes_fp8_is_said_where_it_is_not_models_weights(monkeypatch):
     dense, other = (" ".join(needs(monkeypatch, name)["notes"]) for name in ("Qwen3-8B", "gemma-3-27b-it"))
 
     assert "fp8" not in dense
-    assert "fp8 is for checkpoints that are published so" in other
+    assert "fp8 is for checkpoints that are published in fp8" in other
 
 
 def test_a_head_file_alone_is_enough(monkeypatch, tmp_path):
     copied = shutil.copytree(EMBEDDED / "eagle3", tmp_path / "head")
     ran = needs(monkeypatch, "embedded", "--head", str(copied))
 
-    assert (copied / "model.safetensors").stat().st_size > ran["bf16", 32768]["drafter"] > 4_000_000
+    assert (copied / "model.safetensors").stat().st_size > ran["bf16", 32768]["drafter_bytes"] > 4_000_000
 
 
 @pytest.mark.parametrize("length", ["0", "k", "-3", "32m", "99999999999"])
@@ -100,16 +104,33 @@ def test_a_length_that_is_none_is_refused(monkeypatch, length):
     ran = command(monkeypatch, "vram", "embedded", "--ctx", length)
 
     assert 2 == ran.code
-    assert "is no length" in ran.err
+    assert "is no number of tokens" in ran.err
 
 
 @pytest.mark.parametrize("card", ["0", "-8", "nan", "inf", "big"])
 def test_a_card_that_is_none_is_refused(monkeypatch, card):
-    ran = command(monkeypatch, "vram", "embedded", "--card", card)
+    ran = command(monkeypatch, "vram", "embedded", "--gpu-memory", card)
 
     assert 2 == ran.code
-    assert "is no size of a card" in ran.err
+    assert "is no GPU memory" in ran.err
 
 
 def test_torch_is_not_imported():
     assert "torch" not in modules_after("from specchat.cli.main import run; run(['vram', 'embedded'])")
+
+
+def test_without_a_model_the_plan_of_a_profile_is_printed(monkeypatch):
+    planned, dry_run = command(monkeypatch, "vram"), command(monkeypatch, "ask", "--dry-run")
+
+    assert (0, 0) == (planned.code, dry_run.code)
+    assert planned.out == dry_run.out
+    assert [line.split()[0] for line in planned.out.decode().splitlines()] == [
+        "target", "draft", "head", "head", "head", "head", "corpus", "context", "memory",
+    ]  # fmt: skip
+
+
+def test_options_of_a_model_need_a_model(monkeypatch):
+    ran = command(monkeypatch, "vram", "--json")
+
+    assert 2 == ran.code
+    assert "need a MODEL" in ran.err

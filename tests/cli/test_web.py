@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import webbrowser
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 import pytest
 
-from specchat.cli import web as command_file
+from specchat.cli.web import TUI_COMMAND
 from tests.front import command
 from tests.processes import modules_after
 
 
-def test_without_the_extra_it_is_one_line_what_to_install(monkeypatch):
-    monkeypatch.setattr(command_file, "find_spec", lambda name: None)
-
-    ran = command(monkeypatch, "web")
-
-    assert (ran.code, ran.out) == (2, b"")
-    assert ran.err == "specchat: a browser needs the package textual-serve; pip install 'specchat[web]'\n"
-
-
-needs_textual_serve = pytest.mark.skipif(importlib.util.find_spec("textual_serve") is None, reason="the extra web")
-
-
-@needs_textual_serve
 def test_a_wrong_option_of_the_screen_is_told_before_anything_is_served(monkeypatch):
     ran = command(monkeypatch, "web", "--tmeperature", "1")
 
     assert ran.code == 2 and "No such option" in ran.err
 
 
-@needs_textual_serve
 def test_options_of_the_screen_reach_every_tab(monkeypatch):
     served = []
     monkeypatch.setattr("specchat.web.server.serve", lambda line, socket, tell: (served.append(line), socket.close()))
@@ -41,10 +26,9 @@ def test_options_of_the_screen_reach_every_tab(monkeypatch):
     ran = command(monkeypatch, "web", "--port", "0", "--ascii", "--profile", "plain")
 
     assert ran.code == 0 and ran.err == "specchat web: ended\n"
-    assert served == [(*command_file.TUI_COMMAND, "--ascii", "--profile", "plain")]
+    assert served == [(*TUI_COMMAND, "--ascii", "--profile", "plain")]
 
 
-@needs_textual_serve
 @pytest.mark.parametrize("is_opened", [False, True])
 def test_it_says_the_address_and_whether_it_opens_a_browser(monkeypatch, is_opened):
     shown = []

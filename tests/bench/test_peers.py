@@ -5,13 +5,12 @@ import sys
 
 import pytest
 
-from specchat.assemble import load_engine
-from specchat.bench.compare import Comparison, PairedRuns, compare
-from specchat.bench.contenders import TimedRun
+from specchat.bench.peers import Comparison, PairedRuns, PeerBench, as_table, compare, tokenize_prompts
 from specchat.bench.prompt_files import read_prompts
-from specchat.bench.report import PeerBench, as_table, tokenize_prompts
+from specchat.bench.timed_run import TimedRun
 from specchat.chat.request import Attachment
 from specchat.errors import InputError
+from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.tiny import speaking
 from tools.terminal_picture import draw_svg, run_in_pty

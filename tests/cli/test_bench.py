@@ -1,11 +1,11 @@
-"""`specchat bench sweep` as it is typed."""
+"""`specchat bench` as it is typed."""
 
 import csv
 import json
 
 import pytest
 
-from specchat.bench import sweep as sweeping
+from specchat.bench import measure
 from specchat.bench.client_latency import as_rows, as_table, measure_client_latency
 from specchat.chat.request import Request
 from specchat.cli.main import run
@@ -29,24 +29,23 @@ def prompts(tmp_path, monkeypatch):
 
 def test_a_sweep_is_printed_written_and_drawn(prompts, tmp_path, capsys):
     files = {ending: tmp_path / f"sweep.{ending}" for ending in ("json", "csv", "svg")}
-    words = ["--json", str(files["json"]), "--csv", str(files["csv"]), "--picture", str(files["svg"])]
+    words = ["--json", str(files["json"]), "--csv", str(files["csv"]), "--plot", str(files["svg"])]
 
-    assert run(["bench", "sweep", str(prompts), *SHORT, *words]) == 0
+    assert run(["bench", str(prompts), *SHORT, *words]) == 0
 
     said, lines = capsys.readouterr(), list(csv.DictReader(files["csv"].read_text().splitlines()))
-    assert "| edit | 0 | lookup 4 |" in said.out
+    assert "| edit | 0 | lookup 4 | 1 |" in said.out
     assert "edit T=0: " in said.out
-    assert "eagle3: " not in said.out
     assert "variant 'eagle3' needs an EAGLE-3 head" in said.out
     assert "4 answers, less than a minute in all" in said.err
-    assert [("plain", "0"), ("lookup", "2"), ("lookup", "4")] == [(row["drafter"], row["budget"]) for row in lines]
+    assert [("plain", "0"), ("lookup 2", "2"), ("lookup 4", "4")] == [(row["drafter"], row["budget"]) for row in lines]
     whole = json.loads(files["json"].read_text())
-    assert (True, ["eagle3"]) == (whole["is_whole"], list(whole["skipped"]))
+    assert (True, ["eagle3"]) == (whole["is_complete"], list(whole["skipped"]))
     assert b"<svg" in files["svg"].read_bytes()
 
 
 def test_an_interrupted_sweep_says_what_it_has_and_goes_on_from_there(prompts, monkeypatch, capsys):
-    real, asked = sweeping.time_answer, []
+    real, asked = measure.time_answer, []
 
     def hear(events):
         asked.append(1)
@@ -54,16 +53,16 @@ def test_an_interrupted_sweep_says_what_it_has_and_goes_on_from_there(prompts, m
             raise KeyboardInterrupt
         return real(events)
 
-    monkeypatch.setattr(sweeping, "hear", hear)
-    assert run(["bench", "sweep", str(prompts), *SHORT]) == 130
+    monkeypatch.setattr(measure, "time_answer", hear)
+    assert run(["bench", str(prompts), *SHORT]) == 130
     interrupted = capsys.readouterr()
-    assert run(["bench", "sweep", str(prompts), *SHORT]) == 0
+    assert run(["bench", str(prompts), *SHORT]) == 0
     resumed = capsys.readouterr()
 
     assert "| edit | 0 | plain |" in interrupted.out
-    assert "lookup" not in interrupted.out.split("|\n\n")[0].replace("| who |", "")
-    assert "1 answers are kept, and the same command goes on" in interrupted.err
-    assert "1 answers are kept from before" in resumed.err
+    assert "lookup" not in interrupted.out.split("|\n\n")[0]
+    assert "1 samples are stored, and the same command resumes" in interrupted.err
+    assert "1 samples are stored from before" in resumed.err
     assert "| edit | 0 | lookup 4 |" in resumed.out
     assert "edit T=0 1/1 plain" not in resumed.err
 
@@ -74,22 +73,24 @@ def test_an_interrupted_sweep_says_what_it_has_and_goes_on_from_there(prompts, m
         (["nowhere.jsonl"], "nowhere.jsonl: no such file or folder"),
         (["--drafters", "egle3"], "unknown drafter 'egle3'; did you mean 'eagle3'?"),
         (["--budgets", "4,many"], "'4,many' is no list of numbers"),
-        (["--budgets", "0"], "0 does not lie between 1 and 128"),
-        (["--picture", "x.gif"], "ends in .png or .svg"),
-        (["--csv", "no/such/x.csv"], "no/such/x.csv: its folder is not there"),
+        (["--budgets=-1"], "-1 does not lie between 0 and 128"),
+        (["--plot", "x.gif"], "ends in .png or .svg"),
+        (["--csv", "no/such/x.csv"], "no/such/x.csv: its folder does not exist"),
+        (["--columns", "speeedup"], "unknown column 'speeedup'; did you mean 'speedup'?"),
+        (["--schema", "README.md"], "--schema brings its own prompts"),
         (["--kind", "creative", *ALONE], "no prompt of such a kind there; there are edit"),
     ],
 )
 def test_what_cannot_be_swept_is_said_in_a_line(words, said, capsys):
-    assert run(["bench", "sweep", *words]) == 2
+    assert run(["bench", *words]) == 2
 
     assert said in capsys.readouterr().err
 
 
 def test_an_empty_folder_and_a_broken_file_are_said_to_be_so(tmp_path, capsys):
-    assert run(["bench", "sweep", str(tmp_path), *ALONE]) == 2
+    assert run(["bench", str(tmp_path), *ALONE]) == 2
     (tmp_path / "bad.jsonl").write_text("{")
-    assert run(["bench", "sweep", str(tmp_path), *ALONE]) == 2
+    assert run(["bench", str(tmp_path), *ALONE]) == 2
 
     err = capsys.readouterr().err
     assert "no *.jsonl in this folder" in err
@@ -110,7 +111,7 @@ def test_a_client_times_the_engine_process_and_leaves_nothing_behind():
     assert all(row.answers[0].text.endswith("seed 7 turn 0") for row in waited)  # each in a conversation of its own
     assert "left out" in told[0]
     assert "| chat | plain | 1 |" in as_table(waited)
-    assert {"between_texts_p50_seconds", "between_texts_p99_seconds"} <= set(as_rows(waited)[0])
+    assert {"text_interval_p50", "text_interval_p99"} <= set(as_rows(waited)[0])
     assert [] == HistoryReader(history_path()).threads()
 
 
@@ -118,7 +119,44 @@ def test_a_sweep_that_was_ended_before_its_first_answer_has_nothing_to_say(promp
     def hear(_events):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweeping, "hear", hear)
+    monkeypatch.setattr(measure, "time_answer", hear)
 
-    assert run(["bench", "sweep", str(prompts), *SHORT]) == 130
+    assert run(["bench", str(prompts), *SHORT]) == 130
     assert "" == capsys.readouterr().out
+
+
+def test_every_drafter_stands_in_one_table(prompts, capsys):
+    assert run(["bench", str(prompts), "--drafters", "plain,lookup,eagle3", "--limit", "4", *ALONE[:4]]) == 0
+
+    out = capsys.readouterr().out
+    assert "| edit | 0.8 | lookup |" in out
+    assert "eagle3: variant 'eagle3' needs an EAGLE-3 head" in out
+
+
+def test_without_prompts_the_built_in_ones_are_used(capsys):
+    words = ["--drafters", "plain", "--kind", "code", *ALONE]
+
+    assert run(["bench", "drafters", *words]) == 0
+
+    assert "| code | 0 | plain | 1 |" in capsys.readouterr().out
+
+
+def test_too_few_prompts_of_a_kind_are_followed_by_built_in_ones(prompts, capsys):
+    words = ["--drafters", "auto", "--limit", "4", "--kind", "edit", "--count", "4", "--temperatures", "0"]
+
+    assert run(["bench", str(prompts), *words, *ALONE[:4]]) == 0
+
+    assert "| edit | 0 | auto | 4 |" in capsys.readouterr().out  # one of the file, three built-in ones
+
+
+def test_a_prompt_that_does_not_fit_makes_room_for_the_next(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "prompts.jsonl"
+    edits = [{"instruction": "Rename a to b.", "before": "a = 1\n" * lines, "path": "a.py"} for lines in (9000, 1)]
+    path.write_text("\n".join(map(json.dumps, edits)))
+
+    assert run(["bench", str(path), "--drafters", "auto", "--kind", "edit", *ALONE]) == 0
+
+    said = capsys.readouterr()
+    assert "| edit | 0 | auto | 1 |" in said.out
+    assert "left out" in said.err

@@ -8,22 +8,22 @@ from itertools import islice
 
 import pytest
 
-from specchat.assemble import load_engine
+from specchat.bench.columns import COLUMNS, as_csv, as_json, as_table, group_samples, recommendations
+from specchat.bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat.bench.latency import TimedAnswer
-from specchat.bench.sweep import (
+from specchat.bench.measure import (
     WidthLimitedDrafter,
-    available_drafters,
     collect_until_interrupt,
+    draft_tree_depth,
     engine_measurer,
     request_hash,
     requests_by_kind,
     run_combinations,
+    split_by_availability,
     warm_up,
 )
-from specchat.bench.sweep_cells import PLAIN, Combination, Grid, SweepSample
+from specchat.bench.sample_store import SampleStore
 from specchat.bench.sweep_plot import check_plot_path, draw_sweep
-from specchat.bench.sweep_report import COLUMNS, as_csv, as_json, as_table, group_samples, recommendations
-from specchat.bench.sweep_store import SampleStore
 from specchat.chat.events import CommittedToken, StepDone, Totals
 from specchat.chat.request import Request
 from specchat.drafters.prompt_lookup import PromptLookup
@@ -31,6 +31,7 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import InputError, SpecchatError, UsageError
+from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.tiny import speaking
 
@@ -49,8 +50,8 @@ def rows(engine):
     return group_samples(run_combinations(engine_measurer(engine), GRID, PROMPTS, 2, SampleStore()), GRID)
 
 
-def heard(request: Request, cell: Combination) -> TimedAnswer:
-    """An answer that follows from its cell: with a budget of 4 twice as fast as nobody, with one of 2 half as fast."""
+def fake_answer(request: Request, cell: Combination) -> TimedAnswer:
+    """An answer that follows from its combination: budget 4 is twice as fast as plain decoding, budget 2 half as fast."""
     if "too long" in request.text:
         raise SpecchatError("does not fit the window")
     guesses, seconds = tuple(range(cell.budget)), {0: 0.1, 2: 0.2, 4: 0.05}[cell.budget]
@@ -65,31 +66,36 @@ def heard(request: Request, cell: Combination) -> TimedAnswer:
 
 
 def test_each_combination_stands_behind_plain_decoding_of_its_kind(rows):
-    names = [row.cell.name for row in rows if row.cell.kind == "chat"]
+    names = [row.combination.name for row in rows if row.combination.kind == "chat"]
 
     assert names == ["plain", "draft 2", "draft 4", "lookup 2", "lookup 4"]
-    assert ["edit"] * 5 + ["chat"] * 5 == [row.cell.kind for row in rows]
-    assert all(len(row.samples) == (1 if row.cell.kind == "edit" else 2) for row in rows)
+    assert ["edit"] * 5 + ["chat"] * 5 == [row.combination.kind for row in rows]
+    assert all(len(row.samples) == (1 if row.combination.kind == "edit" else 2) for row in rows)
 
 
 def test_no_combination_changes_the_text(rows):
-    assert all(row.same_text == len(row.samples) for row in rows)
+    assert all(row.identical_answers == len(row.samples) for row in rows)
 
 
 def test_a_draft_that_is_the_target_is_always_right(rows):
-    draft = next(row for row in rows if row.cell.name == "draft 4")
+    draft = next(row for row in rows if row.combination.name == "draft 4")
 
-    assert (1.0, 1.0) == (draft.acceptance, draft.accepted_share)
-    assert draft.predicted_tokens == pytest.approx(draft.tokens_per_pass)
-    assert draft.tokens_per_pass > next(row for row in rows if row.cell.name == "draft 2").tokens_per_pass
-    assert 0 < draft.guess_cost
+    assert (1.0, 1.0) == (draft.conditional_acceptance, draft.acceptance_rate)
+    assert draft.predicted_tokens_per_step == pytest.approx(draft.tokens_per_step)
+    assert draft.tokens_per_step > next(row for row in rows if row.combination.name == "draft 2").tokens_per_step
+    assert 0 < draft.cost_per_draft_token
 
 
 def test_plain_decoding_is_as_fast_as_itself_and_as_predicted(rows):
     plain = rows[0]
 
-    assert (PLAIN, 1.0, 1.0, None) == (plain.cell.name, plain.times_plain, plain.tokens_per_pass, plain.acceptance)
-    assert plain.predicted_times_plain == pytest.approx(1.0, rel=1e-6)
+    assert (PLAIN, 1.0, 1.0, None) == (
+        plain.combination.name,
+        plain.median_speedup,
+        plain.tokens_per_step,
+        plain.conditional_acceptance,
+    )
+    assert plain.predicted_speedup == pytest.approx(1.0, rel=1e-6)
 
 
 def test_plain_decoding_is_measured_beside_every_two_others():
@@ -97,7 +103,7 @@ def test_plain_decoding_is_measured_beside_every_two_others():
 
     def ask(request: Request, cell: Combination) -> TimedAnswer:
         asked.append(cell.drafter)
-        return heard(request, cell)
+        return fake_answer(request, cell)
 
     samples = list(run_combinations(ask, GRID, {"chat": [Request("why")]}, 1, SampleStore()))
 
@@ -108,8 +114,8 @@ def test_plain_decoding_is_measured_beside_every_two_others():
     assert GRID.answer_count(1) == len(asked)
 
 
-def test_numbers_follow_from_what_was_heard():
-    rows = group_samples(run_combinations(heard, GRID, {"chat": [Request("why")]}, 1, SampleStore()), GRID)
+def test_numbers_follow_from_the_answers():
+    rows = group_samples(run_combinations(fake_answer, GRID, {"chat": [Request("why")]}, 1, SampleStore()), GRID)
     chat = {row.combination.name: row for row in rows}
     draft = chat["draft 4"]
 
@@ -127,32 +133,32 @@ def test_numbers_follow_from_what_was_heard():
     )
 
 
-def test_what_follows_is_said_in_words():
-    said = recommendations(group_samples(run_combinations(heard, GRID, PROMPTS, 1, SampleStore()), GRID))
+def test_recommendations_name_the_fastest_drafter():
+    said = recommendations(group_samples(run_combinations(fake_answer, GRID, PROMPTS, 1, SampleStore()), GRID))
 
-    assert said["chat T=0"].startswith("draft 4, 2.00 times plain (2.00 to 2.00); then lookup 4 with 2.00")
+    assert said["chat T=0"].startswith("draft 4, 2.00 times plain (2.00 to 2.00); then lookup 4, 2.00")
     only_slow = [
         row
-        for row in group_samples(run_combinations(heard, GRID, PROMPTS, 1, SampleStore()), GRID)
+        for row in group_samples(run_combinations(fake_answer, GRID, PROMPTS, 1, SampleStore()), GRID)
         if row.combination.budget != 4
     ]
     assert (
-        "nobody pays here: plain decoding; the best guesser, draft 2 with 0.50"
+        "no drafter is faster than plain decoding; best drafter: draft 2, 0.50"
         == recommendations(only_slow)["chat T=0"]
     )
 
 
-def test_a_sweep_that_was_ended_goes_on_and_comes_to_the_same_table(tmp_path):
+def test_an_interrupted_bench_resumes_and_gives_the_same_table(tmp_path):
     path, asked = tmp_path / "kept.jsonl", []
 
     def ask(request: Request, cell: Combination) -> TimedAnswer:
         asked.append(cell)
-        return heard(request, cell)
+        return fake_answer(request, cell)
 
-    whole = group_samples(run_combinations(heard, GRID, PROMPTS, 2, SampleStore()), GRID)
+    whole = group_samples(run_combinations(fake_answer, GRID, PROMPTS, 2, SampleStore()), GRID)
     begun = list(islice(run_combinations(ask, GRID, PROMPTS, 2, SampleStore(path)), 7))
     with path.open("a") as file:
-        file.write('\n{"cell": {"kind": "cut o')
+        file.write('\n{"combination": {"kind": "cut o')
     first = len(asked)
     resumed = group_samples(run_combinations(ask, GRID, PROMPTS, 2, SampleStore(path)), GRID)
     again = group_samples(run_combinations(ask, GRID, PROMPTS, 2, SampleStore(path)), GRID)
@@ -163,17 +169,17 @@ def test_a_sweep_that_was_ended_goes_on_and_comes_to_the_same_table(tmp_path):
     assert 15 > len([cell for cell in asked[first:] if cell.drafter != PLAIN]) > 0
 
 
-def test_a_disk_that_refuses_costs_the_resuming_and_not_the_sweep(tmp_path):
+def test_a_disk_that_fails_loses_only_the_resuming(tmp_path):
     (tmp_path / "file").write_text("")
     store = SampleStore(tmp_path / "file" / "kept.jsonl")
 
-    assert 10 == len(list(run_combinations(heard, GRID, PROMPTS, 1, store)))
+    assert 10 == len(list(run_combinations(fake_answer, GRID, PROMPTS, 1, store)))
 
 
 def test_what_was_discarded_is_measured_anew(tmp_path):
     path = tmp_path / "kept.jsonl"
     store = SampleStore(path)
-    list(run_combinations(heard, GRID, PROMPTS, 1, store))
+    list(run_combinations(fake_answer, GRID, PROMPTS, 1, store))
     assert 10 == len(SampleStore(path))
 
     store.discard()
@@ -189,29 +195,29 @@ def test_ctrl_c_ends_it_with_what_there_is():
         count += 1
         if count == 4:
             raise KeyboardInterrupt
-        return heard(request, cell)
+        return fake_answer(request, cell)
 
     collected = collect_until_interrupt(run_combinations(ask, GRID, PROMPTS, 1, SampleStore()))
 
     assert not collected.is_complete
     assert 2 == len(collected.samples)
-    assert collect_until_interrupt(run_combinations(heard, GRID, PROMPTS, 1, SampleStore())).is_complete
+    assert collect_until_interrupt(run_combinations(fake_answer, GRID, PROMPTS, 1, SampleStore())).is_complete
 
 
 def test_a_prompt_that_does_not_fit_makes_room_for_the_next():
     told: list[str] = []
     prompts = {"chat": [Request("too long"), Request("why")]}
 
-    samples = list(run_combinations(heard, GRID, prompts, 1, SampleStore(), told.append))
+    samples = list(run_combinations(fake_answer, GRID, prompts, 1, SampleStore(), told.append))
 
     assert {request_hash(Request("why", max_tokens=12, seed=7, temperature=0.0))} == {
         sample.prompt_hash for sample in samples
     }
     assert "chat T=0 1/1: left out: does not fit the window" == told[0]
-    assert 1.0 == warm_up(heard, GRID, prompts)
+    assert 1.0 == warm_up(fake_answer, GRID, prompts)
 
 
-def test_widths_are_for_those_who_guess_and_not_for_who_chooses():
+def test_widths_do_not_apply_to_auto():
     cells = Grid(("auto", "draft"), budgets=(4,), widths=(1, 2)).combinations("chat", 0.0)
 
     assert ["plain", "auto 4", "draft 4 by 1", "draft 4 by 2"] == [cell.name for cell in cells]
@@ -240,7 +246,7 @@ def test_a_narrow_tree_has_so_many_guesses_of_each_depth(width, depths):
     assert tree.path_tokens(1) == [1]  # the likeliest comes first
 
 
-def test_a_narrowed_drafter_still_learns_and_changes_nothing(engine):
+def test_a_width_limit_changes_no_text(engine):
     ask, cell = engine_measurer(engine), Combination("edit", 0.0, "lookup", 8)
     asked = Request("abcabc abcabc abc", temperature=0.0, max_tokens=12)
 
@@ -250,18 +256,46 @@ def test_a_narrowed_drafter_still_learns_and_changes_nothing(engine):
     assert isinstance(WidthLimitedDrafter(PromptLookup(), 1).drafter, PromptLookup)
 
 
-def test_whoever_is_at_hand_can_be_swept(engine):
-    assert {"lookup", "suffix", "draft", "auto"} <= set(available_drafters(engine))
-    assert "eagle3" not in available_drafters(engine)
+def test_drafters_without_a_model_are_skipped_with_their_reason(engine):
+    runnable, skipped = split_by_availability(engine, ("plain", "lookup", "suffix", "draft", "auto", "eagle3"))
+
+    assert ("plain", "lookup", "suffix", "draft", "auto") == runnable
+    assert "variant 'eagle3' needs an EAGLE-3 head" in skipped["eagle3"]
+
+
+def test_plain_decoding_drafts_nothing(rows):
+    plain = rows[0]
+
+    assert plain.acceptance_at_depth(1) is None
+    assert 1.0 == next(row for row in rows if row.combination.name == "draft 4").acceptance_at_depth(1)
+
+
+def test_the_interval_of_the_median_holds_the_median(rows):
+    for row in rows:
+        low, high = row.speedup_interval
+        assert low <= row.median_speedup <= high
+
+
+def test_a_tree_is_as_deep_as_its_longest_branch():
+    assert 2 == draft_tree_depth(StepDone((5, 6, 7), (0, 0, 2), (), 0.0, 0.0))
+    assert 0 == draft_tree_depth(StepDone((), (), (), 0.0, 0.0))
+
+
+def test_the_table_has_the_chosen_columns(rows):
+    table = as_table(rows, ["kind", "drafter", "accepted_at_1"])
+
+    assert "| kind | drafter | at 1 |" == table.splitlines()[0]
+    assert "| edit | plain |  |" == table.splitlines()[2]
+    assert "| edit | draft 2 | 100% |" in table
 
 
 def test_every_column_stands_in_csv_and_json(rows):
     lines = list(csv.DictReader(io.StringIO(as_csv(rows))))
     whole = json.loads(as_json(rows, {"target": "x"}, {"mtp": "needs a target"}))
 
-    assert list(lines[0]) == list(COLUMNS) == list(whole["cells"][0])
-    assert {"schema", "target", "skipped", "recommended", "cells"} == set(whole)
-    assert len(rows) == len(lines) == len(whole["cells"])
+    assert list(lines[0]) == list(COLUMNS) == list(whole["rows"][0])
+    assert {"schema", "target", "skipped", "recommended", "rows"} == set(whole)
+    assert len(rows) == len(lines) == len(whole["rows"])
     assert ("", "1.0") == (lines[0]["acceptance"], lines[1]["acceptance"])
     assert {"edit T=0", "chat T=0"} == set(whole["recommended"])
 
@@ -273,7 +307,7 @@ def test_a_file_that_is_called_as_a_kind_says_what_its_prompts_are(tmp_path):
     found = requests_by_kind(Profile(), tmp_path, 3)
 
     assert ["chat", "creative"] == list(found)  # without rules everything else is chat
-    assert [1, 1] == [len(requests) for requests in found.values()]  # twice the same is asked once
+    assert ["Why is the sky blue?"] == [request.text for request in found["creative"]]  # duplicates are asked once
     assert "edit" == found["chat"][0].task
     assert set(requests_by_kind(Profile(), None, 1)) >= {"edit", "code", "chat"}
 
@@ -304,9 +338,9 @@ def test_what_cannot_be_drawn_is_said_before_anything_is_measured(tmp_path, monk
 
 
 def test_a_sample_survives_its_file(tmp_path):
-    sample = SweepSample(
-        Combination("chat", 0.8, "draft", 4, 2), "key", 10, 4, 16, 6, 2, {4: 4}, {1: 4, 2: 2}, 0.1, 0.2, 10, 0.5, 0.01,
-        (0.1, 0.2), 0.9, True,
+    sample = Sample(
+        Combination("chat", 0.8, "draft", 4, 2), "key", 10, 4, 16, 6, 1, 2, {4: 4}, {1: 4, 2: 2}, 0.1, 0.2, 10, 0.5, 0.01,
+        (0.1, 0.2), 0.9, True, False,
     )  # fmt: skip
     SampleStore(tmp_path / "deep" / "kept.jsonl").add(sample)
 

@@ -1,0 +1,71 @@
+"""`specchat bench peers`: our engine against transformers and llama.cpp on the same weights."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from specchat.cli.bench_prompts import PROMPTS
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.errors import InputError, UsageError
+
+
+@click.command()
+@click.argument("prompts", type=PROMPTS, required=False)
+@click.option("--count", default=20, show_default=True, help="Number of prompts.")
+@click.option("--limit", default=200, show_default=True, help="Most tokens of an answer.")
+@click.option("--threads", default=0, help="Threads of a pass, ours and theirs; 0 leaves it to torch.")
+@click.option("--model-shape", default="", help="Random weights and edits of numbers: 0.5b, 8b, or a config.json.")
+@click.option("--replace-interval", default=20, show_default=True, help="Numbers between two that an edit replaces.")
+@click.option("--filter", "name_filter", default="", help="Only comparisons whose name contains this, as 'generate'.")
+@profile_options
+def peers(
+    prompts: Path | None, count: int, limit: int, threads: int, model_shape: str, replace_interval: int,
+    name_filter: str, **options: Any,
+) -> None:  # fmt: skip
+    """Measure against transformers and llama.cpp on the same weights, side by side.
+
+    PROMPTS is a file of JSON lines with `turns`, or with `instruction` and `before`, or a folder of such files. Each
+    prompt runs ours, theirs, theirs, ours; the table shows ratios of seconds per token, prefill included. llama.cpp
+    takes part where its library is installed; SPECCHAT_LLAMA names its folder.
+    """
+    if (prompts is None) == (not model_shape):
+        raise UsageError("give a file or folder of prompts, or --model-shape")
+    if replace_interval < 2:
+        raise UsageError("--replace-interval must be at least 2")
+    from specchat.bench.llama_cpp import MISSING_MESSAGE, find_library_folder
+    from specchat.bench.measure import set_thread_count
+    from specchat.bench.peers import PeerBench, as_table, tokenize_prompts
+    from specchat.bench.prompt_files import read_prompts
+    from specchat.bench.random_models import (
+        RANDOM_WEIGHTS_WARNING,
+        counting_edit_prompts,
+        random_model_folder,
+        source_tokens,
+    )
+    from specchat.loading.load_engine import load_engine
+
+    profile = resolve_profile(options)
+    if model_shape:
+        print(RANDOM_WEIGHTS_WARNING, file=sys.stderr)
+        folder = str(random_model_folder(model_shape))
+        profile = profile.override({"models.target": folder, "models.draft": "", "models.heads": ()})
+    engine = load_engine(profile)
+    set_thread_count(threads)
+    if prompts is not None:
+        chosen = tokenize_prompts(engine, read_prompts(prompts), count, limit)
+    else:
+        chosen = tuple(counting_edit_prompts(count, limit, replace_interval, engine.models.target.vocab_size))
+    if not chosen:
+        raise InputError(f"{prompts}: no prompt there leaves room for {limit} tokens in the context window")
+    print(f"{len(chosen)} prompts, answers of at most {limit} tokens", file=sys.stderr)
+    if find_library_folder() is None:
+        print(MISSING_MESSAGE, file=sys.stderr)
+    rows = []
+    for row in PeerBench(engine, chosen, limit, name_filter, source_tokens if model_shape else None).rows():
+        print(f"{row.name}: {row.median_speedup:.2f}", file=sys.stderr, flush=True)
+        rows.append(row)
+    print(as_table(rows))
