@@ -68,10 +68,8 @@ def plan_regions(source: Source, instruction: str, window_tokens: int, regions: 
 
 def needed_tokens(text: str, instruction: str) -> int:
     """Lower bound of the tokens in the prompt and the answer."""
-    text_tokens = len(text.encode()) / BYTES_PER_TOKEN
-    return round(
-        PROMPT_OVERHEAD_TOKENS + len(instruction.encode()) / BYTES_PER_TOKEN + text_tokens * (1 + GROWTH_FACTOR)
-    )
+    text_tokens, instruction_tokens = (len(each.encode()) / BYTES_PER_TOKEN for each in (text, instruction))
+    return round(PROMPT_OVERHEAD_TOKENS + instruction_tokens + text_tokens * (1 + GROWTH_FACTOR))
 
 
 def region_source(source: Source, region: Region) -> Source:

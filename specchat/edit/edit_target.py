@@ -58,9 +58,8 @@ class EditTarget:
         self.workspace.check_writable(self.path)
         if self.is_new and not os.path.lexists(self.path):  # some editors return an empty text for a missing file
             if not self.path.parent.is_dir():
-                raise InputError(
-                    f"{self.display_name}: there is no folder {self.workspace.display_name(self.path.parent)}"
-                )
+                folder = self.workspace.display_name(self.path.parent)
+                raise InputError(f"{self.display_name}: there is no folder {folder}")
             return Source(self.display_name, b"", "", "\n", "utf-8")
         source = read_source(self.path)  # a missing or binary file is an error in an editor, too
         buffer = self.read_buffer(self.path)
@@ -82,13 +81,10 @@ class EditTarget:
             return EditJob(source, self.intent.instruction, window_tokens, lines)
         if self.intent.line_range:
             raise InputError(f"{self.display_name}: there is no such file, so it has no lines")
-        text = (
-            f"{self.intent.instruction}\n\nWrite the whole text of the new file {self.display_name} and nothing else."
-        )
+        instruction = self.intent.instruction
+        text = f"{instruction}\n\nWrite the whole text of the new file {self.display_name} and nothing else."
         request = Request(text, task="edit")
-        return EditJob(
-            source, self.intent.instruction, window_tokens, check=self._check_no_fence, first_request=request
-        )
+        return EditJob(source, instruction, window_tokens, check=self._check_no_fence, first_request=request)
 
     def _check_no_fence(self, text: str) -> None:
         """BrokenEditError for a fenced block with text around it. With an original text, `answer_check` does this."""
@@ -98,9 +94,7 @@ class EditTarget:
     def check_unchanged(self, source: Source) -> None:
         """FileChangedError when the file or its buffer changed since it was read."""
         if (self.is_new and os.path.lexists(self.path)) or self.read().raw != source.raw:
-            raise FileChangedError(
-                f"{self.display_name} was changed meanwhile; nothing is written, send the instruction again"
-            )
+            raise FileChangedError(f"{self.display_name} was changed meanwhile; nothing is written, try again")
 
     def write(self, source: Source, new: bytes) -> str:
         """Write the file. Returns a hint how to undo it."""

@@ -40,8 +40,7 @@ def commit_files(paths: Sequence[Path], instruction: str) -> str:
 
 def _run_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
-            ["git", *arguments], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
+        command, null = ["git", *arguments], subprocess.DEVNULL
+        return subprocess.run(command, cwd=folder, stdin=null, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise UsageError("git is not installed; leave --commit out") from None

@@ -65,9 +65,7 @@ class UndoStore:
     def add(self, instruction: str, replacements: Sequence[Replacement], undoes: int = 0) -> StoredEdit:
         """Store an edit that is about to be applied. The caller holds the `lock`."""
         edits = self.edits()
-        files = tuple(
-            StoredFile(str(each.target), self._store_blob(each.old), hash_or_none(each.new)) for each in replacements
-        )
+        files = tuple(StoredFile(str(r.target), self._store_blob(r.old), hash_or_none(r.new)) for r in replacements)
         number = 1 + max((edit.number for edit in edits), default=0)
         edit = StoredEdit(number, time.strftime("%Y-%m-%d %H:%M:%S"), instruction, files, undoes=undoes)
         self._write_record(edit)
@@ -103,9 +101,8 @@ class UndoStore:
         return name
 
     def _write_record(self, edit: StoredEdit) -> None:
-        _write_atomically(
-            self._records_folder / f"{edit.number}.json", json.dumps(asdict(edit), ensure_ascii=False).encode()
-        )
+        record = json.dumps(asdict(edit), ensure_ascii=False).encode()
+        _write_atomically(self._records_folder / f"{edit.number}.json", record)
 
     def _evict_oldest(self, edits: Sequence[StoredEdit]) -> None:
         """Remove the oldest edits above the limits of number and size; the newest one always stays."""

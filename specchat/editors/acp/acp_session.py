@@ -44,12 +44,8 @@ async def open_session(
     except BaseException:
         pool.shutdown(wait=False)
         raise
-    return AcpSession(
-        PromptHandler(
-            ChatState(conversation), session_request, workspace, client_for(conversation.session_id), unused_mcp_servers
-        ),
-        pool,
-    )
+    chat, client = ChatState(conversation), client_for(conversation.session_id)
+    return AcpSession(PromptHandler(chat, session_request, workspace, client, unused_mcp_servers), pool)
 
 
 class AcpSession:

@@ -107,9 +107,8 @@ class EditorClient:
 
     def request_permission(self, turn: PromptTurn, tool_call: ToolCallStart) -> str:
         """The id of the option that the user chose; CancelledError if the request was cancelled."""
-        request = self.sdk_client.request_permission(
-            session_id=self.session_id, tool_call=permission_tool_call(tool_call), options=PERMISSION_OPTIONS
-        )
+        update, options = permission_tool_call(tool_call), PERMISSION_OPTIONS
+        request = self.sdk_client.request_permission(session_id=self.session_id, tool_call=update, options=options)
         try:
             outcome = self._wait_for_result(turn, request, NO_TIMEOUT_SECONDS).outcome
         except RequestError:

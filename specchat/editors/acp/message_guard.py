@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 from specchat.editors.acp.line_stream import LineStatus, LineStream
@@ -92,9 +93,7 @@ class MessageGuard:
     async def _check_envelope(self, message: JsonObject) -> JsonObject | None:
         id, method = message.get("id"), message.get("method")
         if isinstance(id, bool | list | dict) or not isinstance(method, str | None):
-            return await self._send_error(
-                None, INVALID_REQUEST, "an id is a string or a number, and a method is a string"
-            )
+            return await self._send_error(None, INVALID_REQUEST, "an id must be a string or number, a method a string")
         if method is None:
             self._own_requests.pop(id, None)
             return _normalized_response(message)
@@ -147,10 +146,8 @@ class MessageGuard:
     async def _wait_until_answered(self) -> None:
         if self._open_requests:
             self._all_answered.clear()
-            try:
+            with suppress(TimeoutError):  # the history has the answers so far
                 await asyncio.wait_for(self._all_answered.wait(), DRAIN_SECONDS)
-            except TimeoutError:
-                pass  # the history has the answers so far
 
 
 def _reject_constant(name: str) -> None:

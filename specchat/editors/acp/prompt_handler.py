@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from acp import RequestError
@@ -90,9 +91,7 @@ class PromptHandler:
         except HostError as error:
             return RequestError.internal_error({"details": str(error)})
         except ConnectionError:
-            return RequestError.internal_error(
-                {"details": "the engine process closed the connection; send the prompt again"}
-            )
+            return RequestError.internal_error({"details": "the engine process disconnected; send the prompt again"})
         except (SpecchatError, OSError) as error:
             if turn.cancelled.is_set():
                 return prompt_response("cancelled")
@@ -197,9 +196,8 @@ class PromptHandler:
 
     def _make_request(self, prompt: Prompt, reporter: TurnReporter) -> Request:
         """The request with its files; files that could not be read are reported."""
-        prompt = attach_linked_files(
-            prompt, self.workspace, self._window_tokens, lambda path: self.client.read_file(reporter.turn, path)
-        )
+        read_buffer = partial(self.client.read_file, reporter.turn)
+        prompt = attach_linked_files(prompt, self.workspace, self._window_tokens, read_buffer)
         if prompt.notices:
             reporter.send(thought_chunk("\n".join(prompt.notices) + "\n"))
         options = self._chat.options
@@ -216,9 +214,8 @@ class PromptHandler:
 
     def _run_request(self, request: Request, reporter: TurnReporter) -> PromptResponse:
         conversation = self.conversation
-        response = stream_answer(
-            self._forward_events(conversation.ask(request, reporter.turn.cancelled)), reporter, self._window_tokens
-        )
+        events = self._forward_events(conversation.ask(request, reporter.turn.cancelled))
+        response = stream_answer(events, reporter, self._window_tokens)
         self._send_title(reporter)
         return response
 

@@ -23,26 +23,20 @@ INSTRUCTION_COMMENT = re.compile(r"^\s*(?:#|//|--|;|%|/\*|<!--)\s*specchat:\s*(.
 
 @dataclass(frozen=True)
 class RewriteAction:
-    """One code action; it is offered where `applies_to` matches the text."""
+    """One code action; it is offered where the pattern `applies_to` is found."""
 
     title: str
     kind: types.CodeActionKind
     instruction: str
-    applies_to: re.Pattern[str] = re.compile("")
+    applies_to: str
 
 
 # Without a renaming: editors rename across files by themselves.
 REWRITE_ACTIONS = (
-    RewriteAction(
-        "add docstring", REWRITE_KIND, "Add a docstring to {name}", re.compile(r"\b(def|class|fn|func|function)\b")
-    ),
-    RewriteAction("add type hints", REWRITE_KIND, "Add type hints", re.compile(r"\bdef\b")),
-    RewriteAction(
-        "fix comparison", QUICK_FIX_KIND, "Fix the comparison that is the wrong way round", re.compile(r"[<>]|[!=]=")
-    ),
-    RewriteAction(
-        "remove prints", REWRITE_KIND, "Remove the prints", re.compile(r"\b(print|console\.log|println!?|printf)\s*\(")
-    ),
+    RewriteAction("add docstring", REWRITE_KIND, "Add a docstring to {name}", r"\b(def|class|fn|func|function)\b"),
+    RewriteAction("add type hints", REWRITE_KIND, "Add type hints", r"\bdef\b"),
+    RewriteAction("fix comparison", QUICK_FIX_KIND, "Fix the comparison that is the wrong way round", r"[<>]|[!=]="),
+    RewriteAction("remove prints", REWRITE_KIND, "Remove the prints", r"\b(print|console\.log|println!?|printf)\s*\("),
 )
 
 
@@ -80,7 +74,7 @@ def list_code_actions(
         request = _edit_request(document, region, f"{comment[1]}; and remove the comment that asks for it")
         actions.append(_edit_action(f"specchat: {comment[1]}", REWRITE_KIND, request, can_resolve=can_resolve))
     for rewrite in REWRITE_ACTIONS:
-        if rewrite.applies_to.search(text):
+        if re.search(rewrite.applies_to, text):
             request = _edit_request(document, region, rewrite.instruction.format(name=region.name or "it"))
             actions.append(_edit_action(f"specchat: {rewrite.title}", rewrite.kind, request, can_resolve=can_resolve))
     if text.strip() and can_show_document:
@@ -131,9 +125,8 @@ def _explain_action(document: Document, region: Region) -> types.CodeAction:
     """A code action that changes nothing and so has no kind: an editor that filters for edits does not list it."""
     title = "specchat: explain"
     arguments = [asdict(_edit_request(document, region, "explain"))]
-    return types.CodeAction(
-        title, types.CodeActionKind.Empty, command=types.Command(title, EXPLAIN_COMMAND, arguments=arguments)
-    )
+    command = types.Command(title, EXPLAIN_COMMAND, arguments=arguments)
+    return types.CodeAction(title, types.CodeActionKind.Empty, command=command)
 
 
 def _custom_edit_action(command: str, document: Document, region: Region) -> types.CodeAction:

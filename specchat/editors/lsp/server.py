@@ -210,9 +210,8 @@ class SpecchatLanguageServer:
         request = self.server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, label="specchat"))
         result = await _with_timeout(CLIENT_TIMEOUT_SECONDS, request)
         if result is not None and not result.applied:
-            self._show_message(
-                types.MessageType.Warning, f"the edit was not applied: {result.failure_reason or 'no reason'}"
-            )
+            reason = result.failure_reason or "no reason"
+            self._show_message(types.MessageType.Warning, f"the edit was not applied: {reason}")
 
     async def explain(self, *arguments: Any) -> None:
         """The command: explain lines on a page beside the text."""
@@ -259,9 +258,8 @@ class SpecchatLanguageServer:
         finally:
             bar.end()
         if (current := self.documents.get(request.uri)) is None or current.version != document.version:
-            return self._show_message(
-                types.MessageType.Warning, f"{document.name} was changed meanwhile; nothing is edited"
-            )
+            message = f"{document.name} was changed meanwhile; nothing is edited"
+            return self._show_message(types.MessageType.Warning, message)
         return workspace_edit(document, edits, is_versioned=self._supports_versioned_edits)
 
     async def _run_on_edit_thread(

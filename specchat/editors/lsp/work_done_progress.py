@@ -23,9 +23,8 @@ class WorkDoneProgress:
         """Report a fraction from 0 to 1."""
         percentage = None if fraction is None else int(100 * fraction)
         if self._token is not None:
-            self._server.work_done_progress.report(
-                self._token, types.WorkDoneProgressReport(message=message or None, percentage=percentage)
-            )
+            report = types.WorkDoneProgressReport(message=message or None, percentage=percentage)
+            self._server.work_done_progress.report(self._token, report)
 
     def end(self, message: str = "") -> None:
         if self._token is not None:
