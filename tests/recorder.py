@@ -1,7 +1,7 @@
 """Simulates a CUDA graph on any device: runs the kernels of a pass again on the same addresses.
 
-Python is not run again, so a number that a pass took from Python stays what it was when the pass was recorded, as it
-does on a card; and what a card refuses to record is refused.
+Python is not run again, so a number that a pass took from Python keeps its captured value, as on a GPU. Operations
+that a GPU cannot capture are refused.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class TensorFiles:
 class WeightLoader:
     """Moves tensors to a device in a dtype, one at a time, so that memory never holds a second copy of the weights.
 
-    `quant_format` is the format of linear layers (`forward/linear.py`); all other weights stay floats.
+    `quant_format` is the format of linear layers (`forward/quant_linear.py`); all other weights stay floats.
     """
 
     files: TensorFiles

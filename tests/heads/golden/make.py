@@ -107,7 +107,7 @@ def latents() -> None:
 def eagle_first(name, module, oracle, has_bias, **extra) -> None:
     """EAGLE-1, with the target's LM head."""
     config = {**LLAMA, "architectures": ["LlamaForCausalLM"], **extra}
-    head, given = shaken(module.Model(as_of_old(config), bias=has_bias)), Given(taps=1)
+    head, given = shaken(module.Model(as_of_old(config), bias=has_bias)), Given(layers=1)
     with torch.no_grad():
         head.embed_tokens.weight.copy_(given.embedding)
         head.reset()
@@ -129,7 +129,7 @@ def eagle_from_source(source: Path) -> None:
     for name, extra in (("eagle3", {}), ("eagle3-theta", {"rope_theta": 500000.0}), ("eagle3-narrow", wide)):
         config = {**LLAMA, "architectures": ["LlamaForCausalLM"], "draft_vocab_size": DRAFTED, **extra}
         head = shaken(module.Model(as_of_old(config)))
-        given = Given(taps=3, read=extra.get("target_hidden_size", WIDTH))
+        given = Given(layers=3, read=extra.get("target_hidden_size", WIDTH))
         with torch.no_grad():
             head.embed_tokens.weight.copy_(given.embedding)
             given.choose_tokens(head)
@@ -154,7 +154,7 @@ def deepspec(source: Path) -> None:
     settings = {"target_layer_ids": [1, 2, 3, 4, 5], "ttt_length": 7, "step_loss_decay": 1.0, "num_target_layers": 8}
     config = Qwen3Config(**plain({**LLAMA, "rope_theta": 30000.0}), **settings)
     config._attn_implementation = "eager"
-    head, given, past = shaken(module.Qwen3Eagle3Model(config)), Given(taps=5), DynamicCache()
+    head, given, past = shaken(module.Qwen3Eagle3Model(config)), Given(layers=5), DynamicCache()
     mask = torch.full((LENGTH, LENGTH), float("-inf")).triu(1)[None, None]
     with torch.no_grad():
         hidden = head(given.features[None], given.tokens[None], past_key_values=past, attention_mask=mask)
@@ -185,7 +185,7 @@ def angelslim() -> None:
         "rope_theta": 1000000.0,
     }
     head = shaken(module.Eagle3LlamaForCausalLM(module.LlamaConfig(**plain(config))))
-    given = Given(taps=3)
+    given = Given(layers=3)
     given.choose_tokens(head)
     config["head_dim"] = 5  # as published once: the tensors know better
     first, second = in_runs(
@@ -212,7 +212,7 @@ def specforge() -> None:
     for name, extra in variants.items():
         config = {**LLAMA, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": DRAFTED, **extra}
         head = shaken(module.LlamaForCausalLMEagle3(module.LlamaConfig(**plain(config))))
-        given = Given(taps=3)
+        given = Given(layers=3)
         given.choose_tokens(head)
 
         def layer(embedded, hidden, cache, mask, positions, head=head):
@@ -239,7 +239,7 @@ def speculators_first(name, **flags) -> None:
         verifier=configs.VerifierConfig(name_or_path=None, architectures=["LlamaForCausalLM"]),
     )  # fmt: skip
     config = module.EagleSpeculatorConfig(transformer_layer_config=nested, speculators_config=speculators, **flags)
-    head, given = shaken(module.EagleSpeculator(config, verifier_attachment_mode="detached")), Given(taps=1)
+    head, given = shaken(module.EagleSpeculator(config, verifier_attachment_mode="detached")), Given(layers=1)
     head.embed_tokens = nn.Embedding.from_pretrained(given.embedding)
     head.rotary_emb = LlamaRotaryEmbedding(nested)
     head.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
@@ -282,7 +282,7 @@ def speculators_third(name, flags, family="llama", layers=1, whole=False, nested
     )
     head = core.Eagle3DraftModel(config)
     shaken(head)
-    given = Given(taps=3)
+    given = Given(layers=3)
     with torch.no_grad():
         head.embed_tokens.weight.copy_(torch.randn_like(head.embed_tokens.weight))
         if not whole:
@@ -310,7 +310,7 @@ def specforge_dflash(name, nested) -> None:
     config._attn_implementation = "eager"
     config.dflash_config = {"mask_token_id": MASK, "target_layer_ids": [1, 4]}
     config.block_size, config.num_target_layers = BLOCK, 8
-    head, given, past, outputs = shaken(module.DFlashDraftModel(config)), Given(taps=2), DynamicCache(), []
+    head, given, past, outputs = shaken(module.DFlashDraftModel(config)), Given(layers=2), DynamicCache(), []
     for read, start in ((0, FIRST_BLOCK), (FIRST_BLOCK, LENGTH)):
         kept, places = torch.ones(1, 1, dtype=torch.bool), torch.tensor([[start]])
         seen = {
@@ -350,7 +350,7 @@ def speculators_dflash(name, flags, nested, whole=False) -> None:
         **flags,
     )  # fmt: skip
     core.resolve_verifier_norm_class = lambda _config: core.Qwen3RMSNorm  # it would look the verifier up
-    head, given = shaken(core.DFlashDraftModel(config)), Given(taps=2)
+    head, given = shaken(core.DFlashDraftModel(config)), Given(layers=2)
     length = LENGTH + BLOCK + 1
     asked = torch.zeros(1, length, dtype=torch.bool)
     asked[0, [FIRST_BLOCK, LENGTH]] = True
@@ -397,7 +397,7 @@ def speculators_mtp(family, routed=None) -> None:
         ),
     )
     head = shaken(core.MTPDraftModel(config))
-    given = Given(taps=1)
+    given = Given(layers=1)
     with torch.no_grad():
         head.embed_tokens.weight.copy_(given.embedding)
         head.lm_head.weight.copy_(given.output)
@@ -444,7 +444,7 @@ def transformers_mtp(name, family, first, routed=None, has_own=False) -> None:
     built._attn_implementation, built.mtp_hidden_states_first = "eager", first
     model = AutoModelForCausalLM.from_config(built).get_decoder()
     block = type(model.layers[0]), type(model.norm)
-    head, given = shaken(MtpLayer(built, *block, layer_idx=0)).eval(), Given(taps=1)
+    head, given = shaken(MtpLayer(built, *block, layer_idx=0)).eval(), Given(layers=1)
     embedding, output = (torch.randn(VOCABULARY, WIDTH) for _ in "eo") if has_own else (given.embedding, given.output)
     for key, value in head.named_buffers():
         if key.endswith("e_score_correction_bias"):
@@ -454,8 +454,8 @@ def transformers_mtp(name, family, first, routed=None, has_own=False) -> None:
     def run(hidden, tokens, start):
         positions = torch.arange(start, start + len(tokens))[None]
         mask = torch.full((len(tokens), start + len(tokens)), float("-inf")).triu(1 + start)[None, None]
-        turned = model.rotary_emb(hidden[None], positions)
-        return head(embedding[tokens][None], hidden[None], turned, mask, positions, past)[0]
+        angles = model.rotary_emb(hidden[None], positions)
+        return head(embedding[tokens][None], hidden[None], angles, mask, positions, past)[0]
 
     with torch.no_grad():
         hidden = run(given.features, given.tokens, 0)
@@ -480,7 +480,7 @@ def medusa() -> None:
     """Medusa's first version, with its own LM heads, and the version with the target's."""
     block = importlib.import_module("medusa.model.medusa_model").ResBlock
     for name, layers, own in (("medusa1", 1, True), ("medusa1-deep", 2, True), ("medusa2", 1, False)):
-        given = Given(taps=1)
+        given = Given(layers=1)
         outputs = [nn.Linear(WIDTH, VOCABULARY, bias=False)] if own else []
         columns = [nn.Sequential(*([block(WIDTH)] * layers), *outputs) for _ in range(3)]
         head = shaken(nn.ModuleList(columns))
@@ -496,8 +496,8 @@ def medusa() -> None:
 class Given:
     """The inputs of a head: hidden states, tokens, and the embeddings and LM head of a target."""
 
-    def __init__(self, taps: int, read: int = WIDTH) -> None:
-        self.features = torch.randn(LENGTH, taps * read)
+    def __init__(self, layers: int, read: int = WIDTH) -> None:
+        self.features = torch.randn(LENGTH, layers * read)
         self.tokens = torch.randint(1, VOCABULARY, (LENGTH,))
         self.embedding, self.output = torch.randn(VOCABULARY, WIDTH), torch.randn(VOCABULARY, WIDTH)
 
