@@ -1,4 +1,4 @@
-"""What is kept for validation is never trained on."""
+"""Validation data is not part of training."""
 
 import random
 
@@ -7,7 +7,7 @@ from recipes.evaluate import edit_tasks
 from recipes.training_rows import Encoder, instruction_rows, pretraining_rows
 
 
-def test_a_validation_file_reaches_no_training_row(corpus, tokenizer):
+def test_validation_files_are_not_in_training_rows(corpus, tokenizer):
     encoder = Encoder(tokenizer)
     rows = [*pretraining_rows(encoder, corpus, 3000, 1), *instruction_rows(encoder, corpus, 6000, 1)]
 
@@ -34,12 +34,12 @@ def test_without_a_corpus_the_interpreter_is_split_by_file():
     assert validation.isdisjoint(row["path"] for row in rows if not row["val"])
 
 
-def test_a_licence_header_goes_and_another_comment_stays():
+def test_a_licence_header_is_removed_and_other_comments_stay():
     assert "x = 1\n" == without_licence_header("# Copyright 2020 Somebody\n# All rights reserved.\n\nx = 1\n")
     assert "# how to count\nx = 1\n" == without_licence_header("# how to count\nx = 1\n")
 
 
-def test_the_loss_lies_on_the_answer_and_is_heavier_on_what_changes(corpus, tokenizer):
+def test_only_the_answer_has_loss_and_changed_tokens_have_more(corpus, tokenizer):
     from recipes.edit_example import Edit
 
     edit = Edit("constant", "Set `rate` to 7", "rate = 3\nother = 4\n", "rate = 7\nother = 4\n")

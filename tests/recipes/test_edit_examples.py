@@ -1,4 +1,4 @@
-"""Every edit is what its kind says, and parses on both sides."""
+"""Every edit matches its kind and parses before and after."""
 
 import ast
 import random
@@ -19,7 +19,7 @@ def edits_of(kind, code=CODE, tries=60):
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_every_kind_can_be_made_changes_something_and_parses(kind):
+def test_edits_of_every_kind_change_the_text_and_parse(kind):
     edits = edits_of(kind)
 
     assert edits
@@ -33,7 +33,7 @@ def test_every_kind_has_a_share():
 
 
 @pytest.mark.parametrize("kind", ["rename_local", "rename_parameter", "rename_function", "rename_class"])
-def test_a_rename_replaces_every_place_of_a_name_that_the_instruction_tells(kind):
+def test_a_rename_replaces_all_occurrences_of_the_name_in_the_instruction(kind):
     for edit in edits_of(kind):
         gone = [name for name in snippet_from(edit.before).names if occurrences(edit.after, name) == 0]
         assert 1 == len(gone)
@@ -43,7 +43,7 @@ def test_a_rename_replaces_every_place_of_a_name_that_the_instruction_tells(kind
         assert occurrences(edit.instruction, new[0]) >= 1
 
 
-def test_a_rename_leaves_a_name_alone_that_also_stands_in_a_string():
+def test_a_name_that_is_also_in_a_string_is_not_renamed():
     code = 'def run(path):\n    print("path")\n    return path\n'
 
     assert not edits_of("rename_parameter", code)
@@ -72,5 +72,5 @@ def test_type_hints_are_added_and_nothing_else():
         assert "count=1" in edit.before
 
 
-def test_the_same_dice_make_the_same_edits():
+def test_the_same_seed_gives_the_same_edits():
     assert edits_of("rename_local") == edits_of("rename_local")

@@ -1,4 +1,4 @@
-"""The recipe runs from text to shipped folders, which load and can be measured."""
+"""The recipe runs from text to exported folders, which load and can be measured."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def recipe(corpus, tmp_path_factory):
     return recipe
 
 
-def test_the_shipped_target_and_draft_are_ordinary_folders(recipe):
+def test_target_and_draft_are_folders_for_transformers(recipe):
     for name in ("target", "draft"):
         model = AutoModelForCausalLM.from_pretrained(recipe.out / name, dtype=torch.float32)
         prompt = AutoTokenizer.from_pretrained(recipe.out / name).apply_chat_template(
@@ -54,7 +54,7 @@ def test_the_shipped_target_and_draft_are_ordinary_folders(recipe):
         assert prompt["input_ids"].shape[1] < model.generate(**prompt, max_new_tokens=3).shape[1]
 
 
-def test_what_is_shipped_reads_back_and_every_drafter_can_be_measured(recipe):
+def test_exported_models_load_and_every_drafter_can_be_measured(recipe):
     shipped = load_embedded_models(recipe.out)
 
     measured = measure_drafters(shipped, [Answer(list(range(20, 60)), 10)])
@@ -63,7 +63,7 @@ def test_what_is_shipped_reads_back_and_every_drafter_can_be_measured(recipe):
     assert all(DEPTH == len(found.by_position) for found in measured.values())
 
 
-def test_the_first_eagle_drafts_from_its_folder_what_it_drafted_in_training(recipe):
+def test_an_exported_eagle1_head_computes_the_same_as_in_training(recipe):
     target = load_model(recipe.out / "target", LoadOptions(dtype="float32", device="cpu"))
     head = load_head(inspect_head(recipe.out / "eagle"), target, None, torch.device("cpu"))
     trained = load_embedded_models(recipe.out).eagle1
@@ -81,7 +81,7 @@ def test_the_first_eagle_drafts_from_its_folder_what_it_drafted_in_training(reci
     assert torch.allclose(target.compute_logits(first.prediction[0]), read.logits, atol=1e-3)
 
 
-def test_a_drafter_that_is_the_target_is_always_right_on_its_own_answer(recipe):
+def test_the_target_as_its_own_drafter_has_acceptance_1(recipe):
     target = load_embedded_models(recipe.out).target
     tokens = list(range(20, 30))
     for _ in range(12):
@@ -101,12 +101,12 @@ def test_a_finished_recipe_runs_again_without_training(recipe):
     assert before == (recipe.out / "target" / "model.safetensors").read_bytes()
 
 
-def test_curves_become_pictures(recipe):
+def test_loss_curves_are_plotted(recipe):
     plot_loss_curves(recipe.work / "curves")
 
     assert (recipe.work / "curves" / "instruct.png").stat().st_size > 1000
 
 
-def test_a_loop_is_seen_and_prose_is_none():
+def test_repetition_loops_are_detected():
     assert has_repetition_loop([1, 2, 3, 4, 5, 6, 7, 8] * 3)
     assert not has_repetition_loop(list(range(100)))

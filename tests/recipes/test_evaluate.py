@@ -1,4 +1,4 @@
-"""The evaluation: so many edits of each kind, a line as soon as a kind is done, and nothing measured twice."""
+"""The evaluation: edits of each kind, one printed line per kind, and stored figures."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def writer():
     return TargetGenerator(EMBEDDED / "target")
 
 
-def test_every_edit_is_made_from_another_snippet_of_a_validation_file(corpus):
+def test_every_edit_has_its_own_snippet_of_a_validation_file(corpus):
     tasks = edit_tasks(corpus, per_kind=3, longest_lines=60, seed=1)
     befores = [edit.before for edits in tasks.values() for edit in edits]
 
@@ -30,7 +30,7 @@ def test_every_edit_is_made_from_another_snippet_of_a_validation_file(corpus):
     assert not any("class Basket:" in before for before in befores)
 
 
-def test_a_kind_that_is_known_is_printed_and_not_measured(writer, tmp_path, capsys):
+def test_a_stored_figure_is_printed_and_not_measured_again(writer, tmp_path, capsys):
     known = {"kind": "sort_imports", "tried": 40, "exact": 0.25, "parses": 1.0, "similarity": 1.0}
     record = ResultStore(tmp_path / "figures.json", {})
     record.get_or_measure("edits", "sort_imports", lambda: known)
@@ -45,7 +45,7 @@ def test_a_kind_that_is_known_is_printed_and_not_measured(writer, tmp_path, caps
     assert {"sort_imports", "constant"} == ResultStore(tmp_path / "figures.json", {}).figures["edits"].keys()
 
 
-def test_drafters_meet_edits_unseen_code_and_questions(writer, corpus):
+def test_drafters_are_measured_on_edits_code_and_questions(writer, corpus):
     prompts = drafting_prompts(writer, corpus, {"constant": [EDIT]}, "plain")
 
     assert ["edit", "code", "chat"] == list(prompts)

@@ -1,4 +1,4 @@
-"""An evaluation that was interrupted goes on where it was."""
+"""An interrupted evaluation continues."""
 
 import pytest
 
@@ -8,10 +8,10 @@ SETTINGS = {"seed": "1"}
 
 
 def never() -> float:
-    raise AssertionError("it was known")
+    raise AssertionError("the figure is stored")
 
 
-def test_a_known_figure_is_not_measured_again(tmp_path):
+def test_a_stored_figure_is_not_measured_again(tmp_path):
     ResultStore(tmp_path / "f.json", SETTINGS).get_or_measure("edits", "rename", lambda: {"exact": 0.5})
 
     again = ResultStore(tmp_path / "f.json", SETTINGS)
@@ -20,13 +20,13 @@ def test_a_known_figure_is_not_measured_again(tmp_path):
     assert again.get_or_measure("edits", "constant", lambda: 1) == 1
 
 
-def test_figures_of_other_settings_do_not_count(tmp_path):
+def test_figures_of_other_settings_are_not_used(tmp_path):
     ResultStore(tmp_path / "f.json", SETTINGS).get_or_measure("edits", "rename", lambda: 1)
 
     assert ResultStore(tmp_path / "f.json", {"seed": "2"}).get_or_measure("edits", "rename", lambda: 2) == 2
 
 
-def test_an_interrupted_measurement_leaves_the_others(tmp_path):
+def test_an_interrupted_measurement_keeps_the_other_figures(tmp_path):
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -38,7 +38,7 @@ def test_an_interrupted_measurement_leaves_the_others(tmp_path):
     assert {"settings": SETTINGS, "edits": {"rename": 1}} == ResultStore(tmp_path / "f.json", SETTINGS).figures
 
 
-def test_what_is_no_record_is_not_overwritten(tmp_path):
+def test_another_file_is_not_overwritten(tmp_path):
     for content in ("# Notes", "[1]"):
         (tmp_path / "notes.md").write_text(content)
         with pytest.raises(ValueError, match="no record"):

@@ -1,4 +1,4 @@
-"""Copying a file must be copying tokens."""
+"""A copied file has the same tokens."""
 
 import pytest
 from transformers import AutoTokenizer
@@ -14,16 +14,16 @@ def test_text_survives_the_round_trip(tokenizer, text):
     assert text == tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False)
 
 
-def test_the_end_mark_is_token_zero_and_all_marks_are_single_tokens(tokenizer):
+def test_the_stop_token_is_0_and_control_tokens_are_single_tokens(tokenizer):
     assert 0 == tokenizer.token_to_id(END)
     assert [[tokenizer.token_to_id(mark)] for mark in SPECIAL] == [tokenizer.encode(mark).ids for mark in SPECIAL]
 
 
-def test_digits_stand_apart(tokenizer):
+def test_digits_are_single_tokens(tokenizer):
     assert ["1", "2", "3"] == tokenizer.encode("123").tokens
 
 
-def test_a_name_has_the_same_tokens_wherever_it_stands(tokenizer):
+def test_a_name_has_the_same_tokens_everywhere(tokenizer):
     name = tokenizer.encode("total_price").ids
     for text in ("x = total_price", "(total_price)", "`total_price` ", "return total_price\n", "self.total_price + 1"):
         ids = tokenizer.encode(text).ids
@@ -42,7 +42,7 @@ def test_a_file_has_the_same_tokens_in_question_and_answer(tokenizer, code):
     assert answer == question[-len(answer) :]
 
 
-def test_the_folder_is_an_ordinary_one_with_a_chat_template(tokenizer_folder):
+def test_the_folder_loads_in_transformers_with_its_chat_template(tokenizer_folder):
     loaded = AutoTokenizer.from_pretrained(tokenizer_folder)
 
     text = loaded.apply_chat_template(

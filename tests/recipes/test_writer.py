@@ -1,4 +1,4 @@
-"""The evaluation writes with our engine: the text is the one that transformers writes, whoever guesses."""
+"""The evaluation decodes with the engine: the text is that of transformers, with every drafter."""
 
 from pathlib import Path
 
@@ -41,29 +41,29 @@ def test_answers_are_those_of_transformers(writer):
         assert [expected] == writer.generate([prompt], 60)
 
 
-def test_an_answer_that_never_ends_has_as_many_tokens_as_it_may(writer):
+def test_an_answer_without_a_stop_token_has_the_maximum_length(writer):
     assert 5 == len(writer.generate([writer.prompt(QUESTIONS[0])], 5)[0])
 
 
 @pytest.mark.full
-def test_everybody_drafts_and_nobody_changes_a_word(writer):
+def test_every_drafter_gives_the_text_of_plain_decoding_in_fewer_steps(writer):
     prompt, sampler = writer.prompt(f"Repeat this code.\n\n{fenced(CODE)}"), Sampler(0.8, seed=4)
     plain = writer.generate_with_drafter(Drafter(), prompt, 30, sampler)
     found = drafter_factories(EMBEDDED, writer.target)
 
     assert {"lookup", "suffix", "draft", "exit"} <= found.keys() <= {"lookup", "suffix", "draft", "exit", *HEADS}
     for name, maker in found.items():
-        guessed = writer.generate_with_drafter(maker(), prompt, 30, sampler)
-        assert plain.tokens == guessed.tokens, name
-        assert len(plain.steps) > len(guessed.steps), name
+        drafted = writer.generate_with_drafter(maker(), prompt, 30, sampler)
+        assert plain.tokens == drafted.tokens, name
+        assert len(plain.steps) > len(drafted.steps), name
 
 
 @pytest.mark.full
 def test_a_drafter_in_the_engine_is_measured_over_all_answers(writer):
     prompts = [writer.prompt(question) for question in QUESTIONS]
-    brought = measure_in_engine(writer, drafter_factories(EMBEDDED, writer.target)["draft"], prompts, 0.0)
-    nobody = measure_in_engine(writer, Drafter, prompts[1:], 0.0)
+    acceptance = measure_in_engine(writer, drafter_factories(EMBEDDED, writer.target)["draft"], prompts, 0.0)
+    plain = measure_in_engine(writer, Drafter, prompts[1:], 0.0)
 
-    assert brought.tokens_per_step > 1.5
-    assert all(share is not None and 0.0 < share <= 1.0 for share in brought.by_depth)
-    assert (1.0, (None,) * 4) == (nobody.tokens_per_step, nobody.by_depth)
+    assert acceptance.tokens_per_step > 1.5
+    assert all(share is not None and 0.0 < share <= 1.0 for share in acceptance.by_depth)
+    assert (1.0, (None,) * 4) == (plain.tokens_per_step, plain.by_depth)
