@@ -61,7 +61,7 @@ class EngineLost:
 
 @dataclass(frozen=True)
 class EngineState:
-    """The engine state (cold, loading or ready), the bytes of its models, and its process id."""
+    """The engine state (unloaded, loading or ready), the bytes of its models, and its process id."""
 
     state: str
     memory_bytes: int
