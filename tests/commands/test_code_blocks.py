@@ -1,4 +1,4 @@
-"""The blocks of an answer, and the files that they say they are."""
+"""The code blocks of an answer, and the files that they name."""
 
 from __future__ import annotations
 

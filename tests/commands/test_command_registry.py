@@ -19,103 +19,103 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 
 @pytest.fixture
-def talk():
+def chat():
     return ChatState(Conversation())
 
 
-def do(talk: ChatState, line: str) -> str:
-    """The answer to a question, or what a command shows."""
-    reply = run_line(talk, line)
+def do(chat: ChatState, line: str) -> str:
+    """The answer to a request, or the text of a command."""
+    reply = run_line(chat, line)
     if not reply.request:
         return reply.text
     said = []
-    for event in talk.conversation.ask(reply.request):
-        talk.on_event(event)
+    for event in chat.conversation.ask(reply.request):
+        chat.on_event(event)
         said.append(event.text if isinstance(event, TextDelta) else "")
     return "".join(said)
 
 
-def test_help_names_every_command(talk):
-    shown = do(talk, "/help")
+def test_help_names_every_command(chat):
+    shown = do(chat, "/help")
 
     assert all(f"/{name} " in shown and each.help in shown for name, each in line_mode_commands().items())
 
 
-def test_an_unknown_command_names_the_nearest(talk):
+def test_an_unknown_command_names_the_nearest(chat):
     with pytest.raises(UsageError, match="did you mean /retry"):
-        run_line(talk, "/rety")
+        run_line(chat, "/rety")
 
 
-def test_a_path_is_a_question_and_no_command(talk):
-    assert "/usr/bin is what?" == run_line(talk, "/usr/bin is what?").request.text
+def test_a_path_is_a_question_and_no_command(chat):
+    assert "/usr/bin is what?" == run_line(chat, "/usr/bin is what?").request.text
 
 
-def test_retry_samples_again_and_back_removes_the_turn(talk):
-    first = do(talk, "hello")
+def test_retry_samples_again_and_back_removes_the_turn(chat):
+    first = do(chat, "hello")
 
-    assert first != (second := do(talk, "/retry"))
+    assert first != (second := do(chat, "/retry"))
     assert "you said 'hello' with seed" in second
-    assert 1 == len(talk.conversation.turns())
-    assert "removed: hello" == do(talk, "/back")
-    assert [] == talk.conversation.turns()
+    assert 1 == len(chat.conversation.turns())
+    assert "removed: hello" == do(chat, "/back")
+    assert [] == chat.conversation.turns()
     with pytest.raises(UsageError, match="has no requests"):
-        do(talk, "/retry")
+        do(chat, "/retry")
 
 
-def test_a_seed_fixes_all_until_it_is_given_back(talk):
-    do(talk, "/seed 7")
-    assert do(talk, "hello") == do(talk, "/retry")
-    do(talk, "/seed")
-    assert do(talk, "hello") != do(talk, "/retry")
+def test_a_seed_fixes_all_until_it_is_given_back(chat):
+    do(chat, "/seed 7")
+    assert do(chat, "hello") == do(chat, "/retry")
+    do(chat, "/seed")
+    assert do(chat, "hello") != do(chat, "/retry")
 
 
 @pytest.mark.parametrize("line", ["/seed x", "/temperature warm", "/open", "/open nothing", "/rename", "/file absent"])
-def test_a_command_that_makes_no_sense_is_one_line(talk, line):
+def test_a_command_that_makes_no_sense_is_one_line(chat, line):
     with pytest.raises(UsageError) as caught:
-        run_line(talk, line)
+        run_line(chat, line)
 
     assert "\n" not in str(caught.value)
 
 
-def test_files_go_with_the_next_question_only(talk, tmp_path):
+def test_files_go_with_the_next_question_only(chat, tmp_path):
     (tmp_path / "a.txt").write_text("old")
     (tmp_path / "b.txt").write_text("older")
-    do(talk, f"/file {tmp_path / 'a.txt'}")
+    do(chat, f"/file {tmp_path / 'a.txt'}")
 
     first, second = (
-        run_line(talk, f"see @{tmp_path / 'b.txt'}, please").request,
-        run_line(talk, "and @home? @nobody").request,
+        run_line(chat, f"see @{tmp_path / 'b.txt'}, please").request,
+        run_line(chat, "and @home? @nobody").request,
     )
 
     assert ["old", "older"] == [file.text for file in first.files]
     assert () == second.files
 
 
-def test_sessions_are_listed_searched_opened_forked_and_deleted(talk):
-    do(talk, "hello")
-    first = talk.conversation.session_id
-    do(talk, "/new")
-    do(talk, "other")
+def test_sessions_are_listed_searched_opened_forked_and_deleted(chat):
+    do(chat, "hello")
+    first = chat.conversation.session_id
+    do(chat, "/new")
+    do(chat, "other")
 
-    assert ["other", "hello"] == [line.split("  ")[1] for line in do(talk, "/sessions").splitlines()]
-    assert do(talk, "/sessions hell").startswith(first)
-    assert do(talk, f"/open {first}").startswith("> hello\nyou said 'hello'")
-    do(talk, "/fork")
-    assert do(talk, "/show").startswith("> hello")
-    assert first != talk.conversation.session_id
-    do(talk, "/rename Copy")
-    assert "Copy" in do(talk, "/sessions")
-    do(talk, "/delete")
-    assert "Copy" not in do(talk, "/sessions")
-    assert "Copy" in do(talk, "/restore")
+    assert ["other", "hello"] == [line.split("  ")[1] for line in do(chat, "/sessions").splitlines()]
+    assert do(chat, "/sessions hell").startswith(first)
+    assert do(chat, f"/open {first}").startswith("> hello\nyou said 'hello'")
+    do(chat, "/fork")
+    assert do(chat, "/show").startswith("> hello")
+    assert first != chat.conversation.session_id
+    do(chat, "/rename Copy")
+    assert "Copy" in do(chat, "/sessions")
+    do(chat, "/delete")
+    assert "Copy" not in do(chat, "/sessions")
+    assert "Copy" in do(chat, "/restore")
 
 
-def test_stats_and_why_have_numbers(talk):
-    assert "this conversation has no answer yet" == do(talk, "/why")
-    do(talk, "hello")
+def test_stats_and_why_have_numbers(chat):
+    assert "this conversation has no answer yet" == do(chat, "/why")
+    do(chat, "hello")
 
-    assert "because it is a fake" in do(talk, "/why")
-    assert "tokens/s" in do(talk, "/stats")
+    assert "because it is a fake" in do(chat, "/why")
+    assert "tokens/s" in do(chat, "/stats")
 
 
 def test_a_block_of_several_lines_is_one_text():

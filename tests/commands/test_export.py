@@ -15,18 +15,18 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 
 @pytest.fixture
-def talk():
+def chat():
     return ChatState(Conversation())
 
 
-def test_a_conversation_is_saved_as_markdown(talk, tmp_path):
+def test_a_conversation_is_saved_as_markdown(chat, tmp_path):
     (tmp_path / "a.txt").write_text("old")
-    do(talk, f"/file {tmp_path / 'a.txt'}")
-    do(talk, "write ```python\nx = 1\n```")
-    do(talk, "write two\nlines")
-    do(talk, "/rename my talk")
+    do(chat, f"/file {tmp_path / 'a.txt'}")
+    do(chat, "write ```python\nx = 1\n```")
+    do(chat, "write two\nlines")
+    do(chat, "/rename my talk")
 
-    said = do(talk, f"/save {tmp_path / 'talk.md'}")
+    said = do(chat, f"/save {tmp_path / 'talk.md'}")
 
     assert f"2 requests and answers in {tmp_path / 'talk.md'}" == said
     assert (
@@ -38,56 +38,56 @@ def test_a_conversation_is_saved_as_markdown(talk, tmp_path):
     ) == (tmp_path / "talk.md").read_text()
 
 
-def test_an_answer_that_was_stopped_inside_code_is_closed(talk, tmp_path):
-    do(talk, "write ````python\nx = '```'")
-    do(talk, "write next")
+def test_an_answer_that_was_stopped_inside_code_is_closed(chat, tmp_path):
+    do(chat, "write ````python\nx = '```'")
+    do(chat, "write next")
 
-    do(talk, f"/save {tmp_path / 'talk.md'}")
+    do(chat, f"/save {tmp_path / 'talk.md'}")
 
     assert "````python\nx = '```'\n````\n\n> write next\n" in (tmp_path / "talk.md").read_text()
 
 
-def test_a_file_that_is_there_is_never_written_over(talk, tmp_path):
+def test_a_file_that_is_there_is_never_written_over(chat, tmp_path):
     path = tmp_path / "talk.md"
     path.write_text("mine")
-    do(talk, "hello")
+    do(chat, "hello")
 
     with pytest.raises(InputError, match="exists already"):
-        run_line(talk, f"/save {path}")
+        run_line(chat, f"/save {path}")
 
     assert "mine" == path.read_text()
 
 
 @pytest.mark.parametrize("name", ["no/such/folder/talk.md", ""])
-def test_a_place_that_cannot_be_written_is_one_line(talk, tmp_path, name):
-    do(talk, "hello")
+def test_a_place_that_cannot_be_written_is_one_line(chat, tmp_path, name):
+    do(chat, "hello")
 
     with pytest.raises(UsageError) as caught:
-        run_line(talk, f"/save {tmp_path / name}")
+        run_line(chat, f"/save {tmp_path / name}")
 
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_nothing_is_saved_without_a_name_or_a_question(talk, tmp_path):
+def test_nothing_is_saved_without_a_name_or_a_question(chat, tmp_path):
     with pytest.raises(UsageError, match="is empty"):
-        run_line(talk, f"/save {tmp_path / 'talk.md'}")
+        run_line(chat, f"/save {tmp_path / 'talk.md'}")
     assert not (tmp_path / "talk.md").exists()
 
-    do(talk, "hello")
+    do(chat, "hello")
     with pytest.raises(UsageError, match="needs a file name"):
-        run_line(talk, "/save")
+        run_line(chat, "/save")
 
 
-def test_a_conversation_is_exported_in_the_named_format_or_by_suffix(talk, tmp_path):
-    do(talk, "write one")
+def test_a_conversation_is_exported_in_the_named_format_or_by_suffix(chat, tmp_path):
+    do(chat, "write one")
 
-    do(talk, f"/export {tmp_path / 'a.md'}")
-    do(talk, f"/export {tmp_path / 'a.json'}")
-    do(talk, f"/export json {tmp_path / 'a'}")
+    do(chat, f"/export {tmp_path / 'a.md'}")
+    do(chat, f"/export {tmp_path / 'a.json'}")
+    do(chat, f"/export json {tmp_path / 'a'}")
 
     assert (tmp_path / "a.md").read_text().startswith("# write one\n\n> write one\n\none\n")
     assert (tmp_path / "a").read_text() == (tmp_path / "a.json").read_text()
     assert "one" == json.loads((tmp_path / "a").read_text())["turns"][0]["answer"]
     with pytest.raises(UsageError, match="/export needs a file name"):
-        do(talk, "/export")
+        do(chat, "/export")

@@ -1,4 +1,4 @@
-"""Files changed from the line mode: the commands, their letters line by line, what is written and taken back."""
+"""File edits in the line mode: commands, review keys, writing and undo."""
 
 from __future__ import annotations
 

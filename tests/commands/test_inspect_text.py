@@ -1,4 +1,4 @@
-"""`/inspect` between the lines: the answer as `specchat inspect` draws it."""
+"""`/inspect` in the line mode: the answer as `specchat inspect` draws it."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 
 @pytest.fixture
-def talk():
+def chat():
     return ChatState(Conversation())
 
 
-def test_the_last_answer_is_drawn_as_the_command_draws_it(talk, monkeypatch):
-    do(talk, "guess 1")
-    do(talk, "guess 3")
+def test_the_last_answer_is_drawn_as_the_command_draws_it(chat, monkeypatch):
+    do(chat, "guess 1")
+    do(chat, "guess 3")
 
-    said = do(talk, "/inspect")
+    said = do(chat, "/inspect")
 
-    assert said == command(monkeypatch, "inspect", talk.conversation.session_id).out.decode().rstrip("\n")
+    assert said == command(monkeypatch, "inspect", chat.conversation.session_id).out.decode().rstrip("\n")
     assert said.startswith("turn 2  guess 3\n")
     assert "[+word0 ]" in said
 
 
-def test_an_earlier_answer_is_named_by_its_number(talk):
-    do(talk, "guess 1")
-    do(talk, "guess 3")
+def test_an_earlier_answer_is_named_by_its_number(chat):
+    do(chat, "guess 1")
+    do(chat, "guess 3")
 
-    assert do(talk, "/inspect 1").startswith("turn 1  guess 1\n")
+    assert do(chat, "/inspect 1").startswith("turn 1  guess 1\n")
 
 
 @pytest.mark.parametrize("number", ["0", "2", "9"])
-def test_an_answer_that_is_not_there_is_one_line(talk, number):
-    do(talk, "guess 1")
+def test_an_answer_that_is_not_there_is_one_line(chat, number):
+    do(chat, "guess 1")
 
     with pytest.raises(UsageError, match=f"this conversation has 1 answer; there is no {number}"):
-        run_line(talk, f"/inspect {number}")
+        run_line(chat, f"/inspect {number}")
 
 
 @pytest.mark.parametrize("argument", ["last", "-1", "1 2"])
-def test_an_argument_that_is_not_a_number_is_an_error(talk, argument):
-    do(talk, "guess 1")
+def test_an_argument_that_is_not_a_number_is_an_error(chat, argument):
+    do(chat, "guess 1")
 
     with pytest.raises(UsageError, match="the number of an answer"):
-        run_line(talk, f"/inspect {argument}")
+        run_line(chat, f"/inspect {argument}")
 
 
-def test_without_answers_there_is_nothing_to_inspect(talk):
+def test_without_answers_there_is_nothing_to_inspect(chat):
     with pytest.raises(UsageError, match="this conversation has no answers yet"):
-        run_line(talk, "/inspect")
+        run_line(chat, "/inspect")
 
 
-def test_on_a_terminal_it_is_coloured(talk, monkeypatch):
+def test_on_a_terminal_it_is_coloured(chat, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys, "stderr", Bytes(is_terminal=True))
-    do(talk, "guess 1")
+    do(chat, "guess 1")
 
-    said = do(talk, "/inspect")
+    said = do(chat, "/inspect")
 
     assert "\x1b[" in said
     assert "[+word0 ]" not in said

@@ -1,4 +1,4 @@
-"""Before another model is loaded, the person is asked: what it is, how large, and whether it is here."""
+"""Before another model is loaded, the user is asked: its name, size, and whether it is on this disk."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def profile(tmp_path):
 
 
 @pytest.fixture
-def asked(runtime):
-    """A talk, and what it wanted to know."""
-    talk, questions = ChatState(Conversation()), list[Models]()
+def chat_and_questions(runtime):
+    """A chat, and the models that it asked about."""
+    chat, questions = ChatState(Conversation()), list[Models]()
 
     def may_load(models: Models) -> bool:
         questions.append(models)
-        return talk.options.seed == 1  # whoever chose this seed agrees to everything
+        return chat.options.seed == 1  # seed 1 stands for a yes
 
-    talk.confirm_load = may_load
-    return talk, questions
+    chat.confirm_load = may_load
+    return chat, questions
 
 
 def test_a_model_on_this_disk_is_weighed_by_its_files(tmp_path):
@@ -94,24 +94,24 @@ def test_only_a_yes_is_one(answer, is_yes):
     assert questions[0].endswith(" MiB, on this disk); go on? [y/n] ")
 
 
-def test_a_no_keeps_the_profile_and_a_yes_changes_it(asked, profile):
-    talk, questions = asked
+def test_a_no_keeps_the_profile_and_a_yes_changes_it(chat_and_questions, profile):
+    chat, questions = chat_and_questions
 
-    assert "no model is loaded; the profile stays chat" == run_line(talk, f"/profile {profile}").text
-    assert "chat" == talk.conversation.call("subscribe")["profile"]
-    run_line(talk, "/seed 1")
-    assert "; other models load" in run_line(talk, f"/profile {profile}").text
-    assert profile == talk.conversation.call("subscribe")["profile"]
+    assert "no model is loaded; the profile stays chat" == run_line(chat, f"/profile {profile}").text
+    assert "chat" == chat.conversation.call("subscribe")["profile"]
+    run_line(chat, "/seed 1")
+    assert "; other models load" in run_line(chat, f"/profile {profile}").text
+    assert profile == chat.conversation.call("subscribe")["profile"]
     assert [profile.replace("other.toml", "model")] * 2 == [models.target for models in questions]
 
 
-def test_a_change_that_loads_nothing_does_not_ask(asked, tmp_path):
-    talk, questions = asked
+def test_a_change_that_loads_nothing_does_not_ask(chat_and_questions, tmp_path):
+    chat, questions = chat_and_questions
     served = tmp_path / "served.toml"
     served.write_text('[models]\ntarget = "far"\nbackend = "vllm"\nurl = "http://127.0.0.1:1/v1"\n')
 
-    assert "profile code" == run_line(talk, "/profile code").text
-    assert f"profile {served}" == run_line(talk, f"/profile {served}").text
+    assert "profile code" == run_line(chat, "/profile code").text
+    assert f"profile {served}" == run_line(chat, f"/profile {served}").text
     assert [] == questions
 
 
@@ -124,13 +124,13 @@ def test_models_that_were_chosen_for_the_conversation_are_not_loaded_again(runti
     model.mkdir()
     questions = list[Models]()
     chosen = {"models.target": str(model), "models.draft": ""}
-    talk = ChatState(
+    chat = ChatState(
         Conversation(SessionRequest(overrides=chosen)),
         overrides=chosen,
         confirm_load=lambda models: not questions.append(models),
     )
 
-    assert "profile plain" == run_line(talk, "/profile plain").text
+    assert "profile plain" == run_line(chat, "/profile plain").text
     assert [] == questions
 
 

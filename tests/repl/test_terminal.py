@@ -1,4 +1,4 @@
-"""The line mode on a terminal, as a person has it."""
+"""The line mode on a real terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ASKS_FOR_CURSOR = "\x1b[6n"
 
 
 class Terminal:
-    """A program on a terminal of its own, and everything that it has shown."""
+    """A program on a terminal of its own, and its output."""
 
     def __init__(self, **environment: str) -> None:
         self.master, slave = pty.openpty()

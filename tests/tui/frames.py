@@ -24,7 +24,7 @@ DRAWN_BY = f"drawn by textual {textual.__version__}"
 
 
 def frame_of(screen) -> str:
-    """What stands on the screen now."""
+    """The drawn screen."""
     legend: dict[str, str] = {}
     rows: list[str] = []
     for strip in screen._compositor.render_strips():
@@ -39,7 +39,7 @@ def text_of(frame: str) -> str:
 
 
 def check(name: str, frame: str) -> None:
-    """Compare with the stored frame, or store it when that is asked for."""
+    """Compare with the stored frame, or store it when requested."""
     path = FOLDER / f"{name}.txt"
     if os.environ.get(REFRESH):
         path.write_text(frame, encoding="utf-8")
@@ -59,7 +59,7 @@ def _letter(style: Style | None, legend: dict[str, str]) -> str:
 
 
 def _named(style: Style) -> str:
-    """Colours and attributes; links and meta data are not seen."""
+    """Colours and attributes; links and meta data are ignored."""
     looks = [name for name in ("bold", "dim", "italic", "underline", "reverse", "strike") if getattr(style, name)]
     colour, behind = (each.get_truecolor().hex if each else "" for each in (style.color, style.bgcolor))
     return " ".join(filter(None, [*looks, colour, f"on {behind}" if behind else ""]))

@@ -1,4 +1,4 @@
-"""The dialogue about an edit, without an edit: what is shown, and what is said when a key is pressed."""
+"""The approval dialogue without an edit: what it shows, and what it posts when a key is pressed."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from specchat.tui.worker_messages import InputKind, InputRequest
 pytestmark = pytest.mark.full
 
 HUNK = "src/parser.py · hunk 1/3 · line 2\n class Parser:\n-\x1b[31m[/x] old\n+new\r\n+\tlast\n"
-ASKED = InputRequest(InputKind.KEY, "[y,n] ", HUNK, "look closely")
+REQUEST = InputRequest(InputKind.KEY, "[y,n] ", HUNK, "look closely")
 
 
 class Reviewing(App[None]):
-    """The view, and what came of it."""
+    """The dialogue, and the messages that it posted."""
 
     def __init__(self, grace: float, glyphs) -> None:
         super().__init__()
-        self.view, self.said = Approval(ASKED, glyphs, grace), []
+        self.view, self.posted = Approval(REQUEST, glyphs, grace), []
 
     def compose(self):
         yield self.view
 
     def on_approval_answered(self, event: Approval.Answered) -> None:
-        self.said.append(event.text)
+        self.posted.append(event.text)
 
     def on_approval_stop_requested(self, _event: Approval.StopRequested) -> None:
-        self.said.append("stopped")
+        self.posted.append("stopped")
 
     @property
     def shown(self) -> str:
@@ -53,12 +53,12 @@ def test_every_key_answers_once_per_request(key):
     async def scenario(app, pilot):
         await pilot.press(key, "y", "y")
         await pilot.pause()
-        assert [key] == app.said
+        assert [key] == app.posted
 
-        app.view.show_request(ASKED)
+        app.view.show_request(REQUEST)
         await pilot.press("n")
         await pilot.pause()
-        assert [key, "n"] == app.said
+        assert [key, "n"] == app.posted
 
     review(scenario)
 
@@ -71,7 +71,7 @@ def test_escape_goes_back_and_then_stops_what_is_being_done(want, left):
         await pilot.press("escape", "escape")
         await pilot.pause()
 
-        assert [left, "stopped"] == app.said
+        assert [left, "stopped"] == app.posted
 
     review(scenario)
 
@@ -84,7 +84,7 @@ def test_a_line_and_a_text_are_posted_unchanged():
         await pilot.press("a", "ctrl+s")
         await pilot.pause()
 
-        assert ["xy", "aone\n\ttwo\n"] == app.said
+        assert ["xy", "aone\n\ttwo\n"] == app.posted
 
     review(scenario)
 
@@ -114,10 +114,10 @@ def test_what_was_just_being_typed_decides_nothing():
     async def scenario(app, pilot):
         await pilot.press("y", "a", "n")
         await pilot.pause()
-        assert [] == app.said
+        assert [] == app.posted
 
         await pilot.press("escape")
         await pilot.pause()
-        assert ["q"] == app.said
+        assert ["q"] == app.posted
 
     review(scenario, grace=600.0)

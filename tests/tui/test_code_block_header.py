@@ -1,4 +1,4 @@
-"""What stands above a block of code: its language and file, and what can be done with it."""
+"""The header of a code block: its language and file, and the available commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files changed from the screen: asked, decided hunk by hunk where the prompt was, written, taken back.
+"""File edits in the TUI: requested, reviewed hunk by hunk in place of the prompt, written, undone.
 
 The fake host's model does what the instruction says: "replace OLD NEW", "write TEXT", "read" (until it is stopped).
 """
@@ -18,8 +18,8 @@ UNDO = re.compile(r"/undo \d+")
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    """Nobody is typing when a review appears."""
+def no_grace_period(monkeypatch):
+    """No grace period: the tests answer reviews at once."""
     monkeypatch.setattr(choice_lists, "GRACE_SECONDS", 0.0)
 
 
@@ -34,27 +34,27 @@ def file(tmp_path, monkeypatch):
 
 
 async def begin(driver, command: str) -> None:
-    """Say it, and wait for the first question or the end."""
+    """Submit a command, and wait for the first decision or the end."""
     await driver.submit(command)
-    await driver.wait_until(lambda: asks(driver) or driver.turns[-1].is_finished)
+    await driver.wait_until(lambda: is_deciding(driver) or driver.turns[-1].is_finished)
 
 
-def asks(driver) -> bool:
+def is_deciding(driver) -> bool:
     approval = driver.chat._bottom_area.approval
     return bool(approval and approval.is_mounted and not approval.is_busy)
 
 
 async def answer(driver, *keys: str) -> None:
-    """Press one key after the other, each when somebody asks for it."""
+    """Press one key after the other, each when a decision is pending."""
     for key in keys:
-        await driver.wait_until(lambda: asks(driver) or driver.turns[-1].is_finished)
-        assert asks(driver), driver.shown
+        await driver.wait_until(lambda: is_deciding(driver) or driver.turns[-1].is_finished)
+        assert is_deciding(driver), driver.shown
         await driver.press(key)
-        await driver.wait_until(lambda: asks(driver) or driver.turns[-1].is_finished)
+        await driver.wait_until(lambda: is_deciding(driver) or driver.turns[-1].is_finished)
 
 
-async def over(driver) -> str:
-    """What was said in the end, when the prompt is back."""
+async def final_footer(driver) -> str:
+    """The footer, when the prompt is back."""
     await driver.wait_until(lambda: driver.turns[-1].is_finished and not driver.chat._bottom_area.is_prompt_replaced)
     return str(driver.turns[-1].query_one(".footer").render())
 
@@ -66,14 +66,14 @@ def test_an_edit_is_reviewed_hunk_by_hunk_and_undone(run_on_screen, file):
         await driver.wait_for_text("+name_2 = amount")
         await answer(driver, "y", "n", "y")
 
-        said = await over(driver)
-        assert "applied 2/3 hunks to a.py · " in said
+        footer = await final_footer(driver)
+        assert "applied 2/3 hunks to a.py · " in footer
         assert OLD.replace("name_2 = total", "name_2 = amount").replace("name_22 = total", "name_22 = amount") == (
             file.read_text()
         )
         assert driver.prompt.has_focus
-        await driver.submit(UNDO.search(said)[0])
-        assert "undid edit" in await over(driver)
+        await driver.submit(UNDO.search(footer)[0])
+        assert "undid edit" in await final_footer(driver)
         assert OLD == file.read_text()
 
     run_on_screen(scenario)
@@ -91,12 +91,12 @@ def test_accepting_all_is_the_text_of_the_model_and_accepting_none_the_old_one(r
     async def scenario(driver):
         await begin(driver, f"/edit a.py write {new}")
         await answer(driver, "d")
-        assert "no hunk was accepted; nothing is written" in await over(driver)
+        assert "no hunk was accepted; nothing is written" in await final_footer(driver)
         assert OLD == file.read_text()
 
         await begin(driver, f"/edit a.py write {new}")
         await answer(driver, "a")
-        assert "applied" in await over(driver)
+        assert "applied" in await final_footer(driver)
         assert new == file.read_text()
 
     run_on_screen(scenario)
@@ -110,12 +110,12 @@ def test_every_letter_does_what_it_does_on_the_command_line(run_on_screen, file,
     async def scenario(driver):
         await begin(driver, "/edit a.py replace total amount")
         await answer(driver, *keys)
-        await over(driver)
+        await final_footer(driver)
 
-        wanted = OLD
+        expected = OLD
         for name in names:
-            wanted = wanted.replace(f"name_{name} = total", f"name_{name} = amount")
-        assert wanted == file.read_text()
+            expected = expected.replace(f"name_{name} = total", f"name_{name} = amount")
+        assert expected == file.read_text()
 
     run_on_screen(scenario)
 
@@ -126,7 +126,7 @@ def test_a_hunk_can_be_edited_in_place(run_on_screen, file):
         await answer(driver, "n", "e")
         await driver.press("end", "s", "u", "m", "ctrl+s")
         await answer(driver, "d")
-        await over(driver)
+        await final_footer(driver)
 
         assert OLD.replace("name_12 = total\n", "name_12 = amountsum\n") == file.read_text()
 
@@ -137,7 +137,7 @@ def test_leaving_the_editing_of_a_hunk_comes_back_to_its_letters(run_on_screen, 
     async def scenario(driver):
         await begin(driver, "/edit a.py replace total amount")
         await answer(driver, "e", "escape", "c", "escape", "a")
-        await over(driver)
+        await final_footer(driver)
 
         assert NEW == file.read_text()
 
@@ -154,7 +154,7 @@ def test_a_hunk_can_be_rewritten_with_a_comment(run_on_screen, file):
         await answer(driver, "enter")
         await driver.wait_for_text("+d")
         await answer(driver, "y")
-        assert "applied 1/1 hunks" in await over(driver)
+        assert "applied 1/1 hunks" in await final_footer(driver)
         assert "a = 1\nb = 5\nc = 3\n\nd\n" == file.read_text()
 
     run_on_screen(scenario)
@@ -168,14 +168,14 @@ def test_what_does_not_parse_in_part_is_decided_again(run_on_screen, file):
         await answer(driver, "y", "n")
         await driver.wait_for_text("decide on the last hunk again")
         await answer(driver, "y")
-        await over(driver)
+        await final_footer(driver)
 
         assert f"{new}\n" == file.read_text()
 
     run_on_screen(scenario)
 
 
-@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
+@pytest.mark.parametrize("key", ["escape", pytest.param("ctrl+c", marks=pytest.mark.full)])
 def test_stopping_the_model_writes_nothing_and_keeps_the_unsent_text(run_on_screen, file, key):
     async def scenario(driver):
         await driver.submit("/edit a.py read")
@@ -183,20 +183,20 @@ def test_stopping_the_model_writes_nothing_and_keeps_the_unsent_text(run_on_scre
         await driver.type("a draft")
         await driver.press(key)
 
-        assert "stopped; nothing is written" in await over(driver)
+        assert "stopped; nothing is written" in await final_footer(driver)
         assert (OLD, "a draft") == (file.read_text(), driver.prompt.text)
 
     run_on_screen(scenario)
 
 
-@pytest.mark.parametrize("key", ["q", "escape", "ctrl+c"])
+@pytest.mark.parametrize("key", ["q", *(pytest.param(key, marks=pytest.mark.full) for key in ("escape", "ctrl+c"))])
 def test_quitting_a_review_writes_nothing_and_keeps_the_unsent_text(run_on_screen, file, key):
     async def scenario(driver):
         await driver.type("a draft")
         await begin(driver, "/edit a.py replace total amount")
         await answer(driver, "y", key)
 
-        assert "a.py: left as it was" in await over(driver)
+        assert "a.py: left as it was" in await final_footer(driver)
         assert (OLD, "a draft") == (file.read_text(), driver.prompt.text)
         assert driver.prompt.has_focus
 
@@ -222,7 +222,7 @@ def test_a_file_that_changes_meanwhile_is_not_touched(run_on_screen, file):
         file.write_text("mine\n")
         await answer(driver, "a")
 
-        assert "was changed meanwhile; nothing is written" in await over(driver)
+        assert "was changed meanwhile; nothing is written" in await final_footer(driver)
         assert "mine\n" == file.read_text()
 
     run_on_screen(scenario)
@@ -235,10 +235,10 @@ def test_several_files_are_written_together(run_on_screen, file):
     async def scenario(driver):
         await begin(driver, '/edit a.py @"b c.py" replace total amount')
         await answer(driver, "a", "y")
-        assert "applied 4/4 hunks to a.py, b c.py" in await over(driver)
+        assert "applied 4/4 hunks to a.py, b c.py" in await final_footer(driver)
         assert (NEW, "amount = 1\n") == (file.read_text(), other.read_text())
         await driver.submit("/undo")
-        await over(driver)
+        await final_footer(driver)
         assert (OLD, "total = 1\n") == (file.read_text(), other.read_text())
 
     run_on_screen(scenario)
@@ -261,10 +261,10 @@ WRONG = {
 def test_an_error_is_one_line_and_the_unsent_text_stays(run_on_screen, file):
     async def scenario(driver):
         await driver.type("a draft")
-        for command, said in WRONG.items():
+        for command, message in WRONG.items():
             await begin(driver, command)
-            footer = await over(driver)
-            assert said in footer
+            footer = await final_footer(driver)
+            assert message in footer
             assert "\n" not in footer
         assert (OLD, "a draft") == (file.read_text(), driver.prompt.text)
 
@@ -278,7 +278,7 @@ def test_a_block_of_an_answer_is_written_to_the_file_that_it_names(run_on_screen
         await driver.wait_for_text("a.py · hunk 1/3")
         await answer(driver, "a")
 
-        assert "applied 3/3 hunks to a.py" in await over(driver)
+        assert "applied 3/3 hunks to a.py" in await final_footer(driver)
         assert NEW == file.read_text()
 
     run_on_screen(scenario)
@@ -291,13 +291,13 @@ def test_a_block_becomes_a_new_file_after_a_look(run_on_screen, file):
         await driver.ask("write ```python\nx = 1\n```")
         await begin(driver, "/apply made.py")
         await answer(driver, "q")
-        await over(driver)
+        await final_footer(driver)
         assert not made.exists()
 
         await begin(driver, "/apply 1 made.py")
         await driver.wait_for_text("+x = 1")
         await answer(driver, "y")
-        assert "created made.py" in await over(driver)
+        assert "created made.py" in await final_footer(driver)
         assert "x = 1\n" == made.read_text()
 
     run_on_screen(scenario)
@@ -316,10 +316,10 @@ REFUSED = {
 
 def test_a_block_is_not_written_just_anywhere(run_on_screen, file):
     async def scenario(driver):
-        for (info, command), said in REFUSED.items():
+        for (info, command), message in REFUSED.items():
             await driver.ask(f"write ```{info}\nx = 1\n```")
             await begin(driver, command)
-            assert said in await over(driver)
+            assert message in await final_footer(driver)
         assert [file] == list(file.parent.iterdir())
 
     run_on_screen(scenario, size=(160, 30))
@@ -330,7 +330,7 @@ def test_a_block_that_leaves_something_out_is_not_written(run_on_screen, file):
         await driver.ask("write ```python a.py\nx = 1\n# ... rest of the code ...\n```")
         await begin(driver, "/apply")
 
-        assert "omits a part of the file" in await over(driver)
+        assert "omits a part of the file" in await final_footer(driver)
         assert OLD == file.read_text()
 
     run_on_screen(scenario, size=(160, 30))

@@ -1,4 +1,4 @@
-"""The line with which a new person is offered a better model, once; nothing waits for it."""
+"""The notification that suggests a better model, once; it blocks nothing."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The inspector: who guessed each token of an answer, while it is written, of before, and on small screens."""
+"""The inspector: the source of each token, of streaming and stored answers, and on small screens."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def inspector(driver) -> Inspector:
     return driver.chat.query_one(Inspector)
 
 
-def said(driver) -> str:
-    """The text of all that is inspected."""
+def inspected_text(driver) -> str:
+    """The text of the inspected answer."""
     return "".join(span.text for span in inspector(driver).inspection.spans)
 
 
-def looks(driver) -> dict[str, object]:
-    """The words of the inspected answer, and how they look."""
+def word_styles(driver) -> dict[str, object]:
+    """The words of the inspected answer, and their styles."""
     view = driver.chat.query_one(TokenView)
     strips = [view.render_line(y) for y in range(view.size.height)]
     return {segment.text: segment.style for strip in strips for segment in strip if segment.text.strip()}
@@ -45,9 +45,9 @@ def test_f3_shows_the_source_of_each_token_and_f3_closes_it(run_on_screen):
         await inspected(driver)
         await driver.wait_for_text("drafted 6  accepted 3 (50%)  steps 3  2.0 tokens/step")
         await driver.wait_for_text("by source: lookup 50% · target 50%")
-        assert driver.shown.count("word0 so word1 so word2 so") == 2  # the answer stands beside it
-        assert looks(driver)["word1"].underline and not looks(driver)["word1"].bold
-        assert looks(driver)["so"].bold and looks(driver)["so"].underline2
+        assert driver.shown.count("word0 so word1 so word2 so") == 2  # the transcript is beside it
+        assert word_styles(driver)["word1"].underline and not word_styles(driver)["word1"].bold
+        assert word_styles(driver)["so"].bold and word_styles(driver)["so"].underline2
         await driver.press("f3")
         assert not driver.chat.query(Inspector)
         assert driver.prompt.has_focus
@@ -66,7 +66,7 @@ def test_the_arrows_go_from_step_to_step(run_on_screen):
         await driver.wait_for_text("step 1/3")
         await driver.press("right")
         await driver.wait_for_text("step 2/3")
-        assert [word for word, look in looks(driver).items() if look.reverse] == ["word1"]
+        assert [word for word, look in word_styles(driver).items() if look.reverse] == ["word1"]
         await driver.press("end", "right")
         await driver.wait_for_text("step 3/3")
         await driver.press("home")
@@ -125,7 +125,7 @@ def test_an_answer_can_be_watched_while_it_is_written(run_on_screen):
         assert inspector(driver)._step_index == len(inspector(driver).inspection.steps) - 1
         driver.chat.stop_answer()
         await driver.wait_until(lambda: driver.turns[-1].is_finished)
-        await driver.wait_until(lambda: said(driver).startswith(driver.turns[-1].answer))
+        await driver.wait_until(lambda: inspected_text(driver).startswith(driver.turns[-1].answer))
 
     run_on_screen(scenario, size=WIDE)
 
@@ -142,7 +142,7 @@ def test_i_inspects_an_earlier_answer_also_a_stopped_one(run_on_screen):
         await driver.wait_for_text("turn 1  slowly 100000")
         await driver.wait_until(lambda: inspector(driver).inspection.steps)
 
-        assert said(driver).startswith(driver.turns[0].answer) and driver.turns[0].answer
+        assert inspected_text(driver).startswith(driver.turns[0].answer) and driver.turns[0].answer
         await driver.press("escape")
         assert driver.prompt.has_focus
 
@@ -258,9 +258,9 @@ def test_without_colours_the_kinds_still_differ(run_on_screen, monkeypatch):
 def test_other_colours_are_those_of_the_theme(run_on_screen):
     async def scenario(driver):
         await inspected(driver)
-        before = looks(driver)["word1"].color
+        before = word_styles(driver)["word1"].color
         driver.app.theme = "specchat-day"
-        await driver.wait_until(lambda: looks(driver)["word1"].color != before)
+        await driver.wait_until(lambda: word_styles(driver)["word1"].color != before)
 
     run_on_screen(scenario, size=WIDE)
 

@@ -1,4 +1,4 @@
-"""Every key of the screen, and what it does."""
+"""Every key of the TUI."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specchat.tui.turn_widget import code_block_texts
 
 @pytest.fixture
 def copied(monkeypatch):
-    """What was handed to the clipboard."""
+    """The texts that were copied to the clipboard."""
     texts: list[str] = []
 
     def copy(_app, text):
@@ -23,7 +23,7 @@ def copied(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def slow_fingers(monkeypatch):
-    """Twice is twice, however slow the machine is."""
+    """Two presses count as a double press on a slow machine, too."""
     monkeypatch.setattr("specchat.tui.chat_screen.DOUBLE_PRESS_SECONDS", 600.0)
 
 
@@ -149,12 +149,12 @@ def test_a_request_that_is_no_longer_mounted_can_be_reworded(run_on_screen, monk
 def test_escape_twice_does_not_rewind_while_there_is_text_or_an_answer(run_on_screen):
     async def scenario(driver):
         await driver.press("escape", "escape")
-        assert not driver.chat.query(Picker)  # nothing was asked yet
+        assert not driver.chat.query(Picker)  # no requests yet
         await two_turns(driver)
         await driver.press("a", "escape", "escape")
         assert not driver.chat.query(Picker)
         await driver.press("backspace", "shift+tab", "escape", "escape")
-        assert not driver.chat.query(Picker)  # the first one only left the block
+        assert not driver.chat.query(Picker)  # the first one only moved the focus
         await driver.run_command("slowly 100000")
         await driver.wait_for_text("word1 ")
         await driver.run_command("/rewind")

@@ -1,4 +1,4 @@
-"""Somebody leaves while something is still being drawn: no traceback, and no error of a living screen is hidden."""
+"""The user quits while something is being drawn: no traceback, and errors of a running screen stay visible."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def conversation(count: int = 3) -> ConversationOpened:
 
 @pytest.fixture
 def during(monkeypatch):
-    """Let something happen in the middle of a step, once; the returned flag is raised as it begins."""
+    """Run a callback in the middle of a step, once; the returned flag is set when it starts."""
 
-    def interrupt(owner, name, happen) -> asyncio.Event:
-        begun, original = asyncio.Event(), getattr(owner, name)
+    def interrupt(owner, name, callback) -> asyncio.Event:
+        started, original = asyncio.Event(), getattr(owner, name)
 
         async def interrupted(*arguments, **names):
-            if not begun.is_set():
-                begun.set()
-                await happen()
+            if not started.is_set():
+                started.set()
+                await callback()
             return await original(*arguments, **names)
 
         monkeypatch.setattr(owner, name, interrupted)
-        return begun
+        return started
 
     return interrupt
 
@@ -71,16 +71,20 @@ def test_the_user_may_quit_while_a_conversation_opens(run_on_screen, during, own
     run_on_screen(scenario)
 
 
-@pytest.mark.parametrize(("owner", "name"), STEPS, ids=lambda part: getattr(part, "__name__", part))
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [*(pytest.param(*each, marks=pytest.mark.full) for each in STEPS[:-1]), STEPS[-1]],
+    ids=lambda part: getattr(part, "__name__", part),
+)
 def test_the_screen_may_close_while_a_conversation_opens(run_on_screen, during, owner, name):
     async def scenario(driver):
         async def go_on_when_it_is_gone():
-            while driver.app.is_running:  # noqa: ASYNC110 (the very moment counts)
+            while driver.app.is_running:  # noqa: ASYNC110 (the exact moment matters)
                 await asyncio.sleep(0)
 
-        begun = during(owner, name, go_on_when_it_is_gone)
+        started = during(owner, name, go_on_when_it_is_gone)
         driver.app.worker_messages.put(conversation())
-        await asyncio.wait_for(begun.wait(), 60)
+        await asyncio.wait_for(started.wait(), 60)
 
     run_on_screen(scenario)
 
@@ -103,9 +107,9 @@ def test_older_turns_and_another_conversation_do_not_get_in_each_others_way(run_
         driver.app.worker_messages.put(conversation(40))
         await driver.wait_for_text("question 39")
         shown = asyncio.Event()
-        begun = during(Transcript, "_mount_stored", shown.wait)
+        started = during(Transcript, "_mount_stored", shown.wait)
         older = asyncio.create_task(driver.app.run_action("screen.show_older"))
-        await asyncio.wait_for(begun.wait(), 60)
+        await asyncio.wait_for(started.wait(), 60)
         driver.app.worker_messages.put(ConversationOpened("third", "another", "chat", stored(2)))
         await asyncio.sleep(0.1)
         shown.set()
@@ -121,7 +125,7 @@ def test_older_turns_and_another_conversation_do_not_get_in_each_others_way(run_
 
 def test_an_answer_appears_under_its_request_also_when_another_was_shown_before(run_on_screen):
     async def scenario(driver):
-        await driver.chat.presenter.start_turn("second")  # typed while "/retry" was on its way
+        await driver.chat.presenter.start_turn("second")  # typed while "/retry" was being sent
         for text in ("first", "second"):
             driver.app.worker_messages.put(RequestSent(Request(text)))
             driver.app.worker_messages.put(TextDelta(f"of the {text}"))

@@ -1,4 +1,4 @@
-"""Before another model is loaded, the screen asks, in the place where edits are decided."""
+"""Before another model is loaded, the TUI asks in the approval dialogue."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from specchat.tui.glyphs import ASCII
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    """Nobody is typing when the question appears."""
+def no_grace_period(monkeypatch):
+    """No grace period: the tests answer at once."""
     monkeypatch.setattr(choice_lists, "GRACE_SECONDS", 0.0)
 
 
 async def choose_plain(driver) -> None:
-    """A profile without a draft model, from the list; and the question that it leads to."""
+    """Pick a profile without a draft model, and wait for the question."""
     await driver.press("f5")
     await driver.wait_for_text("from the next request on")
     await driver.press(*"plain", "enter")
@@ -23,9 +23,9 @@ async def choose_plain(driver) -> None:
     await driver.wait_until(lambda: driver.chat._bottom_area.approval and not driver.chat._bottom_area.approval.is_busy)
 
 
-async def decided(driver, said: str) -> None:
+async def decided(driver, text: str) -> None:
     await driver.wait_until(lambda: not driver.chat._bottom_area.is_prompt_replaced)
-    await driver.wait_for_text(said)
+    await driver.wait_for_text(text)
     assert driver.prompt.has_focus
 
 
@@ -90,17 +90,17 @@ def test_what_waits_for_a_decision_is_not_pushed_aside_by_a_list(run_on_screen):
 
 @pytest.mark.full
 def test_quitting_is_a_no(run_on_screen):
-    partners = []
+    workers = []
 
     async def scenario(driver):
         await choose_plain(driver)
-        partners.append(driver.app.session_worker)
+        workers.append(driver.app.session_worker)
 
     run_on_screen(scenario)
-    partners[0]._thread.join(10)
+    workers[0]._thread.join(10)
 
-    assert not partners[0]._thread.is_alive()
-    assert "chat" == partners[0]._chat.conversation.profile
+    assert not workers[0]._thread.is_alive()
+    assert "chat" == workers[0]._chat.conversation.profile
 
 
 @pytest.mark.full

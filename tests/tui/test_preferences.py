@@ -1,4 +1,4 @@
-"""Keys and the mouse as somebody prefers them: what the file may say, and what follows from it on the screen."""
+"""`screen.toml`: what the file may contain, and its effect on the TUI."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_the_file_lies_in_the_configuration_folder(tmp_path, monkeypatch):
 
 
 def test_an_action_has_a_key_or_several(tmp_path):
-    said = read(tmp_path, 'mouse = false\n[keys]\ninspect = "f12"\nsessions = ["ctrl+s", "f2"]\n')
+    preferences = read(tmp_path, 'mouse = false\n[keys]\ninspect = "f12"\nsessions = ["ctrl+s", "f2"]\n')
 
-    assert said == Preferences({"inspect": "f12", "sessions": "ctrl+s,f2"}, captures_mouse=False)
+    assert preferences == Preferences({"inspect": "f12", "sessions": "ctrl+s,f2"}, captures_mouse=False)
 
 
 def test_two_actions_may_change_places(tmp_path):
@@ -42,7 +42,7 @@ def test_two_actions_may_change_places(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('[keys]\ninspct = "f12"\n', r":2: unknown action 'inspct'; did you mean 'inspect'"),
         ('[keys]\nleave = "f12"\n', r":2: the action 'leave' is now called 'quit'"),
@@ -63,8 +63,8 @@ def test_two_actions_may_change_places(tmp_path):
         ("[keys\n", r":1: not valid TOML"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path, text, said):
-    with pytest.raises(ProfileError, match=said):
+def test_what_is_wrong_is_named_with_its_line(tmp_path, text, message):
+    with pytest.raises(ProfileError, match=message):
         read(tmp_path, text)
 
 
@@ -101,9 +101,9 @@ def test_the_mouse_is_released_and_captured_again(run_on_screen, way):
 
     async def scenario(driver):
         driver.app._driver.write = written.append
-        for told in ("select text with it", "works here again"):
+        for text in ("select text with it", "works here again"):
             await (driver.run_command(way) if way.startswith("/") else driver.press(way))
-            await driver.wait_until(lambda told=told: any(told in each.message for each in driver.app._notifications))
+            await driver.wait_until(lambda text=text: any(text in each.message for each in driver.app._notifications))
 
         assert ["\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l", "\x1b[?1000h\x1b[?1003h\x1b[?1015h\x1b[?1006h"] == [
             text for text in written if "?1000" in text

@@ -1,4 +1,4 @@
-"""What the processes of a conversation take, in the inspector."""
+"""The memory of each process, in the inspector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specchat.tui.glyphs import ASCII, UNICODE
 from specchat.tui.process_memory import memory_line, resident_bytes
 
 has_table = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system keeps no such table")
-NOBODY = 2**22 + 1  # above the largest id that a process can have
+UNUSED_PID = 2**22 + 1  # above the largest id that a process can have
 
 
 @has_table
@@ -25,16 +25,16 @@ def test_this_process_uses_what_the_system_reports():
 
 
 def test_a_process_that_has_ended_has_no_memory():
-    assert resident_bytes(NOBODY) is None
+    assert resident_bytes(UNUSED_PID) is None
 
 
 def test_both_processes_stand_in_one_line(monkeypatch):
-    taken = {os.getpid(): 92 * 2**20, 77: 1.25 * 2**30}
-    monkeypatch.setattr(process_memory, "resident_bytes", taken.get)
+    sizes = {os.getpid(): 92 * 2**20, 77: 1.25 * 2**30}
+    monkeypatch.setattr(process_memory, "resident_bytes", sizes.get)
 
     assert "memory of the screen 92M · of the engine process 1.2G" == memory_line(77, UNICODE)
     assert "memory of the screen 92M - of the engine process 1.2G" == memory_line(77, ASCII)
-    assert "memory of the screen 92M" == memory_line(0, UNICODE) == memory_line(NOBODY, UNICODE)
+    assert "memory of the screen 92M" == memory_line(0, UNICODE) == memory_line(UNUSED_PID, UNICODE)
 
 
 def test_without_reports_of_the_system_the_line_is_left_out(monkeypatch, tmp_path):

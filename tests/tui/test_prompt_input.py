@@ -1,4 +1,4 @@
-"""The prompt: every key, pastes, completion, and the questions of before."""
+"""The prompt: keys, pastes, completion, and the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/compact` on the screen: the summary streams, and the conversation goes on in a copy that begins with it."""
+"""`/compact` in the TUI: the summary streams, and the conversation continues in a copy that begins with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the screen says after an answer, in a dim line of its own: who guesses now, and that the context is full."""
+"""Dim notes after an answer: another drafter, and a nearly full context."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from specchat.host.client import Conversation, SessionRequest
 
 
 @pytest.fixture
-def guessed_by(monkeypatch):
-    """Let the guesses of the next answers be somebody's."""
-    asked = Conversation.ask
+def drafted_by(monkeypatch):
+    """Set the drafter of the next answers."""
+    original_ask = Conversation.ask
 
-    def choose(who: str) -> None:
+    def choose(drafter: str) -> None:
         def ask(conversation, request, cancelled=None) -> Iterator[Event]:
-            for event in asked(conversation, request, cancelled):
+            for event in original_ask(conversation, request, cancelled):
                 yield (
-                    replace(event, draft_sources=(who,) * len(event.draft_tokens))
+                    replace(event, draft_sources=(drafter,) * len(event.draft_tokens))
                     if isinstance(event, StepDone)
                     else event
                 )
@@ -34,10 +34,10 @@ def notes(driver) -> list[str]:
     return [str(note.render()) for note in driver.chat.query(".note")]
 
 
-def test_a_change_of_drafter_is_noted_once(run_on_screen, guessed_by):
+def test_a_change_of_drafter_is_noted_once(run_on_screen, drafted_by):
     async def scenario(driver):
         await driver.ask("count 20")
-        guessed_by("draft")
+        drafted_by("draft")
         await driver.ask("count 20")
         assert ["drafter changed from lookup to draft: in 20 of 20 steps"] == notes(driver)
         await driver.ask("count 20")
@@ -48,10 +48,10 @@ def test_a_change_of_drafter_is_noted_once(run_on_screen, guessed_by):
 
 
 @pytest.mark.full
-def test_the_note_appears_under_the_answer_that_brought_the_change(run_on_screen, guessed_by):
+def test_the_note_appears_under_the_answer_that_brought_the_change(run_on_screen, drafted_by):
     async def scenario(driver):
         await driver.ask("count 20")
-        guessed_by("suffix")
+        drafted_by("suffix")
         await driver.ask("write short")
         await driver.ask("count 20")
         await driver.ask("write last")

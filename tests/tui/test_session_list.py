@@ -10,12 +10,12 @@ from specchat.host.client import Conversation, SessionRequest
 pytestmark = pytest.mark.usefixtures("runtime")
 
 
-def said(*questions: str) -> str:
-    """A conversation of before; its id."""
-    with Conversation(SessionRequest(profile="chat")) as talk:
+def store_conversation(*questions: str) -> str:
+    """Store a conversation; returns its id."""
+    with Conversation(SessionRequest(profile="chat")) as conversation:
         for question in questions:
-            list(talk.ask(Request(question)))
-        return talk.session_id
+            list(conversation.ask(Request(question)))
+        return conversation.session_id
 
 
 async def listed(driver, count: int):
@@ -27,7 +27,7 @@ async def listed(driver, count: int):
 
 
 def test_a_conversation_is_continued_from_the_list(run_on_screen):
-    said("count 3", "write more")
+    store_conversation("count 3", "write more")
 
     async def scenario(driver):
         await listed(driver, 1)
@@ -41,8 +41,8 @@ def test_a_conversation_is_continued_from_the_list(run_on_screen):
 
 @pytest.mark.full
 def test_a_wide_screen_shows_what_the_marked_conversation_was_about(run_on_screen):
-    said("write first")
-    said("count 2", "write ```\n[bold]second\n```")
+    store_conversation("write first")
+    store_conversation("count 2", "write ```\n[bold]second\n```")
 
     async def scenario(driver):
         screen = await listed(driver, 2)
@@ -77,7 +77,7 @@ def test_an_empty_conversation_has_an_empty_preview(run_on_screen):
 @pytest.mark.full
 @pytest.mark.parametrize("leave", [lambda screen: screen.action_back(), lambda screen: screen.action_choose("open")])
 def test_a_key_that_is_pressed_twice_leaves_the_list_once(run_on_screen, leave):
-    said("count 3")
+    store_conversation("count 3")
 
     async def scenario(driver):
         screen = await listed(driver, 1)
@@ -91,7 +91,7 @@ def test_a_key_that_is_pressed_twice_leaves_the_list_once(run_on_screen, leave):
 
 
 def test_the_last_conversation_is_continued_from_the_command_line(run_on_screen):
-    said("count 3")
+    store_conversation("count 3")
 
     async def scenario(driver):
         assert ["count 3"] == [turn.question for turn in driver.turns]
@@ -102,8 +102,8 @@ def test_the_last_conversation_is_continued_from_the_command_line(run_on_screen)
 
 @pytest.mark.full
 def test_the_contents_of_conversations_are_searched(run_on_screen):
-    said("count 3")
-    said("write needle")
+    store_conversation("count 3")
+    store_conversation("write needle")
 
     async def scenario(driver):
         screen = await listed(driver, 2)
@@ -118,7 +118,7 @@ def test_the_contents_of_conversations_are_searched(run_on_screen):
 
 
 def test_a_conversation_is_renamed_deleted_and_restored(run_on_screen):
-    session = said("count 3")
+    session = store_conversation("count 3")
 
     async def scenario(driver):
         screen = await listed(driver, 1)

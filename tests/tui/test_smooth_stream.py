@@ -1,4 +1,4 @@
-"""What waits is shown in order, completely, and never late."""
+"""Buffered text is shown in order, completely, and never late."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from specchat.tui.smooth_stream import (
 
 @given(st.lists(st.tuples(st.text(max_size=400), st.integers(0, 3))))
 def test_nothing_is_lost_and_nothing_changes_places(pieces):
-    pace, now, shown = SmoothStream(), 0.0, ""
+    stream, now, shown = SmoothStream(), 0.0, ""
     for text, ticks in pieces:
-        pace.add(text, now)
+        stream.add(text, now)
         for _ in range(ticks):
             now += TICK_SECONDS
-            shown += pace.take_chunk(now)
+            shown += stream.take_chunk(now)
 
-    assert "".join(text for text, _ in pieces) == shown + pace.flush()
+    assert "".join(text for text, _ in pieces) == shown + stream.flush()
 
 
 def test_a_burst_is_spread_over_some_ticks():
-    pace = SmoothStream()
-    pace.add("x" * 60, 0.0)
+    stream = SmoothStream()
+    stream.add("x" * 60, 0.0)
 
-    assert 20 == len(pace.take_chunk(0.01))
-    assert 13 == len(pace.take_chunk(0.07))
+    assert 20 == len(stream.take_chunk(0.01))
+    assert 13 == len(stream.take_chunk(0.07))
 
 
 def test_what_piles_up_is_shown_at_once():
-    pace = SmoothStream()
-    pace.add("x" * CATCH_UP_CHARACTERS, 0.0)
+    stream = SmoothStream()
+    stream.add("x" * CATCH_UP_CHARACTERS, 0.0)
 
-    assert CATCH_UP_CHARACTERS == len(pace.take_chunk(0.01))
+    assert CATCH_UP_CHARACTERS == len(stream.take_chunk(0.01))
 
 
 def test_what_waits_for_long_is_shown_at_once():
-    pace = SmoothStream()
-    pace.add("x" * 100, 0.0)
+    stream = SmoothStream()
+    stream.add("x" * 100, 0.0)
 
-    assert 100 == len(pace.take_chunk(CATCH_UP_SECONDS))
+    assert 100 == len(stream.take_chunk(CATCH_UP_SECONDS))
 
 
 def test_it_slows_down_again_only_after_it_was_calm_for_a_while():
-    pace = SmoothStream()
-    pace.add("x" * CATCH_UP_CHARACTERS, 0.0)
-    pace.take_chunk(0.01)
+    stream = SmoothStream()
+    stream.add("x" * CATCH_UP_CHARACTERS, 0.0)
+    stream.take_chunk(0.01)
     shown = []
     for number in range(8):
         now = 0.1 + number * TICK_SECONDS
-        pace.add("x" * (QUIET_CHARACTERS - 20), now)
-        shown.append(len(pace.take_chunk(now)))
+        stream.add("x" * (QUIET_CHARACTERS - 20), now)
+        shown.append(len(stream.take_chunk(now)))
 
     assert QUIET_CHARACTERS - 20 == shown[0] == shown[3]
     assert QUIET_CHARACTERS - 20 > shown[-1]
@@ -66,22 +66,22 @@ def test_it_slows_down_again_only_after_it_was_calm_for_a_while():
 
 
 def test_fast_drawing_is_not_throttled():
-    thrift = DrawThrottle()
+    throttle = DrawThrottle()
 
-    assert all(thrift.may_draw(tick / 16, 0.005 * tick) for tick in range(32))
+    assert all(throttle.may_draw(tick / 16, 0.005 * tick) for tick in range(32))
 
 
 def test_slow_drawing_is_throttled_to_a_tenth_of_a_core():
-    thrift, spent, drawn = DrawThrottle(), 0.0, 0
+    throttle, cpu_seconds, drawn = DrawThrottle(), 0.0, 0
     for tick in range(160):
-        if thrift.may_draw(tick / 16, spent):
-            spent, drawn = spent + 0.015, drawn + 1
+        if throttle.may_draw(tick / 16, cpu_seconds):
+            cpu_seconds, drawn = cpu_seconds + 0.015, drawn + 1
 
     assert 50 <= drawn <= 70  # of 160; every time would have been 2.4 s of 10
-    assert spent <= 1.05
+    assert cpu_seconds <= 1.05
 
 
 def test_very_slow_drawing_is_never_delayed_for_long():
-    thrift = DrawThrottle()
+    throttle = DrawThrottle()
 
-    assert [True, False, False, False, True] == [thrift.may_draw(tick / 16, 1.0 * tick) for tick in range(5)]
+    assert [True, False, False, False, True] == [throttle.may_draw(tick / 16, 1.0 * tick) for tick in range(5)]

@@ -1,6 +1,6 @@
-"""A score of states of the screen at two widths, as they look: rows and styles, compared with stored ones.
+"""States of the screen at two widths: rows and styles, compared with stored frames.
 
-No host, no clock: news is put into the mailbox by hand, so that every number on the screen is written down here.
+No host, no clock: messages are queued by hand, so every number on the screen is defined here.
 """
 
 from __future__ import annotations
@@ -67,12 +67,15 @@ OPENED = ConversationOpened("aaaa", "refactor parser", "code", ())
 OLD = ConversationOpened("aaaa", "refactor parser", "code", (STORED,))
 
 
-def step(kept: int) -> StepDone:
-    said = (*(CommittedToken(id, b"x", "lookup") for id in range(kept)), CommittedToken(9, b"x", "target"))
-    return StepDone(tuple(range(8)), tuple(range(8)), said, 0.004, 0.036)
+def step(accepted_count: int) -> StepDone:
+    committed = (
+        *(CommittedToken(id, b"x", "lookup") for id in range(accepted_count)),
+        CommittedToken(9, b"x", "target"),
+    )
+    return StepDone(tuple(range(8)), tuple(range(8)), committed, 0.004, 0.036)
 
 
-def asked(text: str, *files: str) -> list[WorkerMessage]:
+def request_messages(text: str, *files: str) -> list[WorkerMessage]:
     request = Request(text, tuple(Attachment(name, "x") for name in files))
     return [
         OPENED,
@@ -84,30 +87,32 @@ def asked(text: str, *files: str) -> list[WorkerMessage]:
 
 
 WRITING = [
-    *asked("rename feed to push", "src/parser.py"),
+    *request_messages("rename feed to push", "src/parser.py"),
     TextDelta(ANSWER[:90]),
     *(step(kept) for kept in (8, 2, 7, 8, 0)),
 ]
 ANSWERED = [*WRITING, TextDelta(ANSWER[90:]), Finished("stop", TOTALS), AnswerEnded(is_stored=True)]
 
 
-def guessed(held: str, own: str, refused: str = "", source: str = "lookup") -> StepDone:
-    """Words that were guessed and held, what the target wrote then, and what had been guessed there."""
-    words = [word.encode() for word in [*held.split("|"), refused] if word]
-    ids, kept = tuple(range(1, len(words) + 1)), len(words) - bool(refused)
-    said = [CommittedToken(id, word, source) for id, word in zip(ids[:kept], words[:kept], strict=True)]
-    own_token = CommittedToken(99, own.encode(), "target")
+def drafted_step(accepted: str, target_text: str, rejected: str = "", source: str = "lookup") -> StepDone:
+    """A step: accepted draft tokens, the token of the target, and the rejected draft token there."""
+    words = [word.encode() for word in [*accepted.split("|"), rejected] if word]
+    ids, accepted_count = tuple(range(1, len(words) + 1)), len(words) - bool(rejected)
+    committed = [
+        CommittedToken(id, word, source) for id, word in zip(ids[:accepted_count], words[:accepted_count], strict=True)
+    ]
+    target_token = CommittedToken(99, target_text.encode(), "target")
     parents, sources = tuple(range(len(ids))), (source,) * len(ids)
-    return StepDone(ids, parents, (*said, own_token), 0.0003, 0.0098, tuple(words), sources)
+    return StepDone(ids, parents, (*committed, target_token), 0.0003, 0.0098, tuple(words), sources)
 
 
-GUESSED = [
-    *asked("rename feed to push"),
-    guessed("", "class"),
-    guessed(" Parser|:|\n|    def", " push", " feed"),
-    guessed("(self|, chunk", ":", "):"),
-    guessed(" bytes|) -> None:|\n", "        ", source="draft"),
-    guessed("self|.text| +=| chunk", "\n"),
+INSPECTED = [
+    *request_messages("rename feed to push"),
+    drafted_step("", "class"),
+    drafted_step(" Parser|:|\n|    def", " push", " feed"),
+    drafted_step("(self|, chunk", ":", "):"),
+    drafted_step(" bytes|) -> None:|\n", "        ", source="draft"),
+    drafted_step("self|.text| +=| chunk", "\n"),
     Finished("stop", TOTALS),
     AnswerEnded(is_stored=True),
 ]
@@ -115,11 +120,11 @@ GUESSED = [
 
 @dataclass(frozen=True)
 class State:
-    """What has arrived, and what was done then."""
+    """The messages that arrive, and an action after them."""
 
     name: str
-    news: list[WorkerMessage]
-    then: Callable[[ScreenDriver], object] = lambda _seat: None
+    messages: list[WorkerMessage]
+    action: Callable[[ScreenDriver], object] = lambda _seat: None
     glyphs: Glyphs = UNICODE
 
 
@@ -140,20 +145,20 @@ OVER = AnswerEnded(is_stored=False)
 EDIT = "/edit src/parser.py rename feed to push"
 
 
-def changing(*news: WorkerMessage) -> Callable[[ScreenDriver], Awaitable[None]]:
-    """An edit was begun, and this came of it."""
+def edit_messages(*messages: WorkerMessage) -> Callable[[ScreenDriver], Awaitable[None]]:
+    """An edit was started, and these messages followed."""
 
     async def begin(driver: ScreenDriver) -> None:
         await driver.chat.presenter.start_turn(EDIT)
-        for each in news:
+        for each in messages:
             driver.app.worker_messages.put(each)
         await driver.wait_until(lambda: driver.app.worker_messages.is_empty)
 
     return begin
 
 
-def asking(question: str) -> Callable[[ScreenDriver], Awaitable[None]]:
-    """Something is to be agreed to."""
+def show_question(question: str) -> Callable[[ScreenDriver], Awaitable[None]]:
+    """A yes-no question is shown."""
 
     async def ask(driver: ScreenDriver) -> None:
         driver.app.worker_messages.put(InputRequest(InputKind.YES_NO, "", question))
@@ -166,13 +171,15 @@ LOADS = "this loads other models; go on?\n  org/name (15.3 GiB, on this disk)\n 
 STATES = [
     State("empty", [OPENED, EngineState("ready", 0)]),
     State("loading", [OPENED, EngineState("loading", 0), LoadingProgress("target", 3, 8)]),
-    State("reading", [*asked("rename feed to push")[:3], PrefillProgress(2100, 5400)]),
+    State("reading", [*request_messages("rename feed to push")[:3], PrefillProgress(2100, 5400)]),
     State("writing", WRITING),
     State("answered", ANSWERED),
     State("ascii", ANSWERED, glyphs=ASCII),
     State("slow", [*WRITING, *(StepDone((), (), (CommittedToken(1, b"x", "target"),), 0.0, 0.05) for _ in range(64))]),
     State("stopped", [*WRITING, Finished("cancelled", TOTALS), AnswerEnded(is_stored=True)]),
-    State("told", [OLD, TranscriptNote("variant: plain"), TranscriptNote("the history cannot be read", is_error=True)]),
+    State(
+        "noting", [OLD, TranscriptNote("variant: plain"), TranscriptNote("the history cannot be read", is_error=True)]
+    ),
     State("rewinding", [OLD], lambda driver: driver.press("escape", "escape")),
     State(
         "broken",
@@ -181,25 +188,34 @@ STATES = [
     ),
     State("editing", [OLD], lambda driver: driver.press("shift+tab", "e")),
     State("completing", [OPENED], lambda driver: driver.press("slash", "s", "a")),
-    State("rewriting", [OLD], changing(EditProgress("74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"))),
-    State("reviewing", [OLD], changing(InputRequest(InputKind.KEY, "[y,n] ", HUNK, "look closely: comments lost: 1"))),
-    State("wishing", [OLD], changing(InputRequest(InputKind.LINE, "what should be different? ", HUNK)), glyphs=ASCII),
-    State("correcting", [OLD], changing(InputRequest(InputKind.TEXT, "    def push(self):\n", HUNK))),
+    State("rewriting", [OLD], edit_messages(EditProgress("74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"))),
+    State(
+        "reviewing", [OLD], edit_messages(InputRequest(InputKind.KEY, "[y,n] ", HUNK, "look closely: comments lost: 1"))
+    ),
+    State(
+        "commenting",
+        [OLD],
+        edit_messages(InputRequest(InputKind.LINE, "what should be different? ", HUNK)),
+        glyphs=ASCII,
+    ),
+    State("correcting", [OLD], edit_messages(InputRequest(InputKind.TEXT, "    def push(self):\n", HUNK))),
     State(
         "changed",
         [OLD],
-        changing(EditFinished("applied 2/3 hunks to src/parser.py · /undo 7 undoes it"), AnswerEnded(is_stored=False)),
+        edit_messages(
+            EditFinished("applied 2/3 hunks to src/parser.py · /undo 7 undoes it"), AnswerEnded(is_stored=False)
+        ),
     ),
-    State("inspecting", GUESSED, lambda driver: driver.press("f3", "right", "d")),
-    State("marking", GUESSED, lambda driver: driver.press("f3", "right", "right", "s"), glyphs=ASCII),
-    State("consenting", [OLD], asking(LOADS)),
+    State("inspecting", INSPECTED, lambda driver: driver.press("f3", "right", "d")),
+    State("marking", INSPECTED, lambda driver: driver.press("f3", "right", "right", "s"), glyphs=ASCII),
+    State("consenting", [OLD], show_question(LOADS)),
     State("sessions", [OPENED], lambda driver: driver.press("ctrl+r")),
 ]
 
 
 @pytest.fixture(autouse=True)
-def still(monkeypatch):
-    """Nothing moves by itself: no clock, no host, no profile of this machine, no colours of this terminal."""
+def frozen_environment(monkeypatch):
+    """No clock, no host, no profile of this machine, no colours of this terminal."""
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("specchat.tui.session_row.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
@@ -214,19 +230,19 @@ def still(monkeypatch):
 
 
 async def frame(state: State, size: tuple[int, int], folder) -> str:
-    """What stands there when all of it was taken in."""
+    """The frame when all messages are shown."""
     app = SpecchatApp(CHAT, ScreenFiles.next_to(folder / "history.db"), state.glyphs)
     async with app.run_test(size=size) as pilot:
         driver = ScreenDriver(app, pilot)
-        for news in state.news:
-            app.worker_messages.put(news)
-        await taken_in(driver)
-        done = state.then(driver)
+        for message in state.messages:
+            app.worker_messages.put(message)
+        await all_shown(driver)
+        done = state.action(driver)
         if asyncio.iscoroutine(done):
             await done
         if isinstance(app.screen, SessionsScreen):
             list_sessions(driver)
-        await taken_in(driver)
+        await all_shown(driver)
         for box in (*app.screen.query(TextArea), *app.screen.query(Input)):
             box.cursor_blink = False
         driver.chat.presenter.update_status_bar()
@@ -239,13 +255,15 @@ async def frame(state: State, size: tuple[int, int], folder) -> str:
 )
 def test_in_ascii_nothing_is_drawn_with_other_characters(answer, tmp_path):
     state = State(
-        "", [*asked("?"), TextDelta(answer), Finished("stop", TOTALS), AnswerEnded(is_stored=True)], glyphs=ASCII
+        "",
+        [*request_messages("?"), TextDelta(answer), Finished("stop", TOTALS), AnswerEnded(is_stored=True)],
+        glyphs=ASCII,
     )
 
     assert text_of(asyncio.run(frame(state, SIZES["narrow"], tmp_path))).isascii()
 
 
-async def taken_in(driver: ScreenDriver) -> None:
+async def all_shown(driver: ScreenDriver) -> None:
     await driver.wait_until(
         lambda: driver.app.worker_messages.is_empty and not driver.chat.presenter._smooth_stream.buffered_text
     )

@@ -1,4 +1,4 @@
-"""Every state of the screen at two widths: what must stand there, and that nothing leaves the screen."""
+"""Every state of the TUI at two widths: its texts, and that nothing overflows."""
 
 from __future__ import annotations
 
@@ -7,47 +7,53 @@ from dataclasses import dataclass
 import pytest
 from rich.cells import cell_len
 
-pytestmark = pytest.mark.full  # beside the frames of test_snapshots.py, of which half are looked at every time
+pytestmark = pytest.mark.full  # the default run compares the frames of test_snapshots.py
 
 NARROW, WIDE = (60, 20), (130, 36)
 
 
 @dataclass(frozen=True)
 class State:
-    """How to get there, and what then stands on the narrow and on the wide screen."""
+    """How to get there, and the texts on the narrow and on the wide screen."""
 
     name: str
     keys: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()  # questions that are answered first
-    begun: str = ""  # a question that is being answered
+    answered: tuple[str, ...] = ()  # requests that are answered first
+    pending: str = ""  # a request that is being answered
     narrow: tuple[str, ...] = ()
     wide: tuple[str, ...] = ()
 
 
 STATES = [
     State("empty", narrow=("Ask something below", " ready"), wide=("profile chat · embedded", "│ RAM")),
-    State("reading", begun="read", narrow=("prefill 33% Esc stop",), wide=("prefill 1/3 tok 33% │", "│ Esc stop")),
+    State("reading", pending="read", narrow=("prefill 33% Esc stop",), wide=("prefill 1/3 tok 33% │", "│ Esc stop")),
     State(
-        "writing", begun="slowly 100000", narrow=("word3", "lookup2 50%"), wide=("auto▸lookup K2 │ acc 50% (ses 50%)",)
+        "writing",
+        pending="slowly 100000",
+        narrow=("word3", "lookup2 50%"),
+        wide=("auto▸lookup K2 │ acc 50% (ses 50%)",),
     ),
-    State("answered", asked=("count 4",), narrow=("word0", "8 tok"), wide=("ttft ", "stop: end")),
-    State("failed", asked=("fail",), narrow=("failed: too long",), wide=("failed: too long",)),
+    State("answered", answered=("count 4",), narrow=("word0", "8 tok"), wide=("ttft ", "stop: end")),
+    State("failed", answered=("fail",), narrow=("failed: too long",), wide=("failed: too long",)),
     State("variants", keys=("f4",), narrow=("drafter, from",), wide=("one token per step", "type to filter")),
     State("profiles", keys=("f5",), narrow=("profile, from the next",), wide=("type to filter",)),
     State("commands", keys=("slash",), narrow=("/help",), wide=("start a new conversation",)),
-    State("editing", asked=("count 2",), keys=("shift+tab", "e"), narrow=("this replaces",), wide=("› count 2",)),
+    State("editing", answered=("count 2",), keys=("shift+tab", "e"), narrow=("this replaces",), wide=("› count 2",)),
     State(
-        "editing a file", begun="/edit pyproject.toml read", narrow=("prefill: 1 of 3",), wide=("prefill 1/3 tok 33%",)
+        "editing a file",
+        pending="/edit pyproject.toml read",
+        narrow=("prefill: 1 of 3",),
+        wide=("prefill 1/3 tok 33%",),
     ),
     State(
         "refused",
-        begun="/edit gone.py rename it",
+        pending="/edit gone.py rename it",
         narrow=("gone.py: cannot be read",),
         wide=("gone.py: cannot be read: No such file",),
     ),
     State("sessions", keys=("ctrl+r",), narrow=("conversations",), wide=("F2 rename",)),
     State("keys", keys=("f1",), narrow=("Cursor up",), wide=("Enter sends, Ctrl+J",)),
-    State("code", asked=("write ```python\nx = 1\n```",), narrow=("x = 1",), wide=("x = 1",)),
+    State("code", answered=("write ```python\nx = 1\n```",), narrow=("x = 1",), wide=("x = 1",)),
 ]
 
 
@@ -69,10 +75,10 @@ def test_every_state_fits_a_narrow_and_a_wide_screen(run_on_screen, state):
 
 
 async def get_there(driver, state: State) -> None:
-    for question in state.asked:
+    for question in state.answered:
         await driver.submit(question)
         await driver.wait_for_final_turn()
-    if state.begun:
-        await driver.submit(state.begun)
+    if state.pending:
+        await driver.submit(state.pending)
     if state.keys:
         await driver.press(*state.keys)

@@ -1,4 +1,4 @@
-"""The last line of the screen as a widget: what it tells whoever points at it."""
+"""The status bar as a widget: its tooltip."""
 
 from __future__ import annotations
 

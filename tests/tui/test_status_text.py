@@ -1,4 +1,4 @@
-"""The status line as strings: the same numbers at three widths and in ASCII, and every state."""
+"""The status line as text: the same statistics at three widths and in ASCII, and every state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed
 
 
 @pytest.mark.parametrize(
-    ("readings", "columns", "glyphs", "line"),
+    ("stats", "columns", "glyphs", "line"),
     [
         (WRITING, 120, UNICODE, f"{WIDE} │ █▆▇▇█"),
         (WRITING, 80, UNICODE, "auto▸ngram K8 │acc 82/74%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│VRAM 17/24G"),
@@ -59,8 +59,8 @@ STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed
         (replace(WRITING, variant="lookup", drafter=""), 10, UNICODE, "lookup8"),
     ],
 )  # fmt: skip
-def test_the_line_is_exactly_as_documented(readings, columns, glyphs, line):
-    assert line == status_line(readings, columns, glyphs)
+def test_the_line_is_exactly_as_documented(stats, columns, glyphs, line):
+    assert line == status_line(stats, columns, glyphs)
 
 
 def test_slower_than_plain_is_marked_with_a_word():
@@ -84,16 +84,16 @@ def test_memory_without_a_total_has_no_share():
 
 @given(
     columns=st.integers(1, 200),
-    readings=st.sampled_from([WRITING, READING, LOADING, PAUSED, STARTING, StatsSnapshot()]),
+    stats=st.sampled_from([WRITING, READING, LOADING, PAUSED, STARTING, StatsSnapshot()]),
 )
-def test_the_line_never_overflows(columns, readings):
+def test_the_line_never_overflows(columns, stats):
     for glyphs in (UNICODE, ASCII):
-        assert cell_len(status_line(readings, columns, glyphs)) <= columns
+        assert cell_len(status_line(stats, columns, glyphs)) <= columns
 
 
 @given(st.sampled_from([WRITING, READING, LOADING, PAUSED, STARTING, StatsSnapshot()]), st.integers(1, 200))
-def test_ascii_is_ascii(readings, columns):
-    assert status_line(readings, columns, ASCII).isascii()
+def test_ascii_is_ascii(stats, columns):
+    assert status_line(stats, columns, ASCII).isascii()
 
 
 def test_a_spark_of_nothing_is_nothing():
@@ -105,99 +105,103 @@ def step(drafted: int, accepted: int, seconds: float = 0.01, source: str = "look
     return StepDone(tuple(range(drafted)), tuple(range(drafted)), committed, 0.0, seconds)
 
 
-def heard(*events) -> LiveStats:
-    gauge = LiveStats(context_window=8192)
-    gauge.start_turn(0.0)
+def live_stats_after(*events) -> LiveStats:
+    live_stats = LiveStats(context_window=8192)
+    live_stats.start_turn(0.0)
     for number, event in enumerate(events):
-        gauge.on_event(event, 0.1 * (number + 1))
-    return gauge
+        live_stats.on_event(event, 0.1 * (number + 1))
+    return live_stats
 
 
 AUTO = Routed("auto", 16, "repeats are copied", 7)
 
 
 def test_the_numbers_are_sums_over_steps():
-    readings = heard(PrefillProgress(100, 100), AUTO, step(8, 6), step(8, 2), step(0, 0)).snapshot(1.0)
+    stats = live_stats_after(PrefillProgress(100, 100), AUTO, step(8, 6), step(8, 2), step(0, 0)).snapshot(1.0)
 
-    assert ("auto", "lookup", 0) == (readings.variant, readings.drafter, readings.draft_tokens)
-    assert 0.5 == readings.acceptance_rate == readings.session_acceptance_rate
-    assert 11 / 3 == readings.tokens_per_step
-    assert 11 / 0.03 == pytest.approx(readings.tokens_per_second)
-    assert (7, 3, 1) == readings.tokens_by_step
-    assert 111 == readings.context_tokens
-    assert 0.3 == pytest.approx(readings.ttft_seconds)
-    assert readings.speedup is None
+    assert ("auto", "lookup", 0) == (stats.variant, stats.drafter, stats.draft_tokens)
+    assert 0.5 == stats.acceptance_rate == stats.session_acceptance_rate
+    assert 11 / 3 == stats.tokens_per_step
+    assert 11 / 0.03 == pytest.approx(stats.tokens_per_second)
+    assert (7, 3, 1) == stats.tokens_by_step
+    assert 111 == stats.context_tokens
+    assert 0.3 == pytest.approx(stats.ttft_seconds)
+    assert stats.speedup is None
 
 
 def test_speed_looks_at_two_seconds_only():
     slow, quick = [step(0, 0, seconds=5.0)], [step(0, 0, seconds=0.5)] * 4
 
-    assert 2.0 == heard(AUTO, *slow, *quick).snapshot(9.0).tokens_per_second
+    assert 2.0 == live_stats_after(AUTO, *slow, *quick).snapshot(9.0).tokens_per_second
 
 
 def test_the_end_of_a_turn_freezes_its_mean_and_knows_plain():
     totals = Totals(prompt_tokens=100, completion_tokens=30, steps=10, verify_seconds=1.0, plain_step_seconds=0.1)
-    gauge = heard(AUTO, step(8, 2), Finished("stop", totals))
+    live_stats = live_stats_after(AUTO, step(8, 2), Finished("stop", totals))
 
     assert (30.0, 3.0, False) == (
-        gauge.snapshot(9.0).tokens_per_second, gauge.snapshot(9.0).speedup, gauge.snapshot(9.0).is_speedup_estimated,
+        live_stats.snapshot(9.0).tokens_per_second, live_stats.snapshot(9.0).speedup,
+        live_stats.snapshot(9.0).is_speedup_estimated,
     )  # fmt: skip
-    gauge.start_turn(10.0)
-    gauge.on_event(AUTO, 10.1)
-    gauge.on_event(step(8, 1, seconds=0.1), 10.2)
-    assert (2.0, True) == (pytest.approx(gauge.snapshot(10.3).speedup), gauge.snapshot(10.3).is_speedup_estimated)
+    live_stats.start_turn(10.0)
+    live_stats.on_event(AUTO, 10.1)
+    live_stats.on_event(step(8, 1, seconds=0.1), 10.2)
+    assert (2.0, True) == (
+        pytest.approx(live_stats.snapshot(10.3).speedup),
+        live_stats.snapshot(10.3).is_speedup_estimated,
+    )
 
 
 def test_the_session_is_summed_over_its_turns():
-    gauge = LiveStats()
-    gauge.add_stored_totals(
+    live_stats = LiveStats()
+    live_stats.add_stored_totals(
         {"draft_tokens": 10, "accepted_by_drafter": {"lookup": 5}, "prompt_tokens": 90, "completion_tokens": 10}
     )
-    gauge.on_event(step(10, 10), 0.1)
+    live_stats.on_event(step(10, 10), 0.1)
 
-    assert 0.75 == gauge.snapshot(0.2).session_acceptance_rate
-    assert 1.0 == gauge.snapshot(0.2).acceptance_rate
+    assert 0.75 == live_stats.snapshot(0.2).session_acceptance_rate
+    assert 1.0 == live_stats.snapshot(0.2).acceptance_rate
 
 
 def test_a_pinned_variant_is_alone_and_auto_names_the_drafter():
-    pinned = heard(Routed("draft", 4, "pinned", 1)).snapshot(1)
+    pinned = live_stats_after(Routed("draft", 4, "pinned", 1)).snapshot(1)
 
     assert ("draft", "") == (pinned.variant, pinned.drafter)
-    assert "lookup" == heard(Routed("lookup", 4, "auto: no draft model", 1)).snapshot(1).drafter
-    assert 16 == heard(AUTO).snapshot(1).draft_tokens
+    assert "lookup" == live_stats_after(Routed("lookup", 4, "auto: no draft model", 1)).snapshot(1).drafter
+    assert 16 == live_stats_after(AUTO).snapshot(1).draft_tokens
 
 
 def test_64_steps_without_draft_tokens_are_a_pause_unless_pinned():
     steps = [step(0, 0)] * WINDOW_STEPS
 
-    assert heard(AUTO, *steps).snapshot(9).is_speculation_paused
-    assert not heard(AUTO, *steps[1:]).snapshot(9).is_speculation_paused
-    assert not heard(Routed("plain", 0, "pinned", 1), *steps).snapshot(9).is_speculation_paused
+    assert live_stats_after(AUTO, *steps).snapshot(9).is_speculation_paused
+    assert not live_stats_after(AUTO, *steps[1:]).snapshot(9).is_speculation_paused
+    assert not live_stats_after(Routed("plain", 0, "pinned", 1), *steps).snapshot(9).is_speculation_paused
 
 
 def test_loading_and_prefill_are_distinct_and_timed():
-    gauge = heard(LoadingProgress("target", 1, 4))
-    assert (Phase.LOADING, "target", 1, 4) == (gauge.phase, *_progress(gauge)[:3])
-    assert 1.9 == pytest.approx(gauge.snapshot(2.0).progress.elapsed_seconds)
+    live_stats = live_stats_after(LoadingProgress("target", 1, 4))
+    assert (Phase.LOADING, "target", 1, 4) == (live_stats.phase, *_progress(live_stats)[:3])
+    assert 1.9 == pytest.approx(live_stats.snapshot(2.0).progress.elapsed_seconds)
 
-    gauge.on_event(PrefillProgress(128, 1000, 100), 3.0)
-    gauge.on_event(PrefillProgress(612, 1000, 100), 4.0)
-    assert (Phase.PREFILL, 512.0) == (gauge.phase, gauge.snapshot(4.0).progress.tokens_per_second)
+    live_stats.on_event(PrefillProgress(128, 1000, 100), 3.0)
+    live_stats.on_event(PrefillProgress(612, 1000, 100), 4.0)
+    assert (Phase.PREFILL, 512.0) == (live_stats.phase, live_stats.snapshot(4.0).progress.tokens_per_second)
 
-    gauge.on_event(Failed("gone"), 5.0)
-    assert Phase.IDLE is gauge.phase
+    live_stats.on_event(Failed("gone"), 5.0)
+    assert Phase.IDLE is live_stats.phase
 
 
-def _progress(gauge: LiveStats):
-    return gauge.progress.label, gauge.progress.done, gauge.progress.total
+def _progress(live_stats: LiveStats):
+    return live_stats.progress.label, live_stats.progress.done, live_stats.progress.total
 
 
 def test_text_alone_changes_no_number():
-    gauge = heard(AUTO)
-    before = gauge.snapshot(1)
-    gauge.on_event(TextDelta("x"), 1)
+    live_stats = live_stats_after(AUTO)
+    before = live_stats.snapshot(1)
+    live_stats.on_event(TextDelta("x"), 1)
 
-    assert before == gauge.snapshot(1)
+    assert before == live_stats.snapshot(1)
 
 
 def test_the_sparkline_fills_the_free_columns():

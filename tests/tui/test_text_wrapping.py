@@ -1,4 +1,4 @@
-"""An answer that grows in pieces: whatever the pieces, the same text and the same rows."""
+"""An answer that arrives in pieces: the same text and rows for all pieces."""
 
 from __future__ import annotations
 

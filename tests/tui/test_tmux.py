@@ -1,4 +1,4 @@
-"""The real thing as a person has it: the embedded model, a host of its own, a screen inside tmux."""
+"""The program as a user runs it: the embedded model, a host of its own, a screen inside tmux."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Pane:
             time.sleep(0.05)
 
     def ends(self) -> None:
-        """Wait until the program has left."""
+        """Wait until the program has ended."""
         until = time.monotonic() + PATIENCE_SECONDS
         while self.tmux("display-message", "-p", "#{pane_dead}").strip() != "1":
             assert time.monotonic() < until, self.shown
@@ -74,7 +74,7 @@ class Pane:
 
 @pytest.fixture
 def sit_down(runtime, monkeypatch):
-    """Open a pane; in the end all of them are closed."""
+    """Open a pane; all panes are closed at the end."""
     panes: list[Pane] = []
 
     def open_pane(*arguments: str) -> Pane:

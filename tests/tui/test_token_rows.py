@@ -1,4 +1,4 @@
-"""Tokens in rows: words stay whole, rows stay narrow, and what is there does not move."""
+"""Tokens in rows: words stay whole, rows stay narrow, and earlier rows do not move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must not go wrong: small screens, long answers, long conversations, hosts that die, disks that refuse."""
+"""Faults and extremes: small screens, long answers, long conversations, hosts that die, unreadable files."""
 
 from __future__ import annotations
 
@@ -114,11 +114,13 @@ def test_prefill_is_shown_and_can_be_stopped(run_on_screen):
     run_on_screen(scenario)
 
 
-@pytest.mark.parametrize(("question", "said"), [("fail", "failed: too long"), ("crash", "failed: the engine failed")])
-def test_an_error_is_shown_under_the_request(run_on_screen, question, said):
+@pytest.mark.parametrize(
+    ("question", "message"), [("fail", "failed: too long"), ("crash", "failed: the engine failed")]
+)
+def test_an_error_is_shown_under_the_request(run_on_screen, question, message):
     async def scenario(driver):
         await driver.run_command(question)
-        await driver.wait_for_text(said)
+        await driver.wait_for_text(message)
         assert (await driver.ask("count 2")).answer
 
     run_on_screen(scenario)

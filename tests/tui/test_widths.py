@@ -1,4 +1,4 @@
-"""The three widths of the screen, each at its edges: what the status line shows, and where the inspector stands."""
+"""The three widths of the TUI, each at its edges: the status bar, and the place of the inspector."""
 
 from __future__ import annotations
 
