@@ -90,7 +90,7 @@ def test_the_trained_draft_beats_chance():
     _text, totals = answered("greedy", "draft", "chat")
 
     assert totals.acceptance_rate is not None
-    assert totals.acceptance_rate > 0.2  # a random token would hold once in 8192
+    assert totals.acceptance_rate > 0.2  # a random token would be accepted once in 8192
 
 
 def test_answers_of_other_conversations_are_copied():
@@ -100,15 +100,15 @@ def test_answers_of_other_conversations_are_copied():
     engine = load_engine(profile, past_texts=lambda: answers)
     engine.resources.past_texts.quiet_seconds = 0.0
 
-    def told() -> tuple[str, Totals]:
+    def answer_wildly() -> tuple[str, Totals]:
         with engine.create_session() as session:
             engine.resources.past_texts.wait()
             events = list(session.ask(wild))
         return "".join(event.text for event in events if isinstance(event, TextDelta)), events[-1].totals
 
-    first, alone = told()
+    first, alone = answer_wildly()
     answers.append(first)
-    again, recalled = told()
+    again, recalled = answer_wildly()
 
     assert again == first
     assert recalled.tokens_per_step > 2 * alone.tokens_per_step

@@ -89,9 +89,9 @@ def saved_head(kind: str) -> Path:
 
 
 def _random(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    dice = torch.Generator().manual_seed(5)
+    generator = torch.Generator().manual_seed(5)
     return {
-        f"{name}.weight": torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=dice) * 0.2
+        f"{name}.weight": torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * 0.2
         for name, shape in shapes.items()
     }
 

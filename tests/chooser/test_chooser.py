@@ -74,20 +74,20 @@ def test_a_stored_curve_is_confirmed_by_a_plain_pass_and_a_few_draft_tokens_firs
 
 
 def test_all_drafters_observe_and_forget():
-    heard: list[object] = []
+    observed: list[object] = []
 
     class Listening(Drafter):
         def observe(self, outcome: Outcome) -> None:
-            heard.append(outcome)
+            observed.append(outcome)
 
         def forget(self, length: int) -> None:
-            heard.append(length)
+            observed.append(length)
 
     chooser, outcome = Chooser({"plain": Drafter(), "b": Listening()}, FREE), Outcome(DraftTree(1), [0], [2], 0)
     chooser.observe(outcome)
     chooser.forget(7)
 
-    assert heard == [outcome, 7]
+    assert observed == [outcome, 7]
 
 
 def test_the_next_answer_of_a_kind_starts_with_the_statistics_of_the_last():
@@ -169,7 +169,7 @@ def test_the_next_answer_ends_the_idle_time():
 
 
 class Reading(Drafter):
-    """Has to compute, and to read the whole text before it can guess; always wrong."""
+    """Computes, and needs a prefill of the whole text before it drafts; always wrong."""
 
     def __init__(self, clock: SimulatedClock) -> None:
         self.clock, self.known, self.read = clock, 0, 0

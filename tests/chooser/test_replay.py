@@ -1,4 +1,4 @@
-"""Law 3: speculation never costs the user. Recorded guesses against recorded and imagined costs; no clock runs."""
+"""Law 3: speculation never costs the user. Recorded drafts with measured and simulated costs, without a clock."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ WEAK = {"never": 0.05, "seldom": 0.3, "half": 0.5, "mostly": 0.7}
 
 
 def imagined(kind: str, holds: float, copied: float = 0.0, tokens: int = 120, seed: int = 1) -> Trace:
-    """An answer for which a draft's guess holds this often, and which repeats its text in this share of places."""
-    dice = random.Random(seed)
+    """A simulated answer with this acceptance rate of a draft model, and this share of repeated text."""
+    generator = random.Random(seed)
 
     def chain(length: int, chance: float) -> RecordedTree:
-        held = next((depth for depth in range(length) if dice.random() >= chance), length)
+        held = next((depth for depth in range(length) if generator.random() >= chance), length)
         return RecordedTree(tuple(range(length)), tuple(range(1, held + 1)))
 
-    copies = tuple(chain(16, 0.98) if dice.random() < copied else chain(4, 0.05) for _ in range(tokens))
+    copies = tuple(chain(16, 0.98) if generator.random() < copied else chain(4, 0.05) for _ in range(tokens))
     return Trace(kind, 0.0, {"lookup": copies, "draft": tuple(chain(8, holds) for _ in range(tokens))})
 
 
@@ -75,7 +75,7 @@ def traces() -> dict[str, list[Trace]]:
 
 
 def best(table: str, group: str, sizes: Iterable[int] = range(1, MAX_DRAFT_TOKENS + 1)) -> float:
-    """Seconds per token of the best single drafter of one of these sizes, or of nobody."""
+    """Seconds per token of the best single drafter with one of these sizes, or of plain decoding."""
     costs = TABLES[table]
     passes = costs.pass_seconds()
     singles = (
@@ -87,8 +87,8 @@ def best(table: str, group: str, sizes: Iterable[int] = range(1, MAX_DRAFT_TOKEN
 
 
 @cache
-def alone(group: str, name: str, guesses: int) -> FixedSizeReplay:
-    return replay_fixed_size(traces()[group], name, guesses)
+def alone(group: str, name: str, draft_tokens: int) -> FixedSizeReplay:
+    return replay_fixed_size(traces()[group], name, draft_tokens)
 
 
 def order_of(trace: Trace) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def played(player: Replayer, answers: list[Trace], steps: int = STEPS) -> list[R
 
 @cache
 def of_auto(table: str, group: str) -> float:
-    """Seconds per token of whoever is chosen, what was learnt and tried included."""
+    """Seconds per token of the chooser, its trials included."""
     return seconds_per_token(played(Replayer(TABLES[table]), traces()[group]))
 
 
@@ -121,7 +121,7 @@ def test_it_is_never_two_percent_slower_than_plain(table, group):
 @pytest.mark.parametrize("group", traces())
 @pytest.mark.parametrize("table", TABLES)
 def test_its_regret_against_the_best_single_drafter_is_small(table, group):
-    """The best of all drafters at their full size, or nobody: the loss, what was learnt and tried included."""
+    """The loss against the best single drafter at its full size or plain decoding, trials included."""
     assert best(table, group, AS_SHIPPED) / of_auto(table, group) >= 0.98
 
 
@@ -162,7 +162,7 @@ STALE: dict[str, Callable[[CostTable], Costs]] = {
     ),
 }
 MET = [group for group in traces() if group not in ("half", "mostly")]  # the recorded ones, and two that never pay
-# Little is left to lose where a chooser that begins with the truth loses 1.9 %; and where a draft of one guess is
+# Little is left to lose where a chooser that begins with the truth loses 1.9 %; and where a draft of one trace is
 # nearly as good as one of four, it may stay with the first that it has seen.
 HARD = {"edit-T0.8": 0.97, "chat-T0": 0.95}
 
@@ -241,9 +241,9 @@ def test_traces_are_small_and_load_as_saved(tmp_path):
 
 
 def test_a_free_machine_drafts_and_a_steep_one_does_not():
-    guess = imagined("chat", 0.5)
+    trace = imagined("chat", 0.5)
     free = CostTable("free", {1: 1.0, 16: 1.0}, {"lookup": (0.0, 0.0), "draft": (0.0, 0.0)})
     dear = CostTable("dear", {1: 1.0, 16: 16.0}, {"lookup": (0.0, 0.0), "draft": (0.0, 0.5)})
 
-    assert sum(step.draft_tokens for step in played(Replayer(free), [guess])) > STEPS
-    assert sum(step.draft_tokens for step in played(Replayer(dear), [guess])) < STEPS // 20
+    assert sum(step.draft_tokens for step in played(Replayer(free), [trace])) > STEPS
+    assert sum(step.draft_tokens for step in played(Replayer(dear), [trace])) < STEPS // 20

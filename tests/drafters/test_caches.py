@@ -23,7 +23,7 @@ ENDINGS = ["all held", "none held", "cancelled", "stopped"]
 
 
 class Fated(Drafter):
-    """Lets a drafter guess, and then guesses what is coming itself, or what is not."""
+    """Lets a drafter propose, and then drafts the coming tokens itself, or wrong ones."""
 
     name = "fated"
 
@@ -39,8 +39,10 @@ class Fated(Drafter):
         """A chain that holds as a whole, or not at all."""
         self.inner.propose(context)
         tree, known = DraftTree(context.tokens[-1]), len(context.tokens)
-        guesses = self.coming[known : known + context.max_draft_tokens]
-        tree.add_chain([token if self.is_right else (token + 1) % VOCABULARY for token in guesses], source=self.name)
+        draft_tokens = self.coming[known : known + context.max_draft_tokens]
+        tree.add_chain(
+            [token if self.is_right else (token + 1) % VOCABULARY for token in draft_tokens], source=self.name
+        )
         return tree
 
     def observe(self, outcome: Outcome) -> None:
@@ -64,7 +66,7 @@ def coming(sampler: Sampler) -> list[int]:
     return writing.tokens
 
 
-def guessed(writing: Generation, drafter: Drafter, sampler: Sampler) -> list[int]:
+def drafted_after(writing: Generation, drafter: Drafter, sampler: Sampler) -> list[int]:
     prefix = sampler.make_seen_tokens(writing.tokens, VOCABULARY, writing.target.pool.layout.device)
     return drafter.propose(DraftContext(writing.tokens, sampler, 8, prefix, writing.cache)).tokens
 
@@ -90,4 +92,4 @@ def test_caches_hold_committed_tokens_after_every_step_and_any_ending(kind: str,
         fresh, other = Generation(model, (again := made(kind, model),)), len(writing.tokens) + SCRATCH_ROWS
         read(fresh, writing.tokens)
         with model.pool.acquire_slot(fresh.cache, other):
-            assert guessed(writing, drafter, sampler) == guessed(fresh, again, sampler)
+            assert drafted_after(writing, drafter, sampler) == drafted_after(fresh, again, sampler)

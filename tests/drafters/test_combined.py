@@ -16,11 +16,11 @@ TEXT = [4, 5]
 
 
 class Says(Drafter):
-    """Guesses the same chains always, and keeps what it hears."""
+    """Always drafts the same chains, and stores the outcomes."""
 
     def __init__(self, *chains: list[int], name: str = "says") -> None:
         self.chains, self.name, self.hidden_state_layers = chains, name, (len(chains),)
-        self.heard: list[Outcome] = []
+        self.observed: list[Outcome] = []
         self.length = -1
 
     def propose(self, context: DraftContext) -> DraftTree:
@@ -30,7 +30,7 @@ class Says(Drafter):
         return tree
 
     def observe(self, outcome: Outcome) -> None:
-        self.heard.append(outcome)
+        self.observed.append(outcome)
 
     def forget(self, length: int) -> None:
         self.length = length
@@ -42,8 +42,8 @@ def paths(tree: DraftTree) -> list[list[int]]:
 
 def judged(tree: DraftTree, wanted: list[int]) -> Outcome:
     """The target writes `wanted`; its logits at a node are the number of the node."""
-    picks = [wanted[depth] if depth < len(wanted) else 0 for depth in tree.depths]
-    return Outcome(tree, accept(tree, picks), picks, 1, logits=torch.arange(len(tree)).float()[:, None])
+    sampled = [wanted[depth] if depth < len(wanted) else 0 for depth in tree.depths]
+    return Outcome(tree, accept(tree, sampled), sampled, 1, logits=torch.arange(len(tree)).float()[:, None])
 
 
 def test_the_first_drafter_with_a_proposal_is_used():
@@ -77,10 +77,10 @@ def test_each_drafter_observes_its_own_node_numbers():
 
     drafter.observe(judged(tree, [1, 2, 9, 8]))
 
-    heard = second.heard[0]
-    assert heard.tree.tokens == second.propose(DraftContext(TEXT, Sampler(), 8)).tokens
-    assert heard.path == [0, 2, 3, 4]
-    assert [tree.path_tokens(int(row)) for row in heard.logits[1:, 0]] == [[6], [1], [1, 2], [1, 2, 9]]
+    observed = second.observed[0]
+    assert observed.tree.tokens == second.propose(DraftContext(TEXT, Sampler(), 8)).tokens
+    assert observed.path == [0, 2, 3, 4]
+    assert [tree.path_tokens(int(row)) for row in observed.logits[1:, 0]] == [[6], [1], [1, 2], [1, 2, 9]]
 
 
 def test_accepted_tokens_of_other_drafters_follow_the_own_nodes():
@@ -89,10 +89,10 @@ def test_accepted_tokens_of_other_drafters_follow_the_own_nodes():
 
     drafter.observe(judged(drafter.propose(DraftContext(TEXT, Sampler(), 8)), [1, 2, 9, 8]))
 
-    heard = first.heard[0]
-    assert paths(heard.tree) == [[1], [1, 2], [1, 2, 3], [1, 2, 9]]
-    assert heard.path == [0, 1, 2, 4]
-    assert heard.committed_tokens == [1, 2, 9, 8]
+    observed = first.observed[0]
+    assert paths(observed.tree) == [[1], [1, 2], [1, 2, 3], [1, 2, 9]]
+    assert observed.path == [0, 1, 2, 4]
+    assert observed.committed_tokens == [1, 2, 9, 8]
 
 
 def test_the_tree_of_another_drafter_is_observed_unchanged():
@@ -103,7 +103,7 @@ def test_the_tree_of_another_drafter_is_observed_unchanged():
 
     drafter.observe(outcome)
 
-    assert inner.heard == [outcome]
+    assert inner.observed == [outcome]
 
 
 def test_all_drafters_forget_and_all_hidden_state_layers_are_required():
@@ -127,16 +127,16 @@ def test_every_drafter_observes_a_correct_outcome_of_any_tree(seed, budget, want
 
     assert len(tree) <= budget + 1
     for listener in listeners:
-        heard = listener.heard[0]
-        rows = [int(row) for row in heard.logits[:, 0]]
-        assert heard.committed_tokens == outcome.committed_tokens
-        assert [heard.tree.path_tokens(node) for node in range(len(heard.tree))] == [
+        observed = listener.observed[0]
+        rows = [int(row) for row in observed.logits[:, 0]]
+        assert observed.committed_tokens == outcome.committed_tokens
+        assert [observed.tree.path_tokens(node) for node in range(len(observed.tree))] == [
             tree.path_tokens(row) for row in rows
         ]
-        assert heard.sampled_tokens == [outcome.sampled_tokens[row] for row in rows]
+        assert observed.sampled_tokens == [outcome.sampled_tokens[row] for row in rows]
 
 
-def guessed(drafter: Drafter, text: list[int], budget: int = 8) -> list[int]:
+def drafted_after(drafter: Drafter, text: list[int], budget: int = 8) -> list[int]:
     tree = drafter.propose(DraftContext(text, Sampler(), budget))
     return tree.tokens[1:]
 
@@ -147,7 +147,7 @@ def test_without_an_original_it_drafts_like_suffix_decoding():
     drafter = SuffixAndRealign(SuffixDecoding())
 
     assert ("suffix", True) == (drafter.name, drafter.is_instant)
-    assert guessed(SuffixDecoding(), text) == guessed(drafter, text)
+    assert drafted_after(SuffixDecoding(), text) == drafted_after(drafter, text)
 
 
 def test_a_rewritten_text_continues_behind_a_change_and_a_new_text_starts_again():
@@ -157,13 +157,13 @@ def test_a_rewritten_text_continues_behind_a_change_and_a_new_text_starts_again(
     drafter.set_original(original, answer_start=len(text))
     changed = [*text, 10, 11, 99, 13, 14]
 
-    assert original[5:13] == guessed(drafter, changed)
-    assert [] == guessed(SuffixAndRealign(SuffixDecoding()), changed)
+    assert original[5:13] == drafted_after(drafter, changed)
+    assert [] == drafted_after(SuffixAndRealign(SuffixDecoding()), changed)
 
     drafter.forget(2)
     drafter.set_original([], 0)
 
-    assert [] == guessed(drafter, [1, 2, 10, 11])
+    assert [] == drafted_after(drafter, [1, 2, 10, 11])
 
 
 def test_an_answer_that_lost_its_original_is_drafted_by_suffix_decoding():
@@ -171,6 +171,6 @@ def test_an_answer_that_lost_its_original_is_drafted_by_suffix_decoding():
     drafter.set_original(list(range(10, 40)), answer_start=len(text))
     loop = [*text, *[50, 51, 52, 53] * 10]
 
-    guessed(drafter, loop)
+    drafted_after(drafter, loop)
 
-    assert ([50, 51, 52, 53] * 2)[:8] == guessed(drafter, loop)
+    assert ([50, 51, 52, 53] * 2)[:8] == drafted_after(drafter, loop)

@@ -19,7 +19,7 @@ SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(
 
 
 def made(text: list[int] = TEXT) -> tuple[Generation, DFlashDrafter]:
-    """A text that was read, and the drafter that heard of it."""
+    """A prefilled text, and a drafter that observed it."""
     model = target("dense-llama")
     drafter = drafter_of("dflash", model)
     assert isinstance(drafter, DFlashDrafter)
@@ -28,7 +28,7 @@ def made(text: list[int] = TEXT) -> tuple[Generation, DFlashDrafter]:
     return writing, drafter
 
 
-def guessed(writing: Generation, drafter: DFlashDrafter, sampler: Sampler | None = None, budget: int = 12) -> DraftTree:
+def drafted(writing: Generation, drafter: DFlashDrafter, sampler: Sampler | None = None, budget: int = 12) -> DraftTree:
     sampler = sampler or Sampler()
     prefix = sampler.make_seen_tokens(writing.tokens, writing.target.vocab_size, torch.device("cpu"))
     return drafter.propose(DraftContext(writing.tokens, sampler, budget, prefix))
@@ -40,29 +40,29 @@ def test_after_turns_and_truncations_it_drafts_like_a_new_one(sampler: str):
     for cut in (30, 2):
         write(writing, GenerationConfig(drafter, SAMPLERS[sampler], max_draft_tokens=8, max_new_tokens=14))
         _, fresh = made(writing.tokens)
-        assert guessed(writing, drafter, SAMPLERS[sampler]).tokens == guessed(writing, fresh, SAMPLERS[sampler]).tokens
+        assert drafted(writing, drafter, SAMPLERS[sampler]).tokens == drafted(writing, fresh, SAMPLERS[sampler]).tokens
         read(writing, [*writing.tokens[:cut], 5, 6, 8])
         _, fresh = made(writing.tokens)
-        assert guessed(writing, drafter, SAMPLERS[sampler]).tokens == guessed(writing, fresh, SAMPLERS[sampler]).tokens
+        assert drafted(writing, drafter, SAMPLERS[sampler]).tokens == drafted(writing, fresh, SAMPLERS[sampler]).tokens
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_its_draft_is_the_best_token_of_each_position(sampler: str):
     writing, drafter = made()
-    rules, heard = SAMPLERS[sampler], list[Tensor]()
+    rules, outputs = SAMPLERS[sampler], list[Tensor]()
     fill = drafter.head.draft_block
-    drafter.head.draft_block = lambda *asked: heard.append(fill(*asked)) or heard[-1]  # type: ignore[method-assign]
+    drafter.head.draft_block = lambda *asked: outputs.append(fill(*asked)) or outputs[-1]  # type: ignore[method-assign]
 
-    tree = guessed(writing, drafter, rules)
+    tree = drafted(writing, drafter, rules)
 
-    (said,) = heard
-    assert said.shape == (1, 5, VOCABULARY)
+    (block_logits,) = outputs
+    assert block_logits.shape == (1, 5, VOCABULARY)
     assert tree.is_chain
     assert len(tree) > 1
     for ahead in range(len(tree) - 1):
         paths = [tree.tokens[1 : 1 + ahead]] if rules.has_penalties else None
         prefix = rules.make_seen_tokens(writing.tokens, VOCABULARY, torch.device("cpu"))
-        assert rules.sample(said[0, ahead : ahead + 1], LogitRows([len(TEXT) - 1 + ahead], paths), prefix) == [
+        assert rules.sample(block_logits[0, ahead : ahead + 1], LogitRows([len(TEXT) - 1 + ahead], paths), prefix) == [
             tree.tokens[1 + ahead]
         ]
 
@@ -83,7 +83,7 @@ def test_its_cache_holds_the_text_only_after_every_step():
 @pytest.mark.parametrize("cut", [0, 1, 13, len(TEXT)])
 def test_a_truncation_drops_rows_and_states(cut: int):
     writing, drafter = made()
-    guessed(writing, drafter)
+    drafted(writing, drafter)
 
     drafter.forget(cut)
 
@@ -94,11 +94,11 @@ def test_cached_tokens_are_not_computed_again():
     writing, drafter = made()
     rows, read_on = list[int](), drafter.head.prefill
     drafter.head.prefill = lambda features, *rest: rows.append(len(features)) or read_on(features, *rest)  # type: ignore[method-assign]
-    guessed(writing, drafter)
-    guessed(writing, drafter)
+    drafted(writing, drafter)
+    drafted(writing, drafter)
     write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=0, max_new_tokens=3))
 
-    guessed(writing, drafter)
+    drafted(writing, drafter)
 
     assert rows == [len(TEXT) - 1, 3]
 
@@ -106,13 +106,13 @@ def test_cached_tokens_are_not_computed_again():
 def test_its_cache_holds_at_most_twice_its_context_window():
     writing, drafter = made([token % 90 for token in range(3, 150)])
     assert drafter.head.context_window == 64
-    guessed(writing, drafter)
+    drafted(writing, drafter)
     assert drafter.cache.length == 64
 
     for _ in range(4):
         write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=0, max_new_tokens=25))
         _, fresh = made(writing.tokens)
-        assert guessed(writing, drafter).tokens == guessed(writing, fresh).tokens
+        assert drafted(writing, drafter).tokens == drafted(writing, fresh).tokens
 
     assert 64 <= drafter.cache.length <= 128
 
@@ -122,9 +122,9 @@ def test_the_budget_is_kept_and_may_be_zero():
 
     classic = Sampler(1.0, uses_rejection_sampling=True)
 
-    assert len(guessed(writing, drafter, classic, budget=2)) == 3
-    assert len(guessed(writing, drafter, classic, budget=99)) == 6
-    assert len(guessed(writing, drafter, budget=0)) == 1
+    assert len(drafted(writing, drafter, classic, budget=2)) == 3
+    assert len(drafted(writing, drafter, classic, budget=99)) == 6
+    assert len(drafted(writing, drafter, budget=0)) == 1
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.2])
@@ -132,7 +132,7 @@ def test_with_rejection_sampling_it_samples_every_position(penalty: float):
     writing, drafter = made()
 
     for seed in range(8):
-        tree = guessed(
+        tree = drafted(
             writing, drafter, Sampler(1.0, seed=seed, repetition_penalty=penalty, uses_rejection_sampling=True)
         )
 
@@ -146,11 +146,11 @@ def test_without_hidden_states_of_the_text_it_drafts_nothing():
     writing.target.set_hidden_state_layers(())
     write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=0, max_new_tokens=3))
 
-    assert len(guessed(writing, drafter)) == 1
+    assert len(drafted(writing, drafter)) == 1
 
 
 def test_without_memory_for_its_kv_cache_it_drafts_nothing():
     writing, drafter = made()
     drafter.head.pool.budget_bytes = 1
 
-    assert len(guessed(writing, drafter)) == 1
+    assert len(drafted(writing, drafter)) == 1

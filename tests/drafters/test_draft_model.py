@@ -1,4 +1,4 @@
-"""A small model that guesses ahead."""
+"""A draft model with the target's tokens."""
 
 import pytest
 import torch

@@ -22,7 +22,7 @@ SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(
 
 
 def made(kind: str = "eagle3", growth: TreeConfig = EAGER, text: list[int] = TEXT) -> tuple[Generation, EagleDrafter]:
-    """A text that was read, and the drafter that heard of it."""
+    """A prefilled text, and a drafter that observed it."""
     model = target("dense-llama")
     drafter = drafter_of(kind, model, growth)
     assert isinstance(drafter, EagleDrafter)
@@ -37,7 +37,7 @@ def context(tokens: list[int], sampler: Sampler, model: Model, budget: int = 12)
     )
 
 
-def guessed(writing: Generation, drafter: EagleDrafter, sampler: Sampler = SAMPLERS["greedy"]) -> DraftTree:
+def drafted(writing: Generation, drafter: EagleDrafter, sampler: Sampler = SAMPLERS["greedy"]) -> DraftTree:
     return drafter.propose(context(writing.tokens, sampler, writing.target))
 
 
@@ -52,10 +52,10 @@ def test_after_turns_and_truncations_it_drafts_like_a_new_one(kind, sampler):
     for cut in (30, 2):
         write(writing, GenerationConfig(drafter, SAMPLERS[sampler], max_draft_tokens=8, max_new_tokens=14))
         _, fresh = made(kind, text=writing.tokens)
-        assert same(guessed(writing, drafter, SAMPLERS[sampler]), guessed(writing, fresh, SAMPLERS[sampler]))
+        assert same(drafted(writing, drafter, SAMPLERS[sampler]), drafted(writing, fresh, SAMPLERS[sampler]))
         read(writing, [*writing.tokens[:cut], 5, 6, 8])
         _, fresh = made(kind, text=writing.tokens)
-        assert same(guessed(writing, drafter, SAMPLERS[sampler]), guessed(writing, fresh, SAMPLERS[sampler]))
+        assert same(drafted(writing, drafter, SAMPLERS[sampler]), drafted(writing, fresh, SAMPLERS[sampler]))
 
 
 @pytest.mark.parametrize("growth", [CHAIN_CONFIG, EAGER], ids=["chain", "tree"])
@@ -81,7 +81,7 @@ def test_its_cache_holds_committed_pairs_only_after_every_step(kind, growth):
 @pytest.mark.parametrize("cut", [0, 1, 2, 13, len(TEXT)])
 def test_a_pair_is_dropped_with_its_second_token(cut):
     writing, drafter = made()
-    guessed(writing, drafter)
+    drafted(writing, drafter)
 
     drafter.forget(cut)
 
@@ -93,10 +93,10 @@ def test_cached_tokens_are_not_computed_again():
     writing, drafter = made()
     rows, run = list[int](), drafter.head.forward
     drafter.head.forward = lambda hidden, *rest: rows.append(len(hidden)) or run(hidden, *rest)  # type: ignore[method-assign]
-    guessed(writing, drafter)
+    drafted(writing, drafter)
     write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=0, max_new_tokens=3))
 
-    guessed(writing, drafter)
+    drafted(writing, drafter)
 
     assert rows[0] == len(TEXT) - 1
     assert max(rows[1:]) == 3
@@ -108,7 +108,7 @@ def test_only_the_last_pair_of_a_prompt_has_logits():
     drafter.head.forward = lambda *asked: said.append(run(*asked)) or said[-1]  # type: ignore[method-assign]
     drafter.head.context_window = 1000
 
-    guessed(writing, drafter)
+    drafted(writing, drafter)
 
     scored = [len(each.logits) for each in said]
     assert scored[:3] == [0, 0, 1]
@@ -117,10 +117,10 @@ def test_only_the_last_pair_of_a_prompt_has_logits():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_rejection_sampling_it_samples_a_chain_of_the_requested_length(kind):
-    writing, drafter = made(kind, TreeConfig(depth=4))  # a tree would stop at guesses as unlikely as these
+    writing, drafter = made(kind, TreeConfig(depth=4))  # a tree would end at such improbable tokens
 
     for seed in range(8):
-        tree = guessed(writing, drafter, Sampler(1.0, seed=seed, repetition_penalty=1.2, uses_rejection_sampling=True))
+        tree = drafted(writing, drafter, Sampler(1.0, seed=seed, repetition_penalty=1.2, uses_rejection_sampling=True))
 
         assert tree.parents == [-1, 0, 1, 2, 3]
         assert [draw.token for _node, draw in sorted(tree.samples.items())] == tree.tokens[1:]
@@ -135,7 +135,7 @@ def test_a_level_is_one_pass():
     rows, run = list[int](), drafter.head.forward
     drafter.head.forward = lambda hidden, *rest: rows.append(len(hidden)) or run(hidden, *rest)  # type: ignore[method-assign]
 
-    guessed(writing, drafter)
+    drafted(writing, drafter)
 
     assert 2 <= len(rows) <= EAGER.depth
     assert all(count <= EAGER.width for count in rows[1:])
@@ -147,8 +147,8 @@ def test_the_best_branch_is_what_a_chain_would_be(kind, sampler):
     writing, tree = made(kind)
     _, chain = made(kind, TreeConfig(depth=4, width=1, max_draft_tokens=4, min_level_probability=0.0))
 
-    grown = guessed(writing, tree, SAMPLERS[sampler]).first_chain(12).tokens
-    alone = guessed(writing, chain, SAMPLERS[sampler]).tokens
+    grown = drafted(writing, tree, SAMPLERS[sampler]).first_chain(12).tokens
+    alone = drafted(writing, chain, SAMPLERS[sampler]).tokens
 
     shorter = min(len(grown), len(alone))
     assert shorter > 1
@@ -169,7 +169,7 @@ def test_the_budget_is_kept_and_every_parent_too(sampler):
 def test_only_tokens_of_its_vocabulary_are_drafted():
     writing, drafter = made("eagle3")
 
-    tokens = guessed(writing, drafter, SAMPLERS["T1"]).tokens[1:]
+    tokens = drafted(writing, drafter, SAMPLERS["T1"]).tokens[1:]
 
     assert drafter.head.draft_to_target_ids is not None
     assert set(tokens) <= set(drafter.head.draft_to_target_ids.tolist())
@@ -184,7 +184,7 @@ def test_it_attends_to_its_context_window_only(kind):
     for _ in range(4):
         write(writing, GenerationConfig(drafter, SAMPLERS["T1"], max_draft_tokens=8, max_new_tokens=24))
         _, fresh = made(kind, text=writing.tokens)
-        assert same(guessed(writing, drafter, SAMPLERS["T1"]), guessed(writing, fresh, SAMPLERS["T1"]))
+        assert same(drafted(writing, drafter, SAMPLERS["T1"]), drafted(writing, fresh, SAMPLERS["T1"]))
         assert drafter.cache.length <= 2 * window
 
 
@@ -195,7 +195,7 @@ def test_the_hidden_states_of_the_end_of_a_prompt_suffice():
     read(writing, TEXT * 2)
 
     assert drafter.hidden_states.start > 0
-    assert len(guessed(writing, drafter)) > 1
+    assert len(drafted(writing, drafter)) > 1
     assert drafter.cache.length == drafter.hidden_states.end - drafter.hidden_states.start
 
 
@@ -203,12 +203,12 @@ def test_without_hidden_states_it_drafts_nothing_until_they_return():
     writing, drafter = made()
     writing.target.set_hidden_state_layers(())
     write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=4))
-    assert len(guessed(writing, drafter)) == 1
+    assert len(drafted(writing, drafter)) == 1
 
     writing.target.set_hidden_state_layers(drafter.hidden_state_layers)
     write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=2))
 
-    assert len(guessed(writing, drafter)) > 1
+    assert len(drafted(writing, drafter)) > 1
 
 
 def test_hidden_states_of_other_layers_are_ignored():
@@ -219,14 +219,14 @@ def test_hidden_states_of_other_layers_are_ignored():
     writing = Generation(model, (other,))
     read(writing, TEXT)
 
-    assert same(guessed(writing, other), guessed(alone, drafter))  # type: ignore[arg-type]
+    assert same(drafted(writing, other), drafted(alone, drafter))  # type: ignore[arg-type]
 
 
 def test_without_memory_for_its_kv_cache_it_drafts_nothing():
     writing, drafter = made()
     drafter.head.pool.budget_bytes = 10
 
-    assert len(guessed(writing, drafter)) == 1
+    assert len(drafted(writing, drafter)) == 1
 
 
 def test_a_target_that_takes_chains_only_gets_chains():

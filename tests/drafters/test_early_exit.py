@@ -1,4 +1,4 @@
-"""The first layers of the target guess, on its own rows."""
+"""Early exit: the first layers of the target draft on its own rows."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from tests.tiny import target, write
 UNUSED = torch.zeros(0)
 
 
-def told(drafter: Lookahead, text: list[int], picks: list[int]) -> list[int]:
-    """Guess after `text`, and hear what the target picks after the root and the guesses; returns the longer text."""
-    tree = drafter.propose(DraftContext(text, Sampler(), len(picks) - 1))
-    outcome = Outcome(tree, accept(tree, picks), picks, len(text) - 1, logits=UNUSED)
+def after_outcome(drafter: Lookahead, text: list[int], sampled: list[int]) -> list[int]:
+    """Draft after `text`, observe the tokens sampled at each node, and return the longer text."""
+    tree = drafter.propose(DraftContext(text, Sampler(), len(sampled) - 1))
+    outcome = Outcome(tree, accept(tree, sampled), sampled, len(text) - 1, logits=UNUSED)
     drafter.observe(outcome)
     return text + outcome.committed_tokens
 
@@ -42,14 +42,14 @@ def test_a_longer_ngram_replaces_its_prefix():
 
 def test_the_window_becomes_the_sampled_tokens():
     drafter = Lookahead(window=3)
-    text = told(drafter, [10, 20, 30], picks=[1, 2, 3, 4])  # after the guesses 30, 20, 10
+    text = after_outcome(drafter, [10, 20, 30], sampled=[1, 2, 3, 4])  # after the draft tokens 30, 20, 10
 
     assert drafter.propose(DraftContext(text, Sampler(), 3)).path_tokens(3) == [2, 3, 4]
 
 
 def test_an_accepted_token_moves_the_window():
     drafter = Lookahead(window=3)
-    text = told(drafter, [10, 20, 30], picks=[30, 2, 3, 4])
+    text = after_outcome(drafter, [10, 20, 30], sampled=[30, 2, 3, 4])
 
     tree = drafter.propose(DraftContext(text, Sampler(), 2))
 
@@ -59,8 +59,8 @@ def test_an_accepted_token_moves_the_window():
 
 def test_the_trajectory_of_a_position_is_an_ngram():
     drafter = Lookahead(window=3)
-    text = told(drafter, [10, 20, 30], picks=[1, 40, 50, 60])
-    text = told(drafter, text, picks=[2, 41, 51, 61])  # 20 became 50, 50 became 51
+    text = after_outcome(drafter, [10, 20, 30], sampled=[1, 40, 50, 60])
+    text = after_outcome(drafter, text, sampled=[2, 41, 51, 61])  # 20 became 50, 50 became 51
 
     tree = drafter.propose(DraftContext([*text, 20], Sampler(), 16))
 
@@ -78,9 +78,9 @@ def test_rejected_tokens_add_ngrams_too():
     tree.add_chain([50, 60])
     drafter.observe(Outcome(tree, [0], [2, 60, 70], 0, logits=UNUSED))
 
-    guesses = drafter.propose(DraftContext([1, 2, 50], Sampler(), 16))
+    tree = drafter.propose(DraftContext([1, 2, 50], Sampler(), 16))
 
-    assert guesses.path_tokens(2) == [60, 70]
+    assert tree.path_tokens(2) == [60, 70]
 
 
 def test_tokens_that_the_target_did_not_sample_are_no_ngram():
@@ -103,7 +103,7 @@ def test_a_text_of_one_token_works(text):
 
 def test_a_truncated_text_loses_its_window():
     drafter = Lookahead(window=4)
-    told(drafter, [10, 20, 30], picks=[1, 2, 3, 4, 5])
+    after_outcome(drafter, [10, 20, 30], sampled=[1, 2, 3, 4, 5])
 
     drafter.forget(1)
 

@@ -1,4 +1,4 @@
-"""Heads that guess one token each, crossed into a tree."""
+"""Medusa: heads for one token each, combined into a tree."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Oracle:
 
 
 def made(text: list[int] = TEXT) -> tuple[Generation, Medusa]:
-    """A text that was read, and the drafter that heard of it."""
+    """A prefilled text, and a drafter that observed it."""
     model = target("dense-llama")
     drafter = drafter_of("medusa", model)
     assert isinstance(drafter, Medusa)
@@ -46,7 +46,7 @@ def made(text: list[int] = TEXT) -> tuple[Generation, Medusa]:
     return writing, drafter
 
 
-def guessed(writing: Generation, drafter: Drafter, budget: int = 12, sampler: Sampler | None = None) -> DraftTree:
+def drafted(writing: Generation, drafter: Drafter, budget: int = 12, sampler: Sampler | None = None) -> DraftTree:
     return drafter.propose(DraftContext(writing.tokens, sampler or Sampler(), budget))
 
 
@@ -58,7 +58,7 @@ def test_the_most_probable_combinations_get_the_rows():
 
 def test_every_depth_has_candidates_of_its_own_head():
     writing, drafter = made()
-    tree = guessed(writing, drafter)
+    tree = drafted(writing, drafter)
     assert drafter._hidden_state is not None
     ahead = drafter.head.logits(drafter._hidden_state)
 
@@ -71,7 +71,7 @@ def test_every_depth_has_candidates_of_its_own_head():
 def test_the_budget_is_kept(sampler):
     writing, drafter = made()
     for budget in range(12):
-        assert len(guessed(writing, drafter, budget, sampler)) <= budget + 1
+        assert len(drafted(writing, drafter, budget, sampler)) <= budget + 1
 
 
 def test_the_tree_learns_which_candidates_are_right():
@@ -94,11 +94,11 @@ def test_the_tree_learns_which_candidates_are_right():
 
 def test_after_a_truncation_it_drafts_nothing_until_the_next_pass():
     writing, drafter = made()
-    assert len(guessed(writing, drafter)) > 1
+    assert len(drafted(writing, drafter)) > 1
 
     writing.truncate(10)
-    assert len(guessed(writing, drafter)) == 1
+    assert len(drafted(writing, drafter)) == 1
     write(writing, GenerationConfig(drafter, Sampler(), max_draft_tokens=8, max_new_tokens=2))
 
     fresh_writing, fresh = made(writing.tokens)
-    assert guessed(writing, drafter).tokens[1] == guessed(fresh_writing, fresh).tokens[1]
+    assert drafted(writing, drafter).tokens[1] == drafted(fresh_writing, fresh).tokens[1]

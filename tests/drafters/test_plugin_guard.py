@@ -1,4 +1,4 @@
-"""What comes through from a drafter of somebody else."""
+"""The guard around the drafter of a plugin."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ TEXT = [5, 6, 7]
 
 
 class Theirs(Drafter):
-    """Does what it is told, and remembers what it heard."""
+    """Calls a function to propose, and stores its calls."""
 
     name = "theirs"
     is_instant = True
 
-    def __init__(self, guess) -> None:
-        self.guess, self.heard = guess, []
+    def __init__(self, propose_function) -> None:
+        self.propose_function, self.calls = propose_function, []
 
     def propose(self, context):
-        self.heard.append(context)
-        return self.guess(context)
+        self.calls.append(context)
+        return self.propose_function(context)
 
     def observe(self, outcome):
-        self.heard.append(outcome)
+        self.calls.append(outcome)
 
     def forget(self, length):
-        self.heard.append(length)
+        self.calls.append(length)
 
 
 def chain(*tokens: int, root: int = TEXT[-1]):
-    def guess(_context):
+    def propose_function(_context):
         tree = DraftTree(root)
-        tree.add_chain(list(tokens), source="somebody else")
+        tree.add_chain(list(tokens), source="another")
         return tree
 
-    return guess
+    return propose_function
 
 
-def guarded(guess, told=None) -> PluginDrafterGuard:
-    return PluginDrafterGuard("counting", Theirs(guess), 100, (told if told is not None else []).append)
+def guarded(propose_function, errors=None) -> PluginDrafterGuard:
+    return PluginDrafterGuard("counting", Theirs(propose_function), 100, (errors if errors is not None else []).append)
 
 
 def asked(drafter: Drafter, budget: int = 4) -> DraftTree:
@@ -84,25 +84,25 @@ def test_it_can_change_neither_the_text_nor_the_cache():
     drafter, text = guarded(chain(8)), list(TEXT)
     drafter.propose(DraftContext(text, Sampler(), 4, cache="the target's own"))
 
-    [context] = drafter.drafter.heard
+    [context] = drafter.drafter.calls
     context.tokens.clear()
     assert TEXT == text
     assert context.cache is None
 
 
 @pytest.mark.parametrize(
-    "guess",
+    "propose_function",
     [chain(100), chain(-1), chain(8, root=1), lambda _context: [8], lambda _context: None, lambda _context: 1 / 0],
     ids=["beyond", "negative", "other root", "list", "nothing", "raises"],
 )
-def test_after_an_error_it_is_switched_off_and_reported_once(guess):
-    told = []
-    drafter = guarded(guess, told)
+def test_after_an_error_it_is_switched_off_and_reported_once(propose_function):
+    errors = []
+    drafter = guarded(propose_function, errors)
 
     assert [[7], [7]] == [asked(drafter).tokens, asked(drafter).tokens]
     drafter.observe(Outcome(DraftTree(7), [0], [8], 2))
     drafter.forget(1)
-    assert 1 == len(told)
+    assert 1 == len(errors)
 
 
 def test_outcomes_and_truncations_are_passed_on():
@@ -110,4 +110,4 @@ def test_outcomes_and_truncations_are_passed_on():
 
     drafter.observe(outcome)
     drafter.forget(1)
-    assert [outcome, 1] == drafter.drafter.heard
+    assert [outcome, 1] == drafter.drafter.calls

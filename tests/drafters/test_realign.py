@@ -18,9 +18,9 @@ BUDGET = 12
 
 
 def after(answer: list[int], original: list[int] = FILE, budget: int = BUDGET) -> DraftTree:
-    """What is guessed once `answer` has been written."""
+    """The draft after `answer`."""
     drafter = Realign(original, len(PROMPT))
-    for length in range(len(answer) + 1):  # every token comes alone, as after refused guesses
+    for length in range(len(answer) + 1):  # token by token, as after rejected drafts
         tree = drafter.propose(DraftContext(PROMPT + answer[:length], Sampler(), budget))
     return tree
 
@@ -30,15 +30,15 @@ def passes(answer: list[int], original: list[int] = FILE) -> list[int]:
     drafter, wanted, known, yields = Realign(original, len(PROMPT)), PROMPT + answer, PROMPT, list[int]()
     while len(known) < len(wanted):
         tree = drafter.propose(DraftContext(known, Sampler(), min(BUDGET, len(wanted) - len(known) - 1)))
-        picks = [wanted[min(len(known) + depth, len(wanted) - 1)] for depth in tree.depths]
-        path = accept(tree, picks)
+        sampled = [wanted[min(len(known) + depth, len(wanted) - 1)] for depth in tree.depths]
+        path = accept(tree, sampled)
         yields.append(len(path))
         known = wanted[: len(known) + len(path)]
     return yields
 
 
 def believed(answer: list[int], rest: list[int], original: list[int] = FILE) -> int:
-    """How many guesses after `answer` are right when it goes on with `rest`."""
+    """The number of accepted draft tokens after `answer` if it continues with `rest`."""
     tree = after(answer, original)
     node, right = 0, 0
     while right < len(rest) and (node := tree.child(node, rest[right])):

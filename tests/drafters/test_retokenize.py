@@ -36,7 +36,7 @@ def respelled(shift: int) -> Model:
     return TransformersModel(other, limits=BatchLimits(prefill_chunk=16))
 
 
-def spelled(drafter: RetokenizedDraftModel) -> bytes:
+def draft_text_of(drafter: RetokenizedDraftModel) -> bytes:
     return b"".join(map(drafter.draft_text.tokenizer.token_bytes, drafter.draft_text.tokens))
 
 
@@ -154,5 +154,5 @@ def test_two_real_tokenizers_agree_on_the_text(words, tmp_path):
 
     tree = drafter.propose(DraftContext(words.encode_continuation(FOX), Sampler(), 8))
 
-    assert spelled(drafter) == FOX.encode()
-    assert all(token < words.size for token in tree.tokens)
+    assert draft_text_of(drafter) == FOX.encode()
+    assert all(token < words.vocab_size for token in tree.tokens)

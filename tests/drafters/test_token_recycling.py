@@ -14,7 +14,7 @@ from specchat.engine.tree import DraftTree
 from tests.tiny import VOCABULARY, target, write
 
 
-def told(*followers: tuple[int, list[int]]) -> TokenRecycling:
+def with_candidates(*followers: tuple[int, list[int]]) -> TokenRecycling:
     """A drafter with stored candidates for each token, best first."""
     drafter = TokenRecycling()
     for token, best in followers:
@@ -36,13 +36,13 @@ def test_the_template_has_the_requested_number_of_nodes():
 
 
 def test_candidates_are_followed_breadth_first():
-    tree = told((5, [6, 7]), (6, [8, 9])).propose(DraftContext([1, 5], Sampler(), 3))
+    tree = with_candidates((5, [6, 7]), (6, [8, 9])).propose(DraftContext([1, 5], Sampler(), 3))
 
     assert [tree.path_tokens(node) for node in range(1, len(tree))] == [[6], [7], [6, 8]]
 
 
 def test_the_latest_candidates_of_a_token_count():
-    assert told((5, [6]), (5, [7])).propose(DraftContext([5], Sampler(), 1)).tokens == [5, 7]
+    assert with_candidates((5, [6]), (5, [7])).propose(DraftContext([5], Sampler(), 1)).tokens == [5, 7]
 
 
 def test_rejected_nodes_are_stored_too():
@@ -56,18 +56,18 @@ def test_rejected_nodes_are_stored_too():
 
 
 def test_an_unseen_token_has_no_candidates():
-    assert len(told((5, [6])).propose(DraftContext([6], Sampler(), 8))) == 1
+    assert len(with_candidates((5, [6])).propose(DraftContext([6], Sampler(), 8))) == 1
 
 
 @pytest.mark.parametrize("budget", [0, 1, 2, 7, 40])
 def test_the_budget_is_kept(budget):
-    drafter = told(*((token, list(range(CANDIDATES_PER_TOKEN))) for token in range(CANDIDATES_PER_TOKEN)))
+    drafter = with_candidates(*((token, list(range(CANDIDATES_PER_TOKEN))) for token in range(CANDIDATES_PER_TOKEN)))
 
     assert len(drafter.propose(DraftContext([0], Sampler(), budget))) == budget + 1
 
 
 def test_padding_is_not_drafted():
-    drafter = told((5, [VOCABULARY - 1, 7]))
+    drafter = with_candidates((5, [VOCABULARY - 1, 7]))
 
     assert drafter.propose(DraftContext([5], Sampler(1.0, vocab_size=VOCABULARY - 1), 1)).tokens[1] != VOCABULARY - 1
 
@@ -80,16 +80,16 @@ def test_at_positive_temperature_candidates_are_ranked_with_the_noise_of_the_tar
         logits[0, [6, 7]] = torch.tensor([1.0, 0.5])
         drafter = TokenRecycling()
         drafter.observe(Outcome(DraftTree(5), [0], [6], 0, logits=logits))
-        guess = drafter.propose(DraftContext([1, 5], sampler, 1)).tokens[1]
-        first[guess] += 1
+        drafted = drafter.propose(DraftContext([1, 5], sampler, 1)).tokens[1]
+        first[drafted] += 1
 
-        picked = sampler.sample(logits, sampler.rows_of_tree(DraftTree(5), 2))[0]
-        assert guess == picked or picked not in (6, 7)
+        sampled = sampler.sample(logits, sampler.rows_of_tree(DraftTree(5), 2))[0]
+        assert drafted == sampled or sampled not in (6, 7)
     assert min(first[6], first[7]) > 10
 
 
 def test_a_penalty_is_applied():
-    sampler, drafter = Sampler(repetition_penalty=3.0), told((5, [6, 7]))
+    sampler, drafter = Sampler(repetition_penalty=3.0), with_candidates((5, [6, 7]))
 
     tree = drafter.propose(
         DraftContext([6, 5], sampler, 1, sampler.make_seen_tokens([6, 5], VOCABULARY, torch.device("cpu")))
@@ -99,7 +99,7 @@ def test_a_penalty_is_applied():
 
 
 def test_a_target_that_depends_on_the_last_token_only_is_always_drafted():
-    drafter = told(*((token, [(7 * token + 3) % 50]) for token in range(50)))
+    drafter = with_candidates(*((token, [(7 * token + 3) % 50]) for token in range(50)))
 
     tree = drafter.propose(DraftContext([5], Sampler(), 8))
 

@@ -19,7 +19,7 @@ def put(cache: KVCache, values: list[float]) -> None:
         cache.write(layer, rows_of(values, key), rows_of(values, value) + 100)
 
 
-def held(cache: KVCache) -> list[float]:
+def committed_values(cache: KVCache) -> list[float]:
     """The values of the committed rows; all layers must agree."""
     keys = [layer[0][0, :, : cache.length, :] for layer in cache.require_slot().layers]
     values = [layer[1][0, :, : cache.length, :] - 100 for layer in cache.require_slot().layers]
@@ -47,7 +47,7 @@ def test_commit_keeps_the_path_and_closes_the_gaps(cache_of_five):
 
     cache_of_five.commit([0, 2])
 
-    assert held(cache_of_five) == [0, 1, 2, 3, 4, 10, 12]
+    assert committed_values(cache_of_five) == [0, 1, 2, 3, 4, 10, 12]
     assert cache_of_five.length == 7
 
 
@@ -56,14 +56,14 @@ def test_a_long_scattered_path_keeps_its_order(cache_of_five):
 
     cache_of_five.commit([0, 1, 3, 4, 7])
 
-    assert held(cache_of_five)[5:] == [10, 11, 13, 14, 17]
+    assert committed_values(cache_of_five)[5:] == [10, 11, 13, 14, 17]
 
 
 def test_rollback_forgets_the_end_only(cache_of_five):
     cache_of_five.rollback(3)
     cache_of_five.rollback(9)
 
-    assert held(cache_of_five) == [0, 1, 2]
+    assert committed_values(cache_of_five) == [0, 1, 2]
 
 
 def test_a_pass_attends_to_committed_rows_and_its_own(cache_of_five):
@@ -91,8 +91,8 @@ def test_growth_keeps_the_rows(pool, cache_of_five):
     pool._entries[cache_of_five].pins = 0  # the turn is over
 
     with pool.acquire_slot(cache_of_five, 3000):
-        assert cache_of_five.rows().rows == 4096 + 256
-        assert held(cache_of_five) == [0, 1, 2, 3, 4]
+        assert cache_of_five.require_slot().rows == 4096 + 256
+        assert committed_values(cache_of_five) == [0, 1, 2, 3, 4]
 
 
 def filled(pool: KVPool, value: float) -> KVCache:
@@ -109,7 +109,7 @@ def test_caches_without_a_slot_are_offloaded_and_restored(pool):
     assert [cache.slot is not None for cache in caches] == [False, False, True, True]
     for value, cache in enumerate(caches):
         with pool.acquire_slot(cache, 10):
-            assert held(cache) == [value, value]
+            assert committed_values(cache) == [value, value]
 
 
 def test_without_host_memory_the_oldest_cache_is_dropped():

@@ -76,13 +76,13 @@ DRAFTERS = {
 
 def answer(drafter: str | None, sampler: str, exact: bool = False) -> list[int]:
     model = target("dense-llama", exact=exact)
-    guesser = DRAFTERS[drafter](model) if drafter else Drafter()
-    writing = Generation(model, (guesser,))
+    active_drafter = DRAFTERS[drafter](model) if drafter else Drafter()
+    writing = Generation(model, (active_drafter,))
     writing.replace_tokens(PROMPT)
     write(
         writing,
         GenerationConfig(
-            guesser,
+            active_drafter,
             SAMPLERS[sampler],
             max_draft_tokens=8,
             max_new_tokens=40,
@@ -235,15 +235,15 @@ class Unforced(Counting):
 
 
 def test_a_drafter_does_not_see_the_grammar():
-    heard: list[DraftContext] = []
+    contexts: list[DraftContext] = []
 
     class Curious(Drafter):
         def propose(self, context: DraftContext) -> DraftTree:
-            heard.append(context)
+            contexts.append(context)
             return super().propose(context)
 
     writing = Generation(target("dense-llama"))
     writing.replace_tokens(PROMPT)
     write(writing, GenerationConfig(Curious(), Sampler(), max_draft_tokens=8, max_new_tokens=5, grammar=Counting()))
 
-    assert heard and not any(isinstance(value, Counting) for value in vars(heard[0]).values())
+    assert contexts and not any(isinstance(value, Counting) for value in vars(contexts[0]).values())

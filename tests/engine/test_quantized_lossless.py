@@ -77,9 +77,7 @@ def test_no_drafter_can_change_the_text_of_fp8_matmuls(dtype, drafter, monkeypat
 
 
 def test_a_matmul_that_is_not_batch_invariant_gets_one_row_count(monkeypatch):
-    monkeypatch.setattr(
-        quant_linear, "supports_nf4_packed", lambda: False
-    )
+    monkeypatch.setattr(quant_linear, "supports_nf4_packed", lambda: False)
     monkeypatch.setattr("specchat.forward.llama.batch_invariant_from", lambda *_given: EXACT_ROWS)
     widths = set[int]()
     model = quantized_target("nf4")

@@ -159,9 +159,9 @@ def steps_of(sampler: Sampler, tree: DraftTree, text: tuple[int, ...]) -> Iterat
         for row in zip(columns, chances, strict=True)
     ]
     for outcome in product(*choices):
-        picks = [token for token, _chance in outcome]
-        path = accept(tree, picks)
-        yield prod(chance for _token, chance in outcome), (*[tree.tokens[node] for node in path[1:]], picks[path[-1]])
+        sampled = [token for token, _chance in outcome]
+        path = accept(tree, sampled)
+        yield prod(chance for _token, chance in outcome), (*[tree.tokens[node] for node in path[1:]], sampled[path[-1]])
 
 
 def law(sampler: Sampler, chains: SampledChains | None, text: tuple[int, ...], left: int) -> Law:
@@ -206,9 +206,9 @@ def test_every_text_has_the_probability_of_plain_decoding(name):
         pytest.param(SampledChains(Sampler(1.7)), id="a drafter with rules of its own"),
         pytest.param(SampledChains(SAMPLERS["all"], ids=[3, 0, 2]), id="a reduced vocabulary"),
         pytest.param(PointMass(Sampler(1.0)), id="a point mass"),
-        pytest.param(ChangedTrees(Sampler(1.0), without_ones), id="a tree cut for what was drawn"),
-        pytest.param(ChangedTrees(Sampler(1.0), with_siblings), id="guesses of others beside it"),
-        pytest.param(ChangedTrees(Sampler(1.0), without_samples), id="draws that are never reported"),
+        pytest.param(ChangedTrees(Sampler(1.0), without_ones), id="a tree pruned by its samples"),
+        pytest.param(ChangedTrees(Sampler(1.0), with_siblings), id="tokens of another drafter beside it"),
+        pytest.param(ChangedTrees(Sampler(1.0), without_samples), id="samples that are not reported"),
     ],
 )
 @pytest.mark.parametrize("name", ["T1", "all"])
@@ -226,15 +226,15 @@ def test_a_wrong_report_changes_the_distribution(wrong):
 
 
 def test_the_sampled_token_over_all_draft_samples_follows_the_target():
-    dice = torch.Generator().manual_seed(3)
+    generator = torch.Generator().manual_seed(3)
     for _ in range(200):
-        p, q = (torch.randn(6, generator=dice, dtype=torch.float64).mul(3).softmax(-1) for _ in range(2))
-        p = torch.where(torch.rand(6, generator=dice) < 0.3, 0.0, p)
+        p, q = (torch.randn(6, generator=generator, dtype=torch.float64).mul(3).softmax(-1) for _ in range(2))
+        p = torch.where(torch.rand(6, generator=generator) < 0.3, 0.0, p)
         p = p / p.sum()
 
-        picked = sum(q[token] * rejection_sampling_probabilities(p, q, torch.arange(6) == token) for token in range(6))
+        sampled = sum(q[token] * rejection_sampling_probabilities(p, q, torch.arange(6) == token) for token in range(6))
 
-        assert (picked - p).abs().max() < 1e-12
+        assert (sampled - p).abs().max() < 1e-12
 
 
 def test_a_draft_token_is_accepted_as_often_as_p_and_q_agree():
@@ -242,9 +242,9 @@ def test_a_draft_token_is_accepted_as_often_as_p_and_q_agree():
 
     chances = [rejection_sampling_probabilities(p, q, torch.arange(4) == token) for token in range(4)]
 
-    assert chances[0].tolist() == [1, 0, 0, 0]  # wanted more than it was guessed
-    assert torch.allclose(chances[1], torch.tensor([0.15, 0.75, 0.1, 0.0]))  # a quarter is shared out as 0.3 to 0.2
-    assert torch.allclose(chances[3], torch.tensor([0.6, 0.0, 0.4, 0.0]))  # never wanted
+    assert chances[0].tolist() == [1, 0, 0, 0]  # p is larger than q
+    assert torch.allclose(chances[1], torch.tensor([0.15, 0.75, 0.1, 0.0]))  # the rest goes to 0 and 2, as 0.3 to 0.2
+    assert torch.allclose(chances[3], torch.tensor([0.6, 0.0, 0.4, 0.0]))  # p is 0
 
 
 def test_a_draft_model_that_equals_the_target_is_always_accepted():
@@ -355,11 +355,11 @@ def test_draft_samples_follow_the_reported_distribution_and_not_the_noise_of_the
 
     sample = [sampler.sample_draft(logits, LogitRows([position])) for position in range(count)]
 
-    picked = sampler.sample(logits.expand(count, -1), LogitRows(list(range(count))))
-    pairs = Counter(zip((draw.token for draw in sample), picked, strict=True))
+    sampled = sampler.sample(logits.expand(count, -1), LogitRows(list(range(count))))
+    pairs = Counter(zip((draw.token for draw in sample), sampled, strict=True))
     chances = sample[0].probabilities
     expected = torch.outer(chances, chances) * count
-    counts = torch.tensor([[float(pairs[draw, pick]) for pick in range(4)] for draw in range(4)])
+    counts = torch.tensor([[float(pairs[draw, token]) for token in range(4)] for draw in range(4)])
     assert float(((counts - expected) ** 2 / expected).sum()) < 37.7  # 15 degrees of freedom, 1 in 1000
 
 

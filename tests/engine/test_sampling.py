@@ -18,8 +18,8 @@ def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> float:
 
 def throws(sampler: Sampler, logits: torch.Tensor, count: int) -> torch.Tensor:
     """Counts of the sampled tokens at `count` positions with the same logits."""
-    picks = sampler.sample(logits.expand(count, -1), LogitRows(list(range(count))))
-    return torch.bincount(torch.tensor(picks), minlength=logits.shape[-1])
+    sampled = sampler.sample(logits.expand(count, -1), LogitRows(list(range(count))))
+    return torch.bincount(torch.tensor(sampled), minlength=logits.shape[-1])
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345])
@@ -71,9 +71,9 @@ def test_the_nucleus_is_found_beyond_the_shortlist():
     sampler = Sampler(1.0, top_p=0.95, seed=1)
     flat = torch.zeros(1, 4000)  # 0.95 of the mass are 3800 tokens, the shortlist has 1024
 
-    picks = sampler.sample(flat.expand(3000, -1), LogitRows(list(range(3000))))
+    sampled = sampler.sample(flat.expand(3000, -1), LogitRows(list(range(3000))))
 
-    assert len(set(picks)) > 1500
+    assert len(set(sampled)) > 1500
 
 
 def test_neighbouring_positions_have_independent_noise():
@@ -118,9 +118,9 @@ def test_padding_tokens_are_never_sampled():
     logits = torch.zeros(500, 60)
     logits[:, 50:] = 100.0
 
-    picks = Sampler(1.0, seed=1, vocab_size=50).sample(logits, LogitRows(list(range(500))))
+    sampled = Sampler(1.0, seed=1, vocab_size=50).sample(logits, LogitRows(list(range(500))))
 
-    assert max(picks) < 50
+    assert max(sampled) < 50
 
 
 def test_padding_does_not_change_the_noise():

@@ -7,16 +7,16 @@ from specchat.engine.stats import DecodingStats
 from specchat.engine.tree import DraftTree
 
 
-def step(guesses: int, accepted: int, seconds: float = 0.5) -> Step:
+def step(drafted: int, accepted: int, seconds: float = 0.5) -> Step:
     tree = DraftTree(1)
-    tree.add_chain(list(range(10, 10 + guesses)), source="a")
+    tree.add_chain(list(range(10, 10 + drafted)), source="a")
     return Step(tree, list(range(accepted + 1)), [*list(range(10, 10 + accepted)), 99], 0.25, seconds)
 
 
 def test_acceptance_is_counted_by_depth():
     stats = DecodingStats()
-    for guesses, accepted in ((4, 2), (2, 2), (0, 0)):
-        stats.add(step(guesses, accepted))
+    for drafted, accepted in ((4, 2), (2, 2), (0, 0)):
+        stats.add(step(drafted, accepted))
 
     assert (stats.steps, stats.tokens, stats.drafted) == (3, 7, 6)
     assert dict(stats.accepted_by_drafter) == {"a": 4}

@@ -55,9 +55,9 @@ def test_a_short_chain_is_its_own_first_chain():
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 5)), max_size=90))
-def test_a_node_attends_to_itself_and_its_ancestors(guesses):
+def test_a_node_attends_to_itself_and_its_ancestors(nodes):
     tree = DraftTree(0)
-    for place, token in guesses:
+    for place, token in nodes:
         tree.add(token, place % len(tree))
 
     expected = torch.eye(len(tree), dtype=torch.bool)

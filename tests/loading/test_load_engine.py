@@ -155,3 +155,7 @@ def test_waiting_requests_reduce_the_draft_tokens(embedded):
 def test_an_answer_that_cannot_be_made_is_an_error(embedded):
     with pytest.raises(SpecchatError, match="available are"):
         measure_answer(embedded, Request("x", variant="dflash"))
+
+
+def test_every_built_in_drafter_but_auto_has_a_builder():
+    assert ["auto"] == [name for name, drafter in DRAFTERS.items() if not drafter.builder]
