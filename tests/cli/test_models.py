@@ -24,7 +24,7 @@ def own_folders(tmp_path, monkeypatch):
     """A configuration and a cache of the hub of their own, and a small machine without a card."""
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(models_recommend, "detect_machine", lambda: SMALL_MACHINE)
+    monkeypatch.setattr(models_recommend, "measure_machine", lambda: SMALL_MACHINE)
 
 
 def printed(monkeypatch, *arguments: str) -> str:
