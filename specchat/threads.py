@@ -49,8 +49,8 @@ def is_thread_count_set() -> bool:
 class ThreadWatchdog:
     """Reduces the threads on a busy machine and restores them, by measured pass times.
 
-    Each pass is compared with the fastest pass of its kind. When the passes of an answer were slow, the next answer gets
-    half the threads. If this does not help, the watchdog restores them at once, and otherwise after a wait, which
+    Each pass is compared with the fastest pass of its kind. When the passes of an answer were slow, the next answer
+    gets half the threads. If this does not help, the watchdog restores them at once, and otherwise after a wait, which
     doubles after each failed attempt. Rounding can depend on the number of threads, so it never changes during an
     answer. It does not change either when other code has changed it.
     """

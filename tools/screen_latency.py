@@ -59,7 +59,8 @@ class StreamResult:
     def row(self) -> str:
         """A line of the table."""
         return (
-            f"| {self.tokens_per_second:.0f} tokens/s for {self.seconds:.0f} s | {self.shown_tokens_per_second:.1f} tokens/s "
+            f"| {self.tokens_per_second:.0f} tokens/s for {self.seconds:.0f} s "
+            f"| {self.shown_tokens_per_second:.1f} tokens/s "
             f"| {self.max_lag_seconds * 1000:.0f} ms | {self.cpu_share:.1%} |"
         )
 
@@ -75,7 +76,8 @@ class FirstFrames:
     def row(self) -> str:
         """A line of the table: medians, and the median of the ratios."""
         ratio = median(ours / bare for ours, bare in zip(self.specchat_seconds, self.bare_textual_seconds, strict=True))
-        return f"| {median(self.specchat_seconds) * 1000:.0f} ms | {median(self.bare_textual_seconds) * 1000:.0f} ms | {ratio:.2f} |"
+        specchat, bare = (1000 * median(each) for each in (self.specchat_seconds, self.bare_textual_seconds))
+        return f"| {specchat:.0f} ms | {bare:.0f} ms | {ratio:.2f} |"
 
 
 def measure_stream(tokens_per_second: float, seconds: float) -> StreamResult:

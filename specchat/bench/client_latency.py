@@ -94,7 +94,8 @@ def as_table(latencies: Sequence[ClientLatency]) -> str:
     for row in latencies:
         shares = " | ".join(f"{1000 * row.text_interval(share):.1f}" for share in (0.5, 0.95, 0.99))
         lines.append(
-            f"| {row.kind} | {row.variant} | {len(row.answers)} | {1000 * row.median_ttft_seconds:.1f} | {shares} | {row.median_request_seconds:.2f} |"
+            f"| {row.kind} | {row.variant} | {len(row.answers)} | {1000 * row.median_ttft_seconds:.1f} | {shares} "
+            f"| {row.median_request_seconds:.2f} |"
         )
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Samples become rows of numbers: the table of a bench, its CSV and JSON, and the recommendation for each kind. No torch."""
+"""Samples become rows of numbers: the table of a bench, its CSV and JSON, and recommendations. No torch."""
 
 from __future__ import annotations
 
@@ -290,7 +290,8 @@ def as_csv(rows: Sequence[CombinationResult]) -> str:
 def as_json(rows: Sequence[CombinationResult], metadata: Mapping[str, Any], skipped: Mapping[str, str]) -> str:
     """Everything: what was measured, which drafters were skipped and why, and the recommendations."""
     document = {
-        "schema": SCHEMA_VERSION, **metadata, "skipped": dict(skipped), "recommended": recommendations(rows), "rows": as_rows(rows),
+        "schema": SCHEMA_VERSION, **metadata, "skipped": dict(skipped),
+        "recommended": recommendations(rows), "rows": as_rows(rows),
     }  # fmt: skip
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 

@@ -206,7 +206,8 @@ def _generate(
             generation.add_drafter(recorder)
         config = GenerationConfig(
             session.drafters[variant], sampler, session.models.profile.speculation.budget,
-            min(max_tokens, session.models.target.context_window - len(prompt)), session.models.tokenizer.stop_token_ids,
+            min(max_tokens, session.models.target.context_window - len(prompt)),
+            session.models.tokenizer.stop_token_ids,
         )  # fmt: skip
         with session.models.target.pool.acquire_slot(generation.cache, generation.rows_needed(config.max_new_tokens)):
             for _progress in generation.prefill():
@@ -282,7 +283,7 @@ def _compare_distributions(
 
 
 def chi_square_p_value(counts: Mapping[int, int], probabilities: torch.Tensor) -> float:
-    """The p-value of Pearson's chi-square: how often samples of these probabilities are as far from them. [V] -> 0 to 1"""
+    """The p-value of Pearson's chi-square: how often samples of these probabilities are as far off. [V] -> 0 to 1"""
     total = sum(counts.values())
     observed_counts = torch.zeros(len(probabilities), dtype=torch.float64)
     for token, count in counts.items():

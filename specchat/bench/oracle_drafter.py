@@ -117,8 +117,8 @@ def as_table(rows: Sequence[OracleRow]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.dtype} | {row.context} | {row.draft_tokens} | {row.tokens_per_step:.2f} | {row.relative_pass_cost.median:.2f} "
-        f"| {row.speedup.to_text(2)} | {row.predicted_speedup:.2f} |"
+        f"| {row.dtype} | {row.context} | {row.draft_tokens} | {row.tokens_per_step:.2f} "
+        f"| {row.relative_pass_cost.median:.2f} | {row.speedup.to_text(2)} | {row.predicted_speedup:.2f} |"
         for row in rows
     ]
     return "\n".join(lines)

@@ -161,15 +161,21 @@ def measure_pass_costs(loaded: MeasuredModel, context: int, rounds: int, progres
     measured = list(
         _measure_rounds(target, context, rounds, lambda number: progress(f"{dtype}, {context} tokens: round {number}"))
     )
+    is_gpu = target.pool.layout.device.type == "cuda"
     read_bytes = loaded.weight_bytes_per_pass + context * target.pool.layout.bytes_per_row
     return PassCosts(
         dtype, context, torch.get_num_threads(),
         single_row_seconds=MedianRange.from_values(each.seconds[1] for each in measured),
-        relative_cost_by_rows={width: MedianRange.from_values(each.seconds[width] / each.seconds[1] for each in measured) for width in widths},
+        relative_cost_by_rows={
+            width: MedianRange.from_values(each.seconds[width] / each.seconds[1] for each in measured)
+            for width in widths
+        },
         bytes_per_second=median(each.bytes_per_second for each in measured),
-        bandwidth_utilization=MedianRange.from_values(read_bytes / each.seconds[1] / each.bytes_per_second for each in measured),
+        bandwidth_utilization=MedianRange.from_values(
+            read_bytes / each.seconds[1] / each.bytes_per_second for each in measured
+        ),
         host_seconds=MedianRange.from_values(each.host_seconds for each in measured),
-        device_syncs=median(each.device_syncs for each in measured) if target.pool.layout.device.type == "cuda" else None,
+        device_syncs=median(each.device_syncs for each in measured) if is_gpu else None,
     )  # fmt: skip
 
 
@@ -291,7 +297,8 @@ def _cells(row: PassCosts, widths: Sequence[int]) -> list[str]:
     ]
     share, syncs = f"{row.bandwidth_utilization.median:.0%} of {row.bytes_per_second / 1e9:.0f} GB/s", row.device_syncs
     return [
-        row.dtype, str(row.context), row.single_row_seconds.to_text(1, 1000), *relative_costs, share, row.host_seconds.to_text(2, 1000),
+        row.dtype, str(row.context), row.single_row_seconds.to_text(1, 1000), *relative_costs, share,
+        row.host_seconds.to_text(2, 1000),
         "-" if syncs is None else f"{syncs:g}",
     ]  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The speedup that the formula of the papers predicts, to stand beside the measured one.
 
-In a chain of K draft tokens each is accepted with probability a if the one before it was. A pass over n rows costs c(n),
-and a draft token costs r, both in plain passes. Then
+In a chain of K draft tokens each is accepted with probability a if the one before it was. A pass over n rows costs
+c(n), and a draft token costs r, both in plain passes. Then
 
     tau(a, K) = 1 + a + a^2 + ... + a^K = (1 - a^(K+1)) / (1 - a)      tokens per step
     speed     = tau / (c(K+1) + K r)                                   times plain

@@ -23,8 +23,8 @@ from specchat.errors import UsageError
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every figure to this file, as JSON.")
 @profile_options
 def passes(
-    dtypes: str, contexts: str, rounds: int, threads: int, model_shape: str, acceptance: str, limit: int, json_file: Path | None,
-    **options: Any,
+    dtypes: str, contexts: str, rounds: int, threads: int, model_shape: str, acceptance: str, limit: int,
+    json_file: Path | None,    **options: Any,
 ) -> None:  # fmt: skip
     """Measure forward passes of the target model.
 
@@ -52,7 +52,8 @@ def passes(
         for context in lengths:
             if not loaded.fits(context, limit):
                 progress(
-                    f"{loaded.dtype}: {context} tokens and an answer do not fit a context window of {loaded.target.context_window}"
+                    f"{loaded.dtype}: {context} tokens and an answer do not fit a context window of "
+                    f"{loaded.target.context_window}"
                 )
                 continue
             rows.append(measure_pass_costs(loaded, context, rounds, progress))

@@ -194,7 +194,8 @@ def _engine(_context: CheckContext) -> Iterator[Finding]:
         return
     stats = connection.call("stats", {})
     memory_bytes = sum(stats["memory_bytes"].values())
-    message = f"process {connection.host_info['pid']}, {stats['state']}, {format_gib(memory_bytes)} of weights and KV cache, {stats['turns']} answers"
+    message = f"process {connection.host_info['pid']}, {stats['state']}, {stats['turns']} answers"
+    message += f", {format_gib(memory_bytes)} of weights and KV cache"
     status, version_note = (
         (OK, "")
         if connection.host_info["version"] == __version__

@@ -145,7 +145,8 @@ def _profile_toml(server: ServerInfo, model: ServedModel | str, key_file: str) -
     name, window = (model, None) if isinstance(model, str) else (model.name, model.context_window)
     lines = [
         f"description = {json.dumps(f'{name} by {server.display_name} at {server.url}')}",
-        'extends = "chat"', "", "[models]", f"backend = {json.dumps(server.backend)}", f"url = {json.dumps(server.url)}",
+        'extends = "chat"', "", "[models]",
+        f"backend = {json.dumps(server.backend)}", f"url = {json.dumps(server.url)}",
         f"target = {json.dumps(name)}", 'draft = ""', "heads = []",
     ]  # fmt: skip
     lines += [f"api_key_file = {json.dumps(str(Path(key_file).expanduser().absolute()))}"] if key_file else []

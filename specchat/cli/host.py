@@ -116,10 +116,12 @@ def _print_status(connection: HostConnection) -> None:
     stats = connection.call("stats", {})
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
     print(
-        f"process {connection.host_info['pid']}, version {connection.host_info['version']}, {stats['state']}, {memory or 'no model loaded'}"
+        f"process {connection.host_info['pid']}, version {connection.host_info['version']}, {stats['state']}, "
+        f"{memory or 'no model loaded'}"
     )
     print(
-        f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {connection.host_info['history_path']}"
+        f"{stats['sessions']} sessions, {stats['live_turns']} running answers, "
+        f"history {connection.host_info['history_path']}"
     )
     if port := stats.get("metrics_port"):
         print(f"metrics: {_metrics_url(port)}")

@@ -45,7 +45,8 @@ def inspect(head: str, target: str | None, test: bool) -> None:
     if reasons := mismatches(spec, dimensions):
         raise ModelError(f"{head} does not fit {target}: {'; '.join(reasons)}")
     print(
-        f"  fits      {target}: {dimensions.layers} layers, hidden size {dimensions.hidden_size}, vocabulary {dimensions.vocab_size}"
+        f"  fits      {target}: {dimensions.layers} layers, hidden size {dimensions.hidden_size}, "
+        f"vocabulary {dimensions.vocab_size}"
     )
     if test:
         _print_self_test(spec, target)
@@ -83,7 +84,10 @@ def _model_lines(located: LocatedModel, target: str | None) -> Iterator[tuple[st
     )
     yield (
         "KV cache",
-        f"{kv_bytes_per_token(architecture) / 1024:.3g} KiB per token, context window {architecture.max_position_embeddings}",
+        (
+            f"{kv_bytes_per_token(architecture) / 1024:.3g} KiB per token, "
+            f"context window {architecture.max_position_embeddings}"
+        ),
     )
     if entry := find_entry(located.name):
         yield "licence", entry.licence
@@ -141,5 +145,6 @@ def _print_self_test(spec: HeadSpec, target: str) -> None:
     head, agreement = select_variant(spec, model, None, model.pool.layout.device)
     shares = ", ".join(f"{share:.0%}" for share in agreement.greedy_by_depth)
     print(
-        f"  agrees    {shares} of {agreement.positions} positions, by depth; hidden states of layers {head.hidden_state_layers}"
+        f"  agrees    {shares} of {agreement.positions} positions, by depth; "
+        f"hidden states of layers {head.hidden_state_layers}"
     )

@@ -42,7 +42,8 @@ def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
             f"{format_gib(weight_bytes(architecture, quant_format)):>10}" for quant_format in ("bf16", "nf4-double")
         )
         gpu_sizes = " ".join(map(str, fitting_gpu_sizes(entry, entry.purposes[0]))) or "none"
-        line = f"{'*' if entry.id in downloaded_ids else ' '} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<16}"
+        mark = "*" if entry.id in downloaded_ids else " "
+        line = f"{mark} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<16}"
         yield f"{line}{_drafters(entry):<21}{entry.licence}{' (gated)' * entry.is_gated}"
     if downloaded_ids & catalog().keys():
         yield "* is on this disk"

@@ -126,7 +126,7 @@ def _lines(device: Device, pairs: list[ModelPair]) -> Iterator[str]:
     best, *others = pairs[: 1 + ALTERNATIVE_COUNT]
     yield describe_device(device)
     if not device.is_gpu:
-        yield "without a GPU expect small models and few tokens per second; 'specchat bench' measures what drafting brings"
+        yield "without a GPU expect small models and few tokens per second; 'specchat bench' measures the drafters"
     for label, pair in (("best", best), *(("or", other) for other in others)):
         first, *why = describe_pair(pair)
         yield ""

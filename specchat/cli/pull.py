@@ -51,7 +51,8 @@ def _print_download_size(listing: RepoListing) -> None:
 
     missing, remaining = listing.missing_files(), listing.remaining_bytes()
     _print_stderr(
-        f"{listing.source}: {format_bytes(listing.total_bytes)} in {len(listing.files)} files, licence {listing.licence}"
+        f"{listing.source}: {format_bytes(listing.total_bytes)} in {len(listing.files)} files, "
+        f"licence {listing.licence}"
     )
     if not missing:
         _print_stderr(f"  complete: {listing.snapshot}")

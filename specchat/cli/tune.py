@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 @click.option("--forget", is_flag=True, help="Delete the tuned values.")
 @click.option("--restart", is_flag=True, help="Discard the samples of an interrupted run.")
 @profile_options
-def tune(
-    count: int, limit: int, plot: Path | None, show: bool, forget: bool, restart: bool, **options: Any
-) -> int:
+def tune(count: int, limit: int, plot: Path | None, show: bool, forget: bool, restart: bool, **options: Any) -> int:
     """Measure the models of a profile on this machine for some minutes, and start from the result from now on.
 
     The result is a layer below your config.toml: the number of draft tokens in a pass, and the order of drafters for

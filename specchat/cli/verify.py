@@ -97,9 +97,7 @@ def _stored_prompts(session_id: str, engine: Engine) -> Iterator[list[int]]:
     target = engine.models.target
     fitting = [ids for ids in turns if max(ids) < target.vocab_size and len(ids) < target.context_window]
     if not fitting:
-        raise InputError(
-            f"{session_id}: none of its {len(turns)} turns can be replayed by this model; name the model of the conversation"
-        )
+        raise InputError(f"{session_id}: none of its {len(turns)} turns can be replayed by this model; name its own")
     yield from fitting
 
 
@@ -122,7 +120,8 @@ def as_text(report: VerifyReport) -> str:
     for fit in report.distribution_tests:
         outcome = "do not fit" if fit.is_failure else "fit"
         lines.append(
-            f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome} the probabilities of a plain pass (p = {fit.p_value:.2g})"
+            f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome} the probabilities of a plain pass "
+            f"(p = {fit.p_value:.2g})"
         )
     return "\n".join(
         [*lines, "", "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"]

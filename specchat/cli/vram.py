@@ -171,7 +171,8 @@ def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
         extra_bytes = kv_cache_bytes(architecture, context, uses_sliding_windows=False) - kv_cache_bytes(
             architecture, context
         )
-        yield f"layers with a sliding window keep all rows for rollback: {format_gib(extra_bytes)} more than they attend to"
+        extra = format_gib(extra_bytes)
+        yield f"layers with a sliding window keep all rows for rollback: {extra} more than they attend to"
     if architecture.recurrent_elements:
         yield f"recurrent layers hold {format_gib(kv_cache_bytes(architecture, 0))}, whatever the length of the text"
     if architecture.max_position_embeddings and context > architecture.max_position_embeddings:
@@ -187,7 +188,8 @@ def _weight_notes(architecture: Architecture) -> Iterator[str]:
         yield "fp8 is for checkpoints that are published in fp8"
     embeddings = format_gib(BF16_BYTES * architecture.parameters_of_kind(EMBEDDING))
     if architecture.family not in LLAMA_LIKE_FAMILIES:
-        yield f"{architecture.family} runs in bf16 and float32 here; models.weights is for {', '.join(LLAMA_LIKE_FAMILIES)}"
+        families = ", ".join(LLAMA_LIKE_FAMILIES)
+        yield f"{architecture.family} runs in bf16 and float32 here; models.weights is for {families}"
     elif architecture.is_tied:
         yield f"its embeddings are also its output matrix: quantized, {embeddings} of embeddings stay beside it"
     else:

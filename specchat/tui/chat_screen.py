@@ -275,7 +275,7 @@ class ChatScreen(Screen[None]):
         self._show_queued()
 
     @on(Picker.Picked)
-    async def handle_pick(self, event: Picker.Picked) -> None:
+    async def handle_choice(self, event: Picker.Picked) -> None:
         replaced, self._replaced_question = self._replaced_question, None
         await self._bottom_area.restore_prompt()
         self._show_queued()

@@ -79,11 +79,11 @@ class Picker(Vertical):
         event.stop()
         rows = self.query_one(OptionList)
         if rows.highlighted is not None:
-            self._pick(rows.get_option_at_index(rows.highlighted).id)
+            self._choose(rows.get_option_at_index(rows.highlighted).id)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self._pick(event.option.id)
+        self._choose(event.option.id)
 
     def action_move(self, step: int) -> None:
         rows = self.query_one(OptionList)
@@ -93,7 +93,7 @@ class Picker(Vertical):
     def action_cancel(self) -> None:
         self.post_message(self.Cancelled(self.purpose))
 
-    def _pick(self, id: str | None) -> None:
+    def _choose(self, id: str | None) -> None:
         if id is not None and monotonic() >= self._ignore_keys_until:
             self.post_message(self.Picked(self.purpose, self._rows[int(id)].value))
 

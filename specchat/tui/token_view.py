@@ -33,7 +33,7 @@ class TokenView(ScrollView, can_focus=True):
         self._glyphs = glyphs
         self.inspection = Inspection()
         self._token_rows = TokenRows(1)
-        self._laid_out_count = 0
+        self._wrapped_count = 0
         self._strip_cache: dict[int, Strip] = {}  # by row number
         self._colours: TokenColours | None = None
         self.selected_step = 0
@@ -111,16 +111,16 @@ class TokenView(ScrollView, can_focus=True):
         return Strip(segments)
 
     def _lay_out(self) -> None:
-        self._token_rows, self._laid_out_count = TokenRows(self._column_count), 0
+        self._token_rows, self._wrapped_count = TokenRows(self._column_count), 0
         self._strip_cache.clear()
         self._append_tokens()
 
     def _append_tokens(self) -> None:
         spans = self.inspection.spans
-        for index in range(self._laid_out_count, len(spans)):
+        for index in range(self._wrapped_count, len(spans)):
             if self.shows_boundaries and (index == 0 or spans[index].step != spans[index - 1].step):
                 self._token_rows.add(self._glyphs.separator, NO_TOKEN)
             self._token_rows.add(token_text(spans[index], self._glyphs), index)
-        self._laid_out_count = len(spans)
+        self._wrapped_count = len(spans)
         self.virtual_size = Size(self._column_count, len(self._token_rows.rows))
         self.refresh()

@@ -51,7 +51,7 @@ def rows(engine):
 
 
 def fake_answer(request: Request, cell: Combination) -> TimedAnswer:
-    """An answer that follows from its combination: budget 4 is twice as fast as plain decoding, budget 2 half as fast."""
+    """An answer that follows from its combination: budget 4 is twice as fast as plain, budget 2 half as fast."""
     if "too long" in request.text:
         raise SpecchatError("does not fit the window")
     guesses, seconds = tuple(range(cell.budget)), {0: 0.1, 2: 0.2, 4: 0.05}[cell.budget]
@@ -59,7 +59,8 @@ def fake_answer(request: Request, cell: Combination) -> TimedAnswer:
     step = StepDone(guesses, guesses, said, 0.0, seconds * len(said))
     tokens = 2 * len(said)
     totals = Totals(
-        completion_tokens=tokens, steps=2, draft_tokens=2 * cell.budget, accepted_by_drafter={cell.drafter: cell.budget},
+        completion_tokens=tokens, steps=2, draft_tokens=2 * cell.budget,
+        accepted_by_drafter={cell.drafter: cell.budget},
         draft_seconds=0.25 * seconds * tokens, verify_seconds=0.75 * seconds * tokens,
     )  # fmt: skip
     return TimedAnswer("text", (step, step), totals, 0.3, (0.01, 0.02), 1.0)
@@ -339,7 +340,8 @@ def test_what_cannot_be_drawn_is_said_before_anything_is_measured(tmp_path, monk
 
 def test_a_sample_survives_its_file(tmp_path):
     sample = Sample(
-        Combination("chat", 0.8, "draft", 4, 2), "key", 10, 4, 16, 6, 1, 2, {4: 4}, {1: 4, 2: 2}, 0.1, 0.2, 10, 0.5, 0.01,
+        Combination("chat", 0.8, "draft", 4, 2), "key", 10, 4, 16, 6, 1, 2, {4: 4}, {1: 4, 2: 2},
+        0.1, 0.2, 10, 0.5, 0.01,
         (0.1, 0.2), 0.9, True, False,
     )  # fmt: skip
     SampleStore(tmp_path / "deep" / "kept.jsonl").add(sample)

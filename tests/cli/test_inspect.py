@@ -27,7 +27,11 @@ STEPS = (
     StepDone((), (), (CommittedToken(7, b"The", "target"),), 0.0, 0.25),
     StepDone(
         (1, 2, 3), (0, 1, 2),
-        (CommittedToken(1, b" cat", "suffix"), CommittedToken(2, b"\n", "suffix"), CommittedToken(9, b" sat", "target")),
+        (
+            CommittedToken(1, b" cat", "suffix"),
+            CommittedToken(2, b"\n", "suffix"),
+            CommittedToken(9, b" sat", "target"),
+        ),
         0.125, 0.25, (b" cat", b"\n", b" ran"), ("suffix",) * 3,
     ),
 )  # fmt: skip

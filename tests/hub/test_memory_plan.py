@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from specchat.errors import ModelError
-from specchat.heads.detect import EMBEDDED
 from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OUTPUT
 from specchat.hub.config_architecture import architecture_from_config
 from specchat.hub.memory_plan import (
@@ -24,6 +23,7 @@ from specchat.hub.memory_plan import (
     workspace_bytes,
 )
 from specchat.hub.safetensors_headers import read_architecture, read_config
+from specchat.models.load_options import EMBEDDED
 from tests.processes import modules_after
 
 SIZES = {
@@ -206,7 +206,8 @@ def test_kv_rows_are_counted_as_the_engine_allocates_them():
 
 @pytest.mark.parametrize("name", ["target", "draft"])
 def test_the_engine_takes_the_planned_bytes(name):
-    from specchat.models.load import LoadOptions, load_model
+    from specchat.models.load import load_model
+    from specchat.models.load_options import LoadOptions
 
     architecture = read_architecture(EMBEDDED / name)
     model = load_model(EMBEDDED / name, LoadOptions(dtype="bfloat16"))
@@ -217,7 +218,8 @@ def test_the_engine_takes_the_planned_bytes(name):
 
 @pytest.mark.parametrize("quant_format", ["int8", "fp8"])
 def test_the_engine_takes_the_planned_bytes_in_8_bits(quant_format):
-    from specchat.models.load import LoadOptions, load_model
+    from specchat.models.load import load_model
+    from specchat.models.load_options import LoadOptions
 
     model = load_model(EMBEDDED / "target", LoadOptions(dtype="bfloat16", quant_format=quant_format))
     planned = QuantizedModel(read_architecture(EMBEDDED / "target"), quant_format).weight_bytes(on_gpu=False)
