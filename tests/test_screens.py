@@ -51,6 +51,7 @@ def fault(shown_by: str) -> str:
     return ", ".join(f"{path} has no {name}" for path, name in named if name not in names_in(path))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("section", "promise", "shown_by"), rows())
 def test_every_promise_names_a_test(section, promise, shown_by):
     assert not fault(shown_by)
