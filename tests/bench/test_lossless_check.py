@@ -71,7 +71,11 @@ def test_a_walk_that_takes_one_guess_too_many_is_found(monkeypatch):
 
 @pytest.mark.full
 def test_a_guess_that_is_always_taken_is_found(monkeypatch):
-    monkeypatch.setattr(sampling, "verdict", lambda ours, _theirs, guess: guess.float() if guess.any() else ours)
+    monkeypatch.setattr(
+        sampling,
+        "rejection_sampling_probabilities",
+        lambda ours, _theirs, guess: guess.float() if guess.any() else ours,
+    )
 
     report = tried(engine(), draws=150, variants=("draft",))
 
@@ -84,7 +88,7 @@ def test_a_biased_residual_is_found(monkeypatch):
         accepted = torch.where(guess, ours / theirs, 0.0).sum().clamp(max=1.0)
         return torch.where(guess, accepted, 0.0) + (1 - accepted) * torch.where(guess, 0.0, ours)
 
-    monkeypatch.setattr(sampling, "verdict", biased)
+    monkeypatch.setattr(sampling, "rejection_sampling_probabilities", biased)
     report = tried(engine(), draws=1500, variants=("draft",))
 
     assert not report.is_lossless
@@ -93,7 +97,7 @@ def test_a_biased_residual_is_found(monkeypatch):
 
 @pytest.mark.full
 def test_dice_that_are_thrown_twice_the_same_are_found(monkeypatch):
-    monkeypatch.setattr(sampling, "_keys", lambda seed, position: (seed % 3, 5))
+    monkeypatch.setattr(sampling, "_hash_keys", lambda seed, position: (seed % 3, 5))
 
     report = tried(engine(), draws=200, variants=("draft",))
 

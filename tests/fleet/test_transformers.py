@@ -67,7 +67,7 @@ def engine(url) -> Iterator[ServerEngine]:
 def test_it_writes_what_our_own_engine_writes(engine):
     from specchat.loading.load_engine import load_engine
 
-    events = list(engine.session().ask(QUESTION))
+    events = list(engine.create_session().ask(QUESTION))
     values = {"limits.answer": 24, "prompt.reference_corpus": "", "prompt.system": "", "speculation.variant": "plain"}
     own = load_engine(load_profile("plain").override(values)).create_session()
 
@@ -77,7 +77,7 @@ def test_it_writes_what_our_own_engine_writes(engine):
 
 
 def test_it_can_be_left_in_the_middle_and_asked_again(engine):
-    session, cancelled = engine.session(), Flag()
+    session, cancelled = engine.create_session(), Flag()
     for event in session.ask(QUESTION, cancelled):
         if isinstance(event, TextDelta) and event.text:
             cancelled.set()
