@@ -499,7 +499,7 @@ def misfits(value: Any, wanted: dict[str, Any], path: str = "") -> Any:
 def test_the_docs_have_every_variant_with_its_description_and_every_kind():
     text = (DOCS / "profiles.md").read_text(encoding="utf-8")
 
-    assert all(f"| `{name}` | {guesser.description} |" in text for name, guesser in DRAFTERS.items())
+    assert all(f"| `{name}` | {drafter.description} |" in text for name, drafter in DRAFTERS.items())
     assert all(f"`{kind}`" in text for kind in REQUEST_KINDS)
     assert DRAFTER_NAMES == tuple(DRAFTERS)
 

@@ -283,7 +283,7 @@ def test_the_task_is_sent_to_the_engine_process():
 
 
 def test_every_drafter_has_a_description_of_one_line():
-    assert all(guesser.description and "\n" not in guesser.description for guesser in DRAFTERS.values())
+    assert all(drafter.description and "\n" not in drafter.description for drafter in DRAFTERS.values())
 
 
 def test_the_router_imports_nothing_slow():

@@ -295,7 +295,7 @@ def test_who_can_guess_is_said_by_the_help(capsys):
     assert run(["ask", "--help"]) == 0
 
     said = " ".join(capsys.readouterr().out.split())
-    assert all(f"{name}: {guesser.description}" in said for name, guesser in DRAFTERS.items())
+    assert all(f"{name}: {drafter.description}" in said for name, drafter in DRAFTERS.items())
 
 
 def test_config_imports_nothing_heavy(project):

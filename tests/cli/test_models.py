@@ -21,7 +21,7 @@ SMALL_MACHINE = Machine((Device(CPU, "a CPU", 6 * GIB, 8 * GIB),), ("AVX2", "AVX
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path, monkeypatch):
-    """A configuration and a cache of the hub of their own, and a small machine without a card."""
+    """A configuration and a cache of the hub of their own, and a small machine without a GPU."""
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(models_recommend, "measure_machine", lambda: SMALL_MACHINE)
