@@ -147,9 +147,8 @@ def verify_lossless(
     """Run all checks."""
     models = engine.models
     dtype = models.target.pool.layout.dtype
-    speculation = models.profile.speculation
-    report = VerifyReport(models.profile.models.target, str(dtype).removeprefix("torch."), speculation.exact)
-    near_tie_margin = 0.0 if speculation.exact else NEAR_TIE_MARGIN.get(dtype, 0.0)
+    report = VerifyReport(models.profile.models.target, str(dtype).removeprefix("torch."), models.target.is_exact)
+    near_tie_margin = 0.0 if models.target.is_exact else NEAR_TIE_MARGIN.get(dtype, 0.0)
     available, most_uncertain = _available_variants(engine), (0.0, list[int]())
     for temperature in (0.0, SAMPLING_TEMPERATURE):
         sampler = Sampler(temperature, seed=SEED, vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size))

@@ -67,8 +67,9 @@ class TimedModel:
             model.prefill_chunk,
             model.max_rows,
         )
-        self.supports_trees, self.pool, self.bytes, self.hidden_state_layers = (
+        self.supports_trees, self.is_exact, self.pool, self.bytes, self.hidden_state_layers = (
             model.supports_trees,
+            model.is_exact,
             model.pool,
             model.bytes,
             model.hidden_state_layers,

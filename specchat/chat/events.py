@@ -85,6 +85,7 @@ class Totals:
     prefill_seconds: float = 0.0
     ttft_seconds: float = 0.0
     plain_step_seconds: float = 0.0  # measured duration of a step without drafts; 0 when unknown
+    is_exact: bool = True  # the text is that of plain decoding to the bit; else near ties may be decided differently
     choice_reason: str = ""  # how the chooser selected the drafter, in words; "" when it did not
 
     @property

@@ -236,6 +236,7 @@ class _RunningTurn:
             accepted_by_drafter=dict(stats.accepted_by_drafter),
             draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
             plain_step_seconds=self.session.models.costs.plain_seconds(len(self.generation.tokens)) or 0.0,
+            is_exact=self.session.models.target.is_exact,
             choice_reason=self.session.chooser.choice_summary().describe(),
         )  # fmt: skip
 

@@ -29,7 +29,8 @@ def _speculation(routed: Routed, totals: Totals) -> list[str]:
         return []  # a server that does not report its steps
     rate = totals.acceptance_rate
     accepted = _no_drafts_text(routed, totals) if rate is None else f"{rate:.0%} accepted".replace("%", " %")
-    return [accepted, f"{totals.tokens_per_step:.1f} tokens/step"]
+    exactness = [] if totals.is_exact or rate is None else ["near ties may differ"]
+    return [accepted, f"{totals.tokens_per_step:.1f} tokens/step", *exactness]
 
 
 def _no_drafts_text(routed: Routed, totals: Totals) -> str:

@@ -101,7 +101,12 @@ FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {"specul
 
 def profile_options(command: CommandFunction) -> CommandFunction:
     """Add `--profile` and the options that override it; the command passes them to `resolve_profile`."""
-    exact = click.option("--exact", is_flag=True, default=None, help="Bit-identical to plain decoding in every dtype.")
+    exact = click.option(
+        "--exact",
+        is_flag=True,
+        default=None,
+        help="Bit-identical to plain decoding also where kernels are not batch invariant; slower.",
+    )
     dry_run = click.option("--dry-run", is_flag=True, help="Print which models and formats would be loaded, and stop.")
     command = dry_run(exact(_or_print_plan(command)))
     for option in reversed(PROFILE_OPTIONS):

@@ -34,6 +34,7 @@ class Model(Protocol):
     prefill_chunk: int  # most tokens in one prefill pass
     max_rows: int  # most nodes in one pass
     supports_trees: bool  # else chains only
+    is_exact: bool  # verifies with the numbers of plain decoding; else low precision may decide a near tie differently
     pool: KVPool  # of its KV caches
     bytes: int  # of its weights
     hidden_state_layers: tuple[int, ...]  # the layers whose states an output contains

@@ -5,62 +5,49 @@ Knows tensors; knows no layer and no cache.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from specchat.forward.batch import RowBatch
 
-BLOCK_ROWS = 4  # rows that one attention block holds in exact mode
 MATMUL_MIN_SCORES = 2**16  # queries * keys of one head from which two matmuls are faster (CPU, bfloat16)
 
 
-def build_additive_mask(
+@dataclass(frozen=True)
+class AttentionMask:
+    """The rows of the KV cache that each row of a pass sees."""
+
+    allowed: Tensor  # bool [N, kv_length]
+    queries_per_kv: int
+    like: Tensor  # dtype and device of the network
+
+    @cached_property
+    def additive(self) -> Tensor:
+        """0 where attention is allowed, -inf elsewhere, on the device. [1, 1, queries_per_kv * N, kv_length]"""
+        mask = torch.zeros(self.allowed.shape, dtype=self.like.dtype, device=self.allowed.device)
+        mask = mask.masked_fill_(~self.allowed, float("-inf")).to(self.like.device, non_blocking=True)
+        return mask.repeat(self.queries_per_kv, 1)[None, None]
+
+
+def build_attention_mask(
     batch: RowBatch, sliding_window: int | None, queries_per_kv: int, like: Tensor
-) -> Tensor | None:
-    """The additive mask of a batch, or None when every row sees everything. [1, 1, queries_per_kv * N, kv_length]
-
-    `like` gives dtype and device.
-    """
+) -> AttentionMask | None:
+    """The mask of a batch, or None when every row sees everything. `like` gives dtype and device."""
     allowed = batch.attention_mask if sliding_window is None else batch.sliding_window_mask(sliding_window)
-    if bool(allowed.all()):
-        return None
-    return additive_mask(allowed, queries_per_kv, like).to(like.device, non_blocking=True)
+    return None if bool(allowed.all()) else AttentionMask(allowed.contiguous(), queries_per_kv, like)
 
 
-def additive_mask(attention_mask: Tensor, queries_per_kv: int, like: Tensor) -> Tensor:
-    """0 where attention is allowed, -inf elsewhere. bool [N, kv_length] -> [1, 1, queries_per_kv * N, kv_length]"""
-    mask = torch.zeros(attention_mask.shape, dtype=like.dtype, device=attention_mask.device).masked_fill_(
-        ~attention_mask, float("-inf")
-    )
-    return mask.repeat(queries_per_kv, 1)[None, None]
-
-
-def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Grouped-query attention. queries [N, H, size]; keys, values [1, KV, kv_length, size] -> [N, H * size]
-
-    A mask from `split_mask_into_blocks` computes each block by itself.
-    """
+def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask | None) -> Tensor:
+    """Grouped-query attention. queries [N, H, size]; keys, values [1, KV, kv_length, size] -> [N, H * size]"""
     count, kv_heads = len(queries), keys.shape[1]
-    queries_per_kv, blocks = queries.shape[1] // kv_heads, 1 if mask is None else mask.shape[0]
-    if blocks > 1 or (mask is not None and mask.shape[2] != queries_per_kv * count):
-        queries = functional.pad(queries, (0, 0, 0, 0, 0, blocks * BLOCK_ROWS - count))
-        keys, values = keys.expand(blocks, -1, -1, -1), values.expand(blocks, -1, -1, -1)
-    # query heads that share keys become rows of one head: [blocks, KV, queries_per_kv * N / blocks, size]
-    rows = queries.view(blocks, -1, kv_heads, queries_per_kv, queries.shape[-1]).permute(0, 2, 3, 1, 4)
-    result = sdpa(rows.flatten(2, 3), keys, values, mask)
-    result = result.view(blocks, kv_heads, queries_per_kv, -1, result.shape[-1]).permute(0, 3, 1, 2, 4)
-    return result.reshape(len(queries), -1)[:count]
-
-
-def split_mask_into_blocks(mask: Tensor, count: int, blocks: int) -> Tensor:
-    """The first rows of a mask of `count` nodes, BLOCK_ROWS nodes in each block.
-
-    The rounding of a row depends on the number of rows, so every block has the same number.
-    [1, 1, queries_per_kv * count, kv_length] -> [blocks, 1, queries_per_kv * BLOCK_ROWS, kv_length]
-    """
-    first = mask.view(-1, count, mask.shape[-1])[:, : blocks * BLOCK_ROWS]
-    return first.unflatten(1, (blocks, BLOCK_ROWS)).transpose(0, 1).flatten(1, 2)[:, None]
+    # query heads that share keys become rows of one head: [1, KV, queries_per_kv * N, size]
+    rows = queries.view(1, count, kv_heads, -1, queries.shape[-1]).permute(0, 2, 3, 1, 4)
+    result = sdpa(rows.flatten(2, 3), keys, values, mask.additive if mask is not None else None)
+    return result.view(kv_heads, -1, count, result.shape[-1]).permute(2, 0, 1, 3).reshape(count, -1)
 
 
 def apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -78,8 +65,7 @@ def apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def sdpa(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Scaled dot-product attention. queries [B, KV, n, size], keys and values [B, KV, kv_length, size] -> as queries
 
-    `mask` is added to the scores [B, 1, n, kv_length]. The kernel is chosen by the shape of one of the B blocks, so
-    that the result of a block is the same, to the bit, for every B.
+    `mask` is added to the scores [B, 1, n, kv_length].
     """
     is_large = queries.shape[2] * keys.shape[2] >= MATMUL_MIN_SCORES
     if is_large and queries.dtype == torch.bfloat16 and queries.device.type == "cpu":

@@ -1,7 +1,8 @@
 """The rows of one forward pass: tokens, positions, and the attention mask.
 
-Every model uses these classes. In `exact` mode all passes have the same number of rows and look at the same number of
-keys, so that each row is rounded identically in plain and in speculative decoding.
+Every model uses these classes. Where the kernels are not batch invariant, all passes of `exact` mode have the same
+number of rows and look at the same number of keys, so that each row is rounded identically in plain and in speculative
+decoding.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,6 +19,9 @@ from torch.nn import functional
 from specchat.engine.cache import KVCache, KVLocation
 from specchat.engine.device import copy_to_device
 from specchat.engine.tree import DraftTree
+
+if TYPE_CHECKING:
+    from specchat.forward.attention import AttentionMask
 
 EXACT_ROWS = 16
 
@@ -74,10 +79,10 @@ class ForwardBatch:
 
     tokens: Tensor  # [N]; empty for heads, whose inputs are embeddings
     positions: Tensor  # [N]
-    masks: Mapping[int | None, Tensor | None]  # additive mask of each sliding window (None: full attention)
+    masks: Mapping[int | None, AttentionMask | None]  # of each sliding window (key None: full attention)
     write_kv: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]  # layer, new keys, values -> all visible ones
     kv_location: Callable[[int], KVLocation] | None = None  # of a layer, for kernels that write rows by address
-    is_batch_invariant: bool = False  # each row must be bit-identical for every number of rows
+    is_batch_invariant: bool = False  # each row must be bit-identical in every batch: draft trees are verified
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ class RowBatch:
     def to_device(
         self,
         cache: KVCache,
-        masks: Mapping[int | None, Tensor | None],
+        masks: Mapping[int | None, AttentionMask | None],
         device: torch.device,
         tokens: Tensor | None = None,
     ) -> ForwardBatch:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cache import KVCache, Slot
+from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, Nodes
 
 CAPTURE_SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)  # rows
@@ -39,12 +40,12 @@ log = logging.getLogger(__name__)
 
 
 class CudaGraphs:
-    """The graphs of a model. `additive_mask` converts an attention mask on the device."""
+    """The graphs of a model. `attention_mask` makes a mask of what rows may see."""
 
     def __init__(
-        self, capture: Capture, windows: frozenset[int | None], additive_mask: Callable[[Tensor], Tensor]
+        self, capture: Capture, windows: frozenset[int | None], attention_mask: Callable[[Tensor], AttentionMask]
     ) -> None:
-        self.capture, self.windows, self.additive_mask = capture, windows, additive_mask
+        self.capture, self.windows, self.attention_mask = capture, windows, attention_mask
         self.is_disabled = False
         self._graphs_by_slot: WeakKeyDictionary[Slot, OrderedDict[Hashable, _CapturedGraph[Any]]] = WeakKeyDictionary()
 
@@ -137,7 +138,7 @@ class CudaGraphs:
         allowed = torch.where(is_node, node_mask[:, node], row < length)
         row_position = torch.where(is_node, positions[node], row)
         masks = {
-            window: self.additive_mask(
+            window: self.attention_mask(
                 allowed if window is None else allowed & (row_position > positions[:, None] - window)
             )
             for window in self.windows

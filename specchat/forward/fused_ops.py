@@ -16,16 +16,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.engine.cache import KVLocation
-from specchat.forward.attention import additive_mask, apply_rope, attention, sdpa
+from specchat.forward.attention import AttentionMask, apply_rope, attention, sdpa
 from specchat.forward.batch import ForwardBatch
+from specchat.forward.linear import TOLERANCE
 from specchat.forward.native_ops import DTYPE_NAMES, NativeKernels, data_pointer, native_kernels
 
 NATIVE_MAX_ROWS_SINGLE_THREAD = 512  # above, torch is faster; with more threads, from fewer rows on
-NATIVE_MIN_ROWS = 32  # a draft tree always uses the kernels
-NATIVE_MAX_SCORES = 2**13  # of all heads; above, torch's attention is faster
-NATIVE_MAX_EXACT_SCORES = 2**16  # of all heads and one row, in exact mode, where torch must compute rows in blocks
+NATIVE_MIN_ROWS = 128  # a draft tree always uses the kernels: its rows must be those of plain decoding
+NATIVE_MAX_SCORES = 2**17  # of all heads; above, torch computes the attention of a prefill
 NATIVE_MAX_HEAD_SIZE = 512  # MAX_HEAD_SIZE of the kernels
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # for sums in a different order
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +84,6 @@ class TorchOps:
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.silu(gate) * up
 
-    def is_batch_invariant(self, _kv_length: int) -> bool:
-        """Whether attention over so many keys is bit-identical for every number of rows."""
-        return False
-
     def qk_norm_rope(self, inputs: QKVInputs) -> QKV:
         """Split the projection into heads, normalize queries and keys, and rotate them."""
         heads, kv_heads = self.dimensions.heads, self.dimensions.kv_heads
@@ -118,6 +113,7 @@ class NativeOps(TorchOps):
         self._rms_norm, self._add_rms_norm, self._silu_and_mul, self._qk_norm_rope, self._attention = (
             kernel for kernel in kernels if kernel is not None
         )
+        self._lanes = native.lanes
 
     def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
         if len(rows) > max_native_rows():
@@ -147,12 +143,9 @@ class NativeOps(TorchOps):
         self._silu_and_mul(gate_up.data_ptr(), out.data_ptr(), count, inner)
         return out
 
-    def is_batch_invariant(self, kv_length: int) -> bool:
-        return self.dimensions.heads * kv_length <= NATIVE_MAX_EXACT_SCORES
-
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
         states, sizes, mask = inputs.qkv.contiguous(), self.dimensions, batch.masks[window]
-        count, queries_per_kv = len(states), sizes.heads // sizes.kv_heads
+        count = len(states)
         is_partly_rotated = inputs.cos.shape[-1] < sizes.head_size
         if count > max_native_rows() or batch.kv_location is None or is_partly_rotated:
             return super().attention(inputs, batch, layer, window)
@@ -167,13 +160,16 @@ class NativeOps(TorchOps):
         )  # fmt: skip
         if sizes.heads * count * kv_length > NATIVE_MAX_SCORES and not batch.is_batch_invariant:
             rows = queries.view(1, sizes.kv_heads, -1, sizes.head_size)
-            result = sdpa(rows, keys[:, :, :kv_length], values[:, :, :kv_length], mask)
+            additive = mask.additive if mask is not None else None
+            result = sdpa(rows, keys[:, :, :kv_length], values[:, :, :kv_length], additive)
             return result.view(sizes.heads, count, sizes.head_size).transpose(0, 1).reshape(count, -1)
         out = states.new_empty(count, sizes.heads * sizes.head_size)
-        scratch = torch.empty(queries_per_kv * count * (2 * sizes.head_size + kv_length))
+        row_length = -(-kv_length // self._lanes) * self._lanes
+        scratch = torch.empty(sizes.heads * count * (row_length + sizes.head_size))
         self._attention(
-            queries.data_ptr(), keys.data_ptr(), values.data_ptr(), data_pointer(mask), out.data_ptr(),
-            count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, kv_length, scratch.data_ptr(),
+            queries.data_ptr(), keys.data_ptr(), values.data_ptr(), data_pointer(mask.allowed if mask else None),
+            out.data_ptr(), count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, kv_length,
+            scratch.data_ptr(), torch.get_num_threads(),
         )  # fmt: skip
         return out
 
@@ -210,7 +206,7 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype) -> list[Tensor]:
     sizes, first, count, width = ops.dimensions, 5, 3, 64
     end = first + count
     keys, values = _test_tensor(dtype, 2, 1, sizes.kv_heads, 16, sizes.head_size)
-    mask = additive_mask(torch.ones(count, end).tril_(first).bool(), sizes.heads // sizes.kv_heads, keys)
+    mask = AttentionMask(torch.ones(count, end).tril_(first).bool(), sizes.heads // sizes.kv_heads, keys)
 
     def write_kv(_layer: int, new_keys: Tensor, new_values: Tensor) -> tuple[Tensor, Tensor]:
         keys[:, :, first:end], values[:, :, first:end] = new_keys, new_values

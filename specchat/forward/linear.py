@@ -7,25 +7,32 @@ no file.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.forward.native_ops import Kernel, NativeKernels, data_pointer, native_kernels
+
 Linear = Callable[[Tensor], Tensor]  # [N, in] -> [N, out]
 ONEDNN_PACK_ROWS = 8  # the row count that packed weights are laid out for; measured to be good from 1 to 128
 CHUNK_ELEMENTS = 2**19  # numbers of a weight that are in memory as floats during quantization
 TILE = 32  # outputs that bitsandbytes computes together on a CPU; chunks have whole tiles
-TESTED_ROWS = 16  # the largest row count that `batch_invariant_from` tests: an exact pass has no more
-TESTS_PER_ROW_COUNT = 2
+INPUT_ALIGNMENT = 32  # bfloat16 inputs of a native kernel are whole tiles of AMX
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # for sums in a different order
 
 
 class QuantLinear(ABC):
     """A linear layer in one of QUANT_FORMATS, floats included. Subclasses are dataclasses of tensors."""
+
+    is_batch_invariant: ClassVar[bool] = False  # a row has the same bits whatever other rows are in the pass
 
     @property
     def bytes(self) -> int:
@@ -73,6 +80,41 @@ class FloatLinear(QuantLinear):
 
 
 @dataclass(frozen=True)
+class NativeLinear(QuantLinear):
+    """A float weight, packed for the kernel of `native_linear.cpp`: [blocks, words, lanes, numbers in 32 bits]."""
+
+    is_batch_invariant = True
+
+    weight: Tensor
+    bias: Tensor | None
+    out_features: int
+    kernel: Kernel
+
+    @classmethod
+    def pack(cls, weight: Tensor, bias: Tensor | None, lanes: int, kernel: Kernel) -> NativeLinear:
+        """Outputs are padded to whole blocks, bfloat16 inputs to whole tiles. weight [out, in]"""
+        outputs, inputs = weight.shape
+        per_word = 4 // weight.element_size()
+        input_padding = -inputs % INPUT_ALIGNMENT if per_word > 1 else 0
+        if input_padding or outputs % lanes:
+            weight = functional.pad(weight, (0, input_padding, 0, -outputs % lanes))
+        blocks = weight.view(len(weight) // lanes, lanes, -1, per_word).transpose(1, 2).contiguous()
+        return cls(blocks, bias, outputs, kernel)
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        inputs = self.weight.shape[1] * self.weight.shape[3]
+        if rows.shape[-1] != inputs:
+            rows = functional.pad(rows, (0, inputs - rows.shape[-1]))
+        rows = rows.contiguous()
+        out = rows.new_empty(*rows.shape[:-1], self.out_features)
+        self.kernel(
+            rows.data_ptr(), self.weight.data_ptr(), data_pointer(self.bias), out.data_ptr(),
+            rows.numel() // inputs, inputs, self.out_features, torch.get_num_threads(),
+        )  # fmt: skip
+        return out
+
+
+@dataclass(frozen=True)
 class OneDnnLinear(QuantLinear):
     """A float weight in the packed layout of oneDNN."""
 
@@ -86,10 +128,30 @@ class OneDnnLinear(QuantLinear):
 
 def float_linear(weight: Tensor, bias: Tensor | None = None) -> QuantLinear:
     """A linear layer with a float weight. On a CPU the weight is packed, and the original can be freed."""
-    if weight.device.type == "cpu" and torch.backends.mkldnn.is_available():
+    if weight.device.type != "cpu":
+        return FloatLinear(weight, bias)
+    native = native_kernels()
+    kernel = linear_kernel(native, weight.dtype) if bias is None or bias.dtype == weight.dtype else None
+    if kernel is not None:
+        return NativeLinear.pack(weight, bias, native.lanes, kernel)
+    if torch.backends.mkldnn.is_available():
         # what torch.compile calls for frozen weights; it has no public name
         return OneDnnLinear(torch.ops.mkldnn._reorder_linear_weight(weight, ONEDNN_PACK_ROWS), bias)  # noqa: SLF001
     return FloatLinear(weight, bias)
+
+
+@lru_cache
+def linear_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
+    """The native kernel for this dtype; None when there is none, or when a test gives other results than torch."""
+    kernel = native.kernel("linear", dtype)
+    if kernel is None:
+        return None
+    tolerance, outputs, inputs = TOLERANCE[dtype], 5 * native.lanes + 3, 2 * INPUT_ALIGNMENT + 4
+    rows, weight, bias = (_test_tensor(dtype, *shape) for shape in ((35, inputs), (outputs, inputs), (outputs,)))
+    linear, expected = NativeLinear.pack(weight, bias, native.lanes, kernel), functional.linear(rows, weight, bias)
+    ours = linear(rows)
+    is_invariant = all(torch.equal(linear(rows[:count]), ours[:count]) for count in (1, 2, 5, 16))
+    return kernel if is_invariant and torch.allclose(ours, expected, tolerance, tolerance) else None
 
 
 def tensor_bytes(*tensors: Tensor) -> int:
@@ -97,19 +159,5 @@ def tensor_bytes(*tensors: Tensor) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def batch_invariant_from(linear: Linear, in_features: int, like: Tensor) -> int:
-    """The number of rows from which the result of a row is bit-identical in every batch, up to TESTED_ROWS.
-
-    Kernels are selected by shape, not by value. But two kernels that sum in a different order mostly round to the same
-    bfloat16, so this compares every row at every batch size. `like` gives dtype and device.
-    """
-    generator, invariant_from = torch.Generator().manual_seed(0), 1
-    for _ in range(TESTS_PER_ROW_COUNT):
-        rows = torch.randn(TESTED_ROWS, in_features, generator=generator).to(like)
-        expected = linear(rows)
-        for count in range(TESTED_ROWS - 1, invariant_from - 1, -1):
-            batches = [slice(first, first + count) for first in range(0, TESTED_ROWS - count + 1, count)]
-            if not all(torch.equal(linear(rows[batch]), expected[batch]) for batch in batches):
-                invariant_from = count + 1
-                break
-    return invariant_from
+def _test_tensor(dtype: torch.dtype, *shape: int) -> Tensor:
+    return torch.arange(math.prod(shape)).float().sin_().view(shape).to(dtype)

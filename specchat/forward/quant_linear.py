@@ -44,6 +44,8 @@ class Int8Linear(QuantLinear):
     has the same bits in every batch.
     """
 
+    is_batch_invariant = True
+
     weight: Tensor  # in oneDNN's packed layout
     scales: Tensor  # [out]
     zero_points: Tensor  # [out], all 0
@@ -108,6 +110,8 @@ class LlmInt8Linear(QuantLinear):
 @dataclass(frozen=True)
 class Nf4PackedLinear(QuantLinear):
     """A 4-bit weight in bitsandbytes' layout for AVX512-BF16. Computes in bfloat16."""
+
+    is_batch_invariant = True  # a property of its kernel; tests compare row counts
 
     weight: Tensor  # uint8 [out, rounded up to whole tiles, in / 2]
     scales: Tensor  # bfloat16 [in / block, out, rounded up to whole tiles]

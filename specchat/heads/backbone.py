@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.model import Model
-from specchat.forward.attention import build_additive_mask
+from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import ForwardDepth, HiddenStates, RowBatch
 from specchat.forward.decoder_layer import Attention, AttentionModule, DecoderLayer, DecoderStack, RopeAngles, SwiGluMlp
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
@@ -62,21 +62,21 @@ class HeadBackbone:
         *,
         attention_input: Tensor | None = None,
         hidden_state_layers: tuple[int, ...] = (),
-        masks: Mapping[int | None, Tensor | None] | None = None,
+        masks: Mapping[int | None, AttentionMask | None] | None = None,
     ) -> HiddenStates:
         """Run all layers and the final norm. The new rows of the cache stay uncommitted. [N, D]
 
-        `attention_input` replaces the input of the first attention, and `masks` the additive mask of each window.
+        `attention_input` replaces the input of the first attention, and `masks` the mask of each window.
         """
         if masks is None:
-            masks = {window: self.additive_mask(batch, window) for window in self.stack.sliding_windows}
+            masks = {window: self.attention_mask(batch, window) for window in self.stack.sliding_windows}
         device_batch = batch.to_device(cache, masks, self._like.device)
         depth = ForwardDepth(self.dimensions.layers, hidden_state_layers)
         return self.stack.forward(hidden_states, device_batch, depth, attention_input)
 
-    def additive_mask(self, batch: RowBatch, window: int | None) -> Tensor | None:
-        """The additive mask of a batch; None when every row sees everything."""
-        return build_additive_mask(batch, window, self.dimensions.heads // self.dimensions.kv_heads, self._like)
+    def attention_mask(self, batch: RowBatch, window: int | None) -> AttentionMask | None:
+        """The mask of a batch; None when every row sees everything."""
+        return build_attention_mask(batch, window, self.dimensions.heads // self.dimensions.kv_heads, self._like)
 
     def rope_angles(self, positions: Tensor) -> RopeAngles:
         """The angles of positions [N]."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
+from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import RowBatch
 from specchat.heads.backbone import HeadBackbone
 from specchat.heads.spec import HeadSpec
@@ -79,13 +80,13 @@ class DFlashHead:
         positions = starts + torch.arange(size).repeat(count)
         return RowBatch(block_tokens.flatten().tolist(), positions, mask, length, first_position)
 
-    def _mask(self, batch: RowBatch, starts: Tensor, sliding_window: int | None) -> Tensor | None:
-        """The additive mask of a layer. With a sliding window, most checkpoints hide later slots from earlier ones."""
+    def _mask(self, batch: RowBatch, starts: Tensor, sliding_window: int | None) -> AttentionMask | None:
+        """The mask of a layer. With a sliding window, most checkpoints hide later slots from earlier ones."""
         if sliding_window is None:
-            return self._backbone.additive_mask(batch, None)
+            return self._backbone.attention_mask(batch, None)
         config, rows = self.block_config, batch.kv_positions[None, :]
         oldest = starts - sliding_window if config.windows_start_at_anchor else batch.positions - sliding_window + 1
         allowed = batch.attention_mask & (rows >= oldest[:, None])
         if not config.has_non_causal_windows:
             allowed &= rows <= batch.positions[:, None]
-        return self._backbone.additive_mask(replace(batch, attention_mask=allowed), None)
+        return self._backbone.attention_mask(replace(batch, attention_mask=allowed), None)

@@ -64,7 +64,7 @@ class MlaAttention:
         rows, count, mask = keys[0, 0], len(hidden_states), context.batch.masks[window]
         scores = (qkv.queries.flatten(0, 1) @ rows.T).view(count, sizes.heads, -1).float()
         if mask is not None:
-            scores += mask[0, 0, :, None]
+            scores += mask.additive[0, 0, :, None]
         latents = scores.softmax(-1).to(rows).flatten(0, 1) @ rows[:, : sizes.kv_lora_rank]
         values = torch.einsum("nhr,hvr->nhv", latents.view(count, sizes.heads, -1), self._w_uv)
         return self._o_proj(values.flatten(1))

@@ -115,7 +115,9 @@ class Speculation:
         "rejection_sampling: min(1, p/q); a seed gives another text of the same distribution; without effect if exact.",
         choices=ACCEPTANCE_TESTS, old_name="rule",
     )  # fmt: skip
-    exact: bool = key(False, "Bit-identical to plain decoding in every dtype.")
+    exact: bool = key(
+        False, "Bit-identical to plain decoding also where kernels are not batch invariant (docs/exactness.md)."
+    )
 
     def __post_init__(self) -> None:
         check_values(self, "speculation")

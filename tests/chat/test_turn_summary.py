@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from specchat.chat.events import Routed, Totals
 from specchat.chat.turn_summary import summary_line
 
@@ -15,6 +17,21 @@ def test_the_line_has_speed_and_acceptance():
     assert summary_line(ROUTED, totals) == (
         "24 tokens · 240.0 tokens/s · 2.40x plain · 50 % accepted · 3.0 tokens/step · lookup (pinned)"
     )
+
+
+def test_a_line_says_where_drafting_may_decide_near_ties_differently():
+    drafted = Totals(
+        completion_tokens=4,
+        steps=2,
+        draft_tokens=4,
+        accepted_by_drafter={"lookup": 2},
+        verify_seconds=1.0,
+        is_exact=False,
+    )
+
+    assert "2.0 tokens/step · near ties may differ · lookup (pinned)" in summary_line(ROUTED, drafted)
+    assert "near ties" not in summary_line(ROUTED, replace(drafted, draft_tokens=0))
+    assert "near ties" not in summary_line(ROUTED, replace(drafted, is_exact=True))
 
 
 def test_unknown_values_are_left_out():

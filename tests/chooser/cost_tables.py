@@ -15,7 +15,13 @@ class TableModel:
 
     def __init__(self, table: Tensor) -> None:
         self.table, self.vocab_size = table, len(table)
-        self.context_window, self.prefill_chunk, self.max_rows, self.supports_trees = 2**20, 64, 64, True
+        self.context_window, self.prefill_chunk, self.max_rows, self.supports_trees, self.is_exact = (
+            2**20,
+            64,
+            64,
+            True,
+            True,
+        )
         self.pool = KVPool(KVLayout(((1, 1, 1),), torch.float32, torch.device("cpu")))
         self.bytes, self.hidden_state_layers = 0, ()
 

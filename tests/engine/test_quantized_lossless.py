@@ -12,7 +12,7 @@ from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.forward import quant_linear
-from specchat.forward.batch import EXACT_ROWS, BatchLimits
+from specchat.forward.batch import BatchLimits
 from specchat.forward.quant_linear import Fp8Linear, probe_fp8_matmul
 from specchat.models.llama_weights import load_llama
 from tests.cover import matrix
@@ -78,7 +78,6 @@ def test_no_drafter_can_change_the_text_of_fp8_matmuls(dtype, drafter, monkeypat
 
 def test_a_matmul_that_is_not_batch_invariant_gets_one_row_count(monkeypatch):
     monkeypatch.setattr(quant_linear, "supports_nf4_packed", lambda: False)
-    monkeypatch.setattr("specchat.forward.llama.batch_invariant_from", lambda *_given: EXACT_ROWS)
     widths = set[int]()
     model = quantized_target("nf4")
     head = model.weights.lm_head

@@ -11,13 +11,11 @@ from specchat.engine.cache import KVCache, KVLayout, KVLocation, KVPool
 from specchat.engine.decode import Generation
 from specchat.engine.tree import DraftTree
 from specchat.forward import fused_ops
-from specchat.forward.attention import additive_mask
+from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import ForwardBatch
 from specchat.forward.fused_ops import (
-    NATIVE_MAX_EXACT_SCORES,
     NATIVE_MAX_SCORES,
     NATIVE_MIN_ROWS,
-    TOLERANCE,
     AttentionDimensions,
     NativeOps,
     QKVInputs,
@@ -26,6 +24,7 @@ from specchat.forward.fused_ops import (
     max_native_rows,
     select_fused_ops,
 )  # fmt: skip
+from specchat.forward.linear import TOLERANCE
 from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import native_kernels
 from tests.tiny import target
@@ -69,7 +68,7 @@ def attention_results(
         nodes = torch.rand(count, count, generator=torch.Generator().manual_seed(4)) < 0.5
         nodes |= torch.eye(count, dtype=torch.bool)
         allowed = torch.cat((torch.ones(count, committed, dtype=torch.bool), nodes), dim=1)
-        mask = None if count == 1 else additive_mask(allowed, sizes.heads // sizes.kv_heads, keys)
+        mask = None if count == 1 else AttentionMask(allowed, sizes.heads // sizes.kv_heads, keys)
         positions = torch.arange(count)
         kv_location = partial(cache.kv_location, kv_length=committed + count)
         batch = ForwardBatch(positions, positions, {None: mask}, cache.write, kv_location)
@@ -160,7 +159,7 @@ def test_a_row_is_bit_identical_in_every_batch(dtype):
         assert torch.equal(native_ops.silu_and_mul(rows[:count]), native_ops.silu_and_mul(rows)[:count])
 
 
-@pytest.mark.parametrize(("threads", "rows"), [(1, 512), (2, 256), (8, 64), (64, NATIVE_MIN_ROWS)])
+@pytest.mark.parametrize(("threads", "rows"), [(1, 512), (2, 256), (8, NATIVE_MIN_ROWS), (64, NATIVE_MIN_ROWS)])
 def test_more_threads_lower_the_row_limit(threads, rows, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
 
@@ -218,24 +217,27 @@ def test_norms_in_another_dtype_use_torch():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("max_scores", [NATIVE_MAX_EXACT_SCORES, 0], ids=["kernel", "blocks"])
-@pytest.mark.parametrize("count", [2, 4, 5, 8, 16])
-def test_exact_mode_is_bit_identical_with_kernels(count, max_scores, dtype, monkeypatch):
-    monkeypatch.setattr(fused_ops, "NATIVE_MAX_EXACT_SCORES", max_scores)
+@pytest.mark.parametrize("shape", ["dense-qwen3", "dense-mistral"])  # mistral: its window is shorter than the text
+def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(shape, dtype):
+    model = target(shape, dtype=dtype)
+    generation = Generation(model)
+    generation.replace_tokens(list(range(5, 45)))
+    with model.pool.acquire_slot(generation.cache, 900):
+        list(generation.prefill())
+        length, alone = generation.cache.length, list[torch.Tensor]()
+        for token in (generation.tokens[-1], *CHAIN):
+            alone.append(model.forward(DraftTree(token), generation.cache).logits[0])
+            generation.cache.commit([0])
+        generation.cache.rollback(length)
+        tree, path = DraftTree(generation.tokens[-1]), [0]
+        for token in CHAIN:
+            tree.add_siblings([7, 9], path[-1], "")  # other nodes before, between and after those of the path
+            path.append(tree.add(token, path[-1]))
+            tree.add_chain([11, 12], path[-2])
+        logits = model.forward(tree, generation.cache).logits
 
-    def logits(tokens: list[int]) -> torch.Tensor:
-        model = target("dense-mistral", exact=True, dtype=dtype)  # its sliding window is shorter than the text
-        generation = Generation(model)
-        generation.replace_tokens(list(range(5, 45)))
-        with model.pool.acquire_slot(generation.cache, 900):
-            list(generation.prefill())
-            tree = DraftTree(generation.tokens[-1])
-            tree.add_chain(tokens)
-            return model.forward(tree, generation.cache).logits[: len(CHAIN)]
-
-    alone = [logits(CHAIN[:index])[index] for index in range(len(CHAIN))]
-    assert torch.equal(torch.stack(alone[:1]), logits(list(range(1, count)))[:1])
-    assert torch.equal(torch.stack(alone), logits([*CHAIN, *range(60, 60 + count)][:15])[: len(CHAIN)])
+    assert model.is_batch_invariant
+    assert torch.equal(torch.stack(alone), logits[path])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -247,7 +249,7 @@ def test_attention_of_a_row_is_bit_identical_in_every_batch(dtype):
     qkv = random(dtype, 7, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size, seed=3)
     cos_and_sin = random(dtype, 2, 7, 1, sizes.head_size, seed=4)
     allowed = torch.arange(kv_length) <= 200 + torch.arange(7)[:, None]
-    mask = additive_mask(allowed, sizes.heads // sizes.kv_heads, keys)
+    mask = AttentionMask(allowed, sizes.heads // sizes.kv_heads, keys)
 
     def output(count: int) -> torch.Tensor:
         def kv_location(_layer: int) -> KVLocation:

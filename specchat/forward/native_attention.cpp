@@ -1,0 +1,232 @@
+// Softmax attention of a few rows over a KV cache: RoPE and the writing of keys and values, scores, softmax, values.
+//
+// The result of a row has the same bits whatever other rows are in the pass, whether the row is in a chain or in a tree,
+// and for every number of threads: its sums go over the keys that it sees in the order of their positions, and a key
+// that it does not see adds exactly 0. So a draft tree is verified with the numbers of plain decoding.
+
+#include "native_lanes.h"
+
+namespace {
+
+constexpr int MAX_HEAD_SIZE = 512;
+constexpr int64_t MIN_PARALLEL_PRODUCTS = 1 << 19;  // with fewer, waking a thread takes longer than the work
+constexpr int64_t KEY_BLOCKS = 8;                   // blocks of LANES keys that are transposed at once
+
+// RMS norm of one head, skipped without a weight, then RoPE: half-split layout, the first half of `sin` is negative.
+template <class T>
+void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, T* out, int size, float epsilon) {
+    T normed[MAX_HEAD_SIZE];
+    if (weight) {
+        rms_norm_row(head, weight, normed, size, epsilon);
+        head = normed;
+    }
+    const int half = size / 2;
+#pragma omp simd
+    for (int i = 0; i < half; i++) {
+        const float first = to_float(head[i]), second = to_float(head[i + half]);
+        out[i] = from_float<T>(first * to_float(cos[i]) + second * to_float(sin[i]));
+        out[i + half] = from_float<T>(second * to_float(cos[i + half]) + first * to_float(sin[i + half]));
+    }
+}
+
+// states [count, heads + 2 kv_heads, size]; cos, sin [count, size] -> queries [heads, count, size], and keys and values
+// in the rows of a KV cache: `stride` numbers lie between two of its heads.
+template <class T>
+void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* cos, const T* sin, T* queries, T* keys,
+                  T* values, int64_t count, int heads, int kv_heads, int size, int64_t stride, float epsilon) {
+    for (int64_t row = 0; row < count; row++, cos += size, sin += size) {
+        for (int head = 0; head < heads; head++, states += size)
+            norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, epsilon);
+        for (int head = 0; head < kv_heads; head++, states += size)
+            norm_rope_head(states, k_norm, cos, sin, keys + head * stride + row * size, size, epsilon);
+        for (int head = 0; head < kv_heads; head++, states += size)
+            std::memcpy(values + head * stride + row * size, states, sizeof(T) * size);
+    }
+}
+
+// The same words of two vectors side by side: the lower or the upper halves.
+template <bool UPPER>
+inline Words interleave(Words first, Words second) {
+    Words result;
+    constexpr int from = UPPER ? LANES / 2 : 0;
+    for (int i = 0; i < LANES / 2; i++) result[2 * i] = first[from + i], result[2 * i + 1] = second[from + i];
+    return result;
+}
+
+// Keys [LANES, words] -> [words, LANES]; rows from `key_count` on are zero. Interleaving each vector with the one half
+// the block further on transposes it after log2(LANES) rounds.
+void transpose_keys(const uint32_t* keys, int64_t key_count, int words, uint32_t* out) {
+    for (int first = 0; first < words; first += LANES) {
+        const int size = words - first < LANES ? words - first : LANES;
+        Words rows[LANES], next[LANES];
+        for (int key = 0; key < LANES; key++) {
+            rows[key] = Words{};
+            if (key >= key_count) continue;
+            if (size == LANES)
+                std::memcpy(&rows[key], keys + key * words + first, sizeof(Words));
+            else
+                std::memcpy(&rows[key], keys + key * words + first, 4 * size);
+        }
+        for (int round = 1; round < LANES; round *= 2) {
+            for (int i = 0; i < LANES / 2; i++) {
+                next[2 * i] = interleave<false>(rows[i], rows[i + LANES / 2]);
+                next[2 * i + 1] = interleave<true>(rows[i], rows[i + LANES / 2]);
+            }
+            std::memcpy(rows, next, sizeof rows);
+        }
+        std::memcpy(out + first * LANES, rows, 4 * LANES * size);
+    }
+}
+
+// Scores of all rows for the blocks of LANES keys in [first, last). queries [rows, size] -> scores [rows, row_length]
+template <class T>
+void compute_scores(const T* queries, const T* keys, float* scores, int64_t rows, int size, int64_t kv_length,
+                    int64_t row_length, int64_t first, int64_t last) {
+    const int words = size / INPUTS_PER_WORD<T>;
+    alignas(64) uint32_t transposed[KEY_BLOCKS * LANES * MAX_HEAD_SIZE];
+    for (int64_t start = first; start < last; start += KEY_BLOCKS) {
+        const int64_t blocks = last - start < KEY_BLOCKS ? last - start : KEY_BLOCKS;
+        for (int64_t block = 0; block < blocks; block++) {
+            const int64_t key = (start + block) * LANES;
+            transpose_keys(reinterpret_cast<const uint32_t*>(keys + key * size), kv_length - key, words,
+                           transposed + block * words * LANES);
+        }
+        for_tiles(rows, blocks, [&](int64_t row, int64_t block, auto row_count, auto block_count) {
+            constexpr int ROWS = decltype(row_count)::value, BLOCKS = decltype(block_count)::value;
+            Floats sums[ROWS][BLOCKS];
+            multiply_tile(queries + row * size, size, transposed + block * words * LANES, words * LANES, words, sums);
+            for (int i = 0; i < ROWS; i++)
+                std::memcpy(scores + (row + i) * row_length + (start + block) * LANES, sums[i], sizeof sums[i]);
+        });
+    }
+}
+
+// Softmax over the keys that a row sees, in place; the others get 0. Lanes are summed by position, so that a path
+// through a tree sums the lanes of a chain. Loops run over whole vectors: `row_length` is a multiple of LANES.
+void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t kv_length, int64_t row_length,
+             float scale) {
+    float largest = -INFINITY, total = 0;
+    for (int64_t i = kv_length; i < row_length; i++) scores[i] = -INFINITY;
+    if (allowed)
+        for (int64_t i = 0; i < kv_length; i++) scores[i] = allowed[i] ? scores[i] : -INFINITY;
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < row_length; i++) largest = scores[i] > largest ? scores[i] : largest;
+#pragma omp simd
+    for (int64_t i = 0; i < row_length; i++) scores[i] = exponential((scores[i] - largest) * scale);
+    float lanes[LANES] = {};
+    int64_t position = 0;
+    for (; position + LANES <= committed; position += LANES)
+        for (int lane = 0; lane < LANES; lane++) lanes[lane] += scores[position + lane];
+    for (; position < committed; position++) lanes[position % LANES] += scores[position];
+    for (int64_t column = committed; column < kv_length; column++)
+        if (!allowed || allowed[column]) lanes[position++ % LANES] += scores[column];
+    for (int lane = 0; lane < LANES; lane++) total += lanes[lane];
+    const float inverse = 1.0f / total;
+#pragma omp simd
+    for (int64_t i = 0; i < row_length; i++) scores[i] *= inverse;
+}
+
+inline Floats load_floats(const float* numbers, int size) {
+    Floats result{};
+    if (size == LANES)
+        std::memcpy(&result, numbers, sizeof result);
+    else
+        std::memcpy(&result, numbers, 4 * size);
+    return result;
+}
+
+inline Floats load_floats(const bfloat16* numbers, int size) {
+    Halves halves{};
+    if (size == LANES)
+        std::memcpy(&halves, numbers, sizeof halves);
+    else
+        std::memcpy(&halves, numbers, 2 * size);
+    return (Floats)(__builtin_convertvector(halves, Words) << 16);
+}
+
+// The weighted sum of values, for ROWS rows and the numbers [first, first + LANES * VECTORS) of a head.
+template <int ROWS, int VECTORS, class T>
+void sum_values(const float* weights, int64_t row_length, const T* values, int64_t kv_length, int size, int first,
+                float* sums) {
+    Floats totals[ROWS][VECTORS] = {};
+    const int tail = size - first < LANES ? size - first : LANES;
+    for (int64_t key = 0; key < kv_length; key++) {
+        Floats numbers[VECTORS];
+        for (int i = 0; i < VECTORS; i++) numbers[i] = load_floats(values + key * size + first + i * LANES, tail);
+        for (int row = 0; row < ROWS; row++) {
+            const float weight = weights[row * row_length + key];
+            for (int i = 0; i < VECTORS; i++) totals[row][i] += numbers[i] * weight;
+        }
+    }
+    for (int row = 0; row < ROWS; row++)
+        for (int i = 0; i < VECTORS; i++)
+            std::memcpy(sums + row * size + first + i * LANES, &totals[row][i], 4 * tail);
+}
+
+// Values of all rows, for one slice of two vectors (or less, at the end of a head).
+template <class T>
+void sum_slice(const float* weights, int64_t rows, int64_t row_length, const T* values, int64_t kv_length, int size,
+               int first, float* sums) {
+    int64_t row = 0;
+    const auto group = [&](auto group_size) {
+        constexpr int ROWS = decltype(group_size)::value;
+        for (; row + ROWS <= rows; row += ROWS) {
+            const float* from = weights + row * row_length;
+            if (size - first >= 2 * LANES)
+                sum_values<ROWS, 2>(from, row_length, values, kv_length, size, first, sums + row * size);
+            else
+                for (int part = first; part < size; part += LANES)
+                    sum_values<ROWS, 1>(from, row_length, values, kv_length, size, part, sums + row * size);
+        }
+    };
+    group(std::integral_constant<int, 4>());
+    group(std::integral_constant<int, 1>());
+}
+
+// queries [heads, count, size]; keys, values [kv_heads, .., size], their first `kv_length` rows, of which the last
+// `count` are those of the pass; `allowed` [count, kv_length] says which a row sees, and null is all -> out
+// [count, heads, size]. `scratch` holds heads * count * (kv_length rounded up to whole vectors + size) floats.
+template <class T>
+void attention(const T* queries, const T* keys, const T* values, const uint8_t* allowed, T* out, int64_t count,
+               int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, float* scratch, int64_t threads) {
+    const int64_t blocks = (kv_length + LANES - 1) / LANES, row_length = blocks * LANES;
+    const int64_t rows = heads / kv_heads * count;  // query heads that share a key head are rows of it
+    const float scale = 1.0f / std::sqrt(float(size));
+    float *scores = scratch, *sums = scratch + heads * count * row_length;
+    const int64_t products = heads * count * kv_length * size;
+    const int64_t workers = products < MIN_PARALLEL_PRODUCTS ? 1 : threads;
+    in_parallel(workers, [&](int64_t part, int64_t parts) {
+        const int64_t all = kv_heads * blocks, end = all * (part + 1) / parts;
+        for (int64_t task = all * part / parts; task < end;) {
+            const int64_t head = task / blocks, first = task % blocks;
+            const int64_t last = end - task < blocks - first ? first + end - task : blocks;
+            compute_scores(queries + head * rows * size, keys + head * stride, scores + head * rows * row_length, rows,
+                           size, kv_length, row_length, first, last);
+            task += last - first;
+        }
+    });
+    in_parallel(workers, [&](int64_t part, int64_t parts) {
+        for (int64_t row = heads * count * part / parts; row < heads * count * (part + 1) / parts; row++)
+            softmax(scores + row * row_length, allowed ? allowed + row % count * kv_length : nullptr, kv_length - count,
+                    kv_length, row_length, scale);
+    });
+    const int64_t slices = (size + 2 * LANES - 1) / (2 * LANES);
+    in_parallel(workers, [&](int64_t part, int64_t parts) {
+        for (int64_t task = kv_heads * slices * part / parts; task < kv_heads * slices * (part + 1) / parts; task++) {
+            const int64_t head = task / slices;
+            sum_slice(scores + head * rows * row_length, rows, row_length, values + head * stride, kv_length, size,
+                      int(task % slices) * 2 * LANES, sums + head * rows * size);
+        }
+    });
+    for (int64_t head = 0; head < heads; head++)
+        for (int64_t row = 0; row < count; row++)
+            for (int i = 0; i < size; i++)
+                out[(row * heads + head) * size + i] = from_float<T>(sums[(head * count + row) * size + i]);
+}
+
+}  // namespace
+
+extern "C" {
+EXPORT(qk_norm_rope)
+EXPORT(attention)
+}
