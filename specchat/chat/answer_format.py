@@ -46,7 +46,6 @@ class AnswerFormat:
 
     @property
     def truncated_message(self) -> str:
-        """The error text for an answer that reached its token limit before its end."""
         return f"the answer was truncated at its limit and does not match the {self.kind}; raise --max-tokens"
 
     @property
@@ -56,7 +55,6 @@ class AnswerFormat:
 
     @property
     def regex(self) -> str:
-        """The regular expression of choices and of an expression."""
         return "|".join(re.escape(choice) for choice in self.value) if self.kind == CHOICES else self.text
 
 

@@ -26,7 +26,6 @@ PASSAGE_NAME = re.compile(r"(?P<file>.+)(?P<lines> lines \d+-\d+)")
 
 
 def read_attachment(path: Path) -> Attachment:
-    """Read a text file under the given name."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_ATTACHED_BYTES + 1)

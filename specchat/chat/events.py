@@ -94,7 +94,6 @@ class Totals:
 
     @property
     def tokens_per_second(self) -> float:
-        """Generated tokens per second of decoding."""
         return self.completion_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
     @property
@@ -132,7 +131,6 @@ class Failed:
 
     @classmethod
     def from_error(cls, error: SpecchatError) -> Failed:
-        """The event for an error."""
         return cls(str(error), error.exit_code)
 
 

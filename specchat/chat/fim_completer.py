@@ -53,7 +53,6 @@ class FimCompleter:
             yield from self._generate(self.fim_tokens, request, limit, totals, deadline)
 
     def close(self) -> None:
-        """Free the memory of the text."""
         self.generation.close()
 
     def _generate(

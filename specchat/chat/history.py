@@ -25,8 +25,6 @@ BUSY_TIMEOUT_MILLISECONDS = 250
 
 @dataclass(frozen=True)
 class Thread:
-    """A stored conversation, without its turns."""
-
     id: str
     name: str
     kind: str = "chat"
@@ -113,7 +111,6 @@ class HistoryReader:
         return rows[0][0] if rows else b""
 
     def steps(self, turn: str) -> list[StepDone]:
-        """The same, unpacked."""
         return unpack_steps(self.packed_steps(turn))
 
     def search(self, search_text: str) -> list[tuple[Thread, str]]:
@@ -131,7 +128,6 @@ class HistoryReader:
         return [(_to_thread(row[:-1]), row[-1]) for row in rows]
 
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
 
     def _query(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -94,7 +94,6 @@ def rank_chunks(candidates: Sequence[FileChunk], question: str) -> list[FileChun
 
 
 def _rerank(best: list[FileChunk], question: str) -> list[FileChunk]:
-    """Sort by the installed reranker, if there is one."""
     from importlib.metadata import entry_points
 
     rerankers = sorted(entry_points(group=RERANKER_GROUP), key=lambda entry: entry.name)

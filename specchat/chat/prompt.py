@@ -21,8 +21,6 @@ from specchat.models.tokenizer import Message, Tokenizer
 
 @dataclass(frozen=True)
 class NextPrompt:
-    """All tokens up to the next answer, and their text."""
-
     token_ids: list[int]
     rendered_prompt: str
 

@@ -32,16 +32,12 @@ STOPWORDS = frozenset(
 
 @dataclass(frozen=True)
 class Passage:
-    """A text about a topic, and its source."""
-
     topic: str
     text: str
     source: str = ""
 
 
 class ReferenceCorpus:
-    """Passages with a search index."""
-
     def __init__(self, passages: Sequence[Passage]) -> None:
         import bm25s
 
@@ -78,7 +74,6 @@ def read_reference_corpus(path: Path) -> ReferenceCorpus:
 
 
 def with_passages(question: str, passages: Sequence[Passage]) -> str:
-    """The content of a user message: the question and its passages."""
     if not passages:
         return question
     texts = "\n\n".join(f"{passage.topic}: {passage.text}" for passage in passages)

@@ -32,8 +32,6 @@ MAX_LINE_CHARACTERS = 120
 
 @dataclass(frozen=True)
 class MapEntry:
-    """A definition: its location, its name, and its first line."""
-
     file: str
     line: int
     name: str

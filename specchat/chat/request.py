@@ -12,8 +12,6 @@ MAX_ATTACHED_BYTES = 32 * 2**20
 
 @dataclass(frozen=True)
 class Attachment:
-    """A named text of a request, usually a file."""
-
     name: str
     text: str
 

@@ -101,13 +101,11 @@ def _is_question(paragraph: str) -> bool:
 
 
 def first_matching_rule(rules: Sequence[RouteRule], request: Request, temperature: float) -> RouteRule | None:
-    """The first rule that matches, or None."""
     question = parse_question(request)
     return next((rule for rule in rules if matches_rule(rule, question, temperature)), None)
 
 
 def matches_rule(rule: RouteRule, question: Question, temperature: float) -> bool:
-    """Whether all conditions of the rule hold."""
     flags = (
         (rule.has_text, question.has_text), (rule.has_files, question.has_files), (rule.has_code, question.has_code),
     )  # fmt: skip

@@ -39,7 +39,6 @@ class ContextBudget:
 
     @classmethod
     def of_window(cls, window_tokens: int) -> ContextBudget:
-        """The budget for a context window."""
         characters = min(window_tokens * CHARACTERS_PER_TOKEN, MAX_ATTACHED_BYTES // 4)
         return cls(int(characters * ATTACHMENTS_SHARE), int(characters * PASSAGES_SHARE))
 

@@ -52,8 +52,6 @@ SEED_BITS = 31
 
 @dataclass(frozen=True)
 class LoadedModels:
-    """The loaded models, and everything else that sessions share."""
-
     target: Model
     tokenizer: Tokenizer
     profile: Profile
@@ -103,13 +101,10 @@ class Session(AbstractContextManager["Session"]):
         return removed
 
     def close(self) -> None:
-        """Free the memory of the conversation."""
         self.generation.close()
 
 
 class _RunningTurn:
-    """One turn while it runs."""
-
     def __init__(self, session: Session, request: Request, cancelled: Flag) -> None:
         self.session, self.request, self.cancelled = session, request, cancelled
         self.start_time = perf_counter()
@@ -121,7 +116,6 @@ class _RunningTurn:
         self.text_pieces: list[str] = []
 
     def events(self) -> Iterator[Event]:
-        """Route, prefill and decode."""
         session, models = self.session, self.session.models
         candidates = frozenset({PLAIN, *session.chooser.drafters})
         route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
@@ -255,7 +249,6 @@ def _sampler(request: Request, models: LoadedModels) -> Sampler:
 
 
 def _grammar(answer_format: AnswerFormat | None, models: LoadedModels) -> Grammar | None:
-    """The grammar of an answer, for the tokens of this model."""
     if answer_format is None:
         return None
     tokenizer = models.tokenizer

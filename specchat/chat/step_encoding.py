@@ -28,7 +28,6 @@ class StepPacker:
         self._is_empty = True
 
     def add(self, step: StepDone) -> None:
-        """Append a step."""
         self._is_empty = False
         self._packed += self._stream.compress(_step_to_line(step))
 

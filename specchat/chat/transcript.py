@@ -30,5 +30,4 @@ class Turn:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """All tokens of the conversation after the turn."""
         return self.prompt_ids + self.answer_ids

@@ -33,7 +33,6 @@ class WatchdogSession(Session):
         self.watchdog = watchdog
 
     def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
-        """Answer as in `Session.ask`, and report each pass."""
         with self.watchdog.answering():
             for event in super().ask(request, cancelled):
                 if isinstance(event, StepDone):

@@ -41,8 +41,6 @@ EXCERPT_CHARS = 80
 
 
 class AnswerProblem(StrEnum):
-    """Why an answer is rejected, or needs a closer look."""
-
     EMPTY = "no text"
     REFUSAL = "refusal"
     PROSE = "prose instead of the text"
@@ -73,14 +71,12 @@ class EditWarnings:
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
-        """The most serious warning."""
         if self.is_much_shorter:
             return AnswerProblem.MUCH_SHORTER
         return AnswerProblem.LOST_COMMENTS if self.lost_comments else None
 
     @property
     def summary(self) -> str:
-        """All warnings as one line, "" when there are none."""
         warnings = [f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"] if self.is_much_shorter else []
         if self.lost_comments:
             first = self.lost_comments[0].partition("\n")[0][:EXCERPT_CHARS]
@@ -110,7 +106,6 @@ def strip_fence(source: Source, answer: str) -> str:
 
 
 def find_problem(source: Source, text: str) -> AnswerProblem | None:
-    """The reason to reject this text, or None."""
     if not text.strip():
         return AnswerProblem.EMPTY
     if REFUSAL.match(text) and not REFUSAL.match(source.text):

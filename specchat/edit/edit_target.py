@@ -49,7 +49,6 @@ class EditTarget:
         return f"{self.display_name} was {'not created' if self.is_new else 'left as it was'}"
 
     def written_message(self, change_count: int, result: EditResult, hint: str) -> str:
-        """The result after writing, with the warnings."""
         count = "created" if self.is_new else f"{change_count} change{'' if change_count == 1 else 's'} written"
         return f"{self.display_name}: {'; '.join(filter(None, [count, result.warnings.summary, hint]))}."
 

@@ -50,8 +50,6 @@ class EditJob:
 
 @dataclass(frozen=True)
 class EditResult:
-    """A new text, its plan, and the warnings for the user."""
-
     text: str
     plan: EditPlan
     warnings: EditWarnings

@@ -17,11 +17,7 @@ MIN_BYTES_PER_TOKEN = 2  # few tokenizers need more than one token for two bytes
 
 
 class Conversation(Protocol):
-    """Answers requests."""
-
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
-        """The events of one answer."""
-        ...
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]: ...
 
 
 def ignore_event(_event: Event) -> None:
@@ -63,7 +59,6 @@ def sum_totals(finished_turns: Sequence[Finished]) -> Totals:
 
 
 def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun) -> str:
-    """Run one request and return its complete answer."""
     parts, finished = list[str](), None
     edit_run.turn_count += 1
     for event in edit_run.conversation.ask(request, edit_run.cancelled):

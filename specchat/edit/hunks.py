@@ -31,8 +31,6 @@ class Change:
 
 @dataclass(frozen=True)
 class Hunk:
-    """One or more changes close together."""
-
     changes: tuple[Change, ...]
 
     @property
@@ -51,7 +49,6 @@ class Hunk:
         return apply_changes(old[: self.end], self.changes)[self.first :]
 
     def with_new_lines(self, old: Sequence[str], lines: Sequence[str]) -> Hunk:
-        """The same range with other new lines."""
         return Hunk((Change(self.first, tuple(old[self.first : self.end]), tuple(lines)),))
 
 
@@ -74,7 +71,6 @@ def diff_lines(old: Sequence[str], new: Sequence[str]) -> list[Change]:
 
 
 def group_changes(line_changes: Sequence[Change]) -> list[Hunk]:
-    """Group changes that are close together into hunks."""
     hunks: list[list[Change]] = []
     for change in line_changes:
         if hunks and change.first - hunks[-1][-1].end <= MERGE_DISTANCE_LINES:
@@ -85,7 +81,6 @@ def group_changes(line_changes: Sequence[Change]) -> list[Hunk]:
 
 
 def diff_hunks(old: str, new: str) -> list[Hunk]:
-    """All hunks between two texts."""
     return group_changes(diff_lines(split_lines(old), split_lines(new)))
 
 
@@ -100,7 +95,6 @@ def apply_changes(old: Sequence[str], accepted: Iterable[Change]) -> list[str]:
 
 
 def apply_hunks(old: str, accepted: Iterable[Hunk]) -> str:
-    """The old text with these hunks applied."""
     return "".join(apply_changes(split_lines(old), [change for hunk in accepted for change in hunk.changes]))
 
 

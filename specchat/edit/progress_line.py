@@ -19,7 +19,6 @@ class ProgressLine:
         self._tokens, self._started_at, self._shown_at = 0, 0.0, 0.0
 
     def on_event(self, event: Event) -> None:
-        """Update the progress from one event."""
         match event:
             case LoadingProgress(label=label):
                 self._show(f"loading the {label} model…")

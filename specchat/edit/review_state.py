@@ -26,13 +26,11 @@ class Review:
 
     @property
     def index(self) -> int:
-        """The index of the hunk to decide on."""
         is_open = (index for index, each in enumerate(self.decisions) if each.is_accepted is None)
         return next(is_open, len(self.decisions))
 
     @property
     def current_hunk(self) -> Hunk | None:
-        """The hunk to decide on, None when all are decided."""
         return self.decisions[self.index].hunk if self.index < len(self.decisions) else None
 
     @property
@@ -49,7 +47,6 @@ class Review:
         self._replace_decision(self.index, replace(self.decisions[self.index], is_accepted=is_accepted))
 
     def decide_remaining(self, *, is_accepted: bool) -> None:
-        """Accept or reject the current hunk and all that follow."""
         self._undo_stack.append(self.decisions)
         self.decisions = tuple(
             replace(each, is_accepted=is_accepted) if each.is_accepted is None else each for each in self.decisions
@@ -63,11 +60,9 @@ class Review:
         return len(parts) > 1
 
     def replace_and_accept(self, hunk: Hunk) -> None:
-        """Replace the current hunk and accept the replacement."""
         self._replace_decision(self.index, HunkDecision(hunk, is_accepted=True))
 
     def replace_current(self, hunk: Hunk) -> None:
-        """Replace the current hunk; the replacement is to be decided."""
         self._replace_decision(self.index, HunkDecision(hunk))
 
     def undo(self) -> bool:

@@ -33,7 +33,6 @@ class RewriteAlignment:
 
     @property
     def lines_done(self) -> int:
-        """Lines of the original that the rewrite has passed."""
         return self._position
 
     @property
@@ -64,7 +63,6 @@ class RewriteAlignment:
             self.hunk_count += 1
 
     def _find_line(self, line: str) -> int | None:
-        """The next position of this line in the original."""
         if self._position < len(self._lines) and self._lines[self._position] == line:
             return self._position
         if len(line.strip()) < MIN_DISTINCTIVE_CHARS:

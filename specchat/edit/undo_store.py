@@ -50,8 +50,6 @@ class StoredEdit:
 
 
 class UndoStore:
-    """All stored edits of this user, the oldest first."""
-
     def __init__(self, folder: Path) -> None:
         self._records_folder, self._blobs_folder = folder / "notes", folder / "images"
         for each in (self._records_folder, self._blobs_folder):
@@ -86,7 +84,6 @@ class UndoStore:
             raise UsageError(f"{file.path}: its content before the edit is no longer stored") from None
 
     def set_undone(self, edit: StoredEdit, *, is_undone: bool) -> None:
-        """Mark the edit as undone, or as applied again."""
         self._write_record(replace(edit, is_undone=is_undone))
 
     def remove(self, edit: StoredEdit) -> None:

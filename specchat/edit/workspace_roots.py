@@ -24,7 +24,6 @@ class WorkspaceRoots:
         return self.main_root / (path_of_uri(name) or name)
 
     def display_name(self, path: Path) -> str:
-        """The path relative to the main folder, if possible."""
         return str(path.relative_to(self.main_root)) if path.is_relative_to(self.main_root) else str(path)
 
     def contains(self, path: Path) -> bool:

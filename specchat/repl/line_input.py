@@ -53,7 +53,6 @@ def read_block(line: str, read_line: Callable[[], str]) -> str:
 
 
 def prompt_toolkit_reader(status: Callable[[], str], history_file: Path) -> Callable[[], str]:
-    """A prompt with completion, history search and the status line below."""
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history_file)),
         completer=CommandPathCompleter(),
@@ -96,7 +95,6 @@ class CommandPathCompleter(Completer):
         self.paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """The completions of the word before the cursor."""
         before = document.text_before_cursor
         word = before.split()[-1] if before and not before[-1].isspace() else ""
         if before.startswith("/") and " " not in before:

@@ -91,7 +91,6 @@ def run_file_edit(chat: ChatState, line: str) -> None:
 
 
 def print_answer(chat: ChatState, request: Request) -> None:
-    """Print an answer as it streams, and then its cost."""
     if chat.attachment_notice:
         print_notice(chat.attachment_notice)
     with interruptible() as stopped:
@@ -109,8 +108,6 @@ def print_answer(chat: ChatState, request: Request) -> None:
 
 
 class AnswerPrinter:
-    """Prints the events of one answer."""
-
     def __init__(self) -> None:
         self._is_inside_line = False
         self._loading_label = ""
@@ -133,7 +130,6 @@ class AnswerPrinter:
                 pass
 
     def end_line(self) -> None:
-        """End an unfinished line."""
         if self._is_inside_line:
             sys.stdout.write("\n")
             sys.stdout.flush()

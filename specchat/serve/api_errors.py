@@ -23,21 +23,17 @@ class ApiError:
     code: str | None = None
 
     def body(self) -> dict[str, Any]:
-        """The error object that OpenAI's clients expect."""
         error_type = "invalid_request_error" if self.status < INTERNAL_SERVER_ERROR else "server_error"
         return {"error": {"message": self.message, "type": error_type, "param": self.param, "code": self.code}}
 
 
 class RequestError(UsageError):
-    """A request that this server cannot process."""
-
     def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
         super().__init__(message)
         self.api_error = ApiError(status, message, param, code)
 
 
 def to_api_error(error: SpecchatError) -> ApiError:
-    """The API error of an exception."""
     if isinstance(error, RequestError):
         return error.api_error
     status = STATUS_BY_EXIT_CODE.get(error.exit_code, INTERNAL_SERVER_ERROR)

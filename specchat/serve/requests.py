@@ -55,15 +55,12 @@ class SessionSettings:
     sampling: tuple[tuple[str, float], ...] = ()
 
     def overrides(self) -> JsonObject:
-        """The settings as profile keys."""
         system_prompt = {"prompt.system": self.system_prompt} if self.system_prompt else {}
         return system_prompt | {f"sampling.{name}": value for name, value in self.sampling}
 
 
 @dataclass(frozen=True)
 class ConversationHistory:
-    """The exchanges before a question, and their settings."""
-
     exchanges: tuple[Exchange, ...] = ()
     settings: SessionSettings = SessionSettings()
 
@@ -156,7 +153,6 @@ def _parse_messages(messages: Any) -> tuple[str, tuple[Exchange, ...], str]:
 
 
 def _parse_message(message: Any, field_path: str) -> tuple[str, str]:
-    """The role and the text of a message."""
     if not isinstance(message, dict):
         raise RequestError(f"{field_path}: a message is an object with a role and a content", "messages")
     message = cast("JsonObject", message)

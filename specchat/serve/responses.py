@@ -31,14 +31,11 @@ def model_entry(model: str, created_at: int, context_window: int) -> JsonObject:
 
 
 def sse_event(payload: JsonObject) -> bytes:
-    """One server-sent event."""
     return f"data: {json.dumps(payload)}\n\n".encode()
 
 
 @dataclass
 class ResponseBuilder:
-    """Collects the events of one answer and builds its response."""
-
     model: str
     includes_usage: bool = False
     id: str = field(default_factory=lambda: f"chatcmpl-{new_id()}")
@@ -66,7 +63,6 @@ class ResponseBuilder:
         return ""
 
     def completion(self) -> JsonObject:
-        """The complete response, after the Finished event."""
         assert self.finished is not None
         message = {"role": "assistant", "content": "".join(self.text_parts), "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finished.finish_reason}
@@ -77,11 +73,9 @@ class ResponseBuilder:
         }
 
     def first_chunk(self) -> JsonObject:
-        """The first chunk, with the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def chunk(self, text: str) -> JsonObject:
-        """A chunk of text."""
         return self._chunk({"content": text})
 
     def last_chunks(self) -> Iterator[JsonObject]:
@@ -114,7 +108,6 @@ class ResponseBuilder:
         }
 
     def _speculation_stats(self, totals: Totals) -> JsonObject:
-        """Statistics of speculative decoding, and the seed that reproduces the answer."""
         speedup = totals.speedup
         return {
             "draft_tokens": totals.draft_tokens,

@@ -36,23 +36,18 @@ ENDPOINTS_HINT = "the endpoints are /v1/models and /v1/chat/completions"
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """The model name, the template of its sessions, and the access rules."""
-
     model: str
     session_request: SessionRequest
     access_policy: AccessPolicy
 
 
 class ApiServer:
-    """The aiohttp application of the API."""
-
     def __init__(self, config: ServeConfig, notify: Callable[[str], None]) -> None:
         self._config, self._notify = config, notify
         self._created_at = int(time.time())
         self._session_pool: SessionPool | None = None
 
     def application(self) -> web.Application:
-        """The application for one event loop."""
         application = web.Application(middlewares=[self._access_and_error_middleware], client_max_size=MAX_LINE_BYTES)
         application.add_routes([
             web.get("/v1/models", self.list_models),
@@ -70,17 +65,14 @@ class ApiServer:
         return self._session_pool
 
     async def list_models(self, _request: web.Request) -> web.Response:
-        """GET /v1/models"""
         window = self.session_pool.context_window
         return web.json_response(models_response(self._config.model, self._created_at, window))
 
     async def get_model(self, request: web.Request) -> web.Response:
-        """GET /v1/models/{name}"""
         check_model(request.match_info["name"], self._config.model)
         return web.json_response(model_entry(self._config.model, self._created_at, self.session_pool.context_window))
 
     async def chat_completions(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/chat/completions"""
         chat_request = parse_chat_completion_request(parse_json_body(await request.read()), self._config.model)
         builder = ResponseBuilder(self._config.model, chat_request.includes_usage)
         async with aclosing(self.session_pool.stream_answer(chat_request)) as events:
@@ -171,7 +163,6 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 def is_loopback_socket(listener: socket.socket) -> bool:
-    """Whether only this machine can reach the socket."""
     return is_loopback(str(listener.getsockname()[0]))
 
 

@@ -87,7 +87,6 @@ class PooledSession:
         return self._conversation
 
     def close(self) -> None:
-        """Close the conversation; the next request opens a new one."""
         if self._conversation is not None:
             self._conversation.close()
         self._conversation, self.exchanges = None, []
@@ -102,7 +101,6 @@ class PooledSession:
 
 
 def common_prefix_length(first: str, second: str) -> int:
-    """The length of the common prefix of two texts."""
     shorter = range(min(len(first), len(second)))
     return bisect_left(shorter, True, key=lambda index: first[: index + 1] != second[: index + 1])
 
@@ -163,7 +161,6 @@ class SessionPool:
             stream.cancelled.set()
 
     def close(self) -> None:
-        """Cancel every answer, and close the sessions."""
         self._is_closing = True
         for stream in self._busy.values():
             stream.cancelled.set()

@@ -37,8 +37,6 @@ MOUSE_MODES = (1000, 1003, 1015, 1006)  # the modes that Textual sets: clicks, m
 
 @dataclass(frozen=True)
 class ScreenFiles:
-    """Files beside the history: earlier prompts, and the theme."""
-
     prompt_history: Path
     theme: Path
 
@@ -48,8 +46,6 @@ class ScreenFiles:
 
 
 class SpecchatApp(App[None]):
-    """The full-screen interface."""
-
     TITLE = "specchat"
     CSS_PATH = "screen.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -77,7 +73,6 @@ class SpecchatApp(App[None]):
         )
 
     def on_mount(self) -> None:
-        """Set the theme and the keys, and show the chat screen."""
         for theme in (DARK_THEME, LIGHT_THEME):
             self.register_theme(theme)
         chosen = _read_theme(self._files.theme)

@@ -32,8 +32,6 @@ BUSY_KEY_HELP = "Escape stops"
 
 
 class Approval(Vertical):
-    """One request at a time; a long hunk scrolls."""
-
     HELP = "A decision is pending. In an edit, - marks removed lines and + marks added lines."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "back", priority=True),  # before the text area, which would handle it
@@ -116,7 +114,6 @@ class Approval(Vertical):
         self._show_key_help(KEY_HELP[request.kind])
 
     def show_progress(self, line: str) -> None:
-        """The progress of the running work."""
         if self.is_busy:
             self._show_notice(line)
 

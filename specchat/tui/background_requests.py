@@ -25,8 +25,6 @@ Response = TypeVar("Response")
 
 
 class BackgroundRequests:
-    """Requests that do not belong to an answer."""
-
     def __init__(self, worker_messages: MessageQueue) -> None:
         self._worker_messages = worker_messages
         self._connection: HostConnection | None = None
@@ -36,7 +34,6 @@ class BackgroundRequests:
         self._thread = Thread(target=self._run, name="background-requests", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; it connects with the first job."""
         self._thread.start()
 
     def poll_engine_state(self) -> None:

@@ -43,12 +43,10 @@ class BottomArea(Vertical):
 
     @property
     def approval(self) -> Approval | None:
-        """The decision dialogue, while there is one."""
         approvals = self.query(Approval)
         return approvals.first() if approvals else None
 
     async def replace_prompt(self, replacement: Picker | Approval) -> None:
-        """Show a widget in place of the prompt; the unsent text stays."""
         await self.query(".guest").remove()
         self.query_one("#prompt-row").display = False
         await self.mount(replacement.add_class("guest"))
@@ -60,14 +58,12 @@ class BottomArea(Vertical):
 
     @on(PromptBox.Edited)
     def update_completions(self) -> None:
-        """Show the completions of the word before the cursor."""
         self._completion_list.show_items(completions(self.prompt.text_before_cursor, all_commands(), Path.cwd()))
         self._completion_list.styles.margin = (0, 1, self.outer_size.height + 1, 1)
         self.prompt.is_completing = self._completion_list.display
 
     @on(PromptBox.CompletionAction)
     def control_completions(self, event: PromptBox.CompletionAction) -> None:
-        """Move in the list, accept an item, or close it."""
         match event.action:
             case "up" | "down":
                 self._completion_list.move_highlight(-1 if event.action == "up" else 1)

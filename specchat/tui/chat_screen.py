@@ -149,7 +149,6 @@ class ChatScreen(Screen[None]):
             self.post_message(self.Tick())
 
     async def on_chat_screen_tick(self) -> None:
-        """Show new messages; pause the timer when nothing is pending."""
         self._is_tick_pending = False
         await self.presenter.tick(self._worker_messages.take_all())
         self._inspector_controller.update()
@@ -160,7 +159,6 @@ class ChatScreen(Screen[None]):
         self._tick_timer.resume()
 
     def submit(self, text: str) -> None:
-        """Submit a request or a command after the current message handler."""
         self.call_later(self._submit, text)
 
     async def _submit(self, text: str) -> None:
@@ -197,7 +195,6 @@ class ChatScreen(Screen[None]):
 
     @on(InputRequested)
     async def show_input_request(self, event: InputRequested) -> None:
-        """Show a decision in place of the prompt; the unsent text stays."""
         if approval := self._bottom_area.approval:
             approval.show_request(event.request)
         else:
@@ -205,13 +202,11 @@ class ChatScreen(Screen[None]):
 
     @on(EditProgressed)
     def show_progress(self, event: EditProgressed) -> None:
-        """Show progress, also while a hunk is rewritten."""
         if approval := self._bottom_area.approval:
             approval.show_progress(event.line)
 
     @on(Approval.Answered)
     def send_answer(self, event: Approval.Answered) -> None:
-        """Pass a decision to the worker."""
         self._session_worker.answer_input_request(event.text)
 
     async def _resend_question(self, question: QuestionRef, text: str) -> None:
@@ -228,7 +223,6 @@ class ChatScreen(Screen[None]):
 
     @on(ReadyForInput)
     async def send_next_queued(self) -> None:
-        """Send the next queued prompt."""
         self._background_requests.poll_engine_state()
         await self._inspector_controller.refresh()
         if self._bottom_area.approval and self.presenter.turn is None:
@@ -239,7 +233,6 @@ class ChatScreen(Screen[None]):
 
     @on(EngineCrashed)
     async def offer_retry(self, event: EngineCrashed) -> None:
-        """The engine crashed: offer to send the request again."""
         self._replaced_question = event.turn.question_ref
         await self._bottom_area.replace_prompt(choice_lists.retry_picker(event.reason))
 
@@ -255,7 +248,6 @@ class ChatScreen(Screen[None]):
 
     @on(PromptBox.Sent)
     async def send(self, event: PromptBox.Sent) -> None:
-        """Submit the prompt and add it to the history."""
         self.prompt.clear_all()
         append_prompt_history(self._prompt_history_file, event.text)
         self._prompt_history.append(event.text)
@@ -269,7 +261,6 @@ class ChatScreen(Screen[None]):
 
     @on(Picker.Cancelled)
     async def close_picker(self) -> None:
-        """Show the prompt again."""
         self._replaced_question = None
         await self._bottom_area.restore_prompt()
         self._show_queued()
@@ -339,7 +330,6 @@ class ChatScreen(Screen[None]):
 
     @on(Transcript.ReachedEnd)
     async def show_pending_text(self) -> None:
-        """The end of the transcript is in view again."""
         await self.presenter.show_pending_text()
 
     @on(Approval.StopRequested)
@@ -390,7 +380,6 @@ class ChatScreen(Screen[None]):
             self.notify("Ctrl+C again quits; the conversation is stored", timeout=DOUBLE_PRESS_SECONDS, markup=False)
 
     def action_scroll(self, direction: int) -> None:
-        """Scroll the transcript or the inspector by a page."""
         view = self.focused if isinstance(self.focused, TokenView) else self.transcript
         if direction < 0:
             view.scroll_page_up(animate=False)
@@ -405,7 +394,6 @@ class ChatScreen(Screen[None]):
         self.transcript.follow()
 
     def action_toggle_help(self) -> None:
-        """Show or hide the keys of the focused widget."""
         try:
             self.query_one("HelpPanel")
         except NoMatches:
@@ -426,7 +414,6 @@ class ChatScreen(Screen[None]):
         )
 
     def action_inspect(self) -> None:
-        """Open the inspector on the newest answer, or close it."""
         self.call_later(self._inspector_controller.toggle)
 
     @on(Inspector.Closed)
@@ -438,7 +425,6 @@ class ChatScreen(Screen[None]):
         self._inspector_controller.show_fetched_steps(event)
 
     def action_open_picker(self, purpose: str) -> None:
-        """Open a list in place of the prompt."""
         self.call_later(self._open_picker, purpose)
 
     async def _open_picker(self, purpose: str) -> None:
@@ -456,7 +442,6 @@ class ChatScreen(Screen[None]):
             await self._bottom_area.replace_prompt(picker)
 
     def action_last_turn(self, action: str) -> None:
-        """Copy or reword the last turn."""
         turns = self.transcript.turns
         if turns:
             self.post_message(TurnView.ActionRequested(turns[-1], action))

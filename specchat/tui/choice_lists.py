@@ -35,13 +35,11 @@ def make_picker(
 
 
 def retry_picker(reason: str) -> Picker:
-    """The engine crashed during an answer."""
     rows = [PickerRow("retry", "send the request again"), PickerRow("cancel", "keep the partial answer")]
     return Picker("retry", reason, rows, grace_seconds=GRACE_SECONDS)
 
 
 def engine_lost_picker(reason: str) -> Picker:
-    """The host cannot be reached."""
     rows = [PickerRow("connect", "restart the engine"), PickerRow("quit", "quit; the conversation is stored")]
     return Picker("engine_lost", f"no engine: {reason}", rows, grace_seconds=GRACE_SECONDS)
 

@@ -33,7 +33,6 @@ def copy_text(app: App[None], text: str) -> str:
 
 
 def available_programs(environment: Mapping[str, str]) -> list[str]:
-    """The installed programs that have a display or a server to copy to."""
     return [
         name
         for name, (command, needs) in CLIPBOARD_PROGRAMS.items()

@@ -13,14 +13,11 @@ from specchat.tui.prompt_completions import CompletionItem
 
 
 class CompletionList(OptionList, can_focus=False):
-    """Visible while there are completions."""
-
     def __init__(self) -> None:
         super().__init__(id="completions", markup=False)
         self._completion_items: Sequence[CompletionItem] = ()
 
     def show_items(self, items: Sequence[CompletionItem]) -> None:
-        """Show these items; an empty list hides it."""
         self._completion_items = items
         self.clear_options()
         self.add_options([Option(_item_content(choice)) for choice in items])

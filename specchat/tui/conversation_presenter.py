@@ -77,8 +77,6 @@ class EngineUnavailable(Message):
 
 
 class ConversationPresenter:
-    """The state of the conversation on the screen."""
-
     def __init__(self, screen: Screen[None], glyphs: Glyphs) -> None:
         self._screen, self._glyphs = screen, glyphs
         self.live_stats, self._smooth_stream, self._draw_throttle = LiveStats(), SmoothStream(), DrawThrottle()
@@ -91,7 +89,6 @@ class ConversationPresenter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no work is in progress."""
         return self.turn is None and self.live_stats.phase is Phase.IDLE
 
     @property
@@ -99,7 +96,6 @@ class ConversationPresenter:
         return self._screen.query_one(Transcript)
 
     async def tick(self, messages: list[WorkerMessage]) -> None:
-        """Show new messages, and the text that is due."""
         now = monotonic()
         for message in messages:
             if isinstance(message, InputRequest | EditProgress | EditFinished):
@@ -157,7 +153,6 @@ class ConversationPresenter:
                 self._on_event(message, now)
 
     def _on_edit_message(self, message: EditMessage) -> None:
-        """Show progress and result of an edit in its footer."""
         match message:
             case InputRequest():
                 self.live_stats.set_idle()

@@ -17,8 +17,6 @@ TAB_SPACES = "    "
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The symbols of the TUI."""
-
     is_ascii: bool
     prompt_mark: str
     separator: str

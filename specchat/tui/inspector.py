@@ -94,7 +94,6 @@ class Inspector(Vertical):
         self._redraw()
 
     def show_memory(self, line: str) -> None:
-        """Show the memory line."""
         if line != self._memory:
             self._memory = line
             self._redraw()
@@ -103,19 +102,16 @@ class Inspector(Vertical):
         self._select_step(self._step_index + offset)
 
     def action_end(self, direction: int) -> None:
-        """Select the first or the last step."""
         self._select_step(0 if direction < 0 else len(self.inspection.steps) - 1)
 
     def action_toggle_boundaries(self) -> None:
         self.token_view.toggle_boundaries()
 
     def action_toggle_drafts(self) -> None:
-        """Show or hide all draft tokens of the step."""
         self._shows_drafts = not self._shows_drafts
         self._redraw()
 
     def action_export(self) -> None:
-        """Write an SVG picture to this folder under a new name."""
         if not self.inspection.steps:
             self.notify("no steps to draw", markup=False)
             return
@@ -175,7 +171,6 @@ def _key_help(glyphs: Glyphs) -> str:
 
 
 def write_numbered_svg(folder: Path, svg: str) -> Path:
-    """Write under the first free name in this folder."""
     for number in count(1):
         path = folder / f"{SVG_NAME}-{number}.svg"
         try:

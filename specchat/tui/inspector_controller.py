@@ -25,8 +25,6 @@ MEMORY_INTERVAL_SECONDS = 1.0
 
 
 class InspectorController:
-    """Opens, fills and closes the inspector of a screen."""
-
     @dataclass
     class StepsFetched(Message):
         """The host sent the steps of a turn, or an error."""
@@ -68,7 +66,6 @@ class InspectorController:
             self._show_newest()
 
     async def open(self, position: int) -> None:
-        """Inspect the answer at this position of the conversation."""
         await self._open_inspector()
         self._is_newest = position == len(self._questions) - 1
         if self._is_newest:
@@ -91,7 +88,6 @@ class InspectorController:
             self._show_newest()
 
     def update(self) -> None:
-        """Show new steps."""
         inspector = self._inspector
         if inspector:
             self._update_memory(inspector)

@@ -25,7 +25,6 @@ def token_text(span: TokenSpan, glyphs: Glyphs) -> str:
 
 
 def legend(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
-    """The three kinds of tokens, each in its style."""
     line, sources = Text(), inspection.sources
     for kind, name in KIND_NAMES.items():
         source = (sources[0] if sources else "") if kind is TokenKind.ACCEPTED else "target"
@@ -35,7 +34,6 @@ def legend(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Tex
 
 
 def source_shares(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
-    """The share of tokens of each source."""
     line = Text("by source: " if inspection.committed_count else "")
     for index, (source, share) in enumerate(inspection.source_shares.items()):
         line.append(f" {glyphs.dot} " if index else "")
@@ -110,7 +108,6 @@ def _draft_marks(tokens: Sequence[DraftToken], glyphs: Glyphs) -> Iterator[str]:
 
 
 def answer_content(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
-    """The whole answer, each token in the style of its source."""
     text = Text()
     for span in inspection.spans:
         text.append(token_text(span, glyphs), colours.span_style(span, inspection.sources))

@@ -22,7 +22,6 @@ MAX_STEPS = 12
 def render_lines(
     inspection: Inspection, colours: TokenColours, glyphs: Glyphs, plain_step_seconds: float = 0.0
 ) -> Iterator[Text]:
-    """The lines of the inspector for a whole answer."""
     yield legend(inspection, colours, glyphs)
     yield Text(totals_line(inspection, plain_step_seconds, glyphs))
     yield Text()

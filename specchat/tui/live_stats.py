@@ -38,8 +38,6 @@ SERVER_VARIANT = "server"  # another server decodes: no steps, draft totals only
 
 
 class Phase(Enum):
-    """What the screen waits for."""
-
     STARTING = "starting"
     LOADING = "loading"
     PREFILL = "prefill"
@@ -99,8 +97,6 @@ class _Step:
 
 @dataclass
 class LiveStats:
-    """Statistics of the session so far."""
-
     context_window: int | None = None
     memory: MemoryUsage | None = None
     phase: Phase = Phase.IDLE
@@ -119,7 +115,6 @@ class LiveStats:
     reused_tokens: int = 0
 
     def start_turn(self, now: float) -> None:
-        """A request was sent."""
         self.request_time, self.ttft_seconds, self.last_totals = now, None, None
         self._enter_phase(Phase.PREFILL, Progress("waiting"), now)
 
@@ -131,7 +126,6 @@ class LiveStats:
         self.phase, self.progress = Phase.IDLE, Progress()
 
     def add_stored_totals(self, totals: Mapping[str, Any]) -> None:
-        """Add the totals of a stored turn."""
         stored = totals_from_json(dict(totals))
         self.drafted += stored.draft_tokens
         self.accepted += sum(stored.accepted_by_drafter.values())
@@ -240,7 +234,6 @@ class LiveStats:
         )
 
     def _with_totals(self, stats: StatsSnapshot) -> StatsSnapshot:
-        """For an answer without steps: the values from its totals."""
         last = self.last_totals
         if last is None:
             return stats

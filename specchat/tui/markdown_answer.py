@@ -18,8 +18,6 @@ def answer_parser() -> MarkdownIt:
 
 
 class CodeFence(MarkdownFence):
-    """A code block under its header."""
-
     def __init__(self, markdown: Markdown, token: Token, code: str) -> None:
         super().__init__(markdown, token, code)
         assert isinstance(markdown, MarkdownAnswer)

@@ -22,8 +22,6 @@ MAX_ROW_CHARS = 300
 
 @dataclass(frozen=True)
 class PickerRow:
-    """A row: its value, its label, and its help text."""
-
     value: str
     label: str
     help: str = ""
@@ -64,7 +62,6 @@ class Picker(Vertical):
         yield Input(placeholder="type to filter", compact=True)
 
     def on_mount(self) -> None:
-        """Focus the filter."""
         self.screen.set_focus(self.query_one(Input))
         self.query_one(OptionList).highlighted = 0 if self._rows else None
 

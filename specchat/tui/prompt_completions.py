@@ -27,7 +27,6 @@ class CompletionItem:
 
 
 def completions(text_before_cursor: str, commands: Mapping[str, CommandInfo], folder: Path) -> list[CompletionItem]:
-    """The completions of a text, the best first."""
     word = (
         text_before_cursor.rsplit(maxsplit=1)[-1] if text_before_cursor and not text_before_cursor[-1].isspace() else ""
     )
@@ -68,7 +67,6 @@ def _file_items(typed: str, length: int, folder: Path) -> list[CompletionItem]:
 
 
 def _names_in_folder(typed: str, folder: Path) -> Iterator[str]:
-    """File names that continue the typed path."""
     head, slash, start = typed.rpartition("/")
     directory = folder / Path(head + slash).expanduser() if slash else folder
     try:

@@ -60,7 +60,6 @@ class PromptBox(TextArea):
 
     @property
     def expanded_text(self) -> str:
-        """The text with every long paste expanded."""
         text = self.text
         for placeholder, paste in self._pastes.items():
             text = text.replace(placeholder, paste)
@@ -75,7 +74,6 @@ class PromptBox(TextArea):
         self._earlier_questions, self._question_index = questions, None
 
     def set_text(self, text: str) -> None:
-        """Replace the text; the cursor moves to the end."""
         self.load_text("")
         self._pastes.clear()
         self.insert_pasted(text)

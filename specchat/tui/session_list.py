@@ -122,7 +122,6 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
 
     @on(ChangeDone)
     def finish_change(self, event: ChangeDone) -> None:
-        """Show the result and reload the list."""
         self._show_hint(str(event.response) if isinstance(event.response, SpecchatError) else event.notice)
         self._request_rows()
 
@@ -141,7 +140,6 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
             self.query_one(SessionPreview).show_turn(event.turn)
 
     def on_resize(self) -> None:
-        """Hide the preview on a narrow screen."""
         self.set_class(self.size.width < MIN_PREVIEW_COLUMNS, "-narrow")
         self.request_preview()
 
@@ -161,12 +159,10 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self._end_renaming()
 
     def action_choose(self, method: str) -> None:
-        """Close with the highlighted conversation."""
         if row := self.highlighted_row:
             self._close_with((method, row.id))
 
     def action_back(self) -> None:
-        """Cancel renaming, or close the list."""
         if self.query_one("#new-name").display:
             self._end_renaming()
         else:
@@ -200,7 +196,6 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self._send_change("delete", row, f"deleted {row.name}; Ctrl+Z restores it")
 
     def action_undo(self) -> None:
-        """Restore the last deleted conversation."""
         if self._deleted_rows:
             row = self._deleted_rows.pop()
             self._send_change("restore", row, f"restored {row.name}")
@@ -218,7 +213,6 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         )
 
     def _post_from_thread(self, message: Message) -> None:
-        """Called on the thread of the background requests."""
         self.post_message(message)
 
     def _end_renaming(self) -> None:

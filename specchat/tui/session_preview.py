@@ -17,7 +17,6 @@ class SessionPreview(Static):
         self._glyphs = glyphs
 
     def show_turn(self, turn: StoredTurn | None) -> None:
-        """Show this turn; None is an empty conversation."""
         if turn is None:
             self.update(Content("this conversation is empty").stylize("$text-muted"))
             return

@@ -19,11 +19,9 @@ class SessionRow:
     matched_text: str = ""
 
     def matches(self, typed: str) -> bool:
-        """Whether the name contains all words."""
         return all(word in self.name.lower() for word in typed.lower().split())
 
     def to_content(self, *, is_current: bool) -> Content:
-        """Date, name, and the text that matches the search."""
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.updated))
         name = printable(self.name or "(no name)") + ("  (open)" if is_current else "")
         found = f"  {printable(' '.join(self.matched_text.split()))}" if self.matched_text else ""
@@ -31,5 +29,4 @@ class SessionRow:
 
 
 def session_row_from_json(row: Json) -> SessionRow:
-    """A row of the host's response to `list_sessions`."""
     return SessionRow(str(row["id"]), str(row["name"]), float(row["updated"]), str(row.get("snippet", "")))

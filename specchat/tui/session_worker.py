@@ -60,16 +60,13 @@ class SessionWorker:
         self._thread = Thread(target=self._run, name="session-worker", daemon=True)
 
     def start(self) -> None:
-        """Connect; starts the host if none runs."""
         self._jobs.put(self._connect)
         self._thread.start()
 
     def reconnect(self) -> None:
-        """Connect again after the host was lost."""
         self._jobs.put(self._connect)
 
     def submit_line(self, line: str, cancelled: Flag) -> None:
-        """Run a request or a command."""
         self._jobs.put(lambda: self._run_line(line, cancelled))
 
     def replace_question(self, position: int, text: str, cancelled: Flag) -> None:
@@ -88,15 +85,12 @@ class SessionWorker:
             self._edit_ui.put_answer(text)
 
     def fork(self, position: int) -> None:
-        """Continue in a copy of the conversation up to this turn."""
         self._jobs.put(lambda: self._fork(position))
 
     def open(self, session_id: str) -> None:
-        """Continue another conversation."""
         self._jobs.put(lambda: self._open(session_id))
 
     def fork_session(self, session_id: str) -> None:
-        """Continue in a copy of another conversation."""
         self._jobs.put(lambda: self._switch(session_id, "fork"))
 
     def close(self) -> None:
@@ -202,7 +196,6 @@ class SessionWorker:
             self._worker_messages.put(AnswerEnded(is_stored=False))
 
     def _confirm_load(self, models: Models) -> bool:
-        """Ask in the approval dialogue; closing the app means no."""
         from specchat.commands.model_loading import pending_models
         from specchat.tui.screen_edit_ui import ScreenEditUI
 
@@ -288,5 +281,4 @@ class SessionWorker:
 
 
 def _is_refused(event: object) -> bool:
-    """Whether the host refused the request."""
     return isinstance(event, Failed) and event.message.startswith("this is too much at once")

@@ -35,7 +35,6 @@ class SmoothStream:
         self.buffered_text += text
 
     def take_chunk(self, now: float) -> str:
-        """The text to show in this tick."""
         if not self.buffered_text:
             return ""
         if len(self.buffered_text) >= CATCH_UP_CHARACTERS or now - self.buffered_since >= CATCH_UP_SECONDS:
@@ -53,7 +52,6 @@ class SmoothStream:
         return taken
 
     def flush(self) -> str:
-        """All remaining text, at the end."""
         taken, self.buffered_text = self.buffered_text, ""
         self.is_catching_up, self.quiet_since = False, None
         return taken

@@ -28,11 +28,9 @@ class StatusBar(Widget):
 
     @property
     def line(self) -> str:
-        """The line as drawn now."""
         return status_line(self.stats, self.size.width, self._glyphs, max_columns=max(1, self.size.width - 1))
 
     def render(self) -> Content:
-        """The line, with warnings in the warning colour."""
         line = Content(f" {self.line}")
         for match in WARNING_PATTERN.finditer(line.plain):
             line = line.stylize("$text-warning", match.start(), match.end())

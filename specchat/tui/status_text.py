@@ -33,7 +33,6 @@ def status_line(stats: StatsSnapshot, columns: int, glyphs: Glyphs = UNICODE, ma
 
 
 def _sparkline_field(stats: StatsSnapshot, width: int, glyphs: Glyphs) -> str:
-    """As many of the last steps as fit."""
     separator = f" {glyphs.separator} "
     width -= len(separator)
     if stats.phase not in (Phase.DECODE, Phase.IDLE) or not stats.tokens_by_step or width < MIN_SPARKLINE_COLUMNS:
@@ -42,7 +41,6 @@ def _sparkline_field(stats: StatsSnapshot, width: int, glyphs: Glyphs) -> str:
 
 
 def _phase_fields(stats: StatsSnapshot, columns: int, glyphs: Glyphs) -> tuple[list[str], str]:
-    """The fields, and the separator between them."""
     spaced = f" {glyphs.separator} "
     if stats.phase in (Phase.STARTING, Phase.LOADING):
         return _waiting_fields(stats), spaced

@@ -28,20 +28,17 @@ class StreamingAnswer(Widget):
         self.refresh(layout=len(self.wrapped_text.rows) != before)
 
     def replace_lines(self, replacements: LineReplacements) -> None:
-        """Show other text in place of these lines."""
         self.wrapped_text.replace_lines(replacements)
         self._strip_cache.clear()
         self.refresh()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """The number of rows at this width."""
         if width and width != self.wrapped_text.width:
             self.wrapped_text.rewrap(width)
             self._strip_cache.clear()
         return len(self.wrapped_text.rows)
 
     def notify_style_update(self) -> None:
-        """The colours changed: draw all rows again."""
         self._strip_cache.clear()
         super().notify_style_update()
 

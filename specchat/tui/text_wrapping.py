@@ -68,7 +68,6 @@ class WrappedText:
             self.rows += self._wrap_line(self.open_line, self._language, is_finished=False)
 
     def rewrap(self, width: int) -> None:
-        """Wrap everything for another width."""
         self.width, self.rows, self._first_rows = max(1, width), [], []
         for line in self.lines:
             self._first_rows.append(len(self.rows))

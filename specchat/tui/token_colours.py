@@ -29,15 +29,12 @@ MUTED_BLEND = 0.45
 
 @dataclass(frozen=True)
 class TokenColours:
-    """The colours of a theme for tokens."""
-
     target: Color
     correction: Color
     drafters: tuple[Color, ...]
 
     @classmethod
     def from_theme(cls, variables: Mapping[str, str]) -> TokenColours:
-        """From `App.theme_variables`."""
         colours = {name: Color.parse(variables[name]) for name in ("foreground", "background", "success", "warning")}
         target = colours["foreground"].blend(colours["background"], MUTED_BLEND, alpha=1.0)
         return cls(target, colours["warning"], tuple(_shift_hue(colours["success"], shift) for shift in HUE_SHIFTS))

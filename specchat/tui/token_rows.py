@@ -35,7 +35,6 @@ class TokenRows:
         self._used_cells = 0  # cells of the last row
 
     def add(self, text: str, token: int) -> None:
-        """Append the text of a token."""
         for word in WORD_PATTERN.findall(text):
             if word == "\n":
                 self._start_row()

@@ -20,8 +20,6 @@ from specchat.tui.token_rows import NO_TOKEN, TokenRows
 
 
 class TokenView(ScrollView, can_focus=True):
-    """Tokens in rows; one step is selected."""
-
     @dataclass
     class StepClicked(Message):
         """The user clicked a token of this step."""
@@ -52,7 +50,6 @@ class TokenView(ScrollView, can_focus=True):
             self.scroll_end(animate=False, immediate=True)
 
     def select_step(self, step: int, *, should_scroll: bool = True) -> None:
-        """Highlight the tokens of a step and scroll to them."""
         self.selected_step = step
         self._strip_cache.clear()
         first = next((index for index, span in enumerate(self.inspection.spans) if span.step >= step), None)
@@ -62,7 +59,6 @@ class TokenView(ScrollView, can_focus=True):
         self.refresh()
 
     def toggle_boundaries(self) -> None:
-        """Show or hide step boundaries."""
         self.shows_boundaries = not self.shows_boundaries
         self._lay_out()
 

@@ -55,7 +55,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def is_following(self) -> bool:
-        """Whether the transcript scrolls with new text."""
         return self._is_following
 
     @property
@@ -101,7 +100,6 @@ class Transcript(VerticalScroll, can_focus=False):
         self.follow()
 
     async def show_older(self) -> None:
-        """Mount some of the earlier turns and scroll to them."""
         more, self._hidden_turns = self._hidden_turns[-MORE_TURNS:], self._hidden_turns[:-MORE_TURNS]
         first = self.turns[0] if self.turns else None
         await self._mount_stored(more, len(self._hidden_turns), before=first)
@@ -110,7 +108,6 @@ class Transcript(VerticalScroll, can_focus=False):
         self.scroll_home(animate=False, immediate=True)
 
     async def start_turn(self, question: str, before: TurnView | None = None) -> TurnView:
-        """Add a turn for a request."""
         self.query_one("#welcome").display = False
         turn = TurnView(question, self._glyphs, None)
         await self.mount(turn, before=before)
@@ -119,13 +116,11 @@ class Transcript(VerticalScroll, can_focus=False):
         return turn
 
     async def add_note(self, text: str, *, is_error: bool = False) -> None:
-        """Add a line that is neither request nor answer."""
         self.query_one("#welcome").display = False
         await self.mount(Static(printable(text), classes="note -error" if is_error else "note", markup=False))
         self.follow()
 
     def follow(self) -> None:
-        """Scroll to the end and keep following it."""
         self._is_following = True
         self.call_after_refresh(self._scroll_if_following)
 
@@ -163,7 +158,6 @@ class Transcript(VerticalScroll, can_focus=False):
             await turn.show_stored(stored)
 
     async def _remove_oldest_blocks(self) -> None:
-        """Unmount the oldest blocks; the history keeps them."""
         for block in list(self.query("TurnView, .note"))[:-MAX_BLOCKS]:
             await block.remove()
 

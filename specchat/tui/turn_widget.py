@@ -76,7 +76,6 @@ class TurnView(Vertical, can_focus=True):
         return QuestionRef(self.question, self.position)
 
     def set_files(self, files: tuple[str, ...]) -> None:
-        """Show the attached files of the request."""
         self._files = files
         self.query_one(".question", Static).update(self._question_text())
 
@@ -88,7 +87,6 @@ class TurnView(Vertical, can_focus=True):
             self.show_pending_text()
 
     def show_pending_text(self) -> None:
-        """Draw the text that was held back."""
         streaming = self.query(StreamingAnswer)
         if self._pending_text and streaming:
             text, self._pending_text = self._pending_text, ""
@@ -132,7 +130,6 @@ class TurnView(Vertical, can_focus=True):
                 self._show_code_headers()
 
     def _show_code_headers(self) -> None:
-        """Update the headers of the code blocks."""
         for streaming in self.query(StreamingAnswer):
             streaming.replace_lines(
                 {
@@ -144,7 +141,6 @@ class TurnView(Vertical, can_focus=True):
             header.set_newest(is_newest=self._is_newest)
 
     async def show_stored(self, stored: StoredTurn) -> None:
-        """Show a turn from the history."""
         self.answer = self._pending_text = stored.answer.text
         self.set_footer(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
         await self.finalize()
@@ -166,5 +162,4 @@ class TurnView(Vertical, can_focus=True):
 
 
 def code_block_texts(answer: str) -> list[str]:
-    """The text of each code block of an answer, in order."""
     return [block.text for block in find_code_blocks(answer)]

@@ -14,8 +14,6 @@ from specchat.chat.request import Request
 
 @dataclass(frozen=True)
 class ConversationOpened:
-    """The worker has opened a conversation."""
-
     session_id: str
     session_name: str
     profile: str
@@ -25,15 +23,11 @@ class ConversationOpened:
 
 @dataclass(frozen=True)
 class ConversationNamed:
-    """The conversation has a new name."""
-
     name: str
 
 
 @dataclass(frozen=True)
 class RequestSent:
-    """A request is sent to the engine."""
-
     request: Request
 
 
@@ -46,16 +40,12 @@ class AnswerEnded:
 
 @dataclass(frozen=True)
 class TranscriptNote:
-    """A line for the transcript."""
-
     text: str
     is_error: bool = False
 
 
 @dataclass(frozen=True)
 class EngineLost:
-    """There is no engine process."""
-
     reason: str
 
 
@@ -70,8 +60,6 @@ class EngineState:
 
 
 class InputKind(Enum):
-    """The kind of answer that an input request needs."""
-
     KEY = "key"
     YES_NO = "yes_no"
     LINE = "line"
@@ -93,8 +81,6 @@ class InputRequest:
 
 @dataclass(frozen=True)
 class EditProgress:
-    """The progress of an edit."""
-
     line: str
 
 
@@ -146,7 +132,6 @@ class MessageQueue:
             self.on_first_message()
 
     def take_all(self) -> list[WorkerMessage]:
-        """Remove and return all messages."""
         with self._lock:
             taken, self._messages = self._messages, []
         return taken

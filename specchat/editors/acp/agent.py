@@ -42,8 +42,6 @@ CAPABILITIES = schema.AgentCapabilities(
 
 
 class Agent:
-    """The agent for one editor."""
-
     def __init__(self, guard: MessageGuard, make_session_request: MakeSessionRequest) -> None:
         self._guard, self._make_session_request = guard, make_session_request
         self._sessions: dict[str, AcpSession] = {}
@@ -154,7 +152,6 @@ class Agent:
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool
     ) -> schema.SetSessionConfigOptionResponse:
-        """Set an option; the response lists all options."""
         session = self._find_session(session_id)
         await _with_protocol_errors(session.set_option(config_id, str(value)))
         return schema.SetSessionConfigOptionResponse(config_options=[*session.config.options()])
@@ -162,7 +159,6 @@ class Agent:
     async def prompt(
         self, prompt: Sequence[Any], session_id: str, request_id: RequestId = None
     ) -> schema.PromptResponse:
-        """Run or queue one turn."""
         session, turn = self._find_session(session_id), PromptTurn(asyncio.get_running_loop().create_future())
         self._active_turns[request_id] = session, turn
         self._after_response[request_id] = turn.is_sent.set
@@ -244,7 +240,6 @@ class Agent:
 
 
 async def _with_protocol_errors(work: Coroutine[Any, Any, Result]) -> Result:
-    """Translate our errors into errors of the protocol."""
     try:
         return await work
     except UsageError as error:

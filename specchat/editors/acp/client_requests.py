@@ -57,8 +57,6 @@ class PromptTurn:
 
 @dataclass(frozen=True)
 class EditorClient:
-    """The editor, for one session."""
-
     sdk_client: Client
     capabilities: ClientCapabilities
     loop: asyncio.AbstractEventLoop

@@ -40,7 +40,6 @@ class LoggedEdit:
     tool_call: dict[str, Any] | None = None
 
     def replay(self) -> Iterator[ReplayUpdate]:
-        """The updates that show the edit again."""
         yield user_message_chunk(self.prompt)
         if self.tool_call:
             yield ToolCallStart.model_validate(self.tool_call)

@@ -36,8 +36,6 @@ from specchat.host.client import Conversation, SessionRequest
 
 @dataclass(frozen=True)
 class FileEditSettings:
-    """The folders, the session, the context window, and whether the user must permit the edit."""
-
     workspace: WorkspaceRoots
     session_request: SessionRequest
     window_tokens: int
@@ -88,7 +86,6 @@ class FileEdit:
 
     @contextmanager
     def _reported_tool_call(self, tool_call: ToolCallStart) -> Generator[None]:
-        """Report a tool call and its end."""
         self.reporter.send(tool_call)
         self.tool_call = tool_call.model_copy(update={"status": "failed"})
         try:

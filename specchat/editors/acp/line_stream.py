@@ -10,15 +10,11 @@ from specchat.host.protocol import LineReader
 
 
 class LineStatus(Enum):
-    """What `read_line` returns instead of a line."""
-
     TOO_LONG = auto()
     END = auto()
 
 
 class LineStream:
-    """Lines from and to the editor, for the running event loop."""
-
     def __init__(self, incoming: int, outgoing: int) -> None:
         self._reader, self._writer = StdinReader(incoming), StdoutWriter(outgoing, self.stop)
         self._line_reader = LineReader()
@@ -43,11 +39,9 @@ class LineStream:
         await self._writer.drain()
 
     async def flush(self, seconds: float) -> None:
-        """Wait until everything is written, but at most this long."""
         await self._writer.flush(seconds)
 
     def stop(self) -> None:
-        """End the input here."""
         self._is_stopped = True
         self._reader.stop()
         self._writer.stop()

@@ -70,7 +70,6 @@ class MessageGuard:
         self._stream.stop()
 
     async def cancel_own_requests(self, session: str) -> None:
-        """Cancel our open requests of a session."""
         for id in [id for id, owner in self._own_requests.items() if owner == session]:
             del self._own_requests[id]
             await self.send({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": id}})

@@ -77,7 +77,6 @@ class PromptHandler:
             log.warning("the profile could not be changed", exc_info=True)
 
     def replay(self) -> Sequence[ReplayUpdate]:
-        """The updates for all turns and edits so far."""
         return [*stored_sessions.replay_updates(self.conversation.turns(), logged_edits(self.conversation.session_id))]
 
     def handle(self, prompt: Prompt, turn: PromptTurn) -> PromptResponse | Exception:
@@ -114,7 +113,6 @@ class PromptHandler:
         )
 
     def _report_unused_servers(self, reporter: TurnReporter) -> None:
-        """Report once that MCP servers are not used."""
         if self._unused_mcp_servers:
             names, self._unused_mcp_servers = ", ".join(self._unused_mcp_servers), ()
             reporter.send(thought_chunk(f"MCP servers are not used yet: {names}\n"))
@@ -151,7 +149,6 @@ class PromptHandler:
         return prompt_response("end_turn")
 
     def _after_command(self, name: str, argument: str, reporter: TurnReporter) -> None:
-        """Send the updates for what a command changed."""
         if name == "rename":
             reporter.send(session_title(argument))
         if name in ("profile", "variant"):

@@ -18,8 +18,6 @@ MIN_PERCENT_STEP = 10  # editors draw every update
 
 @dataclass
 class RewriteProgress:
-    """Consumes the events of a rewrite."""
-
     reporter: TurnReporter
     tool_call_id: str
     title: str

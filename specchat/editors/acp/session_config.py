@@ -45,7 +45,6 @@ class SessionConfig:
                 raise UsageError(f"there is no option {option!r}")
 
     def updates(self) -> tuple[schema.CurrentModeUpdate, schema.ConfigOptionUpdate]:
-        """The updates for the editor after a change."""
         return (
             schema.CurrentModeUpdate(session_update="current_mode_update", current_mode_id=self.mode),
             schema.ConfigOptionUpdate(session_update="config_option_update", config_options=[*self.options()]),

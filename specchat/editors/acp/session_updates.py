@@ -33,24 +33,20 @@ def answer_chunks(text: str, message_id: str | None = None) -> Iterator[schema.A
 
 
 def user_message_chunk(text: str, message_id: str | None = None) -> schema.UserMessageChunk:
-    """A prompt of a replayed conversation."""
     return schema.UserMessageChunk(session_update="user_message_chunk", content=text_block(text), message_id=message_id)
 
 
 def thought_chunk(text: str) -> schema.AgentThoughtChunk:
-    """A notice beside the answer."""
     return schema.AgentThoughtChunk(session_update="agent_thought_chunk", content=text_block(text))
 
 
 def tool_call_start(id: str, title: str, kind: ToolKind) -> schema.ToolCallStart:
-    """The start of a longer operation."""
     return schema.ToolCallStart(
         session_update="tool_call", tool_call_id=id, title=title, kind=kind, status="in_progress"
     )
 
 
 def tool_call_progress(id: str, title: str | None = None) -> schema.ToolCallProgress:
-    """A longer operation in progress, with a new title if given."""
     return schema.ToolCallProgress(
         session_update="tool_call_update", tool_call_id=id, status="in_progress", title=title
     )
@@ -94,7 +90,6 @@ def prompt_response(reason: StopReason, totals: Totals | None = None) -> schema.
 
 
 def speculation_stats(totals: Totals) -> Mapping[str, Any]:
-    """Statistics of speculative decoding, for `_meta`."""
     return {
         "draftTokens": totals.draft_tokens,
         "acceptedTokens": sum(totals.accepted_by_drafter.values()),

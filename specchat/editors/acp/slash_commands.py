@@ -45,7 +45,6 @@ def help_text() -> str:
 
 
 def commands_update() -> AvailableCommandsUpdate:
-    """The update with all commands for the editor's menu."""
     commands = [
         AvailableCommand(name=name, description=what, input=_command_input(arguments))
         for name, (arguments, what) in _all_commands().items()

@@ -50,7 +50,6 @@ class TurnReporter:
             self.send_text(event.text)
 
     def end_loading(self, *, is_done: bool) -> None:
-        """End the tool call that shows the loading of a model."""
         if self._loading_id:
             self.send(tool_call_end(self._loading_id, is_done=is_done))
             self._loading_id = ""
@@ -85,7 +84,6 @@ def stream_answer(events: Iterable[Event], reporter: TurnReporter, window_tokens
 
 
 def send_usage(reporter: TurnReporter, totals: Totals, window_tokens: int) -> None:
-    """Send the use of the context window and the speculation statistics."""
     used = totals.prompt_tokens + totals.completion_tokens
     meta = {"specchat": dict(speculation_stats(totals))}
     update = UsageUpdate(session_update="usage_update", used=used, size=max(window_tokens, used), field_meta=meta)

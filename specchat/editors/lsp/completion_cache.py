@@ -9,8 +9,6 @@ from specchat.editors.lsp.cursor_context import CursorContext
 
 @dataclass(frozen=True)
 class CachedSuggestion:
-    """A suggestion and the text around it."""
-
     uri: str
     prefix: str
     suffix: str

@@ -33,7 +33,6 @@ class CursorContext:
 
     @property
     def suffix(self) -> str:
-        """The text after the gap."""
         return _normalize_newlines(self.document.text[self.end :])
 
     @property

@@ -39,7 +39,6 @@ def explain_region(document: Document, region: Region, cancelled: Flag, on_event
 
 
 def write_page(document: Document, region: Region, text: str) -> Path:
-    """Write the explanation to a file, which the editor can show."""
     path = runtime_folder() / PAGE_NAME
     title = f"# {document.name}, lines {region.first} to {region.last}"
     path.write_text(f"{title}\n\n{text.strip()}\n", encoding="utf-8")

@@ -24,7 +24,6 @@ class InitializationOptions:
 
 
 def parse_initialization_options(options: Any) -> InitializationOptions:
-    """Parse the options that a client sends."""
     values = cast("dict[str, Any]", options) if isinstance(options, dict) else {}
     default = InitializationOptions()
     debounce = _typed_option(values, "debounceMs", int, None)

@@ -47,7 +47,6 @@ class Suggestion:
 
     @property
     def range(self) -> types.Range:
-        """The range that it replaces, within one line."""
         context, document = self.context, self.context.document
         return types.Range(document.position(context.start), document.position(context.end + self.replaced_chars))
 
@@ -65,8 +64,6 @@ class Suggestion:
 
 
 class Suggester:
-    """Makes suggestions and caches the last one."""
-
     def __init__(self, engine: EngineConnection, options: InitializationOptions) -> None:
         self.engine, self.options = engine, options
         self.can_fill = True

@@ -20,7 +20,6 @@ from specchat.profile import load_profile
 
 
 def document_source(document: Document) -> Source:
-    """An open document as an edit source."""
     try:
         return make_source(document.text.encode(), document.name)
     except UnicodeEncodeError:

@@ -49,8 +49,6 @@ CLIENT_TIMEOUT_SECONDS = 10.0  # for an editor to answer a request
 
 
 class LoggingLanguageServer(LanguageServer):
-    """The server of pygls; writes its own errors to the log."""
-
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Log the error; the user of an editor can do nothing about it."""
         log.warning("%s: %s", getattr(source, "__name__", source), error)
@@ -124,7 +122,6 @@ class SpecchatLanguageServer:
         self.documents.close(params.text_document.uri)
 
     async def inline_completion(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
-        """A suggestion as ghost text at the cursor."""
         context = params.context
         is_invoked = context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
         suggestion = await self._suggest(params, context.selected_completion_info, is_invoked=is_invoked)
@@ -134,7 +131,6 @@ class SpecchatLanguageServer:
         return types.InlineCompletionList([types.InlineCompletionItem(text, range=suggestion.range) for text in texts])
 
     async def completion(self, params: types.CompletionParams) -> types.CompletionList:
-        """A suggestion as an entry of the completion list."""
         kind = params.context.trigger_kind if params.context else types.CompletionTriggerKind.Invoked
         suggestion = await self._suggest(params, None, is_invoked=kind == types.CompletionTriggerKind.Invoked)
         if suggestion is None:
@@ -214,7 +210,6 @@ class SpecchatLanguageServer:
             self._show_message(types.MessageType.Warning, f"the edit was not applied: {reason}")
 
     async def explain(self, *arguments: Any) -> None:
-        """The command: explain lines on a page beside the text."""
         request = parse_edit_request(arguments[0] if arguments else None)
         document = self.documents.get(request.uri)
         if document is None:
@@ -292,7 +287,6 @@ class SpecchatLanguageServer:
 
     @property
     def _can_show_document(self) -> bool:
-        """Whether the editor can open a page."""
         window = self.server.client_capabilities.window
         return bool(window and window.show_document and window.show_document.support)
 

@@ -61,7 +61,6 @@ class Document:
         return types.Position(line, len(raw) // CODE_UNIT_BYTES[self.encoding])
 
     def line(self, number: int) -> str:
-        """A line without its line end."""
         start = self.line_starts[number]
         end = self.line_starts[number + 1] if number + 1 < len(self.line_starts) else len(self.text)
         return self.text[start:end].rstrip("\r\n")
