@@ -1,6 +1,7 @@
 """A session: requests in, events out.
 
-It owns the turns, the generation and the drafters of one conversation. It knows no screen, no socket and no file.
+It owns the turns, the generation and the drafters of one conversation. It knows no screen, no socket and no file; of
+threads it knows only a watchdog, which may use fewer of them on a busy machine.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
-from specchat.chat.prompt import build_next_prompt
+from specchat.chat.prompt import build_next_prompt, rewrite_original
 from specchat.chat.reference_corpus import ReferenceCorpus
 from specchat.chat.request import Request
-from specchat.chat.rewrite_source import rewrite_original
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser, ChooserState, DeviceLoad
 from specchat.chooser.costs import Costs
 from specchat.drafters.combined import SuffixAndRealign
+from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.grammar import Grammar
@@ -46,6 +47,7 @@ from specchat.errors import ContextError, SpecchatError
 from specchat.models.llguidance_grammar import json_schema_grammar, regex_grammar
 from specchat.models.tokenizer import Detokenizer, Tokenizer
 from specchat.profile import Profile
+from specchat.threads import ThreadWatchdog
 
 SEED_BITS = 31
 
@@ -269,3 +271,26 @@ def _step_done(step: Step, token_count: int, tokenizer: Tokenizer) -> StepDone:
         draft_tokens, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,
         draft_token_bytes=tuple(map(tokenizer.token_bytes, draft_tokens)), draft_sources=tuple(step.tree.sources[1:]),
     )  # fmt: skip
+
+
+class WatchdogSession(Session):
+    """A session that reports its passes to a watchdog, which may act between answers."""
+
+    def __init__(
+        self,
+        watchdog: ThreadWatchdog,
+        models: LoadedModels,
+        drafters: Mapping[str, Drafter],
+        chooser: Chooser,
+        turns: Sequence[Turn] = (),
+    ) -> None:
+        super().__init__(models, drafters, chooser, turns)
+        self.watchdog = watchdog
+
+    def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
+        with self.watchdog.answering():
+            for event in super().ask(request, cancelled):
+                if isinstance(event, StepDone):
+                    kind = bucket_of(len(self.generation.tokens)), len(event.draft_tokens)
+                    self.watchdog.record_pass(kind, event.verify_seconds)
+                yield event

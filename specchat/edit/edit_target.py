@@ -16,8 +16,7 @@ from specchat.edit.edit_intent import EditIntent
 from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_task import EditJob, EditResult
 from specchat.edit.source_text import Source, make_source, read_source
-from specchat.edit.undo_edits import apply_edit
-from specchat.edit.undo_store import user_undo_store
+from specchat.edit.undo_store import apply_edit, user_undo_store
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import BrokenEditError, FileChangedError, InputError
 

@@ -1,4 +1,4 @@
-"""The review dialogue in a terminal: show a hunk, read a key, as in `git add -p`.
+"""The review dialogue: show a hunk, read a key, as in `git add -p`, until the accepted part passes the checks.
 
 Input, output, the text editor and the model are callbacks of `ReviewUI`.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from specchat.edit.hunks import Change, Hunk, split_lines
+from specchat.edit.answer_check import EditWarnings
+from specchat.edit.hunks import Change, Hunk, diff_hunks, split_lines
 from specchat.edit.patch import hunk_lines
 from specchat.edit.review_state import Review
-from specchat.errors import SpecchatError
+from specchat.edit.source_text import Source
+from specchat.errors import BrokenEditError, DeclinedError, SpecchatError
 
 KEY_HELP = """\
 y accept   n reject   e edit   s split   c comment and have the model rewrite it
@@ -115,3 +117,37 @@ KEY_ACTIONS: Mapping[str, Callable[[Review, ReviewUI, Hunk], None]] = {
     "c": _rewrite_with_comment,
     "u": _undo_decision,
 }
+
+
+def review_edit(
+    source: Source, text: str, edit_warnings: EditWarnings, check: Callable[[str], None], ui: ReviewUI
+) -> Review:
+    """The completed review; DeclinedError when the user quits."""
+    review = Review(source.text, _ordered_hunks(source, text, edit_warnings))
+    if edit_warnings.summary:
+        ui.show_message(f"look closely: {edit_warnings.summary}")
+    while True:
+        try:
+            review_hunks(review, ui, source.name)
+        except ReviewQuit:
+            raise DeclinedError(f"{source.name}: left as it was") from None
+        if not review.accepted_hunks or review.text == source.text:
+            return review
+        try:
+            check(review.text)
+        except BrokenEditError as broken:
+            ui.show_message(f"{broken}\nthe accepted text fails the checks; decide on the last hunk again")
+            review.undo()
+        else:
+            return review
+
+
+def _ordered_hunks(source: Source, text: str, edit_warnings: EditWarnings) -> list[Hunk]:
+    """Hunks that lose a comment first, then the others in file order."""
+    lost = [line for comment in edit_warnings.lost_comments for line in comment.splitlines() if line.strip()]
+
+    def loses(hunk: Hunk) -> bool:
+        removed = "".join(line for change in hunk.changes for line in change.old)
+        return any(line in removed for line in lost)
+
+    return sorted(diff_hunks(source.text, text), key=lambda hunk: not loses(hunk))

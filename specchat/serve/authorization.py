@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from ipaddress import ip_address
 
-from specchat.serve.api_errors import ApiError
+from specchat.serve.responses import ApiError
 
 LOCALHOST = "localhost"
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 from specchat.chat.answer_format import SCHEMA, AnswerFormat
 from specchat.chat.request import Request
 from specchat.chat.transcript import Exchange
-from specchat.serve.api_errors import RequestError
+from specchat.serve.responses import RequestError
 
 JsonObject = dict[str, Any]
 

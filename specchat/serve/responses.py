@@ -1,4 +1,4 @@
-"""Builds the response objects of OpenAI's API: complete, or in chunks. Knows no network."""
+"""Builds the response objects of OpenAI's API: complete, in chunks, or an error. Knows no network."""
 
 from __future__ import annotations
 
@@ -10,13 +10,44 @@ from typing import Any
 
 from specchat import __version__
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, Totals
-from specchat.errors import HostError, error_with_exit_code
+from specchat.errors import ContextError, HostError, SpecchatError, UsageError, error_with_exit_code
 from specchat.host.protocol import new_id
 
+INTERNAL_SERVER_ERROR = 500
+SERVICE_UNAVAILABLE = 503
+STATUS_BY_EXIT_CODE = {UsageError.exit_code: 400, ContextError.exit_code: 400, 7: SERVICE_UNAVAILABLE}
+ERROR_CODE_BY_EXIT_CODE = {ContextError.exit_code: "context_length_exceeded", 7: "engine_unavailable"}
 JsonObject = dict[str, Any]
 
 OWNED_BY = "specchat"
 DONE_EVENT = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True)
+class ApiError:
+    """An error response. `param` is the wrong field of the request, `code` is for programs."""
+
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        error_type = "invalid_request_error" if self.status < INTERNAL_SERVER_ERROR else "server_error"
+        return {"error": {"message": self.message, "type": error_type, "param": self.param, "code": self.code}}
+
+
+class RequestError(UsageError):
+    def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
+        super().__init__(message)
+        self.api_error = ApiError(status, message, param, code)
+
+
+def to_api_error(error: SpecchatError) -> ApiError:
+    if isinstance(error, RequestError):
+        return error.api_error
+    status = STATUS_BY_EXIT_CODE.get(error.exit_code, INTERNAL_SERVER_ERROR)
+    return ApiError(status, str(error), code=ERROR_CODE_BY_EXIT_CODE.get(error.exit_code))
 
 
 def models_response(model: str, created_at: int, context_window: int) -> JsonObject:

@@ -17,10 +17,18 @@ from specchat.chat.events import Event
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
-from specchat.serve.api_errors import INTERNAL_SERVER_ERROR, ApiError, to_api_error
 from specchat.serve.authorization import AccessPolicy, is_loopback
 from specchat.serve.requests import check_model, parse_chat_completion_request, parse_json_body
-from specchat.serve.responses import DONE_EVENT, ResponseBuilder, model_entry, models_response, sse_event
+from specchat.serve.responses import (
+    DONE_EVENT,
+    INTERNAL_SERVER_ERROR,
+    ApiError,
+    ResponseBuilder,
+    model_entry,
+    models_response,
+    sse_event,
+    to_api_error,
+)
 from specchat.serve.session_pool import SessionPool
 
 log = logging.getLogger(__name__)

@@ -24,10 +24,9 @@ from specchat.commands.command_registry import COMMAND_PATTERN, FILE_COMMANDS
 from specchat.tui import choice_lists
 from specchat.tui.approval import Approval
 from specchat.tui.background_requests import BackgroundRequests
-from specchat.tui.bottom_area import BottomArea
+from specchat.tui.bottom_area import BottomArea, CompletionList
 from specchat.tui.clipboard import copy_text
 from specchat.tui.code_block_header import CodeBlockHeader
-from specchat.tui.completion_list import CompletionList
 from specchat.tui.conversation_presenter import (
     ConversationPresenter,
     EditProgressed,
@@ -40,8 +39,7 @@ from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
 from specchat.tui.inspector_controller import InspectorController
 from specchat.tui.picker import Picker
-from specchat.tui.prompt_history import append_prompt_history, read_prompt_history
-from specchat.tui.prompt_input import PromptBox
+from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history
 from specchat.tui.screen_commands import help_text, screen_action
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker

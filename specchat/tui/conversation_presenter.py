@@ -16,13 +16,12 @@ from textual.widgets import Static
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta
 from specchat.errors import HostError, SpecchatError
 from specchat.profile import load_profile
-from specchat.tui.answer_footer import answer_footer
 from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.live_stats import LiveStats, MemoryUsage, Phase
 from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
 from specchat.tui.status_bar import StatusBar
 from specchat.tui.transcript_view import Transcript
-from specchat.tui.turn_widget import TurnView
+from specchat.tui.turn_widget import TurnView, answer_footer
 from specchat.tui.worker_messages import (
     AnswerEnded,
     ConversationMessage,

@@ -1,9 +1,14 @@
-"""Which answer the inspector shows: the newest one while it streams, or an earlier one, fetched from the host."""
+"""Which answer the inspector shows: the newest one while it streams, or an earlier one, fetched from the host.
+
+Above it stands the resident memory of the TUI and of the engine process, as Linux reports it.
+"""
 
 from __future__ import annotations
 
+import os
 from base64 import b64decode
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 
 from textual.css.query import NoMatches
@@ -16,12 +21,35 @@ from specchat.tui.background_requests import BackgroundRequests, Json
 from specchat.tui.conversation_presenter import ConversationPresenter
 from specchat.tui.glyphs import Glyphs
 from specchat.tui.inspector import Inspector
-from specchat.tui.process_memory import memory_line
 from specchat.tui.prompt_input import PromptBox
+from specchat.tui.status_bar import format_bytes
 from specchat.tui.transcript_view import Transcript
 
+PROC = Path("/proc")
 MAX_TITLE_CHARS = 40
 MEMORY_INTERVAL_SECONDS = 1.0
+
+
+def memory_line(engine_pid: int, glyphs: Glyphs) -> str:
+    """For example: memory of the screen 92M · of the engine process 1.2G.
+
+    `engine_pid` is 0 when unknown. Unknown values are left out, and the whole line if both are.
+    """
+    sizes = {
+        "the screen": resident_bytes(os.getpid()),
+        "the engine process": resident_bytes(engine_pid) if engine_pid else None,
+    }
+    parts = [f"of {name} {format_bytes(count)}" for name, count in sizes.items() if count]
+    return f"memory {f' {glyphs.dot} '.join(parts)}" if parts else ""
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Resident bytes of a process; None without /proc, or when the process has ended."""
+    try:
+        pages = (PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 class InspectorController:

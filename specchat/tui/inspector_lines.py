@@ -1,19 +1,24 @@
-"""The text lines of the inspector: legend, totals, a step, its draft tokens. Draws nothing."""
+"""The text lines of the inspector: legend, totals, a step, its draft tokens; and the whole answer as an SVG picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
 
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
+from textual.color import Color
 
 from specchat.chat.step_records import DraftToken, Inspection, StepRecord, TokenKind, TokenSpan
-from specchat.tui.glyphs import Glyphs, printable
-from specchat.tui.status_text import sparkline
-from specchat.tui.token_colours import TokenColours
+from specchat.tui.glyphs import UNICODE, Glyphs, printable, sparkline
+from specchat.tui.themes import TokenColours
 
 MAX_QUOTED_CHARS = 24
 MAX_DEPTHS = 6
 KIND_NAMES = {TokenKind.ACCEPTED: "accepted draft", TokenKind.SAMPLED: "target", TokenKind.CORRECTION: "correction"}
+COLUMNS = 100
+MAX_STEPS = 12
 
 
 def token_text(span: TokenSpan, glyphs: Glyphs) -> str:
@@ -112,3 +117,45 @@ def answer_content(inspection: Inspection, colours: TokenColours, glyphs: Glyphs
     for span in inspection.spans:
         text.append(token_text(span, glyphs), colours.span_style(span, inspection.sources))
     return text
+
+
+def render_lines(
+    inspection: Inspection, colours: TokenColours, glyphs: Glyphs, plain_step_seconds: float = 0.0
+) -> Iterator[Text]:
+    yield legend(inspection, colours, glyphs)
+    yield Text(totals_line(inspection, plain_step_seconds, glyphs))
+    yield Text()
+    yield answer_content(inspection, colours, glyphs)
+    yield Text()
+    yield source_shares(inspection, colours, glyphs)
+    yield Text(charts(inspection, 0, COLUMNS, glyphs))
+
+
+def render_svg(
+    title: str, inspection: Inspection, theme_variables: Mapping[str, str], plain_step_seconds: float = 0.0
+) -> str:
+    """An SVG picture in the colours of a theme, given as its variables."""
+    console = Console(
+        record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=False
+    )
+    lines = [
+        *render_lines(inspection, TokenColours.from_theme(theme_variables), UNICODE, plain_step_seconds),
+        *_first_steps(inspection),
+    ]
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=False)
+    background, foreground = (
+        Color.parse(theme_variables["background"]).rgb,
+        Color.parse(theme_variables["foreground"]).rgb,
+    )
+    return console.export_svg(title=title, theme=TerminalTheme(background, foreground, [foreground] * 8))
+
+
+def _first_steps(inspection: Inspection) -> Iterator[Text]:
+    yield Text()
+    for step_index in range(min(MAX_STEPS, len(inspection.steps))):
+        yield Text(
+            " ".join(filter(None, step_lines(inspection, step_index, UNICODE))), no_wrap=True, overflow="ellipsis"
+        )
+    if (more := len(inspection.steps) - MAX_STEPS) > 0:
+        yield Text(f"{UNICODE.ellipsis} {more} more steps", "dim")

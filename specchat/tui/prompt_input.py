@@ -2,12 +2,16 @@
 
 Enter sends. Ctrl+J starts a new line on every terminal; so do Shift+Enter and Alt+Enter where the terminal reports
 them, and a backslash before Enter. A paste never sends, and a long paste is shown as a placeholder until it is sent.
+
+The line mode shares the file of the history: `# time`, then each line after a plus.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from textual import events
@@ -20,6 +24,7 @@ from specchat.tui.glyphs import printable_with_tabs
 NEWLINE_KEYS = frozenset({"ctrl+j", "shift+enter", "alt+enter", "newline"})
 LONG_PASTE_LINES = 20
 LONG_PASTE_CHARACTERS = 2000
+MAX_QUESTIONS = 1000
 
 
 class PromptBox(TextArea):
@@ -177,3 +182,30 @@ class PromptBox(TextArea):
 
 
 COMPLETION_KEYS = {"up": "up", "down": "down", "tab": "accept", "enter": "enter", "escape": "close"}
+
+
+def read_prompt_history(path: Path) -> list[str]:
+    """The last prompts, the newest last, each once; empty when the file is missing."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return []
+    questions: list[str] = []
+    question: list[str] = []
+    for line in [*lines, ""]:
+        if line.startswith("+"):
+            question.append(line[1:])
+        elif question:
+            questions.append("\n".join(question))
+            question = []
+    return list(reversed(dict.fromkeys(reversed(questions))))[-MAX_QUESTIONS:]
+
+
+def append_prompt_history(path: Path, question: str) -> None:
+    """Append a prompt; write errors are ignored."""
+    written = "".join(f"+{line}\n" for line in question.split("\n"))
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{written}")
+    except OSError:
+        return

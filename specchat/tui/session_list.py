@@ -1,4 +1,4 @@
-"""The list of conversations: open, fork, rename, delete, and undo a deletion.
+"""The list of conversations: open, fork, rename, delete, and undo a deletion; beside it a preview.
 
 Typing searches names first, then contents. The list uses the second connection to the host, so it works during an
 answer.
@@ -6,6 +6,7 @@ answer.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, Static
@@ -22,13 +24,47 @@ from specchat.chat.history import StoredTurn
 from specchat.errors import SpecchatError
 from specchat.tui.background_requests import BackgroundRequests, Json
 from specchat.tui.glyphs import Glyphs, printable
-from specchat.tui.session_preview import SessionPreview
-from specchat.tui.session_row import SessionRow, session_row_from_json
 
+MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # more would not fit
 KEY_HINT = "Enter open   Ctrl+F open a copy   F2 rename   Ctrl+D delete   Ctrl+Z undo   Esc back"
 MAX_ROWS = 200
 MIN_SEARCH_CHARS = 2
 MIN_PREVIEW_COLUMNS = 100
+
+
+class SessionPreview(Static):
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__("", id="preview", markup=False)
+        self._glyphs = glyphs
+
+    def show_turn(self, turn: StoredTurn | None) -> None:
+        if turn is None:
+            self.update(Content("this conversation is empty").stylize("$text-muted"))
+            return
+        question = printable(str(turn.request.get("text", ""))[:MAX_QUESTION_CHARS])
+        heading = Content(f"{self._glyphs.prompt_mark} {question}").stylize("$text-accent")
+        self.update(heading + Content("\n\n" + printable(turn.answer.text[:MAX_ANSWER_CHARS])))
+
+
+@dataclass(frozen=True)
+class SessionRow:
+    id: str
+    name: str
+    updated: float
+    matched_text: str = ""
+
+    def matches(self, typed: str) -> bool:
+        return all(word in self.name.lower() for word in typed.lower().split())
+
+    def to_content(self, *, is_current: bool) -> Content:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.updated))
+        name = printable(self.name or "(no name)") + ("  (open)" if is_current else "")
+        found = f"  {printable(' '.join(self.matched_text.split()))}" if self.matched_text else ""
+        return Content(f"{day}  ").stylize("$text-muted") + Content(name) + Content(found).stylize("$text-muted")
+
+
+def session_row_from_json(row: Json) -> SessionRow:
+    return SessionRow(str(row["id"]), str(row["name"]), float(row["updated"]), str(row.get("snippet", "")))
 
 
 class SessionsScreen(Screen[tuple[str, str] | None]):

@@ -218,12 +218,12 @@ def frozen_environment(monkeypatch):
     """No clock, no host, no profile of this machine, no colours of this terminal."""
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("specchat.tui.session_row.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
+    monkeypatch.setattr("specchat.tui.session_list.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
     profile = SimpleNamespace(models=SimpleNamespace(target="Small-1B"), limits=SimpleNamespace(context=8192))
     monkeypatch.setattr("specchat.tui.conversation_presenter.load_profile", lambda _name: profile)
     for module in ("conversation_presenter", "chat_screen"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
-    monkeypatch.setattr("specchat.tui.process_memory.resident_bytes", lambda _process: 96 * 2**20)
+    monkeypatch.setattr("specchat.tui.inspector_controller.resident_bytes", lambda _process: 96 * 2**20)
     monkeypatch.setattr("specchat.tui.conversation_presenter.thread_time", lambda: 0.0)
     for part in ("session_worker.SessionWorker", "background_requests.BackgroundRequests"):
         monkeypatch.setattr(f"specchat.tui.{part}.start", lambda _self: None)

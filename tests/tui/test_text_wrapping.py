@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from specchat.tui.glyphs import printable
-from specchat.tui.text_wrapping import MAX_LINE_CHARS, WrappedText
+from specchat.tui.streaming_answer import MAX_LINE_CHARS, WrappedText
 
 PIECES = st.lists(
     st.sampled_from(

@@ -1,4 +1,4 @@
-"""The methods of the protocol. Invalid requests are refused here; everything slow happens elsewhere.
+"""The methods of the protocol, and the process that serves them. Everything slow happens elsewhere.
 
 Not a subclass of the SDK's `Agent`, which would advertise methods that are not implemented.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from acp import PROTOCOL_VERSION, RequestError, schema
+from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
+from acp import Agent as SdkAgent
 from acp.interfaces import Client
 
 from specchat import __version__
@@ -18,8 +19,9 @@ from specchat.edit.workspace_roots import checked_roots
 from specchat.editors.acp import stored_sessions
 from specchat.editors.acp.acp_session import AcpSession, open_session
 from specchat.editors.acp.client_requests import EditorClient, PromptTurn
-from specchat.editors.acp.message_guard import MessageGuard, RequestId
+from specchat.editors.acp.message_guard import LineStream, MessageGuard, RequestId
 from specchat.editors.acp.slash_commands import commands_update
+from specchat.editors.stdio import ExitStatus, stop_on_signals
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 
@@ -39,6 +41,7 @@ CAPABILITIES = schema.AgentCapabilities(
     ),
     field_meta={"specchat": {"v": 1}},
 )
+FLUSH_SECONDS = 0.3
 
 
 class Agent:
@@ -246,3 +249,20 @@ async def _with_protocol_errors(work: Coroutine[Any, Any, Result]) -> Result:
         raise RequestError.invalid_params({"details": str(error)}) from None
     except (SpecchatError, ConnectionError) as error:
         raise RequestError.internal_error({"details": str(error)}) from None
+
+
+async def serve_acp(
+    incoming: int, outgoing: int, make_session_request: MakeSessionRequest, *, handles_signals: bool = False
+) -> int:
+    """Serve one editor until it disconnects or a signal arrives; returns the exit code.
+
+    Threads that wait for the engine may remain; the caller ends the process without joining them.
+    """
+    stream = LineStream(incoming, outgoing)
+    status = stop_on_signals(stream.stop) if handles_signals else ExitStatus()
+    guard = MessageGuard(stream)
+    agent = Agent(guard, make_session_request)
+    await run_agent(cast("SdkAgent", agent), guard, use_unstable_protocol=True)
+    agent.close()
+    await stream.flush(FLUSH_SECONDS)
+    return status.code

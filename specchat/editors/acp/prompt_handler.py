@@ -18,7 +18,6 @@ from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_fr
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.editors.acp import stored_sessions
 from specchat.editors.acp.client_requests import EditorClient, PromptTurn
-from specchat.editors.acp.edit_log import LoggedEdit, ReplayUpdate, log_edit, logged_edits
 from specchat.editors.acp.prompt_blocks import Prompt, attach_linked_files
 from specchat.editors.acp.session_config import ASK_MODE, AUTO_MODE, EDIT_MODE, SessionConfig
 from specchat.editors.acp.session_updates import prompt_response, thought_chunk
@@ -33,6 +32,7 @@ from specchat.editors.acp.slash_commands import (
     help_text,
     parse_slash_command,
 )
+from specchat.editors.acp.stored_sessions import LoggedEdit, ReplayUpdate, log_edit, logged_edits
 from specchat.editors.acp.turn_reporter import TurnReporter, session_title, stream_answer
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest

@@ -10,7 +10,7 @@ from typing import Any, cast
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
-from specchat.edit.edit_regions import Region
+from specchat.edit.edit_plan import Region
 from specchat.editors.lsp.initialization_options import InitializationOptions
 from specchat.editors.lsp.text_documents import Document
 from specchat.syntax import definitions, enclosing_definition, language_of

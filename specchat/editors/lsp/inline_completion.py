@@ -12,7 +12,6 @@ from threading import Event as Flag
 
 from lsprotocol import types
 
-from specchat.editors.lsp.completion_cache import CachedSuggestion
 from specchat.editors.lsp.cursor_context import CursorContext
 from specchat.editors.lsp.engine_connection import UNREACHABLE, EngineConnection
 from specchat.editors.lsp.initialization_options import InitializationOptions
@@ -23,6 +22,28 @@ MIN_DEBOUNCE_SECONDS, MAX_DEBOUNCE_SECONDS = 0.15, 0.4  # of the automatic delay
 ENGINE_TIMEOUT_SECONDS, ANSWER_TIMEOUT_SECONDS = 1.7, 2.0
 AUTOMATIC_MAX_TOKENS, INVOKED_MAX_TOKENS = 64, 256
 UNSUPPORTED = "unsupported"  # finish reason of a model without fill-in-the-middle tokens
+
+
+@dataclass(frozen=True)
+class CachedSuggestion:
+    uri: str
+    prefix: str
+    suffix: str
+    text: str
+
+    def remaining_at(self, context: CursorContext) -> str:
+        """The part that is not typed yet; "" at another position or after other text was typed."""
+        if (
+            context.document.uri != self.uri
+            or context.suffix != self.suffix
+            or not context.prefix.startswith(self.prefix)
+        ):
+            return ""
+        typed = context.prefix[len(self.prefix) :]
+        text = self.text.replace("\r\n", "\n")
+        if not text.startswith(typed) or len(typed) >= len(text):
+            return ""
+        return text[len(typed) :].replace("\n", context.document.newline)
 
 
 @dataclass(eq=False)

@@ -29,11 +29,10 @@ from specchat.editors.lsp.code_actions import (
 )
 from specchat.editors.lsp.cursor_context import cursor_context
 from specchat.editors.lsp.engine_connection import READY, EngineConnection
-from specchat.editors.lsp.explain import explain_region, write_page
 from specchat.editors.lsp.initialization_options import InitializationOptions, parse_initialization_options
 from specchat.editors.lsp.inline_completion import Suggester, Suggestion
 from specchat.editors.lsp.request_guard import GuardedProtocol
-from specchat.editors.lsp.rewrite_edits import compute_rewrite, workspace_edit
+from specchat.editors.lsp.rewrite_edits import compute_rewrite, explain_region, workspace_edit, write_page
 from specchat.editors.lsp.text_documents import Documents
 from specchat.editors.lsp.work_done_progress import WorkDoneProgress, begin_progress
 from specchat.errors import CancelledError, NoChangeError, SpecchatError

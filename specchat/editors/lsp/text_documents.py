@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlparse
 
 from lsprotocol import types
 
-from specchat.edit.edit_regions import Region
+from specchat.edit.edit_plan import Region
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 CODECS: Mapping[str, str] = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
