@@ -46,14 +46,9 @@ def _mention_name(word: str) -> str:
     name = word.rstrip(SENTENCE_PUNCTUATION)
     if name == REPOSITORY:
         return name
-    return name[1:] if _exists_or_matches(name[1:]) else ""
-
-
-def _exists_or_matches(name: str) -> bool:
-    if not name:
-        return False
-    path = _path(name)
-    return _exists(path) or (is_glob(name) and bool(list_glob(str(path)).files))
+    path = _path(name[1:])
+    is_named = len(name) > 1 and (_exists(path) or (is_glob(name) and bool(list_glob(str(path)).files)))
+    return name[1:] if is_named else ""
 
 
 def _path(name: str) -> Path:
@@ -114,6 +109,5 @@ def load_attachment(name: str) -> Attachment:
 
 
 def _find_loader(name: str) -> Extension | None:
-    """Look up plugins only for names with a colon."""
     scheme, colon, _rest = name.removeprefix("@").partition(":")
     return find_extensions("context_loaders").get(scheme) if colon and name.startswith("@") else None

@@ -9,8 +9,8 @@ import json
 import sqlite3
 import zlib
 from array import array
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from specchat.chat.step_encoding import unpack_steps
 from specchat.errors import HostError
 
 BUSY_TIMEOUT_MILLISECONDS = 250
+MAX_COPIED_CHARACTERS = 200_000
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,6 @@ def pack_answer(answer: StoredAnswer) -> list[Any]:
 
 
 def unpack_answer(text: str, columns: Sequence[Any]) -> StoredAnswer:
-    """The answer that `pack_answer` packed; columns without values give an empty answer."""
     ids, kinds, sources, variant, seed, prompt_ids, rendered = columns
     return StoredAnswer(
         text, unpack_ids(ids), zlib.decompress(kinds or EMPTY_BLOB), tuple(json.loads(sources or "[]")), variant or "",
@@ -196,7 +196,6 @@ def pack_ids(ids: Sequence[int]) -> bytes:
 
 
 def unpack_ids(packed: bytes | None) -> tuple[int, ...]:
-    """The ids that `pack_ids` packed; none for empty input."""
     return tuple(array("I", zlib.decompress(packed))) if packed else ()
 
 
@@ -207,3 +206,28 @@ def _translate_errors(path: Path) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise HostError(f"the history {path} cannot be read: {error}") from error
+
+
+def past_texts(path: Path, max_characters: int = MAX_COPIED_CHARACTERS) -> list[str]:
+    """The newest answers and attached files, up to about `max_characters`, the newest last; none when unreadable.
+
+    Copying drafters may propose tokens from them. Deleted conversations are not read.
+    """
+    texts = dict[str, None]()
+    try:
+        with closing(HistoryReader(path)) as reader:
+            for text in _newest_first(reader):
+                texts.setdefault(text[:max_characters])
+                max_characters -= len(text)
+                if max_characters <= 0:
+                    break
+    except HostError:
+        return []
+    return list(texts)[::-1]
+
+
+def _newest_first(reader: HistoryReader) -> Iterator[str]:
+    for thread in reader.threads():
+        for turn in reversed(reader.turns(thread.tip)):
+            files = (str(file["text"]) for file in turn.request.get("files") or ())
+            yield from filter(None, (turn.answer.text, *files))

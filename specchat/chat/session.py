@@ -12,9 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from threading import Event as Flag
 from time import perf_counter
-from typing import Self
 
-from specchat.chat.answer_format import SCHEMA, AnswerFormat
 from specchat.chat.events import (
     TARGET,
     CommittedToken,
@@ -29,7 +27,7 @@ from specchat.chat.events import (
 )
 from specchat.chat.prompt import build_next_prompt, rewrite_original
 from specchat.chat.reference_corpus import ReferenceCorpus
-from specchat.chat.request import Request
+from specchat.chat.request import SCHEMA, AnswerFormat, Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
 from specchat.chooser.acceptance import PLAIN
@@ -45,7 +43,7 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.stats import DecodingStats
 from specchat.errors import ContextError, SpecchatError
 from specchat.models.llguidance_grammar import json_schema_grammar, regex_grammar
-from specchat.models.tokenizer import Detokenizer, Tokenizer
+from specchat.models.tokenizer import Tokenizer
 from specchat.profile import Profile
 from specchat.threads import ThreadWatchdog
 
@@ -74,9 +72,6 @@ class Session(AbstractContextManager["Session"]):
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
         """Answer, one event at a time. Set `cancelled` from any thread to end within a step; a partial answer stays."""
@@ -179,9 +174,9 @@ class _RunningTurn:
                 self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + piece.token_count)
                 return "stop"
             if self.cancelled.is_set():
-                yield from self._flush_stream(stream)
+                yield from self._emit_text(stream.flush())
                 return "cancelled"
-        yield from self._flush_stream(stream)
+        yield from self._emit_text(stream.flush())
         is_ended = len(self.generation.tokens) > start and self.generation.tokens[-1] in models.tokenizer.stop_token_ids
         return "stop" if is_ended else "length"
 
@@ -189,9 +184,6 @@ class _RunningTurn:
         if text:
             self.text_pieces.append(text)
             yield TextDelta(text)
-
-    def _flush_stream(self, stream: Detokenizer) -> Iterator[Event]:
-        yield from self._emit_text(stream.flush())
 
     def _max_new_tokens(self, prompt_tokens: int) -> int:
         window = min(self.profile.limits.context, self.session.models.target.context_window)
@@ -203,7 +195,6 @@ class _RunningTurn:
         return min(self.request.max_tokens or self.profile.limits.answer, window - prompt_tokens)
 
     def _prepare_drafters(self, route: Route) -> None:
-        """Prepare the drafters for this request; the chooser needs the measured costs of passes."""
         session = self.session
         tokenizer, original = session.models.tokenizer, rewrite_original(self.request, session.turns)
         tokens = tokenizer.encode_continuation(tokenizer.escape_control_tokens(original)) if original else []
@@ -215,7 +206,6 @@ class _RunningTurn:
             session.models.costs.calibrate(self.generation)
 
     def _measure_plain_step(self) -> None:
-        """Measure a plain step at this context length, unless it is known or the request was cancelled."""
         costs = self.session.models.costs
         if (
             self.stats.steps
@@ -226,14 +216,19 @@ class _RunningTurn:
         costs.save()
 
     def _totals(self) -> Totals:
-        stats = self.stats
         return replace(
-            self.totals, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
-            accepted_by_drafter=dict(stats.accepted_by_drafter),
-            draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
+            with_stats(self.totals, self.stats),
             plain_step_seconds=self.session.models.costs.plain_seconds(len(self.generation.tokens)) or 0.0,
             choice_reason=self.session.chooser.choice_summary().describe(),
-        )  # fmt: skip
+        )
+
+
+def with_stats(totals: Totals, stats: DecodingStats) -> Totals:
+    return replace(
+        totals, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
+        accepted_by_drafter=dict(stats.accepted_by_drafter),
+        draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
+    )  # fmt: skip
 
 
 def _sampler(request: Request, models: LoadedModels) -> Sampler:

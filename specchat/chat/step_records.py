@@ -69,7 +69,6 @@ class StepRecord:
 
     @property
     def is_chain(self) -> bool:
-        """Whether the tree has one draft token at every depth."""
         return [token.depth for token in self.draft_tokens] == list(range(1, len(self.draft_tokens) + 1))
 
 

@@ -13,7 +13,9 @@ def summary_line(routed: Routed, totals: Totals) -> str:
 
     "24 tokens · 200.0 tokens/s · 2.00x plain · 50 % accepted · 2.0 tokens/step · auto (repeats are copied)"
     """
-    return SEPARATOR.join([*_speed(totals), *_speculation(routed, totals), _route_text(routed, totals)])
+    measured = f"; {totals.choice_reason}" if totals.choice_reason else ""
+    route = f"{routed.variant} ({routed.reason}{measured})"
+    return SEPARATOR.join([*_speed(totals), *_speculation(routed, totals), route])
 
 
 def _speed(totals: Totals) -> list[str]:
@@ -35,8 +37,3 @@ def _speculation(routed: Routed, totals: Totals) -> list[str]:
 def _no_drafts_text(routed: Routed, totals: Totals) -> str:
     is_copying = routed.variant in COPYING_DRAFTERS and totals.completion_tokens > 1
     return f"{routed.variant} found nothing to copy" if is_copying else "no draft tokens"
-
-
-def _route_text(routed: Routed, totals: Totals) -> str:
-    measured = f"; {totals.choice_reason}" if totals.choice_reason else ""
-    return f"{routed.variant} ({routed.reason}{measured})"

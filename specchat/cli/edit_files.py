@@ -22,8 +22,7 @@ from specchat.edit.edit_turn import EditRun, sum_totals
 from specchat.edit.git_commit import check_repository, commit_files, has_other_changes
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.json_report import failure_report, file_report
-from specchat.edit.patch import source_diff
-from specchat.edit.source_text import Source, read_source
+from specchat.edit.source_text import Source, read_source, source_diff
 from specchat.edit.syntax_check import check_syntax
 from specchat.edit.undo_store import apply_edit, save_candidate, user_undo_store
 from specchat.errors import BrokenEditError, DeclinedError, NoChangeError, SpecchatError, UsageError

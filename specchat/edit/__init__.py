@@ -10,7 +10,7 @@ rewrite_alignment.py              the position of the streamed text in the origi
 answer_check.py                   refusals, omissions, prose, loops, lost comments
 syntax_check.py                   whether the new text still parses
 check_commands.py                 --check, in a copy of the project
-hunks.py, patch.py                the differences as hunks and as a unified diff
+hunks.py                          the differences as hunks and as a unified diff
 review_state.py, hunk_prompt.py   decisions about hunks; their keys, until the accepted text passes the checks
 terminal_review.py                colours, prompt, $EDITOR
 edit_target.py                    the file of an edit, for editors and scripts

@@ -91,7 +91,8 @@ def extract_new_text(source: Source, answer: str) -> str:
     """
     text = strip_fence(source, answer)
     if problem := find_problem(source, text):
-        excerpt = _problem_excerpt(source, text, problem)
+        first_line = (text.strip().splitlines() or ["(empty)"])[0][:EXCERPT_CHARS]
+        excerpt = find_omission(source, text) if problem == AnswerProblem.OMISSION else first_line
         raise UnusableAnswerError(problem, f"{source.name}: unusable answer ({problem}): {excerpt}")
     text = source.with_original_ending(_restore_indent(source, text))
     if text == source.text:
@@ -139,7 +140,6 @@ def find_warnings(source: Source, text: str) -> EditWarnings:
 
 
 def is_looping(answer: str) -> bool:
-    """Whether the end of a truncated text repeats itself."""
     end = answer[-LOOP_WINDOW_CHARS:]
     units = (end[-length:] for length in range(EXCERPT_CHARS // LOOP_REPEATS, len(end) // LOOP_REPEATS + 1))
     return any(unit.strip() and end.endswith(unit * LOOP_REPEATS) for unit in units)
@@ -163,12 +163,6 @@ def _is_prose(source: Source, text: str) -> bool:
         return False
     old_words, new_words = (set(WORD.findall(each)) for each in (source.text, text))
     return len(old_words) >= MIN_WORDS and len(old_words & new_words) < MIN_KNOWN_WORD_FRACTION * len(old_words)
-
-
-def _problem_excerpt(source: Source, text: str, problem: AnswerProblem) -> str:
-    if problem == AnswerProblem.OMISSION:
-        return find_omission(source, text)
-    return (text.strip().splitlines() or ["(empty)"])[0][:EXCERPT_CHARS]
 
 
 def _restore_indent(source: Source, text: str) -> str:

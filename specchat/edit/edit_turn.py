@@ -26,8 +26,6 @@ def ignore_event(_event: Event) -> None:
 
 @dataclass
 class EditRun:
-    """The conversation of an edit, its cancel flag and callbacks, and the results of its turns."""
-
     conversation: Conversation
     cancelled: Flag = field(default_factory=Flag)
     on_event: Callable[[Event], None] = ignore_event

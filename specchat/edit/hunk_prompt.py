@@ -5,16 +5,16 @@ Input, output, the text editor and the model are callbacks of `ReviewUI`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from specchat.edit.answer_check import EditWarnings
-from specchat.edit.hunks import Change, Hunk, diff_hunks, split_lines
-from specchat.edit.patch import hunk_lines
+from specchat.edit.hunks import Change, Hunk, diff_hunks, hunk_lines, split_lines
 from specchat.edit.review_state import Review
 from specchat.edit.source_text import Source
 from specchat.errors import BrokenEditError, DeclinedError, SpecchatError
 
+REWRITE_CONTEXT_LINES = 2  # around the hunk, for a rewrite
 KEY_HELP = """\
 y accept   n reject   e edit   s split   c comment and have the model rewrite it
 a accept this and all that follow   d reject this and all that follow   u undo   q quit, nothing is written
@@ -41,43 +41,45 @@ def review_hunks(review: Review, ui: ReviewUI, title: str) -> None:
     shown = None
     while (hunk := review.current_hunk) is not None:
         if hunk is not shown:
-            heading = f"{title} · hunk {review.index + 1}/{len(review.decisions)} · {_line_range(hunk)}"
-            ui.show_hunk(f"{heading}\n{_format_hunk(review, hunk)}")
+            lines = f"line {hunk.first + 1}" if hunk.end <= hunk.first + 1 else f"lines {hunk.first + 1}-{hunk.end}"
+            heading = f"{title} · hunk {review.index + 1}/{len(review.decisions)} · {lines}"
+            shown_lines = (line.removesuffix("\n") for line in hunk_lines(review.old_lines, hunk))
+            ui.show_hunk("\n".join([heading, *shown_lines, ""]))
             shown = hunk
         letter = ui.read_key("[y,n,e,s,a,d,c,u,q,?] ").strip()[:1]
         if letter in ("", "q"):
             raise ReviewQuit
-        KEY_ACTIONS.get(letter, _show_help)(review, ui, hunk)
+        _run_key(letter, review, ui, hunk)
 
 
-def _line_range(hunk: Hunk) -> str:
-    return f"line {hunk.first + 1}" if hunk.end <= hunk.first + 1 else f"lines {hunk.first + 1}-{hunk.end}"
-
-
-def _format_hunk(review: Review, hunk: Hunk) -> str:
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in hunk_lines(review.old_lines, hunk))
-
-
-def _split_hunk(review: Review, ui: ReviewUI, _hunk: Hunk) -> None:
-    if not review.split():
-        ui.show_message("this is a single change; it cannot be split")
-
-
-def _undo_decision(review: Review, ui: ReviewUI, _hunk: Hunk) -> None:
-    if not review.undo():
-        ui.show_message("there is nothing to undo")
-
-
-def _edit_hunk(review: Review, ui: ReviewUI, hunk: Hunk) -> None:
-    text = ui.edit_text("".join(hunk.new_lines(review.old_lines)))
-    if text is not None:
-        review.replace_and_accept(hunk.with_new_lines(review.old_lines, _with_final_newline(review, hunk, text)))
+def _run_key(letter: str, review: Review, ui: ReviewUI, hunk: Hunk) -> None:
+    match letter:
+        case "y" | "n":
+            review.decide(is_accepted=letter == "y")
+        case "a" | "d":
+            review.decide_remaining(is_accepted=letter == "a")
+        case "e":
+            text = ui.edit_text("".join(hunk.new_lines(review.old_lines)))
+            if text is not None:
+                lines = _with_final_newline(review, hunk, text)
+                review.replace_and_accept(hunk.with_new_lines(review.old_lines, lines))
+        case "s":
+            if not review.split():
+                ui.show_message("this is a single change; it cannot be split")
+        case "c":
+            _rewrite_with_comment(review, ui, hunk)
+        case "u":
+            if not review.undo():
+                ui.show_message("there is nothing to undo")
+        case _:
+            ui.show_message(KEY_HELP.rstrip("\n"))
 
 
 def _rewrite_with_comment(review: Review, ui: ReviewUI, hunk: Hunk) -> None:
     """Have the lines around the hunk rewritten, without those of other hunks."""
     comment = ui.read_key("what should be different? ").strip()
-    first, end = _context_range(review, hunk)
+    free_first, free_end = review.untouched_range()
+    first, end = max(free_first, hunk.first - REWRITE_CONTEXT_LINES), min(free_end, hunk.end + REWRITE_CONTEXT_LINES)
     if not comment or first == end:
         return
     try:
@@ -89,11 +91,6 @@ def _rewrite_with_comment(review: Review, ui: ReviewUI, hunk: Hunk) -> None:
         review.replace_current(Hunk((Change(first, tuple(review.old_lines[first:end]), tuple(split_lines(text))),)))
 
 
-def _context_range(review: Review, hunk: Hunk, context_lines: int = 2) -> tuple[int, int]:
-    free_first, free_end = review.untouched_range()
-    return max(free_first, hunk.first - context_lines), min(free_end, hunk.end + context_lines)
-
-
 def _with_final_newline(review: Review, hunk: Hunk, text: str) -> list[str]:
     """The lines of an edited hunk, the last one with a newline unless the text ends without one."""
     lines = split_lines(text)
@@ -101,22 +98,6 @@ def _with_final_newline(review: Review, hunk: Hunk, text: str) -> list[str]:
     if lines and not is_last and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     return lines
-
-
-def _show_help(_review: Review, ui: ReviewUI, _hunk: Hunk) -> None:
-    ui.show_message(KEY_HELP.rstrip("\n"))
-
-
-KEY_ACTIONS: Mapping[str, Callable[[Review, ReviewUI, Hunk], None]] = {
-    "y": lambda review, _ui, _hunk: review.decide(is_accepted=True),
-    "n": lambda review, _ui, _hunk: review.decide(is_accepted=False),
-    "a": lambda review, _ui, _hunk: review.decide_remaining(is_accepted=True),
-    "d": lambda review, _ui, _hunk: review.decide_remaining(is_accepted=False),
-    "e": _edit_hunk,
-    "s": _split_hunk,
-    "c": _rewrite_with_comment,
-    "u": _undo_decision,
-}
 
 
 def review_edit(

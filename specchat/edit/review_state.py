@@ -10,8 +10,6 @@ from specchat.edit.hunks import Hunk, apply_hunks, split_lines
 
 @dataclass(frozen=True)
 class HunkDecision:
-    """A hunk and its decision, None while it is open."""
-
     hunk: Hunk
     is_accepted: bool | None = None
 
@@ -35,7 +33,6 @@ class Review:
 
     @property
     def accepted_hunks(self) -> list[Hunk]:
-        """The accepted hunks in the order of the text."""
         hunks = (each.hunk for each in self.decisions if each.is_accepted)
         return sorted(hunks, key=lambda hunk: (hunk.first, hunk.end))
 
@@ -53,7 +50,6 @@ class Review:
         )
 
     def split(self) -> bool:
-        """Split the current hunk; False when it is a single change."""
         parts = self.decisions[self.index].hunk.split()
         if len(parts) > 1:
             self._replace_decision(self.index, *map(HunkDecision, parts))

@@ -26,7 +26,7 @@ class RewriteAlignment:
         for line in self._lines:
             self._chars_before.append(self._chars_before[-1] + len(line) + 1)
         self._partial_line = ""
-        self._position = 0
+        self.lines_done = 0  # lines of the original that the rewrite has passed
         self._has_diverged = False
         self.hunk_count = 0
         self.written_chars = 0
@@ -37,13 +37,9 @@ class RewriteAlignment:
         return len(self._lines)
 
     @property
-    def lines_done(self) -> int:
-        return self._position
-
-    @property
     def fraction_done(self) -> float:
         """Fraction of the original that the rewrite has passed, from 0 to 1."""
-        return self._chars_before[self._position] / self._chars_before[-1]
+        return self._chars_before[self.lines_done] / self._chars_before[-1]
 
     def feed(self, text: str) -> None:
         self.written_chars += len(text)
@@ -53,28 +49,28 @@ class RewriteAlignment:
 
     def seconds_left(self, elapsed_seconds: float) -> float | None:
         """Estimated time left at the speed so far; None while there is no estimate."""
-        if not self.written_chars or not self._position:
+        if not self.written_chars or not self.lines_done:
             return None
-        return elapsed_seconds * (self._chars_before[-1] - self._chars_before[self._position]) / self.written_chars
+        return elapsed_seconds * (self._chars_before[-1] - self._chars_before[self.lines_done]) / self.written_chars
 
     def _advance(self, line: str) -> None:
         found = self._find_line(line)
         if found is not None:
-            if found > self._position and not self._has_diverged:
+            if found > self.lines_done and not self._has_diverged:
                 self.hunk_count += 1  # lines were removed
-            self._position, self._has_diverged = found + 1, False
+            self.lines_done, self._has_diverged = found + 1, False
         elif not self._has_diverged:
             self._has_diverged = True
             self.hunk_count += 1
 
     def _find_line(self, line: str) -> int | None:
-        if self._position < len(self._lines) and self._lines[self._position] == line:
-            return self._position
+        if self.lines_done < len(self._lines) and self._lines[self.lines_done] == line:
+            return self.lines_done
         if len(line.strip()) < MIN_DISTINCTIVE_CHARS:
             return None
         positions = self._line_positions.get(line, [])
-        index = bisect_left(positions, self._position)
-        is_near = index < len(positions) and positions[index] - self._position <= LOOKAHEAD_LINES
+        index = bisect_left(positions, self.lines_done)
+        is_near = index < len(positions) and positions[index] - self.lines_done <= LOOKAHEAD_LINES
         return positions[index] if is_near else None
 
 

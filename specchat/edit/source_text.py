@@ -15,7 +15,7 @@ from pathlib import Path
 
 from specchat.chat.attachments import MEBIBYTE
 from specchat.chat.request import MAX_ATTACHED_BYTES
-from specchat.edit.hunks import diff_lines, split_lines
+from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.errors import InputError, NoUsableEditError
 
 CRLF = "\r\n"
@@ -96,6 +96,12 @@ def make_source(raw: bytes, name: str) -> Source:
     return Source(name, raw, text.replace(CRLF, "\n"), newline, codec)
 
 
+def source_diff(source: Source, text: str) -> str:
+    """A unified diff that `patch -p1` and `git apply` accept."""
+    codec = source.codec.removesuffix("-sig")
+    return unified_diff(source.name, source.raw.decode(codec), source.encode(text).decode(codec))
+
+
 def decode_bytes(raw: bytes, name: str) -> tuple[str, str]:
     """The text and its codec: UTF-8, else the declared encoding, else Latin-1 if it looks like text."""
     if len(raw) > MAX_ATTACHED_BYTES:
@@ -107,17 +113,13 @@ def decode_bytes(raw: bytes, name: str) -> tuple[str, str]:
         return raw.decode(codec), codec
     except UnicodeDecodeError as error:
         place = error.start
-    declared = _declared_codec(raw)
+    match = next((each for each in map(CODING_DECLARATION.search, raw.split(b"\n", 2)[:2]) if each), None)
+    declared = match[1].decode("ascii", "replace") if match else ""
     if declared and (text := _decode_lossless(raw, declared)) is not None:
         return text, declared
     if CONTROL_CHARACTERS.search(raw):
         raise InputError(f"{name}: not valid UTF-8 (at byte {place}), nor a text in another known encoding")
     return raw.decode("latin-1"), "latin-1"
-
-
-def _declared_codec(raw: bytes) -> str:
-    match = next((each for each in map(CODING_DECLARATION.search, raw.split(b"\n", 2)[:2]) if each), None)
-    return match[1].decode("ascii", "replace") if match else ""
 
 
 def _decode_lossless(raw: bytes, codec: str) -> str | None:

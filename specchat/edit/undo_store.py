@@ -145,7 +145,6 @@ def content_hash(content: bytes) -> str:
 
 
 def hash_or_none(content: bytes | None) -> str | None:
-    """The hash as `StoredFile` has it: None for no file."""
     return None if content is None else content_hash(content)
 
 
@@ -196,7 +195,9 @@ def find_edit(store: UndoStore, selector: str) -> StoredEdit:
     if selector:
         path = str(Path(selector).resolve())
         candidates = [
-            _restrict_to_file(edit, path) for edit in candidates if any(file.path == path for file in edit.files)
+            replace(edit, files=files)
+            for edit in candidates
+            if (files := tuple(file for file in edit.files if file.path == path))
         ]
     if not candidates:
         raise UsageError(f"no edit{f' of {selector}' if selector else ''} is left to undo")
@@ -213,7 +214,6 @@ def undo_replacements(store: UndoStore, edit: StoredEdit, *, is_forced: bool) ->
 
 
 def undo_edit(store: UndoStore, edit: StoredEdit, *, is_forced: bool) -> StoredEdit:
-    """Undo an edit; returns the new edit that does so."""
     replacements = undo_replacements(store, edit, is_forced=is_forced)
     undo = apply_edit(store, f"undo {edit.number}: {edit.instruction}", replacements, edit.number)
     for stored in store.edits():
@@ -241,7 +241,3 @@ def _was_changed(file: StoredFile, content: bytes | None) -> bool:
     """Whether the file has neither its content after nor before the edit. A link is never a file of the edit."""
     is_link = file.before is None and Path(file.path).is_symlink()
     return is_link or hash_or_none(content) not in (file.after, file.before)
-
-
-def _restrict_to_file(edit: StoredEdit, path: str) -> StoredEdit:
-    return replace(edit, files=tuple(file for file in edit.files if file.path == path))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from specchat.chat.file_listing import is_folder
 from specchat.errors import InputError
 
 PROTECTED_FOLDER = ".git"
@@ -46,7 +47,7 @@ def checked_roots(cwd: str, additional_directories: Sequence[str]) -> WorkspaceR
     """The folders; InputError when one is not an absolute path of a folder."""
     folders = [Path(each) for each in (cwd, *additional_directories)]
     for folder in folders:
-        if not folder.is_absolute() or not _is_folder(folder):
+        if not folder.is_absolute() or not is_folder(folder):
             raise InputError(f"{folder}: must be an absolute path of a folder")
     return WorkspaceRoots(folders[0], tuple(folders[1:]))
 
@@ -58,10 +59,3 @@ def path_of_uri(uri: str) -> Path | None:
     except ValueError:
         return None
     return Path(unquote(split.path)) if split.scheme == "file" and split.path.startswith("/") else None
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False

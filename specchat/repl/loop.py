@@ -57,7 +57,6 @@ def run_input_line(chat: ChatState, line: str) -> CommandResult:
 
 
 def show_result(chat: ChatState, result: CommandResult) -> None:
-    """Print the text of a result, send its request, and continue with `after_answer`."""
     while True:
         if result.text:
             print_notice(result.text)

@@ -47,7 +47,6 @@ def host_name(authority: str) -> str:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a host name or address can only be this machine."""
     try:
         return name.lower() == LOCALHOST or ip_address(name).is_loopback
     except ValueError:

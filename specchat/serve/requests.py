@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from specchat.chat.answer_format import SCHEMA, AnswerFormat
-from specchat.chat.request import Request
+from specchat.chat.request import SCHEMA, AnswerFormat, Request
 from specchat.chat.transcript import Exchange
 from specchat.serve.responses import RequestError
 
@@ -67,8 +66,6 @@ class ConversationHistory:
 
 @dataclass(frozen=True)
 class ChatCompletionRequest:
-    """A request, its history, and the form of the response."""
-
     request: Request
     history: ConversationHistory = ConversationHistory()
     is_streamed: bool = False

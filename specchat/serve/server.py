@@ -92,7 +92,6 @@ class ApiServer:
 
     @web.middleware
     async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Check access, and turn every error into an error object of the API."""
         origin, authorization = request.headers.get("Origin"), request.headers.get("Authorization")
         access_error = self._config.access_policy.check_access(request.host, origin, authorization)
         if access_error is not None:

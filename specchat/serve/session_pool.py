@@ -50,7 +50,6 @@ class PooledSession:
         return len(history.settings.system_prompt) + common - (len(cached) - common)
 
     def common_exchanges(self, exchanges: Sequence[Exchange]) -> int:
-        """The number of equal exchanges at the beginning."""
         pairs = enumerate(zip(self.exchanges, exchanges, strict=False))
         shorter = min(len(self.exchanges), len(exchanges))
         return next((index for index, (own, other) in pairs if own != other), shorter)
@@ -92,7 +91,6 @@ class PooledSession:
         self._conversation, self.exchanges = None, []
 
     def _rewind_to(self, history: ConversationHistory) -> Conversation:
-        """The conversation, changed so that its turns are this history."""
         conversation, common = self.open_conversation(history.settings), self.common_exchanges(history.exchanges)
         missing = history.exchanges[common:]
         conversation.rewind(len(self.exchanges) - common, missing)

@@ -90,7 +90,6 @@ class SpecchatApp(App[None]):
         self.background_requests.close()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The command palette: the entries of Textual, and every slash command."""
         yield from super().get_system_commands(screen)
         for command in all_commands().values():
             yield SystemCommand(

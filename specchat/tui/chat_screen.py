@@ -27,14 +27,7 @@ from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.bottom_area import BottomArea, CompletionList
 from specchat.tui.clipboard import copy_text
 from specchat.tui.code_block_header import CodeBlockHeader
-from specchat.tui.conversation_presenter import (
-    ConversationPresenter,
-    EditProgressed,
-    EngineCrashed,
-    EngineUnavailable,
-    InputRequested,
-    ReadyForInput,
-)
+from specchat.tui.conversation_presenter import ConversationPresenter, EngineCrashed, ForScreen, ReadyForInput
 from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
 from specchat.tui.inspector_controller import InspectorController
@@ -48,7 +41,7 @@ from specchat.tui.status_bar import StatusBar
 from specchat.tui.token_view import TokenView
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import QuestionRef, TurnView, code_block_texts
-from specchat.tui.worker_messages import MessageQueue
+from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue
 
 DOUBLE_PRESS_SECONDS = 2.0  # within which a key counts as pressed twice
 SHORT_SCREEN_LINES = 12
@@ -191,17 +184,19 @@ class ChatScreen(Screen[None]):
         self._session_worker.submit_file_command(line, self._cancelled)
         self._tick_timer.resume()
 
-    @on(InputRequested)
-    async def show_input_request(self, event: InputRequested) -> None:
-        if approval := self._bottom_area.approval:
-            approval.show_request(event.request)
-        else:
-            await self._bottom_area.replace_prompt(Approval(event.request, self._glyphs, choice_lists.GRACE_SECONDS))
-
-    @on(EditProgressed)
-    def show_progress(self, event: EditProgressed) -> None:
-        if approval := self._bottom_area.approval:
-            approval.show_progress(event.line)
+    @on(ForScreen)
+    async def show_worker_message(self, event: ForScreen) -> None:
+        approval = self._bottom_area.approval
+        match event.content:
+            case InputRequest() as request if approval:
+                approval.show_request(request)
+            case InputRequest() as request:
+                await self._bottom_area.replace_prompt(Approval(request, self._glyphs, choice_lists.GRACE_SECONDS))
+            case EditProgress(line=line):
+                if approval:
+                    approval.show_progress(line)
+            case EngineLost(reason=reason):
+                await self._bottom_area.replace_prompt(choice_lists.engine_lost_picker(reason))
 
     @on(Approval.Answered)
     def send_answer(self, event: Approval.Answered) -> None:
@@ -233,10 +228,6 @@ class ChatScreen(Screen[None]):
     async def offer_retry(self, event: EngineCrashed) -> None:
         self._replaced_question = event.turn.question_ref
         await self._bottom_area.replace_prompt(choice_lists.retry_picker(event.reason))
-
-    @on(EngineUnavailable)
-    async def offer_engine_restart(self, event: EngineUnavailable) -> None:
-        await self._bottom_area.replace_prompt(choice_lists.engine_lost_picker(event.reason))
 
     def _show_queued(self) -> None:
         notice = self.query_one("#queued", Static)
@@ -417,10 +408,6 @@ class ChatScreen(Screen[None]):
     @on(Inspector.Closed)
     async def close_inspector(self) -> None:
         await self._inspector_controller.close()
-
-    @on(InspectorController.StepsFetched)
-    def show_fetched_steps(self, event: InspectorController.StepsFetched) -> None:
-        self._inspector_controller.show_fetched_steps(event)
 
     def action_open_picker(self, purpose: str) -> None:
         self.call_later(self._open_picker, purpose)

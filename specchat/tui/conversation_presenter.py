@@ -55,24 +55,10 @@ class EngineCrashed(Message):
 
 
 @dataclass
-class InputRequested(Message):
-    """The user has to decide on something."""
+class ForScreen(Message):
+    """A message of the worker that changes the bottom of the screen."""
 
-    request: InputRequest
-
-
-@dataclass
-class EditProgressed(Message):
-    """The progress of an edit."""
-
-    line: str
-
-
-@dataclass
-class EngineUnavailable(Message):
-    """The engine process cannot be reached."""
-
-    reason: str
+    content: InputRequest | EditProgress | EngineLost
 
 
 class ConversationPresenter:
@@ -143,9 +129,9 @@ class ConversationPresenter:
             case TranscriptNote(text=text, is_error=is_error):
                 await self._transcript.add_note(text, is_error=is_error)
                 self._screen.post_message(ReadyForInput())
-            case EngineLost(reason=reason):
+            case EngineLost():
                 self.live_stats.set_idle()
-                self._screen.post_message(EngineUnavailable(reason))
+                self._screen.post_message(ForScreen(message))
             case QuitRequested():
                 self._screen.app.exit()
             case _:
@@ -156,19 +142,17 @@ class ConversationPresenter:
             case InputRequest():
                 self.live_stats.set_idle()
                 self._show_edit_line("review below, hunk by hunk")
-                self._screen.post_message(InputRequested(message))
+                self._screen.post_message(ForScreen(message))
             case EditProgress(line=line):
                 self._show_edit_line(line)
-                self._screen.post_message(EditProgressed(line))
+                self._screen.post_message(ForScreen(message))
             case EditFinished(text=text, is_error=is_error):
                 self._show_edit_line(" ".join(text.splitlines()), is_error=is_error)
 
     def _show_edit_line(self, line: str, *, is_error: bool = False) -> None:
         if self.turn:
-            self.turn.set_footer(self._with_glyphs(line), is_error=is_error)
-
-    def _with_glyphs(self, line: str) -> str:
-        return line.replace("·", self._glyphs.dot).replace("…", self._glyphs.ellipsis)
+            line = line.replace("·", self._glyphs.dot).replace("…", self._glyphs.ellipsis)
+            self.turn.set_footer(line, is_error=is_error)
 
     def _on_event(self, event: Event, now: float) -> None:
         self.live_stats.on_event(event, now)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
 from textual.css.query import NoMatches
-from textual.message import Message
 from textual.screen import Screen
 
 from specchat.chat.step_encoding import unpack_steps
@@ -53,13 +52,6 @@ def resident_bytes(pid: int) -> int | None:
 
 
 class InspectorController:
-    @dataclass
-    class StepsFetched(Message):
-        """The host sent the steps of a turn, or an error."""
-
-        position: int
-        response: Json | SpecchatError
-
     def __init__(
         self,
         screen: Screen[None],
@@ -85,7 +77,6 @@ class InspectorController:
         return [question.text for question in self._screen.query_one(Transcript).question_refs]
 
     async def toggle(self) -> None:
-        """Open it on the newest answer and follow that, or close it."""
         if self._inspector:
             await self.close()
         else:
@@ -124,16 +115,16 @@ class InspectorController:
             plain_step_seconds, is_over = presenter.live_stats.plain_step_seconds, presenter.turn is None
             inspector.update_steps(self._title(), presenter.steps, plain_step_seconds, is_over=is_over)
 
-    def show_fetched_steps(self, fetched: StepsFetched) -> None:
+    def _show_fetched_steps(self, position: int, response: Json | SpecchatError) -> None:
         """Show the steps of an earlier turn, unless newer steps have come."""
         inspector = self._inspector
         if inspector is None or (self._is_newest and self._presenter.steps):
             return
-        if isinstance(fetched.response, SpecchatError):
-            self._screen.notify(str(fetched.response), markup=False)
+        if isinstance(response, SpecchatError):
+            self._screen.notify(str(response), markup=False)
             return
-        steps = unpack_steps(b64decode(str(fetched.response["steps"])))
-        inspector.show_steps(self._title(fetched.position), steps, self._presenter.live_stats.plain_step_seconds)
+        steps = unpack_steps(b64decode(str(response["steps"])))
+        inspector.show_steps(self._title(position), steps, self._presenter.live_stats.plain_step_seconds)
 
     async def _open_inspector(self) -> None:
         self._session_id = self._presenter.session_id
@@ -161,8 +152,7 @@ class InspectorController:
 
     def _fetch_steps(self, number: int) -> None:
         params = {"session": self._presenter.session_id, "turn_index": number}
-        post = self._screen.post_message
-        self._background_requests.send("inspect", params, lambda response: post(self.StepsFetched(number, response)))
+        self._background_requests.send("inspect", params, self._screen, partial(self._show_fetched_steps, number))
 
     def _title(self, number: int = -1) -> str:
         questions = self._questions

@@ -62,7 +62,6 @@ def totals_line(inspection: Inspection, plain_step_seconds: float, glyphs: Glyph
 
 
 def step_lines(inspection: Inspection, step_index: int, glyphs: Glyphs) -> list[str]:
-    """What a step drafted and accepted, what the target sampled, and what it cost."""
     step, arrow = inspection.steps[step_index], glyphs.arrow
     drafters = ", ".join(map(printable, step.drafters)) if step.draft_tokens else "no draft tokens"
     counts = f"  drafted {len(step.draft_tokens)} {arrow} accepted {step.accepted_count}" if step.draft_tokens else ""

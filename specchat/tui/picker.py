@@ -95,7 +95,6 @@ class Picker(Vertical):
             self.post_message(self.Picked(self.purpose, self._rows[int(id)].value))
 
     def _matching_options(self, typed: str) -> list[Option]:
-        """Every row in which all words occur."""
         words = typed.lower().split()
         found = [
             (number, row)

@@ -95,7 +95,6 @@ class PromptBox(TextArea):
         self.insert(printable_with_tabs(text))
 
     def insert_completion(self, text: str, length: int) -> None:
-        """Replace `length` characters before the cursor."""
         row, column = self.cursor_location
         self.replace(text, (row, column - length), (row, column))
 

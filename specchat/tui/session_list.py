@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from textual import on
@@ -15,7 +16,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -81,27 +81,6 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         Binding("ctrl+z", "undo", "undo", priority=True, id="list_undo"),
     ]
 
-    @dataclass
-    class RowsReceived(Message):
-        """The rows for a search text, or the error."""
-
-        search_text: str
-        response: Json | SpecchatError
-
-    @dataclass
-    class ChangeDone(Message):
-        """The result of a rename, a deletion or a restore."""
-
-        notice: str
-        response: Json | SpecchatError
-
-    @dataclass
-    class PreviewRead(Message):
-        """The last turn of a conversation."""
-
-        session_id: str
-        turn: StoredTurn | None
-
     def __init__(self, background_requests: BackgroundRequests, current: str, glyphs: Glyphs) -> None:
         super().__init__()
         self._background_requests, self._current_session, self._glyphs = background_requests, current, glyphs
@@ -133,47 +112,38 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         """Filter names at once; the host searches the contents."""
         self._show_rows([row for row in self._all_rows if row.matches(event.value)])
         if len(event.value.strip()) >= MIN_SEARCH_CHARS:
-            text = event.value
-            self._background_requests.send(
-                "list_sessions",
-                {"search": text},
-                lambda response: self._post_from_thread(self.RowsReceived(text, response)),
-            )
+            receive = partial(self.receive_rows, event.value)
+            self._background_requests.send("list_sessions", {"search": event.value}, self, receive)
 
-    @on(RowsReceived)
-    def receive_rows(self, event: RowsReceived) -> None:
+    def receive_rows(self, requested_text: str, response: Json | SpecchatError) -> None:
         """Show the rows, unless the search text has changed since."""
-        if isinstance(event.response, SpecchatError):
-            self._show_hint(str(event.response))
+        if isinstance(response, SpecchatError):
+            self._show_hint(str(response))
             return
-        rows = [session_row_from_json(row) for row in event.response.get("sessions", ())]
+        rows = [session_row_from_json(row) for row in response.get("sessions", ())]
         search_text = self.query_one("#search", Input).value
-        if not event.search_text:
+        if not requested_text:
             self._all_rows = rows
-        if event.search_text and event.search_text != search_text:
+        if requested_text and requested_text != search_text:
             return
         matching = [row for row in self._all_rows if row.matches(search_text)]
         matching_ids = {row.id for row in matching}
         self._show_rows([*matching, *(row for row in (rows if search_text else ()) if row.id not in matching_ids)])
 
-    @on(ChangeDone)
-    def finish_change(self, event: ChangeDone) -> None:
-        self._show_hint(str(event.response) if isinstance(event.response, SpecchatError) else event.notice)
+    def _finish_change(self, notice: str, response: Json | SpecchatError) -> None:
+        self._show_hint(str(response) if isinstance(response, SpecchatError) else notice)
         self._request_rows()
 
     @on(OptionList.OptionHighlighted)
     def request_preview(self) -> None:
         """Read the highlighted conversation, if the screen has room for a preview."""
         if (row := self.highlighted_row) and not self.has_class("-narrow"):
-            self._background_requests.read_last_turn(
-                row.id, lambda turn: self._post_from_thread(self.PreviewRead(row.id, turn))
-            )
+            self._background_requests.read_last_turn(row.id, self, partial(self.show_preview, row.id))
 
-    @on(PreviewRead)
-    def show_preview(self, event: PreviewRead) -> None:
+    def show_preview(self, session_id: str, turn: StoredTurn | None) -> None:
         """Show it, unless the highlight has moved since."""
-        if (row := self.highlighted_row) and row.id == event.session_id:
-            self.query_one(SessionPreview).show_turn(event.turn)
+        if (row := self.highlighted_row) and row.id == session_id:
+            self.query_one(SessionPreview).show_turn(turn)
 
     def on_resize(self) -> None:
         self.set_class(self.size.width < MIN_PREVIEW_COLUMNS, "-narrow")
@@ -237,19 +207,11 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
             self._send_change("restore", row, f"restored {row.name}")
 
     def _send_change(self, method: str, row: SessionRow, notice: str, **params: Any) -> None:
-        self._background_requests.send(
-            method,
-            {"session": row.id, **params},
-            lambda response: self._post_from_thread(self.ChangeDone(notice, response)),
-        )
+        finish = partial(self._finish_change, notice)
+        self._background_requests.send(method, {"session": row.id, **params}, self, finish)
 
     def _request_rows(self) -> None:
-        self._background_requests.send(
-            "list_sessions", {"kind": "chat"}, lambda response: self._post_from_thread(self.RowsReceived("", response))
-        )
-
-    def _post_from_thread(self, message: Message) -> None:
-        self.post_message(message)
+        self._background_requests.send("list_sessions", {"kind": "chat"}, self, partial(self.receive_rows, ""))
 
     def _end_renaming(self) -> None:
         self.query_one("#new-name").display = False

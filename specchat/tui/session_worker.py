@@ -174,7 +174,6 @@ class SessionWorker:
             self._post_opened()
 
     def _run_file_command(self, line: str, cancelled: Flag) -> None:
-        """Run it; result or error is one line."""
         from specchat.commands.file_edits import run_file_command
         from specchat.tui.screen_edit_ui import ScreenEditUI  # imported with the first edit
 

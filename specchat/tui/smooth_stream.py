@@ -22,8 +22,6 @@ MAX_DRAW_DELAY_SECONDS = 0.25
 
 @dataclass
 class SmoothStream:
-    """A text buffer that releases its text in order and completely."""
-
     buffered_text: str = ""
     buffered_since: float = 0.0  # arrival of the oldest buffered character
     is_catching_up: bool = False

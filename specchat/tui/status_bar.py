@@ -234,7 +234,7 @@ def _non_empty(*fields: str) -> list[str]:
 
 
 class StatusBar(Widget):
-    """Draws the line of `status_text.py`. A warning has a word or a mark besides its colour."""
+    """A warning has a word or a mark besides its colour."""
 
     HELP = "Drafter, draft tokens of a step, acceptance rate, tokens per step, speed and speedup, context, memory."
     DEFAULT_CSS = "StatusBar { height: 1; width: 1fr; }"

@@ -37,7 +37,6 @@ MUTED_BLEND = 0.45
 
 
 def theme_variables(theme: Theme = DARK_THEME) -> Mapping[str, str]:
-    """The colours of a theme by name, for drawing without a screen."""
     return theme.to_color_system().generate()
 
 
@@ -70,6 +69,5 @@ class TokenColours:
 
 
 def _shift_hue(colour: Color, shift: float) -> Color:
-    """Another hue with the same saturation and lightness."""
     hue, saturation, lightness = colour.hsl
     return Color.from_hsl(*HSL((hue + shift) % 1, saturation, lightness)) if shift else colour

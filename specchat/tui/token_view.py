@@ -28,8 +28,6 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True)
 class Piece:
-    """A word, a space, or a part of one, and the index of its token."""
-
     text: str
     token_index: int
     cells: int

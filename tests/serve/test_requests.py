@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.chat.answer_format import AnswerFormat
-from specchat.chat.request import Request
+from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import ContextError, HostError, UsageError
 from specchat.serve.requests import (

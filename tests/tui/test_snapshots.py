@@ -131,8 +131,8 @@ class State:
 def list_sessions(driver: ScreenDriver) -> None:
     rows = [{"id": id, "name": name, "updated": 1e9} for id, name in (("aaaa", "refactor parser"), ("bbbb", "poems"))]
     screen = driver.app.screen
-    screen.post_message(SessionsScreen.RowsReceived("", {"sessions": rows}))
-    screen.post_message(SessionsScreen.PreviewRead("aaaa", STORED))
+    screen.call_later(screen.receive_rows, "", {"sessions": rows})
+    screen.call_later(screen.show_preview, "aaaa", STORED)
 
 
 HUNK = """src/parser.py · hunk 2/3 · lines 18-22

@@ -3,13 +3,12 @@
 message_guard.py     bytes <-> lines <-> JSON-RPC messages that the SDK can process
 agent.py             the methods of the protocol, and the process
 acp_session.py       one session: its thread and its queue of prompts
-client_requests.py   requests and updates to the editor, from the session thread
+client_requests.py   requests and updates to the editor, and the values of the protocol
 prompt_handler.py    one prompt: a question, a slash command or an edit
 prompt_blocks.py     content blocks -> question and attachments
 slash_commands.py    the commands of a prompt
 turn_reporter.py     engine events -> session updates
 file_edit.py         an edit: rewrite with its progress, diff, permission, write
-session_updates.py   constructors of protocol values
 session_config.py    modes and options of a session
 stored_sessions.py   list, replay and delete stored conversations and their edits
 

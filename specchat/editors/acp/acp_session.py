@@ -16,11 +16,10 @@ from acp.schema import PromptResponse
 
 from specchat.commands.command_registry import ChatState
 from specchat.edit.workspace_roots import WorkspaceRoots
-from specchat.editors.acp.client_requests import EditorClient, PromptTurn
+from specchat.editors.acp.client_requests import EditorClient, PromptTurn, prompt_response
 from specchat.editors.acp.prompt_blocks import Prompt, parse_blocks
 from specchat.editors.acp.prompt_handler import CLIENT, PromptHandler
 from specchat.editors.acp.session_config import SessionConfig
-from specchat.editors.acp.session_updates import prompt_response
 from specchat.editors.acp.stored_sessions import ReplayUpdate
 from specchat.host.client import Conversation, SessionRequest
 

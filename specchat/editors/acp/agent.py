@@ -104,8 +104,7 @@ class Agent:
         request_id: RequestId = None,
     ) -> schema.LoadSessionResponse:
         """Open a stored conversation and replay its turns."""
-        session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers or ())
-        self._register_session(session, request_id)
+        session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers, request_id)
         await session.client.notify(*await session.replay())
         return schema.LoadSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
 
@@ -118,8 +117,7 @@ class Agent:
         request_id: RequestId = None,
     ) -> schema.ResumeSessionResponse:
         """Open a stored conversation without a replay."""
-        session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers or ())
-        self._register_session(session, request_id)
+        session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers, request_id)
         return schema.ResumeSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None) -> schema.ListSessionsResponse:
@@ -199,15 +197,16 @@ class Agent:
         return await open_session(request, workspace, [str(server.name) for server in servers], self._client_for)
 
     async def _resume_session(
-        self, session_id: str, cwd: str, others: Sequence[str] | None, servers: Sequence[Any]
+        self, session_id: str, cwd: str, others: Sequence[str] | None, servers: Sequence[Any] | None, id: RequestId
     ) -> AcpSession:
         if (
             session_id not in self._sessions
             and await _with_protocol_errors(asyncio.to_thread(stored_sessions.find_session, session_id)) is None
         ):
             raise RequestError(RESOURCE_NOT_FOUND, "there is no such session", {"sessionId": session_id})
-        session = await _with_protocol_errors(self._open_session(session_id, cwd, others, servers))
+        session = await _with_protocol_errors(self._open_session(session_id, cwd, others, servers or ()))
         await self.close_session(session_id)
+        self._register_session(session, id)
         return session
 
     def _client_for(self, session_id: str) -> EditorClient:

@@ -22,7 +22,7 @@ from specchat.edit.hunks import diff_hunks
 from specchat.edit.rewrite_alignment import RewriteAlignment
 from specchat.edit.source_text import Source
 from specchat.edit.workspace_roots import WorkspaceRoots
-from specchat.editors.acp.session_updates import (
+from specchat.editors.acp.client_requests import (
     ALLOW,
     ALLOW_ALWAYS,
     edit_tool_call,
@@ -90,8 +90,6 @@ class FileEditSettings:
 
 
 class FileEdit:
-    """One edit, from the instruction to the written file, which may not exist yet."""
-
     def __init__(self, intent: EditIntent, settings: FileEditSettings, reporter: TurnReporter) -> None:
         self.settings, self.reporter = settings, reporter
         self.client, self.turn = reporter.client, reporter.turn

@@ -17,10 +17,9 @@ from specchat.commands.command_registry import ChatState
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.editors.acp import stored_sessions
-from specchat.editors.acp.client_requests import EditorClient, PromptTurn
+from specchat.editors.acp.client_requests import EditorClient, PromptTurn, prompt_response, thought_chunk
 from specchat.editors.acp.prompt_blocks import Prompt, attach_linked_files
 from specchat.editors.acp.session_config import ASK_MODE, AUTO_MODE, EDIT_MODE, SessionConfig
-from specchat.editors.acp.session_updates import prompt_response, thought_chunk
 from specchat.editors.acp.slash_commands import (
     ATTACHED_CODE,
     EDIT,
@@ -48,8 +47,6 @@ MAX_CHARS_PER_TOKEN = 24  # no tokenizer averages more over a long text
 
 
 class PromptHandler:
-    """A conversation with the engine, and the options that the user chose."""
-
     def __init__(
         self,
         chat: ChatState,
@@ -83,7 +80,9 @@ class PromptHandler:
         """The response to a prompt. Only an unreachable engine or an internal error is an error of the protocol."""
         reporter = TurnReporter(self.client, turn)
         try:
-            self._report_unused_servers(reporter)
+            if self._unused_mcp_servers:  # reported once
+                names, self._unused_mcp_servers = ", ".join(self._unused_mcp_servers), ()
+                reporter.send(thought_chunk(f"MCP servers are not used yet: {names}\n"))
             return self._dispatch(prompt, reporter)
         except CancelledError:
             return prompt_response("cancelled")
@@ -111,11 +110,6 @@ class PromptHandler:
             f". The prompt also holds the {count} earlier question{'' if count == 1 else 's'} of this conversation: "
             "start a new session, or remove the last questions with `/undo`, this one first"
         )
-
-    def _report_unused_servers(self, reporter: TurnReporter) -> None:
-        if self._unused_mcp_servers:
-            names, self._unused_mcp_servers = ", ".join(self._unused_mcp_servers), ()
-            reporter.send(thought_chunk(f"MCP servers are not used yet: {names}\n"))
 
     def _dispatch(self, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
         command = parse_slash_command(prompt.text)
@@ -194,12 +188,12 @@ class PromptHandler:
     def _make_request(self, prompt: Prompt, reporter: TurnReporter) -> Request:
         """The request with its files; files that could not be read are reported."""
         read_buffer = partial(self.client.read_file, reporter.turn)
-        prompt = attach_linked_files(prompt, self.workspace, self._window_tokens, read_buffer)
+        prompt = attach_linked_files(prompt, self._window_tokens, read_buffer)
         if prompt.notices:
             reporter.send(thought_chunk("\n".join(prompt.notices) + "\n"))
         options = self._chat.options
         request = Request(
-            prompt.text, prompt.attachments, variant=options.variant, temperature=options.temperature,
+            prompt.text, tuple(prompt.attachments), variant=options.variant, temperature=options.temperature,
             seed=options.seed, answer_format=prompt.structure,
         )  # fmt: skip
         _check_length(request, self._window_tokens)
@@ -217,7 +211,6 @@ class PromptHandler:
         return response
 
     def _send_title(self, reporter: TurnReporter) -> None:
-        """Send the title that the conversation gets from its first prompt."""
         if not self._is_named:
             self._is_named = True
             reporter.send(session_title(str(self.conversation.call("subscribe")["name"])))

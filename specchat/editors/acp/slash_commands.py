@@ -22,7 +22,6 @@ ATTACHED_CODE = "the attached code"  # the default argument
 
 
 def available_commands() -> Mapping[str, Command]:
-    """The shared commands that are available in an editor, and those of plugins."""
     reserved = {EDIT, FIX, *QUESTION_TEMPLATES}
     return {
         name: command

@@ -19,7 +19,7 @@ from typing import Any
 from acp.schema import AgentMessageChunk, ListSessionsResponse, SessionInfo, ToolCallStart, UserMessageChunk
 
 from specchat.chat.history import HistoryReader, StoredTurn, Thread
-from specchat.editors.acp.session_updates import answer_chunks, user_message_chunk
+from specchat.editors.acp.client_requests import answer_chunks, user_message_chunk
 from specchat.errors import UsageError
 from specchat.host.client import connect
 from specchat.host.spawn import history_path

@@ -11,8 +11,9 @@ from uuid import uuid4
 from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
 
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, TextDelta, Totals
-from specchat.editors.acp.client_requests import EditorClient, PromptTurn
-from specchat.editors.acp.session_updates import (
+from specchat.editors.acp.client_requests import (
+    EditorClient,
+    PromptTurn,
     StopReason,
     answer_chunks,
     prompt_response,

@@ -7,7 +7,6 @@ initialization_options.py  options of the client
 text_documents.py          open documents; positions <-> offsets
 cursor_context.py          the text around the cursor -> fill-in-the-middle request
 inline_completion.py       debounce, request, timeout; the last suggestion
-engine_connection.py       the connection to the engine process
 trim_completion.py         what of a completion is worth showing
 code_actions.py            the code actions for a selection
 rewrite_edits.py           a rewrite as text edits, an explanation as a Markdown page

@@ -62,7 +62,6 @@ class MessageReader(StdinReader):
 
 
 async def serve_lsp(descriptors: StdioDescriptors) -> int:
-    """Serve one editor to its end; returns the exit code."""
     reader, writer = MessageReader(descriptors.stdin), StdoutWriter(descriptors.stdout)
     server = SpecchatLanguageServer()
     protocol = server.protocol
