@@ -15,7 +15,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.css.query import NoMatches
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
@@ -383,12 +382,10 @@ class ChatScreen(Screen[None]):
         self.transcript.follow()
 
     def action_toggle_help(self) -> None:
-        try:
-            self.query_one("HelpPanel")
-        except NoMatches:
-            self.app.action_show_help_panel()
-        else:
+        if self.query("HelpPanel"):
             self.app.action_hide_help_panel()
+        else:
+            self.app.action_show_help_panel()
 
     def action_open_sessions(self) -> None:
         def open_chosen(chosen: tuple[str, str] | None) -> None:

@@ -25,11 +25,8 @@ CLIPBOARD_PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
 def copy_text(app: App[None], text: str) -> str:
     """Copy; returns the names of the ways that worked, for a notice."""
     app.copy_to_clipboard(text)
-    ways = [
-        "terminal",
-        *(name for name in available_programs(os.environ) if _pipe_to_program(CLIPBOARD_PROGRAMS[name][0], text)),
-    ]
-    return ", ".join(ways)
+    programs = (name for name in available_programs(os.environ) if _pipe_to_program(CLIPBOARD_PROGRAMS[name][0], text))
+    return ", ".join(["terminal", *programs])
 
 
 def available_programs(environment: Mapping[str, str]) -> list[str]:

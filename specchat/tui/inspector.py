@@ -161,12 +161,8 @@ class Inspector(Vertical):
             content.append("\n".join([*draft_lines(step, glyphs), ""]))
         content.append(source_shares(self.inspection, colours, glyphs))
         content.append(f"\n{charts(self.inspection, self._step_index, self.size.width - 2, glyphs)}\n")
-        return content.append(_key_help(glyphs), "dim")
-
-
-def _key_help(glyphs: Glyphs) -> str:
-    arrows = "Left/Right" if glyphs.is_ascii else "←/→"
-    return f"{arrows} step  s bounds  d drafts  x picture  Esc back"
+        arrows = "Left/Right" if glyphs.is_ascii else "←/→"
+        return content.append(f"{arrows} step  s bounds  d drafts  x picture  Esc back", "dim")
 
 
 def write_numbered_svg(folder: Path, svg: str) -> Path:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from textual.css.query import NoMatches
 from textual.screen import Screen
 
 from specchat.chat.step_encoding import unpack_steps
@@ -67,10 +66,8 @@ class InspectorController:
 
     @property
     def _inspector(self) -> Inspector | None:
-        try:
-            return self._screen.query_one(Inspector)
-        except NoMatches:
-            return None
+        inspectors = self._screen.query(Inspector)
+        return inspectors.first() if inspectors else None
 
     @property
     def _questions(self) -> list[str]:
@@ -107,11 +104,10 @@ class InspectorController:
             self._show_newest()
 
     def update(self) -> None:
-        inspector = self._inspector
+        inspector, presenter = self._inspector, self._presenter
         if inspector:
             self._update_memory(inspector)
-        if inspector and self._is_newest and self._presenter.steps:
-            presenter = self._presenter
+        if inspector and self._is_newest and presenter.steps:
             plain_step_seconds, is_over = presenter.live_stats.plain_step_seconds, presenter.turn is None
             inspector.update_steps(self._title(), presenter.steps, plain_step_seconds, is_over=is_over)
 

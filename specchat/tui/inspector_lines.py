@@ -103,12 +103,8 @@ def quote_text(text: str, glyphs: Glyphs) -> str:
 
 
 def _marked_drafts(tokens: Sequence[DraftToken], glyphs: Glyphs) -> str:
-    return "".join(_draft_marks(tokens, glyphs))
-
-
-def _draft_marks(tokens: Sequence[DraftToken], glyphs: Glyphs) -> Iterator[str]:
-    for token in tokens:
-        yield f"[{'+' if token.is_accepted else '-'}{quote_text(token.text, glyphs)[1:-1]}]"
+    texts = ((token.is_accepted, quote_text(token.text, glyphs)[1:-1]) for token in tokens)
+    return "".join(f"[{'+' if is_accepted else '-'}{text}]" for is_accepted, text in texts)
 
 
 def answer_content(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
@@ -143,10 +139,7 @@ def render_svg(
     ]
     for line in lines:
         console.print(line, highlight=False, soft_wrap=False)
-    background, foreground = (
-        Color.parse(theme_variables["background"]).rgb,
-        Color.parse(theme_variables["foreground"]).rgb,
-    )
+    background, foreground = (Color.parse(theme_variables[name]).rgb for name in ("background", "foreground"))
     return console.export_svg(title=title, theme=TerminalTheme(background, foreground, [foreground] * 8))
 
 

@@ -11,7 +11,7 @@ context          tokens of prompt and answer, out of the context window
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -90,7 +90,7 @@ class StatsSnapshot:
 @dataclass(frozen=True)
 class _Step:
     drafted: int
-    accepted: Mapping[str, int]
+    accepted: Counter[str]
     tokens: int
     seconds: float
 
@@ -129,9 +129,12 @@ class LiveStats:
         stored = totals_from_json(dict(totals))
         self.drafted += stored.draft_tokens
         self.accepted += sum(stored.accepted_by_drafter.values())
-        self.plain_step_seconds = stored.plain_step_seconds or self.plain_step_seconds
-        if stored.prompt_tokens:
-            self.context_tokens = stored.prompt_tokens + stored.completion_tokens
+        self._add_totals(stored)
+
+    def _add_totals(self, totals: Totals) -> None:
+        self.plain_step_seconds = totals.plain_step_seconds or self.plain_step_seconds
+        if totals.prompt_tokens:
+            self.context_tokens = totals.prompt_tokens + totals.completion_tokens
 
     def on_event(self, event: Event, now: float) -> None:
         match event:
@@ -188,17 +191,11 @@ class LiveStats:
     def _on_step(self, step: StepDone, now: float) -> None:
         if self.phase is not Phase.DECODE:
             self._start_decode(now)
-        accepted: dict[str, int] = {}
-        for token in step.committed_tokens:
-            if token.source != TARGET:
-                accepted[token.source] = accepted.get(token.source, 0) + 1
-        self.steps.append(
-            _Step(
-                len(step.draft_tokens), accepted, len(step.committed_tokens), step.draft_seconds + step.verify_seconds
-            )
-        )
+        accepted = Counter(token.source for token in step.committed_tokens if token.source != TARGET)
+        seconds = step.draft_seconds + step.verify_seconds
+        self.steps.append(_Step(len(step.draft_tokens), accepted, len(step.committed_tokens), seconds))
         self.drafted += len(step.draft_tokens)
-        self.accepted += sum(accepted.values())
+        self.accepted += accepted.total()
         self.context_tokens = (self.context_tokens or 0) + len(step.committed_tokens)
 
     def _on_finished(self, totals: Totals) -> None:
@@ -207,9 +204,7 @@ class LiveStats:
         if self._is_from_server:
             self.drafted += totals.draft_tokens
             self.accepted += sum(totals.accepted_by_drafter.values())
-        self.plain_step_seconds = totals.plain_step_seconds or self.plain_step_seconds
-        if totals.prompt_tokens:
-            self.context_tokens = totals.prompt_tokens + totals.completion_tokens
+        self._add_totals(totals)
         if totals.ttft_seconds:
             self.ttft_seconds = totals.ttft_seconds
 
@@ -224,7 +219,7 @@ class LiveStats:
         return replace(
             stats,
             draft_tokens=steps[-1].drafted,
-            acceptance_rate=_ratio(sum(sum(step.accepted.values()) for step in steps), drafted),
+            acceptance_rate=_ratio(sum(step.accepted.total() for step in steps), drafted),
             tokens_per_step=tokens / len(steps),
             tokens_per_second=last.tokens_per_second if last else speed,
             speedup=last.speedup if last else speedup,
@@ -247,12 +242,9 @@ class LiveStats:
     def _with_route(self, stats: StatsSnapshot) -> StatsSnapshot:
         if self.routed is None:
             return stats
-        accepted: dict[str, int] = {}
-        for step in self.steps:
-            for source, count in step.accepted.items():
-                accepted[source] = accepted.get(source, 0) + count
         if self._is_from_server:
             return replace(stats, variant=SERVER_VARIANT, reason=self.routed.reason)
+        accepted = sum((step.accepted for step in self.steps), Counter[str]())
         is_chosen = self.routed.reason != "pinned"
         drafter = max(accepted, key=lambda source: accepted[source], default="") if is_chosen else ""
         if is_chosen and not drafter and self.routed.variant != "auto":

@@ -44,11 +44,8 @@ class Picker(Vertical):
         purpose: str
         value: str
 
-    @dataclass
     class Cancelled(Message):
         """The user closed the list."""
-
-        purpose: str
 
     def __init__(self, purpose: str, title: str, rows: Sequence[PickerRow], grace_seconds: float = 0.0) -> None:
         super().__init__(id="picker")
@@ -88,7 +85,7 @@ class Picker(Vertical):
             rows.highlighted = ((rows.highlighted or 0) + step) % rows.option_count
 
     def action_cancel(self) -> None:
-        self.post_message(self.Cancelled(self.purpose))
+        self.post_message(self.Cancelled())
 
     def _choose(self, id: str | None) -> None:
         if id is not None and monotonic() >= self._ignore_keys_until:
@@ -96,12 +93,11 @@ class Picker(Vertical):
 
     def _matching_options(self, typed: str) -> list[Option]:
         words = typed.lower().split()
-        found = [
-            (number, row)
+        return [
+            Option(_row_content(row), id=str(number))
             for number, row in enumerate(self._rows)
             if all(word in f"{row.label} {row.help}".lower() for word in words)
         ]
-        return [Option(_row_content(row), id=str(number)) for number, row in found]
 
 
 def _row_content(row: PickerRow) -> Content:

@@ -155,28 +155,16 @@ class PromptBox(TextArea):
 
     def _browse_questions(self, step: int) -> bool:
         """Show an earlier or a later entry that starts like the unsent text."""
-        if self._question_index is None:
+        earlier, index = self._earlier_questions, self._question_index
+        if index is None:
             if step > 0:
                 return False
-            self._question_index, self._unsent_text = len(self._earlier_questions), self.text
-        candidates = (
-            range(self._question_index - 1, -1, -1)
-            if step < 0
-            else range(self._question_index + 1, len(self._earlier_questions))
-        )
-        index = next(
-            (candidate for candidate in candidates if self._earlier_questions[candidate].startswith(self._unsent_text)),
-            None,
-        )
-        if index is None and step < 0:
-            self._question_index = (
-                None if self._question_index == len(self._earlier_questions) else self._question_index
-            )
-            return True
-        unsent, self._question_index = self._unsent_text, len(self._earlier_questions) if index is None else index
-        self.set_text(unsent if index is None else self._earlier_questions[index])
-        if index is None:
-            self._question_index = None
+            index, self._unsent_text = len(earlier), self.text
+        candidates = range(index - 1, -1, -1) if step < 0 else range(index + 1, len(earlier))
+        found = next((each for each in candidates if earlier[each].startswith(self._unsent_text)), None)
+        if found is not None or step > 0:
+            self._question_index = found
+            self.set_text(self._unsent_text if found is None else earlier[found])
         return True
 
 

@@ -50,7 +50,8 @@ def _phase_fields(stats: StatsSnapshot, columns: int, glyphs: Glyphs) -> tuple[l
     if stats.phase in (Phase.STARTING, Phase.LOADING):
         return _waiting_fields(stats), spaced
     if stats.phase is Phase.PREFILL:
-        return (_narrow_prefill_fields(stats), " ") if columns < NARROW_COLUMNS else (_prefill_fields(stats), spaced)
+        is_narrow = columns < NARROW_COLUMNS
+        return _prefill_fields(stats, is_narrow=is_narrow), " " if is_narrow else spaced
     if not stats.variant:
         return ["ready", *_context_and_memory(stats, is_wide=columns >= WIDE_COLUMNS)], spaced
     if stats.is_speculation_paused:
@@ -133,21 +134,14 @@ def _waiting_fields(stats: StatsSnapshot) -> list[str]:
     return [label, f"{progress.elapsed_seconds:.0f}s"]
 
 
-def _prefill_fields(stats: StatsSnapshot) -> list[str]:
+def _prefill_fields(stats: StatsSnapshot, *, is_narrow: bool) -> list[str]:
     progress = stats.progress
-    context = _context_and_memory(stats, is_wide=False)
+    context = [] if is_narrow else _context_and_memory(stats, is_wide=False)
     if not progress.total:
         return [f"waiting {progress.elapsed_seconds:.0f}s", *context, "Esc stop"]
-    counts = f"{_format_tokens(progress.done)}/{_format_tokens(progress.total)} tok"
-    speed = f"{progress.tokens_per_second:.0f} t/s" if progress.tokens_per_second else ""
-    return _non_empty(f"prefill {counts} {_percent(progress.done / progress.total)}", speed, *context, "Esc stop")
-
-
-def _narrow_prefill_fields(stats: StatsSnapshot) -> list[str]:
-    progress = stats.progress
-    if not progress.total:
-        return [f"waiting {progress.elapsed_seconds:.0f}s", "Esc stop"]
-    return [f"prefill {_percent(progress.done / progress.total)}", "Esc stop"]
+    counts = "" if is_narrow else f"{_format_tokens(progress.done)}/{_format_tokens(progress.total)} tok "
+    speed = f"{progress.tokens_per_second:.0f} t/s" if progress.tokens_per_second and not is_narrow else ""
+    return _non_empty(f"prefill {counts}{_percent(progress.done / progress.total)}", speed, *context, "Esc stop")
 
 
 def _paused_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
@@ -221,8 +215,8 @@ def _format_tokens(count: int) -> str:
     return f"{count / 1000:.1f}k" if count < 10_000 else f"{count / 1000:.0f}k"
 
 
-def _format_rate(speed: float | None) -> str:
-    return "" if speed is None else f"{speed:.1f}" if speed < 10 else f"{speed:.0f}"
+def _format_rate(speed: float) -> str:
+    return f"{speed:.1f}" if speed < 10 else f"{speed:.0f}"
 
 
 def _percent(share: float | None) -> str:

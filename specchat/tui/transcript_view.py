@@ -47,19 +47,11 @@ class Transcript(VerticalScroll, can_focus=False):
         self._glyphs = glyphs
         self._hidden_turns: list[StoredTurn] = []
         self._questions: list[str] = []
-        self._is_following = True
+        self.is_following = True  # whether it scrolls with new text
 
     def compose(self) -> ComposeResult:
         yield Static(WELCOME, id="welcome", markup=False)
         yield self.OlderNotice("", id="older-notice", markup=False)
-
-    @property
-    def is_following(self) -> bool:
-        return self._is_following
-
-    @property
-    def _is_at_end(self) -> bool:
-        return self.scroll_y >= self.max_scroll_y - 1
 
     @property
     def turns(self) -> list[TurnView]:
@@ -104,14 +96,15 @@ class Transcript(VerticalScroll, can_focus=False):
         first = self.turns[0] if self.turns else None
         await self._mount_stored(more, len(self._hidden_turns), before=first)
         self._show_hidden_count()
-        self._is_following = False
+        self.is_following = False
         self.scroll_home(animate=False, immediate=True)
 
     async def start_turn(self, question: str, before: TurnView | None = None) -> TurnView:
         self.query_one("#welcome").display = False
         turn = TurnView(question, self._glyphs, None)
         await self.mount(turn, before=before)
-        await self._remove_oldest_blocks()
+        for block in list(self.query("TurnView, .note"))[:-MAX_BLOCKS]:  # the history keeps them
+            await block.remove()
         self.follow()
         return turn
 
@@ -121,7 +114,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.follow()
 
     def follow(self) -> None:
-        self._is_following = True
+        self.is_following = True
         self.call_after_refresh(self._scroll_if_following)
 
     def on_resize(self) -> None:
@@ -129,11 +122,11 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def watch_virtual_size(self) -> None:
         """New content: scroll. Textual's own anchor would push short content to the bottom."""
-        if self._is_following:
+        if self.is_following:
             self.call_after_refresh(self._scroll_if_following)
 
     def _scroll_if_following(self) -> None:
-        if self._is_following:
+        if self.is_following:
             self.scroll_end(animate=False, immediate=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
@@ -143,12 +136,12 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def _update_following(self, size: Size, *, is_up: bool) -> None:
         """Ignore a scroll position that changed because the size did."""
-        if self._is_at_end:
-            if not self._is_following:
+        if self.scroll_y >= self.max_scroll_y - 1:
+            if not self.is_following:
                 self.post_message(self.ReachedEnd())
-            self._is_following = True
+            self.is_following = True
         elif is_up and size == self.size:
-            self._is_following = False
+            self.is_following = False
 
     async def _mount_stored(self, turns: Sequence[StoredTurn], first: int, before: TurnView | None = None) -> None:
         for number, stored in enumerate(turns, start=first):
@@ -156,10 +149,6 @@ class Transcript(VerticalScroll, can_focus=False):
             turn = TurnView(_question_of(stored), self._glyphs, number, files)
             await self.mount(turn, before=before)
             await turn.show_stored(stored)
-
-    async def _remove_oldest_blocks(self) -> None:
-        for block in list(self.query("TurnView, .note"))[:-MAX_BLOCKS]:
-            await block.remove()
 
     def _show_hidden_count(self) -> None:
         older = self.query_one("#older-notice", Static)
