@@ -24,8 +24,7 @@ from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.edit_plan import Region
 from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun, ignore_event, sum_totals
-from specchat.edit.hunk_prompt import ReviewUI, review_edit
-from specchat.edit.review_state import Review
+from specchat.edit.hunk_prompt import Review, ReviewUI, review_edit
 from specchat.edit.rewrite_alignment import ProgressLine
 from specchat.edit.source_text import Source, make_source, read_source
 from specchat.edit.syntax_check import check_syntax

@@ -11,7 +11,7 @@ answer_check.py                   refusals, omissions, prose, loops, lost commen
 syntax_check.py                   whether the new text still parses
 check_commands.py                 --check, in a copy of the project
 hunks.py                          the differences as hunks and as a unified diff
-review_state.py, hunk_prompt.py   decisions about hunks; their keys, until the accepted text passes the checks
+hunk_prompt.py                    decisions about hunks; their keys, until the accepted text passes the checks
 terminal_review.py                colours, prompt, $EDITOR
 edit_target.py                    the file of an edit, for editors and scripts
 atomic_write.py, git_commit.py    replace files, all or none; commit exactly these files

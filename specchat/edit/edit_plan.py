@@ -89,10 +89,8 @@ def _contains(outer: Definition, inner: Definition) -> bool:
 
 @dataclass(frozen=True)
 class EditPlan:
-    """The regions to rewrite (none: the whole file), the tokens they need, and the size of the window."""
+    """The regions to rewrite; none: the whole file."""
 
-    needed_tokens: int
-    window_tokens: int
     regions: tuple[Region, ...] = ()
 
     @property
@@ -112,8 +110,8 @@ def make_plan(source: Source, instruction: str, window_tokens: int, region: Regi
     """The whole file if it fits, else the definitions that the instruction names. ContextError with the numbers."""
     if region:
         regions = (_clamp_region(source, region),)
-    elif (needed := needed_tokens(source.text, instruction)) <= window_tokens:
-        return EditPlan(needed, window_tokens)
+    elif needed_tokens(source.text, instruction) <= window_tokens:
+        return EditPlan()
     else:
         regions = named_regions(source, instruction)
     return plan_regions(source, instruction, window_tokens, regions)
@@ -129,7 +127,7 @@ def plan_regions(source: Source, instruction: str, window_tokens: int, regions: 
             f"the window holds {window_tokens}; name a function or class in it, choose lines with -l FIRST-LAST, or "
             "raise limits.context"
         )
-    return EditPlan(longest, window_tokens, regions)
+    return EditPlan(regions)
 
 
 def needed_tokens(text: str, instruction: str) -> int:

@@ -71,7 +71,7 @@ def run_edit(job: EditJob, edit_run: EditRun) -> EditResult:
     instruction names are tried. Of two failures the first is raised.
     """
     if job.first_request:
-        return _run_plan(job, EditPlan(needed_tokens(job.source.text, job.instruction), job.window_tokens), edit_run)
+        return _run_plan(job, EditPlan(), edit_run)
     plan = make_plan(job.source, job.instruction, job.window_tokens, job.region)
     try:
         return _run_plan(job, plan, edit_run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -98,15 +98,11 @@ class CommandPathCompleter(Completer):
         before = document.text_before_cursor
         word = before.split()[-1] if before and not before[-1].isspace() else ""
         if before.startswith("/") and " " not in before:
-            yield from _command_completions(before)
+            for command in line_mode_commands().values():
+                if command.name.startswith(before[1:]):
+                    yield Completion(command.name, start_position=1 - len(before), display_meta=command.help)
         elif word.startswith("@") or before.startswith(FILE_ARGUMENT_COMMANDS):
             if word and REPOSITORY.startswith(word):
                 yield Completion(REPOSITORY, start_position=-len(word), display_meta="passages of this repository")
             path = Document(word.removeprefix("@"))
             yield from self.paths.get_completions(path, complete_event)
-
-
-def _command_completions(typed: str) -> Iterator[Completion]:
-    for command in line_mode_commands().values():
-        if command.name.startswith(typed[1:]):
-            yield Completion(command.name, start_position=1 - len(typed), display_meta=command.help)

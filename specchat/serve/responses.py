@@ -103,21 +103,15 @@ class ResponseBuilder:
             "usage": self._usage(self.finished.totals),
         }
 
-    def first_chunk(self) -> JsonObject:
-        return self._chunk({"role": "assistant", "content": ""})
-
-    def chunk(self, text: str) -> JsonObject:
-        return self._chunk({"content": text})
-
     def last_chunks(self) -> Iterator[JsonObject]:
         """The chunk with the finish reason, and the one with the usage if the client requested it."""
         assert self.finished is not None
-        yield self._chunk({}, self.finished.finish_reason)
+        yield self.chunk({}, self.finished.finish_reason)
         if self.includes_usage:
             usage = self._usage(self.finished.totals)
             yield {**self._common_fields("chat.completion.chunk"), "choices": [], "usage": usage}
 
-    def _chunk(self, delta: JsonObject, reason: str | None = None) -> JsonObject:
+    def chunk(self, delta: JsonObject, reason: str | None = None) -> JsonObject:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         usage: JsonObject = {"usage": None} if self.includes_usage else {}
         return {**self._common_fields("chat.completion.chunk"), "choices": [choice], **usage}

@@ -128,7 +128,7 @@ async def _stream_response(
         async for event in events:
             if text := builder.on_event(event):
                 await _send_first_chunk(response, request, builder)
-                await response.write(sse_event(builder.chunk(text)))
+                await response.write(sse_event(builder.chunk({"content": text})))
         await _send_first_chunk(response, request, builder)
         for chunk in builder.last_chunks():
             await response.write(sse_event(chunk))
@@ -145,7 +145,7 @@ async def _send_first_chunk(response: web.StreamResponse, request: web.Request, 
     """Send the headers and the first chunk, unless already sent."""
     if not response.prepared:
         await response.prepare(request)
-        await response.write(sse_event(builder.first_chunk()))
+        await response.write(sse_event(builder.chunk({"role": "assistant", "content": ""})))
 
 
 def _error_response(api_error: ApiError) -> web.Response:

@@ -20,7 +20,7 @@ from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
 from specchat.commands.command_registry import COMMAND_PATTERN, FILE_COMMANDS
-from specchat.tui import choice_lists
+from specchat.tui import picker
 from specchat.tui.approval import Approval
 from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.bottom_area import BottomArea, CompletionList
@@ -30,7 +30,6 @@ from specchat.tui.conversation_presenter import ConversationPresenter, EngineCra
 from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
 from specchat.tui.inspector_controller import InspectorController
-from specchat.tui.picker import Picker
 from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history
 from specchat.tui.screen_commands import help_text, screen_action
 from specchat.tui.session_list import SessionsScreen
@@ -190,12 +189,12 @@ class ChatScreen(Screen[None]):
             case InputRequest() as request if approval:
                 approval.show_request(request)
             case InputRequest() as request:
-                await self._bottom_area.replace_prompt(Approval(request, self._glyphs, choice_lists.GRACE_SECONDS))
+                await self._bottom_area.replace_prompt(Approval(request, self._glyphs, picker.GRACE_SECONDS))
             case EditProgress(line=line):
                 if approval:
                     approval.show_progress(line)
             case EngineLost(reason=reason):
-                await self._bottom_area.replace_prompt(choice_lists.engine_lost_picker(reason))
+                await self._bottom_area.replace_prompt(picker.engine_lost_picker(reason))
 
     @on(Approval.Answered)
     def send_answer(self, event: Approval.Answered) -> None:
@@ -226,7 +225,7 @@ class ChatScreen(Screen[None]):
     @on(EngineCrashed)
     async def offer_retry(self, event: EngineCrashed) -> None:
         self._replaced_question = event.turn.question_ref
-        await self._bottom_area.replace_prompt(choice_lists.retry_picker(event.reason))
+        await self._bottom_area.replace_prompt(picker.retry_picker(event.reason))
 
     def _show_queued(self) -> None:
         notice = self.query_one("#queued", Static)
@@ -247,14 +246,14 @@ class ChatScreen(Screen[None]):
         self._bottom_area.accept_completion(is_enter=False)
         self.prompt.focus()
 
-    @on(Picker.Cancelled)
+    @on(picker.Picker.Cancelled)
     async def close_picker(self) -> None:
         self._replaced_question = None
         await self._bottom_area.restore_prompt()
         self._show_queued()
 
-    @on(Picker.Picked)
-    async def handle_choice(self, event: Picker.Picked) -> None:
+    @on(picker.Picker.Picked)
+    async def handle_choice(self, event: picker.Picker.Picked) -> None:
         replaced, self._replaced_question = self._replaced_question, None
         await self._bottom_area.restore_prompt()
         self._show_queued()
@@ -417,11 +416,11 @@ class ChatScreen(Screen[None]):
         if self._bottom_area.approval:
             self.notify(DECIDE_FIRST_NOTICE, markup=False)
             return
-        picker = choice_lists.make_picker(
+        opened = picker.make_picker(
             purpose, self._prompt_history, self.transcript.question_refs, sorted(self.app.available_themes)
         )
-        if picker:
-            await self._bottom_area.replace_prompt(picker)
+        if opened:
+            await self._bottom_area.replace_prompt(opened)
 
     def action_last_turn(self, action: str) -> None:
         turns = self.transcript.turns

@@ -163,7 +163,8 @@ class LiveStats:
             context_tokens=self.context_tokens, ttft_seconds=self.ttft_seconds,
             session_acceptance_rate=_ratio(self.accepted, self.drafted),
         )  # fmt: skip
-        return self._with_route(self._with_steps(common))
+        stats = self._with_steps(common) if self.steps else self._with_totals(common)
+        return self._with_route(stats, self.routed) if self.routed else stats
 
     def _enter_phase(self, phase: Phase, progress: Progress, now: float) -> None:
         if self.phase is not phase or self.progress.label != progress.label:
@@ -209,8 +210,6 @@ class LiveStats:
             self.ttft_seconds = totals.ttft_seconds
 
     def _with_steps(self, stats: StatsSnapshot) -> StatsSnapshot:
-        if not self.steps:
-            return self._with_totals(stats)
         steps = list(self.steps)
         drafted, tokens = sum(step.drafted for step in steps), sum(step.tokens for step in steps)
         speed = self._recent_tokens_per_second()
@@ -239,22 +238,20 @@ class LiveStats:
             tokens_per_second=last.tokens_per_second or None,
         )
 
-    def _with_route(self, stats: StatsSnapshot) -> StatsSnapshot:
-        if self.routed is None:
-            return stats
+    def _with_route(self, stats: StatsSnapshot, routed: Routed) -> StatsSnapshot:
         if self._is_from_server:
-            return replace(stats, variant=SERVER_VARIANT, reason=self.routed.reason)
+            return replace(stats, variant=SERVER_VARIANT, reason=routed.reason)
         accepted = sum((step.accepted for step in self.steps), Counter[str]())
-        is_chosen = self.routed.reason != "pinned"
+        is_chosen = routed.reason != "pinned"
         drafter = max(accepted, key=lambda source: accepted[source], default="") if is_chosen else ""
-        if is_chosen and not drafter and self.routed.variant != "auto":
-            drafter = self.routed.variant
+        if is_chosen and not drafter and routed.variant != "auto":
+            drafter = routed.variant
         return replace(
             stats,
-            variant="auto" if is_chosen else self.routed.variant,
+            variant="auto" if is_chosen else routed.variant,
             drafter=drafter,
-            reason=self.routed.reason,
-            draft_tokens=self.routed.budget if stats.draft_tokens is None else stats.draft_tokens,
+            reason=routed.reason,
+            draft_tokens=routed.budget if stats.draft_tokens is None else stats.draft_tokens,
             is_speculation_paused=stats.is_speculation_paused and is_chosen,
         )
 

@@ -41,6 +41,7 @@ CONVERSATION_CHANGING_COMMANDS = frozenset(
 )
 CLOSE_TIMEOUT_SECONDS = 0.5
 LOAD_QUESTION = "this loads other models; go on?"
+CONNECTION_LOST = "the engine process closed the connection"
 NO_ENGINE_MESSAGE = "there is no engine process; restart it first"
 
 Job = Callable[[], None]
@@ -104,12 +105,10 @@ class SessionWorker:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
-            except SpecchatError as error:
-                self._worker_messages.put(TranscriptNote(str(error), is_error=True))
             except ConnectionError:
-                self._worker_messages.put(EngineLost("the engine process closed the connection"))
+                self._worker_messages.put(EngineLost(CONNECTION_LOST))
             except Exception as error:  # noqa: BLE001 (the edge: the screen survives)
-                self._worker_messages.put(TranscriptNote(f"unexpected {type(error).__name__}: {error}", is_error=True))
+                self._worker_messages.put(TranscriptNote(_error_line(error), is_error=True))
         if self._chat:
             self._chat.conversation.close()
 
@@ -179,20 +178,16 @@ class SessionWorker:
 
         self._edit_ui = ScreenEditUI(self._worker_messages, cancelled)
         try:
-            self._worker_messages.put(EditFinished(run_file_command(self._connected_chat, line, self._edit_ui.edit_ui)))
+            finished = EditFinished(run_file_command(self._connected_chat, line, self._edit_ui.edit_ui))
         except (CancelledError, DeclinedError) as reason:
-            self._worker_messages.put(EditFinished(str(reason)))
-        except SpecchatError as error:
-            self._worker_messages.put(EditFinished(str(error), is_error=True))
+            finished = EditFinished(str(reason))
         except ConnectionError:
-            self._worker_messages.put(
-                EditFinished("the engine process closed the connection; nothing is written", is_error=True)
-            )
+            finished = EditFinished(f"{CONNECTION_LOST}; nothing is written", is_error=True)
         except Exception as error:  # noqa: BLE001 (the edge: the screen survives a failed edit)
-            self._worker_messages.put(EditFinished(f"unexpected {type(error).__name__}: {error}", is_error=True))
-        finally:
-            self._edit_ui = None
-            self._worker_messages.put(AnswerEnded(is_stored=False))
+            finished = EditFinished(_error_line(error), is_error=True)
+        self._worker_messages.put(finished)
+        self._edit_ui = None
+        self._worker_messages.put(AnswerEnded(is_stored=False))
 
     def _confirm_load(self, models: Models) -> bool:
         from specchat.commands.model_loading import pending_models
@@ -200,9 +195,8 @@ class SessionWorker:
 
         self._edit_ui = ScreenEditUI(self._worker_messages, Flag())
         try:
-            return self._edit_ui.confirm(
-                "\n".join([LOAD_QUESTION, *(f"  {load.description}" for load in pending_models(models))])
-            )
+            loads = (f"  {load.description}" for load in pending_models(models))
+            return self._edit_ui.confirm("\n".join([LOAD_QUESTION, *loads]))
         finally:
             self._edit_ui = None
 
@@ -233,9 +227,9 @@ class SessionWorker:
             is_stored = False
             self._worker_messages.put(Failed.from_error(error))
         except ConnectionError:
-            self._worker_messages.put(Failed("the engine process closed the connection", HostError.exit_code))
+            self._worker_messages.put(Failed(CONNECTION_LOST, HostError.exit_code))
         except Exception as error:  # noqa: BLE001 (the edge: the screen survives a failed turn)
-            self._worker_messages.put(Failed(f"unexpected {type(error).__name__}: {error}"))
+            self._worker_messages.put(Failed(_error_line(error)))
         finally:
             self._worker_messages.put(AnswerEnded(is_stored))
 
@@ -277,6 +271,10 @@ class SessionWorker:
         conversation = self._connected_chat.conversation
         conversation.switch_session(conversation.call(method, {"session": session_id}))
         self._post_opened()
+
+
+def _error_line(error: Exception) -> str:
+    return str(error) if isinstance(error, SpecchatError) else f"unexpected {type(error).__name__}: {error}"
 
 
 def _is_refused(event: object) -> bool:

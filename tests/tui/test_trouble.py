@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 @pytest.fixture(autouse=True)
 def without_grace(monkeypatch):
-    monkeypatch.setattr("specchat.tui.choice_lists.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("specchat.tui.picker.GRACE_SECONDS", 0.0)
 
 
 def test_a_host_that_is_killed_keeps_the_partial_and_is_started_again(run_on_screen):

@@ -6,10 +6,9 @@ acp_session.py       one session: its thread and its queue of prompts
 client_requests.py   requests and updates to the editor, and the values of the protocol
 prompt_handler.py    one prompt: a question, a slash command or an edit
 prompt_blocks.py     content blocks -> question and attachments
-slash_commands.py    the commands of a prompt
 turn_reporter.py     engine events -> session updates
 file_edit.py         an edit: rewrite with its progress, diff, permission, write
-session_config.py    modes and options of a session
+session_config.py    commands, modes and options of a session
 stored_sessions.py   list, replay and delete stored conversations and their edits
 
 The SDK (`acp`) takes most of a second to import, so only `cli/acp.py` imports this package, inside a function.

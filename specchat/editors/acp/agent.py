@@ -20,7 +20,7 @@ from specchat.editors.acp import stored_sessions
 from specchat.editors.acp.acp_session import AcpSession, open_session
 from specchat.editors.acp.client_requests import EditorClient, PromptTurn
 from specchat.editors.acp.message_guard import LineStream, MessageGuard, RequestId
-from specchat.editors.acp.slash_commands import commands_update
+from specchat.editors.acp.session_config import commands_update
 from specchat.editors.stdio import ExitStatus, stop_on_signals
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest

@@ -19,14 +19,17 @@ from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.editors.acp import stored_sessions
 from specchat.editors.acp.client_requests import EditorClient, PromptTurn, prompt_response, thought_chunk
 from specchat.editors.acp.prompt_blocks import Prompt, attach_linked_files
-from specchat.editors.acp.session_config import ASK_MODE, AUTO_MODE, EDIT_MODE, SessionConfig
-from specchat.editors.acp.slash_commands import (
+from specchat.editors.acp.session_config import (
+    ASK_MODE,
     ATTACHED_CODE,
+    AUTO_MODE,
     EDIT,
+    EDIT_MODE,
     FIX,
     FIX_INSTRUCTION,
     HELP,
     QUESTION_TEMPLATES,
+    SessionConfig,
     available_commands,
     help_text,
     parse_slash_command,

@@ -5,9 +5,8 @@ request_guard.py           every request gets a valid response
 server.py                  the methods of the protocol
 initialization_options.py  options of the client
 text_documents.py          open documents; positions <-> offsets
-cursor_context.py          the text around the cursor -> fill-in-the-middle request
+cursor_context.py          the text around the cursor -> fill-in-the-middle request; what of its completion to show
 inline_completion.py       debounce, request, timeout; the last suggestion
-trim_completion.py         what of a completion is worth showing
 code_actions.py            the code actions for a selection
 rewrite_edits.py           a rewrite as text edits, an explanation as a Markdown page
 work_done_progress.py      the editor's progress bar

@@ -17,9 +17,8 @@ from typing import TypeVar
 from lsprotocol import types
 
 from specchat.chat.fim_request import FimRequest
-from specchat.editors.lsp.cursor_context import CursorContext
+from specchat.editors.lsp.cursor_context import CursorContext, overlapping_chars, trim_completion
 from specchat.editors.lsp.initialization_options import InitializationOptions
-from specchat.editors.lsp.trim_completion import overlapping_chars, trim_completion
 from specchat.errors import SpecchatError
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
 
