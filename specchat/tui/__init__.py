@@ -13,7 +13,7 @@ transcript_view.py         turns and notes; turn_widget.py
 streaming_answer.py        an answer while it is generated
 markdown_answer.py         a finished answer; code_block_header.py
 status_bar.py              the last line; live_stats.py computes it
-inspector.py               an answer by drafter; inspector_controller.py, inspector_lines.py, token_view.py
+inspector.py               an answer by drafter; inspector_controller.py, token_view.py
 session_list.py            the list of conversations
-preferences.py             screen.toml; clipboard.py, glyphs.py, themes.py, screen.tcss
+preferences.py             screen.toml; clipboard.py, screen.tcss
 """

@@ -17,16 +17,16 @@ from textual.screen import Screen
 from textual.theme import Theme
 from textual.widget import MountError
 
+from specchat.drawing.glyphs import UNICODE, Glyphs
+from specchat.drawing.themes import DARK_THEME, LIGHT_THEME
 from specchat.host.client import SessionRequest
 from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.chat_screen import ChatScreen
-from specchat.tui.glyphs import UNICODE, Glyphs
 from specchat.tui.inspector import Inspector
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
 from specchat.tui.screen_commands import PICKER_ACTIONS, all_commands
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
-from specchat.tui.themes import DARK_THEME, LIGHT_THEME
 from specchat.tui.token_view import TokenView
 from specchat.tui.turn_widget import TurnView
 from specchat.tui.worker_messages import MessageQueue

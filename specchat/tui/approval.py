@@ -16,7 +16,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static, TextArea
 
-from specchat.tui.glyphs import Glyphs, printable
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.tui.worker_messages import InputKind, InputRequest
 
 LINE_STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-muted"}

@@ -21,8 +21,8 @@ from textual.widgets.option_list import Option
 
 from specchat.chat.at_names import REPOSITORY
 from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.tui.approval import Approval
-from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.picker import Picker
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.screen_commands import all_commands

@@ -20,6 +20,7 @@ from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
 from specchat.commands.command_registry import COMMAND_PATTERN, FILE_COMMANDS
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.tui import picker
 from specchat.tui.approval import Approval
 from specchat.tui.background_requests import BackgroundRequests
@@ -27,7 +28,6 @@ from specchat.tui.bottom_area import BottomArea, CompletionList
 from specchat.tui.clipboard import copy_text
 from specchat.tui.code_block_header import CodeBlockHeader
 from specchat.tui.conversation_presenter import ConversationPresenter, EngineCrashed, ForScreen, ReadyForInput
-from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
 from specchat.tui.inspector_controller import InspectorController
 from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history

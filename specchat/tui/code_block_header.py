@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from specchat.commands.code_blocks import CodeBlock, find_code_blocks
-from specchat.tui.glyphs import Glyphs
+from specchat.drawing.glyphs import Glyphs
 
 UNNAMED = "code"
 MIN_RULE_COLUMNS = 2

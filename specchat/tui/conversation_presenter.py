@@ -14,9 +14,9 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import HostError, SpecchatError
 from specchat.profile import load_profile
-from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.live_stats import LiveStats, MemoryUsage, Phase
 from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
 from specchat.tui.status_bar import StatusBar

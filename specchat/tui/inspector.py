@@ -20,9 +20,17 @@ from textual.widgets import Static
 
 from specchat.chat.events import StepDone
 from specchat.chat.step_records import Inspection
-from specchat.tui.glyphs import Glyphs, printable
-from specchat.tui.inspector_lines import charts, draft_lines, legend, render_svg, source_shares, step_lines, totals_line
-from specchat.tui.themes import TokenColours
+from specchat.drawing.glyphs import Glyphs, printable
+from specchat.drawing.inspector_lines import (
+    charts,
+    draft_lines,
+    legend,
+    render_svg,
+    source_shares,
+    step_lines,
+    totals_line,
+)
+from specchat.drawing.themes import TokenColours
 from specchat.tui.token_view import TokenView
 
 NO_STEPS_NOTICE = "no steps are recorded for this answer: an older version wrote it, or it has not started"

@@ -14,10 +14,10 @@ from time import monotonic
 from textual.screen import Screen
 
 from specchat.chat.step_encoding import unpack_steps
+from specchat.drawing.glyphs import Glyphs
 from specchat.errors import SpecchatError
 from specchat.tui.background_requests import BackgroundRequests, Json
 from specchat.tui.conversation_presenter import ConversationPresenter
-from specchat.tui.glyphs import Glyphs
 from specchat.tui.inspector import Inspector
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.status_bar import format_bytes

@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
+from specchat.drawing.glyphs import Glyphs
 from specchat.tui.code_block_header import CodeBlockHeader, HeaderText, header_texts
-from specchat.tui.glyphs import Glyphs
 
 
 def answer_parser() -> MarkdownIt:

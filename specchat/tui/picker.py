@@ -18,9 +18,9 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from specchat.drawing.glyphs import printable
 from specchat.errors import SpecchatError
 from specchat.profile import all_drafters, load_profile, profile_names
-from specchat.tui.glyphs import printable
 from specchat.tui.turn_widget import QuestionRef
 
 MAX_ROW_CHARS = 300

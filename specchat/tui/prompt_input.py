@@ -19,7 +19,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from specchat.tui.glyphs import printable_with_tabs
+from specchat.drawing.glyphs import printable_with_tabs
 
 NEWLINE_KEYS = frozenset({"ctrl+j", "shift+enter", "alt+enter", "newline"})
 LONG_PASTE_LINES = 20

@@ -21,9 +21,9 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from specchat.chat.history import StoredTurn
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import SpecchatError
 from specchat.tui.background_requests import BackgroundRequests, Json
-from specchat.tui.glyphs import Glyphs, printable
 
 MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # more would not fit
 KEY_HINT = "Enter open   Ctrl+F open a copy   F2 rename   Ctrl+D delete   Ctrl+Z undo   Esc back"

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from specchat.tui.glyphs import ASCII, UNICODE, Glyphs, sparkline
+from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs, sparkline
 from specchat.tui.live_stats import WINDOW_STEPS, MemoryUsage, Phase, StatsSnapshot
 
 NARROW_COLUMNS, WIDE_COLUMNS = 80, 120

@@ -15,7 +15,7 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
 
-from specchat.tui.glyphs import printable
+from specchat.drawing.glyphs import printable
 
 FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ ]*(?P<language>[\w+#.-]*)[^`]*\Z")
 LineReplacements = Mapping[int, Callable[[int], str]]  # line number -> text for a width

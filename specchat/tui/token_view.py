@@ -18,9 +18,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from specchat.chat.step_records import Inspection
-from specchat.tui.glyphs import Glyphs
-from specchat.tui.inspector_lines import token_text
-from specchat.tui.themes import TokenColours
+from specchat.drawing.glyphs import Glyphs
+from specchat.drawing.inspector_lines import token_text
+from specchat.drawing.themes import TokenColours
 
 WORD_PATTERN = re.compile(r"\n|[^\S\n]+|\S+")
 NO_TOKEN = -1

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from specchat.chat.history import StoredTurn
-from specchat.tui.glyphs import Glyphs, printable
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.tui.turn_widget import QuestionRef, TurnView
 
 FIRST_TURNS = 12

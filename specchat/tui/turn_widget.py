@@ -20,9 +20,9 @@ from textual.widgets import Static
 from specchat.chat.events import Totals
 from specchat.chat.history import StoredTurn
 from specchat.commands.code_blocks import find_code_blocks
+from specchat.drawing.glyphs import UNICODE, Glyphs, printable
 from specchat.host.protocol import totals_from_json
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts
-from specchat.tui.glyphs import UNICODE, Glyphs, printable
 from specchat.tui.streaming_answer import StreamingAnswer
 
 END_REASON_TEXTS = {

@@ -9,8 +9,8 @@ import pytest
 
 from specchat.chat.events import CommittedToken, StepDone
 from specchat.chat.step_records import Inspection
+from specchat.drawing.glyphs import ASCII
 from specchat.host.spawn import history_path
-from specchat.tui.glyphs import ASCII
 from specchat.tui.inspector import Inspector
 from specchat.tui.token_view import TokenView
 

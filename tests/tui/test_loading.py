@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from specchat.drawing.glyphs import ASCII
 from specchat.tui import picker
-from specchat.tui.glyphs import ASCII
 
 
 @pytest.fixture(autouse=True)

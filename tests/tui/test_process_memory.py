@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from specchat.drawing.glyphs import ASCII, UNICODE
 from specchat.tui import inspector_controller
-from specchat.tui.glyphs import ASCII, UNICODE
 from specchat.tui.inspector_controller import memory_line, resident_bytes
 
 has_table = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system keeps no such table")

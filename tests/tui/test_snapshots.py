@@ -25,9 +25,9 @@ from specchat.chat.events import (
 )
 from specchat.chat.history import StoredAnswer, StoredTurn
 from specchat.chat.request import Attachment, Request
+from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.conversation_presenter import EngineCrashed
-from specchat.tui.glyphs import ASCII, UNICODE, Glyphs
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.worker_messages import (
     AnswerEnded,

@@ -20,7 +20,7 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
-from specchat.tui.glyphs import ASCII, UNICODE
+from specchat.drawing.glyphs import ASCII, UNICODE
 from specchat.tui.live_stats import WINDOW_STEPS, LiveStats, MemoryUsage, Phase, Progress, StatsSnapshot
 from specchat.tui.status_bar import GIGABYTE, sparkline, status_line
 

@@ -11,8 +11,8 @@ from rich.text import Text
 from textual.color import Color
 
 from specchat.chat.step_records import DraftToken, Inspection, StepRecord, TokenKind, TokenSpan
-from specchat.tui.glyphs import UNICODE, Glyphs, printable, sparkline
-from specchat.tui.themes import TokenColours
+from specchat.drawing.glyphs import UNICODE, Glyphs, printable, sparkline
+from specchat.drawing.themes import TokenColours
 
 MAX_QUOTED_CHARS = 24
 MAX_DEPTHS = 6

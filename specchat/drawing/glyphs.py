@@ -1,4 +1,4 @@
-"""The characters that the TUI draws with: Unicode, or ASCII for terminals and screen readers.
+"""The characters to draw with: Unicode, or ASCII for terminals and screen readers.
 
 Also `printable`, which makes control characters of a model visible instead of sending them to the terminal.
 """
