@@ -16,7 +16,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
 from specchat.chat.at_names import REPOSITORY
@@ -174,7 +174,7 @@ class BottomArea(Vertical):
         self.query_one("#prompt-row").display = True
         self.screen.set_focus(self.prompt)
 
-    @on(PromptBox.Edited)
+    @on(TextArea.Changed, "#prompt")
     def update_completions(self) -> None:
         self._completion_list.show_items(completions(self.prompt.text_before_cursor, all_commands(), Path.cwd()))
         self._completion_list.styles.margin = (0, 1, self.outer_size.height + 1, 1)

@@ -28,7 +28,7 @@ from specchat.tui.bottom_area import BottomArea, CompletionList
 from specchat.tui.clipboard import copy_text
 from specchat.tui.code_block_header import CodeBlockHeader
 from specchat.tui.conversation_presenter import ConversationPresenter, EngineCrashed, ForScreen, ReadyForInput
-from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
+from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS
 from specchat.tui.inspector_controller import InspectorController
 from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history
 from specchat.tui.screen_commands import help_text, screen_action
@@ -400,10 +400,6 @@ class ChatScreen(Screen[None]):
 
     def action_inspect(self) -> None:
         self.call_later(self._inspector_controller.toggle)
-
-    @on(Inspector.Closed)
-    async def close_inspector(self) -> None:
-        await self._inspector_controller.close()
 
     def action_open_picker(self, purpose: str) -> None:
         self.call_later(self._open_picker, purpose)

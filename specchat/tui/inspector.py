@@ -15,7 +15,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.message import Message
 from textual.widgets import Static
 
 from specchat.chat.events import StepDone
@@ -51,11 +50,8 @@ class Inspector(Vertical):
         Binding("s", "toggle_boundaries", "step boundaries", id="boundaries"),
         Binding("d", "toggle_drafts", "all draft tokens", id="drafts"),
         Binding("x", "export", "picture", id="picture"),
-        Binding("escape", "close", "close", id="close"),
+        Binding("escape", "screen.inspect", "close", id="close"),
     ]
-
-    class Closed(Message):
-        """The user closed the inspector."""
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="inspector")
@@ -129,9 +125,6 @@ class Inspector(Vertical):
             self.notify(f"no picture: {error.strerror}", markup=False)
             return
         self.notify(f"the whole answer is in {path.name}", markup=False)
-
-    def action_close(self) -> None:
-        self.post_message(self.Closed())
 
     @on(TokenView.StepClicked)
     def go_to_step(self, event: TokenView.StepClicked) -> None:

@@ -49,9 +49,6 @@ class PromptBox(TextArea):
 
         action: str
 
-    class Edited(Message):
-        """The text or the cursor changed, so the completions may change."""
-
     def __init__(self) -> None:
         super().__init__(
             id="prompt", soft_wrap=True, tab_behavior="focus", show_line_numbers=False, highlight_cursor_line=False,
@@ -115,9 +112,6 @@ class PromptBox(TextArea):
         event.stop()
         event.prevent_default()
         self.insert_pasted(event.text)
-
-    def on_text_area_changed(self) -> None:
-        self.post_message(self.Edited())
 
     def action_send(self) -> None:
         """Send a text that is not empty; a backslash before the cursor starts a new line instead."""
