@@ -172,14 +172,14 @@ class ChatScreen(Screen[None]):
         self._cancelled = Flag()
         if is_question:
             await self.presenter.start_turn(text)
-        self._session_worker.submit_line(text, self._cancelled)
+        self._session_worker.submit(self._session_worker.run_line, text, self._cancelled)
         self._tick_timer.resume()
 
     async def _run_file_command(self, line: str) -> None:
         """Run a file command; it appears in the transcript like a request, but is not part of the conversation."""
         self._replaced_question, self._cancelled = None, Flag()
         await self.presenter.start_turn(line)
-        self._session_worker.submit_file_command(line, self._cancelled)
+        self._session_worker.submit(self._session_worker.run_file_command, line, self._cancelled)
         self._tick_timer.resume()
 
     @on(ForScreen)
@@ -209,7 +209,8 @@ class ChatScreen(Screen[None]):
         if question.position is None:
             await self._ask(text, is_question=True)
             return
-        self._session_worker.replace_question(question.position, text, self._cancelled)
+        worker = self._session_worker
+        worker.submit(worker.replace_question, question.position, text, self._cancelled)
         self._tick_timer.resume()
 
     @on(ReadyForInput)
@@ -270,7 +271,7 @@ class ChatScreen(Screen[None]):
                 await self._resend_question(replaced, replaced.text)
             case "engine_lost", "connect":
                 self.presenter.live_stats.start_waiting("starting the engine", monotonic())
-                self._session_worker.reconnect()
+                self._session_worker.submit(self._session_worker.connect)
                 self._tick_timer.resume()
             case "engine_lost", "quit":
                 self.app.exit()
@@ -294,7 +295,7 @@ class ChatScreen(Screen[None]):
             case "retry":
                 await self._resend_question(turn.question_ref, turn.question)
             case "fork" if turn.position is not None:
-                self._session_worker.fork(turn.position)
+                self._session_worker.submit(self._session_worker.fork, turn.position)
             case _:
                 self.notify("this request is not part of the conversation", markup=False)
 
@@ -391,7 +392,10 @@ class ChatScreen(Screen[None]):
             if chosen is None:
                 return
             method, session_id = chosen
-            (self._session_worker.fork_session if method == "fork" else self._session_worker.open)(session_id)
+            if method == "fork":
+                self._session_worker.submit(self._session_worker.switch, session_id, "fork")
+            else:
+                self._session_worker.submit(self._session_worker.open, session_id)
             self._tick_timer.resume()
 
         self.app.push_screen(
