@@ -4,8 +4,6 @@ A name `@NAME:REST`, such as `@clip:` or `@issue:12`, is loaded by a plugin. Rea
 Knows no model and no screen.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Only text can be attached. Files follow the question, each with its name and in 
 the name "a.py lines 10-14".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath

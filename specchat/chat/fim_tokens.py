@@ -4,8 +4,6 @@ Sources: the model cards, bigcode/starcoder2#10, QwenLM/Qwen3-Coder#343, faceboo
 AutocompleteTemplate. Knows tokenizers and no model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 `history_schema.py` describes the tables; `host/history_writer.py` writes them. Knows no model, no socket and no screen.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import zlib

@@ -12,8 +12,6 @@ A package may supply a reranker, such as an embedding model, as an entry point:
 order, and it decides the final order. It is imported at first use.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

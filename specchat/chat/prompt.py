@@ -6,8 +6,6 @@ stored tokens and those of the new end. When a template changes the past (trims 
 prompt is encoded again, and the KV cache still serves the common prefix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -5,8 +5,6 @@ always finds the same passages, so a conversation does not store them. A passage
 its topic, so small talk gets none. Knows no model.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A request to a session: a value, validated when it is created. Knows no model and no screen."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A question is separated from a pasted text, so that a story about a table is not
 and the end of a long text are read. Knows words, names and lengths, and neither a model nor a drafter.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

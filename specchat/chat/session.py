@@ -4,8 +4,6 @@ It owns the turns, the generation and the drafters of one conversation. It knows
 threads it knows only a watchdog, which may use fewer of them on a busy machine.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager

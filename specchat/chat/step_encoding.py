@@ -7,8 +7,6 @@ The first byte is the version of the format. The stream grows with the answer an
 steps survive a killed writer. Token bytes are written as latin-1 text. Knows no file.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 

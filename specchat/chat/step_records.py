@@ -3,8 +3,6 @@
 A token may contain only a part of a character; its text is then shown with the token that completes the character.
 """
 
-from __future__ import annotations
-
 from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The turns of a conversation, as text and as tokens. Knows no model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from specchat.chat.request import Attachment

@@ -1,7 +1,5 @@
 """A turn in one line, the same in every front end: speed, acceptance, and the reason for the drafter."""
 
-from __future__ import annotations
-
 from specchat.chat.events import Routed, Totals
 from specchat.chat.router import COPYING_DRAFTERS
 

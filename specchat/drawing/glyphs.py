@@ -3,8 +3,6 @@
 Also `printable`, which makes control characters of a model visible instead of sending them to the terminal.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The text lines of the inspector: legend, totals, a step, its draft tokens; and the whole answer as an SVG picture."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping, Sequence
 

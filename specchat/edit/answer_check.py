@@ -1,7 +1,5 @@
 """Checks whether an answer is the complete new text and nothing else. Knows no model and no file."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass

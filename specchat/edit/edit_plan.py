@@ -4,8 +4,6 @@ It estimates four bytes per token, more than most tokenizers reach: a text that 
 long. The opposite error shows after prefill, see `edit_turn`. Knows no model.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Used by editors and by scripts (`specchat script --edit`); knows no protocol and no SDK.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ answer goes back to the model with the reason, at most twice. With --together th
 each answer is one whole file that sees the answers before it, so that a change of a name reaches all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

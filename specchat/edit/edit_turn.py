@@ -1,7 +1,5 @@
 """One request of an edit: streams the answer and requires that the model ended it by itself. Knows no file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Event as Flag

@@ -4,8 +4,6 @@ The dialogue shows a hunk and reads a key, as in `git add -p`, until the accepte
 the text editor and the model are callbacks of `ReviewUI`. Knows no screen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

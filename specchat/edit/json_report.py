@@ -1,7 +1,5 @@
 """The result of an edit as JSON, one object for each file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

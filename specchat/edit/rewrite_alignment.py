@@ -1,7 +1,5 @@
 """Measures the progress of a rewrite: the position of the streamed text in the original, and a status line from it."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_left
 from collections import defaultdict

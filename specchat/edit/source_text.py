@@ -4,8 +4,6 @@ The model reads and writes plain newlines; `Source.encode` restores the rest. En
 the same bytes. Knows no model.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 import stat

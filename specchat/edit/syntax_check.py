@@ -1,7 +1,5 @@
 """Checks that a new text still parses where the old one did, and runs the checks of plugins. Executes no code."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 import warnings

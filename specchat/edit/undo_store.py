@@ -9,8 +9,6 @@ The record is written before the files are, so every replaced content can be res
 other: what it overwrites is stored, and its own number undoes it. Undoing an edit that created a file removes the file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

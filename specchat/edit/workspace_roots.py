@@ -1,7 +1,5 @@
 """The folders of a session: which files it may read and write, after resolving links and `..`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

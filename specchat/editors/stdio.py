@@ -4,8 +4,6 @@ Threads read and write the descriptors, so that files, pipes and an editor that 
 bytes only; the framing of messages is in `acp/line_stream.py` and `lsp/message_reader.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

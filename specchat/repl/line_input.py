@@ -1,7 +1,5 @@
 """Input lines: with completion, history and a status line on a capable terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ The answer goes to stdout, everything else to stderr. Ctrl-C during an answer st
 the prompt it clears the line, and Ctrl-D quits.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

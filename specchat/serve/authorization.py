@@ -4,8 +4,6 @@ A website in a browser can send requests to loopback, and can point its own host
 header must name the loopback address, and a request from a web page (with an Origin header) needs the token.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from hmac import compare_digest
 from ipaddress import ip_address

@@ -4,8 +4,6 @@ Supported fields have their effect. A field that would change the answer and is 
 value has no effect. All other fields are ignored.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Builds the response objects of OpenAI's API: complete, in chunks, or an error. Knows no network."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Routes and sockets: requests in, JSON or server-sent events out. Other modules parse and build the objects."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import time

@@ -7,8 +7,6 @@ the client has the conversation.
 The event loop selects the session; each answer then runs on a thread of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from bisect import bisect_left

@@ -3,8 +3,6 @@
 It shows a request and posts the answer; `edit/hunk_prompt.py` gives the keys their meaning, for every front end.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from time import monotonic
 from typing import ClassVar

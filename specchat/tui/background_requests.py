@@ -3,8 +3,6 @@
 It has a daemon thread of its own and runs one job after another. Results go to callbacks in the loop of a screen.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ The replacement is a picker or the review of an edit; the screen that mounts it 
 completions never has the focus; the prompt controls it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ User actions go to the session worker; its messages come back and are shown by `
 waits for the engine.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from threading import Event as Flag
 from time import monotonic

@@ -3,8 +3,6 @@
 A terminal does not report success, tmux swallows the sequence, and over ssh there is no program; so every way is tried.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

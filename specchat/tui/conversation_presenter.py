@@ -3,8 +3,6 @@
 Called once per tick. Decisions and prompts are posted to the screen as messages.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, thread_time

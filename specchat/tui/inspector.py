@@ -3,8 +3,6 @@
 It shows the steps that it is given; `inspector_controller.py` brings them, live or from the history.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path

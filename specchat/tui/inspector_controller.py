@@ -3,8 +3,6 @@
 Above it stands the resident memory of the TUI and of the engine process, as Linux reports it.
 """
 
-from __future__ import annotations
-
 import os
 from base64 import b64decode
 from functools import partial

@@ -9,8 +9,6 @@ ttft             seconds from the request to the first token
 context          tokens of prompt and answer, out of the context window
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A finished answer as Markdown, each code block under a header. Imported late, because the parser imports slowly."""
 
-from __future__ import annotations
-
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from textual.app import ComposeResult

@@ -3,8 +3,6 @@
 The lists are drafters, profiles, themes, earlier prompts, and what to do when the engine is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic

@@ -6,8 +6,6 @@ them, and a backslash before Enter. A paste never sends, and a long paste is sho
 The line mode shares the file of the history: `# time`, then each line after a plus.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A shared command that would print a list opens a picker here when it has no argument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The edit callbacks of the TUI: output becomes messages, input waits for the screen."""
 
-from __future__ import annotations
-
 from queue import SimpleQueue
 from threading import Event as Flag
 

@@ -4,8 +4,6 @@ Typing searches names first, then contents. The list uses the second connection 
 answer.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from functools import partial

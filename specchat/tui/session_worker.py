@@ -4,8 +4,6 @@
 host that does not answer cannot keep the app open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

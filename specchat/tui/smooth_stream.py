@@ -5,8 +5,6 @@ When too much waits, or for too long, everything is released until the stream is
 happens less often. Reads no clock.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 TICK_SECONDS = 1 / 16

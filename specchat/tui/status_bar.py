@@ -4,8 +4,6 @@ Three widths (below 80 columns, below 120, above) and ASCII. Unknown values are 
 dropped from the right.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

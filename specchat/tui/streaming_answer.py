@@ -3,8 +3,6 @@
 Prose wraps at words; code in fences folds at the edge. The text is shown as received, without Markdown.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

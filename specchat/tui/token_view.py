@@ -3,8 +3,6 @@
 Rows wrap between words. Appending changes the last row only, so a token costs the same at the end of a long answer.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

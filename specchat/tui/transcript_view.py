@@ -3,8 +3,6 @@
 Of a long conversation, only the last turns are mounted; earlier turns are loaded on request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from textual.app import ComposeResult

@@ -1,7 +1,5 @@
 """The messages of the worker threads to the screen, besides the events of an answer. Values and their queue only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum

@@ -4,8 +4,6 @@ Every call waits until the event loop has done it. This keeps updates in order, 
 own session. After the end of a turn no more updates are sent for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Coroutine, Iterator, Mapping

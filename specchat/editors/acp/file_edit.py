@@ -4,8 +4,6 @@ The editor writes the file if it can, so that its own review shows the change. O
 `specchat undo` can undo it. The text is that of the editor's buffer, saved or not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ the id of a request there, so that a handler can act once its response is sent.
 Knows the JSON-RPC envelope and not what the methods mean.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import deque

@@ -3,8 +3,6 @@
 Reads buffers through a callback; knows no model and no connection.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ user's decision are stored here: one file of JSON lines for each conversation. A
 last edits are stored. Everything here blocks shortly, so it runs on a thread of its own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence

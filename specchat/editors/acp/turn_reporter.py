@@ -1,7 +1,5 @@
 """Translates the engine events of one prompt into updates for the editor, and its end into a response."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The code actions for a selection: titles and instructions. Knows no engine."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

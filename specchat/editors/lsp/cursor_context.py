@@ -3,8 +3,6 @@
 A completion is trimmed: no fence, control token, loop, or text that is already there. Knows no engine.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

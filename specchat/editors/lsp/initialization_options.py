@@ -1,7 +1,5 @@
 """The client's `initializationOptions`. A value of the wrong type is ignored."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from typing import Any, cast

@@ -3,8 +3,6 @@
 Only one request is active: a newer one, or a change of the text, cancels it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -5,8 +5,6 @@ exit without shutdown                       1
 a signal                                    128 + its number
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from threading import Event as Flag

@@ -5,8 +5,6 @@ in message boxes, and serves requests before `initialize`. The overridden method
 pygls is pinned in pyproject.toml.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from typing import Any

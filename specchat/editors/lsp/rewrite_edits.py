@@ -3,8 +3,6 @@
 A rewrite is generated and checked as in `specchat edit`, then split into changed lines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event as Flag

@@ -1,7 +1,5 @@
 """The language server: the handlers of the protocol. Everything slow runs on other threads."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine

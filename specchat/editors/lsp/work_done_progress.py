@@ -1,7 +1,5 @@
 """The editor's progress bar, if it has one. An editor that does not answer is not waited for."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from threading import Event as Flag
