@@ -13,15 +13,14 @@ from pathlib import Path
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.content import Content
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
 from specchat.chat.at_names import REPOSITORY
 from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo
-from specchat.drawing.glyphs import Glyphs, printable
+from specchat.drawing.glyphs import Glyphs
 from specchat.tui.approval import Approval
-from specchat.tui.picker import Picker
+from specchat.tui.picker import Picker, option_content
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.screen_commands import all_commands
 
@@ -117,7 +116,7 @@ class CompletionList(OptionList, can_focus=False):
     def show_items(self, items: Sequence[CompletionItem]) -> None:
         self._completion_items = items
         self.clear_options()
-        self.add_options([Option(_item_content(choice)) for choice in items])
+        self.add_options([Option(option_content(item.text.rstrip(), item.help)) for item in items])
         self.display = bool(items)
         self.highlighted = 0 if items else None
 
@@ -130,11 +129,6 @@ class CompletionList(OptionList, can_focus=False):
         if self.highlighted is None or not self._completion_items:
             return None
         return self._completion_items[self.highlighted]
-
-
-def _item_content(choice: CompletionItem) -> Content:
-    shown = Content(printable(choice.text.rstrip()))
-    return shown + Content(f"  {printable(choice.help)}").stylize("$text-muted") if choice.help else shown
 
 
 class BottomArea(Vertical):

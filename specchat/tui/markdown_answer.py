@@ -35,9 +35,6 @@ class MarkdownAnswer(Markdown):
         self.answer, self._glyphs, self._header_texts = answer, glyphs, header_texts(answer)
         self._is_newest = is_newest
 
-    async def show_markdown(self) -> None:
-        await self.update(self.answer)
-
     def get_block_class(self, block_name: str) -> type[MarkdownBlock]:
         return CodeFence if block_name == "fence" else super().get_block_class(block_name)
 

@@ -99,15 +99,15 @@ class Picker(Vertical):
     def _matching_options(self, typed: str) -> list[Option]:
         words = typed.lower().split()
         return [
-            Option(_row_content(row), id=str(number))
+            Option(option_content(" ".join(row.label.split())[:MAX_ROW_CHARS], row.help), id=str(number))
             for number, row in enumerate(self._rows)
             if all(word in f"{row.label} {row.help}".lower() for word in words)
         ]
 
 
-def _row_content(row: PickerRow) -> Content:
-    shown = Content(printable(" ".join(row.label.split())[:MAX_ROW_CHARS]))
-    return shown + Content(f"  {printable(row.help)}").stylize("$text-muted") if row.help else shown
+def option_content(label: str, help: str) -> Content:
+    shown = Content(printable(label))
+    return shown + Content(f"  {printable(help)}").stylize("$text-muted") if help else shown
 
 
 def make_picker(

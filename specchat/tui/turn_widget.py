@@ -149,7 +149,7 @@ class TurnView(Vertical, can_focus=True):
         markdown = MarkdownAnswer(printable(self.answer), self._glyphs, is_newest=self._is_newest)
         markdown.display = False
         await self.mount(markdown, after=streaming)
-        await markdown.show_markdown()
+        await markdown.update(markdown.answer)
         with self.app.batch_update():
             markdown.display = True
             await streaming.remove()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -194,7 +195,8 @@ class Agent:
             request = SessionRequest(session_id=session_id)
         else:
             request = self._make_session_request(workspace.main_root)
-        return await open_session(request, workspace, [str(server.name) for server in servers], self._client_for)
+        client_for = partial(EditorClient, self._client, self._capabilities, asyncio.get_running_loop())
+        return await open_session(request, workspace, [str(server.name) for server in servers], client_for)
 
     async def _resume_session(
         self, session_id: str, cwd: str, others: Sequence[str] | None, servers: Sequence[Any] | None, id: RequestId
@@ -208,9 +210,6 @@ class Agent:
         await self.close_session(session_id)
         self._register_session(session, id)
         return session
-
-    def _client_for(self, session_id: str) -> EditorClient:
-        return EditorClient(self._client, self._capabilities, asyncio.get_running_loop(), session_id)
 
     def _register_session(self, session: AcpSession, request_id: RequestId) -> None:
         """Send the slash commands after the response: an editor drops updates of a session that is new to it."""
