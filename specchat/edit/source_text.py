@@ -8,6 +8,7 @@ import codecs
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,17 +114,11 @@ def decode_bytes(raw: bytes, name: str) -> tuple[str, str]:
         place = error.start
     match = next((each for each in map(CODING_DECLARATION.search, raw.split(b"\n", 2)[:2]) if each), None)
     declared = match[1].decode("ascii", "replace") if match else ""
-    if declared and (text := _decode_lossless(raw, declared)) is not None:
-        return text, declared
+    if declared:
+        with suppress(LookupError, ValueError):
+            text = raw.decode(declared)
+            if text.encode(declared) == raw:
+                return text, declared
     if CONTROL_CHARACTERS.search(raw):
         raise InputError(f"{name}: not valid UTF-8 (at byte {place}), nor a text in another known encoding")
     return raw.decode("latin-1"), "latin-1"
-
-
-def _decode_lossless(raw: bytes, codec: str) -> str | None:
-    """The text, if this codec decodes it and encodes it to the same bytes."""
-    try:
-        text = raw.decode(codec)
-        return text if text.encode(codec) == raw else None
-    except (LookupError, ValueError):
-        return None

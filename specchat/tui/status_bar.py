@@ -58,9 +58,8 @@ def _phase_fields(stats: StatsSnapshot, columns: int, glyphs: Glyphs) -> tuple[l
         return _ascii_fields(stats), " "
     if columns < NARROW_COLUMNS:
         return _narrow_fields(stats, glyphs), " "
-    if columns < WIDE_COLUMNS:
-        return _normal_fields(stats, glyphs), glyphs.separator
-    return _wide_fields(stats, glyphs), spaced
+    is_wide = columns >= WIDE_COLUMNS
+    return _normal_fields(stats, glyphs, is_wide=is_wide), spaced if is_wide else glyphs.separator
 
 
 def _join_fields(fields: Sequence[str], separator: str) -> str:
@@ -69,28 +68,18 @@ def _join_fields(fields: Sequence[str], separator: str) -> str:
     return separator.join(fields)
 
 
-def _wide_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
-    accepted, session = stats.acceptance_rate, stats.session_acceptance_rate
-    acceptance = f"acc {_percent(accepted)}" + (f" (ses {_percent(session)})" if session is not None else "")
-    return _non_empty(
-        _drafter_field(stats, glyphs),
-        acceptance if accepted is not None else "",
-        _tokens_per_step(stats, " tok/step"),
-        _speed_field(stats, glyphs, " t/s"),
-        f"ttft {stats.ttft_seconds:.1f}s" if stats.ttft_seconds is not None else "",
-        *_context_and_memory(stats, is_wide=True),
-    )
-
-
-def _normal_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
+def _normal_fields(stats: StatsSnapshot, glyphs: Glyphs, *, is_wide: bool) -> list[str]:
     accepted, session = _percent(stats.acceptance_rate), _percent(stats.session_acceptance_rate)
-    acceptance = f"acc {accepted.removesuffix('%')}/{session}" if session else f"acc {accepted}"
+    acceptance = f"acc {accepted}"
+    if session:
+        acceptance = f"acc {accepted} (ses {session})" if is_wide else f"acc {accepted.removesuffix('%')}/{session}"
     return _non_empty(
         _drafter_field(stats, glyphs),
         acceptance if accepted else "",
         _tokens_per_step(stats, " tok/step"),
         _speed_field(stats, glyphs, " t/s"),
-        *_context_and_memory(stats, is_wide=False),
+        f"ttft {stats.ttft_seconds:.1f}s" if is_wide and stats.ttft_seconds is not None else "",
+        *_context_and_memory(stats, is_wide=is_wide),
     )
 
 
