@@ -23,7 +23,7 @@ from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import SpecchatError
 from specchat.tui.background_requests import BackgroundRequests, Json
 
-MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # more would not fit
+MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # of the preview; more would not fit
 KEY_HINT = "Enter open   Ctrl+F open a copy   F2 rename   Ctrl+D delete   Ctrl+Z undo   Esc back"
 MAX_ROWS = 200
 MIN_SEARCH_CHARS = 2

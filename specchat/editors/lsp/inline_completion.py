@@ -1,6 +1,7 @@
 """From a cursor to a suggestion: debounce, request, and a timeout after which it is dropped.
 
-Only one request is active: a newer one, or a change of the text, cancels it.
+Only one request is active: a newer one, or a change of the text, cancels it. While the user types along the last
+suggestion, its rest is offered without a request. The connection to the engine process has a thread of its own.
 """
 
 import asyncio
