@@ -6,7 +6,6 @@ the prompt it clears the line, and Ctrl-D quits.
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from specchat.chat.events import Event, Failed, LoadingProgress, TextDelta
@@ -108,7 +107,6 @@ class AnswerPrinter:
     def __init__(self) -> None:
         self._is_inside_line = False
         self._loading_label = ""
-        self._write: Callable[[str], object] = sys.stdout.write
 
     def on_event(self, event: Event) -> None:
         match event:
