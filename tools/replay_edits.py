@@ -17,9 +17,8 @@ from time import perf_counter
 
 import click
 
-from specchat.chat.prompt import build_next_prompt
+from specchat.chat.prompt import as_answer_text, build_next_prompt
 from specchat.chat.request import Attachment, Request
-from specchat.chat.rewrite_source import as_answer_text
 from specchat.drafters.combined import SuffixAndRealign
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.realign import Realign

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specchat.chat.answer_format import SCHEMA, AnswerFormat
-from specchat.chat.request import Request
+from specchat.chat.request import SCHEMA, AnswerFormat, Request
 
 FREE_KIND, SCHEMA_KIND = "structured", "schema"
 

@@ -1,18 +1,16 @@
 """A conversation: requests in, events out.
 
-request.py, answer_format.py           a request, and the required format of its answer
-at_names.py, file_listing.py           names after an @: files, folders, globs, the repository
-plugin_loaders.py, attachments.py      texts from plugins, and attached files in the prompt
+request.py                             a request, and the required format of its answer
+at_names.py, file_listing.py           names after an @: files, folders, globs, the repository, texts from plugins
+attachments.py                         attached files in the prompt
 retrieve.py, passages.py, repomap.py   passages of long files, and a map of a repository
 request_kinds.py, router.py            the kind of a request, and its drafter
 reference_corpus.py, prompt.py         passages of a reference corpus, and the prompt as tokens
-rewrite_source.py, past_answers.py     texts for copying drafters
-session.py, watchdog_session.py        one conversation: prefill, decode, events
-scripted.py                            a session for tests, without a model
+session.py                             one conversation: prefill, decode, events
 fim_request.py, fim_tokens.py          fill-in-the-middle: the request, the control tokens of each model family
 fim_completer.py                       fill-in-the-middle: prefill, decode, events
 events.py, transcript.py               the events of an answer, and the stored turns
 turn_summary.py, step_records.py       a turn in one line, and its steps for display
 step_encoding.py                       the steps of an answer as bytes
-history.py, history_schema.py          stored conversations, and the tables of their database
+history.py, history_schema.py          stored conversations, also as texts to copy; the tables of their database
 """

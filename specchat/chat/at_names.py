@@ -1,9 +1,8 @@
 """Resolve names: a file, a folder, a glob or the repository, given to a command or after an @ in a question.
 
-Reads only files that are named one by one. Knows no model and no screen.
+A name `@NAME:REST`, such as `@clip:` or `@issue:12`, is loaded by a plugin. Reads only files that are named one by one.
+Knows no model and no screen.
 """
-
-from __future__ import annotations
 
 import os
 import re
@@ -11,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from specchat.chat.attachments import read_attachment
+from specchat.chat.attachments import decode_text, read_attachment
 from specchat.chat.file_listing import FileListing, find_repository, is_folder, is_glob, list_folder, list_glob
-from specchat.chat.plugin_loaders import has_loader, load_attachment
 from specchat.chat.request import Attachment
 from specchat.errors import InputError
+from specchat.plugins.discovery import find_extensions
+from specchat.plugins.extension import Extension
 
 REPOSITORY = "@repo"  # the repository of the current folder
 MENTION = re.compile(r"(?<!\S)@\S+")
@@ -44,14 +44,9 @@ def _mention_name(word: str) -> str:
     name = word.rstrip(SENTENCE_PUNCTUATION)
     if name == REPOSITORY:
         return name
-    return name[1:] if _exists_or_matches(name[1:]) else ""
-
-
-def _exists_or_matches(name: str) -> bool:
-    if not name:
-        return False
-    path = _path(name)
-    return _exists(path) or (is_glob(name) and bool(list_glob(str(path)).files))
+    path = _path(name[1:])
+    is_named = len(name) > 1 and (_exists(path) or (is_glob(name) and bool(list_glob(str(path)).files)))
+    return name[1:] if is_named else ""
 
 
 def _path(name: str) -> Path:
@@ -93,3 +88,24 @@ def _repository_root() -> Path:
     if root is None:
         raise InputError(f"{REPOSITORY}: this folder is in no repository; name a folder instead, such as src/")
     return Path(*[".."] * len(here.relative_to(root).parts))
+
+
+def has_loader(name: str) -> bool:
+    """Whether a plugin has a loader for this name, which starts with @."""
+    return _find_loader(name) is not None
+
+
+def load_attachment(name: str) -> Attachment:
+    """The text from the plugin, under the same name; InputError when it is not text."""
+    loader = _find_loader(name)
+    if loader is None:
+        raise AssertionError(name)
+    text = loader.call(name.partition(":")[2])
+    if not isinstance(text, str):
+        raise loader.plugin_error(f"returned a {type(text).__name__}, which is not text")
+    return Attachment(name, decode_text(text.encode(errors="replace"), name))
+
+
+def _find_loader(name: str) -> Extension | None:
+    scheme, colon, _rest = name.removeprefix("@").partition(":")
+    return find_extensions("context_loaders").get(scheme) if colon and name.startswith("@") else None

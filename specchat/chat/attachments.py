@@ -4,8 +4,6 @@ Only text can be attached. Files follow the question, each with its name and in 
 the name "a.py lines 10-14".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
@@ -26,7 +24,6 @@ PASSAGE_NAME = re.compile(r"(?P<file>.+)(?P<lines> lines \d+-\d+)")
 
 
 def read_attachment(path: Path) -> Attachment:
-    """Read a text file under the given name."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_ATTACHED_BYTES + 1)

@@ -95,7 +95,6 @@ class Totals:
 
     @property
     def tokens_per_second(self) -> float:
-        """Generated tokens per second of decoding."""
         return self.completion_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
     @property
@@ -133,7 +132,6 @@ class Failed:
 
     @classmethod
     def from_error(cls, error: SpecchatError) -> Failed:
-        """The event for an error."""
         return cls(str(error), error.exit_code)
 
 

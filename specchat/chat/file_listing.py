@@ -87,7 +87,6 @@ def is_folder(path: Path) -> bool:
 
 
 def is_glob(name: str) -> bool:
-    """Whether this name is a pattern."""
     return bool(GLOB_CHARACTERS.search(name))
 
 

@@ -7,14 +7,13 @@ before the cursor is prefilled once. Drafts come from the text around the gap, w
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from threading import Event as Flag
 from time import perf_counter
 
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.fim_tokens import FimTokens, find_fim_tokens
-from specchat.chat.session import LoadedModels
+from specchat.chat.session import LoadedModels, with_stats
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.sampling import Sampler
@@ -49,26 +48,12 @@ class FimCompleter:
                 if reason := deadline.end_reason():
                     yield Finished(reason, Totals())
                     return
-            totals = Totals(len(prompt), cached, prefill_seconds=perf_counter() - started_at)
-            yield from self._generate(self.fim_tokens, request, limit, totals, deadline)
+            totals, stats = Totals(len(prompt), cached, prefill_seconds=perf_counter() - started_at), DecodingStats()
+            reason = yield from self._decode(self.fim_tokens, request, limit, stats, deadline)
+            yield Finished(reason, with_stats(totals, stats))
 
     def close(self) -> None:
-        """Free the memory of the text."""
         self.generation.close()
-
-    def _generate(
-        self, fim_tokens: FimTokens, request: FimRequest, limit: int, totals: Totals, deadline: _Deadline
-    ) -> Iterator[Event]:
-        stats = DecodingStats()
-        reason = yield from self._decode(fim_tokens, request, limit, stats, deadline)
-        yield Finished(
-            reason,
-            replace(
-                totals, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
-                accepted_by_drafter=dict(stats.accepted_by_drafter), draft_seconds=stats.draft_seconds,
-                verify_seconds=stats.verify_seconds,
-            ),
-        )  # fmt: skip
 
     def _decode(
         self, fim_tokens: FimTokens, request: FimRequest, limit: int, stats: DecodingStats, deadline: _Deadline
@@ -88,7 +73,7 @@ class FimCompleter:
                 yield TextDelta(piece.text)
             if step.committed_tokens[-1] in end_token_ids:
                 return "stop"
-            if request.max_lines and _complete_lines(text) >= request.max_lines:
+            if request.max_lines and text.lstrip("\n").count("\n") >= request.max_lines:
                 return "lines"
             if reason := deadline.end_reason():
                 return reason
@@ -96,8 +81,6 @@ class FimCompleter:
 
 
 class _Deadline:
-    """Ends a completion that was cancelled or takes too long."""
-
     def __init__(self, seconds: float, cancelled: Flag) -> None:
         self.expires_at = perf_counter() + seconds if seconds else float("inf")
         self.cancelled = cancelled
@@ -107,8 +90,3 @@ class _Deadline:
         if self.cancelled.is_set():
             return "cancelled"
         return "timeout" if perf_counter() > self.expires_at else ""
-
-
-def _complete_lines(text: str) -> int:
-    """The number of complete lines, without leading empty ones."""
-    return text.lstrip("\n").count("\n")

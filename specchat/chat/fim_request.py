@@ -1,7 +1,5 @@
 """A request to fill a gap in a text (fill-in-the-middle, FIM): a value, validated when it is created."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from specchat.errors import UsageError

@@ -4,8 +4,6 @@ Sources: the model cards, bigcode/starcoder2#10, QwenLM/Qwen3-Coder#343, faceboo
 AutocompleteTemplate. Knows tokenizers and no model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -68,8 +66,6 @@ FIM_FAMILIES = (
 
 @dataclass(frozen=True)
 class FimTokens:
-    """The control tokens of a family, in one tokenizer."""
-
     tokenizer: Tokenizer
     family: FimFamily
 
@@ -111,7 +107,6 @@ class FimTokens:
 
 
 def find_fim_tokens(tokenizer: Tokenizer) -> FimTokens | None:
-    """The FIM tokens of a tokenizer; None when it has none."""
     for family in FIM_FAMILIES:
         needed = {family.prefix_token, family.suffix_token, family.middle_token, *family.marker_tokens} - {""}
         if needed <= tokenizer.vocabulary.keys():

@@ -3,14 +3,12 @@
 `history_schema.py` describes the tables; `host/history_writer.py` writes them. Knows no model, no socket and no screen.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import zlib
 from array import array
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,11 @@ from specchat.chat.step_encoding import unpack_steps
 from specchat.errors import HostError
 
 BUSY_TIMEOUT_MILLISECONDS = 250
+MAX_COPIED_CHARACTERS = 200_000
 
 
 @dataclass(frozen=True)
 class Thread:
-    """A stored conversation, without its turns."""
-
     id: str
     name: str
     kind: str = "chat"
@@ -113,7 +110,6 @@ class HistoryReader:
         return rows[0][0] if rows else b""
 
     def steps(self, turn: str) -> list[StepDone]:
-        """The same, unpacked."""
         return unpack_steps(self.packed_steps(turn))
 
     def search(self, search_text: str) -> list[tuple[Thread, str]]:
@@ -131,7 +127,6 @@ class HistoryReader:
         return [(_to_thread(row[:-1]), row[-1]) for row in rows]
 
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
 
     def _query(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -183,7 +178,6 @@ def pack_answer(answer: StoredAnswer) -> list[Any]:
 
 
 def unpack_answer(text: str, columns: Sequence[Any]) -> StoredAnswer:
-    """The answer that `pack_answer` packed; columns without values give an empty answer."""
     ids, kinds, sources, variant, seed, prompt_ids, rendered = columns
     return StoredAnswer(
         text, unpack_ids(ids), zlib.decompress(kinds or EMPTY_BLOB), tuple(json.loads(sources or "[]")), variant or "",
@@ -200,7 +194,6 @@ def pack_ids(ids: Sequence[int]) -> bytes:
 
 
 def unpack_ids(packed: bytes | None) -> tuple[int, ...]:
-    """The ids that `pack_ids` packed; none for empty input."""
     return tuple(array("I", zlib.decompress(packed))) if packed else ()
 
 
@@ -211,3 +204,28 @@ def _translate_errors(path: Path) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise HostError(f"the history {path} cannot be read: {error}") from error
+
+
+def past_texts(path: Path, max_characters: int = MAX_COPIED_CHARACTERS) -> list[str]:
+    """The newest answers and attached files, up to about `max_characters`, the newest last; none when unreadable.
+
+    Copying drafters may propose tokens from them. Deleted conversations are not read.
+    """
+    texts = dict[str, None]()
+    try:
+        with closing(HistoryReader(path)) as reader:
+            for text in _newest_first(reader):
+                texts.setdefault(text[:max_characters])
+                max_characters -= len(text)
+                if max_characters <= 0:
+                    break
+    except HostError:
+        return []
+    return list(texts)[::-1]
+
+
+def _newest_first(reader: HistoryReader) -> Iterator[str]:
+    for thread in reader.threads():
+        for turn in reversed(reader.turns(thread.tip)):
+            files = (str(file["text"]) for file in turn.request.get("files") or ())
+            yield from filter(None, (turn.answer.text, *files))

@@ -8,8 +8,6 @@ profiles   the profile of a thread, as a JSON object
 steps      the decoding steps of a turn, packed by `step_encoding.py`
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence

@@ -12,8 +12,6 @@ A package may supply a reranker, such as an embedding model, as an entry point:
 order, and it decides the final order. It is imported at first use.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,7 +92,6 @@ def rank_chunks(candidates: Sequence[FileChunk], question: str) -> list[FileChun
 
 
 def _rerank(best: list[FileChunk], question: str) -> list[FileChunk]:
-    """Sort by the installed reranker, if there is one."""
     from importlib.metadata import entry_points
 
     rerankers = sorted(entry_points(group=RERANKER_GROUP), key=lambda entry: entry.name)

@@ -6,10 +6,9 @@ stored tokens and those of the new end. When a template changes the past (trims 
 prompt is encoded again, and the KV cache still serves the common prefix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from specchat.chat.attachments import with_attachments
 from specchat.chat.reference_corpus import ReferenceCorpus, with_passages
@@ -21,8 +20,6 @@ from specchat.models.tokenizer import Message, Tokenizer
 
 @dataclass(frozen=True)
 class NextPrompt:
-    """All tokens up to the next answer, and their text."""
-
     token_ids: list[int]
     rendered_prompt: str
 
@@ -82,3 +79,16 @@ def _render(tokenizer: Tokenizer, system: str, messages: list[Message]) -> str:
         return rendered
     first = {"role": "user", "content": f"{system}\n\n{messages[0]['content']}"}
     return tokenizer.render([first, *messages[1:]], add_generation_prompt=True)
+
+
+def rewrite_original(request: Request, turns: Sequence[Turn]) -> str:
+    """The file that a request rewrites, in the form of an answer; "" when it names no attached file."""
+    earlier = (file for turn in reversed(turns) for file in turn.files)
+    name = request.file_to_rewrite
+    matches = (file for file in chain(request.files, earlier) if name and file.name == name)
+    return next(map(as_answer_text, matches), "")
+
+
+def as_answer_text(file: Attachment) -> str:
+    """A file in the form of an answer: in the fence of its attachment, without the line with its name."""
+    return with_attachments("", [file]).lstrip().partition("\n")[2]

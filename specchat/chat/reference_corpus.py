@@ -5,8 +5,6 @@ always finds the same passages, so a conversation does not store them. A passage
 its topic, so small talk gets none. Knows no model.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -32,16 +30,12 @@ STOPWORDS = frozenset(
 
 @dataclass(frozen=True)
 class Passage:
-    """A text about a topic, and its source."""
-
     topic: str
     text: str
     source: str = ""
 
 
 class ReferenceCorpus:
-    """Passages with a search index."""
-
     def __init__(self, passages: Sequence[Passage]) -> None:
         import bm25s
 
@@ -78,7 +72,6 @@ def read_reference_corpus(path: Path) -> ReferenceCorpus:
 
 
 def with_passages(question: str, passages: Sequence[Passage]) -> str:
-    """The content of a user message: the question and its passages."""
     if not passages:
         return question
     texts = "\n\n".join(f"{passage.topic}: {passage.text}" for passage in passages)

@@ -9,8 +9,6 @@ A regular expression finds the definitions: syntax trees of 2,000 files take eig
 match in a string does no harm.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -32,8 +30,6 @@ MAX_LINE_CHARACTERS = 120
 
 @dataclass(frozen=True)
 class MapEntry:
-    """A definition: its location, its name, and its first line."""
-
     file: str
     line: int
     name: str

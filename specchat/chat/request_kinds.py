@@ -4,8 +4,6 @@ A question is separated from a pasted text, so that a story about a table is not
 and the end of a long text are read. Knows words, names and lengths, and neither a model nor a drafter.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,13 +60,9 @@ def parse_question(request: Request) -> Question:
         word_count=text.count(" ") + text.count("\n") + 1 if is_long else len(text.split()),
         has_text=bool(request.files) or instruction != excerpt,
         has_files=bool(request.files),
-        has_code=_has_code(excerpt),
+        has_code="```" in excerpt or bool(CODE_LINE.search(excerpt) or INLINE_CODE.search(excerpt)),
         task=request.task,
     )
-
-
-def _has_code(text: str) -> bool:
-    return "```" in text or bool(CODE_LINE.search(text) or INLINE_CODE.search(text))
 
 
 def _extract_instruction(text: str) -> str:
@@ -101,13 +95,11 @@ def _is_question(paragraph: str) -> bool:
 
 
 def first_matching_rule(rules: Sequence[RouteRule], request: Request, temperature: float) -> RouteRule | None:
-    """The first rule that matches, or None."""
     question = parse_question(request)
     return next((rule for rule in rules if matches_rule(rule, question, temperature)), None)
 
 
 def matches_rule(rule: RouteRule, question: Question, temperature: float) -> bool:
-    """Whether all conditions of the rule hold."""
     flags = (
         (rule.has_text, question.has_text), (rule.has_files, question.has_files), (rule.has_code, question.has_code),
     )  # fmt: skip
@@ -123,23 +115,17 @@ def matches_rule(rule: RouteRule, question: Question, temperature: float) -> boo
 
 def _matches_words(rule: RouteRule, instruction: str) -> bool:
     return (
-        (not rule.starts_with or _starts_with_regex(rule.starts_with).match(instruction) is not None)
+        (not rule.starts_with or _any_of(rule.starts_with, after=r"\W*").match(instruction) is not None)
         and all(
-            not group or _contains_regex(group).search(instruction) is not None
-            for group in (rule.contains, rule.also_contains)
+            not group or _any_of(group).search(instruction) is not None for group in (rule.contains, rule.also_contains)
         )
-        and not (rule.excludes and _contains_regex(rule.excludes).search(instruction))
+        and not (rule.excludes and _any_of(rule.excludes).search(instruction))
     )
 
 
 @cache
-def _contains_regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(_pattern_to_regex(pattern) for pattern in patterns), re.IGNORECASE)
-
-
-@cache
-def _starts_with_regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"\W*(?:{'|'.join(_pattern_to_regex(pattern) for pattern in patterns)})", re.IGNORECASE)
+def _any_of(patterns: tuple[str, ...], after: str = "") -> re.Pattern[str]:
+    return re.compile(f"{after}(?:{'|'.join(map(_pattern_to_regex, patterns))})", re.IGNORECASE)
 
 
 def _pattern_to_regex(pattern: str) -> str:

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 
-from specchat.chat.at_names import REPOSITORY, resolve_names
+from specchat.chat.at_names import REPOSITORY, has_loader, resolve_names
 from specchat.chat.attachments import decode_text, display_name
 from specchat.chat.file_listing import MAX_FILE_BYTES, MAX_FILES, FileListing
 from specchat.chat.passages import FileChunk, rank_chunks, split_file, terms
-from specchat.chat.plugin_loaders import has_loader
 from specchat.chat.repomap import build_repo_map
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
 from specchat.errors import ContextError, InputError
@@ -39,7 +38,6 @@ class ContextBudget:
 
     @classmethod
     def of_window(cls, window_tokens: int) -> ContextBudget:
-        """The budget for a context window."""
         characters = min(window_tokens * CHARACTERS_PER_TOKEN, MAX_ATTACHED_BYTES // 4)
         return cls(int(characters * ATTACHMENTS_SHARE), int(characters * PASSAGES_SHARE))
 

@@ -4,8 +4,6 @@ Routing reads words and names only and knows no model, so it can be tested with 
 is only an order in which to try drafters; the measured costs and acceptance rates decide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

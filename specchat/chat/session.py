@@ -1,9 +1,8 @@
 """A session: requests in, events out.
 
-It owns the turns, the generation and the drafters of one conversation. It knows no screen, no socket and no file.
+It owns the turns, the generation and the drafters of one conversation. It knows no screen, no socket and no file; of
+threads it knows only a watchdog, which may use fewer of them on a busy machine.
 """
-
-from __future__ import annotations
 
 import secrets
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -11,9 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from threading import Event as Flag
 from time import perf_counter
-from typing import Self
 
-from specchat.chat.answer_format import SCHEMA, AnswerFormat
 from specchat.chat.events import (
     TARGET,
     CommittedToken,
@@ -26,16 +23,16 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
-from specchat.chat.prompt import build_next_prompt
+from specchat.chat.prompt import build_next_prompt, rewrite_original
 from specchat.chat.reference_corpus import ReferenceCorpus
-from specchat.chat.request import Request
-from specchat.chat.rewrite_source import rewrite_original
+from specchat.chat.request import SCHEMA, AnswerFormat, Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser, ChooserState, DeviceLoad
 from specchat.chooser.costs import Costs
 from specchat.drafters.combined import SuffixAndRealign
+from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.grammar import Grammar
@@ -44,16 +41,15 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.stats import DecodingStats
 from specchat.errors import ContextError, SpecchatError
 from specchat.models.llguidance_grammar import json_schema_grammar, regex_grammar
-from specchat.models.tokenizer import Detokenizer, Tokenizer
+from specchat.models.tokenizer import Tokenizer
 from specchat.profile import Profile
+from specchat.threads import ThreadWatchdog
 
 SEED_BITS = 31
 
 
 @dataclass(frozen=True)
 class LoadedModels:
-    """The loaded models, and everything else that sessions share."""
-
     target: Model
     tokenizer: Tokenizer
     profile: Profile
@@ -74,9 +70,6 @@ class Session(AbstractContextManager["Session"]):
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
         """Answer, one event at a time. Set `cancelled` from any thread to end within a step; a partial answer stays."""
@@ -103,13 +96,10 @@ class Session(AbstractContextManager["Session"]):
         return removed
 
     def close(self) -> None:
-        """Free the memory of the conversation."""
         self.generation.close()
 
 
 class _RunningTurn:
-    """One turn while it runs."""
-
     def __init__(self, session: Session, request: Request, cancelled: Flag) -> None:
         self.session, self.request, self.cancelled = session, request, cancelled
         self.start_time = perf_counter()
@@ -121,7 +111,6 @@ class _RunningTurn:
         self.text_pieces: list[str] = []
 
     def events(self) -> Iterator[Event]:
-        """Route, prefill and decode."""
         session, models = self.session, self.session.models
         candidates = frozenset({PLAIN, *session.chooser.drafters})
         route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
@@ -183,9 +172,9 @@ class _RunningTurn:
                 self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + piece.token_count)
                 return "stop"
             if self.cancelled.is_set():
-                yield from self._flush_stream(stream)
+                yield from self._emit_text(stream.flush())
                 return "cancelled"
-        yield from self._flush_stream(stream)
+        yield from self._emit_text(stream.flush())
         is_ended = len(self.generation.tokens) > start and self.generation.tokens[-1] in models.tokenizer.stop_token_ids
         return "stop" if is_ended else "length"
 
@@ -193,9 +182,6 @@ class _RunningTurn:
         if text:
             self.text_pieces.append(text)
             yield TextDelta(text)
-
-    def _flush_stream(self, stream: Detokenizer) -> Iterator[Event]:
-        yield from self._emit_text(stream.flush())
 
     def _max_new_tokens(self, prompt_tokens: int) -> int:
         window = min(self.profile.limits.context, self.session.models.target.context_window)
@@ -207,7 +193,6 @@ class _RunningTurn:
         return min(self.request.max_tokens or self.profile.limits.answer, window - prompt_tokens)
 
     def _prepare_drafters(self, route: Route) -> None:
-        """Prepare the drafters for this request; the chooser needs the measured costs of passes."""
         session = self.session
         tokenizer, original = session.models.tokenizer, rewrite_original(self.request, session.turns)
         tokens = tokenizer.encode_continuation(tokenizer.escape_control_tokens(original)) if original else []
@@ -219,7 +204,6 @@ class _RunningTurn:
             session.models.costs.calibrate(self.generation)
 
     def _measure_plain_step(self) -> None:
-        """Measure a plain step at this context length, unless it is known or the request was cancelled."""
         costs = self.session.models.costs
         if (
             self.stats.steps
@@ -230,15 +214,20 @@ class _RunningTurn:
         costs.save()
 
     def _totals(self) -> Totals:
-        stats = self.stats
         return replace(
-            self.totals, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
-            accepted_by_drafter=dict(stats.accepted_by_drafter),
-            draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
+            with_stats(self.totals, self.stats),
             plain_step_seconds=self.session.models.costs.plain_seconds(len(self.generation.tokens)) or 0.0,
             is_exact=self.session.models.target.is_exact,
             choice_reason=self.session.chooser.choice_summary().describe(),
-        )  # fmt: skip
+        )
+
+
+def with_stats(totals: Totals, stats: DecodingStats) -> Totals:
+    return replace(
+        totals, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
+        accepted_by_drafter=dict(stats.accepted_by_drafter),
+        draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
+    )  # fmt: skip
 
 
 def _sampler(request: Request, models: LoadedModels) -> Sampler:
@@ -256,7 +245,6 @@ def _sampler(request: Request, models: LoadedModels) -> Sampler:
 
 
 def _grammar(answer_format: AnswerFormat | None, models: LoadedModels) -> Grammar | None:
-    """The grammar of an answer, for the tokens of this model."""
     if answer_format is None:
         return None
     tokenizer = models.tokenizer
@@ -277,3 +265,26 @@ def _step_done(step: Step, token_count: int, tokenizer: Tokenizer) -> StepDone:
         draft_tokens, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,
         draft_token_bytes=tuple(map(tokenizer.token_bytes, draft_tokens)), draft_sources=tuple(step.tree.sources[1:]),
     )  # fmt: skip
+
+
+class WatchdogSession(Session):
+    """A session that reports its passes to a watchdog, which may act between answers."""
+
+    def __init__(
+        self,
+        watchdog: ThreadWatchdog,
+        models: LoadedModels,
+        drafters: Mapping[str, Drafter],
+        chooser: Chooser,
+        turns: Sequence[Turn] = (),
+    ) -> None:
+        super().__init__(models, drafters, chooser, turns)
+        self.watchdog = watchdog
+
+    def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
+        with self.watchdog.answering():
+            for event in super().ask(request, cancelled):
+                if isinstance(event, StepDone):
+                    kind = bucket_of(len(self.generation.tokens)), len(event.draft_tokens)
+                    self.watchdog.record_pass(kind, event.verify_seconds)
+                yield event

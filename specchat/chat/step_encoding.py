@@ -7,8 +7,6 @@ The first byte is the version of the format. The stream grows with the answer an
 steps survive a killed writer. Token bytes are written as latin-1 text. Knows no file.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 
@@ -28,7 +26,6 @@ class StepPacker:
         self._is_empty = True
 
     def add(self, step: StepDone) -> None:
-        """Append a step."""
         self._is_empty = False
         self._packed += self._stream.compress(_step_to_line(step))
 

@@ -3,8 +3,6 @@
 A token may contain only a part of a character; its text is then shown with the token that completes the character.
 """
 
-from __future__ import annotations
-
 from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -61,17 +59,14 @@ class StepRecord:
 
     @property
     def accepted_count(self) -> int:
-        """The number of accepted draft tokens."""
         return sum(token.is_accepted for token in self.draft_tokens)
 
     @property
     def drafters(self) -> tuple[str, ...]:
-        """The drafters of this step."""
         return tuple(dict.fromkeys(token.source for token in self.draft_tokens))
 
     @property
     def is_chain(self) -> bool:
-        """Whether the tree has one draft token at every depth."""
         return [token.depth for token in self.draft_tokens] == list(range(1, len(self.draft_tokens) + 1))
 
 
@@ -87,7 +82,6 @@ class Inspection:
             self.add(step)
 
     def add(self, step: StepDone) -> None:
-        """Append a step."""
         path = _accepted_path(step)
         record = _step_record(step, path)
         target_kind = TokenKind.SAMPLED if record.rejected_text is None else TokenKind.CORRECTION
@@ -100,22 +94,18 @@ class Inspection:
 
     @property
     def committed_count(self) -> int:
-        """The number of committed tokens."""
         return self._tokens_by_source.total()
 
     @property
     def draft_count(self) -> int:
-        """The number of draft tokens."""
         return sum(len(step.draft_tokens) for step in self.steps)
 
     @property
     def accepted_count(self) -> int:
-        """The number of accepted draft tokens."""
         return sum(step.accepted_count for step in self.steps)
 
     @property
     def decode_seconds(self) -> float:
-        """The time of drafting and verifying."""
         return sum(step.draft_seconds + step.verify_seconds for step in self.steps)
 
     @property

@@ -1,7 +1,5 @@
 """The turns of a conversation, as text and as tokens. Knows no model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from specchat.chat.request import Attachment
@@ -30,5 +28,4 @@ class Turn:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """All tokens of the conversation after the turn."""
         return self.prompt_ids + self.answer_ids

@@ -1,7 +1,5 @@
 """A turn in one line, the same in every front end: speed, acceptance, and the reason for the drafter."""
 
-from __future__ import annotations
-
 from specchat.chat.events import Routed, Totals
 from specchat.chat.router import COPYING_DRAFTERS
 
@@ -13,7 +11,9 @@ def summary_line(routed: Routed, totals: Totals) -> str:
 
     "24 tokens · 200.0 tokens/s · 2.00x plain · 50 % accepted · 2.0 tokens/step · auto (repeats are copied)"
     """
-    return SEPARATOR.join([*_speed(totals), *_speculation(routed, totals), _route_text(routed, totals)])
+    measured = f"; {totals.choice_reason}" if totals.choice_reason else ""
+    route = f"{routed.variant} ({routed.reason}{measured})"
+    return SEPARATOR.join([*_speed(totals), *_speculation(routed, totals), route])
 
 
 def _speed(totals: Totals) -> list[str]:
@@ -36,8 +36,3 @@ def _speculation(routed: Routed, totals: Totals) -> list[str]:
 def _no_drafts_text(routed: Routed, totals: Totals) -> str:
     is_copying = routed.variant in COPYING_DRAFTERS and totals.completion_tokens > 1
     return f"{routed.variant} found nothing to copy" if is_copying else "no draft tokens"
-
-
-def _route_text(routed: Routed, totals: Totals) -> str:
-    measured = f"; {totals.choice_reason}" if totals.choice_reason else ""
-    return f"{routed.variant} ({routed.reason}{measured})"

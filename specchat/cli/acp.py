@@ -37,7 +37,7 @@ def acp(keeps_stderr: bool, **options: Any) -> int:
 
     def make_server(descriptors: StdioDescriptors) -> Coroutine[Any, Any, int]:
         read_profile_layers(options).resolve()  # a mistake in the profile ends the command before it starts
-        from specchat.editors.acp.process_acp import serve_acp
+        from specchat.editors.acp.agent import serve_acp
 
         make_request = partial(_session_request, options)
         return serve_acp(descriptors.stdin, descriptors.stdout, make_request, handles_signals=True)

@@ -16,19 +16,15 @@ from specchat.cli.edit_review import review_on_terminal
 from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.check_commands import run_checks, split_check_command
-from specchat.edit.edit_plan import parse_line_range
-from specchat.edit.edit_regions import Region
-from specchat.edit.edit_task import EditJob, EditResult, rewrite_region, run_edit
+from specchat.edit.edit_plan import Region, parse_line_range
+from specchat.edit.edit_task import EditJob, EditResult, multi_file_jobs, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun, sum_totals
 from specchat.edit.git_commit import check_repository, commit_files, has_other_changes
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.json_report import failure_report, file_report
-from specchat.edit.multi_file import multi_file_jobs
-from specchat.edit.patch import source_diff
-from specchat.edit.source_text import Source, read_source
+from specchat.edit.source_text import Source, read_source, source_diff
 from specchat.edit.syntax_check import check_syntax
-from specchat.edit.undo_edits import apply_edit
-from specchat.edit.undo_store import save_candidate, user_undo_store
+from specchat.edit.undo_store import apply_edit, save_candidate, user_undo_store
 from specchat.errors import BrokenEditError, DeclinedError, NoChangeError, SpecchatError, UsageError
 
 

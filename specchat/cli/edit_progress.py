@@ -6,7 +6,7 @@ import sys
 
 from specchat.chat.events import Event
 from specchat.cli.print_turn import ERASE_LINE
-from specchat.edit.progress_line import ProgressLine
+from specchat.edit.rewrite_alignment import ProgressLine
 from specchat.edit.terminal_review import wants_colours
 
 

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from specchat.edit.edit_task import EditResult
-from specchat.edit.hunk_prompt import ReviewUI
-from specchat.edit.hunk_review import review_edit
-from specchat.edit.review_state import Review
+from specchat.edit.hunk_prompt import Review, ReviewUI, review_edit
 from specchat.edit.source_text import Source
 from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from specchat.chat.answer_format import AnswerFormat
+from specchat.chat.request import AnswerFormat
 from specchat.errors import InputError
 
 CHOICE_SEPARATOR = "|"

@@ -70,8 +70,8 @@ def _inspect_turn(history: HistoryReader, session: str, turn_number: int | None)
 
 
 def _write_svg(path: Path, inspected: InspectedTurn) -> None:
-    from specchat.tui.inspector_svg import render_svg
-    from specchat.tui.themes import theme_variables
+    from specchat.drawing.inspector_lines import render_svg
+    from specchat.drawing.themes import theme_variables
 
     picture = render_svg(inspected.title, inspected.inspection, theme_variables(), inspected.plain_step_seconds)
     try:

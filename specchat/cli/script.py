@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
-from specchat.chat.answer_format import AnswerFormat
 from specchat.chat.attachments import decode_text
 from specchat.chat.events import Event, Failed, Finished, TextDelta, Totals
-from specchat.chat.request import MAX_ATTACHED_BYTES, Request
+from specchat.chat.request import MAX_ATTACHED_BYTES, AnswerFormat, Request
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options, resolve_profile

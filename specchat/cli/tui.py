@@ -23,9 +23,9 @@ from specchat.cli.setup_hint import setup_hint
 @profile_options
 def tui(is_last: bool, session: str, is_ascii: bool | None, no_mouse: bool, **options: Any) -> None:
     """Chat with the model on the whole terminal, with live numbers. F1 shows the keys, `/help` the commands."""
+    from specchat.drawing.glyphs import choose_glyphs
     from specchat.host.spawn import history_path
     from specchat.tui.app import ScreenFiles, SpecchatApp, binding_scopes
-    from specchat.tui.glyphs import choose_glyphs
     from specchat.tui.preferences import preferences_file, read_preferences
 
     chosen = resume_request(session_request(options), session, continues_last=is_last)

@@ -10,10 +10,9 @@ from dataclasses import asdict
 import click
 
 from specchat.edit.atomic_write import Replacement
-from specchat.edit.encoding import decode_bytes
-from specchat.edit.patch import unified_diff
-from specchat.edit.undo_edits import find_edit, undo_edit, undo_replacements
-from specchat.edit.undo_store import StoredEdit, user_undo_store
+from specchat.edit.hunks import unified_diff
+from specchat.edit.source_text import decode_bytes
+from specchat.edit.undo_store import StoredEdit, find_edit, undo_edit, undo_replacements, user_undo_store
 from specchat.errors import SpecchatError
 
 

@@ -21,17 +21,14 @@ from specchat.commands.code_blocks import CodeBlock, find_code_blocks
 from specchat.commands.command_registry import COMMAND_PATTERN, ChatState
 from specchat.edit.answer_check import find_omission, find_warnings
 from specchat.edit.atomic_write import Replacement, check_writable
-from specchat.edit.edit_regions import Region
+from specchat.edit.edit_plan import Region
 from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun, ignore_event, sum_totals
-from specchat.edit.hunk_prompt import ReviewUI
-from specchat.edit.hunk_review import review_edit
-from specchat.edit.progress_line import ProgressLine
-from specchat.edit.review_state import Review
+from specchat.edit.hunk_prompt import Review, ReviewUI, review_edit
+from specchat.edit.rewrite_alignment import ProgressLine
 from specchat.edit.source_text import Source, make_source, read_source
 from specchat.edit.syntax_check import check_syntax
-from specchat.edit.undo_edits import apply_edit, find_edit, undo_edit
-from specchat.edit.undo_store import save_candidate, user_undo_store
+from specchat.edit.undo_store import apply_edit, find_edit, save_candidate, undo_edit, user_undo_store
 from specchat.errors import (
     BrokenEditError,
     DeclinedError,

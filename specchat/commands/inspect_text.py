@@ -62,11 +62,9 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
     """The answer, its totals and its steps, with ANSI colours unless `is_ascii`."""
     from rich.console import Console
 
-    from specchat.tui.glyphs import ASCII, UNICODE
-    from specchat.tui.inspector_lines import step_lines
-    from specchat.tui.inspector_svg import render_lines
-    from specchat.tui.themes import theme_variables
-    from specchat.tui.token_colours import TokenColours
+    from specchat.drawing.glyphs import ASCII, UNICODE
+    from specchat.drawing.inspector_lines import render_lines, step_lines
+    from specchat.drawing.themes import TokenColours, theme_variables
 
     glyphs = ASCII if is_ascii else UNICODE
     text = io.StringIO()

@@ -1,22 +1,20 @@
 """Files in, patches out: rewrite files with the model, check and review the result, write it, undo it.
 
-source_text.py, encoding.py       a file as text, and its encoding
+source_text.py                    a file as text, and its encoding
 edit_intent.py                    "/edit" and plain sentences -> file, instruction
 workspace_roots.py                the folders that an editor session may change
-edit_plan.py, edit_regions.py     the whole file, or regions that fit the window
-edit_task.py, multi_file.py       prompts, retries: EditJob -> EditResult
+edit_plan.py                      the whole file, or regions that fit the window
+edit_task.py                      prompts, retries: EditJob -> EditResult
 edit_turn.py                      one request to the model and its events
-rewrite_alignment.py              the position of the streamed text in the original
-progress_line.py                  the same as a status line
+rewrite_alignment.py              the position of the streamed text in the original, also as a status line
 answer_check.py                   refusals, omissions, prose, loops, lost comments
 syntax_check.py                   whether the new text still parses
 check_commands.py                 --check, in a copy of the project
-hunks.py, patch.py                the differences as hunks and as a unified diff
-review_state.py, hunk_prompt.py   decisions about hunks, and their keys
-hunk_review.py                    review until the accepted text passes the checks
+hunks.py                          the differences as hunks and as a unified diff
+hunk_prompt.py                    decisions about hunks; their keys, until the accepted text passes the checks
 terminal_review.py                colours, prompt, $EDITOR
 edit_target.py                    the file of an edit, for editors and scripts
 atomic_write.py, git_commit.py    replace files, all or none; commit exactly these files
-undo_edits.py, undo_store.py      apply and undo an edit; earlier contents by hash
+undo_store.py                     apply and undo an edit; earlier contents by hash
 json_report.py                    the result of an edit as JSON
 """

@@ -1,7 +1,5 @@
 """Checks whether an answer is the complete new text and nothing else. Knows no model and no file."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -41,8 +39,6 @@ EXCERPT_CHARS = 80
 
 
 class AnswerProblem(StrEnum):
-    """Why an answer is rejected, or needs a closer look."""
-
     EMPTY = "no text"
     REFUSAL = "refusal"
     PROSE = "prose instead of the text"
@@ -73,14 +69,12 @@ class EditWarnings:
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
-        """The most serious warning."""
         if self.is_much_shorter:
             return AnswerProblem.MUCH_SHORTER
         return AnswerProblem.LOST_COMMENTS if self.lost_comments else None
 
     @property
     def summary(self) -> str:
-        """All warnings as one line, "" when there are none."""
         warnings = [f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"] if self.is_much_shorter else []
         if self.lost_comments:
             first = self.lost_comments[0].partition("\n")[0][:EXCERPT_CHARS]
@@ -95,7 +89,8 @@ def extract_new_text(source: Source, answer: str) -> str:
     """
     text = strip_fence(source, answer)
     if problem := find_problem(source, text):
-        excerpt = _problem_excerpt(source, text, problem)
+        first_line = (text.strip().splitlines() or ["(empty)"])[0][:EXCERPT_CHARS]
+        excerpt = find_omission(source, text) if problem == AnswerProblem.OMISSION else first_line
         raise UnusableAnswerError(problem, f"{source.name}: unusable answer ({problem}): {excerpt}")
     text = source.with_original_ending(_restore_indent(source, text))
     if text == source.text:
@@ -110,7 +105,6 @@ def strip_fence(source: Source, answer: str) -> str:
 
 
 def find_problem(source: Source, text: str) -> AnswerProblem | None:
-    """The reason to reject this text, or None."""
     if not text.strip():
         return AnswerProblem.EMPTY
     if REFUSAL.match(text) and not REFUSAL.match(source.text):
@@ -144,7 +138,6 @@ def find_warnings(source: Source, text: str) -> EditWarnings:
 
 
 def is_looping(answer: str) -> bool:
-    """Whether the end of a truncated text repeats itself."""
     end = answer[-LOOP_WINDOW_CHARS:]
     units = (end[-length:] for length in range(EXCERPT_CHARS // LOOP_REPEATS, len(end) // LOOP_REPEATS + 1))
     return any(unit.strip() and end.endswith(unit * LOOP_REPEATS) for unit in units)
@@ -168,12 +161,6 @@ def _is_prose(source: Source, text: str) -> bool:
         return False
     old_words, new_words = (set(WORD.findall(each)) for each in (source.text, text))
     return len(old_words) >= MIN_WORDS and len(old_words & new_words) < MIN_KNOWN_WORD_FRACTION * len(old_words)
-
-
-def _problem_excerpt(source: Source, text: str, problem: AnswerProblem) -> str:
-    if problem == AnswerProblem.OMISSION:
-        return find_omission(source, text)
-    return (text.strip().splitlines() or ["(empty)"])[0][:EXCERPT_CHARS]
 
 
 def _restore_indent(source: Source, text: str) -> str:

@@ -6,8 +6,6 @@ content back. A symbolic link stays a link. A killed process may leave a hidden 
 A missing file is a state like any content, so files can also be created and removed, all of them or none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

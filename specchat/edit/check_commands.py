@@ -6,8 +6,6 @@ the files of the folder itself. Everything else at the top level (caches, instal
 Links alone are not enough: a linked script imports its neighbours from the original folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

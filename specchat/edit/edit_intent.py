@@ -4,8 +4,6 @@ The first word separates an instruction from a question. A mistake leads to an a
 changed file.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

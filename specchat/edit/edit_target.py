@@ -3,8 +3,6 @@
 Used by editors and by scripts (`specchat script --edit`); knows no protocol and no SDK.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,8 +14,7 @@ from specchat.edit.edit_intent import EditIntent
 from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_task import EditJob, EditResult
 from specchat.edit.source_text import Source, make_source, read_source
-from specchat.edit.undo_edits import apply_edit
-from specchat.edit.undo_store import user_undo_store
+from specchat.edit.undo_store import apply_edit, user_undo_store
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import BrokenEditError, FileChangedError, InputError
 
@@ -49,7 +46,6 @@ class EditTarget:
         return f"{self.display_name} was {'not created' if self.is_new else 'left as it was'}"
 
     def written_message(self, change_count: int, result: EditResult, hint: str) -> str:
-        """The result after writing, with the warnings."""
         count = "created" if self.is_new else f"{change_count} change{'' if change_count == 1 else 's'} written"
         return f"{self.display_name}: {'; '.join(filter(None, [count, result.warnings.summary, hint]))}."
 

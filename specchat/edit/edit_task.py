@@ -1,13 +1,11 @@
 """From an instruction to a new text: the prompts, the checks of the answers, and the retries.
 
 Each file or region is one turn and is rewritten completely; prompt lookup copies what stays the same. An unusable
-answer
-goes back to the model with the reason, at most twice.
+answer goes back to the model with the reason, at most twice. With --together the first request attaches every file, and
+each answer is one whole file that sees the answers before it, so that a change of a name reaches all of them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specchat.chat.request import Attachment, Request
@@ -20,12 +18,20 @@ from specchat.edit.answer_check import (
     find_warnings,
 )
 from specchat.edit.check_commands import FailedCheckError
-from specchat.edit.edit_plan import EditPlan, make_plan, needed_tokens, plan_regions, region_source, replace_region
-from specchat.edit.edit_regions import Region, named_regions
+from specchat.edit.edit_plan import (
+    EditPlan,
+    Region,
+    make_plan,
+    named_regions,
+    needed_tokens,
+    plan_regions,
+    region_source,
+    replace_region,
+)
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, run_turn
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
-from specchat.errors import BrokenEditError, ContextError, NoChangeError
+from specchat.errors import BrokenEditError, ContextError, NoChangeError, UsageError
 
 ANSWER_MARGIN_TOKENS = 512
 MAX_REPAIRS = 2
@@ -50,8 +56,6 @@ class EditJob:
 
 @dataclass(frozen=True)
 class EditResult:
-    """A new text, its plan, and the warnings for the user."""
-
     text: str
     plan: EditPlan
     warnings: EditWarnings
@@ -65,7 +69,7 @@ def run_edit(job: EditJob, edit_run: EditRun) -> EditResult:
     instruction names are tried. Of two failures the first is raised.
     """
     if job.first_request:
-        return _run_plan(job, EditPlan(needed_tokens(job.source.text, job.instruction), job.window_tokens), edit_run)
+        return _run_plan(job, EditPlan(), edit_run)
     plan = make_plan(job.source, job.instruction, job.window_tokens, job.region)
     try:
         return _run_plan(job, plan, edit_run)
@@ -158,3 +162,32 @@ def _may_succeed_in_regions(failed: Exception) -> bool:
 
 def _is_retryable(error: Exception) -> bool:
     return not isinstance(error, UnusableAnswerError) or error.problem in RETRYABLE_PROBLEMS
+
+
+def multi_file_jobs(sources: Sequence[Source], instruction: str, window_tokens: int) -> list[EditJob]:
+    """One job for each file, to be run in this order in one conversation.
+
+    ContextError, with the numbers, when the files and their new texts do not fit the window together.
+    """
+    if len(sources) < 2:
+        raise UsageError("--together needs several files; name another one, or leave --together out")
+    _check_window(sources, instruction, window_tokens)
+    files = tuple(Attachment(source.name, source.text) for source in sources)
+    jobs = list[EditJob]()
+    for source in sources:
+        text = f"Write the whole of `{source.name}` anew and nothing else; the other files come afterwards."
+        if jobs:
+            text, files = f"That was one of the files. {text}", ()
+        tokens = max_answer_tokens(source)
+        request = Request(f"{instruction}\n\n{text}", files, tokens, task="edit", file_to_rewrite=source.name)
+        jobs.append(EditJob(source, instruction, window_tokens, first_request=request))
+    return jobs
+
+
+def _check_window(sources: Sequence[Source], instruction: str, window_tokens: int) -> None:
+    needed = sum(needed_tokens(source.text, instruction) for source in sources)
+    if needed > window_tokens:
+        raise ContextError(
+            f"reading and writing these {len(sources)} files together takes about {needed} tokens and the window holds "
+            f"{window_tokens}; name fewer files, or leave out --together"
+        )

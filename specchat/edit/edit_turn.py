@@ -1,7 +1,5 @@
 """One request of an edit: streams the answer and requires that the model ended it by itself. Knows no file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Event as Flag
@@ -17,11 +15,7 @@ MIN_BYTES_PER_TOKEN = 2  # few tokenizers need more than one token for two bytes
 
 
 class Conversation(Protocol):
-    """Answers requests."""
-
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
-        """The events of one answer."""
-        ...
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]: ...
 
 
 def ignore_event(_event: Event) -> None:
@@ -30,8 +24,6 @@ def ignore_event(_event: Event) -> None:
 
 @dataclass
 class EditRun:
-    """The conversation of an edit, its cancel flag and callbacks, and the results of its turns."""
-
     conversation: Conversation
     cancelled: Flag = field(default_factory=Flag)
     on_event: Callable[[Event], None] = ignore_event
@@ -63,7 +55,6 @@ def sum_totals(finished_turns: Sequence[Finished]) -> Totals:
 
 
 def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun) -> str:
-    """Run one request and return its complete answer."""
     parts, finished = list[str](), None
     edit_run.turn_count += 1
     for event in edit_run.conversation.ask(request, edit_run.cancelled):

@@ -1,7 +1,5 @@
 """Commits exactly the edited files, with the instruction as the message."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path

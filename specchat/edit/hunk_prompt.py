@@ -1,22 +1,95 @@
-"""The review dialogue in a terminal: show a hunk, read a key, as in `git add -p`.
+"""The review of hunks: their decisions, each of which can be undone, and the dialogue that asks for them.
 
-Input, output, the text editor and the model are callbacks of `ReviewUI`.
+The dialogue shows a hunk and reads a key, as in `git add -p`, until the accepted part passes the checks. Input, output,
+the text editor and the model are callbacks of `ReviewUI`. Knows no screen.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from specchat.edit.answer_check import EditWarnings
+from specchat.edit.hunks import Change, Hunk, apply_hunks, diff_hunks, hunk_lines, split_lines
+from specchat.edit.source_text import Source
+from specchat.errors import BrokenEditError, DeclinedError, SpecchatError
 
-from specchat.edit.hunks import Change, Hunk, split_lines
-from specchat.edit.patch import hunk_lines
-from specchat.edit.review_state import Review
-from specchat.errors import SpecchatError
-
+REWRITE_CONTEXT_LINES = 2  # around the hunk, for a rewrite
 KEY_HELP = """\
 y accept   n reject   e edit   s split   c comment and have the model rewrite it
 a accept this and all that follow   d reject this and all that follow   u undo   q quit, nothing is written
 """
+
+
+@dataclass(frozen=True)
+class HunkDecision:
+    hunk: Hunk
+    is_accepted: bool | None = None
+
+
+class Review:
+    """Goes through hunks in the given order. Every step can be undone, including splitting and rewriting."""
+
+    def __init__(self, old: str, hunks: Sequence[Hunk]) -> None:
+        self.old_text, self.old_lines = old, split_lines(old)
+        self.decisions = tuple(HunkDecision(hunk) for hunk in hunks)
+        self._undo_stack: list[tuple[HunkDecision, ...]] = []
+
+    @property
+    def index(self) -> int:
+        is_open = (index for index, each in enumerate(self.decisions) if each.is_accepted is None)
+        return next(is_open, len(self.decisions))
+
+    @property
+    def current_hunk(self) -> Hunk | None:
+        return self.decisions[self.index].hunk if self.index < len(self.decisions) else None
+
+    @property
+    def accepted_hunks(self) -> list[Hunk]:
+        hunks = (each.hunk for each in self.decisions if each.is_accepted)
+        return sorted(hunks, key=lambda hunk: (hunk.first, hunk.end))
+
+    @property
+    def text(self) -> str:
+        return apply_hunks(self.old_text, self.accepted_hunks)
+
+    def decide(self, *, is_accepted: bool) -> None:
+        self._replace_decision(self.index, replace(self.decisions[self.index], is_accepted=is_accepted))
+
+    def decide_remaining(self, *, is_accepted: bool) -> None:
+        self._undo_stack.append(self.decisions)
+        self.decisions = tuple(
+            replace(each, is_accepted=is_accepted) if each.is_accepted is None else each for each in self.decisions
+        )
+
+    def split(self) -> bool:
+        parts = self.decisions[self.index].hunk.split()
+        if len(parts) > 1:
+            self._replace_decision(self.index, *map(HunkDecision, parts))
+        return len(parts) > 1
+
+    def replace_and_accept(self, hunk: Hunk) -> None:
+        self._replace_decision(self.index, HunkDecision(hunk, is_accepted=True))
+
+    def replace_current(self, hunk: Hunk) -> None:
+        self._replace_decision(self.index, HunkDecision(hunk))
+
+    def undo(self) -> bool:
+        """Undo the last step; False when there is none."""
+        if self._undo_stack:
+            self.decisions = self._undo_stack.pop()
+            return True
+        return False
+
+    def untouched_range(self) -> tuple[int, int]:
+        """The old lines around the current hunk that no other hunk touches: first and end, from 0."""
+        current = self.decisions[self.index].hunk
+        others = [each.hunk for each in self.decisions if each.hunk != current]
+        first = max((hunk.end for hunk in others if hunk.end <= current.first), default=0)
+        end = min((hunk.first for hunk in others if hunk.first >= current.end), default=len(self.old_lines))
+        return first, end
+
+    def _replace_decision(self, index: int, *new_decisions: HunkDecision) -> None:
+        self._undo_stack.append(self.decisions)
+        self.decisions = (*self.decisions[:index], *new_decisions, *self.decisions[index + 1 :])
 
 
 @dataclass(frozen=True)
@@ -39,43 +112,45 @@ def review_hunks(review: Review, ui: ReviewUI, title: str) -> None:
     shown = None
     while (hunk := review.current_hunk) is not None:
         if hunk is not shown:
-            heading = f"{title} · hunk {review.index + 1}/{len(review.decisions)} · {_line_range(hunk)}"
-            ui.show_hunk(f"{heading}\n{_format_hunk(review, hunk)}")
+            lines = f"line {hunk.first + 1}" if hunk.end <= hunk.first + 1 else f"lines {hunk.first + 1}-{hunk.end}"
+            heading = f"{title} · hunk {review.index + 1}/{len(review.decisions)} · {lines}"
+            shown_lines = (line.removesuffix("\n") for line in hunk_lines(review.old_lines, hunk))
+            ui.show_hunk("\n".join([heading, *shown_lines, ""]))
             shown = hunk
         letter = ui.read_key("[y,n,e,s,a,d,c,u,q,?] ").strip()[:1]
         if letter in ("", "q"):
             raise ReviewQuit
-        KEY_ACTIONS.get(letter, _show_help)(review, ui, hunk)
+        _run_key(letter, review, ui, hunk)
 
 
-def _line_range(hunk: Hunk) -> str:
-    return f"line {hunk.first + 1}" if hunk.end <= hunk.first + 1 else f"lines {hunk.first + 1}-{hunk.end}"
-
-
-def _format_hunk(review: Review, hunk: Hunk) -> str:
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in hunk_lines(review.old_lines, hunk))
-
-
-def _split_hunk(review: Review, ui: ReviewUI, _hunk: Hunk) -> None:
-    if not review.split():
-        ui.show_message("this is a single change; it cannot be split")
-
-
-def _undo_decision(review: Review, ui: ReviewUI, _hunk: Hunk) -> None:
-    if not review.undo():
-        ui.show_message("there is nothing to undo")
-
-
-def _edit_hunk(review: Review, ui: ReviewUI, hunk: Hunk) -> None:
-    text = ui.edit_text("".join(hunk.new_lines(review.old_lines)))
-    if text is not None:
-        review.replace_and_accept(hunk.with_new_lines(review.old_lines, _with_final_newline(review, hunk, text)))
+def _run_key(letter: str, review: Review, ui: ReviewUI, hunk: Hunk) -> None:
+    match letter:
+        case "y" | "n":
+            review.decide(is_accepted=letter == "y")
+        case "a" | "d":
+            review.decide_remaining(is_accepted=letter == "a")
+        case "e":
+            text = ui.edit_text("".join(hunk.new_lines(review.old_lines)))
+            if text is not None:
+                lines = _with_final_newline(review, hunk, text)
+                review.replace_and_accept(hunk.with_new_lines(review.old_lines, lines))
+        case "s":
+            if not review.split():
+                ui.show_message("this is a single change; it cannot be split")
+        case "c":
+            _rewrite_with_comment(review, ui, hunk)
+        case "u":
+            if not review.undo():
+                ui.show_message("there is nothing to undo")
+        case _:
+            ui.show_message(KEY_HELP.rstrip("\n"))
 
 
 def _rewrite_with_comment(review: Review, ui: ReviewUI, hunk: Hunk) -> None:
     """Have the lines around the hunk rewritten, without those of other hunks."""
     comment = ui.read_key("what should be different? ").strip()
-    first, end = _context_range(review, hunk)
+    free_first, free_end = review.untouched_range()
+    first, end = max(free_first, hunk.first - REWRITE_CONTEXT_LINES), min(free_end, hunk.end + REWRITE_CONTEXT_LINES)
     if not comment or first == end:
         return
     try:
@@ -87,11 +162,6 @@ def _rewrite_with_comment(review: Review, ui: ReviewUI, hunk: Hunk) -> None:
         review.replace_current(Hunk((Change(first, tuple(review.old_lines[first:end]), tuple(split_lines(text))),)))
 
 
-def _context_range(review: Review, hunk: Hunk, context_lines: int = 2) -> tuple[int, int]:
-    free_first, free_end = review.untouched_range()
-    return max(free_first, hunk.first - context_lines), min(free_end, hunk.end + context_lines)
-
-
 def _with_final_newline(review: Review, hunk: Hunk, text: str) -> list[str]:
     """The lines of an edited hunk, the last one with a newline unless the text ends without one."""
     lines = split_lines(text)
@@ -101,17 +171,35 @@ def _with_final_newline(review: Review, hunk: Hunk, text: str) -> list[str]:
     return lines
 
 
-def _show_help(_review: Review, ui: ReviewUI, _hunk: Hunk) -> None:
-    ui.show_message(KEY_HELP.rstrip("\n"))
+def review_edit(
+    source: Source, text: str, edit_warnings: EditWarnings, check: Callable[[str], None], ui: ReviewUI
+) -> Review:
+    """The completed review; DeclinedError when the user quits."""
+    review = Review(source.text, _ordered_hunks(source, text, edit_warnings))
+    if edit_warnings.summary:
+        ui.show_message(f"look closely: {edit_warnings.summary}")
+    while True:
+        try:
+            review_hunks(review, ui, source.name)
+        except ReviewQuit:
+            raise DeclinedError(f"{source.name}: left as it was") from None
+        if not review.accepted_hunks or review.text == source.text:
+            return review
+        try:
+            check(review.text)
+        except BrokenEditError as broken:
+            ui.show_message(f"{broken}\nthe accepted text fails the checks; decide on the last hunk again")
+            review.undo()
+        else:
+            return review
 
 
-KEY_ACTIONS: Mapping[str, Callable[[Review, ReviewUI, Hunk], None]] = {
-    "y": lambda review, _ui, _hunk: review.decide(is_accepted=True),
-    "n": lambda review, _ui, _hunk: review.decide(is_accepted=False),
-    "a": lambda review, _ui, _hunk: review.decide_remaining(is_accepted=True),
-    "d": lambda review, _ui, _hunk: review.decide_remaining(is_accepted=False),
-    "e": _edit_hunk,
-    "s": _split_hunk,
-    "c": _rewrite_with_comment,
-    "u": _undo_decision,
-}
+def _ordered_hunks(source: Source, text: str, edit_warnings: EditWarnings) -> list[Hunk]:
+    """Hunks that lose a comment first, then the others in file order."""
+    lost = [line for comment in edit_warnings.lost_comments for line in comment.splitlines() if line.strip()]
+
+    def loses(hunk: Hunk) -> bool:
+        removed = "".join(line for change in hunk.changes for line in change.old)
+        return any(line in removed for line in lost)
+
+    return sorted(diff_hunks(source.text, text), key=lambda hunk: not loses(hunk))

@@ -1,7 +1,5 @@
 """The result of an edit as JSON, one object for each file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +14,6 @@ from specchat.errors import SpecchatError
 def file_report(
     source: Source, result: EditResult, edit_run: EditRun, *, checks: Sequence[str], is_applied: bool
 ) -> dict[str, Any]:
-    """A file with a new text."""
     lines = split_lines(source.text)
     hunks = enumerate(diff_hunks(source.text, result.text), 1)
     return {
@@ -37,7 +34,6 @@ def _hunk_texts(lines: Sequence[str], hunk: Hunk) -> dict[str, Any]:
 
 
 def failure_report(name: str, error: SpecchatError) -> dict[str, Any]:
-    """A file without a new text."""
     name_of_error = type(error).__name__.removesuffix("Error")
     status = str(error.problem) if isinstance(error, UnusableAnswerError) else name_of_error
     return {"status": status, "exit": error.exit_code, "file": name, "message": str(error), "hunks": []}

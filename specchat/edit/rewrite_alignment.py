@@ -1,12 +1,15 @@
-"""Measures the progress of a rewrite: the position of the streamed text in the original. Knows no clock, no screen."""
+"""Measures the progress of a rewrite: the position of the streamed text in the original, and a status line from it."""
 
-from __future__ import annotations
-
+import time
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Callable
+
+from specchat.chat.events import Event, LoadingProgress, PrefillProgress, StepDone, TextDelta
 
 LOOKAHEAD_LINES = 400  # a block that moved farther is not found
 MIN_DISTINCTIVE_CHARS = 3  # shorter lines (brackets, blank lines) occur everywhere
+REFRESH_SECONDS = 0.1
 
 
 class RewriteAlignment:
@@ -21,7 +24,7 @@ class RewriteAlignment:
         for line in self._lines:
             self._chars_before.append(self._chars_before[-1] + len(line) + 1)
         self._partial_line = ""
-        self._position = 0
+        self.lines_done = 0  # lines of the original that the rewrite has passed
         self._has_diverged = False
         self.hunk_count = 0
         self.written_chars = 0
@@ -32,14 +35,9 @@ class RewriteAlignment:
         return len(self._lines)
 
     @property
-    def lines_done(self) -> int:
-        """Lines of the original that the rewrite has passed."""
-        return self._position
-
-    @property
     def fraction_done(self) -> float:
         """Fraction of the original that the rewrite has passed, from 0 to 1."""
-        return self._chars_before[self._position] / self._chars_before[-1]
+        return self._chars_before[self.lines_done] / self._chars_before[-1]
 
     def feed(self, text: str) -> None:
         self.written_chars += len(text)
@@ -49,27 +47,72 @@ class RewriteAlignment:
 
     def seconds_left(self, elapsed_seconds: float) -> float | None:
         """Estimated time left at the speed so far; None while there is no estimate."""
-        if not self.written_chars or not self._position:
+        if not self.written_chars or not self.lines_done:
             return None
-        return elapsed_seconds * (self._chars_before[-1] - self._chars_before[self._position]) / self.written_chars
+        return elapsed_seconds * (self._chars_before[-1] - self._chars_before[self.lines_done]) / self.written_chars
 
     def _advance(self, line: str) -> None:
         found = self._find_line(line)
         if found is not None:
-            if found > self._position and not self._has_diverged:
+            if found > self.lines_done and not self._has_diverged:
                 self.hunk_count += 1  # lines were removed
-            self._position, self._has_diverged = found + 1, False
+            self.lines_done, self._has_diverged = found + 1, False
         elif not self._has_diverged:
             self._has_diverged = True
             self.hunk_count += 1
 
     def _find_line(self, line: str) -> int | None:
-        """The next position of this line in the original."""
-        if self._position < len(self._lines) and self._lines[self._position] == line:
-            return self._position
+        if self.lines_done < len(self._lines) and self._lines[self.lines_done] == line:
+            return self.lines_done
         if len(line.strip()) < MIN_DISTINCTIVE_CHARS:
             return None
         positions = self._line_positions.get(line, [])
-        index = bisect_left(positions, self._position)
-        is_near = index < len(positions) and positions[index] - self._position <= LOOKAHEAD_LINES
+        index = bisect_left(positions, self.lines_done)
+        is_near = index < len(positions) and positions[index] - self.lines_done <= LOOKAHEAD_LINES
         return positions[index] if is_near else None
+
+
+class ProgressLine:
+    """Consumes events and calls `show` with a new line at most every REFRESH_SECONDS."""
+
+    def __init__(self, original: str, show: Callable[[str], None]) -> None:
+        self._alignment, self._show = RewriteAlignment(original), show
+        self._tokens, self._started_at, self._shown_at = 0, 0.0, 0.0
+
+    def on_event(self, event: Event) -> None:
+        match event:
+            case LoadingProgress(label=label):
+                self._show(f"loading the {label} model…")
+            case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
+                self._show(f"prefill: {done} of {total} tokens…")
+            case TextDelta(text=text):
+                self._started_at = self._started_at or time.monotonic()
+                self._alignment.feed(text)
+                self._refresh()
+            case StepDone(committed_tokens=committed):
+                self._tokens += len(committed)
+            case _:
+                pass
+
+    def _refresh(self) -> None:
+        now = time.monotonic()
+        if now - self._shown_at >= REFRESH_SECONDS:
+            self._shown_at = now
+            self._show(format_progress(self._alignment, self._tokens, now - self._started_at))
+
+
+def format_progress(alignment: RewriteAlignment, tokens: int, elapsed_seconds: float) -> str:
+    """Format one status line.
+
+    "74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"
+    """
+    count = alignment.hunk_count
+    parts = [
+        f"{alignment.fraction_done:.0%}".replace("%", " %"),
+        f"{alignment.lines_done}/{alignment.line_count} lines",
+        f"{count} hunk{'' if count == 1 else 's'}",
+    ]
+    if elapsed_seconds > 0:
+        parts.append(f"{tokens / elapsed_seconds:.0f} tokens/s")
+    left = alignment.seconds_left(elapsed_seconds)
+    return " · ".join(parts if left is None else [*parts, f"{left:.0f} s left"])

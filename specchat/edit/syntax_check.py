@@ -1,7 +1,5 @@
 """Checks that a new text still parses where the old one did, and runs the checks of plugins. Executes no code."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 import warnings
@@ -19,11 +17,10 @@ from specchat.syntax import language_of, syntax_diagnostics
 def check_syntax(source: Source, text: str) -> None:
     """BrokenEditError for syntax errors that the old text did not have. Languages without a parser pass."""
     language = language_of(source.name, source.text)
-    error = (
-        _new_parser_error(language, source.text, text)
-        if language in PARSERS
-        else _new_tree_sitter_error(language, source, text)
-    )
+    if parse := PARSERS.get(language):
+        error = "" if _parser_error(parse, source.text) else _parser_error(parse, text)
+    else:
+        error = _new_tree_sitter_error(language, source, text)
     if error:
         raise BrokenEditError(f"{source.name}: the new text does not parse: {error}")
     if check := find_extensions("edit_checks").get(PurePath(source.name).suffix):
@@ -47,11 +44,6 @@ def _parse_python(text: str) -> None:
 
 
 PARSERS: Mapping[str, Callable[[str], object]] = {"python": _parse_python, "json": json.loads, "toml": tomllib.loads}
-
-
-def _new_parser_error(language: str, old: str, new: str) -> str:
-    parse = PARSERS[language]
-    return "" if _parser_error(parse, old) else _parser_error(parse, new)
 
 
 def _parser_error(parse: Callable[[str], object], text: str) -> str:

@@ -1,7 +1,5 @@
 """The terminal side of a review: hunks on stdout, prompts on stderr, and the user's own text editor."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,12 +1,11 @@
 """The folders of a session: which files it may read and write, after resolving links and `..`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from specchat.chat.file_listing import is_folder
 from specchat.errors import InputError
 
 PROTECTED_FOLDER = ".git"
@@ -24,7 +23,6 @@ class WorkspaceRoots:
         return self.main_root / (path_of_uri(name) or name)
 
     def display_name(self, path: Path) -> str:
-        """The path relative to the main folder, if possible."""
         return str(path.relative_to(self.main_root)) if path.is_relative_to(self.main_root) else str(path)
 
     def contains(self, path: Path) -> bool:
@@ -47,7 +45,7 @@ def checked_roots(cwd: str, additional_directories: Sequence[str]) -> WorkspaceR
     """The folders; InputError when one is not an absolute path of a folder."""
     folders = [Path(each) for each in (cwd, *additional_directories)]
     for folder in folders:
-        if not folder.is_absolute() or not _is_folder(folder):
+        if not folder.is_absolute() or not is_folder(folder):
             raise InputError(f"{folder}: must be an absolute path of a folder")
     return WorkspaceRoots(folders[0], tuple(folders[1:]))
 
@@ -59,10 +57,3 @@ def path_of_uri(uri: str) -> Path | None:
     except ValueError:
         return None
     return Path(unquote(split.path)) if split.scheme == "file" and split.path.startswith("/") else None
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False

@@ -4,8 +4,6 @@ Threads read and write the descriptors, so that files, pipes and an editor that 
 bytes only; the framing of messages is in `acp/line_stream.py` and `lsp/message_reader.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -100,8 +98,6 @@ def stop_on_signals(stop: Callable[[], None]) -> ExitStatus:
 
 
 class StdinReader:
-    """Reads chunks of bytes for the running event loop."""
-
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
@@ -120,7 +116,6 @@ class StdinReader:
         return chunk
 
     def stop(self) -> None:
-        """End the input here."""
         self._is_ended = True
         self._chunks.put_nowait(b"")
 
@@ -159,7 +154,6 @@ class StdoutWriter:
             await self._wait_for_progress()
 
     async def flush(self, seconds: float) -> None:
-        """Wait until everything is written, but at most this long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._unwritten_bytes:

@@ -13,10 +13,9 @@ from threading import Event as Flag
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from specchat.chat.answer_format import SCHEMA, AnswerFormat
 from specchat.chat.attachments import with_attachments
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Routed, TextDelta, Totals
-from specchat.chat.request import Request
+from specchat.chat.request import SCHEMA, AnswerFormat, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError, SpecchatError, UsageError
 from specchat.fleet.server_client import (

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from specchat import errors
-from specchat.chat.answer_format import AnswerFormat
 from specchat.chat.events import (
     CommittedToken,
     Event,
@@ -32,7 +31,7 @@ from specchat.chat.events import (
     Totals,
 )
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.request import Attachment, Request
+from specchat.chat.request import AnswerFormat, Attachment, Request
 
 PROTOCOL_VERSION = 2
 MAX_LINE_BYTES = 32 * 2**20

@@ -9,8 +9,7 @@ from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, cast
 
 from specchat.chat.events import Event
-from specchat.chat.history import StoredTurn
-from specchat.chat.past_answers import past_texts
+from specchat.chat.history import StoredTurn, past_texts
 from specchat.errors import ProfileError, UsageError
 from specchat.host.engine_interface import Engine, EngineLoader
 from specchat.host.host_process import HostComponents

@@ -15,9 +15,8 @@ import torch
 from specchat.chat.events import Event
 from specchat.chat.events import LoadingProgress as LoadingEvent
 from specchat.chat.reference_corpus import ReferenceCorpus, read_reference_corpus
-from specchat.chat.session import LoadedModels, Session
+from specchat.chat.session import LoadedModels, Session, WatchdogSession
 from specchat.chat.transcript import Turn
-from specchat.chat.watchdog_session import WatchdogSession
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
 from specchat.drafters.registry import DraftingResources, TokenizerPair, build_drafters

@@ -1,7 +1,5 @@
 """Ctrl-C as a flag: the first one stops an answer within a step, and the partial answer is kept."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager

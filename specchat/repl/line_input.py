@@ -1,10 +1,8 @@
 """Input lines: with completion, history and a status line on a capable terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -53,7 +51,6 @@ def read_block(line: str, read_line: Callable[[], str]) -> str:
 
 
 def prompt_toolkit_reader(status: Callable[[], str], history_file: Path) -> Callable[[], str]:
-    """A prompt with completion, history search and the status line below."""
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history_file)),
         completer=CommandPathCompleter(),
@@ -96,19 +93,14 @@ class CommandPathCompleter(Completer):
         self.paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """The completions of the word before the cursor."""
         before = document.text_before_cursor
         word = before.split()[-1] if before and not before[-1].isspace() else ""
         if before.startswith("/") and " " not in before:
-            yield from _command_completions(before)
+            for command in line_mode_commands().values():
+                if command.name.startswith(before[1:]):
+                    yield Completion(command.name, start_position=1 - len(before), display_meta=command.help)
         elif word.startswith("@") or before.startswith(FILE_ARGUMENT_COMMANDS):
             if word and REPOSITORY.startswith(word):
                 yield Completion(REPOSITORY, start_position=-len(word), display_meta="passages of this repository")
             path = Document(word.removeprefix("@"))
             yield from self.paths.get_completions(path, complete_event)
-
-
-def _command_completions(typed: str) -> Iterator[Completion]:
-    for command in line_mode_commands().values():
-        if command.name.startswith(typed[1:]):
-            yield Completion(command.name, start_position=1 - len(typed), display_meta=command.help)

@@ -4,11 +4,8 @@ The answer goes to stdout, everything else to stderr. Ctrl-C during an answer st
 the prompt it clears the line, and Ctrl-D quits.
 """
 
-from __future__ import annotations
-
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from specchat.chat.events import Event, Failed, LoadingProgress, TextDelta
@@ -57,7 +54,6 @@ def run_input_line(chat: ChatState, line: str) -> CommandResult:
 
 
 def show_result(chat: ChatState, result: CommandResult) -> None:
-    """Print the text of a result, send its request, and continue with `after_answer`."""
     while True:
         if result.text:
             print_notice(result.text)
@@ -91,7 +87,6 @@ def run_file_edit(chat: ChatState, line: str) -> None:
 
 
 def print_answer(chat: ChatState, request: Request) -> None:
-    """Print an answer as it streams, and then its cost."""
     if chat.attachment_notice:
         print_notice(chat.attachment_notice)
     with interruptible() as stopped:
@@ -109,12 +104,9 @@ def print_answer(chat: ChatState, request: Request) -> None:
 
 
 class AnswerPrinter:
-    """Prints the events of one answer."""
-
     def __init__(self) -> None:
         self._is_inside_line = False
         self._loading_label = ""
-        self._write: Callable[[str], object] = sys.stdout.write
 
     def on_event(self, event: Event) -> None:
         match event:
@@ -133,7 +125,6 @@ class AnswerPrinter:
                 pass
 
     def end_line(self) -> None:
-        """End an unfinished line."""
         if self._is_inside_line:
             sys.stdout.write("\n")
             sys.stdout.flush()

@@ -1,7 +1,5 @@
 """The edit callbacks of the line mode: hunks and progress on this terminal."""
 
-from __future__ import annotations
-
 import sys
 
 from specchat.commands.file_edits import EditUI

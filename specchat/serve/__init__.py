@@ -4,6 +4,5 @@ server.py           routes and sockets: requests in, JSON or server-sent events 
 authorization.py    which requests are accepted
 requests.py         a JSON body to a conversation history and a request
 session_pool.py     the host session that continues this history
-responses.py        events to the objects of the API
-api_errors.py       errors to status codes and error objects
+responses.py        events and errors to the objects of the API
 """

@@ -4,13 +4,11 @@ A website in a browser can send requests to loopback, and can point its own host
 header must name the loopback address, and a request from a web page (with an Origin header) needs the token.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from hmac import compare_digest
 from ipaddress import ip_address
 
-from specchat.serve.api_errors import ApiError
+from specchat.serve.responses import ApiError
 
 LOCALHOST = "localhost"
 
@@ -47,7 +45,6 @@ def host_name(authority: str) -> str:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a host name or address can only be this machine."""
     try:
         return name.lower() == LOCALHOST or ip_address(name).is_loopback
     except ValueError:

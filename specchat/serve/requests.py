@@ -4,17 +4,14 @@ Supported fields have their effect. A field that would change the answer and is 
 value has no effect. All other fields are ignored.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from specchat.chat.answer_format import SCHEMA, AnswerFormat
-from specchat.chat.request import Request
+from specchat.chat.request import SCHEMA, AnswerFormat, Request
 from specchat.chat.transcript import Exchange
-from specchat.serve.api_errors import RequestError
+from specchat.serve.responses import RequestError
 
 JsonObject = dict[str, Any]
 
@@ -55,23 +52,18 @@ class SessionSettings:
     sampling: tuple[tuple[str, float], ...] = ()
 
     def overrides(self) -> JsonObject:
-        """The settings as profile keys."""
         system_prompt = {"prompt.system": self.system_prompt} if self.system_prompt else {}
         return system_prompt | {f"sampling.{name}": value for name, value in self.sampling}
 
 
 @dataclass(frozen=True)
 class ConversationHistory:
-    """The exchanges before a question, and their settings."""
-
     exchanges: tuple[Exchange, ...] = ()
     settings: SessionSettings = SessionSettings()
 
 
 @dataclass(frozen=True)
 class ChatCompletionRequest:
-    """A request, its history, and the form of the response."""
-
     request: Request
     history: ConversationHistory = ConversationHistory()
     is_streamed: bool = False
@@ -156,7 +148,6 @@ def _parse_messages(messages: Any) -> tuple[str, tuple[Exchange, ...], str]:
 
 
 def _parse_message(message: Any, field_path: str) -> tuple[str, str]:
-    """The role and the text of a message."""
     if not isinstance(message, dict):
         raise RequestError(f"{field_path}: a message is an object with a role and a content", "messages")
     message = cast("JsonObject", message)

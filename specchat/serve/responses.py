@@ -1,6 +1,4 @@
-"""Builds the response objects of OpenAI's API: complete, or in chunks. Knows no network."""
-
-from __future__ import annotations
+"""Builds the response objects of OpenAI's API: complete, in chunks, or an error. Knows no network."""
 
 import json
 import time
@@ -10,13 +8,44 @@ from typing import Any
 
 from specchat import __version__
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, Totals
-from specchat.errors import HostError, error_with_exit_code
+from specchat.errors import ContextError, HostError, SpecchatError, UsageError, error_with_exit_code
 from specchat.host.protocol import new_id
 
+INTERNAL_SERVER_ERROR = 500
+SERVICE_UNAVAILABLE = 503
+STATUS_BY_EXIT_CODE = {UsageError.exit_code: 400, ContextError.exit_code: 400, 7: SERVICE_UNAVAILABLE}
+ERROR_CODE_BY_EXIT_CODE = {ContextError.exit_code: "context_length_exceeded", 7: "engine_unavailable"}
 JsonObject = dict[str, Any]
 
 OWNED_BY = "specchat"
 DONE_EVENT = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True)
+class ApiError:
+    """An error response. `param` is the wrong field of the request, `code` is for programs."""
+
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        error_type = "invalid_request_error" if self.status < INTERNAL_SERVER_ERROR else "server_error"
+        return {"error": {"message": self.message, "type": error_type, "param": self.param, "code": self.code}}
+
+
+class RequestError(UsageError):
+    def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
+        super().__init__(message)
+        self.api_error = ApiError(status, message, param, code)
+
+
+def to_api_error(error: SpecchatError) -> ApiError:
+    if isinstance(error, RequestError):
+        return error.api_error
+    status = STATUS_BY_EXIT_CODE.get(error.exit_code, INTERNAL_SERVER_ERROR)
+    return ApiError(status, str(error), code=ERROR_CODE_BY_EXIT_CODE.get(error.exit_code))
 
 
 def models_response(model: str, created_at: int, context_window: int) -> JsonObject:
@@ -31,14 +60,11 @@ def model_entry(model: str, created_at: int, context_window: int) -> JsonObject:
 
 
 def sse_event(payload: JsonObject) -> bytes:
-    """One server-sent event."""
     return f"data: {json.dumps(payload)}\n\n".encode()
 
 
 @dataclass
 class ResponseBuilder:
-    """Collects the events of one answer and builds its response."""
-
     model: str
     includes_usage: bool = False
     id: str = field(default_factory=lambda: f"chatcmpl-{new_id()}")
@@ -66,7 +92,6 @@ class ResponseBuilder:
         return ""
 
     def completion(self) -> JsonObject:
-        """The complete response, after the Finished event."""
         assert self.finished is not None
         message = {"role": "assistant", "content": "".join(self.text_parts), "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finished.finish_reason}
@@ -76,23 +101,15 @@ class ResponseBuilder:
             "usage": self._usage(self.finished.totals),
         }
 
-    def first_chunk(self) -> JsonObject:
-        """The first chunk, with the role."""
-        return self._chunk({"role": "assistant", "content": ""})
-
-    def chunk(self, text: str) -> JsonObject:
-        """A chunk of text."""
-        return self._chunk({"content": text})
-
     def last_chunks(self) -> Iterator[JsonObject]:
         """The chunk with the finish reason, and the one with the usage if the client requested it."""
         assert self.finished is not None
-        yield self._chunk({}, self.finished.finish_reason)
+        yield self.chunk({}, self.finished.finish_reason)
         if self.includes_usage:
             usage = self._usage(self.finished.totals)
             yield {**self._common_fields("chat.completion.chunk"), "choices": [], "usage": usage}
 
-    def _chunk(self, delta: JsonObject, reason: str | None = None) -> JsonObject:
+    def chunk(self, delta: JsonObject, reason: str | None = None) -> JsonObject:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         usage: JsonObject = {"usage": None} if self.includes_usage else {}
         return {**self._common_fields("chat.completion.chunk"), "choices": [choice], **usage}
@@ -114,7 +131,6 @@ class ResponseBuilder:
         }
 
     def _speculation_stats(self, totals: Totals) -> JsonObject:
-        """Statistics of speculative decoding, and the seed that reproduces the answer."""
         speedup = totals.speedup
         return {
             "draft_tokens": totals.draft_tokens,

@@ -1,7 +1,5 @@
 """Routes and sockets: requests in, JSON or server-sent events out. Other modules parse and build the objects."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import time
@@ -17,10 +15,18 @@ from specchat.chat.events import Event
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
-from specchat.serve.api_errors import INTERNAL_SERVER_ERROR, ApiError, to_api_error
 from specchat.serve.authorization import AccessPolicy, is_loopback
 from specchat.serve.requests import check_model, parse_chat_completion_request, parse_json_body
-from specchat.serve.responses import DONE_EVENT, ResponseBuilder, model_entry, models_response, sse_event
+from specchat.serve.responses import (
+    DONE_EVENT,
+    INTERNAL_SERVER_ERROR,
+    ApiError,
+    ResponseBuilder,
+    model_entry,
+    models_response,
+    sse_event,
+    to_api_error,
+)
 from specchat.serve.session_pool import SessionPool
 
 log = logging.getLogger(__name__)
@@ -36,23 +42,18 @@ ENDPOINTS_HINT = "the endpoints are /v1/models and /v1/chat/completions"
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """The model name, the template of its sessions, and the access rules."""
-
     model: str
     session_request: SessionRequest
     access_policy: AccessPolicy
 
 
 class ApiServer:
-    """The aiohttp application of the API."""
-
     def __init__(self, config: ServeConfig, notify: Callable[[str], None]) -> None:
         self._config, self._notify = config, notify
         self._created_at = int(time.time())
         self._session_pool: SessionPool | None = None
 
     def application(self) -> web.Application:
-        """The application for one event loop."""
         application = web.Application(middlewares=[self._access_and_error_middleware], client_max_size=MAX_LINE_BYTES)
         application.add_routes([
             web.get("/v1/models", self.list_models),
@@ -70,17 +71,14 @@ class ApiServer:
         return self._session_pool
 
     async def list_models(self, _request: web.Request) -> web.Response:
-        """GET /v1/models"""
         window = self.session_pool.context_window
         return web.json_response(models_response(self._config.model, self._created_at, window))
 
     async def get_model(self, request: web.Request) -> web.Response:
-        """GET /v1/models/{name}"""
         check_model(request.match_info["name"], self._config.model)
         return web.json_response(model_entry(self._config.model, self._created_at, self.session_pool.context_window))
 
     async def chat_completions(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/chat/completions"""
         chat_request = parse_chat_completion_request(parse_json_body(await request.read()), self._config.model)
         builder = ResponseBuilder(self._config.model, chat_request.includes_usage)
         async with aclosing(self.session_pool.stream_answer(chat_request)) as events:
@@ -92,7 +90,6 @@ class ApiServer:
 
     @web.middleware
     async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Check access, and turn every error into an error object of the API."""
         origin, authorization = request.headers.get("Origin"), request.headers.get("Authorization")
         access_error = self._config.access_policy.check_access(request.host, origin, authorization)
         if access_error is not None:
@@ -129,7 +126,7 @@ async def _stream_response(
         async for event in events:
             if text := builder.on_event(event):
                 await _send_first_chunk(response, request, builder)
-                await response.write(sse_event(builder.chunk(text)))
+                await response.write(sse_event(builder.chunk({"content": text})))
         await _send_first_chunk(response, request, builder)
         for chunk in builder.last_chunks():
             await response.write(sse_event(chunk))
@@ -146,7 +143,7 @@ async def _send_first_chunk(response: web.StreamResponse, request: web.Request, 
     """Send the headers and the first chunk, unless already sent."""
     if not response.prepared:
         await response.prepare(request)
-        await response.write(sse_event(builder.first_chunk()))
+        await response.write(sse_event(builder.chunk({"role": "assistant", "content": ""})))
 
 
 def _error_response(api_error: ApiError) -> web.Response:
@@ -171,7 +168,6 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 def is_loopback_socket(listener: socket.socket) -> bool:
-    """Whether only this machine can reach the socket."""
     return is_loopback(str(listener.getsockname()[0]))
 
 

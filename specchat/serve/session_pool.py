@@ -7,8 +7,6 @@ the client has the conversation.
 The event loop selects the session; each answer then runs on a thread of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from bisect import bisect_left
@@ -50,7 +48,6 @@ class PooledSession:
         return len(history.settings.system_prompt) + common - (len(cached) - common)
 
     def common_exchanges(self, exchanges: Sequence[Exchange]) -> int:
-        """The number of equal exchanges at the beginning."""
         pairs = enumerate(zip(self.exchanges, exchanges, strict=False))
         shorter = min(len(self.exchanges), len(exchanges))
         return next((index for index, (own, other) in pairs if own != other), shorter)
@@ -87,13 +84,11 @@ class PooledSession:
         return self._conversation
 
     def close(self) -> None:
-        """Close the conversation; the next request opens a new one."""
         if self._conversation is not None:
             self._conversation.close()
         self._conversation, self.exchanges = None, []
 
     def _rewind_to(self, history: ConversationHistory) -> Conversation:
-        """The conversation, changed so that its turns are this history."""
         conversation, common = self.open_conversation(history.settings), self.common_exchanges(history.exchanges)
         missing = history.exchanges[common:]
         conversation.rewind(len(self.exchanges) - common, missing)
@@ -102,7 +97,6 @@ class PooledSession:
 
 
 def common_prefix_length(first: str, second: str) -> int:
-    """The length of the common prefix of two texts."""
     shorter = range(min(len(first), len(second)))
     return bisect_left(shorter, True, key=lambda index: first[: index + 1] != second[: index + 1])
 
@@ -163,7 +157,6 @@ class SessionPool:
             stream.cancelled.set()
 
     def close(self) -> None:
-        """Cancel every answer, and close the sessions."""
         self._is_closing = True
         for stream in self._busy.values():
             stream.cancelled.set()

@@ -2,19 +2,18 @@
 
 app.py                     the application: themes, keys, threads
 chat_screen.py             the main screen: keys and actions
-prompt_input.py            the prompt; prompt_completions.py, completion_list.py, prompt_history.py
-bottom_area.py             the prompt, or what replaces it: picker.py (choice_lists.py) or approval.py
+prompt_input.py            the prompt and its history
+bottom_area.py             the prompt with its completions, or picker.py or approval.py
 screen_commands.py         slash commands that need a screen
 session_worker.py          the thread that runs requests; screen_edit_ui.py for file edits
 background_requests.py     a second connection, for lists and engine state
 worker_messages.py         what the threads send to the screen
 conversation_presenter.py  messages to widgets; smooth_stream.py paces the text
-transcript_view.py         turns and notes; turn_widget.py, answer_footer.py
-streaming_answer.py        an answer while it is generated; text_wrapping.py
+transcript_view.py         turns and notes; turn_widget.py
+streaming_answer.py        an answer while it is generated
 markdown_answer.py         a finished answer; code_block_header.py
-status_bar.py              the last line; live_stats.py computes it, status_text.py formats it
-inspector.py               an answer by drafter; inspector_controller.py, inspector_lines.py, inspector_svg.py
-token_view.py              the tokens of the inspector; token_rows.py, token_colours.py, process_memory.py
-session_list.py            the list of conversations; session_row.py, session_preview.py
-preferences.py             screen.toml; clipboard.py, glyphs.py, themes.py, screen.tcss
+status_bar.py              the last line; live_stats.py computes it
+inspector.py               an answer by drafter; inspector_controller.py, token_view.py
+session_list.py            the list of conversations
+preferences.py             screen.toml; clipboard.py, screen.tcss
 """

@@ -17,16 +17,16 @@ from textual.screen import Screen
 from textual.theme import Theme
 from textual.widget import MountError
 
+from specchat.drawing.glyphs import UNICODE, Glyphs
+from specchat.drawing.themes import DARK_THEME, LIGHT_THEME
 from specchat.host.client import SessionRequest
 from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.chat_screen import ChatScreen
-from specchat.tui.glyphs import UNICODE, Glyphs
 from specchat.tui.inspector import Inspector
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
 from specchat.tui.screen_commands import PICKER_ACTIONS, all_commands
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
-from specchat.tui.themes import DARK_THEME, LIGHT_THEME
 from specchat.tui.token_view import TokenView
 from specchat.tui.turn_widget import TurnView
 from specchat.tui.worker_messages import MessageQueue
@@ -37,8 +37,6 @@ MOUSE_MODES = (1000, 1003, 1015, 1006)  # the modes that Textual sets: clicks, m
 
 @dataclass(frozen=True)
 class ScreenFiles:
-    """Files beside the history: earlier prompts, and the theme."""
-
     prompt_history: Path
     theme: Path
 
@@ -48,8 +46,6 @@ class ScreenFiles:
 
 
 class SpecchatApp(App[None]):
-    """The full-screen interface."""
-
     TITLE = "specchat"
     CSS_PATH = "screen.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -77,7 +73,6 @@ class SpecchatApp(App[None]):
         )
 
     def on_mount(self) -> None:
-        """Set the theme and the keys, and show the chat screen."""
         for theme in (DARK_THEME, LIGHT_THEME):
             self.register_theme(theme)
         chosen = _read_theme(self._files.theme)
@@ -95,7 +90,6 @@ class SpecchatApp(App[None]):
         self.background_requests.close()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The command palette: the entries of Textual, and every slash command."""
         yield from super().get_system_commands(screen)
         for command in all_commands().values():
             yield SystemCommand(

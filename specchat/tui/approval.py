@@ -3,8 +3,6 @@
 It shows a request and posts the answer; `edit/hunk_prompt.py` gives the keys their meaning, for every front end.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from time import monotonic
 from typing import ClassVar
@@ -16,7 +14,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static, TextArea
 
-from specchat.tui.glyphs import Glyphs, printable
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.tui.worker_messages import InputKind, InputRequest
 
 LINE_STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-muted"}
@@ -28,12 +26,11 @@ KEY_HELP = {
     InputKind.LINE: "Enter requests a rewrite  Escape goes back",
     InputKind.TEXT: "Ctrl+S accepts these lines  Escape goes back",
 }
+CANCEL_ANSWERS = {InputKind.KEY: "q", InputKind.YES_NO: "n", InputKind.LINE: "", InputKind.TEXT: None}
 BUSY_KEY_HELP = "Escape stops"
 
 
 class Approval(Vertical):
-    """One request at a time; a long hunk scrolls."""
-
     HELP = "A decision is pending. In an edit, - marks removed lines and + marks added lines."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "back", priority=True),  # before the text area, which would handle it
@@ -64,14 +61,9 @@ class Approval(Vertical):
             Binding("q", "answer('q')", "quit the review"),
         ]
 
-        @dataclass
-        class KeyPressed(Message):
-            """A decision key."""
-
-            key: str
-
         def action_answer(self, key: str) -> None:
-            self.post_message(self.KeyPressed(key))
+            assert isinstance(self.parent, Approval)
+            self.parent.answer_with_key(key)
 
     def __init__(self, request: InputRequest, glyphs: Glyphs, grace_seconds: float = 0.0) -> None:
         super().__init__(id="approval")
@@ -116,16 +108,14 @@ class Approval(Vertical):
         self._show_key_help(KEY_HELP[request.kind])
 
     def show_progress(self, line: str) -> None:
-        """The progress of the running work."""
         if self.is_busy:
             self._show_notice(line)
 
-    def on_hunk_view_key_pressed(self, event: Approval.HunkView.KeyPressed) -> None:
+    def answer_with_key(self, key: str) -> None:
         """A decision key; ignored until the user can have seen the hunk."""
-        event.stop()
-        is_valid = self._request.kind is not InputKind.YES_NO or event.key in YES_NO_KEYS
+        is_valid = self._request.kind is not InputKind.YES_NO or key in YES_NO_KEYS
         if is_valid and monotonic() >= self._ignore_keys_until:
-            self._answer(event.key)
+            self._answer(key)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -140,11 +130,7 @@ class Approval(Vertical):
         if self.is_busy:
             self.post_message(self.StopRequested())
         else:
-            self._answer(
-                {InputKind.KEY: "q", InputKind.YES_NO: "n", InputKind.LINE: "", InputKind.TEXT: None}[
-                    self._request.kind
-                ]
-            )
+            self._answer(CANCEL_ANSWERS[self._request.kind])
 
     def _answer(self, text: str | None) -> None:
         if not self.is_busy:

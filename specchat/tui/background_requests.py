@@ -1,16 +1,16 @@
 """A second connection to the host, for requests that must not wait for an answer: conversation lists and engine state.
 
-It has a daemon thread of its own and runs one job after another. Results go to callbacks on that thread.
+It has a daemon thread of its own and runs one job after another. Results go to callbacks in the loop of a screen.
 """
-
-from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any
+
+from textual.message_pump import MessagePump
 
 from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.errors import SpecchatError
@@ -21,12 +21,10 @@ POLL_SECONDS = 0.4  # interval between polls of the engine state while models lo
 CLOSE_TIMEOUT_SECONDS = 0.5
 
 Json = dict[str, Any]
-Response = TypeVar("Response")
+Response = Json | SpecchatError
 
 
 class BackgroundRequests:
-    """Requests that do not belong to an answer."""
-
     def __init__(self, worker_messages: MessageQueue) -> None:
         self._worker_messages = worker_messages
         self._connection: HostConnection | None = None
@@ -36,7 +34,6 @@ class BackgroundRequests:
         self._thread = Thread(target=self._run, name="background-requests", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; it connects with the first job."""
         self._thread.start()
 
     def poll_engine_state(self) -> None:
@@ -44,17 +41,22 @@ class BackgroundRequests:
         self._jobs.put(self._poll_once)
 
     def send(
-        self, method: str, params: Mapping[str, Any], on_response: Callable[[Json | SpecchatError], object]
+        self, method: str, params: Mapping[str, Any], receiver: MessagePump, on_response: Callable[[Response], object]
     ) -> None:
-        """Call the host; `on_response` gets the response or the error."""
-        self._jobs.put(lambda: _call_back(on_response, self._call(method, params)))
+        """Call the host; `on_response` gets the response or the error, as a message of the receiver."""
+        self._jobs.put(lambda: _call_later(receiver, on_response, self._call(method, params)))
 
-    def read_last_turn(self, session_id: str, on_turn: Callable[[StoredTurn | None], object]) -> None:
+    def read_last_turn(
+        self, session_id: str, receiver: MessagePump, on_turn: Callable[[StoredTurn | None], object]
+    ) -> None:
         """Read the last turn of a session; a later call for another session supersedes this one."""
+
+        def read() -> None:
+            if session_id == self._latest_session:
+                _call_later(receiver, on_turn, self._last_turn(session_id))
+
         self._latest_session = session_id
-        self._jobs.put(
-            lambda: _call_back(on_turn, self._last_turn(session_id)) if session_id == self._latest_session else None
-        )
+        self._jobs.put(read)
 
     def close(self) -> None:
         """Disconnect; a thread that still waits for the host ends with the process."""
@@ -100,7 +102,7 @@ class BackgroundRequests:
                     return next(reversed(history.turns(thread.tip)), None) if thread else None
         return None
 
-    def _call(self, method: str, params: Mapping[str, Any]) -> Json | SpecchatError:
+    def _call(self, method: str, params: Mapping[str, Any]) -> Response:
         for _ in range(2):
             try:
                 self._connection = self._connection or connect("specchat, lists")
@@ -112,6 +114,6 @@ class BackgroundRequests:
         return SpecchatError("the engine process cannot be reached")
 
 
-def _call_back(on_response: Callable[[Response], object], response: Response) -> None:
+def _call_later(receiver: MessagePump, function: Callable[[Any], object], argument: Any) -> None:
     with contextlib.suppress(RuntimeError):  # the screen has closed
-        on_response(response)
+        receiver.call_later(function, argument)

@@ -1,24 +1,134 @@
 """The bottom of the screen: the prompt with its completions, or a widget that replaces it for a while.
 
-The replacement is a picker or the review of an edit; the screen that mounts it handles its messages.
+The replacement is a picker or the review of an edit; the screen that mounts it handles its messages. The list of
+completions never has the focus; the prompt controls it.
 """
 
-from __future__ import annotations
-
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Static
+from textual.widgets import OptionList, Static, TextArea
+from textual.widgets.option_list import Option
 
+from specchat.chat.at_names import REPOSITORY
+from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo
+from specchat.drawing.glyphs import Glyphs
 from specchat.tui.approval import Approval
-from specchat.tui.completion_list import CompletionList
-from specchat.tui.glyphs import Glyphs
-from specchat.tui.picker import Picker
-from specchat.tui.prompt_completions import completions
+from specchat.tui.picker import Picker, option_content
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.screen_commands import all_commands
+
+MAX_COMPLETIONS = 12
+MAX_VISITED_FILES = 4000
+SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
+
+
+@dataclass(frozen=True)
+class CompletionItem:
+    """One completion: `text` replaces the last `replaced_length` characters; `help` describes it."""
+
+    text: str
+    replaced_length: int
+    help: str = ""
+    is_final: bool = False  # nothing more to type
+
+
+def completions(text_before_cursor: str, commands: Mapping[str, CommandInfo], folder: Path) -> list[CompletionItem]:
+    word = (
+        text_before_cursor.rsplit(maxsplit=1)[-1] if text_before_cursor and not text_before_cursor[-1].isspace() else ""
+    )
+    if text_before_cursor.startswith("/") and word == text_before_cursor:
+        return _command_items(text_before_cursor[1:], commands, len(text_before_cursor))
+    if word.startswith("@"):
+        return [*_repository_item(word), *_file_items(word[1:], len(word) - 1, folder)][:MAX_COMPLETIONS]
+    if (
+        text_before_cursor.startswith(FILE_ARGUMENT_COMMANDS)
+        and text_before_cursor.count(" ") == 1
+        and not text_before_cursor.endswith(" ")
+    ):
+        return _file_items(word, len(word), folder)
+    return []
+
+
+def _command_items(typed: str, commands: Mapping[str, CommandInfo], length: int) -> list[CompletionItem]:
+    prefixed = [command for command in commands.values() if command.name.startswith(typed)]
+    containing = [command for command in commands.values() if typed in command.name and command not in prefixed]
+    return [
+        CompletionItem(
+            f"/{command.name} " if command.arguments else f"/{command.name}", length,
+            f"{command.arguments} {command.help}".strip(), is_final=not command.arguments,
+        )
+        for command in [*prefixed, *containing]
+    ]  # fmt: skip
+
+
+def _repository_item(word: str) -> Iterator[CompletionItem]:
+    if len(word) > 1 and REPOSITORY.startswith(word):
+        yield CompletionItem(REPOSITORY[1:], len(word) - 1, "passages of this repository", is_final=True)
+
+
+def _file_items(typed: str, length: int, folder: Path) -> list[CompletionItem]:
+    in_folder = list(_names_in_folder(typed, folder))
+    names = in_folder or list(islice(_paths_containing(typed, folder), MAX_COMPLETIONS))
+    return [CompletionItem(name, length) for name in names[:MAX_COMPLETIONS]]
+
+
+def _names_in_folder(typed: str, folder: Path) -> Iterator[str]:
+    head, slash, start = typed.rpartition("/")
+    directory = folder / Path(head + slash).expanduser() if slash else folder
+    try:
+        entries = sorted(os.scandir(directory), key=lambda entry: (not entry.is_dir(), entry.name.lower()))
+    except OSError:
+        return
+    for entry in entries:
+        is_hidden = entry.name.startswith(".") and not start.startswith(".")
+        if entry.name.lower().startswith(start.lower()) and not is_hidden:
+            yield f"{head}{slash}{entry.name}{'/' if entry.is_dir() else ''}"
+
+
+def _paths_containing(typed: str, folder: Path) -> Iterator[str]:
+    """Paths below the folder that contain the typed text; visits a limited number of files."""
+    if not typed or typed.startswith(("/", "~")):
+        return
+    visited = 0
+    for directory, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS)
+        for name in sorted(files):
+            visited += 1
+            path = (Path(directory) / name).relative_to(folder).as_posix()
+            if typed.lower() in path.lower():
+                yield path
+        if visited > MAX_VISITED_FILES:
+            return
+
+
+class CompletionList(OptionList, can_focus=False):
+    def __init__(self) -> None:
+        super().__init__(id="completions", markup=False)
+        self._completion_items: Sequence[CompletionItem] = ()
+
+    def show_items(self, items: Sequence[CompletionItem]) -> None:
+        self._completion_items = items
+        self.clear_options()
+        self.add_options([Option(option_content(item.text.rstrip(), item.help)) for item in items])
+        self.display = bool(items)
+        self.highlighted = 0 if items else None
+
+    def move_highlight(self, step: int) -> None:
+        if self._completion_items:
+            self.highlighted = ((self.highlighted or 0) + step) % len(self._completion_items)
+
+    @property
+    def highlighted_item(self) -> CompletionItem | None:
+        if self.highlighted is None or not self._completion_items:
+            return None
+        return self._completion_items[self.highlighted]
 
 
 class BottomArea(Vertical):
@@ -43,12 +153,10 @@ class BottomArea(Vertical):
 
     @property
     def approval(self) -> Approval | None:
-        """The decision dialogue, while there is one."""
         approvals = self.query(Approval)
         return approvals.first() if approvals else None
 
     async def replace_prompt(self, replacement: Picker | Approval) -> None:
-        """Show a widget in place of the prompt; the unsent text stays."""
         await self.query(".guest").remove()
         self.query_one("#prompt-row").display = False
         await self.mount(replacement.add_class("guest"))
@@ -58,16 +166,14 @@ class BottomArea(Vertical):
         self.query_one("#prompt-row").display = True
         self.screen.set_focus(self.prompt)
 
-    @on(PromptBox.Edited)
+    @on(TextArea.Changed, "#prompt")
     def update_completions(self) -> None:
-        """Show the completions of the word before the cursor."""
         self._completion_list.show_items(completions(self.prompt.text_before_cursor, all_commands(), Path.cwd()))
         self._completion_list.styles.margin = (0, 1, self.outer_size.height + 1, 1)
         self.prompt.is_completing = self._completion_list.display
 
     @on(PromptBox.CompletionAction)
     def control_completions(self, event: PromptBox.CompletionAction) -> None:
-        """Move in the list, accept an item, or close it."""
         match event.action:
             case "up" | "down":
                 self._completion_list.move_highlight(-1 if event.action == "up" else 1)

@@ -4,8 +4,6 @@ User actions go to the session worker; its messages come back and are shown by `
 waits for the engine.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from threading import Event as Flag
 from time import monotonic
@@ -15,33 +13,22 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.css.query import NoMatches
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
 from specchat.commands.command_registry import COMMAND_PATTERN, FILE_COMMANDS
-from specchat.tui import choice_lists
+from specchat.drawing.glyphs import Glyphs, printable
+from specchat.tui import picker
 from specchat.tui.approval import Approval
 from specchat.tui.background_requests import BackgroundRequests
-from specchat.tui.bottom_area import BottomArea
+from specchat.tui.bottom_area import BottomArea, CompletionList
 from specchat.tui.clipboard import copy_text
 from specchat.tui.code_block_header import CodeBlockHeader
-from specchat.tui.completion_list import CompletionList
-from specchat.tui.conversation_presenter import (
-    ConversationPresenter,
-    EditProgressed,
-    EngineCrashed,
-    EngineUnavailable,
-    InputRequested,
-    ReadyForInput,
-)
-from specchat.tui.glyphs import Glyphs, printable
-from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
+from specchat.tui.conversation_presenter import ConversationPresenter, EngineCrashed, ForScreen, ReadyForInput
+from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS
 from specchat.tui.inspector_controller import InspectorController
-from specchat.tui.picker import Picker
-from specchat.tui.prompt_history import append_prompt_history, read_prompt_history
-from specchat.tui.prompt_input import PromptBox
+from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history
 from specchat.tui.screen_commands import help_text, screen_action
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
@@ -50,7 +37,7 @@ from specchat.tui.status_bar import StatusBar
 from specchat.tui.token_view import TokenView
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import QuestionRef, TurnView, code_block_texts
-from specchat.tui.worker_messages import MessageQueue
+from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue
 
 DOUBLE_PRESS_SECONDS = 2.0  # within which a key counts as pressed twice
 SHORT_SCREEN_LINES = 12
@@ -149,7 +136,6 @@ class ChatScreen(Screen[None]):
             self.post_message(self.Tick())
 
     async def on_chat_screen_tick(self) -> None:
-        """Show new messages; pause the timer when nothing is pending."""
         self._is_tick_pending = False
         await self.presenter.tick(self._worker_messages.take_all())
         self._inspector_controller.update()
@@ -160,7 +146,6 @@ class ChatScreen(Screen[None]):
         self._tick_timer.resume()
 
     def submit(self, text: str) -> None:
-        """Submit a request or a command after the current message handler."""
         self.call_later(self._submit, text)
 
     async def _submit(self, text: str) -> None:
@@ -185,33 +170,32 @@ class ChatScreen(Screen[None]):
         self._cancelled = Flag()
         if is_question:
             await self.presenter.start_turn(text)
-        self._session_worker.submit_line(text, self._cancelled)
+        self._session_worker.submit(self._session_worker.run_line, text, self._cancelled)
         self._tick_timer.resume()
 
     async def _run_file_command(self, line: str) -> None:
         """Run a file command; it appears in the transcript like a request, but is not part of the conversation."""
         self._replaced_question, self._cancelled = None, Flag()
         await self.presenter.start_turn(line)
-        self._session_worker.submit_file_command(line, self._cancelled)
+        self._session_worker.submit(self._session_worker.run_file_command, line, self._cancelled)
         self._tick_timer.resume()
 
-    @on(InputRequested)
-    async def show_input_request(self, event: InputRequested) -> None:
-        """Show a decision in place of the prompt; the unsent text stays."""
-        if approval := self._bottom_area.approval:
-            approval.show_request(event.request)
-        else:
-            await self._bottom_area.replace_prompt(Approval(event.request, self._glyphs, choice_lists.GRACE_SECONDS))
-
-    @on(EditProgressed)
-    def show_progress(self, event: EditProgressed) -> None:
-        """Show progress, also while a hunk is rewritten."""
-        if approval := self._bottom_area.approval:
-            approval.show_progress(event.line)
+    @on(ForScreen)
+    async def show_worker_message(self, event: ForScreen) -> None:
+        approval = self._bottom_area.approval
+        match event.content:
+            case InputRequest() as request if approval:
+                approval.show_request(request)
+            case InputRequest() as request:
+                await self._bottom_area.replace_prompt(Approval(request, self._glyphs, picker.GRACE_SECONDS))
+            case EditProgress(line=line):
+                if approval:
+                    approval.show_progress(line)
+            case EngineLost(reason=reason):
+                await self._bottom_area.replace_prompt(picker.engine_lost_picker(reason))
 
     @on(Approval.Answered)
     def send_answer(self, event: Approval.Answered) -> None:
-        """Pass a decision to the worker."""
         self._session_worker.answer_input_request(event.text)
 
     async def _resend_question(self, question: QuestionRef, text: str) -> None:
@@ -223,12 +207,12 @@ class ChatScreen(Screen[None]):
         if question.position is None:
             await self._ask(text, is_question=True)
             return
-        self._session_worker.replace_question(question.position, text, self._cancelled)
+        worker = self._session_worker
+        worker.submit(worker.replace_question, question.position, text, self._cancelled)
         self._tick_timer.resume()
 
     @on(ReadyForInput)
     async def send_next_queued(self) -> None:
-        """Send the next queued prompt."""
         self._background_requests.poll_engine_state()
         await self._inspector_controller.refresh()
         if self._bottom_area.approval and self.presenter.turn is None:
@@ -239,13 +223,8 @@ class ChatScreen(Screen[None]):
 
     @on(EngineCrashed)
     async def offer_retry(self, event: EngineCrashed) -> None:
-        """The engine crashed: offer to send the request again."""
         self._replaced_question = event.turn.question_ref
-        await self._bottom_area.replace_prompt(choice_lists.retry_picker(event.reason))
-
-    @on(EngineUnavailable)
-    async def offer_engine_restart(self, event: EngineUnavailable) -> None:
-        await self._bottom_area.replace_prompt(choice_lists.engine_lost_picker(event.reason))
+        await self._bottom_area.replace_prompt(picker.retry_picker(event.reason))
 
     def _show_queued(self) -> None:
         notice = self.query_one("#queued", Static)
@@ -255,7 +234,6 @@ class ChatScreen(Screen[None]):
 
     @on(PromptBox.Sent)
     async def send(self, event: PromptBox.Sent) -> None:
-        """Submit the prompt and add it to the history."""
         self.prompt.clear_all()
         append_prompt_history(self._prompt_history_file, event.text)
         self._prompt_history.append(event.text)
@@ -267,15 +245,14 @@ class ChatScreen(Screen[None]):
         self._bottom_area.accept_completion(is_enter=False)
         self.prompt.focus()
 
-    @on(Picker.Cancelled)
+    @on(picker.Picker.Cancelled)
     async def close_picker(self) -> None:
-        """Show the prompt again."""
         self._replaced_question = None
         await self._bottom_area.restore_prompt()
         self._show_queued()
 
-    @on(Picker.Picked)
-    async def handle_choice(self, event: Picker.Picked) -> None:
+    @on(picker.Picker.Picked)
+    async def handle_choice(self, event: picker.Picker.Picked) -> None:
         replaced, self._replaced_question = self._replaced_question, None
         await self._bottom_area.restore_prompt()
         self._show_queued()
@@ -292,7 +269,7 @@ class ChatScreen(Screen[None]):
                 await self._resend_question(replaced, replaced.text)
             case "engine_lost", "connect":
                 self.presenter.live_stats.start_waiting("starting the engine", monotonic())
-                self._session_worker.reconnect()
+                self._session_worker.submit(self._session_worker.connect)
                 self._tick_timer.resume()
             case "engine_lost", "quit":
                 self.app.exit()
@@ -316,7 +293,7 @@ class ChatScreen(Screen[None]):
             case "retry":
                 await self._resend_question(turn.question_ref, turn.question)
             case "fork" if turn.position is not None:
-                self._session_worker.fork(turn.position)
+                self._session_worker.submit(self._session_worker.fork, turn.position)
             case _:
                 self.notify("this request is not part of the conversation", markup=False)
 
@@ -339,7 +316,6 @@ class ChatScreen(Screen[None]):
 
     @on(Transcript.ReachedEnd)
     async def show_pending_text(self) -> None:
-        """The end of the transcript is in view again."""
         await self.presenter.show_pending_text()
 
     @on(Approval.StopRequested)
@@ -390,7 +366,6 @@ class ChatScreen(Screen[None]):
             self.notify("Ctrl+C again quits; the conversation is stored", timeout=DOUBLE_PRESS_SECONDS, markup=False)
 
     def action_scroll(self, direction: int) -> None:
-        """Scroll the transcript or the inspector by a page."""
         view = self.focused if isinstance(self.focused, TokenView) else self.transcript
         if direction < 0:
             view.scroll_page_up(animate=False)
@@ -405,20 +380,20 @@ class ChatScreen(Screen[None]):
         self.transcript.follow()
 
     def action_toggle_help(self) -> None:
-        """Show or hide the keys of the focused widget."""
-        try:
-            self.query_one("HelpPanel")
-        except NoMatches:
-            self.app.action_show_help_panel()
-        else:
+        if self.query("HelpPanel"):
             self.app.action_hide_help_panel()
+        else:
+            self.app.action_show_help_panel()
 
     def action_open_sessions(self) -> None:
         def open_chosen(chosen: tuple[str, str] | None) -> None:
             if chosen is None:
                 return
             method, session_id = chosen
-            (self._session_worker.fork_session if method == "fork" else self._session_worker.open)(session_id)
+            if method == "fork":
+                self._session_worker.submit(self._session_worker.switch, session_id, "fork")
+            else:
+                self._session_worker.submit(self._session_worker.open, session_id)
             self._tick_timer.resume()
 
         self.app.push_screen(
@@ -426,19 +401,9 @@ class ChatScreen(Screen[None]):
         )
 
     def action_inspect(self) -> None:
-        """Open the inspector on the newest answer, or close it."""
         self.call_later(self._inspector_controller.toggle)
 
-    @on(Inspector.Closed)
-    async def close_inspector(self) -> None:
-        await self._inspector_controller.close()
-
-    @on(InspectorController.StepsFetched)
-    def show_fetched_steps(self, event: InspectorController.StepsFetched) -> None:
-        self._inspector_controller.show_fetched_steps(event)
-
     def action_open_picker(self, purpose: str) -> None:
-        """Open a list in place of the prompt."""
         self.call_later(self._open_picker, purpose)
 
     async def _open_picker(self, purpose: str) -> None:
@@ -449,14 +414,13 @@ class ChatScreen(Screen[None]):
         if self._bottom_area.approval:
             self.notify(DECIDE_FIRST_NOTICE, markup=False)
             return
-        picker = choice_lists.make_picker(
+        opened = picker.make_picker(
             purpose, self._prompt_history, self.transcript.question_refs, sorted(self.app.available_themes)
         )
-        if picker:
-            await self._bottom_area.replace_prompt(picker)
+        if opened:
+            await self._bottom_area.replace_prompt(opened)
 
     def action_last_turn(self, action: str) -> None:
-        """Copy or reword the last turn."""
         turns = self.transcript.turns
         if turns:
             self.post_message(TurnView.ActionRequested(turns[-1], action))

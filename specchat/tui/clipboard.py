@@ -3,8 +3,6 @@
 A terminal does not report success, tmux swallows the sequence, and over ssh there is no program; so every way is tried.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -25,15 +23,11 @@ CLIPBOARD_PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
 def copy_text(app: App[None], text: str) -> str:
     """Copy; returns the names of the ways that worked, for a notice."""
     app.copy_to_clipboard(text)
-    ways = [
-        "terminal",
-        *(name for name in available_programs(os.environ) if _pipe_to_program(CLIPBOARD_PROGRAMS[name][0], text)),
-    ]
-    return ", ".join(ways)
+    programs = (name for name in available_programs(os.environ) if _pipe_to_program(CLIPBOARD_PROGRAMS[name][0], text))
+    return ", ".join(["terminal", *programs])
 
 
 def available_programs(environment: Mapping[str, str]) -> list[str]:
-    """The installed programs that have a display or a server to copy to."""
     return [
         name
         for name, (command, needs) in CLIPBOARD_PROGRAMS.items()

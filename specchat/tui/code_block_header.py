@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from specchat.commands.code_blocks import CodeBlock, find_code_blocks
-from specchat.tui.glyphs import Glyphs
+from specchat.drawing.glyphs import Glyphs
 
 UNNAMED = "code"
 MIN_RULE_COLUMNS = 2
@@ -76,8 +76,6 @@ def _title(block: CodeBlock) -> str:
 
 
 class CodeBlockHeader(Static):
-    """A header on the screen, as wide as its parent."""
-
     ALLOW_SELECT = False  # a selection of code must not include the header
 
     @dataclass
@@ -93,7 +91,6 @@ class CodeBlockHeader(Static):
             self.tooltip = "click to copy this block"
 
     def set_newest(self, *, is_newest: bool) -> None:
-        """Set whether the answer is the newest."""
         self._is_newest = is_newest
         self._draw()
 

@@ -3,8 +3,6 @@
 Called once per tick. Decisions and prompts are posted to the screen as messages.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, thread_time
@@ -14,15 +12,14 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import HostError, SpecchatError
 from specchat.profile import load_profile
-from specchat.tui.answer_footer import answer_footer
-from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.live_stats import LiveStats, MemoryUsage, Phase
 from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
 from specchat.tui.status_bar import StatusBar
 from specchat.tui.transcript_view import Transcript
-from specchat.tui.turn_widget import TurnView
+from specchat.tui.turn_widget import TurnView, answer_footer
 from specchat.tui.worker_messages import (
     AnswerEnded,
     ConversationMessage,
@@ -56,29 +53,13 @@ class EngineCrashed(Message):
 
 
 @dataclass
-class InputRequested(Message):
-    """The user has to decide on something."""
+class ForScreen(Message):
+    """A message of the worker that changes the bottom of the screen."""
 
-    request: InputRequest
-
-
-@dataclass
-class EditProgressed(Message):
-    """The progress of an edit."""
-
-    line: str
-
-
-@dataclass
-class EngineUnavailable(Message):
-    """The engine process cannot be reached."""
-
-    reason: str
+    content: InputRequest | EditProgress | EngineLost
 
 
 class ConversationPresenter:
-    """The state of the conversation on the screen."""
-
     def __init__(self, screen: Screen[None], glyphs: Glyphs) -> None:
         self._screen, self._glyphs = screen, glyphs
         self.live_stats, self._smooth_stream, self._draw_throttle = LiveStats(), SmoothStream(), DrawThrottle()
@@ -91,7 +72,6 @@ class ConversationPresenter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no work is in progress."""
         return self.turn is None and self.live_stats.phase is Phase.IDLE
 
     @property
@@ -99,7 +79,6 @@ class ConversationPresenter:
         return self._screen.query_one(Transcript)
 
     async def tick(self, messages: list[WorkerMessage]) -> None:
-        """Show new messages, and the text that is due."""
         now = monotonic()
         for message in messages:
             if isinstance(message, InputRequest | EditProgress | EditFinished):
@@ -148,33 +127,30 @@ class ConversationPresenter:
             case TranscriptNote(text=text, is_error=is_error):
                 await self._transcript.add_note(text, is_error=is_error)
                 self._screen.post_message(ReadyForInput())
-            case EngineLost(reason=reason):
+            case EngineLost():
                 self.live_stats.set_idle()
-                self._screen.post_message(EngineUnavailable(reason))
+                self._screen.post_message(ForScreen(message))
             case QuitRequested():
                 self._screen.app.exit()
             case _:
                 self._on_event(message, now)
 
     def _on_edit_message(self, message: EditMessage) -> None:
-        """Show progress and result of an edit in its footer."""
         match message:
             case InputRequest():
                 self.live_stats.set_idle()
                 self._show_edit_line("review below, hunk by hunk")
-                self._screen.post_message(InputRequested(message))
+                self._screen.post_message(ForScreen(message))
             case EditProgress(line=line):
                 self._show_edit_line(line)
-                self._screen.post_message(EditProgressed(line))
+                self._screen.post_message(ForScreen(message))
             case EditFinished(text=text, is_error=is_error):
                 self._show_edit_line(" ".join(text.splitlines()), is_error=is_error)
 
     def _show_edit_line(self, line: str, *, is_error: bool = False) -> None:
         if self.turn:
-            self.turn.set_footer(self._with_glyphs(line), is_error=is_error)
-
-    def _with_glyphs(self, line: str) -> str:
-        return line.replace("·", self._glyphs.dot).replace("…", self._glyphs.ellipsis)
+            line = line.replace("·", self._glyphs.dot).replace("…", self._glyphs.ellipsis)
+            self.turn.set_footer(line, is_error=is_error)
 
     def _on_event(self, event: Event, now: float) -> None:
         self.live_stats.on_event(event, now)

@@ -3,8 +3,6 @@
 It shows the steps that it is given; `inspector_controller.py` brings them, live or from the history.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -15,15 +13,21 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.message import Message
 from textual.widgets import Static
 
 from specchat.chat.events import StepDone
 from specchat.chat.step_records import Inspection
-from specchat.tui.glyphs import Glyphs, printable
-from specchat.tui.inspector_lines import charts, draft_lines, legend, source_shares, step_lines, totals_line
-from specchat.tui.inspector_svg import render_svg
-from specchat.tui.token_colours import TokenColours
+from specchat.drawing.glyphs import Glyphs, printable
+from specchat.drawing.inspector_lines import (
+    charts,
+    draft_lines,
+    legend,
+    render_svg,
+    source_shares,
+    step_lines,
+    totals_line,
+)
+from specchat.drawing.themes import TokenColours
 from specchat.tui.token_view import TokenView
 
 NO_STEPS_NOTICE = "no steps are recorded for this answer: an older version wrote it, or it has not started"
@@ -44,11 +48,8 @@ class Inspector(Vertical):
         Binding("s", "toggle_boundaries", "step boundaries", id="boundaries"),
         Binding("d", "toggle_drafts", "all draft tokens", id="drafts"),
         Binding("x", "export", "picture", id="picture"),
-        Binding("escape", "close", "close", id="close"),
+        Binding("escape", "screen.inspect", "close", id="close"),
     ]
-
-    class Closed(Message):
-        """The user closed the inspector."""
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="inspector")
@@ -94,7 +95,6 @@ class Inspector(Vertical):
         self._redraw()
 
     def show_memory(self, line: str) -> None:
-        """Show the memory line."""
         if line != self._memory:
             self._memory = line
             self._redraw()
@@ -103,19 +103,16 @@ class Inspector(Vertical):
         self._select_step(self._step_index + offset)
 
     def action_end(self, direction: int) -> None:
-        """Select the first or the last step."""
         self._select_step(0 if direction < 0 else len(self.inspection.steps) - 1)
 
     def action_toggle_boundaries(self) -> None:
         self.token_view.toggle_boundaries()
 
     def action_toggle_drafts(self) -> None:
-        """Show or hide all draft tokens of the step."""
         self._shows_drafts = not self._shows_drafts
         self._redraw()
 
     def action_export(self) -> None:
-        """Write an SVG picture to this folder under a new name."""
         if not self.inspection.steps:
             self.notify("no steps to draw", markup=False)
             return
@@ -126,9 +123,6 @@ class Inspector(Vertical):
             self.notify(f"no picture: {error.strerror}", markup=False)
             return
         self.notify(f"the whole answer is in {path.name}", markup=False)
-
-    def action_close(self) -> None:
-        self.post_message(self.Closed())
 
     @on(TokenView.StepClicked)
     def go_to_step(self, event: TokenView.StepClicked) -> None:
@@ -166,16 +160,11 @@ class Inspector(Vertical):
             content.append("\n".join([*draft_lines(step, glyphs), ""]))
         content.append(source_shares(self.inspection, colours, glyphs))
         content.append(f"\n{charts(self.inspection, self._step_index, self.size.width - 2, glyphs)}\n")
-        return content.append(_key_help(glyphs), "dim")
-
-
-def _key_help(glyphs: Glyphs) -> str:
-    arrows = "Left/Right" if glyphs.is_ascii else "←/→"
-    return f"{arrows} step  s bounds  d drafts  x picture  Esc back"
+        arrows = "Left/Right" if glyphs.is_ascii else "←/→"
+        return content.append(f"{arrows} step  s bounds  d drafts  x picture  Esc back", "dim")
 
 
 def write_numbered_svg(folder: Path, svg: str) -> Path:
-    """Write under the first free name in this folder."""
     for number in count(1):
         path = folder / f"{SVG_NAME}-{number}.svg"
         try:

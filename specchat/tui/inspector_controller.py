@@ -1,39 +1,54 @@
-"""Which answer the inspector shows: the newest one while it streams, or an earlier one, fetched from the host."""
+"""Which answer the inspector shows: the newest one while it streams, or an earlier one, fetched from the host.
 
-from __future__ import annotations
+Above it stands the resident memory of the TUI and of the engine process, as Linux reports it.
+"""
 
+import os
 from base64 import b64decode
-from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from time import monotonic
 
-from textual.css.query import NoMatches
-from textual.message import Message
 from textual.screen import Screen
 
 from specchat.chat.step_encoding import unpack_steps
+from specchat.drawing.glyphs import Glyphs
 from specchat.errors import SpecchatError
 from specchat.tui.background_requests import BackgroundRequests, Json
 from specchat.tui.conversation_presenter import ConversationPresenter
-from specchat.tui.glyphs import Glyphs
 from specchat.tui.inspector import Inspector
-from specchat.tui.process_memory import memory_line
 from specchat.tui.prompt_input import PromptBox
+from specchat.tui.status_bar import format_bytes
 from specchat.tui.transcript_view import Transcript
 
+PROC = Path("/proc")
 MAX_TITLE_CHARS = 40
 MEMORY_INTERVAL_SECONDS = 1.0
 
 
+def memory_line(engine_pid: int, glyphs: Glyphs) -> str:
+    """For example: memory of the screen 92M · of the engine process 1.2G.
+
+    `engine_pid` is 0 when unknown. Unknown values are left out, and the whole line if both are.
+    """
+    sizes = {
+        "the screen": resident_bytes(os.getpid()),
+        "the engine process": resident_bytes(engine_pid) if engine_pid else None,
+    }
+    parts = [f"of {name} {format_bytes(count)}" for name, count in sizes.items() if count]
+    return f"memory {f' {glyphs.dot} '.join(parts)}" if parts else ""
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Resident bytes of a process; None without /proc, or when the process has ended."""
+    try:
+        pages = (PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 class InspectorController:
-    """Opens, fills and closes the inspector of a screen."""
-
-    @dataclass
-    class StepsFetched(Message):
-        """The host sent the steps of a turn, or an error."""
-
-        position: int
-        response: Json | SpecchatError
-
     def __init__(
         self,
         screen: Screen[None],
@@ -49,17 +64,14 @@ class InspectorController:
 
     @property
     def _inspector(self) -> Inspector | None:
-        try:
-            return self._screen.query_one(Inspector)
-        except NoMatches:
-            return None
+        inspectors = self._screen.query(Inspector)
+        return inspectors.first() if inspectors else None
 
     @property
     def _questions(self) -> list[str]:
         return [question.text for question in self._screen.query_one(Transcript).question_refs]
 
     async def toggle(self) -> None:
-        """Open it on the newest answer and follow that, or close it."""
         if self._inspector:
             await self.close()
         else:
@@ -68,7 +80,6 @@ class InspectorController:
             self._show_newest()
 
     async def open(self, position: int) -> None:
-        """Inspect the answer at this position of the conversation."""
         await self._open_inspector()
         self._is_newest = position == len(self._questions) - 1
         if self._is_newest:
@@ -91,25 +102,23 @@ class InspectorController:
             self._show_newest()
 
     def update(self) -> None:
-        """Show new steps."""
-        inspector = self._inspector
+        inspector, presenter = self._inspector, self._presenter
         if inspector:
             self._update_memory(inspector)
-        if inspector and self._is_newest and self._presenter.steps:
-            presenter = self._presenter
+        if inspector and self._is_newest and presenter.steps:
             plain_step_seconds, is_over = presenter.live_stats.plain_step_seconds, presenter.turn is None
             inspector.update_steps(self._title(), presenter.steps, plain_step_seconds, is_over=is_over)
 
-    def show_fetched_steps(self, fetched: StepsFetched) -> None:
+    def _show_fetched_steps(self, position: int, response: Json | SpecchatError) -> None:
         """Show the steps of an earlier turn, unless newer steps have come."""
         inspector = self._inspector
         if inspector is None or (self._is_newest and self._presenter.steps):
             return
-        if isinstance(fetched.response, SpecchatError):
-            self._screen.notify(str(fetched.response), markup=False)
+        if isinstance(response, SpecchatError):
+            self._screen.notify(str(response), markup=False)
             return
-        steps = unpack_steps(b64decode(str(fetched.response["steps"])))
-        inspector.show_steps(self._title(fetched.position), steps, self._presenter.live_stats.plain_step_seconds)
+        steps = unpack_steps(b64decode(str(response["steps"])))
+        inspector.show_steps(self._title(position), steps, self._presenter.live_stats.plain_step_seconds)
 
     async def _open_inspector(self) -> None:
         self._session_id = self._presenter.session_id
@@ -137,8 +146,7 @@ class InspectorController:
 
     def _fetch_steps(self, number: int) -> None:
         params = {"session": self._presenter.session_id, "turn_index": number}
-        post = self._screen.post_message
-        self._background_requests.send("inspect", params, lambda response: post(self.StepsFetched(number, response)))
+        self._background_requests.send("inspect", params, self._screen, partial(self._show_fetched_steps, number))
 
     def _title(self, number: int = -1) -> str:
         questions = self._questions

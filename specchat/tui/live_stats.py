@@ -9,9 +9,7 @@ ttft             seconds from the request to the first token
 context          tokens of prompt and answer, out of the context window
 """
 
-from __future__ import annotations
-
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -38,8 +36,6 @@ SERVER_VARIANT = "server"  # another server decodes: no steps, draft totals only
 
 
 class Phase(Enum):
-    """What the screen waits for."""
-
     STARTING = "starting"
     LOADING = "loading"
     PREFILL = "prefill"
@@ -92,15 +88,13 @@ class StatsSnapshot:
 @dataclass(frozen=True)
 class _Step:
     drafted: int
-    accepted: Mapping[str, int]
+    accepted: Counter[str]
     tokens: int
     seconds: float
 
 
 @dataclass
 class LiveStats:
-    """Statistics of the session so far."""
-
     context_window: int | None = None
     memory: MemoryUsage | None = None
     phase: Phase = Phase.IDLE
@@ -119,7 +113,6 @@ class LiveStats:
     reused_tokens: int = 0
 
     def start_turn(self, now: float) -> None:
-        """A request was sent."""
         self.request_time, self.ttft_seconds, self.last_totals = now, None, None
         self._enter_phase(Phase.PREFILL, Progress("waiting"), now)
 
@@ -131,13 +124,15 @@ class LiveStats:
         self.phase, self.progress = Phase.IDLE, Progress()
 
     def add_stored_totals(self, totals: Mapping[str, Any]) -> None:
-        """Add the totals of a stored turn."""
         stored = totals_from_json(dict(totals))
         self.drafted += stored.draft_tokens
         self.accepted += sum(stored.accepted_by_drafter.values())
-        self.plain_step_seconds = stored.plain_step_seconds or self.plain_step_seconds
-        if stored.prompt_tokens:
-            self.context_tokens = stored.prompt_tokens + stored.completion_tokens
+        self._add_totals(stored)
+
+    def _add_totals(self, totals: Totals) -> None:
+        self.plain_step_seconds = totals.plain_step_seconds or self.plain_step_seconds
+        if totals.prompt_tokens:
+            self.context_tokens = totals.prompt_tokens + totals.completion_tokens
 
     def on_event(self, event: Event, now: float) -> None:
         match event:
@@ -166,7 +161,8 @@ class LiveStats:
             context_tokens=self.context_tokens, ttft_seconds=self.ttft_seconds,
             session_acceptance_rate=_ratio(self.accepted, self.drafted),
         )  # fmt: skip
-        return self._with_route(self._with_steps(common))
+        stats = self._with_steps(common) if self.steps else self._with_totals(common)
+        return self._with_route(stats, self.routed) if self.routed else stats
 
     def _enter_phase(self, phase: Phase, progress: Progress, now: float) -> None:
         if self.phase is not phase or self.progress.label != progress.label:
@@ -194,17 +190,11 @@ class LiveStats:
     def _on_step(self, step: StepDone, now: float) -> None:
         if self.phase is not Phase.DECODE:
             self._start_decode(now)
-        accepted: dict[str, int] = {}
-        for token in step.committed_tokens:
-            if token.source != TARGET:
-                accepted[token.source] = accepted.get(token.source, 0) + 1
-        self.steps.append(
-            _Step(
-                len(step.draft_tokens), accepted, len(step.committed_tokens), step.draft_seconds + step.verify_seconds
-            )
-        )
+        accepted = Counter(token.source for token in step.committed_tokens if token.source != TARGET)
+        seconds = step.draft_seconds + step.verify_seconds
+        self.steps.append(_Step(len(step.draft_tokens), accepted, len(step.committed_tokens), seconds))
         self.drafted += len(step.draft_tokens)
-        self.accepted += sum(accepted.values())
+        self.accepted += accepted.total()
         self.context_tokens = (self.context_tokens or 0) + len(step.committed_tokens)
 
     def _on_finished(self, totals: Totals) -> None:
@@ -213,15 +203,11 @@ class LiveStats:
         if self._is_from_server:
             self.drafted += totals.draft_tokens
             self.accepted += sum(totals.accepted_by_drafter.values())
-        self.plain_step_seconds = totals.plain_step_seconds or self.plain_step_seconds
-        if totals.prompt_tokens:
-            self.context_tokens = totals.prompt_tokens + totals.completion_tokens
+        self._add_totals(totals)
         if totals.ttft_seconds:
             self.ttft_seconds = totals.ttft_seconds
 
     def _with_steps(self, stats: StatsSnapshot) -> StatsSnapshot:
-        if not self.steps:
-            return self._with_totals(stats)
         steps = list(self.steps)
         drafted, tokens = sum(step.drafted for step in steps), sum(step.tokens for step in steps)
         speed = self._recent_tokens_per_second()
@@ -230,7 +216,7 @@ class LiveStats:
         return replace(
             stats,
             draft_tokens=steps[-1].drafted,
-            acceptance_rate=_ratio(sum(sum(step.accepted.values()) for step in steps), drafted),
+            acceptance_rate=_ratio(sum(step.accepted.total() for step in steps), drafted),
             tokens_per_step=tokens / len(steps),
             tokens_per_second=last.tokens_per_second if last else speed,
             speedup=last.speedup if last else speedup,
@@ -240,7 +226,6 @@ class LiveStats:
         )
 
     def _with_totals(self, stats: StatsSnapshot) -> StatsSnapshot:
-        """For an answer without steps: the values from its totals."""
         last = self.last_totals
         if last is None:
             return stats
@@ -251,25 +236,20 @@ class LiveStats:
             tokens_per_second=last.tokens_per_second or None,
         )
 
-    def _with_route(self, stats: StatsSnapshot) -> StatsSnapshot:
-        if self.routed is None:
-            return stats
-        accepted: dict[str, int] = {}
-        for step in self.steps:
-            for source, count in step.accepted.items():
-                accepted[source] = accepted.get(source, 0) + count
+    def _with_route(self, stats: StatsSnapshot, routed: Routed) -> StatsSnapshot:
         if self._is_from_server:
-            return replace(stats, variant=SERVER_VARIANT, reason=self.routed.reason)
-        is_chosen = self.routed.reason != "pinned"
+            return replace(stats, variant=SERVER_VARIANT, reason=routed.reason)
+        accepted = sum((step.accepted for step in self.steps), Counter[str]())
+        is_chosen = routed.reason != "pinned"
         drafter = max(accepted, key=lambda source: accepted[source], default="") if is_chosen else ""
-        if is_chosen and not drafter and self.routed.variant != "auto":
-            drafter = self.routed.variant
+        if is_chosen and not drafter and routed.variant != "auto":
+            drafter = routed.variant
         return replace(
             stats,
-            variant="auto" if is_chosen else self.routed.variant,
+            variant="auto" if is_chosen else routed.variant,
             drafter=drafter,
-            reason=self.routed.reason,
-            draft_tokens=self.routed.budget if stats.draft_tokens is None else stats.draft_tokens,
+            reason=routed.reason,
+            draft_tokens=routed.budget if stats.draft_tokens is None else stats.draft_tokens,
             is_speculation_paused=stats.is_speculation_paused and is_chosen,
         )
 

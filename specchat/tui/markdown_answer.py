@@ -1,15 +1,13 @@
 """A finished answer as Markdown, each code block under a header. Imported late, because the parser imports slowly."""
 
-from __future__ import annotations
-
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from textual.app import ComposeResult
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
+from specchat.drawing.glyphs import Glyphs
 from specchat.tui.code_block_header import CodeBlockHeader, HeaderText, header_texts
-from specchat.tui.glyphs import Glyphs
 
 
 def answer_parser() -> MarkdownIt:
@@ -18,8 +16,6 @@ def answer_parser() -> MarkdownIt:
 
 
 class CodeFence(MarkdownFence):
-    """A code block under its header."""
-
     def __init__(self, markdown: Markdown, token: Token, code: str) -> None:
         super().__init__(markdown, token, code)
         assert isinstance(markdown, MarkdownAnswer)
@@ -38,9 +34,6 @@ class MarkdownAnswer(Markdown):
         super().__init__("", parser_factory=answer_parser, open_links=False)
         self.answer, self._glyphs, self._header_texts = answer, glyphs, header_texts(answer)
         self._is_newest = is_newest
-
-    async def show_markdown(self) -> None:
-        await self.update(self.answer)
 
     def get_block_class(self, block_name: str) -> type[MarkdownBlock]:
         return CodeFence if block_name == "fence" else super().get_block_class(block_name)

@@ -1,6 +1,7 @@
-"""A list in place of the prompt: type to filter, Enter picks, Escape cancels."""
+"""A list in place of the prompt: type to filter, Enter picks, Escape cancels.
 
-from __future__ import annotations
+The lists are drafters, profiles, themes, earlier prompts, and what to do when the engine is lost.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +16,17 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from specchat.tui.glyphs import printable
+from specchat.drawing.glyphs import printable
+from specchat.errors import SpecchatError
+from specchat.profile import all_drafters, load_profile, profile_names
+from specchat.tui.turn_widget import QuestionRef
 
 MAX_ROW_CHARS = 300
+GRACE_SECONDS = 1.0  # for pickers that open by themselves: keys meant for the prompt must not answer
 
 
 @dataclass(frozen=True)
 class PickerRow:
-    """A row: its value, its label, and its help text."""
-
     value: str
     label: str
     help: str = ""
@@ -46,11 +49,8 @@ class Picker(Vertical):
         purpose: str
         value: str
 
-    @dataclass
     class Cancelled(Message):
         """The user closed the list."""
-
-        purpose: str
 
     def __init__(self, purpose: str, title: str, rows: Sequence[PickerRow], grace_seconds: float = 0.0) -> None:
         super().__init__(id="picker")
@@ -64,7 +64,6 @@ class Picker(Vertical):
         yield Input(placeholder="type to filter", compact=True)
 
     def on_mount(self) -> None:
-        """Focus the filter."""
         self.screen.set_focus(self.query_one(Input))
         self.query_one(OptionList).highlighted = 0 if self._rows else None
 
@@ -91,23 +90,65 @@ class Picker(Vertical):
             rows.highlighted = ((rows.highlighted or 0) + step) % rows.option_count
 
     def action_cancel(self) -> None:
-        self.post_message(self.Cancelled(self.purpose))
+        self.post_message(self.Cancelled())
 
     def _choose(self, id: str | None) -> None:
         if id is not None and monotonic() >= self._ignore_keys_until:
             self.post_message(self.Picked(self.purpose, self._rows[int(id)].value))
 
     def _matching_options(self, typed: str) -> list[Option]:
-        """Every row in which all words occur."""
         words = typed.lower().split()
-        found = [
-            (number, row)
+        return [
+            Option(option_content(" ".join(row.label.split())[:MAX_ROW_CHARS], row.help), id=str(number))
             for number, row in enumerate(self._rows)
             if all(word in f"{row.label} {row.help}".lower() for word in words)
         ]
-        return [Option(_row_content(row), id=str(number)) for number, row in found]
 
 
-def _row_content(row: PickerRow) -> Content:
-    shown = Content(printable(" ".join(row.label.split())[:MAX_ROW_CHARS]))
-    return shown + Content(f"  {printable(row.help)}").stylize("$text-muted") if row.help else shown
+def option_content(label: str, help: str) -> Content:
+    shown = Content(printable(label))
+    return shown + Content(f"  {printable(help)}").stylize("$text-muted") if help else shown
+
+
+def make_picker(
+    purpose: str, history: Sequence[str], questions: Sequence[QuestionRef], themes: Sequence[str]
+) -> Picker | None:
+    """The picker for this purpose: `history` has prompts of all conversations, `questions` those of this one."""
+    match purpose:
+        case "variant":
+            rows = [PickerRow(name, name, drafter.description) for name, drafter in all_drafters().items()]
+            title = "drafter, from the next request on"
+        case "profile":
+            rows, title = [_profile_row(name) for name in profile_names()], "profile, from the next request on"
+        case "theme":
+            rows, title = [PickerRow(name, name) for name in themes], "colours"
+        case "question":
+            rows, title = [PickerRow(question, question) for question in reversed(history)], "earlier prompts"
+        case "rewind":
+            rows = [_rewind_row(each, len(questions)) for each in reversed(questions)]
+            title = "reword a request of this conversation"
+        case _:
+            raise AssertionError(purpose)
+    return Picker(purpose, title, rows) if rows else None
+
+
+def retry_picker(reason: str) -> Picker:
+    rows = [PickerRow("retry", "send the request again"), PickerRow("cancel", "keep the partial answer")]
+    return Picker("retry", reason, rows, grace_seconds=GRACE_SECONDS)
+
+
+def engine_lost_picker(reason: str) -> Picker:
+    rows = [PickerRow("connect", "restart the engine"), PickerRow("quit", "quit; the conversation is stored")]
+    return Picker("engine_lost", f"no engine: {reason}", rows, grace_seconds=GRACE_SECONDS)
+
+
+def _rewind_row(question: QuestionRef, count: int) -> PickerRow:
+    is_last = question.position == count - 1
+    return PickerRow(str(question.position), question.text, "replaces it" if is_last else "continues in a copy")
+
+
+def _profile_row(name: str) -> PickerRow:
+    try:
+        return PickerRow(name, name, load_profile(name).description)
+    except SpecchatError as error:
+        return PickerRow(name, name, f"cannot be used: {error}")

@@ -10,8 +10,6 @@ An action is the `id` of its binding. An unknown action or key, and a key with t
 screen opens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -2,12 +2,14 @@
 
 Enter sends. Ctrl+J starts a new line on every terminal; so do Shift+Enter and Alt+Enter where the terminal reports
 them, and a backslash before Enter. A paste never sends, and a long paste is shown as a placeholder until it is sent.
+
+The line mode shares the file of the history: `# time`, then each line after a plus.
 """
 
-from __future__ import annotations
-
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from textual import events
@@ -15,11 +17,12 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from specchat.tui.glyphs import printable_with_tabs
+from specchat.drawing.glyphs import printable_with_tabs
 
 NEWLINE_KEYS = frozenset({"ctrl+j", "shift+enter", "alt+enter", "newline"})
 LONG_PASTE_LINES = 20
 LONG_PASTE_CHARACTERS = 2000
+MAX_QUESTIONS = 1000
 
 
 class PromptBox(TextArea):
@@ -44,9 +47,6 @@ class PromptBox(TextArea):
 
         action: str
 
-    class Edited(Message):
-        """The text or the cursor changed, so the completions may change."""
-
     def __init__(self) -> None:
         super().__init__(
             id="prompt", soft_wrap=True, tab_behavior="focus", show_line_numbers=False, highlight_cursor_line=False,
@@ -60,7 +60,6 @@ class PromptBox(TextArea):
 
     @property
     def expanded_text(self) -> str:
-        """The text with every long paste expanded."""
         text = self.text
         for placeholder, paste in self._pastes.items():
             text = text.replace(placeholder, paste)
@@ -75,7 +74,6 @@ class PromptBox(TextArea):
         self._earlier_questions, self._question_index = questions, None
 
     def set_text(self, text: str) -> None:
-        """Replace the text; the cursor moves to the end."""
         self.load_text("")
         self._pastes.clear()
         self.insert_pasted(text)
@@ -92,7 +90,6 @@ class PromptBox(TextArea):
         self.insert(printable_with_tabs(text))
 
     def insert_completion(self, text: str, length: int) -> None:
-        """Replace `length` characters before the cursor."""
         row, column = self.cursor_location
         self.replace(text, (row, column - length), (row, column))
 
@@ -113,9 +110,6 @@ class PromptBox(TextArea):
         event.stop()
         event.prevent_default()
         self.insert_pasted(event.text)
-
-    def on_text_area_changed(self) -> None:
-        self.post_message(self.Edited())
 
     def action_send(self) -> None:
         """Send a text that is not empty; a backslash before the cursor starts a new line instead."""
@@ -153,29 +147,44 @@ class PromptBox(TextArea):
 
     def _browse_questions(self, step: int) -> bool:
         """Show an earlier or a later entry that starts like the unsent text."""
-        if self._question_index is None:
+        earlier, index = self._earlier_questions, self._question_index
+        if index is None:
             if step > 0:
                 return False
-            self._question_index, self._unsent_text = len(self._earlier_questions), self.text
-        candidates = (
-            range(self._question_index - 1, -1, -1)
-            if step < 0
-            else range(self._question_index + 1, len(self._earlier_questions))
-        )
-        index = next(
-            (candidate for candidate in candidates if self._earlier_questions[candidate].startswith(self._unsent_text)),
-            None,
-        )
-        if index is None and step < 0:
-            self._question_index = (
-                None if self._question_index == len(self._earlier_questions) else self._question_index
-            )
-            return True
-        unsent, self._question_index = self._unsent_text, len(self._earlier_questions) if index is None else index
-        self.set_text(unsent if index is None else self._earlier_questions[index])
-        if index is None:
-            self._question_index = None
+            index, self._unsent_text = len(earlier), self.text
+        candidates = range(index - 1, -1, -1) if step < 0 else range(index + 1, len(earlier))
+        found = next((each for each in candidates if earlier[each].startswith(self._unsent_text)), None)
+        if found is not None or step > 0:
+            self._question_index = found
+            self.set_text(self._unsent_text if found is None else earlier[found])
         return True
 
 
 COMPLETION_KEYS = {"up": "up", "down": "down", "tab": "accept", "enter": "enter", "escape": "close"}
+
+
+def read_prompt_history(path: Path) -> list[str]:
+    """The last prompts, the newest last, each once; empty when the file is missing."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return []
+    questions: list[str] = []
+    question: list[str] = []
+    for line in [*lines, ""]:
+        if line.startswith("+"):
+            question.append(line[1:])
+        elif question:
+            questions.append("\n".join(question))
+            question = []
+    return list(reversed(dict.fromkeys(reversed(questions))))[-MAX_QUESTIONS:]
+
+
+def append_prompt_history(path: Path, question: str) -> None:
+    """Append a prompt; write errors are ignored."""
+    written = "".join(f"+{line}\n" for line in question.split("\n"))
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{written}")
+    except OSError:
+        return

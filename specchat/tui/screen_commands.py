@@ -3,8 +3,6 @@
 A shared command that would print a list opens a picker here when it has no argument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,8 +12,6 @@ from specchat.commands.command_registry import help_text as format_help
 
 @dataclass(frozen=True)
 class ScreenCommand:
-    """A command that runs an action of the screen."""
-
     name: str
     arguments: str
     help: str
@@ -50,7 +46,6 @@ def all_commands() -> Mapping[str, CommandInfo]:
 
 
 def screen_action(name: str, argument: str) -> str | None:
-    """The screen action of a command, None when the conversation runs it."""
     if name in SCREEN_COMMANDS:
         return SCREEN_COMMANDS[name].action
     return PICKER_ACTIONS.get(name) if not argument else None

@@ -1,7 +1,5 @@
 """The edit callbacks of the TUI: output becomes messages, input waits for the screen."""
 
-from __future__ import annotations
-
 from queue import SimpleQueue
 from threading import Event as Flag
 
@@ -23,8 +21,8 @@ class ScreenEditUI:
             self._read_input,
             self._show_hunk,
             self._notices.append,
-            self._edit_text,
-            self._show_progress,
+            lambda text, _ending: self._wait_for_answer(InputKind.TEXT, text),
+            lambda line: worker_messages.put(EditProgress(line)),
             self._on_event,
             self._cancelled,
         )
@@ -41,13 +39,8 @@ class ScreenEditUI:
         self._hunk = hunk
 
     def _read_input(self, question: str) -> str:
-        return (
-            self._wait_for_answer(InputKind.KEY if question.startswith(KEY_PROMPT_PREFIX) else InputKind.LINE, question)
-            or ""
-        )
-
-    def _edit_text(self, text: str, _ending: str) -> str | None:
-        return self._wait_for_answer(InputKind.TEXT, text)
+        kind = InputKind.KEY if question.startswith(KEY_PROMPT_PREFIX) else InputKind.LINE
+        return self._wait_for_answer(kind, question) or ""
 
     def _wait_for_answer(self, kind: InputKind, text: str) -> str | None:
         self._cancelled.clear()  # the stopped work has ended; the user decides now
@@ -55,9 +48,6 @@ class ScreenEditUI:
         self._notices.clear()
         self._worker_messages.put(InputRequest(kind, text, self._hunk, notice))
         return self._answers.get()
-
-    def _show_progress(self, line: str) -> None:
-        self._worker_messages.put(EditProgress(line))
 
     def _on_event(self, event: Event) -> None:
         """Post what the status bar shows; the text itself appears as hunks."""

@@ -1,34 +1,68 @@
-"""The list of conversations: open, fork, rename, delete, and undo a deletion.
+"""The list of conversations: open, fork, rename, delete, and undo a deletion; beside it a preview.
 
 Typing searches names first, then contents. The list uses the second connection to the host, so it works during an
 answer.
 """
 
-from __future__ import annotations
-
+import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.message import Message
+from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from specchat.chat.history import StoredTurn
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import SpecchatError
 from specchat.tui.background_requests import BackgroundRequests, Json
-from specchat.tui.glyphs import Glyphs, printable
-from specchat.tui.session_preview import SessionPreview
-from specchat.tui.session_row import SessionRow, session_row_from_json
 
+MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # of the preview; more would not fit
 KEY_HINT = "Enter open   Ctrl+F open a copy   F2 rename   Ctrl+D delete   Ctrl+Z undo   Esc back"
 MAX_ROWS = 200
 MIN_SEARCH_CHARS = 2
 MIN_PREVIEW_COLUMNS = 100
+
+
+class SessionPreview(Static):
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__("", id="preview", markup=False)
+        self._glyphs = glyphs
+
+    def show_turn(self, turn: StoredTurn | None) -> None:
+        if turn is None:
+            self.update(Content("this conversation is empty").stylize("$text-muted"))
+            return
+        question = printable(str(turn.request.get("text", ""))[:MAX_QUESTION_CHARS])
+        heading = Content(f"{self._glyphs.prompt_mark} {question}").stylize("$text-accent")
+        self.update(heading + Content("\n\n" + printable(turn.answer.text[:MAX_ANSWER_CHARS])))
+
+
+@dataclass(frozen=True)
+class SessionRow:
+    id: str
+    name: str
+    updated: float
+    matched_text: str = ""
+
+    def matches(self, typed: str) -> bool:
+        return all(word in self.name.lower() for word in typed.lower().split())
+
+    def to_content(self, *, is_current: bool) -> Content:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.updated))
+        name = printable(self.name or "(no name)") + ("  (open)" if is_current else "")
+        found = f"  {printable(' '.join(self.matched_text.split()))}" if self.matched_text else ""
+        return Content(f"{day}  ").stylize("$text-muted") + Content(name) + Content(found).stylize("$text-muted")
+
+
+def session_row_from_json(row: Json) -> SessionRow:
+    return SessionRow(str(row["id"]), str(row["name"]), float(row["updated"]), str(row.get("snippet", "")))
 
 
 class SessionsScreen(Screen[tuple[str, str] | None]):
@@ -44,27 +78,6 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         Binding("ctrl+d", "delete", "delete", priority=True, id="list_delete"),
         Binding("ctrl+z", "undo", "undo", priority=True, id="list_undo"),
     ]
-
-    @dataclass
-    class RowsReceived(Message):
-        """The rows for a search text, or the error."""
-
-        search_text: str
-        response: Json | SpecchatError
-
-    @dataclass
-    class ChangeDone(Message):
-        """The result of a rename, a deletion or a restore."""
-
-        notice: str
-        response: Json | SpecchatError
-
-    @dataclass
-    class PreviewRead(Message):
-        """The last turn of a conversation."""
-
-        session_id: str
-        turn: StoredTurn | None
 
     def __init__(self, background_requests: BackgroundRequests, current: str, glyphs: Glyphs) -> None:
         super().__init__()
@@ -97,51 +110,40 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         """Filter names at once; the host searches the contents."""
         self._show_rows([row for row in self._all_rows if row.matches(event.value)])
         if len(event.value.strip()) >= MIN_SEARCH_CHARS:
-            text = event.value
-            self._background_requests.send(
-                "list_sessions",
-                {"search": text},
-                lambda response: self._post_from_thread(self.RowsReceived(text, response)),
-            )
+            receive = partial(self.receive_rows, event.value)
+            self._background_requests.send("list_sessions", {"search": event.value}, self, receive)
 
-    @on(RowsReceived)
-    def receive_rows(self, event: RowsReceived) -> None:
+    def receive_rows(self, requested_text: str, response: Json | SpecchatError) -> None:
         """Show the rows, unless the search text has changed since."""
-        if isinstance(event.response, SpecchatError):
-            self._show_hint(str(event.response))
+        if isinstance(response, SpecchatError):
+            self._show_hint(str(response))
             return
-        rows = [session_row_from_json(row) for row in event.response.get("sessions", ())]
+        rows = [session_row_from_json(row) for row in response.get("sessions", ())]
         search_text = self.query_one("#search", Input).value
-        if not event.search_text:
+        if not requested_text:
             self._all_rows = rows
-        if event.search_text and event.search_text != search_text:
+        if requested_text and requested_text != search_text:
             return
         matching = [row for row in self._all_rows if row.matches(search_text)]
         matching_ids = {row.id for row in matching}
         self._show_rows([*matching, *(row for row in (rows if search_text else ()) if row.id not in matching_ids)])
 
-    @on(ChangeDone)
-    def finish_change(self, event: ChangeDone) -> None:
-        """Show the result and reload the list."""
-        self._show_hint(str(event.response) if isinstance(event.response, SpecchatError) else event.notice)
+    def _finish_change(self, notice: str, response: Json | SpecchatError) -> None:
+        self._show_hint(str(response) if isinstance(response, SpecchatError) else notice)
         self._request_rows()
 
     @on(OptionList.OptionHighlighted)
     def request_preview(self) -> None:
         """Read the highlighted conversation, if the screen has room for a preview."""
         if (row := self.highlighted_row) and not self.has_class("-narrow"):
-            self._background_requests.read_last_turn(
-                row.id, lambda turn: self._post_from_thread(self.PreviewRead(row.id, turn))
-            )
+            self._background_requests.read_last_turn(row.id, self, partial(self.show_preview, row.id))
 
-    @on(PreviewRead)
-    def show_preview(self, event: PreviewRead) -> None:
+    def show_preview(self, session_id: str, turn: StoredTurn | None) -> None:
         """Show it, unless the highlight has moved since."""
-        if (row := self.highlighted_row) and row.id == event.session_id:
-            self.query_one(SessionPreview).show_turn(event.turn)
+        if (row := self.highlighted_row) and row.id == session_id:
+            self.query_one(SessionPreview).show_turn(turn)
 
     def on_resize(self) -> None:
-        """Hide the preview on a narrow screen."""
         self.set_class(self.size.width < MIN_PREVIEW_COLUMNS, "-narrow")
         self.request_preview()
 
@@ -161,12 +163,10 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self._end_renaming()
 
     def action_choose(self, method: str) -> None:
-        """Close with the highlighted conversation."""
         if row := self.highlighted_row:
             self._close_with((method, row.id))
 
     def action_back(self) -> None:
-        """Cancel renaming, or close the list."""
         if self.query_one("#new-name").display:
             self._end_renaming()
         else:
@@ -200,26 +200,16 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self._send_change("delete", row, f"deleted {row.name}; Ctrl+Z restores it")
 
     def action_undo(self) -> None:
-        """Restore the last deleted conversation."""
         if self._deleted_rows:
             row = self._deleted_rows.pop()
             self._send_change("restore", row, f"restored {row.name}")
 
     def _send_change(self, method: str, row: SessionRow, notice: str, **params: Any) -> None:
-        self._background_requests.send(
-            method,
-            {"session": row.id, **params},
-            lambda response: self._post_from_thread(self.ChangeDone(notice, response)),
-        )
+        finish = partial(self._finish_change, notice)
+        self._background_requests.send(method, {"session": row.id, **params}, self, finish)
 
     def _request_rows(self) -> None:
-        self._background_requests.send(
-            "list_sessions", {"kind": "chat"}, lambda response: self._post_from_thread(self.RowsReceived("", response))
-        )
-
-    def _post_from_thread(self, message: Message) -> None:
-        """Called on the thread of the background requests."""
-        self.post_message(message)
+        self._background_requests.send("list_sessions", {"kind": "chat"}, self, partial(self.receive_rows, ""))
 
     def _end_renaming(self) -> None:
         self.query_one("#new-name").display = False

@@ -1,17 +1,16 @@
 """The worker thread of the TUI: it owns the conversation with the host and runs one job after another.
 
-Public methods queue a job and return at once; results go to the message queue in order. The thread is a daemon, so a
+`submit` queues a job and returns at once; results go to the message queue in order. The thread is a daemon, so a
 host that does not answer cannot keep the app open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from threading import Event as Flag
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 from specchat.chat.events import Failed
 from specchat.chat.history import StoredTurn
@@ -41,13 +40,15 @@ CONVERSATION_CHANGING_COMMANDS = frozenset(
 )
 CLOSE_TIMEOUT_SECONDS = 0.5
 LOAD_QUESTION = "this loads other models; go on?"
+CONNECTION_LOST = "the engine process closed the connection"
 NO_ENGINE_MESSAGE = "there is no engine process; restart it first"
 
 Job = Callable[[], None]
+Arguments = ParamSpec("Arguments")
 
 
 class SessionWorker:
-    """Runs requests and commands. Public methods may be called from any thread."""
+    """Runs requests and commands; start, submit, answer_input_request and close may be called from any thread."""
 
     def __init__(
         self, session_request: SessionRequest, worker_messages: MessageQueue, client_name: str = "specchat"
@@ -60,44 +61,16 @@ class SessionWorker:
         self._thread = Thread(target=self._run, name="session-worker", daemon=True)
 
     def start(self) -> None:
-        """Connect; starts the host if none runs."""
-        self._jobs.put(self._connect)
+        self.submit(self.connect)
         self._thread.start()
 
-    def reconnect(self) -> None:
-        """Connect again after the host was lost."""
-        self._jobs.put(self._connect)
-
-    def submit_line(self, line: str, cancelled: Flag) -> None:
-        """Run a request or a command."""
-        self._jobs.put(lambda: self._run_line(line, cancelled))
-
-    def replace_question(self, position: int, text: str, cancelled: Flag) -> None:
-        """Send another text in place of the request at this position; later turns are dropped.
-
-        The last request is replaced. An earlier one is sent in a fork, so that no turn is lost.
-        """
-        self._jobs.put(lambda: self._replace_question(position, text, cancelled))
-
-    def submit_file_command(self, line: str, cancelled: Flag) -> None:
-        """Run a file command; `answer_input_request` answers its questions."""
-        self._jobs.put(lambda: self._run_file_command(line, cancelled))
+    def submit(self, job: Callable[Arguments, None], *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        """Queue a call of another public method, which then runs on the worker thread."""
+        self._jobs.put(partial(job, *args, **kwargs))
 
     def answer_input_request(self, text: str | None) -> None:
         if self._edit_ui:
             self._edit_ui.put_answer(text)
-
-    def fork(self, position: int) -> None:
-        """Continue in a copy of the conversation up to this turn."""
-        self._jobs.put(lambda: self._fork(position))
-
-    def open(self, session_id: str) -> None:
-        """Continue another conversation."""
-        self._jobs.put(lambda: self._open(session_id))
-
-    def fork_session(self, session_id: str) -> None:
-        """Continue in a copy of another conversation."""
-        self._jobs.put(lambda: self._switch(session_id, "fork"))
 
     def close(self) -> None:
         """Disconnect; a thread that still waits for the host ends with the process."""
@@ -110,16 +83,15 @@ class SessionWorker:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
-            except SpecchatError as error:
-                self._worker_messages.put(TranscriptNote(str(error), is_error=True))
             except ConnectionError:
-                self._worker_messages.put(EngineLost("the engine process closed the connection"))
+                self._worker_messages.put(EngineLost(CONNECTION_LOST))
             except Exception as error:  # noqa: BLE001 (the edge: the screen survives)
-                self._worker_messages.put(TranscriptNote(f"unexpected {type(error).__name__}: {error}", is_error=True))
+                self._worker_messages.put(TranscriptNote(_error_line(error), is_error=True))
         if self._chat:
             self._chat.conversation.close()
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
+        """Open the conversation, or open it again after the host was lost."""
         try:
             if self._chat:
                 self._session_request = replace(
@@ -154,7 +126,7 @@ class SessionWorker:
         )
         self._worker_messages.put(opened)
 
-    def _run_line(self, line: str, cancelled: Flag) -> None:
+    def run_line(self, line: str, cancelled: Flag) -> None:
         command = COMMAND_PATTERN.match(line.strip())
         if not command:
             self._ask(lambda chat: chat.make_request(line), cancelled)
@@ -179,38 +151,32 @@ class SessionWorker:
             result = result.after_answer(chat)
             self._post_opened()
 
-    def _run_file_command(self, line: str, cancelled: Flag) -> None:
-        """Run it; result or error is one line."""
+    def run_file_command(self, line: str, cancelled: Flag) -> None:
+        """Run a file command; `answer_input_request` answers its questions."""
         from specchat.commands.file_edits import run_file_command
         from specchat.tui.screen_edit_ui import ScreenEditUI  # imported with the first edit
 
         self._edit_ui = ScreenEditUI(self._worker_messages, cancelled)
         try:
-            self._worker_messages.put(EditFinished(run_file_command(self._connected_chat, line, self._edit_ui.edit_ui)))
+            finished = EditFinished(run_file_command(self._connected_chat, line, self._edit_ui.edit_ui))
         except (CancelledError, DeclinedError) as reason:
-            self._worker_messages.put(EditFinished(str(reason)))
-        except SpecchatError as error:
-            self._worker_messages.put(EditFinished(str(error), is_error=True))
+            finished = EditFinished(str(reason))
         except ConnectionError:
-            self._worker_messages.put(
-                EditFinished("the engine process closed the connection; nothing is written", is_error=True)
-            )
+            finished = EditFinished(f"{CONNECTION_LOST}; nothing is written", is_error=True)
         except Exception as error:  # noqa: BLE001 (the edge: the screen survives a failed edit)
-            self._worker_messages.put(EditFinished(f"unexpected {type(error).__name__}: {error}", is_error=True))
-        finally:
-            self._edit_ui = None
-            self._worker_messages.put(AnswerEnded(is_stored=False))
+            finished = EditFinished(_error_line(error), is_error=True)
+        self._worker_messages.put(finished)
+        self._edit_ui = None
+        self._worker_messages.put(AnswerEnded(is_stored=False))
 
     def _confirm_load(self, models: Models) -> bool:
-        """Ask in the approval dialogue; closing the app means no."""
         from specchat.commands.model_loading import pending_models
         from specchat.tui.screen_edit_ui import ScreenEditUI
 
         self._edit_ui = ScreenEditUI(self._worker_messages, Flag())
         try:
-            return self._edit_ui.confirm(
-                "\n".join([LOAD_QUESTION, *(f"  {load.description}" for load in pending_models(models))])
-            )
+            loads = (f"  {load.description}" for load in pending_models(models))
+            return self._edit_ui.confirm("\n".join([LOAD_QUESTION, *loads]))
         finally:
             self._edit_ui = None
 
@@ -241,9 +207,9 @@ class SessionWorker:
             is_stored = False
             self._worker_messages.put(Failed.from_error(error))
         except ConnectionError:
-            self._worker_messages.put(Failed("the engine process closed the connection", HostError.exit_code))
+            self._worker_messages.put(Failed(CONNECTION_LOST, HostError.exit_code))
         except Exception as error:  # noqa: BLE001 (the edge: the screen survives a failed turn)
-            self._worker_messages.put(Failed(f"unexpected {type(error).__name__}: {error}"))
+            self._worker_messages.put(Failed(_error_line(error)))
         finally:
             self._worker_messages.put(AnswerEnded(is_stored))
 
@@ -254,7 +220,11 @@ class SessionWorker:
             chat.conversation.name = name
             self._worker_messages.put(ConversationNamed(name))
 
-    def _replace_question(self, position: int, text: str, cancelled: Flag) -> None:
+    def replace_question(self, position: int, text: str, cancelled: Flag) -> None:
+        """Send another text in place of the request at this position; later turns are dropped.
+
+        The last request is replaced. An earlier one is sent in a fork, so that no turn is lost.
+        """
         conversation = self._connected_chat.conversation
         count = len(conversation.turns()) - position
         if count > 1:
@@ -263,7 +233,7 @@ class SessionWorker:
         self._post_opened()
         self._ask(lambda chat: chat.make_request(text), cancelled)
 
-    def _fork(self, position: int) -> None:
+    def fork(self, position: int) -> None:
         conversation = self._connected_chat.conversation
         turns = conversation.turns()
         if not 0 <= position < len(turns):
@@ -272,21 +242,24 @@ class SessionWorker:
         self._post_opened()
         self._worker_messages.put(TranscriptNote("a copy of this conversation up to here; the original is unchanged"))
 
-    def _open(self, session_id: str) -> None:
+    def open(self, session_id: str) -> None:
         if self._chat is None:
             self._session_request = replace(
                 self._session_request, session_id=session_id, profile="", overrides={}, continues_last=False
             )
-            self._connect()
+            self.connect()
             return
-        self._switch(session_id, "open_session")
+        self.switch(session_id, "open_session")
 
-    def _switch(self, session_id: str, method: str) -> None:
+    def switch(self, session_id: str, method: str) -> None:
         conversation = self._connected_chat.conversation
         conversation.switch_session(conversation.call(method, {"session": session_id}))
         self._post_opened()
 
 
+def _error_line(error: Exception) -> str:
+    return str(error) if isinstance(error, SpecchatError) else f"unexpected {type(error).__name__}: {error}"
+
+
 def _is_refused(event: object) -> bool:
-    """Whether the host refused the request."""
     return isinstance(event, Failed) and event.message.startswith("this is too much at once")

@@ -5,8 +5,6 @@ When too much waits, or for too long, everything is released until the stream is
 happens less often. Reads no clock.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 TICK_SECONDS = 1 / 16
@@ -22,8 +20,6 @@ MAX_DRAW_DELAY_SECONDS = 0.25
 
 @dataclass
 class SmoothStream:
-    """A text buffer that releases its text in order and completely."""
-
     buffered_text: str = ""
     buffered_since: float = 0.0  # arrival of the oldest buffered character
     is_catching_up: bool = False
@@ -35,7 +31,6 @@ class SmoothStream:
         self.buffered_text += text
 
     def take_chunk(self, now: float) -> str:
-        """The text to show in this tick."""
         if not self.buffered_text:
             return ""
         if len(self.buffered_text) >= CATCH_UP_CHARACTERS or now - self.buffered_since >= CATCH_UP_SECONDS:
@@ -53,7 +48,6 @@ class SmoothStream:
         return taken
 
     def flush(self) -> str:
-        """All remaining text, at the end."""
         taken, self.buffered_text = self.buffered_text, ""
         self.is_catching_up, self.quiet_since = False, None
         return taken

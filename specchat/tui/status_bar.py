@@ -1,22 +1,221 @@
-"""The status bar: the last line of the screen."""
+"""The status bar: the last line of the screen. `live_stats.py` defines its values.
 
-from __future__ import annotations
+Three widths (below 80 columns, below 120, above) and ASCII. Unknown values are left out, and fields that do not fit are
+dropped from the right.
+"""
 
 import re
+from collections.abc import Sequence
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from specchat.tui.glyphs import Glyphs
-from specchat.tui.live_stats import StatsSnapshot
-from specchat.tui.status_text import status_line
+from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs, sparkline
+from specchat.tui.live_stats import WINDOW_STEPS, MemoryUsage, Phase, StatsSnapshot
 
+NARROW_COLUMNS, WIDE_COLUMNS = 80, 120
+FULL_CONTEXT_SHARE = 0.8
+MIN_SPARKLINE_COLUMNS = 4
+GIGABYTE, MEGABYTE = 2**30, 2**20
 WARNING_PATTERN = re.compile(r"\S+ slow|ctx[^│|]*!|speculation paused")
 
 
+def status_line(stats: StatsSnapshot, columns: int, glyphs: Glyphs = UNICODE, max_columns: int | None = None) -> str:
+    """The line for a screen of this width; it takes at most `max_columns`, all columns by default."""
+    max_columns = columns if max_columns is None else max_columns
+    fields, separator = _phase_fields(stats, columns, glyphs)
+    line = _join_fields(fields, separator)
+    while len(fields) > 1 and cell_len(line) > max_columns:
+        fields = fields[:-1]
+        line = _join_fields(fields, separator)
+    if cell_len(line) > max_columns:
+        return line[:max_columns]
+    return line + _sparkline_field(stats, max_columns - cell_len(line), glyphs) if columns >= WIDE_COLUMNS else line
+
+
+def _sparkline_field(stats: StatsSnapshot, width: int, glyphs: Glyphs) -> str:
+    separator = f" {glyphs.separator} "
+    width -= len(separator)
+    if stats.phase not in (Phase.DECODE, Phase.IDLE) or not stats.tokens_by_step or width < MIN_SPARKLINE_COLUMNS:
+        return ""
+    return separator + sparkline(stats.tokens_by_step[-width:], glyphs)
+
+
+def _phase_fields(stats: StatsSnapshot, columns: int, glyphs: Glyphs) -> tuple[list[str], str]:
+    spaced = f" {glyphs.separator} "
+    if stats.phase in (Phase.STARTING, Phase.LOADING):
+        return _waiting_fields(stats), spaced
+    if stats.phase is Phase.PREFILL:
+        is_narrow = columns < NARROW_COLUMNS
+        return _prefill_fields(stats, is_narrow=is_narrow), " " if is_narrow else spaced
+    if not stats.variant:
+        return ["ready", *_context_and_memory(stats, is_wide=columns >= WIDE_COLUMNS)], spaced
+    if stats.is_speculation_paused:
+        return _paused_fields(stats, glyphs), spaced
+    if glyphs.is_ascii:
+        return _ascii_fields(stats), " "
+    if columns < NARROW_COLUMNS:
+        return _narrow_fields(stats, glyphs), " "
+    is_wide = columns >= WIDE_COLUMNS
+    return _normal_fields(stats, glyphs, is_wide=is_wide), spaced if is_wide else glyphs.separator
+
+
+def _join_fields(fields: Sequence[str], separator: str) -> str:
+    if len(separator) == 1 and separator != " " and len(fields) > 1:
+        return separator.join([f"{fields[0]} ", *fields[1:]])
+    return separator.join(fields)
+
+
+def _normal_fields(stats: StatsSnapshot, glyphs: Glyphs, *, is_wide: bool) -> list[str]:
+    accepted, session = _percent(stats.acceptance_rate), _percent(stats.session_acceptance_rate)
+    acceptance = f"acc {accepted}"
+    if session:
+        acceptance = f"acc {accepted} (ses {session})" if is_wide else f"acc {accepted.removesuffix('%')}/{session}"
+    return _non_empty(
+        _drafter_field(stats, glyphs),
+        acceptance if accepted else "",
+        _tokens_per_step(stats, " tok/step"),
+        _speed_field(stats, glyphs, " t/s"),
+        f"ttft {stats.ttft_seconds:.1f}s" if is_wide and stats.ttft_seconds is not None else "",
+        *_context_and_memory(stats, is_wide=is_wide),
+    )
+
+
+def _narrow_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
+    draft_tokens = "" if stats.draft_tokens is None else str(stats.draft_tokens)
+    context, memory = _context_percent(stats), stats.memory
+    return _non_empty(
+        f"{stats.drafter or stats.variant}{draft_tokens}",
+        _percent(stats.acceptance_rate),
+        _tokens_per_step(stats, "tok/step"),
+        _speed_field(stats, glyphs, "t/s"),
+        f"ctx{context}" if context else "",
+        f"{memory.label[:2].lower()}{_memory_percent(memory)}" if memory and memory.total_bytes else "",
+    )
+
+
+def _ascii_fields(stats: StatsSnapshot) -> list[str]:
+    drafter = f">{stats.drafter}" if stats.drafter else ""
+    draft_tokens = "" if stats.draft_tokens is None else f" K={stats.draft_tokens}"
+    memory = stats.memory
+    before_speed = {
+        "acc": _percent(stats.acceptance_rate),
+        "ses": _percent(stats.session_acceptance_rate),
+        "tok/step": _tokens_per_step(stats, ""),
+    }
+    after_speed = {"ctx": _context_percent(stats), memory.label.lower() if memory else "": _memory_percent(memory)}
+    return _non_empty(
+        f"{stats.variant}{drafter}{draft_tokens}",
+        *(f"{name}={value}" for name, value in before_speed.items() if value),
+        _speed_field(stats, ASCII, "t/s"),
+        *(f"{name}={value}" for name, value in after_speed.items() if value),
+    )
+
+
+def _waiting_fields(stats: StatsSnapshot) -> list[str]:
+    progress = stats.progress
+    share = f" {_percent(progress.done / progress.total)}" if progress.total else ""
+    label = f"loading {progress.label}{share}" if stats.phase is Phase.LOADING else progress.label
+    return [label, f"{progress.elapsed_seconds:.0f}s"]
+
+
+def _prefill_fields(stats: StatsSnapshot, *, is_narrow: bool) -> list[str]:
+    progress = stats.progress
+    context = [] if is_narrow else _context_and_memory(stats, is_wide=False)
+    if not progress.total:
+        return [f"waiting {progress.elapsed_seconds:.0f}s", *context, "Esc stop"]
+    counts = "" if is_narrow else f"{_format_tokens(progress.done)}/{_format_tokens(progress.total)} tok "
+    speed = f"{progress.tokens_per_second:.0f} t/s" if progress.tokens_per_second and not is_narrow else ""
+    return _non_empty(f"prefill {counts}{_percent(progress.done / progress.total)}", speed, *context, "Esc stop")
+
+
+def _paused_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
+    speedup = "no draft tokens" if stats.speedup is None else f"{stats.speedup:.1f}{glyphs.times}"
+    speed = f"{_format_rate(stats.tokens_per_second)} t/s" if stats.tokens_per_second is not None else ""
+    paused = f"plain (speculation paused: {speedup} over {WINDOW_STEPS} steps)"
+    return _non_empty(paused, speed, *_context_and_memory(stats, is_wide=False))
+
+
+def _drafter_field(stats: StatsSnapshot, glyphs: Glyphs) -> str:
+    drafter = f"{glyphs.drafter_mark}{stats.drafter}" if stats.drafter else ""
+    draft_tokens = f" K{stats.draft_tokens}" if stats.draft_tokens is not None else ""
+    return f"{stats.variant}{drafter}{draft_tokens}"
+
+
+def _tokens_per_step(stats: StatsSnapshot, unit: str) -> str:
+    return "" if stats.tokens_per_step is None else f"{stats.tokens_per_step:.1f}{unit}"
+
+
+def _speed_field(stats: StatsSnapshot, glyphs: Glyphs, unit: str) -> str:
+    if stats.tokens_per_second is None:
+        return ""
+    if stats.speedup is None:
+        return f"{_format_rate(stats.tokens_per_second)}{unit}"
+    estimate = "~" if stats.is_speedup_estimated else ""
+    slow = " slow" if round(stats.speedup, 1) < 1 else ""
+    return f"{_format_rate(stats.tokens_per_second)}{unit} {estimate}{glyphs.times}{stats.speedup:.1f}{slow}"
+
+
+def _context_and_memory(stats: StatsSnapshot, *, is_wide: bool) -> list[str]:
+    context = ""
+    if stats.context_window:
+        context = f"ctx {_format_tokens(stats.context_tokens or 0)}/{_format_tokens(stats.context_window)}"
+        percent = _context_percent(stats)
+        context += f" {percent}" if is_wide or percent.endswith("!") else ""
+    return _non_empty(context, _memory_field(stats.memory, is_wide=is_wide))
+
+
+def _memory_field(memory: MemoryUsage | None, *, is_wide: bool) -> str:
+    if memory is None or not memory.used_bytes:
+        return ""
+    if not memory.total_bytes:
+        return f"{memory.label} {format_bytes(memory.used_bytes)}"
+    digits = 1 if is_wide else 0
+    return f"{memory.label} {memory.used_bytes / GIGABYTE:.{digits}f}/{memory.total_bytes / GIGABYTE:.{digits}f}G"
+
+
+def _memory_percent(memory: MemoryUsage | None) -> str:
+    return _percent(memory.used_bytes / memory.total_bytes) if memory and memory.total_bytes else ""
+
+
+def format_bytes(byte_count: int) -> str:
+    """For example: 1.2G, 92M."""
+    return f"{byte_count / GIGABYTE:.1f}G" if byte_count >= GIGABYTE else f"{byte_count / MEGABYTE:.0f}M"
+
+
+def _context_percent(stats: StatsSnapshot) -> str:
+    """The used share of the context window; it ends with a mark when nearly full, so that colour is not needed."""
+    if not stats.context_window:
+        return ""
+    share = (stats.context_tokens or 0) / stats.context_window
+    return f"{_percent(share)}{'!' if share >= FULL_CONTEXT_SHARE else ''}"
+
+
+def _format_tokens(count: int) -> str:
+    """3100 is 3.1k, 32768 is 32k."""
+    if count < 1000:
+        return str(count)
+    if count % 1024 == 0:
+        return f"{count // 1024}k"
+    return f"{count / 1000:.1f}k" if count < 10_000 else f"{count / 1000:.0f}k"
+
+
+def _format_rate(speed: float) -> str:
+    return f"{speed:.1f}" if speed < 10 else f"{speed:.0f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
+def _non_empty(*fields: str) -> list[str]:
+    return [field for field in fields if field]
+
+
 class StatusBar(Widget):
-    """Draws the line of `status_text.py`. A warning has a word or a mark besides its colour."""
+    """A warning has a word or a mark besides its colour."""
 
     HELP = "Drafter, draft tokens of a step, acceptance rate, tokens per step, speed and speedup, context, memory."
     DEFAULT_CSS = "StatusBar { height: 1; width: 1fr; }"
@@ -28,11 +227,9 @@ class StatusBar(Widget):
 
     @property
     def line(self) -> str:
-        """The line as drawn now."""
         return status_line(self.stats, self.size.width, self._glyphs, max_columns=max(1, self.size.width - 1))
 
     def render(self) -> Content:
-        """The line, with warnings in the warning colour."""
         line = Content(f" {self.line}")
         for match in WARNING_PATTERN.finditer(line.plain):
             line = line.stylize("$text-warning", match.start(), match.end())

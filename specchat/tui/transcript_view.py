@@ -3,8 +3,6 @@
 Of a long conversation, only the last turns are mounted; earlier turns are loaded on request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
@@ -14,7 +12,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from specchat.chat.history import StoredTurn
-from specchat.tui.glyphs import Glyphs, printable
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.tui.turn_widget import QuestionRef, TurnView
 
 FIRST_TURNS = 12
@@ -47,20 +45,11 @@ class Transcript(VerticalScroll, can_focus=False):
         self._glyphs = glyphs
         self._hidden_turns: list[StoredTurn] = []
         self._questions: list[str] = []
-        self._is_following = True
+        self.is_following = True  # whether it scrolls with new text
 
     def compose(self) -> ComposeResult:
         yield Static(WELCOME, id="welcome", markup=False)
         yield self.OlderNotice("", id="older-notice", markup=False)
-
-    @property
-    def is_following(self) -> bool:
-        """Whether the transcript scrolls with new text."""
-        return self._is_following
-
-    @property
-    def _is_at_end(self) -> bool:
-        return self.scroll_y >= self.max_scroll_y - 1
 
     @property
     def turns(self) -> list[TurnView]:
@@ -101,32 +90,29 @@ class Transcript(VerticalScroll, can_focus=False):
         self.follow()
 
     async def show_older(self) -> None:
-        """Mount some of the earlier turns and scroll to them."""
         more, self._hidden_turns = self._hidden_turns[-MORE_TURNS:], self._hidden_turns[:-MORE_TURNS]
         first = self.turns[0] if self.turns else None
         await self._mount_stored(more, len(self._hidden_turns), before=first)
         self._show_hidden_count()
-        self._is_following = False
+        self.is_following = False
         self.scroll_home(animate=False, immediate=True)
 
     async def start_turn(self, question: str, before: TurnView | None = None) -> TurnView:
-        """Add a turn for a request."""
         self.query_one("#welcome").display = False
         turn = TurnView(question, self._glyphs, None)
         await self.mount(turn, before=before)
-        await self._remove_oldest_blocks()
+        for block in list(self.query("TurnView, .note"))[:-MAX_BLOCKS]:  # the history keeps them
+            await block.remove()
         self.follow()
         return turn
 
     async def add_note(self, text: str, *, is_error: bool = False) -> None:
-        """Add a line that is neither request nor answer."""
         self.query_one("#welcome").display = False
         await self.mount(Static(printable(text), classes="note -error" if is_error else "note", markup=False))
         self.follow()
 
     def follow(self) -> None:
-        """Scroll to the end and keep following it."""
-        self._is_following = True
+        self.is_following = True
         self.call_after_refresh(self._scroll_if_following)
 
     def on_resize(self) -> None:
@@ -134,11 +120,11 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def watch_virtual_size(self) -> None:
         """New content: scroll. Textual's own anchor would push short content to the bottom."""
-        if self._is_following:
+        if self.is_following:
             self.call_after_refresh(self._scroll_if_following)
 
     def _scroll_if_following(self) -> None:
-        if self._is_following:
+        if self.is_following:
             self.scroll_end(animate=False, immediate=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
@@ -148,12 +134,12 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def _update_following(self, size: Size, *, is_up: bool) -> None:
         """Ignore a scroll position that changed because the size did."""
-        if self._is_at_end:
-            if not self._is_following:
+        if self.scroll_y >= self.max_scroll_y - 1:
+            if not self.is_following:
                 self.post_message(self.ReachedEnd())
-            self._is_following = True
+            self.is_following = True
         elif is_up and size == self.size:
-            self._is_following = False
+            self.is_following = False
 
     async def _mount_stored(self, turns: Sequence[StoredTurn], first: int, before: TurnView | None = None) -> None:
         for number, stored in enumerate(turns, start=first):
@@ -161,11 +147,6 @@ class Transcript(VerticalScroll, can_focus=False):
             turn = TurnView(_question_of(stored), self._glyphs, number, files)
             await self.mount(turn, before=before)
             await turn.show_stored(stored)
-
-    async def _remove_oldest_blocks(self) -> None:
-        """Unmount the oldest blocks; the history keeps them."""
-        for block in list(self.query("TurnView, .note"))[:-MAX_BLOCKS]:
-            await block.remove()
 
     def _show_hidden_count(self) -> None:
         older = self.query_one("#older-notice", Static)

@@ -1,4 +1,4 @@
-"""One turn of the transcript: the request, the answer, and a footer with its cost.
+"""One turn of the transcript: the request, the answer, and a footer with its cost and why it ended.
 
 While an answer streams it is shown as plain text; at its end it is parsed as Markdown once. The text of a model is
 never interpreted as markup, and an answer that is too long for Markdown stays plain.
@@ -6,9 +6,10 @@ never interpreted as markup, and an answer that is too long for Markdown stays p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -16,15 +17,49 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Static
 
+from specchat.chat.events import Totals
 from specchat.chat.history import StoredTurn
 from specchat.commands.code_blocks import find_code_blocks
-from specchat.tui.answer_footer import stored_footer
+from specchat.drawing.glyphs import UNICODE, Glyphs, printable
+from specchat.host.protocol import totals_from_json
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts
-from specchat.tui.glyphs import Glyphs, printable
 from specchat.tui.streaming_answer import StreamingAnswer
 
+END_REASON_TEXTS = {
+    "stop": "stop: end",
+    "length": "stop: length limit",
+    "cancelled": "stopped, the partial answer is kept",
+    "interrupted": "interrupted, the partial answer is kept",
+    "failed": "failed",
+}
 MAX_MARKDOWN_CHARS = 100_000  # parsing a longer answer would block the screen noticeably
 MAX_QUESTION_LINES = 16
+
+
+def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) -> str:
+    """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · accepted 82% · lookup→draft · stop: end."""
+    parts: list[str] = []
+    if totals.completion_tokens:
+        seconds = totals.prefill_seconds + totals.decode_seconds
+        parts = [f"{totals.completion_tokens} tok", f"{seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
+    if totals.speedup is not None:
+        parts.append(f"{glyphs.times}{totals.speedup:.1f}")
+    if totals.acceptance_rate is not None:
+        parts.append(f"accepted {totals.acceptance_rate:.0%}")
+    sources = sorted(
+        (source for source, count in totals.accepted_by_drafter.items() if count),
+        key=lambda each: -totals.accepted_by_drafter[each],
+    )
+    if sources:
+        parts.append(glyphs.arrow.join(sources))
+    return f" {glyphs.dot} ".join([*parts, END_REASON_TEXTS.get(finish_reason, finish_reason)])
+
+
+def stored_footer(state: str, totals: Mapping[str, Any], glyphs: Glyphs = UNICODE) -> str:
+    """The footer of a stored turn; a failed turn shows its error."""
+    if message := totals.get("message"):
+        return f"failed: {message}"
+    return answer_footer(state, totals_from_json(dict(totals)), glyphs)
 
 
 @dataclass(frozen=True)
@@ -76,7 +111,6 @@ class TurnView(Vertical, can_focus=True):
         return QuestionRef(self.question, self.position)
 
     def set_files(self, files: tuple[str, ...]) -> None:
-        """Show the attached files of the request."""
         self._files = files
         self.query_one(".question", Static).update(self._question_text())
 
@@ -88,7 +122,6 @@ class TurnView(Vertical, can_focus=True):
             self.show_pending_text()
 
     def show_pending_text(self) -> None:
-        """Draw the text that was held back."""
         streaming = self.query(StreamingAnswer)
         if self._pending_text and streaming:
             text, self._pending_text = self._pending_text, ""
@@ -116,7 +149,7 @@ class TurnView(Vertical, can_focus=True):
         markdown = MarkdownAnswer(printable(self.answer), self._glyphs, is_newest=self._is_newest)
         markdown.display = False
         await self.mount(markdown, after=streaming)
-        await markdown.show_markdown()
+        await markdown.update(markdown.answer)
         with self.app.batch_update():
             markdown.display = True
             await streaming.remove()
@@ -132,7 +165,6 @@ class TurnView(Vertical, can_focus=True):
                 self._show_code_headers()
 
     def _show_code_headers(self) -> None:
-        """Update the headers of the code blocks."""
         for streaming in self.query(StreamingAnswer):
             streaming.replace_lines(
                 {
@@ -144,7 +176,6 @@ class TurnView(Vertical, can_focus=True):
             header.set_newest(is_newest=self._is_newest)
 
     async def show_stored(self, stored: StoredTurn) -> None:
-        """Show a turn from the history."""
         self.answer = self._pending_text = stored.answer.text
         self.set_footer(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
         await self.finalize()
@@ -166,5 +197,4 @@ class TurnView(Vertical, can_focus=True):
 
 
 def code_block_texts(answer: str) -> list[str]:
-    """The text of each code block of an answer, in order."""
     return [block.text for block in find_code_blocks(answer)]

@@ -1,7 +1,5 @@
 """The messages of the worker threads to the screen, besides the events of an answer. Values and their queue only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,8 +12,6 @@ from specchat.chat.request import Request
 
 @dataclass(frozen=True)
 class ConversationOpened:
-    """The worker has opened a conversation."""
-
     session_id: str
     session_name: str
     profile: str
@@ -25,15 +21,11 @@ class ConversationOpened:
 
 @dataclass(frozen=True)
 class ConversationNamed:
-    """The conversation has a new name."""
-
     name: str
 
 
 @dataclass(frozen=True)
 class RequestSent:
-    """A request is sent to the engine."""
-
     request: Request
 
 
@@ -46,16 +38,12 @@ class AnswerEnded:
 
 @dataclass(frozen=True)
 class TranscriptNote:
-    """A line for the transcript."""
-
     text: str
     is_error: bool = False
 
 
 @dataclass(frozen=True)
 class EngineLost:
-    """There is no engine process."""
-
     reason: str
 
 
@@ -70,8 +58,6 @@ class EngineState:
 
 
 class InputKind(Enum):
-    """The kind of answer that an input request needs."""
-
     KEY = "key"
     YES_NO = "yes_no"
     LINE = "line"
@@ -93,8 +79,6 @@ class InputRequest:
 
 @dataclass(frozen=True)
 class EditProgress:
-    """The progress of an edit."""
-
     line: str
 
 
@@ -146,7 +130,6 @@ class MessageQueue:
             self.on_first_message()
 
     def take_all(self) -> list[WorkerMessage]:
-        """Remove and return all messages."""
         with self._lock:
             taken, self._messages = self._messages, []
         return taken

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from specchat.edit.edit_intent import intent_from_command, intent_from_text
-from specchat.edit.undo_edits import undo_edit
-from specchat.edit.undo_store import user_undo_store
+from specchat.edit.undo_store import undo_edit, user_undo_store
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import UsageError
 from tests.acp.test_talk import link, stop

@@ -10,7 +10,7 @@ import pytest
 from specchat.cli.acp import _session_request as session_request_for
 from specchat.cli.options import PROFILE_OPTIONS
 from specchat.cli.project_trust import project_trust
-from specchat.editors.acp.edit_log import LoggedEdit, _log_path, log_edit, logged_edits
+from specchat.editors.acp.stored_sessions import LoggedEdit, _log_path, log_edit, logged_edits
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.project_file import find_project_file
 from tests.acp.conftest import Served

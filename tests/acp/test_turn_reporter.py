@@ -6,7 +6,7 @@ import pytest
 
 from specchat.chat.events import Failed, Finished, LoadingProgress, TextDelta, Totals
 from specchat.edit.rewrite_alignment import RewriteAlignment
-from specchat.editors.acp.rewrite_progress import RewriteProgress
+from specchat.editors.acp.file_edit import RewriteProgress
 from specchat.editors.acp.turn_reporter import TurnReporter, stream_answer
 from specchat.errors import HostError, SpecchatError
 

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from specchat.chat.answer_format import AnswerFormat
 from specchat.chat.events import Failed, Finished, TextDelta
-from specchat.chat.request import Request
+from specchat.chat.request import AnswerFormat, Request
 from specchat.errors import UsageError
 from specchat.loading.load_engine import load_engine
 from specchat.profile import load_profile

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.chat.history import StoredAnswer, Thread
-from specchat.chat.past_answers import past_texts
+from specchat.chat.history import StoredAnswer, Thread, past_texts
 from specchat.host.history_writer import HistoryWriter
 
 THREAD = Thread("t1", "Capitals")

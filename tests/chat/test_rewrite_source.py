@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from specchat.chat.events import TextDelta
+from specchat.chat.prompt import as_answer_text, rewrite_original
 from specchat.chat.request import Attachment, Request
-from specchat.chat.rewrite_source import as_answer_text, rewrite_original
 from specchat.chat.transcript import Turn
 from specchat.drafters.combined import SuffixAndRealign
 from tests.chat.test_session import session

@@ -3,7 +3,7 @@
 import pytest
 
 from specchat.chat.request import Request
-from specchat.chat.watchdog_session import WatchdogSession
+from specchat.chat.session import WatchdogSession
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.threads import MIN_PASSES, ThreadWatchdog

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.edit.edit_plan import make_plan, needed_tokens, parse_line_range, region_source, replace_region
-from specchat.edit.edit_regions import Region
+from specchat.edit.edit_plan import Region, make_plan, needed_tokens, parse_line_range, region_source, replace_region
 from specchat.edit.source_text import make_source
 from specchat.errors import ContextError, InputError, UsageError
 

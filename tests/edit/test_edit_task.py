@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specchat.chat.events import Finished, PrefillProgress, Totals
-from specchat.edit.edit_regions import Region
+from specchat.edit.edit_plan import Region
 from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.source_text import make_source

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.edit.patch import source_diff, unified_diff
-from specchat.edit.source_text import make_source
+from specchat.edit.hunks import unified_diff
+from specchat.edit.source_text import make_source, source_diff
 
 LINES = st.text(alphabet="ab \t\x0c\u2028é", max_size=4)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from specchat.edit.hunk_prompt import Review
 from specchat.edit.hunks import diff_hunks
-from specchat.edit.review_state import Review
 from tests.edit.scripted import answers, say
 
 pytestmark = pytest.mark.usefixtures("runtime")

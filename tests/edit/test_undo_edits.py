@@ -9,8 +9,7 @@ import pytest
 
 from specchat.edit import undo_store
 from specchat.edit.atomic_write import Replacement
-from specchat.edit.undo_edits import apply_edit, find_edit, undo_edit
-from specchat.edit.undo_store import UndoStore, user_undo_store
+from specchat.edit.undo_store import UndoStore, apply_edit, find_edit, undo_edit, user_undo_store
 from specchat.errors import FileChangedError, NoChangeError, UsageError
 from tests.edit.scripted import answers, say
 from tests.front import command

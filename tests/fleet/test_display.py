@@ -5,7 +5,7 @@ from __future__ import annotations
 from specchat.chat.events import Finished, Routed, TextDelta, Totals
 from specchat.chat.turn_summary import summary_line
 from specchat.tui.live_stats import LiveStats, Phase
-from specchat.tui.status_text import status_line
+from specchat.tui.status_bar import status_line
 
 ROUTED = Routed("server", 0, "vllm at http://127.0.0.1:8000/v1 chooses the drafter", 7)
 COUNTED = Totals(

@@ -8,9 +8,8 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.chat.answer_format import AnswerFormat
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
-from specchat.chat.request import Attachment, Request
+from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
 from specchat.fleet.server_client import DEFAULT_TIMEOUTS, ServerTimeouts

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.chat.answer_format import AnswerFormat
 from specchat.chat.events import (
     CommittedToken,
     Failed,
@@ -21,7 +20,7 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
-from specchat.chat.request import Attachment, Request
+from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.errors import ModelError, UsageError
 from specchat.host.protocol import (
     EVENT_METHODS,

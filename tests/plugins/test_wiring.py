@@ -20,7 +20,7 @@ from specchat.host import spawn
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.profile.json_schema import profile_schema
-from specchat.tui.choice_lists import make_picker
+from specchat.tui.picker import make_picker
 from specchat.tui.screen_commands import all_commands, help_text
 from tests.processes import modules_after
 from tests.tiny import speaking

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.chat.answer_format import AnswerFormat
-from specchat.chat.request import Request
+from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import ContextError, HostError, UsageError
-from specchat.serve.api_errors import RequestError, to_api_error
 from specchat.serve.requests import (
     ChatCompletionRequest,
     ConversationHistory,
     SessionSettings,
     parse_chat_completion_request,
 )
+from specchat.serve.responses import RequestError, to_api_error
 
 SCHEMA = {"type": "object"}
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from specchat.drawing.glyphs import UNICODE, Glyphs
 from specchat.host import spawn
 from specchat.host.client import SessionRequest
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.chat_screen import ChatScreen
-from specchat.tui.glyphs import UNICODE, Glyphs
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.status_bar import StatusBar

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from textual.app import App
 
+from specchat.drawing.glyphs import ASCII, UNICODE
 from specchat.tui.approval import Approval
-from specchat.tui.glyphs import ASCII, UNICODE
 from specchat.tui.worker_messages import InputKind, InputRequest
 
 pytestmark = pytest.mark.full

@@ -6,8 +6,8 @@ import pytest
 from rich.cells import cell_len
 
 from specchat.commands.code_blocks import find_code_blocks
+from specchat.drawing.glyphs import ASCII, UNICODE
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts
-from specchat.tui.glyphs import ASCII, UNICODE
 
 ANSWER = """Two files:
 

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from specchat.tui import choice_lists
+from specchat.tui import picker
 
 OLD = "".join(f"name_{number} = total\n" if number % 10 == 2 else f"line_{number} = 1\n" for number in range(30))
 NEW = OLD.replace("total", "amount")
@@ -20,7 +20,7 @@ UNDO = re.compile(r"/undo \d+")
 @pytest.fixture(autouse=True)
 def no_grace_period(monkeypatch):
     """No grace period: the tests answer reviews at once."""
-    monkeypatch.setattr(choice_lists, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(picker, "GRACE_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from specchat.chat.events import CommittedToken, StepDone
 from specchat.chat.step_records import Inspection
+from specchat.drawing.glyphs import ASCII
 from specchat.host.spawn import history_path
-from specchat.tui.glyphs import ASCII
 from specchat.tui.inspector import Inspector
 from specchat.tui.token_view import TokenView
 
@@ -167,7 +167,8 @@ def test_a_stored_conversation_is_inspected_after_it_is_opened_again(run_on_scre
         sessions.append(driver.chat.presenter.session_id)
 
     async def second(driver):
-        driver.chat._session_worker.open(sessions[0])
+        worker = driver.chat._session_worker
+        worker.submit(worker.open, sessions[0])
         await driver.wait_until(lambda: driver.turns)
         await driver.press("f3")
         await driver.wait_for_text("drafted 6  accepted 3")
@@ -189,7 +190,8 @@ def test_an_answer_without_stored_steps_shows_a_notice(runtime, run_on_screen):
             database.commit()
 
     async def second(driver):
-        driver.chat._session_worker.open(sessions[0])
+        worker = driver.chat._session_worker
+        worker.submit(worker.open, sessions[0])
         await driver.wait_until(lambda: driver.turns)
         await driver.run_command("/inspect")
         await driver.wait_for_text("no steps are recorded for this answer")

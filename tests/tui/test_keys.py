@@ -98,7 +98,8 @@ def test_an_earlier_request_is_reworded_in_a_copy(run_on_screen):
         await driver.wait_until(lambda: driver.chat.presenter.session_id != session and driver.turns[-1].is_finished)
 
         assert ["count 4"] == [turn.question for turn in driver.turns]
-        driver.chat._session_worker.open(session)
+        worker = driver.chat._session_worker
+        worker.submit(worker.open, session)
         await driver.wait_until(lambda: len(driver.turns) == 2)
 
     run_on_screen(scenario)

@@ -10,12 +10,12 @@ from textual.widget import MountError
 from specchat.chat.events import Finished, TextDelta, Totals
 from specchat.chat.history import StoredAnswer, StoredTurn
 from specchat.chat.request import Request
-from specchat.tui.conversation_presenter import ConversationPresenter, EngineUnavailable
+from specchat.tui.conversation_presenter import ConversationPresenter, ForScreen
 from specchat.tui.markdown_answer import MarkdownAnswer
 from specchat.tui.picker import Picker
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import TurnView
-from specchat.tui.worker_messages import AnswerEnded, ConversationOpened, RequestSent, TranscriptNote
+from specchat.tui.worker_messages import AnswerEnded, ConversationOpened, EngineLost, RequestSent, TranscriptNote
 
 STEPS = [
     (Transcript, "show_turns"),
@@ -171,7 +171,7 @@ def test_a_click_brings_older_turns(run_on_screen):
 
 def test_two_pickers_for_the_same_area_do_not_collide(run_on_screen):
     async def scenario(driver):
-        driver.chat.post_message(EngineUnavailable("it is gone"))
+        driver.chat.post_message(ForScreen(EngineLost("it is gone")))
         await driver.app.run_action("screen.open_picker('variant')")
         await driver.wait_for_text("drafter, from the next request")
 

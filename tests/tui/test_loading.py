@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.tui import choice_lists
-from specchat.tui.glyphs import ASCII
+from specchat.drawing.glyphs import ASCII
+from specchat.tui import picker
 
 
 @pytest.fixture(autouse=True)
 def no_grace_period(monkeypatch):
     """No grace period: the tests answer at once."""
-    monkeypatch.setattr(choice_lists, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(picker, "GRACE_SECONDS", 0.0)
 
 
 async def choose_plain(driver) -> None:

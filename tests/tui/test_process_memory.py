@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from specchat.tui import process_memory
-from specchat.tui.glyphs import ASCII, UNICODE
-from specchat.tui.process_memory import memory_line, resident_bytes
+from specchat.drawing.glyphs import ASCII, UNICODE
+from specchat.tui import inspector_controller
+from specchat.tui.inspector_controller import memory_line, resident_bytes
 
 has_table = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system keeps no such table")
 UNUSED_PID = 2**22 + 1  # above the largest id that a process can have
@@ -30,7 +30,7 @@ def test_a_process_that_has_ended_has_no_memory():
 
 def test_both_processes_stand_in_one_line(monkeypatch):
     sizes = {os.getpid(): 92 * 2**20, 77: 1.25 * 2**30}
-    monkeypatch.setattr(process_memory, "resident_bytes", sizes.get)
+    monkeypatch.setattr(inspector_controller, "resident_bytes", sizes.get)
 
     assert "memory of the screen 92M · of the engine process 1.2G" == memory_line(77, UNICODE)
     assert "memory of the screen 92M - of the engine process 1.2G" == memory_line(77, ASCII)
@@ -38,7 +38,7 @@ def test_both_processes_stand_in_one_line(monkeypatch):
 
 
 def test_without_reports_of_the_system_the_line_is_left_out(monkeypatch, tmp_path):
-    monkeypatch.setattr(process_memory, "PROC", tmp_path)
+    monkeypatch.setattr(inspector_controller, "PROC", tmp_path)
 
     assert "" == memory_line(os.getpid(), UNICODE)
 
@@ -59,7 +59,7 @@ def test_the_inspector_shows_the_memory_of_each_process(run_on_screen):
 
 @pytest.mark.full
 def test_without_a_table_the_inspector_has_no_such_line(run_on_screen, monkeypatch, tmp_path):
-    monkeypatch.setattr(process_memory, "PROC", tmp_path)
+    monkeypatch.setattr(inspector_controller, "PROC", tmp_path)
 
     async def scenario(driver):
         await driver.ask("guess 3")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from textual import events
 
-from specchat.tui.prompt_completions import completions
-from specchat.tui.prompt_history import append_prompt_history, read_prompt_history
+from specchat.tui.bottom_area import completions
+from specchat.tui.prompt_input import append_prompt_history, read_prompt_history
 from specchat.tui.screen_commands import BUILTIN_COMMANDS
 
 

@@ -25,9 +25,9 @@ from specchat.chat.events import (
 )
 from specchat.chat.history import StoredAnswer, StoredTurn
 from specchat.chat.request import Attachment, Request
+from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.conversation_presenter import EngineCrashed
-from specchat.tui.glyphs import ASCII, UNICODE, Glyphs
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.worker_messages import (
     AnswerEnded,
@@ -131,8 +131,8 @@ class State:
 def list_sessions(driver: ScreenDriver) -> None:
     rows = [{"id": id, "name": name, "updated": 1e9} for id, name in (("aaaa", "refactor parser"), ("bbbb", "poems"))]
     screen = driver.app.screen
-    screen.post_message(SessionsScreen.RowsReceived("", {"sessions": rows}))
-    screen.post_message(SessionsScreen.PreviewRead("aaaa", STORED))
+    screen.call_later(screen.receive_rows, "", {"sessions": rows})
+    screen.call_later(screen.show_preview, "aaaa", STORED)
 
 
 HUNK = """src/parser.py · hunk 2/3 · lines 18-22
@@ -218,12 +218,12 @@ def frozen_environment(monkeypatch):
     """No clock, no host, no profile of this machine, no colours of this terminal."""
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("specchat.tui.session_row.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
+    monkeypatch.setattr("specchat.tui.session_list.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
     profile = SimpleNamespace(models=SimpleNamespace(target="Small-1B"), limits=SimpleNamespace(context=8192))
     monkeypatch.setattr("specchat.tui.conversation_presenter.load_profile", lambda _name: profile)
     for module in ("conversation_presenter", "chat_screen"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
-    monkeypatch.setattr("specchat.tui.process_memory.resident_bytes", lambda _process: 96 * 2**20)
+    monkeypatch.setattr("specchat.tui.inspector_controller.resident_bytes", lambda _process: 96 * 2**20)
     monkeypatch.setattr("specchat.tui.conversation_presenter.thread_time", lambda: 0.0)
     for part in ("session_worker.SessionWorker", "background_requests.BackgroundRequests"):
         monkeypatch.setattr(f"specchat.tui.{part}.start", lambda _self: None)

@@ -20,9 +20,9 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
-from specchat.tui.glyphs import ASCII, UNICODE
+from specchat.drawing.glyphs import ASCII, UNICODE
 from specchat.tui.live_stats import WINDOW_STEPS, LiveStats, MemoryUsage, Phase, Progress, StatsSnapshot
-from specchat.tui.status_text import GIGABYTE, sparkline, status_line
+from specchat.tui.status_bar import GIGABYTE, sparkline, status_line
 
 VRAM = MemoryUsage("VRAM", int(17.2 * GIGABYTE), 24 * GIGABYTE)
 WRITING = StatsSnapshot(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from textual.content import Content
 
-from specchat.tui.glyphs import printable
-from specchat.tui.text_wrapping import MAX_LINE_CHARS, WrappedText
+from specchat.drawing.glyphs import printable
+from specchat.tui.streaming_answer import MAX_LINE_CHARS, WrappedText
 
 PIECES = st.lists(
     st.sampled_from(

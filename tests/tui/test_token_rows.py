@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.tui.token_rows import NO_TOKEN, TokenRows
+from specchat.tui.token_view import NO_TOKEN, TokenRows
 
 
 def laid(width: int, *tokens: str) -> TokenRows:

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from specchat.chat.history import StoredAnswer, Thread
+from specchat.drawing.glyphs import ASCII
 from specchat.errors import HostError
 from specchat.host import spawn
 from specchat.host.client import SessionRequest
 from specchat.host.history_writer import HistoryWriter
-from specchat.tui.glyphs import ASCII
 from specchat.tui.picker import Picker
 from tests.host.conftest import kill_host
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 @pytest.fixture(autouse=True)
 def without_grace(monkeypatch):
-    monkeypatch.setattr("specchat.tui.choice_lists.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("specchat.tui.picker.GRACE_SECONDS", 0.0)
 
 
 def test_a_host_that_is_killed_keeps_the_partial_and_is_started_again(run_on_screen):

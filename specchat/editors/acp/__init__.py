@@ -1,21 +1,15 @@
 """Agent Client Protocol, version 1, for editors such as Zed.
 
-process_acp.py       the process: stdin to exit code
-line_stream.py       bytes <-> lines
-message_guard.py     lines <-> JSON-RPC messages that the SDK can process
-agent.py             the methods of the protocol
+message_guard.py     bytes <-> lines <-> JSON-RPC messages that the SDK can process
+agent.py             the methods of the protocol, and the process
 acp_session.py       one session: its thread and its queue of prompts
-client_requests.py   requests and updates to the editor, from the session thread
+client_requests.py   requests and updates to the editor, and the values of the protocol
 prompt_handler.py    one prompt: a question, a slash command or an edit
 prompt_blocks.py     content blocks -> question and attachments
-slash_commands.py    the commands of a prompt
 turn_reporter.py     engine events -> session updates
-file_edit.py         an edit: rewrite, diff, permission, write
-rewrite_progress.py  the rewrite, shown as a tool call with its progress
-session_updates.py   constructors of protocol values
-session_config.py    modes and options of a session
-stored_sessions.py   list, replay and delete stored conversations
-edit_log.py          edits on disk, for the replay
+file_edit.py         an edit: rewrite with its progress, diff, permission, write
+session_config.py    commands, modes and options of a session
+stored_sessions.py   list, replay and delete stored conversations and their edits
 
 The SDK (`acp`) takes most of a second to import, so only `cli/acp.py` imports this package, inside a function.
 """

@@ -16,12 +16,11 @@ from acp.schema import PromptResponse
 
 from specchat.commands.command_registry import ChatState
 from specchat.edit.workspace_roots import WorkspaceRoots
-from specchat.editors.acp.client_requests import EditorClient, PromptTurn
-from specchat.editors.acp.edit_log import ReplayUpdate
+from specchat.editors.acp.client_requests import EditorClient, PromptTurn, prompt_response
 from specchat.editors.acp.prompt_blocks import Prompt, parse_blocks
 from specchat.editors.acp.prompt_handler import CLIENT, PromptHandler
 from specchat.editors.acp.session_config import SessionConfig
-from specchat.editors.acp.session_updates import prompt_response
+from specchat.editors.acp.stored_sessions import ReplayUpdate
 from specchat.host.client import Conversation, SessionRequest
 
 MAX_QUEUED_PROMPTS = 8
@@ -63,7 +62,6 @@ class AcpSession:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._handler.replay)
 
     async def prompt(self, blocks: Sequence[Any], turn: PromptTurn) -> PromptResponse:
-        """Queue a prompt and wait for its response."""
         if len(self.turns) > MAX_QUEUED_PROMPTS:
             raise RequestError(-32600, f"{MAX_QUEUED_PROMPTS} prompts of this session are queued already")
         prompt = parse_blocks(blocks, self._handler.workspace)
@@ -82,7 +80,6 @@ class AcpSession:
         await self.client.abandon_turn(turn)
 
     async def set_option(self, option: str, value: str) -> None:
-        """Change the mode, profile or drafter from the next turn on."""
         self._handler.config = self.config.with_option(option, value)
         self._pool.submit(self._handler.apply_config)
         await self.client.notify(*self.config.updates())

@@ -1,4 +1,4 @@
-"""The methods of the protocol. Invalid requests are refused here; everything slow happens elsewhere.
+"""The methods of the protocol, and the process that serves them. Everything slow happens elsewhere.
 
 Not a subclass of the SDK's `Agent`, which would advertise methods that are not implemented.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from acp import PROTOCOL_VERSION, RequestError, schema
+from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
+from acp import Agent as SdkAgent
 from acp.interfaces import Client
 
 from specchat import __version__
@@ -18,8 +20,9 @@ from specchat.edit.workspace_roots import checked_roots
 from specchat.editors.acp import stored_sessions
 from specchat.editors.acp.acp_session import AcpSession, open_session
 from specchat.editors.acp.client_requests import EditorClient, PromptTurn
-from specchat.editors.acp.message_guard import MessageGuard, RequestId
-from specchat.editors.acp.slash_commands import commands_update
+from specchat.editors.acp.message_guard import LineStream, MessageGuard, RequestId
+from specchat.editors.acp.session_config import commands_update
+from specchat.editors.stdio import ExitStatus, stop_on_signals
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 
@@ -39,11 +42,10 @@ CAPABILITIES = schema.AgentCapabilities(
     ),
     field_meta={"specchat": {"v": 1}},
 )
+FLUSH_SECONDS = 0.3
 
 
 class Agent:
-    """The agent for one editor."""
-
     def __init__(self, guard: MessageGuard, make_session_request: MakeSessionRequest) -> None:
         self._guard, self._make_session_request = guard, make_session_request
         self._sessions: dict[str, AcpSession] = {}
@@ -103,8 +105,7 @@ class Agent:
         request_id: RequestId = None,
     ) -> schema.LoadSessionResponse:
         """Open a stored conversation and replay its turns."""
-        session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers or ())
-        self._register_session(session, request_id)
+        session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers, request_id)
         await session.client.notify(*await session.replay())
         return schema.LoadSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
 
@@ -117,8 +118,7 @@ class Agent:
         request_id: RequestId = None,
     ) -> schema.ResumeSessionResponse:
         """Open a stored conversation without a replay."""
-        session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers or ())
-        self._register_session(session, request_id)
+        session = await self._resume_session(session_id, cwd, additional_directories, mcp_servers, request_id)
         return schema.ResumeSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None) -> schema.ListSessionsResponse:
@@ -154,7 +154,6 @@ class Agent:
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool
     ) -> schema.SetSessionConfigOptionResponse:
-        """Set an option; the response lists all options."""
         session = self._find_session(session_id)
         await _with_protocol_errors(session.set_option(config_id, str(value)))
         return schema.SetSessionConfigOptionResponse(config_options=[*session.config.options()])
@@ -162,7 +161,6 @@ class Agent:
     async def prompt(
         self, prompt: Sequence[Any], session_id: str, request_id: RequestId = None
     ) -> schema.PromptResponse:
-        """Run or queue one turn."""
         session, turn = self._find_session(session_id), PromptTurn(asyncio.get_running_loop().create_future())
         self._active_turns[request_id] = session, turn
         self._after_response[request_id] = turn.is_sent.set
@@ -197,22 +195,21 @@ class Agent:
             request = SessionRequest(session_id=session_id)
         else:
             request = self._make_session_request(workspace.main_root)
-        return await open_session(request, workspace, [str(server.name) for server in servers], self._client_for)
+        client_for = partial(EditorClient, self._client, self._capabilities, asyncio.get_running_loop())
+        return await open_session(request, workspace, [str(server.name) for server in servers], client_for)
 
     async def _resume_session(
-        self, session_id: str, cwd: str, others: Sequence[str] | None, servers: Sequence[Any]
+        self, session_id: str, cwd: str, others: Sequence[str] | None, servers: Sequence[Any] | None, id: RequestId
     ) -> AcpSession:
         if (
             session_id not in self._sessions
             and await _with_protocol_errors(asyncio.to_thread(stored_sessions.find_session, session_id)) is None
         ):
             raise RequestError(RESOURCE_NOT_FOUND, "there is no such session", {"sessionId": session_id})
-        session = await _with_protocol_errors(self._open_session(session_id, cwd, others, servers))
+        session = await _with_protocol_errors(self._open_session(session_id, cwd, others, servers or ()))
         await self.close_session(session_id)
+        self._register_session(session, id)
         return session
-
-    def _client_for(self, session_id: str) -> EditorClient:
-        return EditorClient(self._client, self._capabilities, asyncio.get_running_loop(), session_id)
 
     def _register_session(self, session: AcpSession, request_id: RequestId) -> None:
         """Send the slash commands after the response: an editor drops updates of a session that is new to it."""
@@ -244,10 +241,26 @@ class Agent:
 
 
 async def _with_protocol_errors(work: Coroutine[Any, Any, Result]) -> Result:
-    """Translate our errors into errors of the protocol."""
     try:
         return await work
     except UsageError as error:
         raise RequestError.invalid_params({"details": str(error)}) from None
     except (SpecchatError, ConnectionError) as error:
         raise RequestError.internal_error({"details": str(error)}) from None
+
+
+async def serve_acp(
+    incoming: int, outgoing: int, make_session_request: MakeSessionRequest, *, handles_signals: bool = False
+) -> int:
+    """Serve one editor until it disconnects or a signal arrives; returns the exit code.
+
+    Threads that wait for the engine may remain; the caller ends the process without joining them.
+    """
+    stream = LineStream(incoming, outgoing)
+    status = stop_on_signals(stream.stop) if handles_signals else ExitStatus()
+    guard = MessageGuard(stream)
+    agent = Agent(guard, make_session_request)
+    await run_agent(cast("SdkAgent", agent), guard, use_unstable_protocol=True)
+    agent.close()
+    await stream.flush(FLUSH_SECONDS)
+    return status.code

@@ -4,8 +4,6 @@ The editor writes the file if it can, so that its own review shows the change. O
 `specchat undo` can undo it. The text is that of the editor's buffer, saved or not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,31 +11,76 @@ from uuid import uuid4
 
 from acp.schema import FileEditToolCallContent, PromptResponse, ToolCallStart
 
+from specchat.chat.events import Event, TextDelta
 from specchat.edit.edit_intent import EditIntent
 from specchat.edit.edit_target import EditTarget
-from specchat.edit.edit_task import EditResult
-from specchat.edit.edit_turn import sum_totals
+from specchat.edit.edit_task import EditJob, EditResult, run_edit
+from specchat.edit.edit_turn import EditRun, sum_totals
 from specchat.edit.hunks import diff_hunks
+from specchat.edit.rewrite_alignment import RewriteAlignment
 from specchat.edit.source_text import Source
 from specchat.edit.workspace_roots import WorkspaceRoots
-from specchat.editors.acp.rewrite_progress import rewrite_with_progress
-from specchat.editors.acp.session_updates import (
+from specchat.editors.acp.client_requests import (
     ALLOW,
     ALLOW_ALWAYS,
     edit_tool_call,
     prompt_response,
     tool_call_end,
     tool_call_progress,
+    tool_call_start,
 )
 from specchat.editors.acp.turn_reporter import TurnReporter, send_usage
 from specchat.errors import CancelledError, DeclinedError, SpecchatError
 from specchat.host.client import Conversation, SessionRequest
 
+MIN_PERCENT_STEP = 10  # editors draw every update
+
+
+@dataclass
+class RewriteProgress:
+    reporter: TurnReporter
+    tool_call_id: str
+    title: str
+    alignment: RewriteAlignment
+    _reported_percent: int = 0
+
+    def on_event(self, event: Event) -> None:
+        """Update the progress; the text itself is not sent, the diff will show it."""
+        if not isinstance(event, TextDelta):
+            self.reporter.on_event(event)
+            return
+        self.alignment.feed(event.text)
+        percent = int(100 * self.alignment.fraction_done)
+        if percent >= self._reported_percent + MIN_PERCENT_STEP:
+            self._reported_percent = percent
+            self.reporter.send(tool_call_progress(self.tool_call_id, f"{self.title} ({percent} %)"))
+
+
+def rewrite_with_progress(
+    job: EditJob, conversation: Conversation, reporter: TurnReporter
+) -> tuple[EditResult, EditRun]:
+    """The new text and its run; an EditError says why there is none."""
+    tool_call_id = f"writing-{uuid4().hex[:12]}"
+    title = f"{'Writing' if job.first_request else 'Rewriting'} {job.source.name}"
+    progress = RewriteProgress(reporter, tool_call_id, title, RewriteAlignment(job.source.text))
+    edit_run = EditRun(
+        conversation,
+        reporter.turn.cancelled,
+        progress.on_event,
+        lambda: conversation.switch_session(conversation.open_new_session()),
+    )
+    reporter.send(tool_call_start(tool_call_id, title, "think"))
+    is_done = False
+    try:
+        result = run_edit(job, edit_run)
+        is_done = True
+        return result, edit_run
+    finally:
+        reporter.send(tool_call_end(tool_call_id, is_done=is_done, title=title))
+
 
 @dataclass(frozen=True)
 class FileEditSettings:
-    """The folders, the session, the context window, and whether the user must permit the edit."""
-
     workspace: WorkspaceRoots
     session_request: SessionRequest
     window_tokens: int
@@ -45,8 +88,6 @@ class FileEditSettings:
 
 
 class FileEdit:
-    """One edit, from the instruction to the written file, which may not exist yet."""
-
     def __init__(self, intent: EditIntent, settings: FileEditSettings, reporter: TurnReporter) -> None:
         self.settings, self.reporter = settings, reporter
         self.client, self.turn = reporter.client, reporter.turn
@@ -88,7 +129,6 @@ class FileEdit:
 
     @contextmanager
     def _reported_tool_call(self, tool_call: ToolCallStart) -> Generator[None]:
-        """Report a tool call and its end."""
         self.reporter.send(tool_call)
         self.tool_call = tool_call.model_copy(update={"status": "failed"})
         try:

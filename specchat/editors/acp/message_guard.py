@@ -1,4 +1,4 @@
-"""JSON-RPC messages between the stream and the SDK: answers what the SDK cannot process.
+"""One JSON-RPC message on each line, between the editor and the SDK: answers what the SDK cannot process.
 
 Version 0.12 of the SDK fails on a JSON line that is not an object, does not answer invalid JSON, has no size limit,
 serves requests before `initialize`, routes neither `session/delete` nor `logout` nor `$/cancel_request`, requires the
@@ -8,15 +8,15 @@ the id of a request there, so that a handler can act once its response is sent.
 Knows the JSON-RPC envelope and not what the methods mean.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum, auto
 from typing import cast
 
-from specchat.editors.acp.line_stream import LineStatus, LineStream
+from specchat.editors.stdio import StdinReader, StdoutWriter
 from specchat.host.protocol import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -24,6 +24,7 @@ from specchat.host.protocol import (
     MAX_LINE_BYTES,
     PARSE_ERROR,
     JsonObject,
+    LineReader,
 )
 
 RequestId = str | int | float | None
@@ -31,6 +32,44 @@ UNROUTED_METHODS = frozenset({"session/delete", "logout"})  # renamed: the SDK p
 METHODS_WITH_REQUEST_ID = frozenset({"session/new", "session/load", "session/resume", "session/prompt"})
 METHODS_WITH_MCP_SERVERS = frozenset({"session/new", "session/load"})
 DRAIN_SECONDS = 1.5  # for open requests, after the editor disconnected
+
+
+class LineStatus(Enum):
+    TOO_LONG = auto()
+    END = auto()
+
+
+class LineStream:
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self._reader, self._writer = StdinReader(incoming), StdoutWriter(outgoing, self.stop)
+        self._line_reader = LineReader()
+        self._lines: deque[bytes | LineStatus] = deque()
+        self._is_stopped = False
+
+    async def read_line(self) -> bytes | LineStatus:
+        """The next line without its end; END after the last one or after `stop`."""
+        while not self._is_stopped:
+            if self._lines:
+                return self._lines.popleft()
+            chunk = await self._reader.read_chunk()
+            lines = self._line_reader.feed(chunk or b"\n")  # the last line may have no newline
+            self._lines.extend(LineStatus.TOO_LONG if line is None else line for line in lines)
+            if not chunk:
+                self._lines.append(LineStatus.END)
+        return LineStatus.END
+
+    async def write_line(self, line: bytes) -> None:
+        """Queue a line; waits while too many bytes are queued."""
+        self._writer.write(line)
+        await self._writer.drain()
+
+    async def flush(self, seconds: float) -> None:
+        await self._writer.flush(seconds)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._reader.stop()
+        self._writer.stop()
 
 
 class MessageGuard:
@@ -70,7 +109,6 @@ class MessageGuard:
         self._stream.stop()
 
     async def cancel_own_requests(self, session: str) -> None:
-        """Cancel our open requests of a session."""
         for id in [id for id, owner in self._own_requests.items() if owner == session]:
             del self._own_requests[id]
             await self.send({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": id}})

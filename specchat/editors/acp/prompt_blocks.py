@@ -3,8 +3,6 @@
 Reads buffers through a callback; knows no model and no connection.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,9 +11,8 @@ from typing import Any
 
 from acp.schema import EmbeddedResourceContentBlock, ResourceContentBlock, TextContentBlock, TextResourceContents
 
-from specchat.chat.answer_format import AnswerFormat
 from specchat.chat.attachments import decode_text, display_name
-from specchat.chat.request import Attachment
+from specchat.chat.request import AnswerFormat, Attachment
 from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.edit.workspace_roots import WorkspaceRoots, path_of_uri
 from specchat.errors import InputError, SpecchatError, UsageError
@@ -26,20 +23,9 @@ MAX_LINKED_FILE_BYTES = 256 * 2**10
 ReadBuffer = Callable[[Path], str | None]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Prompt:
     """The typed text, its attachments, linked files, and notices about what was not read."""
-
-    text: str = ""
-    attachments: tuple[Attachment, ...] = ()
-    linked_paths: tuple[Path, ...] = ()
-    notices: tuple[str, ...] = ()
-    structure: AnswerFormat | None = None
-
-
-@dataclass
-class PromptBuilder:
-    """Collects content blocks."""
 
     workspace: WorkspaceRoots
     text: str = ""
@@ -88,30 +74,27 @@ class PromptBuilder:
 
 def parse_blocks(blocks: Sequence[Any], workspace: WorkspaceRoots) -> Prompt:
     """Parse all blocks without opening a file."""
-    builder = PromptBuilder(workspace)
+    prompt = Prompt(workspace)
     for block in blocks:
-        builder.add_block(block)
-    attachments, paths, notices = tuple(builder.attachments), tuple(builder.linked_paths), tuple(builder.notices)
-    return Prompt(builder.text.strip(), attachments, paths, notices, builder.structure)
+        prompt.add_block(block)
+    return replace(prompt, text=prompt.text.strip())
 
 
-def attach_linked_files(
-    prompt: Prompt, workspace: WorkspaceRoots, window_tokens: int, read_buffer: ReadBuffer
-) -> Prompt:
+def attach_linked_files(prompt: Prompt, window_tokens: int, read_buffer: ReadBuffer) -> Prompt:
     """Attach the linked files: complete, or the relevant passages if they do not fit the window."""
     budget = ContextBudget.of_window(window_tokens)
     files, notices = list[Attachment](), list(prompt.notices)
     for path in prompt.linked_paths:
         try:
             text = read_file_text(path, read_buffer)
-            files.append(Attachment(display_name(Path(workspace.display_name(path))), text))
+            files.append(Attachment(display_name(Path(prompt.workspace.display_name(path))), text))
         except SpecchatError as error:
             notices.append(f"{error}; it is not attached")
     if files and sum(len(each.text) for each in (*prompt.attachments, *files)) > budget.total_characters:
         context = gather_context([str(path) for path in prompt.linked_paths], prompt.text, budget)
         files = list(context.files)
         notices += filter(None, [context.notice, f"from {', '.join(context.sources)}" if context.sources else ""])
-    return replace(prompt, attachments=(*prompt.attachments, *files), notices=tuple(notices))
+    return replace(prompt, attachments=[*prompt.attachments, *files], notices=notices)
 
 
 def read_file_text(path: Path, read_buffer: ReadBuffer) -> str:

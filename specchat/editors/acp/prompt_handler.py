@@ -17,22 +17,24 @@ from specchat.commands.command_registry import ChatState
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.editors.acp import stored_sessions
-from specchat.editors.acp.client_requests import EditorClient, PromptTurn
-from specchat.editors.acp.edit_log import LoggedEdit, ReplayUpdate, log_edit, logged_edits
+from specchat.editors.acp.client_requests import EditorClient, PromptTurn, prompt_response, thought_chunk
 from specchat.editors.acp.prompt_blocks import Prompt, attach_linked_files
-from specchat.editors.acp.session_config import ASK_MODE, AUTO_MODE, EDIT_MODE, SessionConfig
-from specchat.editors.acp.session_updates import prompt_response, thought_chunk
-from specchat.editors.acp.slash_commands import (
+from specchat.editors.acp.session_config import (
+    ASK_MODE,
     ATTACHED_CODE,
+    AUTO_MODE,
     EDIT,
+    EDIT_MODE,
     FIX,
     FIX_INSTRUCTION,
     HELP,
     QUESTION_TEMPLATES,
+    SessionConfig,
     available_commands,
     help_text,
     parse_slash_command,
 )
+from specchat.editors.acp.stored_sessions import LoggedEdit, ReplayUpdate, log_edit, logged_edits
 from specchat.editors.acp.turn_reporter import TurnReporter, session_title, stream_answer
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
@@ -48,8 +50,6 @@ MAX_CHARS_PER_TOKEN = 24  # no tokenizer averages more over a long text
 
 
 class PromptHandler:
-    """A conversation with the engine, and the options that the user chose."""
-
     def __init__(
         self,
         chat: ChatState,
@@ -77,14 +77,15 @@ class PromptHandler:
             log.warning("the profile could not be changed", exc_info=True)
 
     def replay(self) -> Sequence[ReplayUpdate]:
-        """The updates for all turns and edits so far."""
         return [*stored_sessions.replay_updates(self.conversation.turns(), logged_edits(self.conversation.session_id))]
 
     def handle(self, prompt: Prompt, turn: PromptTurn) -> PromptResponse | Exception:
         """The response to a prompt. Only an unreachable engine or an internal error is an error of the protocol."""
         reporter = TurnReporter(self.client, turn)
         try:
-            self._report_unused_servers(reporter)
+            if self._unused_mcp_servers:  # reported once
+                names, self._unused_mcp_servers = ", ".join(self._unused_mcp_servers), ()
+                reporter.send(thought_chunk(f"MCP servers are not used yet: {names}\n"))
             return self._dispatch(prompt, reporter)
         except CancelledError:
             return prompt_response("cancelled")
@@ -112,12 +113,6 @@ class PromptHandler:
             f". The prompt also holds the {count} earlier question{'' if count == 1 else 's'} of this conversation: "
             "start a new session, or remove the last questions with `/undo`, this one first"
         )
-
-    def _report_unused_servers(self, reporter: TurnReporter) -> None:
-        """Report once that MCP servers are not used."""
-        if self._unused_mcp_servers:
-            names, self._unused_mcp_servers = ", ".join(self._unused_mcp_servers), ()
-            reporter.send(thought_chunk(f"MCP servers are not used yet: {names}\n"))
 
     def _dispatch(self, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
         command = parse_slash_command(prompt.text)
@@ -151,7 +146,6 @@ class PromptHandler:
         return prompt_response("end_turn")
 
     def _after_command(self, name: str, argument: str, reporter: TurnReporter) -> None:
-        """Send the updates for what a command changed."""
         if name == "rename":
             reporter.send(session_title(argument))
         if name in ("profile", "variant"):
@@ -197,12 +191,12 @@ class PromptHandler:
     def _make_request(self, prompt: Prompt, reporter: TurnReporter) -> Request:
         """The request with its files; files that could not be read are reported."""
         read_buffer = partial(self.client.read_file, reporter.turn)
-        prompt = attach_linked_files(prompt, self.workspace, self._window_tokens, read_buffer)
+        prompt = attach_linked_files(prompt, self._window_tokens, read_buffer)
         if prompt.notices:
             reporter.send(thought_chunk("\n".join(prompt.notices) + "\n"))
         options = self._chat.options
         request = Request(
-            prompt.text, prompt.attachments, variant=options.variant, temperature=options.temperature,
+            prompt.text, tuple(prompt.attachments), variant=options.variant, temperature=options.temperature,
             seed=options.seed, answer_format=prompt.structure,
         )  # fmt: skip
         _check_length(request, self._window_tokens)
@@ -220,7 +214,6 @@ class PromptHandler:
         return response
 
     def _send_title(self, reporter: TurnReporter) -> None:
-        """Send the title that the conversation gets from its first prompt."""
         if not self._is_named:
             self._is_named = True
             reporter.send(session_title(str(self.conversation.call("subscribe")["name"])))

@@ -1,7 +1,5 @@
 """Translates the engine events of one prompt into updates for the editor, and its end into a response."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,8 +9,9 @@ from uuid import uuid4
 from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
 
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, TextDelta, Totals
-from specchat.editors.acp.client_requests import EditorClient, PromptTurn
-from specchat.editors.acp.session_updates import (
+from specchat.editors.acp.client_requests import (
+    EditorClient,
+    PromptTurn,
     StopReason,
     answer_chunks,
     prompt_response,
@@ -50,7 +49,6 @@ class TurnReporter:
             self.send_text(event.text)
 
     def end_loading(self, *, is_done: bool) -> None:
-        """End the tool call that shows the loading of a model."""
         if self._loading_id:
             self.send(tool_call_end(self._loading_id, is_done=is_done))
             self._loading_id = ""
@@ -85,7 +83,6 @@ def stream_answer(events: Iterable[Event], reporter: TurnReporter, window_tokens
 
 
 def send_usage(reporter: TurnReporter, totals: Totals, window_tokens: int) -> None:
-    """Send the use of the context window and the speculation statistics."""
     used = totals.prompt_tokens + totals.completion_tokens
     meta = {"specchat": dict(speculation_stats(totals))}
     update = UsageUpdate(session_update="usage_update", used=used, size=max(window_tokens, used), field_meta=meta)

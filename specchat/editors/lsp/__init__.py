@@ -1,18 +1,13 @@
 """Language Server Protocol: inline completions, and edits as code actions.
 
-process_lsp.py             the process: stdin to exit code
-message_reader.py          bytes -> header lines and bodies
+process_lsp.py             the process: stdin to exit code, bytes -> messages
 request_guard.py           every request gets a valid response
 server.py                  the methods of the protocol
 initialization_options.py  options of the client
 text_documents.py          open documents; positions <-> offsets
-cursor_context.py          the text around the cursor -> fill-in-the-middle request
-inline_completion.py       debounce, request, timeout
-completion_cache.py        the last suggestion, while the user types along it
-engine_connection.py       the connection to the engine process
-trim_completion.py         what of a completion is worth showing
+cursor_context.py          the text around the cursor -> fill-in-the-middle request; what of its completion to show
+inline_completion.py       debounce, request, timeout; the last suggestion
 code_actions.py            the code actions for a selection
-rewrite_edits.py           a rewrite as text edits
-explain.py                 an explanation as a Markdown page
+rewrite_edits.py           a rewrite as text edits, an explanation as a Markdown page
 work_done_progress.py      the editor's progress bar
 """

@@ -1,7 +1,5 @@
 """The code actions for a selection: titles and instructions. Knows no engine."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +8,7 @@ from typing import Any, cast
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
-from specchat.edit.edit_regions import Region
+from specchat.edit.edit_plan import Region
 from specchat.editors.lsp.initialization_options import InitializationOptions
 from specchat.editors.lsp.text_documents import Document
 from specchat.syntax import definitions, enclosing_definition, language_of
@@ -78,9 +76,12 @@ def list_code_actions(
             request = _edit_request(document, region, rewrite.instruction.format(name=region.name or "it"))
             actions.append(_edit_action(f"specchat: {rewrite.title}", rewrite.kind, request, can_resolve=can_resolve))
     if text.strip() and can_show_document:
-        actions.append(_explain_action(document, region))
-    if options.edit_command:
-        actions.append(_custom_edit_action(options.edit_command, document, region))
+        # it changes nothing and so has no kind: an editor that filters for edits does not list it
+        request = _edit_request(document, region, "explain")
+        actions.append(_command_action("specchat: explain", types.CodeActionKind.Empty, EXPLAIN_COMMAND, request))
+    if options.edit_command:  # a command of the editor, which prompts for an instruction
+        request = _edit_request(document, region, "")
+        actions.append(_command_action("specchat: edit…", REWRITE_KIND, options.edit_command, request))
     return [action for action in actions if _matches_kind(str(getattr(action.kind, "value", "")), only)]
 
 
@@ -118,22 +119,11 @@ def _edit_action(
     """A code action whose edit is computed when chosen: by `resolve`, or by a command where that is unsupported."""
     if can_resolve:
         return types.CodeAction(title, kind, data=asdict(request))
-    return types.CodeAction(title, kind, command=types.Command(title, EDIT_COMMAND, arguments=[asdict(request)]))
+    return _command_action(title, kind, EDIT_COMMAND, request)
 
 
-def _explain_action(document: Document, region: Region) -> types.CodeAction:
-    """A code action that changes nothing and so has no kind: an editor that filters for edits does not list it."""
-    title = "specchat: explain"
-    arguments = [asdict(_edit_request(document, region, "explain"))]
-    command = types.Command(title, EXPLAIN_COMMAND, arguments=arguments)
-    return types.CodeAction(title, types.CodeActionKind.Empty, command=command)
-
-
-def _custom_edit_action(command: str, document: Document, region: Region) -> types.CodeAction:
-    """A code action that calls a command of the editor, which prompts for an instruction."""
-    title = "specchat: edit…"
-    arguments = [asdict(_edit_request(document, region, ""))]
-    return types.CodeAction(title, REWRITE_KIND, command=types.Command(title, command, arguments=arguments))
+def _command_action(title: str, kind: types.CodeActionKind, command: str, request: EditRequest) -> types.CodeAction:
+    return types.CodeAction(title, kind, command=types.Command(title, command, arguments=[asdict(request)]))
 
 
 def _matches_kind(kind: str, only: list[str]) -> bool:

@@ -1,8 +1,10 @@
-"""The text around the cursor: whether to suggest something there, and the request for it. Knows no engine."""
+"""The text around the cursor: whether to suggest something there, the request for it, and what is worth showing.
 
-from __future__ import annotations
+A completion is trimmed: no fence, control token, loop, or text that is already there. Knows no engine.
+"""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lsprotocol import types
@@ -15,6 +17,14 @@ PREFIX_STEP_CHARS = 3_000  # the prefix is cut in steps, so that the KV cache of
 CLOSING_CHARS = re.compile(r"[\s)\]}>\"'`;:,]*\Z")
 PARTIAL_WORD = re.compile(r"\w*\Z")
 EMPTY_COMMENT = re.compile(r"\s*(#|//|--|;|%|/?\*+|<!--|\"\"\"|''')\s*\Z")
+CONTROL_TOKENS = re.compile(
+    r"```|<\|\w+\|>|<｜[^｜\n]{1,40}｜>|<fim[_-]\w+>|<(file_sep|repo_name)>|<(PRE|SUF|MID|EOT)>|\[(PRE|SUF)FIX\]"
+)
+LOOP = re.compile(r"(.{1,40}?)\1{4,}", re.DOTALL)  # five repeats
+MAX_RULE_LINE_CHARS = 100  # a longer one is a loop
+MIN_DISTINCTIVE_CHARS = 3  # shorter lines (brackets) occur everywhere
+UNFINISHED_REASONS = ("length", "timeout")
+TAB_WIDTH = 4
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,6 @@ class CursorContext:
 
     @property
     def suffix(self) -> str:
-        """The text after the gap."""
         return _normalize_newlines(self.document.text[self.end :])
 
     @property
@@ -87,3 +96,87 @@ def _without_surrogates(text: str) -> str:
 
 def _normalize_newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def trim_completion(text: str, reason: str, context: CursorContext, max_lines: int = 0) -> str:
+    """The text to insert, with the newlines and indentation of the document; "" for nothing."""
+    text = CONTROL_TOKENS.split(text.replace("\r\n", "\n"), maxsplit=1)[0]
+    if reason in UNFINISHED_REASONS and "\n" in text:
+        text = text.rpartition("\n")[0]
+    text = _without_loop(text)
+    lines = _current_block(text.split("\n"), context)
+    lines = _drop_repeated_lines(lines, context)[: max_lines or None]
+    text = _drop_suffix_overlap("\n".join(lines).rstrip(), context)
+    return _match_document_style(context, text) if text.strip() else ""
+
+
+def _without_loop(text: str) -> str:
+    """Drop a line that repeats itself and everything after it; rules ("------") and spaces may repeat."""
+    loop = next((match for match in LOOP.finditer(text) if not _is_rule_line(match)), None)
+    return text if loop is None else text[: loop.start()].rpartition("\n")[0]
+
+
+def _is_rule_line(match: re.Match[str]) -> bool:
+    has_words = any(character.isalnum() for character in match[1])
+    return not has_words and (match[0].isspace() or len(match[0]) <= MAX_RULE_LINE_CHARS)
+
+
+def _current_block(lines: Sequence[str], context: CursorContext) -> list[str]:
+    """The lines up to the end of the block with the cursor: the first line with less indentation ends it."""
+    depth = _indent_width(context.line_prefix if context.line_prefix.strip() else context.line_prefix + lines[0])
+    block = [lines[0]]
+    for line in lines[1:]:
+        if line.strip() and _indent_width(line) < depth:
+            break
+        block.append(line)
+    return block
+
+
+def _drop_repeated_lines(lines: Sequence[str], context: CursorContext) -> list[str]:
+    """The lines before the first one that the document has around the cursor, or that repeats the line above."""
+    above = [line for line in context.prefix.split("\n")[-4:-1] if line.strip()]
+    below = next((line for line in context.suffix.split("\n")[1:] if line.strip()), "")
+    new_lines: list[str] = []
+    last = above[-1] if above else ""
+    for number, line in enumerate(lines):
+        whole = context.line_prefix + line if number == 0 else line
+        if len(whole.strip()) >= MIN_DISTINCTIVE_CHARS and whole.rstrip() in (last.rstrip(), below.rstrip()):
+            break
+        new_lines.append(line)
+        last = whole if whole.strip() else last
+    return new_lines
+
+
+def _drop_suffix_overlap(text: str, context: CursorContext) -> str:
+    """Drop an end that the rest of the line starts with. Closing brackets are handled by `overlapping_chars`."""
+    rest = context.line_suffix.strip()
+    if not rest or "\n" in text or CLOSING_CHARS.match(rest):
+        return text
+    longest = next((size for size in range(min(len(rest), len(text)), 0, -1) if text.endswith(rest[:size])), 0)
+    return text[: len(text) - longest] if longest else text
+
+
+def overlapping_chars(text: str, context: CursorContext) -> int:
+    """How many characters of the rest of the line (closing brackets) the text contains and so replaces."""
+    rest = context.line_suffix.rstrip()
+    is_repeated = bool(rest.strip()) and CLOSING_CHARS.match(rest) and rest.strip() in text.partition("\n")[0]
+    return len(rest) if is_repeated else 0
+
+
+def _match_document_style(context: CursorContext, text: str) -> str:
+    """Use tabs and CRLF if the document does."""
+    document = context.document.text
+    if re.search(r"^\t", document, re.MULTILINE):
+        text = re.sub(r"(?m)^ +", lambda match: _spaces_to_tabs(match[0]), text)
+    elif re.search(r"^ ", document, re.MULTILINE):
+        text = re.sub(r"(?m)^\t+", lambda match: " " * (TAB_WIDTH * len(match[0])), text)
+    return text.replace("\n", context.document.newline)
+
+
+def _spaces_to_tabs(spaces: str) -> str:
+    return "\t" * (len(spaces) // TAB_WIDTH) + " " * (len(spaces) % TAB_WIDTH)
+
+
+def _indent_width(line: str) -> int:
+    expanded = line.expandtabs(TAB_WIDTH)
+    return len(expanded) - len(expanded.lstrip())

@@ -1,7 +1,5 @@
 """The client's `initializationOptions`. A value of the wrong type is ignored."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from typing import Any, cast
@@ -24,7 +22,6 @@ class InitializationOptions:
 
 
 def parse_initialization_options(options: Any) -> InitializationOptions:
-    """Parse the options that a client sends."""
     values = cast("dict[str, Any]", options) if isinstance(options, dict) else {}
     default = InitializationOptions()
     debounce = _typed_option(values, "debounceMs", int, None)

@@ -1,28 +1,91 @@
 """From a cursor to a suggestion: debounce, request, and a timeout after which it is dropped.
 
-Only one request is active: a newer one, or a change of the text, cancels it.
+Only one request is active: a newer one, or a change of the text, cancels it. While the user types along the last
+suggestion, its rest is offered without a request. The connection to the engine process has a thread of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
+import logging
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event as Flag
+from typing import TypeVar
 
 from lsprotocol import types
 
-from specchat.editors.lsp.completion_cache import CachedSuggestion
-from specchat.editors.lsp.cursor_context import CursorContext
-from specchat.editors.lsp.engine_connection import UNREACHABLE, EngineConnection
+from specchat.chat.fim_request import FimRequest
+from specchat.editors.lsp.cursor_context import CursorContext, overlapping_chars, trim_completion
 from specchat.editors.lsp.initialization_options import InitializationOptions
-from specchat.editors.lsp.trim_completion import overlapping_chars, trim_completion
-from specchat.host.client import CompletionResult
+from specchat.errors import SpecchatError
+from specchat.host.client import CompletionResult, Conversation, SessionRequest
 
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 30.0  # after an unreachable engine
+READY, UNREACHABLE = "ready", "unreachable"
+
+Result = TypeVar("Result")
 MIN_DEBOUNCE_SECONDS, MAX_DEBOUNCE_SECONDS = 0.15, 0.4  # of the automatic delay
 ENGINE_TIMEOUT_SECONDS, ANSWER_TIMEOUT_SECONDS = 1.7, 2.0
 AUTOMATIC_MAX_TOKENS, INVOKED_MAX_TOKENS = 64, 256
 UNSUPPORTED = "unsupported"  # finish reason of a model without fill-in-the-middle tokens
+
+
+class EngineConnection:
+    """Completes text. An unreachable engine is not an error: completions are automatic."""
+
+    def __init__(self, session_request: SessionRequest) -> None:
+        self._session_request = session_request
+        self._executor = ThreadPoolExecutor(1, "lsp-engine")
+        self._conversation: Conversation | None = None
+        self._retry_at = 0.0
+
+    async def complete(self, gap: FimRequest, cancelled: Flag) -> CompletionResult:
+        """The completion from the engine; empty if it is unreachable."""
+        return await self._call(lambda engine: engine.complete(gap, cancelled), CompletionResult("", UNREACHABLE))
+
+    async def state(self) -> str:
+        """The state of the models: "unloaded", "loading", READY, or UNREACHABLE."""
+        return await self._call(lambda engine: str(engine.call("stats")["state"]), UNREACHABLE)
+
+    async def _call(self, call: Callable[[Conversation], Result], fallback: Result) -> Result:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._call_blocking, call, fallback)
+
+    def _call_blocking(self, call: Callable[[Conversation], Result], fallback: Result) -> Result:
+        if time.monotonic() < self._retry_at:
+            return fallback
+        try:
+            self._conversation = self._conversation or Conversation(self._session_request, "lsp")
+            return call(self._conversation)
+        except (SpecchatError, OSError) as error:
+            log.warning("the engine process is unreachable: %s", error)
+            self._conversation, self._retry_at = None, time.monotonic() + RETRY_SECONDS
+            return fallback
+
+
+@dataclass(frozen=True)
+class CachedSuggestion:
+    uri: str
+    prefix: str
+    suffix: str
+    text: str
+
+    def remaining_at(self, context: CursorContext) -> str:
+        """The part that is not typed yet; "" at another position or after other text was typed."""
+        if (
+            context.document.uri != self.uri
+            or context.suffix != self.suffix
+            or not context.prefix.startswith(self.prefix)
+        ):
+            return ""
+        typed = context.prefix[len(self.prefix) :]
+        text = self.text.replace("\r\n", "\n")
+        if not text.startswith(typed) or len(typed) >= len(text):
+            return ""
+        return text[len(typed) :].replace("\n", context.document.newline)
 
 
 @dataclass(eq=False)
@@ -47,7 +110,6 @@ class Suggestion:
 
     @property
     def range(self) -> types.Range:
-        """The range that it replaces, within one line."""
         context, document = self.context, self.context.document
         return types.Range(document.position(context.start), document.position(context.end + self.replaced_chars))
 
@@ -65,8 +127,6 @@ class Suggestion:
 
 
 class Suggester:
-    """Makes suggestions and caches the last one."""
-
     def __init__(self, engine: EngineConnection, options: InitializationOptions) -> None:
         self.engine, self.options = engine, options
         self.can_fill = True

@@ -5,8 +5,6 @@ in message boxes, and serves requests before `initialize`. The overridden method
 pygls is pinned in pyproject.toml.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -25,18 +23,13 @@ MAX_ERROR_CHARS = 200
 
 @dataclass(frozen=True)
 class InvalidMessage:
-    """A message with invalid parts."""
-
     id: int | str | None
     is_request: bool
     error: JsonRpcException
 
 
 class GuardedProtocol(LanguageServerProtocol):
-    """The protocol of pygls, with checks before it."""
-
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """Parse a message; an invalid one becomes an InvalidMessage."""
         try:
             return super().structure_message(data)
         except JsonRpcException as error:
@@ -44,7 +37,6 @@ class GuardedProtocol(LanguageServerProtocol):
             return InvalidMessage(id if isinstance(id, int | str) else None, "method" in data and "id" in data, error)
 
     def handle_message(self, message: Any) -> None:
-        """Dispatch a valid message, and answer an invalid one."""
         match message:
             case InvalidMessage(id=id, is_request=True, error=error):
                 self.send_error(id, error.code, str(error))

@@ -1,7 +1,5 @@
 """The language server: the handlers of the protocol. Everything slow runs on other threads."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
@@ -28,12 +26,10 @@ from specchat.editors.lsp.code_actions import (
     parse_edit_request,
 )
 from specchat.editors.lsp.cursor_context import cursor_context
-from specchat.editors.lsp.engine_connection import READY, EngineConnection
-from specchat.editors.lsp.explain import explain_region, write_page
 from specchat.editors.lsp.initialization_options import InitializationOptions, parse_initialization_options
-from specchat.editors.lsp.inline_completion import Suggester, Suggestion
+from specchat.editors.lsp.inline_completion import READY, EngineConnection, Suggester, Suggestion
 from specchat.editors.lsp.request_guard import GuardedProtocol
-from specchat.editors.lsp.rewrite_edits import compute_rewrite, workspace_edit
+from specchat.editors.lsp.rewrite_edits import compute_rewrite, explain_region, workspace_edit, write_page
 from specchat.editors.lsp.text_documents import Documents
 from specchat.editors.lsp.work_done_progress import WorkDoneProgress, begin_progress
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
@@ -49,8 +45,6 @@ CLIENT_TIMEOUT_SECONDS = 10.0  # for an editor to answer a request
 
 
 class LoggingLanguageServer(LanguageServer):
-    """The server of pygls; writes its own errors to the log."""
-
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Log the error; the user of an editor can do nothing about it."""
         log.warning("%s: %s", getattr(source, "__name__", source), error)
@@ -98,14 +92,12 @@ class SpecchatLanguageServer:
     def initialize(self, params: types.InitializeParams) -> None:
         """Read the options of the editor. Starts no process."""
         self.options = parse_initialization_options(params.initialization_options)
-        self.documents.encoding = str(getattr(encoding := self._position_encoding(), "value", encoding))
+        encoding = self.server.workspace.position_encoding or types.PositionEncodingKind.Utf16
+        self.documents.encoding = str(getattr(encoding, "value", encoding))
         self._engine = EngineConnection(SessionRequest(profile=self.options.profile, kind="completion"))
         self.suggester = Suggester(self._engine, self.options)
         if self.options.offers_completion_list:
             self._register_handler(types.TEXT_DOCUMENT_COMPLETION, self.completion, types.CompletionOptions())
-
-    def _position_encoding(self) -> Any:
-        return self.server.workspace.position_encoding or types.PositionEncodingKind.Utf16
 
     async def initialized(self, _params: types.InitializedParams) -> None:
         """The editor is ready: start the engine process in the background."""
@@ -124,7 +116,6 @@ class SpecchatLanguageServer:
         self.documents.close(params.text_document.uri)
 
     async def inline_completion(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
-        """A suggestion as ghost text at the cursor."""
         context = params.context
         is_invoked = context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
         suggestion = await self._suggest(params, context.selected_completion_info, is_invoked=is_invoked)
@@ -134,7 +125,6 @@ class SpecchatLanguageServer:
         return types.InlineCompletionList([types.InlineCompletionItem(text, range=suggestion.range) for text in texts])
 
     async def completion(self, params: types.CompletionParams) -> types.CompletionList:
-        """A suggestion as an entry of the completion list."""
         kind = params.context.trigger_kind if params.context else types.CompletionTriggerKind.Invoked
         suggestion = await self._suggest(params, None, is_invoked=kind == types.CompletionTriggerKind.Invoked)
         if suggestion is None:
@@ -214,59 +204,40 @@ class SpecchatLanguageServer:
             self._show_message(types.MessageType.Warning, f"the edit was not applied: {reason}")
 
     async def explain(self, *arguments: Any) -> None:
-        """The command: explain lines on a page beside the text."""
         request = parse_edit_request(arguments[0] if arguments else None)
         document = self.documents.get(request.uri)
         if document is None:
             self._show_message(types.MessageType.Warning, "the text is not open")
             return
-        cancelled = Flag()
-        bar = await begin_progress(self.server, f"specchat: explaining {document.name}", cancelled)
-        try:
-            work = partial(explain_region, document, request.region)
-            text = await self._run_on_edit_thread(work, cancelled, bar)
-        except CancelledError:
-            return
-        except SpecchatError as error:
-            self._show_message(types.MessageType.Error, str(error))
-            return
-        finally:
-            cancelled.set()  # also after an exception: stop the engine
-            bar.end()
-        page = types.ShowDocumentParams(write_page(document, request.region, text).as_uri(), take_focus=False)
-        await _with_timeout(CLIENT_TIMEOUT_SECONDS, self.server.window_show_document_async(page))
+        work = partial(explain_region, document, request.region)
+        text = await self._run_with_progress(work, f"explaining {document.name}")
+        if text is not None:
+            page = types.ShowDocumentParams(write_page(document, request.region, text).as_uri(), take_focus=False)
+            await _with_timeout(CLIENT_TIMEOUT_SECONDS, self.server.window_show_document_async(page))
 
     async def _compute_workspace_edit(self, request: EditRequest) -> types.WorkspaceEdit | None:
         """The edit for a request; None after a message to the user."""
         document = self.documents.get(request.uri)
         if document is None or (request.version is not None and document.version != request.version):
             return self._show_message(types.MessageType.Warning, "the text was changed meanwhile; nothing is edited")
-        cancelled = Flag()
-        bar = await begin_progress(self.server, f"specchat: {request.instruction[:60]}", cancelled)
-        try:
-            work = partial(compute_rewrite, document, request, self.options.edit_profile)
-            edits = await self._run_on_edit_thread(work, cancelled, bar, document.text)
-        except CancelledError:
+        work = partial(compute_rewrite, document, request, self.options.edit_profile)
+        edits = await self._run_with_progress(work, request.instruction[:60], document.text)
+        if edits is None:
             return None
-        except NoChangeError as error:
-            return self._show_message(types.MessageType.Info, str(error))
-        except SpecchatError as error:
-            return self._show_message(types.MessageType.Error, str(error))
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-        finally:
-            bar.end()
         if (current := self.documents.get(request.uri)) is None or current.version != document.version:
             message = f"{document.name} was changed meanwhile; nothing is edited"
             return self._show_message(types.MessageType.Warning, message)
         return workspace_edit(document, edits, is_versioned=self._supports_versioned_edits)
 
-    async def _run_on_edit_thread(
-        self, work: Callable[..., Result], cancelled: Flag, progress: WorkDoneProgress, original: str | None = None
-    ) -> Result:
-        """Run `work(cancelled, on_event)`; with the original text, the progress bar shows a fraction."""
-        loop, alignment = asyncio.get_running_loop(), RewriteAlignment(original or "")
+    async def _run_with_progress(
+        self, work: Callable[..., Result], title: str, original: str | None = None
+    ) -> Result | None:
+        """Run `work(cancelled, on_event)` on the thread for edits; None after a message to the user.
+
+        With the original text, the progress bar shows a fraction.
+        """
+        loop, alignment, cancelled = asyncio.get_running_loop(), RewriteAlignment(original or ""), Flag()
+        progress = await begin_progress(self.server, f"specchat: {title}", cancelled)
 
         def on_event(event: Event) -> None:
             if isinstance(event, PrefillProgress):
@@ -277,7 +248,17 @@ class SpecchatLanguageServer:
             if self.is_disconnected.is_set():
                 cancelled.set()
 
-        return await loop.run_in_executor(self._edit_executor, work, cancelled, on_event)
+        try:
+            return await loop.run_in_executor(self._edit_executor, work, cancelled, on_event)
+        except CancelledError:
+            return None
+        except NoChangeError as error:
+            return self._show_message(types.MessageType.Info, str(error))
+        except SpecchatError as error:
+            return self._show_message(types.MessageType.Error, str(error))
+        finally:
+            cancelled.set()  # also after an exception: stop the engine
+            progress.end()
 
     def _show_message(self, kind: types.MessageType, text: str) -> None:
         self.server.window_show_message(types.ShowMessageParams(kind, f"specchat: {text}"))
@@ -292,7 +273,6 @@ class SpecchatLanguageServer:
 
     @property
     def _can_show_document(self) -> bool:
-        """Whether the editor can open a page."""
         window = self.server.client_capabilities.window
         return bool(window and window.show_document and window.show_document.support)
 

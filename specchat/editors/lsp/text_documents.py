@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlparse
 
 from lsprotocol import types
 
-from specchat.edit.edit_regions import Region
+from specchat.edit.edit_plan import Region
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 CODECS: Mapping[str, str] = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
@@ -61,7 +61,6 @@ class Document:
         return types.Position(line, len(raw) // CODE_UNIT_BYTES[self.encoding])
 
     def line(self, number: int) -> str:
-        """A line without its line end."""
         start = self.line_starts[number]
         end = self.line_starts[number + 1] if number + 1 < len(self.line_starts) else len(self.text)
         return self.text[start:end].rstrip("\r\n")

@@ -1,7 +1,5 @@
 """The editor's progress bar, if it has one. An editor that does not answer is not waited for."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from threading import Event as Flag
@@ -20,7 +18,6 @@ class WorkDoneProgress:
         self._server, self._token = server, token
 
     def report(self, fraction: float | None, message: str = "") -> None:
-        """Report a fraction from 0 to 1."""
         percentage = None if fraction is None else int(100 * fraction)
         if self._token is not None:
             report = types.WorkDoneProgressReport(message=message or None, percentage=percentage)

@@ -1,19 +1,22 @@
-"""The text lines of the inspector: legend, totals, a step, its draft tokens. Draws nothing."""
+"""The text lines of the inspector: legend, totals, a step, its draft tokens; and the whole answer as an SVG picture."""
 
-from __future__ import annotations
+import io
+from collections.abc import Iterator, Mapping, Sequence
 
-from collections.abc import Iterator, Sequence
-
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
+from textual.color import Color
 
 from specchat.chat.step_records import DraftToken, Inspection, StepRecord, TokenKind, TokenSpan
-from specchat.tui.glyphs import Glyphs, printable
-from specchat.tui.status_text import sparkline
-from specchat.tui.token_colours import TokenColours
+from specchat.drawing.glyphs import UNICODE, Glyphs, printable, sparkline
+from specchat.drawing.themes import TokenColours
 
 MAX_QUOTED_CHARS = 24
 MAX_DEPTHS = 6
 KIND_NAMES = {TokenKind.ACCEPTED: "accepted draft", TokenKind.SAMPLED: "target", TokenKind.CORRECTION: "correction"}
+COLUMNS = 100
+MAX_STEPS = 12
 
 
 def token_text(span: TokenSpan, glyphs: Glyphs) -> str:
@@ -25,7 +28,6 @@ def token_text(span: TokenSpan, glyphs: Glyphs) -> str:
 
 
 def legend(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
-    """The three kinds of tokens, each in its style."""
     line, sources = Text(), inspection.sources
     for kind, name in KIND_NAMES.items():
         source = (sources[0] if sources else "") if kind is TokenKind.ACCEPTED else "target"
@@ -35,7 +37,6 @@ def legend(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Tex
 
 
 def source_shares(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
-    """The share of tokens of each source."""
     line = Text("by source: " if inspection.committed_count else "")
     for index, (source, share) in enumerate(inspection.source_shares.items()):
         line.append(f" {glyphs.dot} " if index else "")
@@ -59,7 +60,6 @@ def totals_line(inspection: Inspection, plain_step_seconds: float, glyphs: Glyph
 
 
 def step_lines(inspection: Inspection, step_index: int, glyphs: Glyphs) -> list[str]:
-    """What a step drafted and accepted, what the target sampled, and what it cost."""
     step, arrow = inspection.steps[step_index], glyphs.arrow
     drafters = ", ".join(map(printable, step.drafters)) if step.draft_tokens else "no draft tokens"
     counts = f"  drafted {len(step.draft_tokens)} {arrow} accepted {step.accepted_count}" if step.draft_tokens else ""
@@ -101,17 +101,51 @@ def quote_text(text: str, glyphs: Glyphs) -> str:
 
 
 def _marked_drafts(tokens: Sequence[DraftToken], glyphs: Glyphs) -> str:
-    return "".join(_draft_marks(tokens, glyphs))
-
-
-def _draft_marks(tokens: Sequence[DraftToken], glyphs: Glyphs) -> Iterator[str]:
-    for token in tokens:
-        yield f"[{'+' if token.is_accepted else '-'}{quote_text(token.text, glyphs)[1:-1]}]"
+    texts = ((token.is_accepted, quote_text(token.text, glyphs)[1:-1]) for token in tokens)
+    return "".join(f"[{'+' if is_accepted else '-'}{text}]" for is_accepted, text in texts)
 
 
 def answer_content(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
-    """The whole answer, each token in the style of its source."""
     text = Text()
     for span in inspection.spans:
         text.append(token_text(span, glyphs), colours.span_style(span, inspection.sources))
     return text
+
+
+def render_lines(
+    inspection: Inspection, colours: TokenColours, glyphs: Glyphs, plain_step_seconds: float = 0.0
+) -> Iterator[Text]:
+    yield legend(inspection, colours, glyphs)
+    yield Text(totals_line(inspection, plain_step_seconds, glyphs))
+    yield Text()
+    yield answer_content(inspection, colours, glyphs)
+    yield Text()
+    yield source_shares(inspection, colours, glyphs)
+    yield Text(charts(inspection, 0, COLUMNS, glyphs))
+
+
+def render_svg(
+    title: str, inspection: Inspection, theme_variables: Mapping[str, str], plain_step_seconds: float = 0.0
+) -> str:
+    """An SVG picture in the colours of a theme, given as its variables."""
+    console = Console(
+        record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=False
+    )
+    lines = [
+        *render_lines(inspection, TokenColours.from_theme(theme_variables), UNICODE, plain_step_seconds),
+        *_first_steps(inspection),
+    ]
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=False)
+    background, foreground = (Color.parse(theme_variables[name]).rgb for name in ("background", "foreground"))
+    return console.export_svg(title=title, theme=TerminalTheme(background, foreground, [foreground] * 8))
+
+
+def _first_steps(inspection: Inspection) -> Iterator[Text]:
+    yield Text()
+    for step_index in range(min(MAX_STEPS, len(inspection.steps))):
+        yield Text(
+            " ".join(filter(None, step_lines(inspection, step_index, UNICODE))), no_wrap=True, overflow="ellipsis"
+        )
+    if (more := len(inspection.steps) - MAX_STEPS) > 0:
+        yield Text(f"{UNICODE.ellipsis} {more} more steps", "dim")

@@ -1,4 +1,4 @@
-"""The style of a token: an underline for its kind, a colour for its drafter.
+"""The dark and the light theme, and the style of a token: an underline for its kind, a colour for its drafter.
 
     accepted draft    underlined               in the colour of its drafter
     target            plain                    muted
@@ -14,9 +14,18 @@ from dataclasses import dataclass
 
 from rich.style import Style
 from textual.color import HSL, Color
+from textual.theme import Theme
 
 from specchat.chat.step_records import TARGET, TokenKind, TokenSpan
 
+DARK_THEME = Theme(
+    name="specchat-night", primary="#7aa2c9", accent="#8fc7a3", secondary="#c9a86a", warning="#d8b25c", error="#d88080",
+    success="#8fc7a3", foreground="#d6d9de", background="#15181c", surface="#1a1e23", panel="#242a31", dark=True,
+)  # fmt: skip
+LIGHT_THEME = Theme(
+    name="specchat-day", primary="#2f5d87", accent="#2c6e49", secondary="#8a6116", warning="#8a5a00", error="#a12c2c",
+    success="#2c6e49", foreground="#20242a", background="#fafaf7", surface="#f2f2ee", panel="#e4e4de", dark=False,
+)  # fmt: skip
 HUE_SHIFTS = (
     0.0,
     0.19,
@@ -27,17 +36,18 @@ HUE_SHIFTS = (
 MUTED_BLEND = 0.45
 
 
+def theme_variables(theme: Theme = DARK_THEME) -> Mapping[str, str]:
+    return theme.to_color_system().generate()
+
+
 @dataclass(frozen=True)
 class TokenColours:
-    """The colours of a theme for tokens."""
-
     target: Color
     correction: Color
     drafters: tuple[Color, ...]
 
     @classmethod
     def from_theme(cls, variables: Mapping[str, str]) -> TokenColours:
-        """From `App.theme_variables`."""
         colours = {name: Color.parse(variables[name]) for name in ("foreground", "background", "success", "warning")}
         target = colours["foreground"].blend(colours["background"], MUTED_BLEND, alpha=1.0)
         return cls(target, colours["warning"], tuple(_shift_hue(colours["success"], shift) for shift in HUE_SHIFTS))
@@ -59,6 +69,5 @@ class TokenColours:
 
 
 def _shift_hue(colour: Color, shift: float) -> Color:
-    """Another hue with the same saturation and lightness."""
     hue, saturation, lightness = colour.hsl
     return Color.from_hsl(*HSL((hue + shift) % 1, saturation, lightness)) if shift else colour

@@ -1,12 +1,11 @@
-"""The characters that the TUI draws with: Unicode, or ASCII for terminals and screen readers.
+"""The characters to draw with: Unicode, or ASCII for terminals and screen readers.
 
 Also `printable`, which makes control characters of a model visible instead of sending them to the terminal.
 """
 
-from __future__ import annotations
-
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -17,8 +16,6 @@ TAB_SPACES = "    "
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The symbols of the TUI."""
-
     is_ascii: bool
     prompt_mark: str
     separator: str
@@ -42,6 +39,13 @@ def choose_glyphs(is_ascii: bool | None = None) -> Glyphs:
         locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
         is_ascii = bool(locale) and "utf" not in locale.lower()
     return ASCII if is_ascii else UNICODE
+
+
+def sparkline(values: Sequence[int], glyphs: Glyphs = UNICODE) -> str:
+    """Values as a row of small columns, scaled to the largest value."""
+    top = max(values, default=0)
+    last = len(glyphs.sparkline_levels) - 1
+    return "".join(glyphs.sparkline_levels[round(last * count / top)] for count in values) if top else ""
 
 
 def printable(text: str) -> str:
