@@ -31,16 +31,13 @@ class ClientLatency:
 
     @property
     def median_ttft_seconds(self) -> float:
-        """Median time to the first text."""
         return median(answer.ttft_seconds for answer in self.answers)
 
     @property
     def median_request_seconds(self) -> float:
-        """Median seconds of a whole request."""
         return median(answer.request_seconds for answer in self.answers)
 
     def text_interval(self, fraction: float) -> float:
-        """A quantile of the seconds between text events."""
         return quantile([seconds for answer in self.answers for seconds in answer.text_intervals], fraction)
 
 
@@ -86,7 +83,6 @@ def _time_request(session_request: SessionRequest, request: Request) -> TimedAns
 
 
 def as_table(latencies: Sequence[ClientLatency]) -> str:
-    """A Markdown table."""
     lines = [
         "| kind | variant | answers | TTFT ms | p50 | p95 | p99 between texts ms | request s |",
         "|---|---|---|---|---|---|---|---|",

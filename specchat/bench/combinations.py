@@ -23,7 +23,6 @@ class Combination:
 
     @property
     def plain_baseline(self) -> Combination:
-        """Plain decoding on the same kind and temperature."""
         return Combination(self.kind, self.temperature, PLAIN)
 
     @property
@@ -60,7 +59,6 @@ class Sample:
 
     @property
     def decode_seconds(self) -> float:
-        """Drafting and verification together."""
         return self.draft_seconds + self.verify_seconds
 
     @property

@@ -101,7 +101,6 @@ class LlamaCppModel:
         return int(numpy.ctypeslib.as_array(logits, (self._vocab_size,)).argmax())
 
     def close(self) -> None:
-        """Free the memory."""
         self._library.llama_free(self._context)
         self._library.llama_model_free(self._model)
 

@@ -146,7 +146,6 @@ def collect_until_interrupt(samples: Iterator[Sample]) -> Collected:
 
 
 def estimate_text(seconds_per_answer: float, grid: Grid, prompt_count: int, stored_samples: int) -> str:
-    """How many answers the bench needs and how long they take."""
     answers = grid.answer_count(prompt_count)
     minutes = seconds_per_answer * answers / 60
     length = f"about {minutes:.0f} min" if minutes >= 1 else "less than a minute"
@@ -230,7 +229,6 @@ def draft_tree_depth(step: StepDone) -> int:
 
 
 def request_hash(request: Request) -> str:
-    """A short hash of everything that the request asks for."""
     return blake2b(repr(request).encode(), digest_size=8).hexdigest()
 
 
@@ -254,11 +252,9 @@ class WidthLimitedDrafter(Drafter):
         return tree.prune(sorted(kept - {ROOT}))
 
     def observe(self, outcome: Outcome) -> None:
-        """Pass the outcome on."""
         self.drafter.observe(outcome)
 
     def forget(self, length: int) -> None:
-        """Pass the truncation on."""
         self.drafter.forget(length)
 
 

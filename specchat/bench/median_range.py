@@ -9,8 +9,6 @@ from statistics import median
 
 @dataclass(frozen=True)
 class MedianRange:
-    """The median, and the lowest and highest."""
-
     median: float
     lowest: float
     highest: float

@@ -69,8 +69,6 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Trial:
-    """One chain length in one round."""
-
     run: _Run
     plain: _Run
     relative_pass_cost: float
@@ -111,7 +109,6 @@ def measure_synthetic_acceptance(
 
 
 def as_table(rows: Sequence[OracleRow]) -> str:
-    """The rows as Markdown."""
     lines = [
         "| dtype | context | draft tokens | tokens/step | c | speedup | predicted speedup |",
         "|---|---|---|---|---|---|---|",

@@ -77,7 +77,6 @@ class TimedModel:
         self._pass_timers: list[Callable[[], float]] = []
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
-        """Run and time a pass."""
         if self._is_cuda:
             started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             started.record()
@@ -92,20 +91,16 @@ class TimedModel:
         return output
 
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
-        """Prefill a chunk."""
         return self.model.prefill(tokens, cache)
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
-        """Choose the hidden states of outputs."""
         self.model.set_hidden_state_layers(hidden_state_layers)
         self.hidden_state_layers = self.model.hidden_state_layers
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Input embeddings."""
         return self.model.embed(tokens)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        """The output matrix."""
         return self.model.compute_logits(hidden_states)
 
     def take_pass_seconds(self) -> float:
@@ -125,7 +120,6 @@ class MeasuredModel:
     weight_bytes_per_pass: int  # read by a one-row pass
 
     def fits(self, context: int, extra_tokens: int) -> bool:
-        """Whether a context and the tokens after it fit the context window."""
         return context + max(extra_tokens, STEPS_PER_ROUND) + max(ROW_COUNTS) < self.target.context_window
 
 
@@ -155,7 +149,6 @@ def weight_bytes_per_pass(profile: Profile, target: Model) -> int:
 
 
 def measure_pass_costs(loaded: MeasuredModel, context: int, rounds: int, progress: Progress) -> PassCosts:
-    """Measure rounds: the bandwidth, passes of every width, and a few engine steps."""
     target, dtype = loaded.target, loaded.dtype
     widths = [width for width in ROW_COUNTS if width <= target.max_rows]
     measured = list(
@@ -278,7 +271,6 @@ def measure_bandwidth(device: torch.device) -> float:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device is idle."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -79,7 +79,6 @@ def counting_edit_prompts(count: int, length: int, replaced_interval: int, vocab
 
 
 def source_tokens(prompt: list[int]) -> list[int]:
-    """The file in such a prompt: all tokens but the last."""
     return prompt[:-1]
 
 

@@ -28,8 +28,6 @@ SPEED_TOLERANCE = 0.03  # speed that a smaller budget may cost; less is noise
 
 @dataclass(frozen=True)
 class TuningResult:
-    """The values that follow from a bench."""
-
     budget: int
     drafter_order_by_kind: Mapping[str, tuple[str, ...]]  # fastest first; drafters after `plain` are slower than plain
 

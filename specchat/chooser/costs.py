@@ -62,11 +62,9 @@ class Costs:
         return curve is not None and curve.drift_detector.is_unconfirmed
 
     def learn_pass(self, text_length: int, rows: int, seconds: float) -> None:
-        """Update the costs by one measured pass."""
         _curve_of_bucket(self.pass_curves, bucket_of(text_length), Curve()).learn(rows, seconds)
 
     def learn_draft(self, name: str, text_length: int, depth: int, seconds: float) -> None:
-        """Update the costs by one measured draft of this depth."""
         _curve_of_bucket(self.draft_curves.setdefault(name, {}), bucket_of(text_length), proportional_curve()).learn(
             depth, seconds
         )
@@ -138,7 +136,6 @@ def load_costs(identity: Mapping[str, str], folder: Path | None = None) -> Costs
 
 
 def nearest_curve(curves: Mapping[int, Curve], bucket: int) -> Curve | None:
-    """The curve of this context bucket, or of the nearest one."""
     if (curve := curves.get(bucket)) is not None or not curves:
         return curve
     return curves[min(curves, key=lambda other: abs(other - bucket))]

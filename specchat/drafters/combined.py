@@ -28,12 +28,10 @@ class _CombinedDrafter(Drafter):
         self.is_instant = all(drafter.is_instant for drafter in drafters)
 
     def observe(self, outcome: Outcome) -> None:
-        """Pass the outcome to every drafter."""
         for drafter in self.drafters:
             drafter.observe(outcome)
 
     def forget(self, length: int) -> None:
-        """Pass the truncation to every drafter."""
         for drafter in self.drafters:
             drafter.forget(length)
 
@@ -120,8 +118,6 @@ class SuffixAndRealign(MergedDrafter):
 
 
 class _TreeMapping:
-    """The tree of one drafter, and the positions of its first nodes in the merged tree."""
-
     def __init__(self, tree: DraftTree) -> None:
         self.tree = tree
         self.merged_nodes = [ROOT]  # own node -> merged node
@@ -153,5 +149,4 @@ class _TreeMapping:
 
 
 def build_suffix(resources: DraftingResources) -> Drafter:
-    """The drafter `suffix`."""
     return SuffixAndRealign(SuffixDecoding(resources.past_texts))

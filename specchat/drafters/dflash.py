@@ -93,11 +93,9 @@ class DFlashDrafter(Drafter):
         return tree
 
     def observe(self, outcome: Outcome) -> None:
-        """Store the hidden states of the committed tokens."""
         self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         self.hidden_states.truncate(length)
         self.cache.rollback(max(length - self._first_position, 0))
 
@@ -145,6 +143,5 @@ class DFlashDrafter(Drafter):
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    """The drafter `dflash`, if its head is loaded."""
     head = resources.heads.get("dflash")
     return DFlashDrafter(cast("BlockDraftHead", head), resources.target) if head is not None else None

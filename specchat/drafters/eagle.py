@@ -89,8 +89,6 @@ CHAIN_CONFIG = TreeConfig(depth=4, width=1, max_draft_tokens=4)
 
 @dataclass(frozen=True)
 class _DraftNode:
-    """A candidate token of the tree."""
-
     token: int
     parent: int  # index of a node; ROOT at depth 1
     log_probability: float  # of the whole path
@@ -127,11 +125,9 @@ class EagleDrafter(Drafter):
             return tree
 
     def observe(self, outcome: Outcome) -> None:
-        """Store the hidden states of the committed tokens."""
         self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         self.hidden_states.truncate(length)
         self.cache.rollback(max(length - 1 - self._first_position, 0))  # a pair includes the next token
 
@@ -191,7 +187,6 @@ class _TreeBuilder:
         self.nodes = [_DraftNode(context.tokens[-1], -1, 0.0)]
 
     def build(self, head_output: DraftHeadOutput) -> DraftTree:
-        """The tree that follows from the head's output at the end of the text."""
         expanded, hidden, mask = [ROOT], head_output.hidden_states, torch.zeros(1, 0, dtype=torch.bool)
         level = self._add_level(head_output.logits, expanded, depth=0)
         for depth in range(1, min(self.tree_config.depth, self.max_draft_tokens)):
@@ -277,17 +272,14 @@ class _TreeBuilder:
 
 
 def build_eagle(resources: DraftingResources) -> Drafter | None:
-    """The drafter `eagle`, if its head is loaded."""
     return _build(resources, "eagle")
 
 
 def build_eagle3(resources: DraftingResources) -> Drafter | None:
-    """The drafter `eagle3`, if its head is loaded."""
     return _build(resources, "eagle3")
 
 
 def build_mtp(resources: DraftingResources) -> Drafter | None:
-    """The drafter `mtp`, if its head is loaded."""
     return _build(resources, "mtp")
 
 

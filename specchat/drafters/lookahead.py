@@ -32,8 +32,6 @@ MAX_PENDING_OUTCOMES = 64  # outcomes that are stored until the next proposal
 
 @dataclass(frozen=True)
 class PendingOutcome:
-    """The part of an outcome that the next proposal needs."""
-
     tree: DraftTree
     path: list[int]
     sampled_tokens: list[int]
@@ -46,7 +44,6 @@ class NgramPool:
         self._continuations: OrderedDict[int, list[tuple[int, ...]]] = OrderedDict()
 
     def add(self, ngram: tuple[int, ...]) -> None:
-        """Store an n-gram of two tokens or more."""
         first, rest = ngram[0], ngram[1:]
         others = [other for other in self._continuations.get(first, []) if other != rest[: len(other)]]
         self._continuations[first] = [rest, *others][:NGRAMS_PER_TOKEN]
@@ -143,5 +140,4 @@ def _ngram_at(outcome: PendingOutcome, node: int) -> tuple[int, ...]:
 
 
 def build(_resources: DraftingResources) -> Drafter:
-    """The drafter `lookahead`."""
     return Lookahead()

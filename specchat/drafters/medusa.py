@@ -92,7 +92,6 @@ class Medusa(Drafter):
             self._hidden_state_end = outcome.root_position + len(outcome.path)
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         if length < self._hidden_state_end:
             self._hidden_state, self._hidden_state_end = None, 0
         self._candidates = []
@@ -131,6 +130,5 @@ def sparse_tree(probabilities: list[list[float]], max_nodes: int) -> list[list[t
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    """The drafter `medusa`, if its heads are loaded."""
     head = resources.heads.get("medusa")
     return Medusa(cast("MedusaDraftHead", head), resources.target) if head is not None else None

@@ -38,7 +38,6 @@ class NgramIndex:
                 ends[tuple(self.tokens[end - size : end])].append(end)
 
     def truncate(self, length: int) -> None:
-        """Keep the first `length` tokens."""
         for size, ends in self._ends.items():
             for end in range(len(self.tokens) - 1, max(length, size) - 1, -1):
                 ngram = tuple(self.tokens[end - size : end])
@@ -84,10 +83,8 @@ class PromptLookup(Drafter):
         return tree
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         self.index.truncate(length)
 
 
 def build(_resources: DraftingResources) -> Drafter:
-    """The drafter `lookup`."""
     return PromptLookup()

@@ -26,8 +26,6 @@ GREEDY = Sampler()
 
 
 class TextTokenizer(Protocol):
-    """The required methods of a tokenizer."""
-
     def encode_continuation(self, text: str) -> list[int]:
         """Tokens of a text that continues another one; control tokens are plain text."""
         ...
@@ -58,15 +56,12 @@ class IncrementalTokenizer:
             self._end_bytes.append(end)
 
     def truncate(self, length_bytes: int) -> None:
-        """Follow a truncation of the text to its first `length_bytes` bytes."""
         while self._end_bytes and self._end_bytes[-1] > length_bytes:
             self._end_bytes.pop()
         del self.tokens[len(self._end_bytes) :]
 
 
 class RetokenizedDraftModel(Drafter):
-    """Drafts a chain with a model that has another tokenizer."""
-
     name = "draft"
 
     def __init__(
@@ -104,7 +99,6 @@ class RetokenizedDraftModel(Drafter):
         return tree
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         del self._end_bytes[length:]
         self._text_bytes = self._text_bytes[: self._end_bytes[-1] if self._end_bytes else 0]
         self.draft_text.truncate(len(self._text_bytes))

@@ -114,5 +114,4 @@ class TokenRecycling(Drafter):
 
 
 def build(_resources: DraftingResources) -> Drafter:
-    """The drafter `recycling`."""
     return TokenRecycling()

@@ -16,8 +16,6 @@ from specchat.engine.tree import DraftTree
 
 @dataclass(frozen=True)
 class DraftContext:
-    """The input of a drafter."""
-
     tokens: list[int]  # the text so far; the last token is the root of the tree. Read-only
     sampler: Sampler
     max_draft_tokens: int  # in one pass

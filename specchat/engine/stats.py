@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class DecodingStats:
-    """Sums over a run of steps."""
-
     steps: int = 0
     tokens: int = 0
     drafted: int = 0

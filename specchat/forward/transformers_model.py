@@ -49,7 +49,6 @@ class TransformersModel:
         self._uses_additive_mask = config._attn_implementation == "eager"  # noqa: SLF001 - others take bool masks
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
-        """From now on, every output contains these hidden states."""
         for hook in self._hooks:
             hook.remove()
         decoder = self.network.get_decoder()
@@ -60,22 +59,18 @@ class TransformersModel:
 
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:
-        """Input embeddings, as the first layer gets them. [n] -> [n, D]"""
         return self.network.get_input_embeddings()(tokens)
 
     @torch.inference_mode()
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        """The LM head. [n, D] -> [n, V]"""
         return self.network.get_output_embeddings()(hidden_states)
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
-        """Logits of every node of the tree, in one pass. [N, V]"""
         output, count = self._forward(self.limits.batch_for_tree(tree, cache), cache), len(tree)
         hidden_states = output.hidden_states[:count] if output.hidden_states is not None else None
         return ModelOutput(output.logits[:count], hidden_states)
 
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
-        """Run a chunk of a prompt and commit it. Logits [1, V], hidden states [len(tokens), layers * D]"""
         output = self._forward(self.limits.batch_for_nodes(chain_nodes(tokens), cache), cache, last_only=True)
         cache.commit(list(range(len(tokens))))
         return output

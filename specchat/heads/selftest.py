@@ -52,8 +52,6 @@ class Agreement:
 
 @dataclass(frozen=True)
 class TargetSample:
-    """Text sampled from the target, with its probabilities and hidden states."""
-
     tokens: list[int]  # [L + 1]
     probabilities: Tensor  # of the next token [L, V]
     hidden_states: Tensor  # [L, layers * D]

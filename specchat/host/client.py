@@ -92,7 +92,6 @@ class HostConnection:
         return self._last_request_id
 
     def next_message(self, timeout_seconds: float) -> RpcNotification | RpcResponse | RpcError | None:
-        """The next message; None after the timeout."""
         deadline = time.monotonic() + timeout_seconds
         while not self._received:
             self._sock.settimeout(max(MIN_POLL_SECONDS, deadline - time.monotonic()))
@@ -106,7 +105,6 @@ class HostConnection:
         return self._received.popleft()
 
     def close(self) -> None:
-        """Close the connection."""
         self._sock.close()
 
 
@@ -170,7 +168,6 @@ class SessionRequest:
     is_stored: bool = True  # False: not in the history; lost when the host exits
 
     def to_params(self) -> JsonObject:
-        """The params of `open_session`."""
         folder = self.folder or str(Path.cwd())
         params: JsonObject = {
             "kind": self.kind,
@@ -336,7 +333,6 @@ class Conversation(AbstractContextManager["Conversation"]):
         pending.request_id = self._connection.send("ask", params)
 
     def _receive_events(self, pending: _PendingAnswer) -> Iterator[Event]:
-        """Wait for one message, and yield its events."""
         try:
             if pending.cancelled.is_set() and not pending.is_cancel_sent:
                 self._connection.send("cancel", {"turn": pending.turn_id})
@@ -400,8 +396,6 @@ class Conversation(AbstractContextManager["Conversation"]):
 
 @dataclass(eq=False)
 class _PendingAnswer:
-    """The state of a running answer."""
-
     request: Request
     cancelled: Flag
     turn_id: str = field(default_factory=new_id)
@@ -412,7 +406,6 @@ class _PendingAnswer:
     partial_answer: PartialAnswer = field(default_factory=PartialAnswer)
 
     def record(self, event: Event) -> Event:
-        """Update the state with an event; returns the event."""
         self.partial_answer.on_event(event)
         self.can_retry = False
         self.is_finished = self.is_finished or isinstance(event, Finished | Failed)

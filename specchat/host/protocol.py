@@ -55,16 +55,12 @@ class RpcRequest:
 
 @dataclass(frozen=True)
 class RpcNotification:
-    """An event of a session."""
-
     method: str
     params: JsonObject
 
 
 @dataclass(frozen=True)
 class RpcResponse:
-    """The result of a request."""
-
     id: RequestId
     result: JsonObject
 
@@ -79,7 +75,6 @@ class RpcError:
     error_class: str = ""  # the name of a class in errors.py
 
     def to_exception(self) -> errors.SpecchatError:
-        """The host's exception, to raise in the client."""
         error_class = getattr(errors, self.error_class, errors.HostError)
         is_known = isinstance(error_class, type) and issubclass(error_class, errors.SpecchatError)
         return (error_class if is_known else errors.HostError)(self.message)
@@ -94,7 +89,6 @@ def new_id() -> str:
 
 
 def encode(message: RpcMessage) -> bytes:
-    """A message as one line."""
     match message:
         case RpcRequest(id=None, method=method, params=params) | RpcNotification(method=method, params=params):
             body = {"method": method, "params": params}

@@ -131,7 +131,6 @@ def find_host() -> socket.socket | None:
 
 
 def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
-    """A connection to the host, which is started when none runs."""
     if peer := find_host():
         return peer
     with file_lock(runtime_folder() / "spawn.lock"):
@@ -145,14 +144,12 @@ def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
 
 @contextlib.contextmanager
 def file_lock(path: Path) -> Generator[None]:
-    """Hold an exclusive lock on this file."""
     with path.open("a", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def host_lock() -> IO[bytes]:
-    """The file that a host locks while it runs."""
     return (runtime_folder() / "host.lock").open("ab")
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def default_components() -> HostComponents:
-    """The components of `python -m specchat.host`."""
     callbacks = SessionCallbacks(_resolve_profile, _restore_turn, _profile_to_json, _profile_from_json, _context_window)
     return HostComponents(callbacks, EngineLoader(_load_engine, _engine_key, _make_completer), configuration_hash)
 
@@ -37,7 +36,6 @@ def _resolve_profile(name: str, settings: Mapping[str, Any]) -> Profile:
 
 
 def _profile_to_json(profile: Profile) -> dict[str, Any]:
-    """A profile as a JSON object without unset keys."""
     return _without_none(asdict(profile))
 
 

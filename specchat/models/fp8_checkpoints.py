@@ -35,8 +35,6 @@ STRATEGIES = ("tensor", "channel", "block")  # of compressed-tensors: those with
 
 @dataclass(frozen=True)
 class Fp8TensorFiles(TensorFiles):
-    """Tensors of which some are in FP8 with scales."""
-
     block_shape: tuple[int, int] = DEFAULT_BLOCK_SHAPE  # rows and columns that share a scale, in the block layout
     dtype: torch.dtype = torch.float32  # of the dequantized weights
 
@@ -46,7 +44,6 @@ class Fp8TensorFiles(TensorFiles):
 
     @property
     def has_scaled_weights(self) -> bool:
-        """Whether any weight has scales."""
         return any(self._scales_name(name) for name in self.locations)
 
     def read_tensor(self, name: str) -> Tensor:

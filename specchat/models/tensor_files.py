@@ -27,8 +27,6 @@ PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
 
 @dataclass(frozen=True)
 class TensorLocation:
-    """The file of a tensor, and its name in the file."""
-
     path: Path
     name: str
 
@@ -112,7 +110,6 @@ class WeightLoader:
         return tensor
 
     def optional(self, name: str) -> Tensor | None:
-        """Load a tensor that some families do not have."""
         return self.tensor(name) if name in self.files else None
 
     def linear(self, *names: str) -> Linear:

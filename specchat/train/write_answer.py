@@ -14,8 +14,6 @@ DRAFT_BUDGET = 24  # draft tokens per pass
 
 @dataclass(frozen=True)
 class GeneratedAnswer:
-    """The tokens and steps of an answer."""
-
     tokens: list[int]
     steps: list[Step]
 
