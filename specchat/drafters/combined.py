@@ -14,54 +14,20 @@ if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
 
 
-class _CombinedDrafter(Drafter):
-    """Passes every outcome and every truncation to several drafters."""
-
-    name_separator = ", "
-
-    def __init__(self, *drafters: Drafter) -> None:
-        self.drafters = drafters
-        self.name = self.name_separator.join(drafter.name for drafter in drafters)
-        self.hidden_state_layers = tuple(
-            dict.fromkeys(layer for drafter in drafters for layer in drafter.hidden_state_layers)
-        )
-        self.is_instant = all(drafter.is_instant for drafter in drafters)
-
-    def observe(self, outcome: Outcome) -> None:
-        for drafter in self.drafters:
-            drafter.observe(outcome)
-
-    def forget(self, length: int) -> None:
-        for drafter in self.drafters:
-            drafter.forget(length)
-
-
-class FirstOf(_CombinedDrafter):
-    """The first drafter that proposes anything. Order them by cost: prompt lookup before a model."""
-
-    name_separator = ", else "
-
-    def propose(self, context: DraftContext) -> DraftTree:
-        """The first tree that is not a bare root."""
-        tree = DraftTree(context.tokens[-1])
-        for drafter in self.drafters:
-            tree = drafter.propose(context)
-            if len(tree) > 1:
-                break
-        return tree
-
-
-class MergedDrafter(_CombinedDrafter):
+class MergedDrafter(Drafter):
     """The proposals of several drafters in one tree, where equal tokens share a node. Order them by preference.
 
     Each drafter proposes a tree of the whole budget. Half of the rows go to the first drafter, half of the rest to the
     second, and so on; unused rows go to the others in the same order.
     """
 
-    name_separator = " and "
-
     def __init__(self, *drafters: Drafter) -> None:
-        super().__init__(*drafters)
+        self.drafters = drafters
+        self.name = " and ".join(drafter.name for drafter in drafters)
+        self.hidden_state_layers = tuple(
+            dict.fromkeys(layer for drafter in drafters for layer in drafter.hidden_state_layers)
+        )
+        self.is_instant = all(drafter.is_instant for drafter in drafters)
         self._merged_tree: DraftTree | None = None
         self._mappings: list[_TreeMapping] = []
 
@@ -83,11 +49,16 @@ class MergedDrafter(_CombinedDrafter):
     def observe(self, outcome: Outcome) -> None:
         """Pass the outcome to every drafter, in the node numbers of its own tree if this is the merged tree."""
         if outcome.tree is not self._merged_tree:
-            super().observe(outcome)
+            for drafter in self.drafters:
+                drafter.observe(outcome)
             return
         for drafter, mapping in zip(self.drafters, self._mappings, strict=True):
             drafter.observe(mapping.own_outcome(outcome))
         self._merged_tree, self._mappings = None, []
+
+    def forget(self, length: int) -> None:
+        for drafter in self.drafters:
+            drafter.forget(length)
 
 
 class SuffixAndRealign(MergedDrafter):

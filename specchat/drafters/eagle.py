@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import exp, log
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
-from specchat.engine.cache import SCRATCH_ROWS, KVCache, KVPool
+from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer
@@ -32,46 +32,11 @@ from specchat.forward.batch import RowBatch
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
+    from specchat.heads.networks import EagleHead, HeadOutput
 
 PREFILL_CHUNK_PAIRS = 128  # pairs of a prompt in one pass
 SHORTLIST = 16  # best tokens of a node that get a probability
 MIN_LOG_PROBABILITY = log(0.02)  # of a node: less probable draft tokens are not worth a row of the target's pass
-
-
-class DraftHeadOutput(Protocol):
-    """The output of a head at the requested rows."""
-
-    @property
-    def logits(self) -> Tensor: ...  # [logit_rows, Vd]
-    @property
-    def hidden_states(self) -> Tensor: ...  # [logit_rows, D], the input of the next level
-
-
-class DraftHead(Protocol):
-    """A transformer block over pairs, with a KV cache of its own."""
-
-    kind: str
-    hidden_state_layers: tuple[int, ...]
-    context_window: int  # pairs that it attends to
-    draft_to_target_ids: Tensor | None  # the target's token of every column of the logits [Vd]; None: the same ids
-    pool: KVPool
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """[n] -> [n, D]"""
-        ...
-
-    def fuse(self, hidden_states: Tensor) -> Tensor:
-        """[n, layers * D] -> [n, D]"""
-        ...
-
-    def forward(
-        self, hidden_states: Tensor, embeddings: Tensor, batch: RowBatch, cache: KVCache, logit_rows: int | None = None
-    ) -> DraftHeadOutput:
-        """Compute pairs; the output of the last `logit_rows` of them, or of all.
-
-        Their keys and values go behind `cache.length`, uncommitted.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -98,7 +63,7 @@ class _DraftNode:
 class EagleDrafter(Drafter):
     """Drafts a chain or a dynamic tree with a head. It belongs to one text; the head's weights are shared."""
 
-    def __init__(self, head: DraftHead, target: Model, tree_config: TreeConfig | None = None) -> None:
+    def __init__(self, head: EagleHead, target: Model, tree_config: TreeConfig | None = None) -> None:
         self.head, self.target = head, target
         self.tree_config = tree_config or (TreeConfig() if target.supports_trees else CHAIN_CONFIG)
         self.name, self.hidden_state_layers = head.kind, head.hidden_state_layers
@@ -143,7 +108,7 @@ class EagleDrafter(Drafter):
             mask[:, :outdated] = False
         return RowBatch(tokens, torch.full((count,), position), mask, length, self._first_position)
 
-    def _prefill(self, tokens: list[int]) -> DraftHeadOutput:
+    def _prefill(self, tokens: list[int]) -> HeadOutput:
         """Compute the new pairs of the text; returns the output of the last one."""
         hidden = self.head.fuse(self.hidden_states.slice_from(self._first_unread(len(tokens) - 1)))
         while len(hidden) > PREFILL_CHUNK_PAIRS:
@@ -159,7 +124,7 @@ class EagleDrafter(Drafter):
         )
         return self._first_position + self.cache.length
 
-    def _prefill_pairs(self, tokens: list[int], hidden_states: Tensor, logit_rows: int) -> DraftHeadOutput:
+    def _prefill_pairs(self, tokens: list[int], hidden_states: Tensor, logit_rows: int) -> HeadOutput:
         """Compute and commit the next pairs with these hidden states; the output of the last `logit_rows`."""
         length, count, window = self.cache.length, len(hidden_states), self.head.context_window
         position = self._first_position + length
@@ -186,7 +151,7 @@ class _TreeBuilder:
         )
         self.nodes = [_DraftNode(context.tokens[-1], -1, 0.0)]
 
-    def build(self, head_output: DraftHeadOutput) -> DraftTree:
+    def build(self, head_output: HeadOutput) -> DraftTree:
         expanded, hidden, mask = [ROOT], head_output.hidden_states, torch.zeros(1, 0, dtype=torch.bool)
         level = self._add_level(head_output.logits, expanded, depth=0)
         for depth in range(1, min(self.tree_config.depth, self.max_draft_tokens)):
@@ -200,9 +165,7 @@ class _TreeBuilder:
             level = self._add_level(head_output.logits, expanded, depth)
         return self._to_draft_tree()
 
-    def _forward_level(
-        self, hidden_states: Tensor, node_ids: list[int], draft_mask: Tensor, depth: int
-    ) -> DraftHeadOutput:
+    def _forward_level(self, hidden_states: Tensor, node_ids: list[int], draft_mask: Tensor, depth: int) -> HeadOutput:
         """Compute these nodes with the head. `draft_mask` [n, nodes of all levels]: the ancestors of each."""
         head, cache = self.drafter.head, self.drafter.cache
         tokens = [self.nodes[node_id].token for node_id in node_ids]
@@ -285,4 +248,4 @@ def build_mtp(resources: DraftingResources) -> Drafter | None:
 
 def _build(resources: DraftingResources, kind: str) -> Drafter | None:
     head = resources.heads.get(kind)
-    return EagleDrafter(cast("DraftHead", head), resources.target) if head is not None else None
+    return EagleDrafter(cast("EagleHead", head), resources.target) if head is not None else None
