@@ -209,7 +209,7 @@ class Conversation(AbstractContextManager["Conversation"]):
     def __init__(self, session_request: SessionRequest = SessionRequest(), client_name: str = "specchat") -> None:
         self.client_name, self._session_request = client_name, session_request
         self._connection = self._connect()
-        self._use_session(self._connection.call("open_session", session_request.to_params()))
+        self.switch_session(self._connection.call("open_session", session_request.to_params()))
 
     def __exit__(self, *_error: object) -> None:
         self.close()
@@ -273,7 +273,10 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def switch_session(self, session_info: JsonObject) -> None:
         """Continue in the session that `open_session` or `fork` returned."""
-        self._use_session(session_info)
+        self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
+        self.profile = str(session_info["profile"])
+        self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
+        self._next_sequence_number = int(session_info["next_sequence_number"])
 
     def close(self) -> None:
         """Close the connection. A stored session stays in the history."""
@@ -298,16 +301,10 @@ class Conversation(AbstractContextManager["Conversation"]):
         assert connection is not None
         return connection
 
-    def _use_session(self, session_info: JsonObject) -> None:
-        self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
-        self.profile = str(session_info["profile"])
-        self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
-        self._next_sequence_number = int(session_info["next_sequence_number"])
-
     def _reconnect(self) -> None:
         self._connection.close()
         self._connection = self._connect()
-        self._use_session(self._reopen_session())
+        self.switch_session(self._reopen_session())
 
     def _reopen_session(self) -> JsonObject:
         """Open the same session again, or a new one if it had no turn and so was never stored.
@@ -369,7 +366,7 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def _retry_ask(self, pending: _PendingAnswer) -> None:
         """Ask again after the host died before its first event; the old turn is removed."""
-        self._use_session(self._reopen_session())
+        self.switch_session(self._reopen_session())
         if any(turn.id == pending.turn_id for turn in self.turns()):
             self.rewind()
         pending.turn_id, pending.can_retry, pending.is_cancel_sent = new_id(), False, False
@@ -385,7 +382,7 @@ class Conversation(AbstractContextManager["Conversation"]):
         }  # fmt: skip
         if answer.text:
             self._connection.call("recover_answer", params)
-        self._use_session(self._reopen_session())
+        self.switch_session(self._reopen_session())
 
     def _cancel(self, pending: _PendingAnswer) -> None:
         try:

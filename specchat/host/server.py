@@ -25,9 +25,9 @@ from specchat.host.methods import HostIdentity, RpcHandler
 from specchat.host.metrics import HostMetrics, MetricFamily, metric_family, openmetrics_text
 from specchat.host.metrics_server import MetricsServer
 from specchat.host.open_sessions import OpenSessions, SessionCallbacks
-from specchat.host.peer_credentials import check_same_user
 from specchat.host.protocol import RpcRequest, decode_requests
 from specchat.host.queue import TurnEvent, TurnQueue
+from specchat.host.spawn import check_same_user
 
 log = logging.getLogger(__name__)
 
