@@ -237,13 +237,7 @@ def _test_distributions(
 def _draw_tokens(session: Session, variant: str, prompt: list[int], sampler: Sampler) -> list[int]:
     generation = session.generation
     generation.replace_tokens(prompt)
-    with session.models.target.pool.acquire_slot(generation.cache, generation.rows_needed(DRAW_ANSWER_TOKENS)):
-        for _progress in generation.prefill():
-            pass
-        for _step in generation.decode(
-            GenerationConfig(session.drafters[variant], sampler, DRAW_DRAFT_TOKENS, DRAW_ANSWER_TOKENS)
-        ):
-            pass
+    generation.generate(GenerationConfig(session.drafters[variant], sampler, DRAW_DRAFT_TOKENS, DRAW_ANSWER_TOKENS))
     return generation.tokens[len(prompt) :]
 
 

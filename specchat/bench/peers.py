@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from specchat.bench.columns import markdown_table
-from specchat.bench.llama_cpp import LlamaCppModel, find_library_folder
-from specchat.bench.timed_run import GenerateFunction, TimedRun
+from specchat.bench.llama_cpp import GenerateFunction, LlamaCppModel, TimedRun, find_library_folder
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Request
 from specchat.drafters.combined import SuffixAndRealign
@@ -203,10 +202,7 @@ def specchat_contender(
         started_at, drafter = perf_counter(), make_drafter(prompt)
         generation = Generation(target, (drafter,))
         generation.replace_tokens(prompt)
-        with target.pool.acquire_slot(generation.cache, generation.rows_needed(max_tokens)):
-            for _progress in generation.prefill():
-                pass
-            steps = list(generation.decode(GenerationConfig(drafter, Sampler(), budget, max_tokens, stop_token_ids)))
+        steps = generation.generate(GenerationConfig(drafter, Sampler(), budget, max_tokens, stop_token_ids))
         seconds = perf_counter() - started_at
         generation.close()
         return TimedRun(generation.tokens[len(prompt) :], len(steps), seconds)

@@ -94,6 +94,13 @@ class Generation:
                 self._observe_prompt(chunk, start, output.hidden_states)
             yield self.cache.length
 
+    def generate(self, config: GenerationConfig) -> list[Step]:
+        """Prefill and decode one answer without a pause."""
+        with self.target.pool.acquire_slot(self.cache, self.rows_needed(config.max_new_tokens)):
+            for _length in self.prefill():
+                pass
+            return list(self.decode(config))
+
     def decode(self, config: GenerationConfig) -> Iterator[Step]:
         """Extend the text, one step at a time, until a stop token or the limit. `prefill` must have finished."""
         remaining = config.max_new_tokens
