@@ -61,7 +61,6 @@ class CombinationResult:
 
     @property
     def is_useful(self) -> bool:
-        """Whether the combination is faster than plain decoding by more than noise."""
         return self.conservative_speedup >= MIN_USEFUL_SPEEDUP
 
     @property
@@ -89,7 +88,6 @@ class CombinationResult:
 
     @property
     def relative_draft_cost(self) -> float:
-        """Seconds of drafting in a step by seconds of a plain pass."""
         return self._sum("draft_seconds") / max(self._sum("target_passes"), 1) / self._plain_seconds_per_token
 
     @property
@@ -112,7 +110,6 @@ class CombinationResult:
 
     @property
     def identical_answers(self) -> int:
-        """Answers with the text of plain decoding."""
         return sum(sample.is_same_text for sample in self.samples)
 
     @property

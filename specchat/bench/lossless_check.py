@@ -45,8 +45,6 @@ class Difference:
 
 @dataclass
 class VariantResult:
-    """The answers of one variant at one temperature, compared with plain decoding."""
-
     variant: str
     temperature: float
     answers: int = 0
@@ -66,8 +64,6 @@ class VariantResult:
 
 @dataclass(frozen=True)
 class DistributionTest:
-    """Whether sampled tokens fit the probabilities of a plain pass."""
-
     rule: str
     token_position: str
     draws: int

@@ -135,7 +135,6 @@ def run_combinations(
 
 
 def collect_until_interrupt(samples: Iterator[Sample]) -> Collected:
-    """All samples, or those before Ctrl-C."""
     collected = list[Sample]()
     try:
         for sample in samples:

@@ -107,8 +107,6 @@ class TimedModel:
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """A loaded target in one dtype."""
-
     target: Model
     dtype: str
     weight_bytes_per_pass: int  # read by a one-row pass

@@ -169,7 +169,6 @@ class PeerBench:
         ).generate
 
     def _edit_drafter(self, prompt: list[int]) -> Drafter:
-        """The drafter of an edit, which knows the file and where the answer begins."""
         drafter = SuffixAndRealign(SuffixDecoding())
         drafter.set_original(self.source_of_prompt(prompt) if self.source_of_prompt else [], len(prompt))
         return drafter

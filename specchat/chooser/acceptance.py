@@ -121,8 +121,6 @@ class AcceptanceStats:
 
 @dataclass
 class TrackedDraft:
-    """A tree that is compared with the committed text, token by token."""
-
     stats: AcceptanceStats
     tree: DraftTree
     length_class: int

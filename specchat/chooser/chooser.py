@@ -63,8 +63,6 @@ class DeviceLoad:
 
 @dataclass(frozen=True)
 class ChoiceSummary:
-    """The reasons for the choices in one answer: steps by drafter, current estimates, cost of a plain pass."""
-
     steps_by_drafter: Mapping[str, int]
     estimates: tuple[StepEstimate, ...]
     plain_seconds: float

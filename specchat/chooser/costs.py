@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.paths import cache_folder
+from specchat.paths import cache_folder, write_atomically
 
 CALIBRATION_ROWS = (1, 4, 16)  # numbers of rows that are measured before the first answer
 MEASURED_PASSES = 3  # for each number of rows
@@ -108,10 +107,7 @@ class Costs:
             },
         }
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            partial = self.path.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps(content), encoding="utf-8")
-            partial.replace(self.path)
+            write_atomically(self.path, json.dumps(content))
         except OSError:
             return
 

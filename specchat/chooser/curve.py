@@ -61,7 +61,6 @@ class Curve:
         )
 
     def set_point(self, count: int, seconds: float) -> None:
-        """Replace one point by a calibrated value."""
         self.points[count] = seconds
         self._interpolated = []
 

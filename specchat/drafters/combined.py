@@ -32,7 +32,6 @@ class MergedDrafter(Drafter):
         self._mappings: list[_TreeMapping] = []
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """One tree of all proposals, at most `max_draft_tokens` draft tokens."""
         self._merged_tree = merged = DraftTree(context.tokens[-1])
         self._mappings = [_TreeMapping(drafter.propose(context)) for drafter in self.drafters]
         for mapping in self._mappings:
@@ -43,7 +42,6 @@ class MergedDrafter(Drafter):
         return merged
 
     def _row_share(self, free_rows: int) -> int:
-        """The free rows that the next drafter gets at first."""
         return (free_rows + 1) // 2
 
     def observe(self, outcome: Outcome) -> None:

@@ -14,6 +14,7 @@ With rejection sampling the head samples a chain, whose length does not depend o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp, log
 from typing import TYPE_CHECKING, cast
 
@@ -234,18 +235,9 @@ class _TreeBuilder:
         return tokens[::-1]
 
 
-def build_eagle(resources: DraftingResources) -> Drafter | None:
-    return _build(resources, "eagle")
-
-
-def build_eagle3(resources: DraftingResources) -> Drafter | None:
-    return _build(resources, "eagle3")
-
-
-def build_mtp(resources: DraftingResources) -> Drafter | None:
-    return _build(resources, "mtp")
-
-
 def _build(resources: DraftingResources, kind: str) -> Drafter | None:
     head = resources.heads.get(kind)
     return EagleDrafter(cast("EagleHead", head), resources.target) if head is not None else None
+
+
+build_eagle, build_eagle3, build_mtp = (partial(_build, kind=kind) for kind in ("eagle", "eagle3", "mtp"))

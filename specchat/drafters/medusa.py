@@ -47,7 +47,6 @@ class Medusa(Drafter):
         self._draft_position = -1  # position of the root of that tree
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """The most probable combinations of the candidates."""
         tree, sampler = DraftTree(context.tokens[-1]), context.sampler
         self._candidates, self._draft_position = [], len(context.tokens) - 1
         if self._hidden_state is None or self._hidden_state_end != len(context.tokens) - 1:

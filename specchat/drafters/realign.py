@@ -151,7 +151,6 @@ class Alignment:
                 yield (rest + self._copy_from(known.next_position, max_tokens))[:max_tokens]
 
     def _copy_from(self, position: int, max_tokens: int) -> list[int]:
-        """The original from `position` on, with the learnt replacements."""
         copied: list[int] = []
         while len(copied) < max_tokens and position < len(self.original_tokens):
             rule, size = self._replacement_at(position)

@@ -171,7 +171,6 @@ class KVPool:
 
     @property
     def has_free_slot(self) -> bool:
-        """Whether a cache without a slot can get one now."""
         return sum(entry.pins > 0 for entry in self._entries.values()) < self.slots
 
     @property

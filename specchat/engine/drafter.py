@@ -38,7 +38,6 @@ class Outcome:
 
     @property
     def committed_tokens(self) -> list[int]:
-        """The accepted draft tokens, then the target's own token."""
         return [self.tree.tokens[node] for node in self.path[1:]] + [self.sampled_tokens[self.path[-1]]]
 
 

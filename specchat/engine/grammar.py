@@ -21,8 +21,6 @@ GRAMMAR_SOURCE = "grammar"  # the source of forced tokens
 
 
 class Grammar(Protocol):
-    """An automaton that has consumed the answer so far."""
-
     def allowed_mask(self) -> Tensor:
         """The tokens that may come next. bool [V]"""
         ...

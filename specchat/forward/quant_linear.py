@@ -126,8 +126,6 @@ class Nf4PackedLinear(QuantLinear):
 
 @dataclass(frozen=True)
 class Nf4Linear(QuantLinear):
-    """A 4-bit weight in the layout that bitsandbytes saves."""
-
     weight: Tensor
     quant_state: Any  # bitsandbytes' QuantState
     bias: Tensor | None

@@ -77,12 +77,14 @@ class TransformersModel:
 
     @torch.inference_mode()
     def _forward(self, batch: RowBatch, cache: KVCache, last_only: bool = False) -> ModelOutput:
+        from specchat.forward.transformers_cache import TransformersCache  # importing transformers takes seconds
+
         device = self.network.device
         out = self.network(
             input_ids=copy_to_device(batch.tokens, device)[None],
             position_ids=batch.positions.to(device)[None],
             attention_mask=self._attention_masks(batch),
-            past_key_values=_as_transformers_cache(cache, len(self.pool.layout.shapes), batch.kv_length),
+            past_key_values=TransformersCache(cache, len(self.pool.layout.shapes), batch.kv_length),
             use_cache=True,
             logits_to_keep=1 if last_only else 0,
         )
@@ -131,10 +133,3 @@ def kv_layout_of(network: PreTrainedModel) -> KVLayout:
         network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=network.device), past_key_values=probe)
     shapes = tuple((layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in probe.layers)
     return KVLayout(shapes, probe.layers[0].keys.dtype, network.device)
-
-
-def _as_transformers_cache(cache: KVCache, layer_count: int, kv_length: int) -> Any:
-    """Our cache as a transformers cache, imported late because importing transformers takes seconds."""
-    from specchat.forward.transformers_cache import TransformersCache
-
-    return TransformersCache(cache, layer_count, kv_length)

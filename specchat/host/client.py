@@ -222,7 +222,11 @@ class Conversation(AbstractContextManager["Conversation"]):
     def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
         """Yield the events of an answer. Setting `cancelled` ends it within a step and keeps the partial answer."""
         pending = _PendingAnswer(Request(request) if isinstance(request, str) else request, cancelled or Flag())
-        self._send_ask_with_retry(pending)
+        try:
+            self._send_ask(pending)
+        except ConnectionError:
+            self._reconnect()
+            self._send_ask(pending)
         try:
             while not pending.is_finished:
                 yield from self._receive_events(pending)
@@ -318,13 +322,6 @@ class Conversation(AbstractContextManager["Conversation"]):
                 raise HostError("the engine process has exited, and this conversation with it; ask again") from None
             return self.open_new_session()
 
-    def _send_ask_with_retry(self, pending: _PendingAnswer) -> None:
-        try:
-            self._send_ask(pending)
-        except ConnectionError:
-            self._reconnect()
-            self._send_ask(pending)
-
     def _send_ask(self, pending: _PendingAnswer) -> None:
         params = {"session": self.session_id, "turn": pending.turn_id, "request": request_to_json(pending.request)}
         pending.request_id = self._connection.send("ask", params)
@@ -373,7 +370,6 @@ class Conversation(AbstractContextManager["Conversation"]):
         self._send_ask(pending)
 
     def _recover_answer(self, pending: _PendingAnswer) -> None:
-        """Store the received part of the answer through the new host."""
         answer = pending.partial_answer.to_stored()
         params = {
             "turn": pending.turn_id, "text": answer.text, "token_ids": list(answer.token_ids),

@@ -114,7 +114,6 @@ class LineReader:
         self._is_skipping = False
 
     def feed(self, received: bytes) -> Iterator[bytes | None]:
-        """The lines that these bytes complete, without line ends."""
         self._pending += received
         while (end := self._pending.find(b"\n", self._searched)) >= 0:
             line = bytes(self._pending[:end])

@@ -166,7 +166,8 @@ class TurnQueue:
 
     def run(self) -> None:
         while not self._stop_requested.is_set():
-            self._wait()
+            with self._changed:
+                self._changed.wait_for(self._has_work)
             self._do_pending_work()
             self._start_completion()
             self._start_waiting_turns()
@@ -191,10 +192,6 @@ class TurnQueue:
             or self._is_unload_requested
             or self._profile_to_preload is not None
         )
-
-    def _wait(self) -> None:
-        with self._changed:
-            self._changed.wait_for(self._has_work)
 
     def _do_pending_work(self) -> None:
         with self._changed:

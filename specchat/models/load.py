@@ -101,7 +101,6 @@ def _load_from_plugin(folder: Path, options: LoadOptions) -> Model:
 
 
 def _wrap_network(network: PreTrainedModel, context_window: int | None, limits: BatchLimits) -> Model:
-    """Wrap a transformers network in the adapter for its kind of cache."""
     if not has_recurrent_layers(network):
         return TransformersModel(network, context_window, limits)
     if limits.exact:
