@@ -22,10 +22,6 @@ class Combination:
     width: int = UNLIMITED_WIDTH
 
     @property
-    def plain_baseline(self) -> Combination:
-        return Combination(self.kind, self.temperature, PLAIN)
-
-    @property
     def name(self) -> str:
         """Drafter and limits: "draft", "draft 8", "eagle3 16 by 2"."""
         if self.drafter == PLAIN:

@@ -175,7 +175,7 @@ def _measure_with_plain(
     """Plain, two combinations, plain, two combinations, …"""
     if not combinations:
         return
-    baseline = combinations[0].plain_baseline
+    baseline = Combination(combinations[0].kind, combinations[0].temperature, PLAIN)
     plain = measure(request, baseline)
     if baseline in combinations:
         yield _sample(baseline, request, plain, plain)

@@ -134,12 +134,10 @@ class EagleDrafter(Drafter):
         batch = RowBatch(following, torch.arange(position, position + count), mask, length, self._first_position)
         if length + count > window:
             batch = replace(batch, attention_mask=batch.sliding_window_mask(window))
-        output = self.head.forward(hidden_states, self._embed(following), batch, self.cache, logit_rows)
+        embeddings = self.head.embed(copy_to_device(following, self.head.pool.layout.device))
+        output = self.head.forward(hidden_states, embeddings, batch, self.cache, logit_rows)
         self.cache.commit(list(range(count)))
         return output
-
-    def _embed(self, tokens: list[int]) -> Tensor:
-        return self.head.embed(copy_to_device(tokens, self.head.pool.layout.device))
 
 
 class _TreeBuilder:

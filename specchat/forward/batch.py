@@ -36,10 +36,6 @@ class BatchLimits:
         nodes = Nodes(tree.tokens, tree.depths, tree.attention_mask())
         return nodes.padded(self.max_rows) if self.exact else nodes
 
-    def batch_for_tree(self, tree: DraftTree, cache: KVCache) -> RowBatch:
-        """A batch of the nodes of a tree, which follow the committed rows; padded in exact mode."""
-        return self.batch_for_nodes(self.nodes(tree), cache)
-
     def batch_for_nodes(self, nodes: Nodes, cache: KVCache) -> RowBatch:
         """A batch of nodes that follow the committed rows and see all of them."""
         count = len(nodes.tokens)

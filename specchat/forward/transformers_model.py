@@ -66,7 +66,7 @@ class TransformersModel:
         return self.network.get_output_embeddings()(hidden_states)
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
-        output, count = self._forward(self.limits.batch_for_tree(tree, cache), cache), len(tree)
+        output, count = self._forward(self.limits.batch_for_nodes(self.limits.nodes(tree), cache), cache), len(tree)
         hidden_states = output.hidden_states[:count] if output.hidden_states is not None else None
         return ModelOutput(output.logits[:count], hidden_states)
 
