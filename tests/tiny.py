@@ -13,6 +13,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+from specchat.drafters.combined import MergedDrafter
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
@@ -99,6 +100,15 @@ class Chaos(Drafter):
             token = self.random.choice([self.random.randrange(VOCABULARY), self.random.choice(context.tokens)])
             tree.add(token, self.random.randrange(len(tree)), self.name)
         return tree
+
+
+class FirstOf(MergedDrafter):
+    """The first drafter that proposes anything."""
+
+    def propose(self, context: DraftContext) -> DraftTree:
+        """The first tree that is not a bare root, or a bare root."""
+        trees = (drafter.propose(context) for drafter in self.drafters)
+        return next((tree for tree in trees if len(tree) > 1), DraftTree(context.tokens[-1]))
 
 
 def write(writing: Generation, plan: GenerationConfig) -> list[Step]:

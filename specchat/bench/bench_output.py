@@ -16,8 +16,6 @@ from specchat.errors import InputError
 
 @dataclass(frozen=True)
 class BenchReport:
-    """The rows of a bench and what belongs to them."""
-
     rows: Sequence[CombinationResult]
     columns: Sequence[str]
     skipped: Mapping[str, str]  # drafters that cannot run, and why
@@ -25,7 +23,6 @@ class BenchReport:
     client_latencies: tuple[ClientLatency, ...] = ()
 
     def to_text(self) -> str:
-        """The table, the recommendations, what a client measured, and the skipped drafters."""
         sentences = [f"{kind}: {sentence}" for kind, sentence in recommendations(self.rows).items()]
         client = ["", "measured by a client of the engine process:", "", as_client_table(self.client_latencies)]
         skipped = ["", *(f"{name}: {reason}" for name, reason in self.skipped.items())] if self.skipped else []

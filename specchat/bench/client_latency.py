@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from statistics import median
 
+from specchat.bench.columns import markdown_table
 from specchat.bench.latency import TimedAnswer, quantile, time_answer
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError
@@ -31,16 +32,13 @@ class ClientLatency:
 
     @property
     def median_ttft_seconds(self) -> float:
-        """Median time to the first text."""
         return median(answer.ttft_seconds for answer in self.answers)
 
     @property
     def median_request_seconds(self) -> float:
-        """Median seconds of a whole request."""
         return median(answer.request_seconds for answer in self.answers)
 
     def text_interval(self, fraction: float) -> float:
-        """A quantile of the seconds between text events."""
         return quantile([seconds for answer in self.answers for seconds in answer.text_intervals], fraction)
 
 
@@ -86,18 +84,14 @@ def _time_request(session_request: SessionRequest, request: Request) -> TimedAns
 
 
 def as_table(latencies: Sequence[ClientLatency]) -> str:
-    """A Markdown table."""
-    lines = [
-        "| kind | variant | answers | TTFT ms | p50 | p95 | p99 between texts ms | request s |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in latencies:
-        shares = " | ".join(f"{1000 * row.text_interval(share):.1f}" for share in (0.5, 0.95, 0.99))
-        lines.append(
-            f"| {row.kind} | {row.variant} | {len(row.answers)} | {1000 * row.median_ttft_seconds:.1f} | {shares} "
-            f"| {row.median_request_seconds:.2f} |"
-        )
-    return "\n".join(lines)
+    header = ["kind", "variant", "answers", "TTFT ms", "p50", "p95", "p99 between texts ms", "request s"]
+    return markdown_table(header, map(_cells, latencies))
+
+
+def _cells(row: ClientLatency) -> list[str]:
+    seconds = (row.median_ttft_seconds, *(row.text_interval(share) for share in (0.5, 0.95, 0.99)))
+    milliseconds = [f"{1000 * each:.1f}" for each in seconds]
+    return [row.kind, row.variant, str(len(row.answers)), *milliseconds, f"{row.median_request_seconds:.2f}"]
 
 
 def as_rows(latencies: Sequence[ClientLatency]) -> list[dict[str, object]]:

@@ -27,8 +27,6 @@ BOOTSTRAP_RESAMPLES, CONFIDENCE, BOOTSTRAP_SEED = 2000, 0.95, 7
 
 @dataclass(frozen=True)
 class CombinationResult:
-    """All samples of one combination."""
-
     combination: Combination
     samples: tuple[Sample, ...]
 
@@ -44,7 +42,6 @@ class CombinationResult:
 
     @property
     def speedup_range(self) -> tuple[float, float]:
-        """The lowest and the highest ratio."""
         ratios = [sample.speedup for sample in self.samples]
         return min(ratios), max(ratios)
 
@@ -64,7 +61,6 @@ class CombinationResult:
 
     @property
     def is_useful(self) -> bool:
-        """Whether the combination is faster than plain decoding by more than noise."""
         return self.conservative_speedup >= MIN_USEFUL_SPEEDUP
 
     @property
@@ -92,7 +88,6 @@ class CombinationResult:
 
     @property
     def relative_draft_cost(self) -> float:
-        """Seconds of drafting in a step by seconds of a plain pass."""
         return self._sum("draft_seconds") / max(self._sum("target_passes"), 1) / self._plain_seconds_per_token
 
     @property
@@ -115,7 +110,6 @@ class CombinationResult:
 
     @property
     def identical_answers(self) -> int:
-        """Answers with the text of plain decoding."""
         return sum(sample.is_same_text for sample in self.samples)
 
     @property
@@ -135,17 +129,14 @@ class CombinationResult:
         return self._counts("accepted_by_depth")[depth] / tried if tried else None
 
     def text_interval(self, fraction: float) -> float:
-        """A quantile of the seconds between two text events."""
         return quantile([seconds for sample in self.samples for seconds in sample.text_intervals], fraction)
 
     @property
     def median_ttft_seconds(self) -> float:
-        """Median time to the first text."""
         return median(sample.ttft_seconds for sample in self.samples)
 
     @property
     def median_request_seconds(self) -> float:
-        """Median seconds of a whole request."""
         return median(sample.request_seconds for sample in self.samples)
 
     @property
@@ -258,7 +249,6 @@ SCHEMA_COLUMNS = (
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
     return "\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows))
 
 
@@ -274,12 +264,10 @@ def as_table(rows: Sequence[CombinationResult], names: Sequence[str] = DEFAULT_C
 
 
 def as_rows(rows: Sequence[CombinationResult]) -> list[dict[str, Any]]:
-    """Every column of every row, as plain values."""
     return [{name: column.value(row) for name, column in COLUMNS.items()} for row in rows]
 
 
 def as_csv(rows: Sequence[CombinationResult]) -> str:
-    """A line for each combination; a number that does not exist is empty."""
     text = StringIO()
     writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
@@ -288,7 +276,6 @@ def as_csv(rows: Sequence[CombinationResult]) -> str:
 
 
 def as_json(rows: Sequence[CombinationResult], metadata: Mapping[str, Any], skipped: Mapping[str, str]) -> str:
-    """Everything: what was measured, which drafters were skipped and why, and the recommendations."""
     document = {
         "schema": SCHEMA_VERSION, **metadata, "skipped": dict(skipped),
         "recommended": recommendations(rows), "rows": as_rows(rows),
@@ -297,7 +284,6 @@ def as_json(rows: Sequence[CombinationResult], metadata: Mapping[str, Any], skip
 
 
 def recommendations(rows: Sequence[CombinationResult]) -> dict[str, str]:
-    """The fastest drafter for each kind and temperature, as a sentence."""
     sentences = dict[str, str]()
     for kind, temperature in dict.fromkeys((row.combination.kind, row.combination.temperature) for row in rows):
         group = [row for row in rows if (row.combination.kind, row.combination.temperature) == (kind, temperature)]

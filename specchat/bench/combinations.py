@@ -22,11 +22,6 @@ class Combination:
     width: int = UNLIMITED_WIDTH
 
     @property
-    def plain_baseline(self) -> Combination:
-        """Plain decoding on the same kind and temperature."""
-        return Combination(self.kind, self.temperature, PLAIN)
-
-    @property
     def name(self) -> str:
         """Drafter and limits: "draft", "draft 8", "eagle3 16 by 2"."""
         if self.drafter == PLAIN:
@@ -60,7 +55,6 @@ class Sample:
 
     @property
     def decode_seconds(self) -> float:
-        """Drafting and verification together."""
         return self.draft_seconds + self.verify_seconds
 
     @property

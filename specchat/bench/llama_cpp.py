@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_float, c_int, c_int32, c_uint32, c_void_p
 from ctypes.util import find_library
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -20,7 +21,6 @@ import numpy
 import torch
 
 from specchat.bench.llama_gguf import write_gguf
-from specchat.bench.timed_run import TimedRun
 from specchat.errors import InputError
 
 LIBRARY_VARIABLE = "SPECCHAT_LLAMA"
@@ -30,6 +30,18 @@ MISSING_MESSAGE = (
 )
 PREFILL_BATCH = 512  # tokens in one call
 DEFAULT_SIZES = [512, 2048, 512, 1]  # context, batch, micro-batch, sequences: the start of the default parameters
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """One answer: its tokens, the passes of the target (0 when unknown), and the seconds from prompt to end."""
+
+    tokens: list[int]
+    target_passes: int
+    seconds: float
+
+
+GenerateFunction = Callable[[list[int], int], TimedRun]  # prompt, most tokens of the answer
 
 
 class _Parameters(Structure):
@@ -101,7 +113,6 @@ class LlamaCppModel:
         return int(numpy.ctypeslib.as_array(logits, (self._vocab_size,)).argmax())
 
     def close(self) -> None:
-        """Free the memory."""
         self._library.llama_free(self._context)
         self._library.llama_model_free(self._model)
 

@@ -6,34 +6,22 @@ Holds only what a forward pass needs: token ids go in and come out, so the token
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy
-from gguf import GGMLQuantizationType, GGUFWriter, quant_shape_to_byte_shape
+from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFWriter, get_tensor_name_map, quant_shape_to_byte_shape
 from gguf.quants import quantize
 from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.models.llama_weights import tensor_files
-from specchat.models.tensor_files import TensorFiles
 
 STORAGE_TYPES: Mapping[str, GGMLQuantizationType] = {
     "f32": GGMLQuantizationType.F32, "bf16": GGMLQuantizationType.BF16, "q8_0": GGMLQuantizationType.Q8_0,
 }  # fmt: skip
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
-TOP_LEVEL_NAMES = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
-LAYER_NAMES = {
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-}  # fmt: skip
+ARCHITECTURES = {"llama": MODEL_ARCH.LLAMA, "qwen2": MODEL_ARCH.QWEN2, "qwen3": MODEL_ARCH.QWEN3}
 
 
 def write_gguf(folder: Path, path: Path, storage_type: str) -> None:
@@ -46,7 +34,9 @@ def write_gguf(folder: Path, path: Path, storage_type: str) -> None:
     partial = path.with_suffix(".part")
     writer = GGUFWriter(partial, config["model_type"])
     _add_metadata(writer, config)
-    tensors = list(_tensor_names(files, config))
+    names = get_tensor_name_map(ARCHITECTURES[config["model_type"]], config["num_hidden_layers"])
+    gguf_names = ((name, names.get_name(name, (".weight", ".bias"))) for name in files.locations)
+    tensors = [(name, gguf_name) for name, gguf_name in gguf_names if gguf_name is not None]
     for name, gguf_name in tensors:
         shape = files.shape(name)
         stored_type = _type_of(shape, matrix_type)
@@ -67,18 +57,6 @@ def write_gguf(folder: Path, path: Path, storage_type: str) -> None:
 def _type_of(shape: tuple[int, ...], matrix_type: GGMLQuantizationType) -> GGMLQuantizationType:
     """Norms and biases are always float32."""
     return matrix_type if len(shape) > 1 else STORAGE_TYPES["f32"]
-
-
-def _tensor_names(files: TensorFiles, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The names of every tensor, in the folder and in GGUF."""
-    for name, gguf_name in TOP_LEVEL_NAMES.items():
-        if name in files:
-            yield name, gguf_name
-    for layer in range(config["num_hidden_layers"]):
-        for part, gguf_part in LAYER_NAMES.items():
-            for suffix in ("weight", "bias"):
-                if (name := f"model.layers.{layer}.{part}.{suffix}") in files:
-                    yield name, f"blk.{layer}.{gguf_part}.{suffix}"
 
 
 def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:

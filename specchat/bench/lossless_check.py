@@ -37,8 +37,6 @@ DISTRIBUTION_DRAFTERS = ("draft", "eagle3", "eagle", "mtp")  # drafters that rep
 
 @dataclass(frozen=True)
 class Difference:
-    """The first token that differs from plain decoding."""
-
     position: int  # in the answer
     plain_token: int
     drafted_token: int
@@ -47,8 +45,6 @@ class Difference:
 
 @dataclass
 class VariantResult:
-    """The answers of one variant at one temperature, compared with plain decoding."""
-
     variant: str
     temperature: float
     answers: int = 0
@@ -57,21 +53,17 @@ class VariantResult:
     skip_reason: str = ""  # why it could not run
 
     def add_answer(self, difference: Difference | None, near_tie_margin: float) -> None:
-        """Add an answer and its first difference."""
         self.answers += 1
         if difference is not None:
             (self.near_ties if difference.logit_margin <= near_tie_margin else self.mismatches).append(difference)
 
     @property
     def identical_answers(self) -> int:
-        """Answers with the same tokens."""
         return self.answers - len(self.near_ties) - len(self.mismatches)
 
 
 @dataclass(frozen=True)
 class DistributionTest:
-    """Whether sampled tokens fit the probabilities of a plain pass."""
-
     rule: str
     token_position: str
     draws: int
@@ -79,14 +71,11 @@ class DistributionTest:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the p-value is below the limit."""
         return self.p_value < MIN_P_VALUE
 
 
 @dataclass
 class VerifyReport:
-    """The results of all checks."""
-
     model: str
     dtype: str
     exact: bool
@@ -97,7 +86,6 @@ class VerifyReport:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether no fault was found."""
         return not any(result.mismatches for result in self.results) and not any(
             test.is_failure for test in self.distribution_tests
         )
@@ -125,7 +113,6 @@ class PlainRankingRecorder(Drafter):
         self.uncertainties: list[float] = []
 
     def observe(self, outcome: Outcome) -> None:
-        """Rank the logits of the pass."""
         if outcome.logits is not None:
             rows = self.sampler.rows_of_tree(outcome.tree, outcome.root_position + 1)
             ranking = self.sampler.rank(outcome.logits[:1], rows, count=RANKED_TOKENS)
@@ -136,7 +123,6 @@ class PlainRankingRecorder(Drafter):
             self.uncertainties.append(float((common * (1 - common)).sum()))
 
     def margin(self, position: int) -> float:
-        """The logit margin of the sampled token of plain decoding."""
         first, second, *_rest = sorted(self.rankings[position].values(), reverse=True)
         return first - second
 
@@ -144,7 +130,6 @@ class PlainRankingRecorder(Drafter):
 def verify_lossless(
     engine: Engine, settings: VerifySettings, progress: Callable[[str], None] = lambda _message: None
 ) -> VerifyReport:
-    """Run all checks."""
     models = engine.models
     dtype = models.target.pool.layout.dtype
     report = VerifyReport(models.profile.models.target, str(dtype).removeprefix("torch."), models.target.is_exact)
@@ -198,7 +183,6 @@ def _difference(plain: list[int], tokens: list[int], recorder: PlainRankingRecor
 def _generate(
     engine: Engine, variant: str, prompt: list[int], sampler: Sampler, max_tokens: int, recorder: Drafter | None = None
 ) -> list[int]:
-    """Generate the tokens of an answer."""
     with engine.create_session() as session:
         generation = _start_generation(session, variant, prompt)
         if recorder is not None:
@@ -248,13 +232,7 @@ def _test_distributions(
 def _draw_tokens(session: Session, variant: str, prompt: list[int], sampler: Sampler) -> list[int]:
     generation = session.generation
     generation.replace_tokens(prompt)
-    with session.models.target.pool.acquire_slot(generation.cache, generation.rows_needed(DRAW_ANSWER_TOKENS)):
-        for _progress in generation.prefill():
-            pass
-        for _step in generation.decode(
-            GenerationConfig(session.drafters[variant], sampler, DRAW_DRAFT_TOKENS, DRAW_ANSWER_TOKENS)
-        ):
-            pass
+    generation.generate(GenerationConfig(session.drafters[variant], sampler, DRAW_DRAFT_TOKENS, DRAW_ANSWER_TOKENS))
     return generation.tokens[len(prompt) :]
 
 

@@ -135,7 +135,6 @@ def run_combinations(
 
 
 def collect_until_interrupt(samples: Iterator[Sample]) -> Collected:
-    """All samples, or those before Ctrl-C."""
     collected = list[Sample]()
     try:
         for sample in samples:
@@ -146,7 +145,6 @@ def collect_until_interrupt(samples: Iterator[Sample]) -> Collected:
 
 
 def estimate_text(seconds_per_answer: float, grid: Grid, prompt_count: int, stored_samples: int) -> str:
-    """How many answers the bench needs and how long they take."""
     answers = grid.answer_count(prompt_count)
     minutes = seconds_per_answer * answers / 60
     length = f"about {minutes:.0f} min" if minutes >= 1 else "less than a minute"
@@ -177,7 +175,7 @@ def _measure_with_plain(
     """Plain, two combinations, plain, two combinations, …"""
     if not combinations:
         return
-    baseline = combinations[0].plain_baseline
+    baseline = Combination(combinations[0].kind, combinations[0].temperature, PLAIN)
     plain = measure(request, baseline)
     if baseline in combinations:
         yield _sample(baseline, request, plain, plain)
@@ -230,7 +228,6 @@ def draft_tree_depth(step: StepDone) -> int:
 
 
 def request_hash(request: Request) -> str:
-    """A short hash of everything that the request asks for."""
     return blake2b(repr(request).encode(), digest_size=8).hexdigest()
 
 
@@ -254,11 +251,9 @@ class WidthLimitedDrafter(Drafter):
         return tree.prune(sorted(kept - {ROOT}))
 
     def observe(self, outcome: Outcome) -> None:
-        """Pass the outcome on."""
         self.drafter.observe(outcome)
 
     def forget(self, length: int) -> None:
-        """Pass the truncation on."""
         self.drafter.forget(length)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from specchat.bench.median_range import MedianRange
-from specchat.bench.pass_costs import MeasuredModel, Progress, pass_seconds, random_context
+from specchat.bench.columns import markdown_table
+from specchat.bench.pass_costs import MeasuredModel, MedianRange, Progress, pass_seconds, random_context
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
@@ -69,8 +69,6 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Trial:
-    """One chain length in one round."""
-
     run: _Run
     plain: _Run
     relative_pass_cost: float
@@ -111,17 +109,15 @@ def measure_synthetic_acceptance(
 
 
 def as_table(rows: Sequence[OracleRow]) -> str:
-    """The rows as Markdown."""
-    lines = [
-        "| dtype | context | draft tokens | tokens/step | c | speedup | predicted speedup |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row.dtype} | {row.context} | {row.draft_tokens} | {row.tokens_per_step:.2f} "
-        f"| {row.relative_pass_cost.median:.2f} | {row.speedup.to_text(2)} | {row.predicted_speedup:.2f} |"
-        for row in rows
-    ]
-    return "\n".join(lines)
+    header = ["dtype", "context", "draft tokens", "tokens/step", "c", "speedup", "predicted speedup"]
+    return markdown_table(header, map(_cells, rows))
+
+
+def _cells(row: OracleRow) -> list[str]:
+    return [
+        row.dtype, str(row.context), str(row.draft_tokens), f"{row.tokens_per_step:.2f}",
+        f"{row.relative_pass_cost.median:.2f}", row.speedup.to_text(2), f"{row.predicted_speedup:.2f}",
+    ]  # fmt: skip
 
 
 def _row_of_trials(dtype: str, context: int, depth: int, trials: Sequence[_Trial]) -> OracleRow:

@@ -9,19 +9,18 @@ from __future__ import annotations
 import gc
 import json
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from specchat.bench.columns import markdown_table
-from specchat.bench.median_range import MedianRange
 from specchat.engine.cache import KVCache
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
@@ -33,12 +32,29 @@ from specchat.models.load_options import find_model
 from specchat.profile import Profile
 
 ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-CONTEXTS = (128, 4096, 16384)
 STEPS_PER_ROUND = 8  # engine steps in a round
 BANDWIDTH_BYTES = 2**28  # larger than any CPU cache
 ROOT_TOKEN = 400
 
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class MedianRange:
+    median: float
+    lowest: float
+    highest: float
+
+    @classmethod
+    def from_values(cls, values: Iterable[float]) -> MedianRange:
+        """Of at least one value."""
+        ordered = sorted(values)
+        return cls(median(ordered), ordered[0], ordered[-1])
+
+    def to_text(self, digits: int, unit: float = 1.0) -> str:
+        """`1.23 (1.20-1.31)`, in milliseconds when the unit is 1000."""
+        middle, low, high = (f"{value * unit:.{digits}f}" for value in (self.median, self.lowest, self.highest))
+        return f"{middle} ({low}-{high})"
 
 
 @dataclass(frozen=True)
@@ -61,24 +77,13 @@ class TimedModel:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.vocab_size, self.context_window, self.prefill_chunk, self.max_rows = (
-            model.vocab_size,
-            model.context_window,
-            model.prefill_chunk,
-            model.max_rows,
-        )
-        self.supports_trees, self.is_exact, self.pool, self.bytes, self.hidden_state_layers = (
-            model.supports_trees,
-            model.is_exact,
-            model.pool,
-            model.bytes,
-            model.hidden_state_layers,
-        )
         self._is_cuda = model.pool.layout.device.type == "cuda"
         self._pass_timers: list[Callable[[], float]] = []
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
-        """Run and time a pass."""
         if self._is_cuda:
             started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             started.record()
@@ -92,23 +97,6 @@ class TimedModel:
             self._pass_timers.append(lambda: seconds)
         return output
 
-    def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
-        """Prefill a chunk."""
-        return self.model.prefill(tokens, cache)
-
-    def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
-        """Choose the hidden states of outputs."""
-        self.model.set_hidden_state_layers(hidden_state_layers)
-        self.hidden_state_layers = self.model.hidden_state_layers
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Input embeddings."""
-        return self.model.embed(tokens)
-
-    def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        """The output matrix."""
-        return self.model.compute_logits(hidden_states)
-
     def take_pass_seconds(self) -> float:
         """Seconds of all passes since the last call; waits for the device."""
         synchronize(self.pool.layout.device)
@@ -119,14 +107,11 @@ class TimedModel:
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """A loaded target in one dtype."""
-
     target: Model
     dtype: str
     weight_bytes_per_pass: int  # read by a one-row pass
 
     def fits(self, context: int, extra_tokens: int) -> bool:
-        """Whether a context and the tokens after it fit the context window."""
         return context + max(extra_tokens, STEPS_PER_ROUND) + max(ROW_COUNTS) < self.target.context_window
 
 
@@ -156,7 +141,6 @@ def weight_bytes_per_pass(profile: Profile, target: Model) -> int:
 
 
 def measure_pass_costs(loaded: MeasuredModel, context: int, rounds: int, progress: Progress) -> PassCosts:
-    """Measure rounds: the bandwidth, passes of every width, and a few engine steps."""
     target, dtype = loaded.target, loaded.dtype
     widths = [width for width in ROW_COUNTS if width <= target.max_rows]
     measured = list(
@@ -191,7 +175,7 @@ class _Round:
 def _measure_rounds(target: Model, context: int, rounds: int, progress: Callable[[int], None]) -> Iterator[_Round]:
     """Run the rounds; the first one warms up and is dropped."""
     device, timed = target.pool.layout.device, TimedModel(target)
-    with random_context(timed, context) as generation:
+    with random_context(cast("Model", timed), context) as generation:
         for number in range(rounds + 1):
             bandwidth = measure_bandwidth(device)
             seconds = {
@@ -279,7 +263,6 @@ def measure_bandwidth(device: torch.device) -> float:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device is idle."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from specchat.bench.columns import markdown_table
-from specchat.bench.llama_cpp import LlamaCppModel, find_library_folder
-from specchat.bench.timed_run import GenerateFunction, TimedRun
+from specchat.bench.llama_cpp import GenerateFunction, LlamaCppModel, TimedRun, find_library_folder
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Request
 from specchat.drafters.combined import SuffixAndRealign
@@ -51,37 +50,30 @@ class PairedRuns:
 
     @property
     def is_identical(self) -> bool:
-        """Whether all four answers are equal."""
         return all(run.tokens == self.ours[0].tokens for run in (*self.ours, *self.theirs))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All prompts of one comparison."""
-
     name: str
     pairs: tuple[PairedRuns, ...]
 
     @property
     def median_speedup(self) -> float:
-        """The median over prompts."""
         return median(pair.speedup for pair in self.pairs)
 
     @property
     def speedup_range(self) -> tuple[float, float]:
-        """The lowest and the highest ratio."""
         ratios = [pair.speedup for pair in self.pairs]
         return min(ratios), max(ratios)
 
     @property
     def tokens_per_step(self) -> float:
-        """Mean accepted length of our answers."""
         runs = [pair.ours[0] for pair in self.pairs]
         return sum(len(run.tokens) for run in runs) / max(sum(run.target_passes for run in runs), 1)
 
     @property
     def identical_prompts(self) -> int:
-        """Prompts with the same tokens in all four runs."""
         return sum(pair.is_identical for pair in self.pairs)
 
 
@@ -115,7 +107,6 @@ class PeerBench:
     source_of_prompt: Callable[[list[int]], list[int]] | None = None
 
     def rows(self) -> Iterator[Comparison]:
-        """Run the comparisons, one after the other."""
         for name, pair in self._comparisons().items():
             if self.name_filter in name:
                 first, second = pair()
@@ -178,7 +169,6 @@ class PeerBench:
         ).generate
 
     def _edit_drafter(self, prompt: list[int]) -> Drafter:
-        """The drafter of an edit, which knows the file and where the answer begins."""
         drafter = SuffixAndRealign(SuffixDecoding())
         drafter.set_original(self.source_of_prompt(prompt) if self.source_of_prompt else [], len(prompt))
         return drafter
@@ -211,10 +201,7 @@ def specchat_contender(
         started_at, drafter = perf_counter(), make_drafter(prompt)
         generation = Generation(target, (drafter,))
         generation.replace_tokens(prompt)
-        with target.pool.acquire_slot(generation.cache, generation.rows_needed(max_tokens)):
-            for _progress in generation.prefill():
-                pass
-            steps = list(generation.decode(GenerationConfig(drafter, Sampler(), budget, max_tokens, stop_token_ids)))
+        steps = generation.generate(GenerationConfig(drafter, Sampler(), budget, max_tokens, stop_token_ids))
         seconds = perf_counter() - started_at
         generation.close()
         return TimedRun(generation.tokens[len(prompt) :], len(steps), seconds)
@@ -224,14 +211,11 @@ def specchat_contender(
 
 @dataclass(frozen=True)
 class TransformersModel:
-    """The same weights in transformers."""
-
     model: Any
     stop_token_ids: frozenset[int]
 
     @classmethod
     def load(cls, folder: Path, dtype: torch.dtype, stop_token_ids: frozenset[int]) -> TransformersModel:
-        """Load with `from_pretrained`."""
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
 
@@ -241,8 +225,6 @@ class TransformersModel:
         return cls(network, stop_token_ids)
 
     def generate(self, **generate_options: Any) -> GenerateFunction:
-        """`generate` with these arguments, greedy."""
-
         @torch.inference_mode()
         def answer(prompt: list[int], max_tokens: int) -> TimedRun:
             ids, started_at = torch.tensor([prompt]), perf_counter()

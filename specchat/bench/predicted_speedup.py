@@ -12,7 +12,7 @@ decoding is K = 0 with speed 1. Knows numbers only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 
 def expected_tokens_per_step(acceptance: float, draft_tokens: int) -> float:
@@ -39,18 +39,3 @@ def predicted_speedup(tokens_per_step: float, pass_cost: float, draft_cost: floa
     2.8
     """
     return tokens_per_step / (pass_cost + draft_cost)
-
-
-def best_draft_length(
-    acceptance: float, cost_per_draft_token: float, pass_cost: Callable[[int], float], max_length: int
-) -> int:
-    """The K from 0 to `max_length` with the highest predicted speed, the smallest of equals; `pass_cost` is c."""
-
-    def speed(draft_tokens: int) -> float:
-        return predicted_speedup(
-            expected_tokens_per_step(acceptance, draft_tokens),
-            pass_cost(draft_tokens + 1),
-            draft_tokens * cost_per_draft_token,
-        )
-
-    return max(range(max_length + 1), key=speed)

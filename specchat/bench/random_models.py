@@ -78,11 +78,6 @@ def counting_edit_prompts(count: int, length: int, replaced_interval: int, vocab
         yield [*numbers, start - 1]
 
 
-def source_tokens(prompt: list[int]) -> list[int]:
-    """The file in such a prompt: all tokens but the last."""
-    return prompt[:-1]
-
-
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))

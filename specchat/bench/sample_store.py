@@ -30,7 +30,6 @@ class SampleStore:
         return len(self._samples)
 
     def get(self, combination: Combination, prompt_hash: str) -> Sample | None:
-        """The stored sample, or None."""
         return self._samples.get((combination, prompt_hash))
 
     def add(self, sample: Sample) -> None:
@@ -52,7 +51,6 @@ class SampleStore:
 
 
 def store_path(folder: Path, dependencies: Mapping[str, Any]) -> Path:
-    """The file of a bench with these dependencies."""
     encoded = json.dumps(dict(dependencies), sort_keys=True, default=str)
     return folder / "bench" / f"{blake2b(encoded.encode(), digest_size=12).hexdigest()}.jsonl"
 

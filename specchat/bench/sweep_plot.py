@@ -25,12 +25,10 @@ def check_plot_path(path: Path) -> None:
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def draw_sweep(rows: Sequence[CombinationResult], path: Path, title: str) -> None:
-    """Draw a panel for each kind and temperature."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -20,6 +20,7 @@ from specchat.chat.request import Request
 from specchat.chooser.costs import Costs
 from specchat.errors import InputError
 from specchat.loading.load_engine import Engine
+from specchat.paths import write_atomically
 from specchat.profile import DRAFTERS
 
 BUDGETS = (4, 8, 16, 32)
@@ -28,8 +29,6 @@ SPEED_TOLERANCE = 0.03  # speed that a smaller budget may cost; less is noise
 
 @dataclass(frozen=True)
 class TuningResult:
-    """The values that follow from a bench."""
-
     budget: int
     drafter_order_by_kind: Mapping[str, tuple[str, ...]]  # fastest first; drafters after `plain` are slower than plain
 
@@ -120,11 +119,8 @@ def as_toml(tuned: TuningResult, rows: Sequence[CombinationResult], about: str) 
 
 
 def write_tuned_file(path: Path, text: str) -> None:
-    """Write the file atomically. InputError when it cannot be written."""
+    """InputError when the file cannot be written."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".part")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        write_atomically(path, text)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error

@@ -25,8 +25,6 @@ CHAIN_LENGTH_BOUNDS = (4, 6, 10)  # trees are counted in classes by the length o
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """The expected tokens and seconds of one step with a drafter."""
-
     name: str = PLAIN
     draft_tokens: int = 0
     expected_tokens: float = 1.0
@@ -95,14 +93,12 @@ class AcceptanceStats:
         self._expected_trees.clear()
 
     def add_tree(self, tree: DraftTree, requested_tokens: int) -> None:
-        """Store the shape of a tree that was drafted for this budget."""
         self.is_below_budget = len(tree) - 1 < requested_tokens
         if self.largest_tree is None or len(tree) >= len(self.largest_tree) or self.is_below_budget:
             self.largest_tree = tree
         self._expected_trees.clear()
 
     def expected_tree(self, max_draft_tokens: int) -> ExpectedTree:
-        """The expected next tree for this budget."""
         if max_draft_tokens not in self._expected_trees:
             self._expected_trees[max_draft_tokens] = predict_tree(self, max_draft_tokens)
         return self._expected_trees[max_draft_tokens]
@@ -125,8 +121,6 @@ class AcceptanceStats:
 
 @dataclass
 class TrackedDraft:
-    """A tree that is compared with the committed text, token by token."""
-
     stats: AcceptanceStats
     tree: DraftTree
     length_class: int

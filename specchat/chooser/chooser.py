@@ -53,8 +53,6 @@ EMA_WEIGHT = 0.1  # weight of the newest measurement in running means
 
 @dataclass(frozen=True)
 class DeviceLoad:
-    """Other sessions that wait for the device."""
-
     waiting_sessions: int = 0
     is_completion_waiting: bool = False
 
@@ -65,8 +63,6 @@ class DeviceLoad:
 
 @dataclass(frozen=True)
 class ChoiceSummary:
-    """The reasons for the choices in one answer: steps by drafter, current estimates, cost of a plain pass."""
-
     steps_by_drafter: Mapping[str, int]
     estimates: tuple[StepEstimate, ...]
     plain_seconds: float
@@ -119,7 +115,6 @@ class ChooserState:
         self.prefill_seconds_per_token: dict[str, float] = {}  # by drafter
 
     def candidate(self, name: str, task_kind: str, is_stochastic: bool, prior_rate: float) -> CandidateStats:
-        """The statistics of a drafter; new ones start with the prior rate."""
         key = (name, task_kind, is_stochastic)
         if key not in self.candidates:
             self.candidates[key] = CandidateStats(prior_rate)
@@ -128,8 +123,6 @@ class ChooserState:
 
 @dataclass
 class _ChoiceCounts:
-    """The choices of one answer."""
-
     steps_by_drafter: Counter[str] = field(default_factory=Counter[str])
     estimates: dict[str, StepEstimate] = field(default_factory=dict[str, StepEstimate])
     plain_seconds: float = 0.0
@@ -137,8 +130,6 @@ class _ChoiceCounts:
 
 @dataclass(frozen=True)
 class _StepInputs:
-    """What all decisions of one step need."""
-
     context: DraftContext  # with the budget that the load and the curve allow
     pass_seconds: list[float]  # of a pass over 0, 1, ... rows
     tokens_per_second: float
@@ -193,7 +184,6 @@ class Chooser(Drafter):
         self._idle_until_step = 0
 
     def choice_summary(self) -> ChoiceSummary:
-        """The reasons for the choices of the current answer."""
         counts = self._choice_counts
         return ChoiceSummary(dict(counts.steps_by_drafter), tuple(counts.estimates.values()), counts.plain_seconds)
 
@@ -260,7 +250,6 @@ class Chooser(Drafter):
         return best, best_tree
 
     def _estimate_computing_drafters(self, step: _StepInputs) -> list[StepEstimate]:
-        """The estimates of the drafters that compute and whose costs are known."""
         estimates = list[StepEstimate]()
         for name in self.drafter_order:
             if not self.drafters[name].is_instant and (estimate := self._estimate(name, step)) is not None:
@@ -283,7 +272,6 @@ class Chooser(Drafter):
         self._update_regret(outcome, length, len(tokens))
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         self._tracked_drafts.clear()
         for name, drafter in self.drafters.items():
             drafter.forget(length)

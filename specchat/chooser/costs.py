@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.paths import cache_folder
+from specchat.paths import cache_folder, write_atomically
 
 CALIBRATION_ROWS = (1, 4, 16)  # numbers of rows that are measured before the first answer
 MEASURED_PASSES = 3  # for each number of rows
@@ -62,11 +61,9 @@ class Costs:
         return curve is not None and curve.drift_detector.is_unconfirmed
 
     def learn_pass(self, text_length: int, rows: int, seconds: float) -> None:
-        """Update the costs by one measured pass."""
         _curve_of_bucket(self.pass_curves, bucket_of(text_length), Curve()).learn(rows, seconds)
 
     def learn_draft(self, name: str, text_length: int, depth: int, seconds: float) -> None:
-        """Update the costs by one measured draft of this depth."""
         _curve_of_bucket(self.draft_curves.setdefault(name, {}), bucket_of(text_length), proportional_curve()).learn(
             depth, seconds
         )
@@ -110,10 +107,7 @@ class Costs:
             },
         }
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            partial = self.path.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps(content), encoding="utf-8")
-            partial.replace(self.path)
+            write_atomically(self.path, json.dumps(content))
         except OSError:
             return
 
@@ -138,7 +132,6 @@ def load_costs(identity: Mapping[str, str], folder: Path | None = None) -> Costs
 
 
 def nearest_curve(curves: Mapping[int, Curve], bucket: int) -> Curve | None:
-    """The curve of this context bucket, or of the nearest one."""
     if (curve := curves.get(bucket)) is not None or not curves:
         return curve
     return curves[min(curves, key=lambda other: abs(other - bucket))]

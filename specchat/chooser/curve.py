@@ -61,7 +61,6 @@ class Curve:
         )
 
     def set_point(self, count: int, seconds: float) -> None:
-        """Replace one point by a calibrated value."""
         self.points[count] = seconds
         self._interpolated = []
 
@@ -73,7 +72,6 @@ class Curve:
         return None if seconds is None else seconds[count]
 
     def learn(self, count: int, seconds: float) -> None:
-        """Update the curve by one measurement."""
         expected = self.seconds_at(count)
         self._interpolated = []
         if expected is None or expected <= 0:
@@ -144,7 +142,6 @@ class StoredCurve(Curve):
         return StoredCurve(dict(self.points)) if self.drift_detector.is_unconfirmed else Curve(dict(self.points))
 
     def set_point(self, count: int, seconds: float) -> None:
-        """Replace one point by a value that this process calibrated."""
         super().set_point(count, seconds)
         if count == 1:
             self.drift_detector = confirmed_detector()
@@ -152,7 +149,6 @@ class StoredCurve(Curve):
             self.slope_updates = DRIFT_TEST_MEASUREMENTS
 
     def learn(self, count: int, seconds: float) -> None:
-        """Update the curve by one measurement of this process."""
         expected = self.seconds_at(count)
         if count == 1 or not expected:
             super().learn(count, seconds)
@@ -182,7 +178,6 @@ def proportional_curve() -> Curve:
 
 
 def _neighbouring_counts(count: int, points: Collection[int]) -> tuple[int, int]:
-    """The anchors or points below and above this count."""
     counts = sorted({*ANCHORS, *points})
     index = bisect_left(counts, count)
     if index == len(counts):

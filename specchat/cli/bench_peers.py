@@ -40,12 +40,7 @@ def peers(
     from specchat.bench.measure import set_thread_count
     from specchat.bench.peers import PeerBench, as_table, tokenize_prompts
     from specchat.bench.prompt_files import read_prompts
-    from specchat.bench.random_models import (
-        RANDOM_WEIGHTS_WARNING,
-        counting_edit_prompts,
-        random_model_folder,
-        source_tokens,
-    )
+    from specchat.bench.random_models import RANDOM_WEIGHTS_WARNING, counting_edit_prompts, random_model_folder
     from specchat.loading.load_engine import load_engine
 
     profile = resolve_profile(options)
@@ -64,8 +59,9 @@ def peers(
     print(f"{len(chosen)} prompts, answers of at most {limit} tokens", file=sys.stderr)
     if find_library_folder() is None:
         print(MISSING_MESSAGE, file=sys.stderr)
+    source_of_prompt = (lambda prompt: prompt[:-1]) if model_shape else None  # the file that an edit rewrites
     rows = []
-    for row in PeerBench(engine, chosen, limit, name_filter, source_tokens if model_shape else None).rows():
+    for row in PeerBench(engine, chosen, limit, name_filter, source_of_prompt).rows():
         print(f"{row.name}: {row.median_speedup:.2f}", file=sys.stderr, flush=True)
         rows.append(row)
     print(as_table(rows))

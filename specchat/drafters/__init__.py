@@ -1,4 +1,4 @@
-"""Drafters: one published idea in each file. Each builds a `DraftTree` and imports the engine only.
+"""Drafters: one published idea in each file. Each builds a `DraftTree` from the engine's interface.
 
 registry.py          the one table of built-in drafters, and how each is built from the loaded models
 prompt_lookup.py     copies what followed the same n-gram earlier in the text

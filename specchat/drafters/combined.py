@@ -14,61 +14,24 @@ if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
 
 
-class _CombinedDrafter(Drafter):
-    """Passes every outcome and every truncation to several drafters."""
-
-    name_separator = ", "
-
-    def __init__(self, *drafters: Drafter) -> None:
-        self.drafters = drafters
-        self.name = self.name_separator.join(drafter.name for drafter in drafters)
-        self.hidden_state_layers = tuple(
-            dict.fromkeys(layer for drafter in drafters for layer in drafter.hidden_state_layers)
-        )
-        self.is_instant = all(drafter.is_instant for drafter in drafters)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Pass the outcome to every drafter."""
-        for drafter in self.drafters:
-            drafter.observe(outcome)
-
-    def forget(self, length: int) -> None:
-        """Pass the truncation to every drafter."""
-        for drafter in self.drafters:
-            drafter.forget(length)
-
-
-class FirstOf(_CombinedDrafter):
-    """The first drafter that proposes anything. Order them by cost: prompt lookup before a model."""
-
-    name_separator = ", else "
-
-    def propose(self, context: DraftContext) -> DraftTree:
-        """The first tree that is not a bare root."""
-        tree = DraftTree(context.tokens[-1])
-        for drafter in self.drafters:
-            tree = drafter.propose(context)
-            if len(tree) > 1:
-                break
-        return tree
-
-
-class MergedDrafter(_CombinedDrafter):
+class MergedDrafter(Drafter):
     """The proposals of several drafters in one tree, where equal tokens share a node. Order them by preference.
 
     Each drafter proposes a tree of the whole budget. Half of the rows go to the first drafter, half of the rest to the
     second, and so on; unused rows go to the others in the same order.
     """
 
-    name_separator = " and "
-
     def __init__(self, *drafters: Drafter) -> None:
-        super().__init__(*drafters)
+        self.drafters = drafters
+        self.name = " and ".join(drafter.name for drafter in drafters)
+        self.hidden_state_layers = tuple(
+            dict.fromkeys(layer for drafter in drafters for layer in drafter.hidden_state_layers)
+        )
+        self.is_instant = all(drafter.is_instant for drafter in drafters)
         self._merged_tree: DraftTree | None = None
         self._mappings: list[_TreeMapping] = []
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """One tree of all proposals, at most `max_draft_tokens` draft tokens."""
         self._merged_tree = merged = DraftTree(context.tokens[-1])
         self._mappings = [_TreeMapping(drafter.propose(context)) for drafter in self.drafters]
         for mapping in self._mappings:
@@ -79,17 +42,21 @@ class MergedDrafter(_CombinedDrafter):
         return merged
 
     def _row_share(self, free_rows: int) -> int:
-        """The free rows that the next drafter gets at first."""
         return (free_rows + 1) // 2
 
     def observe(self, outcome: Outcome) -> None:
         """Pass the outcome to every drafter, in the node numbers of its own tree if this is the merged tree."""
         if outcome.tree is not self._merged_tree:
-            super().observe(outcome)
+            for drafter in self.drafters:
+                drafter.observe(outcome)
             return
         for drafter, mapping in zip(self.drafters, self._mappings, strict=True):
             drafter.observe(mapping.own_outcome(outcome))
         self._merged_tree, self._mappings = None, []
+
+    def forget(self, length: int) -> None:
+        for drafter in self.drafters:
+            drafter.forget(length)
 
 
 class SuffixAndRealign(MergedDrafter):
@@ -120,8 +87,6 @@ class SuffixAndRealign(MergedDrafter):
 
 
 class _TreeMapping:
-    """The tree of one drafter, and the positions of its first nodes in the merged tree."""
-
     def __init__(self, tree: DraftTree) -> None:
         self.tree = tree
         self.merged_nodes = [ROOT]  # own node -> merged node
@@ -153,5 +118,4 @@ class _TreeMapping:
 
 
 def build_suffix(resources: DraftingResources) -> Drafter:
-    """The drafter `suffix`."""
     return SuffixAndRealign(SuffixDecoding(resources.past_texts))

@@ -10,13 +10,12 @@ its training length.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import log
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
-from specchat.engine.cache import SCRATCH_ROWS, KVCache, KVPool
+from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model
@@ -26,45 +25,17 @@ from specchat.errors import CacheError
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
+    from specchat.heads.dflash_head import DFlashHead
 
 PREFILL_CHUNK_TOKENS = 128  # hidden states of a prompt in one pass
 SHORTLIST = 16  # best tokens of a position that get a probability
 MIN_LOG_PROBABILITY = log(0.02)  # of a chain: draft tokens below are not worth a row of a pass
 
 
-class BlockDraftHead(Protocol):
-    """A head that predicts blocks, with a KV cache of its own."""
-
-    kind: str
-    hidden_state_layers: tuple[int, ...]
-    context_window: int  # tokens of the text that it attends to
-    tokens_ahead: int  # length of a block
-    draft_to_target_ids: Tensor | None  # the target's token of every column of the logits [Vd]; None: the same ids
-    pool: KVPool
-
-    def prefill(self, hidden_states: Tensor, position: int, cache: KVCache) -> None:
-        """Write the target's states of the tokens from `position` on to the cache, and commit. [n, layers * D]"""
-        ...
-
-    def draft_block(
-        self,
-        tokens: Sequence[int],
-        positions: Sequence[int],
-        cache: KVCache,
-        first_position: int = 0,
-        tokens_ahead: int | None = None,
-    ) -> Tensor:
-        """Logits of the next `tokens_ahead` positions behind each token. [n, tokens_ahead, Vd]
-
-        `first_position` is the position of row 0 of the cache.
-        """
-        ...
-
-
 class DFlashDrafter(Drafter):
     """Drafts a chain with a block head. It belongs to one text; the head's weights are shared."""
 
-    def __init__(self, head: BlockDraftHead, target: Model) -> None:
+    def __init__(self, head: DFlashHead, target: Model) -> None:
         self.head, self.target = head, target
         self.name, self.hidden_state_layers = head.kind, head.hidden_state_layers
         self.cache = head.pool.open()
@@ -93,11 +64,9 @@ class DFlashDrafter(Drafter):
         return tree
 
     def observe(self, outcome: Outcome) -> None:
-        """Store the hidden states of the committed tokens."""
         self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         self.hidden_states.truncate(length)
         self.cache.rollback(max(length - self._first_position, 0))
 
@@ -145,6 +114,5 @@ class DFlashDrafter(Drafter):
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    """The drafter `dflash`, if its head is loaded."""
     head = resources.heads.get("dflash")
-    return DFlashDrafter(cast("BlockDraftHead", head), resources.target) if head is not None else None
+    return DFlashDrafter(cast("DFlashHead", head), resources.target) if head is not None else None

@@ -56,7 +56,6 @@ class DraftModelDrafter(Drafter):
         return tree
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         self.cache.rollback(length)
 
     def _draft_chain(self, tree: DraftTree, context: DraftContext, chain_length: int, siblings: int) -> None:
@@ -124,7 +123,6 @@ class DraftModelDrafter(Drafter):
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    """The drafter `draft`, if a draft model is loaded."""
     if resources.draft_model is None:
         return None
     if resources.tokenizers is None:

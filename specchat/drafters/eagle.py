@@ -14,13 +14,14 @@ With rejection sampling the head samples a chain, whose length does not depend o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp, log
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
-from specchat.engine.cache import SCRATCH_ROWS, KVCache, KVPool
+from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer
@@ -32,46 +33,11 @@ from specchat.forward.batch import RowBatch
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
+    from specchat.heads.networks import EagleHead, HeadOutput
 
 PREFILL_CHUNK_PAIRS = 128  # pairs of a prompt in one pass
 SHORTLIST = 16  # best tokens of a node that get a probability
 MIN_LOG_PROBABILITY = log(0.02)  # of a node: less probable draft tokens are not worth a row of the target's pass
-
-
-class DraftHeadOutput(Protocol):
-    """The output of a head at the requested rows."""
-
-    @property
-    def logits(self) -> Tensor: ...  # [logit_rows, Vd]
-    @property
-    def hidden_states(self) -> Tensor: ...  # [logit_rows, D], the input of the next level
-
-
-class DraftHead(Protocol):
-    """A transformer block over pairs, with a KV cache of its own."""
-
-    kind: str
-    hidden_state_layers: tuple[int, ...]
-    context_window: int  # pairs that it attends to
-    draft_to_target_ids: Tensor | None  # the target's token of every column of the logits [Vd]; None: the same ids
-    pool: KVPool
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """[n] -> [n, D]"""
-        ...
-
-    def fuse(self, hidden_states: Tensor) -> Tensor:
-        """[n, layers * D] -> [n, D]"""
-        ...
-
-    def forward(
-        self, hidden_states: Tensor, embeddings: Tensor, batch: RowBatch, cache: KVCache, logit_rows: int | None = None
-    ) -> DraftHeadOutput:
-        """Compute pairs; the output of the last `logit_rows` of them, or of all.
-
-        Their keys and values go behind `cache.length`, uncommitted.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -89,8 +55,6 @@ CHAIN_CONFIG = TreeConfig(depth=4, width=1, max_draft_tokens=4)
 
 @dataclass(frozen=True)
 class _DraftNode:
-    """A candidate token of the tree."""
-
     token: int
     parent: int  # index of a node; ROOT at depth 1
     log_probability: float  # of the whole path
@@ -100,7 +64,7 @@ class _DraftNode:
 class EagleDrafter(Drafter):
     """Drafts a chain or a dynamic tree with a head. It belongs to one text; the head's weights are shared."""
 
-    def __init__(self, head: DraftHead, target: Model, tree_config: TreeConfig | None = None) -> None:
+    def __init__(self, head: EagleHead, target: Model, tree_config: TreeConfig | None = None) -> None:
         self.head, self.target = head, target
         self.tree_config = tree_config or (TreeConfig() if target.supports_trees else CHAIN_CONFIG)
         self.name, self.hidden_state_layers = head.kind, head.hidden_state_layers
@@ -127,11 +91,9 @@ class EagleDrafter(Drafter):
             return tree
 
     def observe(self, outcome: Outcome) -> None:
-        """Store the hidden states of the committed tokens."""
         self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         self.hidden_states.truncate(length)
         self.cache.rollback(max(length - 1 - self._first_position, 0))  # a pair includes the next token
 
@@ -147,7 +109,7 @@ class EagleDrafter(Drafter):
             mask[:, :outdated] = False
         return RowBatch(tokens, torch.full((count,), position), mask, length, self._first_position)
 
-    def _prefill(self, tokens: list[int]) -> DraftHeadOutput:
+    def _prefill(self, tokens: list[int]) -> HeadOutput:
         """Compute the new pairs of the text; returns the output of the last one."""
         hidden = self.head.fuse(self.hidden_states.slice_from(self._first_unread(len(tokens) - 1)))
         while len(hidden) > PREFILL_CHUNK_PAIRS:
@@ -163,7 +125,7 @@ class EagleDrafter(Drafter):
         )
         return self._first_position + self.cache.length
 
-    def _prefill_pairs(self, tokens: list[int], hidden_states: Tensor, logit_rows: int) -> DraftHeadOutput:
+    def _prefill_pairs(self, tokens: list[int], hidden_states: Tensor, logit_rows: int) -> HeadOutput:
         """Compute and commit the next pairs with these hidden states; the output of the last `logit_rows`."""
         length, count, window = self.cache.length, len(hidden_states), self.head.context_window
         position = self._first_position + length
@@ -172,12 +134,10 @@ class EagleDrafter(Drafter):
         batch = RowBatch(following, torch.arange(position, position + count), mask, length, self._first_position)
         if length + count > window:
             batch = replace(batch, attention_mask=batch.sliding_window_mask(window))
-        output = self.head.forward(hidden_states, self._embed(following), batch, self.cache, logit_rows)
+        embeddings = self.head.embed(copy_to_device(following, self.head.pool.layout.device))
+        output = self.head.forward(hidden_states, embeddings, batch, self.cache, logit_rows)
         self.cache.commit(list(range(count)))
         return output
-
-    def _embed(self, tokens: list[int]) -> Tensor:
-        return self.head.embed(copy_to_device(tokens, self.head.pool.layout.device))
 
 
 class _TreeBuilder:
@@ -190,8 +150,7 @@ class _TreeBuilder:
         )
         self.nodes = [_DraftNode(context.tokens[-1], -1, 0.0)]
 
-    def build(self, head_output: DraftHeadOutput) -> DraftTree:
-        """The tree that follows from the head's output at the end of the text."""
+    def build(self, head_output: HeadOutput) -> DraftTree:
         expanded, hidden, mask = [ROOT], head_output.hidden_states, torch.zeros(1, 0, dtype=torch.bool)
         level = self._add_level(head_output.logits, expanded, depth=0)
         for depth in range(1, min(self.tree_config.depth, self.max_draft_tokens)):
@@ -205,9 +164,7 @@ class _TreeBuilder:
             level = self._add_level(head_output.logits, expanded, depth)
         return self._to_draft_tree()
 
-    def _forward_level(
-        self, hidden_states: Tensor, node_ids: list[int], draft_mask: Tensor, depth: int
-    ) -> DraftHeadOutput:
+    def _forward_level(self, hidden_states: Tensor, node_ids: list[int], draft_mask: Tensor, depth: int) -> HeadOutput:
         """Compute these nodes with the head. `draft_mask` [n, nodes of all levels]: the ancestors of each."""
         head, cache = self.drafter.head, self.drafter.cache
         tokens = [self.nodes[node_id].token for node_id in node_ids]
@@ -276,21 +233,9 @@ class _TreeBuilder:
         return tokens[::-1]
 
 
-def build_eagle(resources: DraftingResources) -> Drafter | None:
-    """The drafter `eagle`, if its head is loaded."""
-    return _build(resources, "eagle")
-
-
-def build_eagle3(resources: DraftingResources) -> Drafter | None:
-    """The drafter `eagle3`, if its head is loaded."""
-    return _build(resources, "eagle3")
-
-
-def build_mtp(resources: DraftingResources) -> Drafter | None:
-    """The drafter `mtp`, if its head is loaded."""
-    return _build(resources, "mtp")
-
-
 def _build(resources: DraftingResources, kind: str) -> Drafter | None:
     head = resources.heads.get(kind)
-    return EagleDrafter(cast("DraftHead", head), resources.target) if head is not None else None
+    return EagleDrafter(cast("EagleHead", head), resources.target) if head is not None else None
+
+
+build_eagle, build_eagle3, build_mtp = (partial(_build, kind=kind) for kind in ("eagle", "eagle3", "mtp"))

@@ -65,7 +65,6 @@ class EarlyExit(Drafter):
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    """The drafter `exit`, if the target was trained for early exit."""
     if isinstance(resources.target, LlamaModel) and resources.early_exit_layer:
         return EarlyExit(resources.target, resources.early_exit_layer)
     return None

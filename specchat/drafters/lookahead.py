@@ -16,13 +16,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.tree import ROOT, DraftTree
-
-if TYPE_CHECKING:
-    from specchat.drafters.registry import DraftingResources
 
 MAX_NGRAM_TOKENS = 5  # with the first token
 NGRAMS_PER_TOKEN = 7  # n-grams stored for each first token, newest first
@@ -32,8 +28,6 @@ MAX_PENDING_OUTCOMES = 64  # outcomes that are stored until the next proposal
 
 @dataclass(frozen=True)
 class PendingOutcome:
-    """The part of an outcome that the next proposal needs."""
-
     tree: DraftTree
     path: list[int]
     sampled_tokens: list[int]
@@ -46,7 +40,6 @@ class NgramPool:
         self._continuations: OrderedDict[int, list[tuple[int, ...]]] = OrderedDict()
 
     def add(self, ngram: tuple[int, ...]) -> None:
-        """Store an n-gram of two tokens or more."""
         first, rest = ngram[0], ngram[1:]
         others = [other for other in self._continuations.get(first, []) if other != rest[: len(other)]]
         self._continuations[first] = [rest, *others][:NGRAMS_PER_TOKEN]
@@ -142,6 +135,5 @@ def _ngram_at(outcome: PendingOutcome, node: int) -> tuple[int, ...]:
     return tuple(ngram)
 
 
-def build(_resources: DraftingResources) -> Drafter:
-    """The drafter `lookahead`."""
+def build(_resources: object) -> Drafter:
     return Lookahead()

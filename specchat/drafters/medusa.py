@@ -8,7 +8,7 @@ each candidate of each head, starting from a prior. At T > 0 the candidates are 
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
@@ -19,6 +19,7 @@ from specchat.engine.tree import ROOT, DraftTree
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
+    from specchat.heads.networks import MedusaHead
 
 TOP_K = 8  # candidates of each head
 # Acceptance probability of the candidate of each rank, for the first head.
@@ -28,23 +29,13 @@ LEARNING_RATE = 0.02
 MIN_PATH_PROBABILITY = 0.01  # less probable paths are not worth a row
 
 
-class MedusaDraftHead(Protocol):
-    """The heads, which read the hidden state after the final norm."""
-
-    tokens_ahead: int  # number of heads
-
-    def logits(self, hidden_states: Tensor) -> list[Tensor]:
-        """For each head [n, D] -> [n, V]. The first head predicts the token after the target's own next token."""
-        ...
-
-
 class Medusa(Drafter):
     """Drafts a tree whose shape follows the measured acceptance. It stores one hidden state of the text."""
 
     name = "medusa"
     hidden_state_layers = (FINAL_NORM,)
 
-    def __init__(self, head: MedusaDraftHead, target: Model) -> None:
+    def __init__(self, head: MedusaHead, target: Model) -> None:
         self.head, self.target = head, target
         self.acceptance_probabilities = [
             [probability * DEPTH_DECAY**ahead for probability in PRIOR_PROBABILITIES]
@@ -56,7 +47,6 @@ class Medusa(Drafter):
         self._draft_position = -1  # position of the root of that tree
 
     def propose(self, context: DraftContext) -> DraftTree:
-        """The most probable combinations of the candidates."""
         tree, sampler = DraftTree(context.tokens[-1]), context.sampler
         self._candidates, self._draft_position = [], len(context.tokens) - 1
         if self._hidden_state is None or self._hidden_state_end != len(context.tokens) - 1:
@@ -92,7 +82,6 @@ class Medusa(Drafter):
             self._hidden_state_end = outcome.root_position + len(outcome.path)
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         if length < self._hidden_state_end:
             self._hidden_state, self._hidden_state_end = None, 0
         self._candidates = []
@@ -131,6 +120,5 @@ def sparse_tree(probabilities: list[list[float]], max_nodes: int) -> list[list[t
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    """The drafter `medusa`, if its heads are loaded."""
     head = resources.heads.get("medusa")
-    return Medusa(cast("MedusaDraftHead", head), resources.target) if head is not None else None
+    return Medusa(cast("MedusaHead", head), resources.target) if head is not None else None

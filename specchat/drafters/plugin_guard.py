@@ -30,11 +30,9 @@ class PluginDrafterGuard(Drafter):
         return tree or DraftTree(context.tokens[-1])
 
     def observe(self, outcome: Outcome) -> None:
-        """Pass on the outcome."""
         self._call_safely(lambda: self.drafter.observe(outcome))
 
     def forget(self, length: int) -> None:
-        """Pass on the truncation."""
         self._call_safely(lambda: self.drafter.forget(length))
 
     def _call_safely(self, call: Callable[[], Any]) -> Any:

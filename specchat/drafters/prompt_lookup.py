@@ -7,13 +7,9 @@ takes microseconds.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.tree import DraftTree
-
-if TYPE_CHECKING:
-    from specchat.drafters.registry import DraftingResources
 
 NGRAM_SIZES = (16, 8, 5, 3, 2)  # indexed n-grams, longest first
 MAX_MATCHES = 8  # earlier positions that are considered
@@ -38,7 +34,6 @@ class NgramIndex:
                 ends[tuple(self.tokens[end - size : end])].append(end)
 
     def truncate(self, length: int) -> None:
-        """Keep the first `length` tokens."""
         for size, ends in self._ends.items():
             for end in range(len(self.tokens) - 1, max(length, size) - 1, -1):
                 ngram = tuple(self.tokens[end - size : end])
@@ -84,10 +79,8 @@ class PromptLookup(Drafter):
         return tree
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         self.index.truncate(length)
 
 
-def build(_resources: DraftingResources) -> Drafter:
-    """The drafter `lookup`."""
+def build(_resources: object) -> Drafter:
     return PromptLookup()

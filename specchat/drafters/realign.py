@@ -30,8 +30,6 @@ MAX_BRANCHES = 6  # drafted interpretations of a change
 
 @dataclass
 class Replacement:
-    """A learnt replacement of tokens of the original, and how often the text confirmed it."""
-
     new_tokens: tuple[int, ...]
     keeps_first_token: bool  # an insertion or deletion behind the first token, which stays
     confirmed_count: int = 1
@@ -44,8 +42,6 @@ class Replacement:
 
 
 class KnownReplacement(NamedTuple):
-    """A learnt replacement that applies at the current position."""
-
     replacement: Replacement
     remaining_tokens: tuple[int, ...]  # its new tokens from here on
     next_position: int  # in the original, behind it
@@ -66,7 +62,6 @@ class Alignment:
             self._positions[original_token].append(position)
 
     def advance(self, token: int) -> None:
-        """Follow the next token of the rewritten text."""
         if not self.changed_tokens and self.original_tokens[self.position : self.position + 1] == [token]:
             self.position += 1
             self.copied_count += 1
@@ -156,7 +151,6 @@ class Alignment:
                 yield (rest + self._copy_from(known.next_position, max_tokens))[:max_tokens]
 
     def _copy_from(self, position: int, max_tokens: int) -> list[int]:
-        """The original from `position` on, with the learnt replacements."""
         copied: list[int] = []
         while len(copied) < max_tokens and position < len(self.original_tokens):
             rule, size = self._replacement_at(position)

@@ -36,8 +36,6 @@ class TokenizerPair:
 
 @dataclass(frozen=True)
 class DraftingResources:
-    """The loaded models and data from which the drafters of a conversation are built."""
-
     target: Model
     draft_model: Model | None = None
     tokenizers: TokenizerPair | None = None  # None: the draft model has the target's tokens
@@ -49,14 +47,11 @@ class DraftingResources:
 
 @dataclass(frozen=True)
 class BuiltDrafters:
-    """The drafters that the loaded models allow, by name."""
-
     drafters: Mapping[str, Drafter]
     auto_candidates: Mapping[str, Drafter]  # those that `auto` chooses from; plugins come last
 
 
 def build_drafters(resources: DraftingResources) -> BuiltDrafters:
-    """Build every drafter that the loaded models allow."""
     drafters = {name: build_drafter(name, resources) for name in DRAFTERS}
     extensions = find_extensions("drafters", DRAFTERS)
     drafters |= {name: _build_plugin_drafter(extension, resources) for name, extension in extensions.items()}
@@ -66,7 +61,6 @@ def build_drafters(resources: DraftingResources) -> BuiltDrafters:
 
 
 def build_plain(_resources: DraftingResources) -> Drafter:
-    """The drafter `plain`: plain decoding."""
     return Drafter()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from codecs import getincrementaldecoder
 from itertools import accumulate
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.drafter import DraftContext, Drafter
@@ -19,28 +19,19 @@ from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import CacheError
 
+if TYPE_CHECKING:
+    from specchat.models.tokenizer import Tokenizer
+
 OVERLAP_TOKENS = 16  # last tokens that are encoded again when the text grows, because more text may join them
 MAX_CHARACTER_BYTES = 4  # in UTF-8
 CONTINUATION_BYTES = frozenset(bytes([byte]) for byte in range(0x80, 0xC0))  # of UTF-8 characters
 GREEDY = Sampler()
 
 
-class TextTokenizer(Protocol):
-    """The required methods of a tokenizer."""
-
-    def encode_continuation(self, text: str) -> list[int]:
-        """Tokens of a text that continues another one; control tokens are plain text."""
-        ...
-
-    def token_bytes(self, token: int) -> bytes:
-        """The bytes of a token; empty for a token without text."""
-        ...
-
-
 class IncrementalTokenizer:
     """The tokens of a growing text, with the position in bytes where each ends."""
 
-    def __init__(self, tokenizer: TextTokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.tokens: list[int] = []
         self._end_bytes: list[int] = []  # of each token, in bytes of the text
@@ -58,22 +49,19 @@ class IncrementalTokenizer:
             self._end_bytes.append(end)
 
     def truncate(self, length_bytes: int) -> None:
-        """Follow a truncation of the text to its first `length_bytes` bytes."""
         while self._end_bytes and self._end_bytes[-1] > length_bytes:
             self._end_bytes.pop()
         del self.tokens[len(self._end_bytes) :]
 
 
 class RetokenizedDraftModel(Drafter):
-    """Drafts a chain with a model that has another tokenizer."""
-
     name = "draft"
 
     def __init__(
         self,
         model: Model,
-        draft_tokenizer: TextTokenizer,
-        target_tokenizer: TextTokenizer,
+        draft_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
         chain_length: int = 6,
         stop_token_ids: frozenset[int] = frozenset(),
     ) -> None:
@@ -104,7 +92,6 @@ class RetokenizedDraftModel(Drafter):
         return tree
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         del self._end_bytes[length:]
         self._text_bytes = self._text_bytes[: self._end_bytes[-1] if self._end_bytes else 0]
         self.draft_text.truncate(len(self._text_bytes))

@@ -69,7 +69,6 @@ class SuffixTree:
             self._insert(end)
 
     def truncate(self, length: int) -> None:
-        """Keep the first `length` tokens."""
         for end in range(len(self.tokens) - 1, max(length, 1) - 1, -1):
             self._remove(end)
         del self.tokens[length:]
@@ -204,14 +203,12 @@ class PastTextIndex:
         self._thread: Thread | None = None
 
     def refresh(self) -> None:
-        """Rebuild the index soon."""
         self._refresh_at = monotonic() + self.quiet_seconds
         if self._thread is None or not self._thread.is_alive():
             self._thread = Thread(target=self._build_when_quiet, name="past-text-index", daemon=True)
             self._thread.start()
 
     def wait(self) -> None:
-        """Wait for a running rebuild."""
         if self._thread is not None:
             self._thread.join()
 
@@ -248,7 +245,6 @@ class SuffixDecoding(Drafter):
         return tree
 
     def forget(self, length: int) -> None:
-        """Follow a truncation of the text to its first `length` tokens."""
         self.tree.truncate(length)
 
 

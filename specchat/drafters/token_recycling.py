@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,9 +17,6 @@ from torch import Tensor
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
-
-if TYPE_CHECKING:
-    from specchat.drafters.registry import DraftingResources
 
 CANDIDATES_PER_TOKEN = 8
 # Acceptance probability of the candidate of each rank, which gives the shape of the tree.
@@ -113,6 +109,5 @@ class TokenRecycling(Drafter):
         return sampler.rank(logits, rows, seen, count=len(ids)).token_ids[0].tolist()
 
 
-def build(_resources: DraftingResources) -> Drafter:
-    """The drafter `recycling`."""
+def build(_resources: object) -> Drafter:
     return TokenRecycling()

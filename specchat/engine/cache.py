@@ -24,15 +24,12 @@ SCRATCH_ROWS = 256  # rows past the text that a pass may write: the largest tree
 
 @dataclass(frozen=True)
 class KVLayout:
-    """The shapes, the dtype and the device of one row in every layer."""
-
     shapes: tuple[tuple[int, int, int], ...]  # per layer: key/value heads, key size, value size
     dtype: torch.dtype
     device: torch.device
 
     @property
     def bytes_per_row(self) -> int:
-        """Bytes of one token."""
         return sum(heads * (key + value) for heads, key, value in self.shapes) * self.dtype.itemsize
 
 
@@ -57,11 +54,9 @@ class Slot:
 
     @property
     def bytes(self) -> int:
-        """Memory of these rows."""
         return self.rows * self.layout.bytes_per_row
 
     def copy_from(self, stacks: dict[tuple[int, int], Tensor], length: int) -> None:
-        """Copy the first `length` rows of other stacks."""
         for shape, stack in self.stacks.items():
             stack[:, :, :length] = stacks[shape][:, :, :length]
 
@@ -117,7 +112,6 @@ class KVCache:
         self.length += len(path)
 
     def rollback(self, length: int) -> None:
-        """Keep at most the first `length` rows."""
         self.length = min(self.length, length) if length >= self.rollback_floor else 0
 
 
@@ -133,8 +127,6 @@ def slot_rows(min_rows: int) -> int:
 
 @dataclass
 class _CacheEntry:
-    """The pool's record of a cache."""
-
     pins: int = 0  # running turns that use it
     last_used: int = 0  # by the pool's own clock
     offloaded: dict[tuple[int, int], Tensor] | None = None  # rows in host memory
@@ -156,13 +148,11 @@ class KVPool:
     _clock: int = 0
 
     def open(self) -> KVCache:
-        """A new, empty cache without a slot."""
         cache = KVCache()
         self._entries[cache] = _CacheEntry()
         return cache
 
     def close(self, cache: KVCache) -> None:
-        """Free a cache that is no longer needed."""
         self._entries.pop(cache, None)
         cache.slot, cache.length = None, 0
 
@@ -181,12 +171,10 @@ class KVPool:
 
     @property
     def has_free_slot(self) -> bool:
-        """Whether a cache without a slot can get one now."""
         return sum(entry.pins > 0 for entry in self._entries.values()) < self.slots
 
     @property
     def bytes(self) -> int:
-        """Memory of the allocated slots."""
         return sum(cache.slot.bytes for cache in self._entries if cache.slot)
 
     def _allocate_slot(self, cache: KVCache, entry: _CacheEntry, rows: int) -> None:

@@ -23,8 +23,6 @@ from specchat.engine.tree import DraftTree
 
 @dataclass(frozen=True)
 class Step:
-    """One pass of the target: the draft tokens, the committed tokens and the time."""
-
     tree: DraftTree
     path: list[int]  # accepted nodes, root first
     committed_tokens: list[int]  # accepted draft tokens, then the target's own token
@@ -33,24 +31,19 @@ class Step:
 
     @property
     def accepted(self) -> int:
-        """The number of accepted draft tokens."""
         return len(self.path) - 1
 
     @property
     def drafted(self) -> int:
-        """The number of verified draft tokens."""
         return len(self.tree) - 1
 
     @property
     def accepted_sources(self) -> list[str]:
-        """The drafter of each accepted token."""
         return [self.tree.sources[node] for node in self.path[1:]]
 
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """How to decode one answer."""
-
     drafter: Drafter
     sampler: Sampler
     max_draft_tokens: int  # in one pass
@@ -101,6 +94,13 @@ class Generation:
                 self._observe_prompt(chunk, start, output.hidden_states)
             yield self.cache.length
 
+    def generate(self, config: GenerationConfig) -> list[Step]:
+        """Prefill and decode one answer without a pause."""
+        with self.target.pool.acquire_slot(self.cache, self.rows_needed(config.max_new_tokens)):
+            for _length in self.prefill():
+                pass
+            return list(self.decode(config))
+
     def decode(self, config: GenerationConfig) -> Iterator[Step]:
         """Extend the text, one step at a time, until a stop token or the limit. `prefill` must have finished."""
         remaining = config.max_new_tokens
@@ -137,11 +137,9 @@ class Generation:
                 return
 
     def add_drafter(self, drafter: Drafter) -> None:
-        """Let one more drafter observe the text from here on."""
         self.drafters = (*self.drafters, drafter)
 
     def close(self) -> None:
-        """Free the KV cache of the text."""
         self.target.pool.close(self.cache)
 
     def _truncate_caches(self, length: int) -> None:

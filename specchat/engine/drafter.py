@@ -16,8 +16,6 @@ from specchat.engine.tree import DraftTree
 
 @dataclass(frozen=True)
 class DraftContext:
-    """The input of a drafter."""
-
     tokens: list[int]  # the text so far; the last token is the root of the tree. Read-only
     sampler: Sampler
     max_draft_tokens: int  # in one pass
@@ -40,7 +38,6 @@ class Outcome:
 
     @property
     def committed_tokens(self) -> list[int]:
-        """The accepted draft tokens, then the target's own token."""
         return [self.tree.tokens[node] for node in self.path[1:]] + [self.sampled_tokens[self.path[-1]]]
 
 

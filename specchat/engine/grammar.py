@@ -21,8 +21,6 @@ GRAMMAR_SOURCE = "grammar"  # the source of forced tokens
 
 
 class Grammar(Protocol):
-    """An automaton that has consumed the answer so far."""
-
     def allowed_mask(self) -> Tensor:
         """The tokens that may come next. bool [V]"""
         ...
@@ -31,9 +29,7 @@ class Grammar(Protocol):
         """Consume a token; return False and consume nothing if the token is not allowed."""
         ...
 
-    def rollback(self, count: int) -> None:
-        """Take back the last `count` tokens."""
-        ...
+    def rollback(self, count: int) -> None: ...
 
     def forced_tokens(self) -> list[int]:
         """Tokens that most likely come next, because only one text is possible. They are verified like draft tokens."""
@@ -65,7 +61,6 @@ def constrain_tree(tree: DraftTree, grammar: Grammar, max_draft_tokens: int) -> 
 
 
 def advance_all(grammar: Grammar, tokens: list[int]) -> None:
-    """Consume the committed tokens."""
     for token in tokens:
         is_allowed = grammar.advance(token)
         assert is_allowed, f"token {token} was sampled against the grammar"

@@ -57,7 +57,6 @@ class HiddenStateBuffer:
         return first_position
 
     def truncate(self, length: int) -> None:
-        """Keep the states of the first `length` tokens only."""
         while self._chunks and self.end > length:
             last = self._chunks.pop()
             self.end -= len(last)

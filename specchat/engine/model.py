@@ -20,8 +20,6 @@ MAX_PROMPT_HIDDEN_STATES = 2048  # last tokens of a prompt whose hidden states a
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """The output of one pass at every node."""
-
     logits: Tensor  # [N, V]
     hidden_states: Tensor | None  # [N, layers * D]: the states of the selected layers, concatenated
 

@@ -32,7 +32,6 @@ class SeenTokens:
         self.extend(tokens)
 
     def extend(self, tokens: list[int]) -> None:
-        """Add new tokens of the text."""
         self.mask[copy_to_device(tokens, self.mask.device)] = True
 
 
@@ -74,7 +73,6 @@ class Sampler:
 
     @property
     def has_penalties(self) -> bool:
-        """Whether a score depends on earlier tokens."""
         return self.repetition_penalty != 1.0
 
     @property

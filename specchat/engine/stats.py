@@ -12,14 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class DecodingStats:
-    """Sums over a run of steps."""
-
     steps: int = 0
     tokens: int = 0
     drafted: int = 0
     accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
-    drafted_at_depth: Counter[int] = field(default_factory=Counter[int])  # steps whose tree reached this depth
-    accepted_at_depth: Counter[int] = field(default_factory=Counter[int])  # steps that accepted a token at this depth
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
 
@@ -30,8 +26,6 @@ class DecodingStats:
         self.tokens += kept_tokens
         self.drafted += step.drafted
         self.accepted_by_drafter.update(step.accepted_sources[:kept_tokens])
-        self.drafted_at_depth.update(range(1, max(step.tree.depths) + 1))
-        self.accepted_at_depth.update(range(1, min(step.accepted, kept_tokens) + 1))
         self.draft_seconds += step.draft_seconds
         self.verify_seconds += step.verify_seconds
 
@@ -39,7 +33,3 @@ class DecodingStats:
     def tokens_per_step(self) -> float:
         """The mean accepted length, including the target's own token: 1 means no gain from speculation."""
         return self.tokens / max(self.steps, 1)
-
-    def acceptance_rate_at(self, depth: int) -> float | None:
-        """Accepted per drafted tokens at this depth; None if no tree was so deep."""
-        return self.accepted_at_depth[depth] / self.drafted_at_depth[depth] if self.drafted_at_depth[depth] else None

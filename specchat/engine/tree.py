@@ -82,11 +82,9 @@ class DraftTree:
         return first
 
     def child(self, node: int, token: int) -> int | None:
-        """The child of `node` with this token, if there is one."""
         return self._children.get((node, token))
 
     def path_tokens(self, node: int) -> list[int]:
-        """The draft tokens from below the root down to `node`."""
         tokens: list[int] = []
         while node != ROOT:
             tokens.append(self.tokens[node])

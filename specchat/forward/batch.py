@@ -28,8 +28,6 @@ EXACT_ROWS = 16
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How large a forward pass is."""
-
     prefill_chunk: int = 128  # prompt tokens in one pass
     max_rows: int = 128  # nodes of a tree
     exact: bool = False  # pad every pass to the same size
@@ -43,10 +41,6 @@ class BatchLimits:
         nodes = Nodes(tree.tokens, tree.depths, tree.attention_mask())
         return nodes.padded(self.max_rows) if self.exact else nodes
 
-    def batch_for_tree(self, tree: DraftTree, cache: KVCache) -> RowBatch:
-        """A batch of the nodes of a tree, which follow the committed rows; padded in exact mode."""
-        return self.batch_for_nodes(self.nodes(tree), cache)
-
     def batch_for_nodes(self, nodes: Nodes, cache: KVCache) -> RowBatch:
         """A batch of nodes that follow the committed rows and see all of them."""
         count = len(nodes.tokens)
@@ -59,24 +53,18 @@ class BatchLimits:
 
 @dataclass(frozen=True)
 class ForwardDepth:
-    """The number of layers that a pass computes, and the layers whose hidden states it returns."""
-
     layers: int
     hidden_state_layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class HiddenStates:
-    """The result of the layers."""
-
     final: Tensor  # after the final norm [N, D]
     selected: Tensor | None  # those of the requested layers, concatenated [N, layers * D]
 
 
 @dataclass(frozen=True)
 class ForwardBatch:
-    """The inputs of the layers, on the device."""
-
     tokens: Tensor  # [N]; empty for heads, whose inputs are embeddings
     positions: Tensor  # [N]
     masks: Mapping[int | None, AttentionMask | None]  # of each sliding window (key None: full attention)
@@ -136,7 +124,6 @@ class RowBatch:
         device: torch.device,
         tokens: Tensor | None = None,
     ) -> ForwardBatch:
-        """The inputs of the layers, which write to this cache."""
         positions = copy_to_device(self.positions, device)
         return ForwardBatch(
             positions.new_empty(0) if tokens is None else tokens,

@@ -29,16 +29,12 @@ class RopeAngles:
 
 @dataclass(frozen=True)
 class LayerContext:
-    """What all layers of one pass share."""
-
     ops: TorchOps
     batch: ForwardBatch
     rope: RopeAngles
 
 
 class AttentionModule(Protocol):
-    """Attention with its projections."""
-
     def project_qkv(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles, /) -> QKV:
         """Queries, keys and values of rows [N, D], rotated."""
         ...
@@ -59,7 +55,6 @@ class Attention:
     gate_proj: Linear | None = None  # -> H * head_size: the output is multiplied with its sigmoid (Qwen3-Next)
 
     def project_qkv(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles) -> QKV:
-        """Queries, keys and values of rows [N, D], rotated."""
         return ops.qk_norm_rope(self._inputs(hidden_states, rope))
 
     def __call__(self, hidden_states: Tensor, context: LayerContext, layer: int, window: int | None) -> Tensor:
@@ -92,8 +87,6 @@ class SwiGluMlp:
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """The weights of one layer."""
-
     input_layernorm: Tensor | None  # [D]; None in the first layer of some heads
     self_attn: AttentionModule
     post_attention_layernorm: Tensor  # [D]
@@ -103,8 +96,6 @@ class DecoderLayer:
 
 @dataclass(frozen=True)
 class DecoderStack:
-    """All layers of a network, and its final norm."""
-
     layers: Sequence[DecoderLayer]
     norm: Tensor | None  # [D]; None: the output is not normalized
     ops: TorchOps
@@ -112,7 +103,6 @@ class DecoderStack:
 
     @property
     def sliding_windows(self) -> frozenset[int | None]:
-        """The different windows of the layers."""
         return frozenset(layer.sliding_window for layer in self.layers)
 
     @torch.inference_mode()

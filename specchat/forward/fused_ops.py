@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AttentionDimensions:
-    """The number and size of the heads, and the epsilon of the norms."""
-
     heads: int
     kv_heads: int
     head_size: int
@@ -52,8 +50,6 @@ class QKVInputs:
 
 @dataclass(frozen=True)
 class QKV:
-    """Queries, keys and values, rotated."""
-
     queries: Tensor  # [N, heads, key size]
     keys: Tensor  # [N, KV, key size]
     values: Tensor  # [N, KV, value size]
@@ -65,8 +61,6 @@ class QKV:
 
 
 class TorchOps:
-    """Implemented with torch, for any device."""
-
     def __init__(self, dimensions: AttentionDimensions) -> None:
         self.dimensions = dimensions
 

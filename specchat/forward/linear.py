@@ -36,7 +36,6 @@ class QuantLinear(ABC):
 
     @property
     def bytes(self) -> int:
-        """Memory of the weight, the scales and the bias."""
         return tensor_bytes(*(value for value in vars(self).values() if isinstance(value, Tensor)))
 
     @abstractmethod
@@ -54,11 +53,9 @@ class WeightSource:
 
     @classmethod
     def from_tensor(cls, weight: Tensor) -> WeightSource:
-        """A weight in memory."""
         return cls((weight.shape[0], weight.shape[1]), lambda first, last: weight[first:last], weight.device)
 
     def all_rows(self) -> Tensor:
-        """All rows at once."""
         return self.read_rows(0, self.shape[0])
 
     def row_chunks(self) -> Iterator[tuple[int, Tensor]]:
@@ -70,8 +67,6 @@ class WeightSource:
 
 @dataclass(frozen=True)
 class FloatLinear(QuantLinear):
-    """A float weight."""
-
     weight: Tensor
     bias: Tensor | None
 
@@ -155,7 +150,6 @@ def linear_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
 
 
 def tensor_bytes(*tensors: Tensor) -> int:
-    """Memory of these tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 

@@ -34,8 +34,6 @@ from specchat.forward.linear import Linear, QuantLinear
 
 @dataclass(frozen=True)
 class Dimensions:
-    """The sizes of a network."""
-
     heads: int
     kv_heads: int
     head_size: int
@@ -91,32 +89,26 @@ class LlamaModel:
         )
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
-        """From now on, every output contains these hidden states."""
         self.hidden_state_layers = hidden_state_layers
 
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:
-        """Input embeddings. [n] -> [n, D]"""
         table = self.weights.embedding
         return table[tokens.to(table.device)].to(self.device, non_blocking=True)
 
     @torch.inference_mode()
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        """The LM head. [n, D] -> [n, V]"""
         return self.weights.lm_head(hidden_states)
 
     def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
-        """Run the first layers only; the rows stay uncommitted. Logits of the last token [1, V]"""
         return self.compute_logits(self._forward(chain_nodes(tokens), cache, ForwardDepth(exit_layer)).final[-1:])
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
-        """Logits of every node of the tree, in one pass. [N, V]"""
         count, states = len(tree), self._forward(self.limits.nodes(tree), cache, self._full_depth, is_tree=True)
         selected = states.selected[:count] if states.selected is not None else None
         return ModelOutput(self.compute_logits(states.final)[:count], selected)
 
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
-        """Run a chunk of a prompt and commit it. Logits [1, V], hidden states [len(tokens), layers * D]"""
         states = self._forward(chain_nodes(tokens), cache, self._full_depth)
         cache.commit(list(range(len(tokens))))
         return ModelOutput(self.compute_logits(states.final[-1:]), states.selected)

@@ -130,8 +130,6 @@ class Nf4PackedLinear(QuantLinear):
 
 @dataclass(frozen=True)
 class Nf4Linear(QuantLinear):
-    """A 4-bit weight in the layout that bitsandbytes saves."""
-
     weight: Tensor
     quant_state: Any  # bitsandbytes' QuantState
     bias: Tensor | None
@@ -146,7 +144,6 @@ class Nf4Linear(QuantLinear):
 
 
 def quant_linear(source: WeightSource, quant_format: str, bias: Tensor | None = None) -> QuantLinear:
-    """A linear layer with its weight in one of QUANT_FORMATS."""
     return QUANT_FORMATS[quant_format](source, bias)
 
 
@@ -318,7 +315,6 @@ def _scaled_matmul(rows: Tensor, weight: Tensor, row_scales: Tensor, output_scal
 
 
 def supports_nf4_packed() -> bool:
-    """Whether bitsandbytes multiplies packed 4-bit weights on this CPU."""
     return bool(_bitsandbytes().functional.has_avx512bf16())
 
 

@@ -31,8 +31,6 @@ MAX_REPLAYED_TOKENS = 16  # more tokens are replayed in a pass of their own
 
 @dataclass
 class _RecurrentState:
-    """The state of the network for one text."""
-
     cache: Any  # transformers' cache, after `length` tokens and the tokens of the last pass
     length: int = 0
     saved_states: list[dict[int, Tensor]] = field(default_factory=list[dict[int, Tensor]])  # by layer, after `length`
@@ -50,12 +48,10 @@ class RecurrentModel(TransformersModel):
         self._state_by_cache: WeakKeyDictionary[KVCache, _RecurrentState] = WeakKeyDictionary()
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
-        """Logits of every node of a chain. [N, V]"""
         assert tree.is_chain, "a network with recurrent layers supports chains only"
         return self._forward_tokens(tree.tokens, cache, rows=len(tree))
 
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
-        """Run a chunk of a prompt and commit it. Logits [1, V], hidden states [len(tokens), layers * D]"""
         tokens = tokens.tolist() if isinstance(tokens, Tensor) else tokens
         output = self._forward_tokens(tokens, cache, rows=1)
         cache.commit(list(range(len(tokens))))

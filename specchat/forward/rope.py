@@ -19,8 +19,6 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 @dataclass(frozen=True)
 class Rope:
-    """The settings of a rotary embedding."""
-
     theta: float = 10000.0
     rope_type: str = "default"
     scaling: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -41,7 +39,6 @@ class Rope:
 
     @property
     def is_supported(self) -> bool:
-        """Whether `inv_freq` implements this type."""
         return self.rope_type in ROPE_TYPES
 
     def inv_freq(self, head_size: int) -> Tensor:

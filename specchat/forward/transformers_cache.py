@@ -14,15 +14,11 @@ from specchat.engine.cache import KVCache
 
 
 class TransformersCache(Cache):
-    """The KV cache for one pass."""
-
     def __init__(self, cache: KVCache, layer_count: int, kv_length: int) -> None:
         super().__init__(layers=[TransformersCacheLayer(cache, layer, kv_length) for layer in range(layer_count)])
 
 
 class TransformersCacheLayer(CacheLayerMixin):
-    """One layer of the KV cache."""
-
     is_sliding = False  # layers with a sliding window keep all rows too; the mask applies the window
 
     def __init__(self, cache: KVCache, layer_index: int, kv_length: int) -> None:

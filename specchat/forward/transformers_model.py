@@ -50,7 +50,6 @@ class TransformersModel:
         self._uses_additive_mask = config._attn_implementation == "eager"  # noqa: SLF001 - others take bool masks
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
-        """From now on, every output contains these hidden states."""
         for hook in self._hooks:
             hook.remove()
         decoder = self.network.get_decoder()
@@ -61,34 +60,32 @@ class TransformersModel:
 
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:
-        """Input embeddings, as the first layer gets them. [n] -> [n, D]"""
         return self.network.get_input_embeddings()(tokens)
 
     @torch.inference_mode()
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        """The LM head. [n, D] -> [n, V]"""
         return self.network.get_output_embeddings()(hidden_states)
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
-        """Logits of every node of the tree, in one pass. [N, V]"""
-        output, count = self._forward(self.limits.batch_for_tree(tree, cache), cache), len(tree)
+        output, count = self._forward(self.limits.batch_for_nodes(self.limits.nodes(tree), cache), cache), len(tree)
         hidden_states = output.hidden_states[:count] if output.hidden_states is not None else None
         return ModelOutput(output.logits[:count], hidden_states)
 
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
-        """Run a chunk of a prompt and commit it. Logits [1, V], hidden states [len(tokens), layers * D]"""
         output = self._forward(self.limits.batch_for_nodes(chain_nodes(tokens), cache), cache, last_only=True)
         cache.commit(list(range(len(tokens))))
         return output
 
     @torch.inference_mode()
     def _forward(self, batch: RowBatch, cache: KVCache, last_only: bool = False) -> ModelOutput:
+        from specchat.forward.transformers_cache import TransformersCache  # importing transformers takes seconds
+
         device = self.network.device
         out = self.network(
             input_ids=copy_to_device(batch.tokens, device)[None],
             position_ids=batch.positions.to(device)[None],
             attention_mask=self._attention_masks(batch),
-            past_key_values=_as_transformers_cache(cache, len(self.pool.layout.shapes), batch.kv_length),
+            past_key_values=TransformersCache(cache, len(self.pool.layout.shapes), batch.kv_length),
             use_cache=True,
             logits_to_keep=1 if last_only else 0,
         )
@@ -137,10 +134,3 @@ def kv_layout_of(network: PreTrainedModel) -> KVLayout:
         network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=network.device), past_key_values=probe)
     shapes = tuple((layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in probe.layers)
     return KVLayout(shapes, probe.layers[0].keys.dtype, network.device)
-
-
-def _as_transformers_cache(cache: KVCache, layer_count: int, kv_length: int) -> Any:
-    """Our cache as a transformers cache, imported late because importing transformers takes seconds."""
-    from specchat.forward.transformers_cache import TransformersCache
-
-    return TransformersCache(cache, layer_count, kv_length)

@@ -79,7 +79,6 @@ class HeadBackbone:
         return build_attention_mask(batch, window, self.dimensions.heads // self.dimensions.kv_heads, self._like)
 
     def rope_angles(self, positions: Tensor) -> RopeAngles:
-        """The angles of positions [N]."""
         cos, sin = cos_sin(positions.to(self._like.device), self._inv_freq, self._spec.rope.attention_factor)
         return RopeAngles(cos[:, None].to(self._like), sin[:, None].to(self._like))
 
@@ -119,7 +118,6 @@ class HeadBackbone:
         biases = [bias for name in names if (bias := loader.optional(f"{prefix}.{name}.bias")) is not None]
 
         def select(tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
-            """QKV and gate of a list of three."""
             return torch.cat((tensors[0][query_rows.flatten()], *tensors[1:])), tensors[0][gate_rows.flatten()]
 
         (qkv, gate), (qkv_bias, gate_bias) = select(weights), select(biases) if biases else (None, None)

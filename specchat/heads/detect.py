@@ -46,7 +46,6 @@ def inspect_head(source: Path) -> HeadSpec:
 
 
 def target_dimensions(folder: Path) -> TargetDimensions:
-    """The sizes of a target that a head must match, from its config."""
     config = _config(folder)
     text_config = config.get("text_config") or config
     try:

@@ -23,8 +23,6 @@ from specchat.models.tensor_files import WeightLoader
 
 
 class DFlashHead:
-    """A head that predicts several positions in one pass."""
-
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
         assert spec.block_config is not None, "inspection accepted a block head without a block"
         self.kind, self.context_window, self.block_config = spec.kind, spec.context_window, spec.block_config

@@ -20,8 +20,6 @@ from specchat.models.tensor_files import WeightLoader
 
 @dataclass(frozen=True)
 class ExpertSelection:
-    """The experts of every row, and their weights."""
-
     experts: Tensor  # [N, experts_per_token]
     weights: Tensor  # [N, experts_per_token]
 

@@ -28,8 +28,6 @@ from specchat.models.tensor_files import WeightLoader
 
 @dataclass(frozen=True)
 class HeadOutput:
-    """The output of a head at the requested rows."""
-
     logits: Tensor  # [logit_rows, Vd]
     hidden_states: Tensor  # [logit_rows, D]: input of the next draft step, in place of the target's hidden states
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from specchat.forward.batch import RowBatch
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
 from specchat.heads.spec import HeadSpec
-from specchat.paths import cache_folder
+from specchat.paths import cache_folder, write_atomically
 
 SAMPLE_TOKENS = 40  # tokens of each text
 TESTED_DEPTH = 3  # draft tokens in a chain
@@ -52,8 +51,6 @@ class Agreement:
 
 @dataclass(frozen=True)
 class TargetSample:
-    """Text sampled from the target, with its probabilities and hidden states."""
-
     tokens: list[int]  # [L + 1]
     probabilities: Tensor  # of the next token [L, V]
     hidden_states: Tensor  # [L, layers * D]
@@ -156,10 +153,7 @@ def _read_cached_variant(path: Path) -> int | None:
 def _write_cached_variant(path: Path, variant: int) -> None:
     """Write the cache entry. When that fails, the next start repeats the test."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps({"variant": variant}), encoding="utf-8")
-        partial.replace(path)
+        write_atomically(path, json.dumps({"variant": variant}))
     except OSError:
         return
 

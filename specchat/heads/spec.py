@@ -61,7 +61,6 @@ class HeadDimensions:
 
     @property
     def rope_size(self) -> int:
-        """Numbers of a head that its rotary embedding is for."""
         return self.mla.qk_rope_head_dim if self.mla else self.head_size
 
     @property
@@ -84,8 +83,6 @@ class Wiring:
 
 @dataclass(frozen=True)
 class Routing:
-    """How a mixture of experts selects and weights the experts of a row."""
-
     scoring_func: str  # SIGMOID of each score, or SOFTMAX over all
     experts_per_token: int
     expert_groups: int = 1  # of equal size
@@ -109,8 +106,6 @@ class BlockConfig:
 
 @dataclass(frozen=True)
 class TargetDimensions:
-    """The sizes of a target that a head must match."""
-
     hidden_size: int
     layers: int | None  # None: unknown, and not compared
     vocab_size: int
@@ -118,8 +113,6 @@ class TargetDimensions:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """One published head."""
-
     kind: str
     format: str  # of which publisher, for display
     tensors: TensorFiles  # by canonical name, read on request
@@ -142,7 +135,6 @@ class HeadSpec:
 
     @property
     def source(self) -> Path:
-        """The folder or file of the head."""
         return self.tensors.source
 
     def hidden_state_layers_for(self, layers: int) -> tuple[int, ...]:

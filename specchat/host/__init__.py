@@ -1,13 +1,12 @@
 """The engine process (the host). Models, caches and sessions live here; every front end is a thin client.
 
-spawn.py                the socket path; finds the host or starts it
+spawn.py                the socket path and who may use it; finds the host or starts it
 client.py               a conversation from the client's side, with reconnects
 protocol.py             JSON-RPC 2.0: messages to lines and back
 __main__.py             `python -m specchat.host`
 host_process.py         descriptors, lock, environment; everything before and after `serve`
 wiring.py               the components of the real host: profiles, engines, stored turns
 server.py               the I/O thread: accepts, reads and writes
-peer_credentials.py     only processes of the same user may connect
 connection.py           one client on the host side: its subscriptions and its send buffer
 methods.py              the methods of the protocol, one function each
 open_sessions.py        the sessions in memory, their turns and their events

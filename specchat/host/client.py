@@ -92,7 +92,6 @@ class HostConnection:
         return self._last_request_id
 
     def next_message(self, timeout_seconds: float) -> RpcNotification | RpcResponse | RpcError | None:
-        """The next message; None after the timeout."""
         deadline = time.monotonic() + timeout_seconds
         while not self._received:
             self._sock.settimeout(max(MIN_POLL_SECONDS, deadline - time.monotonic()))
@@ -106,7 +105,6 @@ class HostConnection:
         return self._received.popleft()
 
     def close(self) -> None:
-        """Close the connection."""
         self._sock.close()
 
 
@@ -170,7 +168,6 @@ class SessionRequest:
     is_stored: bool = True  # False: not in the history; lost when the host exits
 
     def to_params(self) -> JsonObject:
-        """The params of `open_session`."""
         folder = self.folder or str(Path.cwd())
         params: JsonObject = {
             "kind": self.kind,
@@ -212,7 +209,7 @@ class Conversation(AbstractContextManager["Conversation"]):
     def __init__(self, session_request: SessionRequest = SessionRequest(), client_name: str = "specchat") -> None:
         self.client_name, self._session_request = client_name, session_request
         self._connection = self._connect()
-        self._use_session(self._connection.call("open_session", session_request.to_params()))
+        self.switch_session(self._connection.call("open_session", session_request.to_params()))
 
     def __exit__(self, *_error: object) -> None:
         self.close()
@@ -225,7 +222,11 @@ class Conversation(AbstractContextManager["Conversation"]):
     def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
         """Yield the events of an answer. Setting `cancelled` ends it within a step and keeps the partial answer."""
         pending = _PendingAnswer(Request(request) if isinstance(request, str) else request, cancelled or Flag())
-        self._send_ask_with_retry(pending)
+        try:
+            self._send_ask(pending)
+        except ConnectionError:
+            self._reconnect()
+            self._send_ask(pending)
         try:
             while not pending.is_finished:
                 yield from self._receive_events(pending)
@@ -276,7 +277,10 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def switch_session(self, session_info: JsonObject) -> None:
         """Continue in the session that `open_session` or `fork` returned."""
-        self._use_session(session_info)
+        self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
+        self.profile = str(session_info["profile"])
+        self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
+        self._next_sequence_number = int(session_info["next_sequence_number"])
 
     def close(self) -> None:
         """Close the connection. A stored session stays in the history."""
@@ -301,16 +305,10 @@ class Conversation(AbstractContextManager["Conversation"]):
         assert connection is not None
         return connection
 
-    def _use_session(self, session_info: JsonObject) -> None:
-        self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
-        self.profile = str(session_info["profile"])
-        self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
-        self._next_sequence_number = int(session_info["next_sequence_number"])
-
     def _reconnect(self) -> None:
         self._connection.close()
         self._connection = self._connect()
-        self._use_session(self._reopen_session())
+        self.switch_session(self._reopen_session())
 
     def _reopen_session(self) -> JsonObject:
         """Open the same session again, or a new one if it had no turn and so was never stored.
@@ -324,19 +322,11 @@ class Conversation(AbstractContextManager["Conversation"]):
                 raise HostError("the engine process has exited, and this conversation with it; ask again") from None
             return self.open_new_session()
 
-    def _send_ask_with_retry(self, pending: _PendingAnswer) -> None:
-        try:
-            self._send_ask(pending)
-        except ConnectionError:
-            self._reconnect()
-            self._send_ask(pending)
-
     def _send_ask(self, pending: _PendingAnswer) -> None:
         params = {"session": self.session_id, "turn": pending.turn_id, "request": request_to_json(pending.request)}
         pending.request_id = self._connection.send("ask", params)
 
     def _receive_events(self, pending: _PendingAnswer) -> Iterator[Event]:
-        """Wait for one message, and yield its events."""
         try:
             if pending.cancelled.is_set() and not pending.is_cancel_sent:
                 self._connection.send("cancel", {"turn": pending.turn_id})
@@ -373,14 +363,13 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def _retry_ask(self, pending: _PendingAnswer) -> None:
         """Ask again after the host died before its first event; the old turn is removed."""
-        self._use_session(self._reopen_session())
+        self.switch_session(self._reopen_session())
         if any(turn.id == pending.turn_id for turn in self.turns()):
             self.rewind()
         pending.turn_id, pending.can_retry, pending.is_cancel_sent = new_id(), False, False
         self._send_ask(pending)
 
     def _recover_answer(self, pending: _PendingAnswer) -> None:
-        """Store the received part of the answer through the new host."""
         answer = pending.partial_answer.to_stored()
         params = {
             "turn": pending.turn_id, "text": answer.text, "token_ids": list(answer.token_ids),
@@ -389,7 +378,7 @@ class Conversation(AbstractContextManager["Conversation"]):
         }  # fmt: skip
         if answer.text:
             self._connection.call("recover_answer", params)
-        self._use_session(self._reopen_session())
+        self.switch_session(self._reopen_session())
 
     def _cancel(self, pending: _PendingAnswer) -> None:
         try:
@@ -400,8 +389,6 @@ class Conversation(AbstractContextManager["Conversation"]):
 
 @dataclass(eq=False)
 class _PendingAnswer:
-    """The state of a running answer."""
-
     request: Request
     cancelled: Flag
     turn_id: str = field(default_factory=new_id)
@@ -412,7 +399,6 @@ class _PendingAnswer:
     partial_answer: PartialAnswer = field(default_factory=PartialAnswer)
 
     def record(self, event: Event) -> Event:
-        """Update the state with an event; returns the event."""
         self.partial_answer.on_event(event)
         self.can_retry = False
         self.is_finished = self.is_finished or isinstance(event, Finished | Failed)

@@ -26,7 +26,6 @@ class Subscription:
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes of the feed that the client has not received."""
         if self.next_sequence_number < self.feed.first_sequence_number:
             return self.feed.total_bytes  # the feed has already dropped these lines
         return self.feed.total_bytes - self.feed.bytes_before(self.next_sequence_number)
@@ -45,7 +44,6 @@ class ClientConnection:
         sock.setblocking(False)
 
     def subscribe(self, feed: EventFeed, from_sequence_number: int) -> None:
-        """Send the lines of this feed, starting with this number."""
         self.unsubscribe(feed.session_id)
         subscription = Subscription(feed, from_sequence_number)
         subscription.initial_lag_bytes = subscription.lag_bytes
@@ -53,12 +51,10 @@ class ClientConnection:
         feed.subscriber_count += 1
 
     def unsubscribe(self, session_id: str) -> None:
-        """Stop sending the events of this session."""
         if subscription := self.subscriptions.pop(session_id, None):
             subscription.feed.subscriber_count -= 1
 
     def queue_message(self, message: RpcMessage) -> None:
-        """Append a message to the send buffer."""
         self._send_buffer += encode(message)
 
     @property
@@ -70,7 +66,6 @@ class ClientConnection:
 
     @property
     def has_pending_output(self) -> bool:
-        """Whether there is anything to send."""
         subscriptions = self.subscriptions.values()
         return bool(self._send_buffer) or any(each.feed.line(each.next_sequence_number) for each in subscriptions)
 
@@ -107,7 +102,6 @@ class ClientConnection:
                     self._buffered_feed_bytes += len(line.encoded)
 
     def close(self) -> None:
-        """End all subscriptions and close the socket."""
         for session_id in list(self.subscriptions):
             self.unsubscribe(session_id)
         self.sock.close()

@@ -18,17 +18,13 @@ class EngineSession(Protocol):
 
     turns: list[Any]  # the queue replaces the list after a rewind, between two answers
 
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
-        """Answer, one event at a time."""
-        ...
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]: ...
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         """Set how many other requests wait for their next step."""
         ...
 
-    def close(self) -> None:
-        """Free the memory."""
-        ...
+    def close(self) -> None: ...
 
 
 class Engine(Protocol):
@@ -47,25 +43,18 @@ class Engine(Protocol):
         """Memory use in bytes, by component."""
         ...
 
-    def close(self) -> None:
-        """Free the memory."""
-        ...
+    def close(self) -> None: ...
 
 
 class Completer(Protocol):
     """Completes gaps (fill in the middle), such as `chat/fim_completer.py`."""
 
-    def complete(self, request: FimRequest, cancelled: Flag) -> Iterator[Event]:
-        """Complete a gap, one event at a time."""
-        ...
+    def complete(self, request: FimRequest, cancelled: Flag) -> Iterator[Event]: ...
 
-    def close(self) -> None:
-        """Free the memory."""
-        ...
+    def close(self) -> None: ...
 
 
 def completion_unsupported(_engine: Any) -> Completer:
-    """The `make_completer` of an engine without completion."""
     raise UsageError("this engine does not support completion")
 
 

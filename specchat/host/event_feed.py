@@ -26,7 +26,6 @@ class EventBatcher:
         self._last_text_at = float("-inf")
 
     def add(self, event: Event, now: float) -> list[RpcNotification]:
-        """Add an event; returns the notifications that are due."""
         match event:
             case TextDelta(text=text):
                 self._pending_text.append(text)
@@ -43,7 +42,6 @@ class EventBatcher:
         return self._last_text_at + BATCH_SECONDS if self._pending_text or self._pending_steps else None
 
     def take_due(self, now: float) -> list[RpcNotification]:
-        """The pending notifications, if they are due."""
         due = self.due_at()
         return self._flush(now) if due is not None and due <= now else []
 
@@ -60,8 +58,6 @@ class EventBatcher:
 
 @dataclass
 class PartialAnswer:
-    """The answer of a turn so far, built from its events."""
-
     text_parts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     source_indices: bytearray = field(default_factory=bytearray)
@@ -69,7 +65,6 @@ class PartialAnswer:
     routed: Routed | None = None
 
     def on_event(self, event: Event) -> None:
-        """Update the answer with one event."""
         match event:
             case TextDelta(text=text):
                 self.text_parts.append(text)
@@ -83,7 +78,6 @@ class PartialAnswer:
                 pass
 
     def to_stored(self) -> StoredAnswer:
-        """The answer as the history stores it."""
         variant, seed = (self.routed.variant, self.routed.seed) if self.routed else ("", None)
         return StoredAnswer(
             "".join(self.text_parts),
@@ -121,7 +115,6 @@ class EventFeed:
         self._lines: list[FeedLine] = []
 
     def emit(self, turn_id: str | None, notification: RpcNotification) -> None:
-        """Append an event for all subscribers."""
         params = {
             "session": self.session_id,
             "turn": turn_id,
@@ -143,7 +136,6 @@ class EventFeed:
 
     @property
     def first_sequence_number(self) -> int:
-        """The number of the oldest retained line."""
         return self._lines[0].sequence_number if self._lines else self.next_sequence_number
 
     def line(self, sequence_number: int) -> FeedLine | None:
@@ -152,6 +144,5 @@ class EventFeed:
         return self._lines[at] if 0 <= at < len(self._lines) else None
 
     def bytes_before(self, sequence_number: int) -> int:
-        """Bytes of the feed before this line."""
         line = self.line(sequence_number)
         return line.end_offset - len(line.encoded) if line else self.total_bytes

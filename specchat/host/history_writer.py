@@ -34,8 +34,6 @@ FLUSH_INTERVAL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class TurnSnapshot:
-    """A partial answer and its packed decoding steps."""
-
     answer: StoredAnswer
     packed_steps: bytes = b""
 
@@ -104,7 +102,6 @@ class HistoryWriter(HistoryReader):
         self.flush()
 
     def update_thread(self, thread: Thread) -> None:
-        """Store the fields of a thread that can change."""
         self._add_statement(
             "UPDATE threads SET name = ?, profile = ?, settings = ?, last_turn_id = ?, deleted = ? WHERE id = ?",
             thread.name, thread.profile, json.dumps(thread.settings), thread.tip, thread.deleted, thread.id,
@@ -112,7 +109,6 @@ class HistoryWriter(HistoryReader):
         self.flush()
 
     def store_profile(self, thread_id: str, profile: dict[str, Any]) -> None:
-        """Store the profile of a thread with the next flush."""
         if profile:
             self._add_statement("INSERT OR REPLACE INTO profiles VALUES (?, ?)", thread_id, json.dumps(profile))
 
@@ -145,7 +141,6 @@ class HistoryWriter(HistoryReader):
         return True
 
     def close(self) -> None:
-        """Write everything and close the file."""
         self.flush()
         super().close()
         if self._writer_locks:
@@ -283,12 +278,10 @@ class WriterLocks:
         return False
 
     def close(self) -> None:
-        """Release the lock of this process."""
         self._file.close()
 
 
 def _open_writer(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
-    """A database at the newest schema, with the best journal mode of its file system."""
     database = sqlite3.connect(path, isolation_level=None)
     try:
         database.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MILLISECONDS}")

@@ -155,7 +155,6 @@ def subscribe(handler: RpcHandler, client: ClientConnection, params: JsonObject)
 
 
 def unsubscribe(_handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Stop receiving the events of a session."""
     client.unsubscribe(_required_text(params, "session"))
     return {}
 
@@ -200,7 +199,6 @@ def list_sessions(handler: RpcHandler, _client: ClientConnection, params: JsonOb
 
 
 def rename(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Rename a session."""
     thread = handler.sessions.thread(_required_text(params, "session"))
     handler.sessions.update_thread(replace(thread, name=short_name(_required_text(params, "name"))))
     return {}
@@ -214,7 +212,6 @@ def delete(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -
 
 
 def restore(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Undo `delete`."""
     thread = handler.sessions.thread(_required_text(params, "session"))
     handler.sessions.update_thread(replace(thread, deleted=None))
     return {}
@@ -236,7 +233,6 @@ def explain_routing(handler: RpcHandler, _client: ClientConnection, params: Json
 
 
 def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -> JsonObject:
-    """The state of the host."""
     sessions = handler.sessions
     return {
         "state": sessions.queue.state,
@@ -284,7 +280,6 @@ def unload(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) 
 
 
 def shutdown(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -> JsonObject:
-    """Cancel every turn and exit."""
     handler.is_closing = True
     handler.sessions.cancel_all()
     return {}

@@ -32,7 +32,6 @@ class MetricFamily:
     samples: Mapping[tuple[str, Labels], float]
 
     def lines(self) -> Iterator[str]:
-        """The text lines; none without a sample."""
         if not self.samples:
             return
         yield f"# TYPE {self.name} {self.kind}"
@@ -44,7 +43,6 @@ class MetricFamily:
 
 
 def openmetrics_text(families: Iterable[MetricFamily]) -> str:
-    """The page: all families and the end marker."""
     return "\n".join([*(line for family in families for line in family.lines()), "# EOF", ""])
 
 
@@ -79,7 +77,6 @@ class HostMetrics:
     _lock: Lock = field(default_factory=Lock)
 
     def on_event(self, event: Event) -> None:
-        """Count a step or the end of an answer; ignore other events."""
         with self._lock:
             match event:
                 case StepDone():
@@ -93,7 +90,6 @@ class HostMetrics:
                     pass
 
     def families(self) -> list[MetricFamily]:
-        """All metrics."""
         with self._lock:
             return [*self._vllm_families(), *self._drafter_families(), *self._time_families()]
 

@@ -68,7 +68,6 @@ class LiveTurn:
     disconnected_at: float | None = None  # when the host disconnected the slow owner
 
     def snapshot(self) -> TurnSnapshot:
-        """The current state of the answer, for the history."""
         return TurnSnapshot(self.partial_answer.to_stored(), self.steps.packed())
 
 
@@ -99,7 +98,6 @@ class OpenSession:
 
     @property
     def last_turn_id(self) -> str | None:
-        """The id of the last turn."""
         return next(reversed(self.turns_in_engine), None)
 
 
@@ -114,11 +112,9 @@ class OpenSessions:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a turn or a completion is waiting or running."""
         return bool(self.live_completions) or any(session.live_turns for session in self.by_id.values())
 
     def find(self, session_id: str) -> OpenSession:
-        """A session by its id, from memory or loaded from the history."""
         thread = self.thread(session_id)
         return self.by_id.get(thread.id) or self.load_thread(thread)
 
@@ -144,13 +140,11 @@ class OpenSessions:
         self.queue.open_session(thread.id, new_profile, [])
 
     def update_thread(self, thread: Thread) -> None:
-        """Store a changed thread."""
         self.history.update_thread(thread)
         if thread.id in self.by_id:
             self.by_id[thread.id].thread = thread
 
     def queue_turn(self, session: OpenSession, turn_id: str, request: Request, live: LiveTurn) -> None:
-        """Store a question, and queue the turn."""
         if turn_id in session.turns_in_engine:
             raise UsageError(f"turn {turn_id} exists already")
         if not session.thread.name:
@@ -209,7 +203,6 @@ class OpenSessions:
         return self.load_thread(forked)
 
     def cancel_all(self) -> None:
-        """Cancel every turn and every completion."""
         turn_ids = [turn_id for session in self.by_id.values() for turn_id in session.live_turns]
         for turn_id in [*self.live_completions, *turn_ids]:
             self.queue.cancel(turn_id)
@@ -236,7 +229,6 @@ class OpenSessions:
                 turn.owner, turn.disconnected_at = client, None
 
     def on_event(self, turn_event: TurnEvent, now: float) -> None:
-        """Process an event of the engine thread."""
         if completion := self.live_completions.get(turn_event.turn_id or ""):
             self._on_completion_event(completion, turn_event)
             return
@@ -352,18 +344,15 @@ class OpenSessions:
 
 
 def _to_stored_turn(exchange: Exchange) -> StoredTurn:
-    """A turn from the client, in the form of a stored one."""
     return StoredTurn("", None, {"text": exchange.user}, StoredAnswer(exchange.answer), "stop", {}, 0.0, None)
 
 
 def short_name(text: str) -> str:
-    """A text shortened to one line of MAX_NAME_CHARS."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_NAME_CHARS else line[: MAX_NAME_CHARS - 1].rstrip() + "…"
 
 
 def _final_response(request_id: RequestId, turn_event: TurnEvent) -> RpcResponse | RpcError:
-    """The response to an `ask` or `complete` request."""
     if isinstance(turn_event.event, Failed):
         return RpcError(request_id, REQUEST_FAILED, turn_event.event.message)
     result: JsonObject = {"turn": turn_event.turn_id, **event_to_json(turn_event.event)}

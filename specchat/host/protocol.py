@@ -54,16 +54,12 @@ class RpcRequest:
 
 @dataclass(frozen=True)
 class RpcNotification:
-    """An event of a session."""
-
     method: str
     params: JsonObject
 
 
 @dataclass(frozen=True)
 class RpcResponse:
-    """The result of a request."""
-
     id: RequestId
     result: JsonObject
 
@@ -78,7 +74,6 @@ class RpcError:
     error_class: str = ""  # the name of a class in errors.py
 
     def to_exception(self) -> errors.SpecchatError:
-        """The host's exception, to raise in the client."""
         error_class = getattr(errors, self.error_class, errors.HostError)
         is_known = isinstance(error_class, type) and issubclass(error_class, errors.SpecchatError)
         return (error_class if is_known else errors.HostError)(self.message)
@@ -93,7 +88,6 @@ def new_id() -> str:
 
 
 def encode(message: RpcMessage) -> bytes:
-    """A message as one line."""
     match message:
         case RpcRequest(id=None, method=method, params=params) | RpcNotification(method=method, params=params):
             body = {"method": method, "params": params}
@@ -119,7 +113,6 @@ class LineReader:
         self._is_skipping = False
 
     def feed(self, received: bytes) -> Iterator[bytes | None]:
-        """The lines that these bytes complete, without line ends."""
         self._pending += received
         while (end := self._pending.find(b"\n", self._searched)) >= 0:
             line = bytes(self._pending[:end])

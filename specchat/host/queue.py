@@ -32,8 +32,6 @@ MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a lo
 
 @dataclass(frozen=True)
 class QueuedTurn:
-    """A waiting or running turn."""
-
     id: str
     session_id: str
     request: Request
@@ -62,8 +60,6 @@ class TurnEvent:
 
 @dataclass(eq=False)
 class SessionState:
-    """The state of a session on the engine thread."""
-
     profile: Any
     turns: list[Any]
     engine_session: EngineSession | None = None
@@ -75,8 +71,6 @@ class SessionState:
 
 
 class TurnQueue:
-    """The turns of all sessions, and the engine that runs them."""
-
     def __init__(self, engine_loader: EngineLoader, emit: Callable[[TurnEvent], None]) -> None:
         self.state = "unloaded"  # or "loading", "ready"
         self._engine_loader, self._emit = engine_loader, emit
@@ -102,7 +96,6 @@ class TurnQueue:
             self._changed.notify()
 
     def enqueue(self, turn: QueuedTurn) -> None:
-        """Queue a turn."""
         with self._changed:
             self._sessions[turn.session_id].waiting_turns.append(turn)
             self._changed.notify()
@@ -164,7 +157,6 @@ class TurnQueue:
 
     @property
     def waiting_count(self) -> int:
-        """The number of waiting turns."""
         return sum(len(session.waiting_turns) for session in list(self._sessions.values()))
 
     def memory_bytes(self) -> dict[str, int]:
@@ -173,9 +165,9 @@ class TurnQueue:
         return engine.memory_bytes() if engine else {}
 
     def run(self) -> None:
-        """The body of the engine thread."""
         while not self._stop_requested.is_set():
-            self._wait()
+            with self._changed:
+                self._changed.wait_for(self._has_work)
             self._do_pending_work()
             self._start_completion()
             self._start_waiting_turns()
@@ -201,12 +193,7 @@ class TurnQueue:
             or self._profile_to_preload is not None
         )
 
-    def _wait(self) -> None:
-        with self._changed:
-            self._changed.wait_for(self._has_work)
-
     def _do_pending_work(self) -> None:
-        """Close sessions, unload models, and preload models, between two steps."""
         with self._changed:
             sessions, self._sessions_to_close = self._sessions_to_close, []
             profile, self._profile_to_preload = self._profile_to_preload, None
@@ -233,7 +220,6 @@ class TurnQueue:
                 self._start_turn(session)
 
     def _has_free_slot(self) -> bool:
-        """Whether the engine can run one more turn or completion."""
         running = len(self._running_sessions()) + (self._running_completion is not None)
         return self._engine is not None and running < self._engine.max_concurrent_turns
 

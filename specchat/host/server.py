@@ -25,9 +25,9 @@ from specchat.host.methods import HostIdentity, RpcHandler
 from specchat.host.metrics import HostMetrics, MetricFamily, metric_family, openmetrics_text
 from specchat.host.metrics_server import MetricsServer
 from specchat.host.open_sessions import OpenSessions, SessionCallbacks
-from specchat.host.peer_credentials import check_same_user
 from specchat.host.protocol import RpcRequest, decode_requests
 from specchat.host.queue import TurnEvent, TurnQueue
+from specchat.host.spawn import check_same_user
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,6 @@ class EventInbox:
             pass  # the buffer is full of unread wake-ups
 
     def take_all(self) -> list[TurnEvent]:
-        """Remove and return all events."""
         try:
             self.wake_receiver.recv(4096)
         except BlockingIOError:
@@ -93,7 +92,6 @@ class Server:
         self._listener: socket.socket | None = None
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept clients from this socket."""
         listener.setblocking(False)
         self._listener = listener
         self._selector.register(listener, selectors.EVENT_READ)
@@ -109,7 +107,6 @@ class Server:
         return openmetrics_text([*self.host_metrics.families(), *self._gauges()])
 
     def _gauges(self) -> list[MetricFamily]:
-        """The metrics of the current state; `host_metrics` counts events."""
         queue, sessions, clients = self.queue, list(self.sessions.by_id.values()), self.rpc_handler.clients
         live, waiting = sum(len(session.live_turns) for session in sessions), queue.waiting_count
         version = {self.rpc_handler.identity.version: 1}
@@ -137,7 +134,6 @@ class Server:
         self.sessions.history.close()
 
     def _run_once(self) -> None:
-        """One round: receive requests, process engine events, send."""
         now = time.monotonic()
         due = self.sessions.next_due_at(now)
         timeout = min(max(0.0, due - now), MAX_WAIT_SECONDS) if due is not None else MAX_WAIT_SECONDS

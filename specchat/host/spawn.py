@@ -17,6 +17,7 @@ import pwd
 import select
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -27,12 +28,12 @@ from pathlib import Path
 from typing import IO
 
 from specchat.errors import HostError
-from specchat.host.peer_credentials import check_same_user
 from specchat.plugins.discovery import PLUGINS_VARIABLE, entry_point_files
 
 INHERITED_VARIABLES = ("SPECCHAT_RUNTIME", "SPECCHAT_CONFIG", "SPECCHAT_CACHE", "TMPDIR")
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
 START_TIMEOUT_SECONDS = 60.0
+DARWIN_LOCAL_PEERCRED = 1
 MAX_SOCKET_PATH_BYTES = 100  # the smallest limit of the supported platforms is 104
 
 
@@ -130,8 +131,25 @@ def find_host() -> socket.socket | None:
     return peer
 
 
+def peer_uid(peer: socket.socket) -> int | None:
+    """The user id of the peer process; None where the system has no such call."""
+    if hasattr(socket, "SO_PEERCRED"):
+        _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return uid
+    if sys.platform == "darwin":
+        _version, uid = struct.unpack("II", peer.getsockopt(0, DARWIN_LOCAL_PEERCRED, 76)[:8])
+        return uid
+    return None
+
+
+def check_same_user(peer: socket.socket) -> None:
+    """PermissionError when the peer process belongs to another user."""
+    uid = peer_uid(peer)
+    if uid not in (None, os.getuid()):
+        raise PermissionError(f"the process at the other end belongs to user {uid}, not {os.getuid()}")
+
+
 def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
-    """A connection to the host, which is started when none runs."""
     if peer := find_host():
         return peer
     with file_lock(runtime_folder() / "spawn.lock"):
@@ -145,14 +163,12 @@ def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
 
 @contextlib.contextmanager
 def file_lock(path: Path) -> Generator[None]:
-    """Hold an exclusive lock on this file."""
     with path.open("a", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def host_lock() -> IO[bytes]:
-    """The file that a host locks while it runs."""
     return (runtime_folder() / "host.lock").open("ab")
 
 

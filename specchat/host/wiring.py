@@ -26,17 +26,11 @@ if TYPE_CHECKING:
 
 
 def default_components() -> HostComponents:
-    """The components of `python -m specchat.host`."""
-    callbacks = SessionCallbacks(_resolve_profile, _restore_turn, _profile_to_json, _profile_from_json, _context_window)
+    callbacks = SessionCallbacks(load_profile, _restore_turn, _profile_to_json, _profile_from_json, _context_window)
     return HostComponents(callbacks, EngineLoader(_load_engine, _engine_key, _make_completer), configuration_hash)
 
 
-def _resolve_profile(name: str, settings: Mapping[str, Any]) -> Profile:
-    return load_profile(name, settings)
-
-
 def _profile_to_json(profile: Profile) -> dict[str, Any]:
-    """A profile as a JSON object without unset keys."""
     return _without_none(asdict(profile))
 
 
@@ -71,16 +65,12 @@ def _engine_key(profile: Profile) -> Any:
 
 def _load_engine(profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> Engine:
     if profile.models.backend in SERVER_BACKENDS:
-        return _connect_server(profile, progress)
+        from specchat.fleet.server_session import connect_server
+
+        return connect_server(profile, progress)
     from specchat.loading.load_engine import load_engine
 
     return load_engine(profile, progress, cancelled, past_texts=partial(past_texts, history_path()))
-
-
-def _connect_server(profile: Profile, progress: Callable[[Event], None]) -> Engine:
-    from specchat.fleet.server_session import connect_server
-
-    return connect_server(profile, progress)
 
 
 def _make_completer(engine: LocalEngine) -> FimCompleter:

@@ -22,8 +22,6 @@ class TemplateError(Exception):
 
 
 class ChatTemplate:
-    """A compiled template and the special tokens that it may use."""
-
     def __init__(self, source: str | None, special_tokens: Mapping[str, str]) -> None:
         from jinja2 import TemplateError as JinjaError
 

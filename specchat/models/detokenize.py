@@ -62,7 +62,6 @@ class Detokenizer:
         return text
 
     def _append(self, text: str) -> str:
-        """Add text, and return what can be released."""
         if not text:
             return ""
         if self._strips_first_space:

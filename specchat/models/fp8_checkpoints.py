@@ -35,8 +35,6 @@ STRATEGIES = ("tensor", "channel", "block")  # of compressed-tensors: those with
 
 @dataclass(frozen=True)
 class Fp8TensorFiles(TensorFiles):
-    """Tensors of which some are in FP8 with scales."""
-
     block_shape: tuple[int, int] = DEFAULT_BLOCK_SHAPE  # rows and columns that share a scale, in the block layout
     dtype: torch.dtype = torch.float32  # of the dequantized weights
 
@@ -46,16 +44,15 @@ class Fp8TensorFiles(TensorFiles):
 
     @property
     def has_scaled_weights(self) -> bool:
-        """Whether any weight has scales."""
         return any(self._scales_name(name) for name in self.locations)
 
     def read_tensor(self, name: str) -> Tensor:
         """Read one tensor into main memory; FP8 weights are dequantized."""
-        return self._dequantize(name, self._read_stored(name), 0)
+        return self._dequantize(name, super().read_tensor(name), 0)
 
     def read_rows(self, name: str, first: int, last: int) -> Tensor:
         """Read some rows of a matrix; FP8 weights are dequantized. No other rows are read."""
-        return self._dequantize(name, self._read_stored_rows(name, first, last), first)
+        return self._dequantize(name, super().read_rows(name, first, last), first)
 
     def _scales_name(self, name: str) -> str | None:
         return next((f"{name}{suffix}" for suffix in SCALE_SUFFIXES if f"{name}{suffix}" in self), None)
@@ -74,7 +71,7 @@ class Fp8TensorFiles(TensorFiles):
         if stored.dtype not in FP8_DTYPES:
             raise ModelError(f"{self.source}: {name} is in {kind}, which scales alone cannot dequantize")
         weight = torch.empty(stored.shape, dtype=self.dtype)
-        for begin, end, scales in self._scale_bands(name, first, first + len(stored), self._read_stored(scales_name)):
+        for begin, end, scales in self._scale_bands(name, first, first + len(stored), super().read_tensor(scales_name)):
             rows = slice(begin - first, end - first)
             weight[rows] = stored[rows].float().mul_(scales)
         return weight

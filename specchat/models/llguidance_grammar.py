@@ -19,8 +19,6 @@ from specchat.errors import ModelError, UsageError
 
 
 class TokenGrammar:
-    """A grammar in its start state, over the tokens of a model."""
-
     def __init__(self, matcher: Any, vocab_size: int, stop_token_ids: frozenset[int]) -> None:
         self._matcher, self._vocab_size, self._stop_token_ids = matcher, vocab_size, stop_token_ids
         self._stop_tokens_past_end = 0  # stop tokens after the end; llguidance does not count them
@@ -34,21 +32,18 @@ class TokenGrammar:
         return torch.from_numpy(mask)
 
     def advance(self, token: int) -> bool:
-        """Consume a token; return False, without a change, when the grammar does not allow it."""
         if self._matcher.is_stopped():
             self._stop_tokens_past_end += token in self._stop_token_ids
             return token in self._stop_token_ids
         return self._matcher.try_consume_tokens([token]) == 1
 
     def rollback(self, count: int) -> None:
-        """Forget the last `count` tokens."""
         stops = min(count, self._stop_tokens_past_end)
         self._stop_tokens_past_end -= stops
         if count > stops:
             self._matcher.rollback(count - stops)
 
     def forced_tokens(self) -> list[int]:
-        """The tokens of the text that the grammar forces next."""
         return self._matcher.compute_ff_tokens()
 
     def _error_message(self) -> str:

@@ -84,7 +84,6 @@ def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Mo
 
 
 def _dequantization_warning(dtype: torch.dtype, device: torch.device) -> str:
-    """The warning about an FP8 checkpoint that is loaded as floats."""
     factor = "twice" if dtype.itemsize == HALF_PRECISION_BYTES else "four times"
     quant_format = "int8" if device.type == "cpu" else "fp8"
     bits = 8 * dtype.itemsize
@@ -102,7 +101,6 @@ def _load_from_plugin(folder: Path, options: LoadOptions) -> Model:
 
 
 def _wrap_network(network: PreTrainedModel, context_window: int | None, limits: BatchLimits) -> Model:
-    """Wrap a transformers network in the adapter for its kind of cache."""
     if not has_recurrent_layers(network):
         return TransformersModel(network, context_window, limits)
     if limits.exact:

@@ -48,7 +48,6 @@ def find_local_head(source: str) -> Path | None:
 
 
 def resolve_device(device: str, *, has_cuda: bool) -> str:
-    """The device for `auto`: the first GPU, or the CPU."""
     return ("cuda" if has_cuda else "cpu") if device == "auto" else device
 
 

@@ -27,8 +27,6 @@ PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
 
 @dataclass(frozen=True)
 class TensorLocation:
-    """The file of a tensor, and its name in the file."""
-
     path: Path
     name: str
 
@@ -62,24 +60,17 @@ class TensorFiles:
 
     def read_tensor(self, name: str) -> Tensor:
         """Read one tensor into main memory, in the dtype of the file."""
-        return self._read_stored(name)
-
-    def read_rows(self, name: str, first: int, last: int) -> Tensor:
-        """Read some rows of a matrix, in the dtype of the file. Only these rows of a safetensors file are read."""
-        return self._read_stored_rows(name, first, last)
-
-    def _read_stored(self, name: str) -> Tensor:
-        """The tensor as stored in the file; subclasses may convert it in `read_tensor`."""
         location = self._location(name)
         if location.path.suffix in PICKLE_SUFFIXES:
             return _load_pickle(location.path)[location.name]
         with safe_open(location.path, framework="pt") as file:
             return file.get_tensor(location.name)
 
-    def _read_stored_rows(self, name: str, first: int, last: int) -> Tensor:
+    def read_rows(self, name: str, first: int, last: int) -> Tensor:
+        """Read some rows of a matrix, in the dtype of the file. Only these rows of a safetensors file are read."""
         location = self._location(name)
         if location.path.suffix in PICKLE_SUFFIXES:
-            return self._read_stored(name)[first:last]
+            return _load_pickle(location.path)[location.name][first:last]
         with safe_open(location.path, framework="pt") as file:
             tensor = file.get_slice(location.name)
             is_whole = (first, last) == (0, tensor.get_shape()[0])
@@ -112,7 +103,6 @@ class WeightLoader:
         return tensor
 
     def optional(self, name: str) -> Tensor | None:
-        """Load a tensor that some families do not have."""
         return self.tensor(name) if name in self.files else None
 
     def linear(self, *names: str) -> Linear:

@@ -19,8 +19,6 @@ SUPPORTED_DECODERS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace
 
 @dataclass(frozen=True)
 class TokenDecoder:
-    """The rules that convert a piece to bytes."""
-
     is_byte_level: bool = False
     has_byte_fallback: bool = False
     replacements: tuple[tuple[str, str], ...] = ()
@@ -39,7 +37,6 @@ class TokenDecoder:
 
 
 def read_token_decoder(decoder: dict[str, Any] | None) -> TokenDecoder:
-    """The rules in the `decoder` of a tokenizer.json."""
     steps = list(_decoder_steps(decoder)) if decoder else []
     kinds = {step["type"] for step in steps}
     unknown = sorted(kinds.difference(SUPPORTED_DECODERS))

@@ -100,7 +100,6 @@ class Tokenizer:
         return stream.push(ids).text + stream.flush()
 
     def detokenizer(self, stop_strings: tuple[str, ...] = ()) -> Detokenizer:
-        """A detokenizer for a new answer, which ends before the first of these strings."""
         return Detokenizer(self._visible_bytes, stop_strings, self.strips_first_space)
 
     def _visible_bytes(self, token: int) -> bytes:

@@ -39,8 +39,6 @@ DrafterFactory = Callable[[], Drafter]  # each text needs a new drafter
 
 @dataclass(frozen=True)
 class TurnAcceptance:
-    """The passes of the target and the accepted draft tokens of one held-out turn."""
-
     target_passes: int
     accepted_tokens: int
 
@@ -57,7 +55,6 @@ class HeadComparison:
 
     @property
     def is_better(self) -> bool:
-        """Whether the interval of the difference is above 0."""
         return self.interval_low > 0.0
 
     def __str__(self) -> str:
@@ -92,7 +89,6 @@ def drafter_factory(target: FrozenTarget, head: Path | None) -> DrafterFactory:
 def measure_acceptance(
     target: FrozenTarget, head: Path | None, prompts: Sequence[list[int]], max_tokens: int
 ) -> list[TurnAcceptance]:
-    """Answer each prompt with such a drafter."""
     new_drafter, stop_ids = drafter_factory(target, head), target.tokenizer.stop_token_ids
     turns = list[TurnAcceptance]()
     for prompt in with_progress_bar(f"comparison: {head.name if head else 'suffix decoding'}", prompts):

@@ -43,7 +43,6 @@ class TrainingData:
         return loss
 
     def distillation_batch(self, batch: Batch, step: int) -> DistillationBatch:
-        """Add the target's hidden states and logits to the batch of this step."""
         row_indices = self.batch_plan.row_indices[step % len(self.batch_plan)]
         layers, device = self.cache.hidden_state_layers, batch.tokens.device
         states = torch.zeros(*batch.tokens.shape, len(layers) * self.cache.hidden_size, dtype=torch.bfloat16)

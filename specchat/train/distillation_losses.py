@@ -28,8 +28,6 @@ StudentLoss = Callable[["DistillationBatch"], Tensor]
 
 @dataclass(frozen=True)
 class DistillationBatch:
-    """A batch with the target's hidden states and logits."""
-
     batch: Batch
     hidden_states: list[Tensor] | Mapping[int, Tensor]  # by layer, [B, L, D]
     final_hidden: Tensor  # after the final norm [B, L, D]
@@ -103,7 +101,6 @@ def eagle1_loss(eagle: Eagle1) -> StudentLoss:
 
 
 def has_enough_context(rows: Tensor, batch: DistillationBatch, step: int) -> Tensor:
-    """Whether each flat row has at least `step` positions before it."""
     return rows % batch.batch.tokens.shape[1] >= step
 
 

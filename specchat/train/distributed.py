@@ -36,16 +36,13 @@ class DistributedContext:
 
     @property
     def is_single_process(self) -> bool:
-        """Whether there are no other processes."""
         return self.world_size == 1
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def shard(self, items: Sequence[Item]) -> Sequence[Item]:
-        """The items for this process."""
         return items[self.rank :: self.world_size]
 
     def batch_index(self, step: int) -> int:
@@ -77,15 +74,12 @@ class DistributedContext:
             dist.destroy_process_group()
 
     def barrier(self) -> None:
-        """Wait for all processes."""
         self.all_reduce_sum(0)
 
     def all_reduce_sum(self, value: int) -> int:
-        """The sum over all processes."""
         return value if self.is_single_process else int(self._all_reduce(torch.tensor(value)))
 
     def all_reduce_means(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The mean of each value over all processes."""
         if self.is_single_process:
             return dict(values)
         means = self._all_reduce(torch.tensor(list(values.values()), dtype=torch.float64)) / self.world_size
@@ -138,7 +132,6 @@ def distributed_context() -> DistributedContext:
 
 
 def shared_folder_error(path: Path) -> SpecchatError:
-    """The error of a process that lacks a file which another process wrote."""
     return SpecchatError(f"{path}: the processes see different files; --out must be on a shared disk")
 
 

@@ -41,12 +41,10 @@ class FeatureCache:
 
     @property
     def total_bytes(self) -> int:
-        """The size of all shards."""
         return self._bytes_of(self.answers)
 
     @property
     def missing_bytes(self) -> int:
-        """The size of the missing shards."""
         return self._bytes_of([answer for shard in self._missing_shards() for answer in self._shard_answers(shard)])
 
     def fill(self, target: FrozenTarget, distributed: DistributedContext = SINGLE_PROCESS) -> None:
@@ -109,7 +107,6 @@ def with_final_norm(hidden_state_layers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def cached_positions(answer: TargetAnswer) -> range:
-    """The positions of a prompt and answer that are stored."""
     return range(max(0, len(answer.tokens) - MAX_CACHED_TOKENS), len(answer.tokens))
 
 

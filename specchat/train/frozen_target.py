@@ -38,8 +38,6 @@ REQUIRED_CONFIG_KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers",
 
 
 class FrozenTarget:
-    """One loaded target with its tokenizer."""
-
     def __init__(self, source: str, loading: LoadOptions, system: str = "") -> None:
         """ModelError for a target that heads do not support."""
         self.source, self.folder, self.system_prompt = source, find_model(source), system
@@ -51,11 +49,9 @@ class FrozenTarget:
 
     @property
     def device(self) -> torch.device:
-        """The device of the target."""
         return self.model.pool.layout.device
 
     def prompt_tokens(self, prompt: TrainingPrompt) -> list[int]:
-        """The prompt of a question, up to the start of the answer."""
         return build_next_prompt(self.tokenizer, self.system_prompt, prompt.previous_turns, prompt.request).token_ids
 
     def generate(self, prompt: list[int], max_tokens: int, drafter: Drafter | None = None) -> GeneratedAnswer:
@@ -65,7 +61,6 @@ class FrozenTarget:
         return self.generate_with_plan(plan, prompt)
 
     def generate_with_plan(self, plan: GenerationConfig, prompt: list[int]) -> GeneratedAnswer:
-        """An answer with this configuration."""
         return generate_answer(self.model, plan, prompt)
 
     def hidden_states(self, tokens: Sequence[int], hidden_state_layers: tuple[int, ...]) -> Tensor:

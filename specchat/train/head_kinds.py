@@ -43,8 +43,6 @@ INIT_SAMPLE_ANSWERS = 32  # whose hidden states initialize a head
 
 @dataclass(frozen=True)
 class HeadInitInputs:
-    """The data that initializes a new head."""
-
     shape: ModelShape
     target_matrices: TargetMatrices
     final_norm_weight: Tensor | None  # of the target, if known
@@ -54,8 +52,6 @@ class HeadInitInputs:
 
 @dataclass(frozen=True)
 class HeadKind:
-    """How to train one kind of head."""
-
     hidden_state_layers: Callable[[int], tuple[int, ...]]  # number of target layers -> layers that it reads
     initialize: Callable[[HeadInitInputs], nn.Module]
     load: Callable[[Path, ModelShape], nn.Module]

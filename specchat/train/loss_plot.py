@@ -10,7 +10,6 @@ SMOOTHING = 0.95
 
 
 def plot_loss_curves(folder: Path) -> None:
-    """Plot every CSV of the folder into a PNG."""
     from matplotlib.figure import Figure  # slow to import
 
     for path in sorted(folder.glob("*.csv")):
@@ -30,7 +29,6 @@ def plot_loss_curves(folder: Path) -> None:
 
 
 def exponential_moving_average(values: list[float]) -> list[float]:
-    """A running mean that starts at the first value."""
     mean, means = values[0], list[float]()
     for value in values:
         mean = SMOOTHING * mean + (1.0 - SMOOTHING) * value

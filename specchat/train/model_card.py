@@ -25,8 +25,6 @@ FORMAT_BY_KIND = {
 
 @dataclass(frozen=True)
 class HeadSummary:
-    """The contents of a model card."""
-
     kind: str
     target: str  # its folder or hub id
     fingerprint: str  # of the target
@@ -52,7 +50,6 @@ def finish_config(folder: Path, target: Mapping[str, Any], summary: HeadSummary)
 
 
 def write_model_card(folder: Path, summary: HeadSummary) -> None:
-    """Write README.md with the target, the training data and the acceptance."""
     comparison = summary.comparison
     difference = comparison.new_acceptance - comparison.baseline_acceptance
     origin = f"continued from `{summary.initial_head}`" if summary.initial_head else "new"
@@ -91,7 +88,6 @@ def _title(kind: str) -> str:
 
 
 def profile_line(kind: str, folder: Path) -> str:
-    """The line of a profile that uses this head or draft model."""
     if kind == "draft":
         return f"draft = {json.dumps(str(folder.absolute()))}"
     return f"heads = [{json.dumps(str(folder.absolute()))}]"

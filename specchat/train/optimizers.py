@@ -15,8 +15,6 @@ from torch import nn
 
 @dataclass(frozen=True)
 class LearningRateSchedule:
-    """Learning rates, and the schedule in fractions of a stage."""
-
     muon_lr: float = 0.02
     adamw_lr: float = 2e-3
     slow_lr: float = 3e-4
@@ -26,7 +24,6 @@ class LearningRateSchedule:
     max_grad_norm: float = 1.0
 
     def lr_factor(self, progress: float) -> float:
-        """The factor of the learning rate at this progress (0 to 1) of the stage."""
         if progress < self.warmup_fraction:
             return max(progress, 1e-3) / self.warmup_fraction
         if progress > 1.0 - self.decay_fraction:

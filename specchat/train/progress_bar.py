@@ -12,7 +12,6 @@ Item = TypeVar("Item")
 
 
 def with_progress_bar(label: str, items: Sequence[Item], *, is_shown: bool = True) -> Iterator[Item]:
-    """Yield the items while a bar shows the progress."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, refresh_per_second=2, transient=True, disable=not is_shown) as bar:

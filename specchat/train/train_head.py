@@ -50,8 +50,6 @@ PrintLine = Callable[[str], None]
 
 @dataclass(frozen=True)
 class HeadTrainingRequest:
-    """How to train a head."""
-
     kind: str
     output_folder: Path
     initial_head: Path | None = None  # the head to train further; None: a new one
@@ -73,8 +71,6 @@ class _TrainedHead:
 
 @dataclass(frozen=True)
 class _TrainingResult:
-    """A trained head with its training answers, the held-out prompts, and the folder for its files."""
-
     trained: _TrainedHead
     answers: Sequence[TargetAnswer]
     held_out_prompts: Sequence[list[int]]

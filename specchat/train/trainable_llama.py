@@ -18,8 +18,6 @@ EXIT_LAYERS = (3, 4, 6)  # early exits of the embedded target (LayerSkip, arXiv 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes of a network."""
-
     layers: int = 12
     hidden_size: int = 256
     num_heads: int = 4
@@ -32,11 +30,9 @@ class ModelShape:
 
     @property
     def early_exit_layers(self) -> tuple[int, ...]:
-        """The layers after which this network has an early exit."""
         return tuple(layer for layer in EXIT_LAYERS if layer < self.layers)
 
     def to_config(self) -> dict[str, Any]:
-        """The config.json for transformers."""
         return {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
@@ -90,7 +86,6 @@ class RotaryTable:
 
 
 def rotary_table(length: int, head_dim: int, theta: float, like: Tensor) -> RotaryTable:
-    """The rotary table for positions 0..length-1."""
     powers = torch.arange(0, head_dim, 2, device=like.device, dtype=torch.float32) / head_dim
     angles = torch.arange(length, device=like.device, dtype=torch.float32)[:, None] / theta**powers
     angles = torch.cat((angles, angles), dim=-1)
@@ -153,8 +148,6 @@ class LlamaModel(nn.Module):
 
 
 class TrainableLlama(nn.Module):
-    """The language model, with tied embeddings."""
-
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.shape = shape

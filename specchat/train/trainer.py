@@ -28,8 +28,6 @@ Loss = Callable[[Batch, int], dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class TrainingBudget:
-    """The length of a stage, in tokens or in minutes."""
-
     tokens: int | None = None
     minutes: float | None = None
 
@@ -43,8 +41,6 @@ class TrainingBudget:
 
 @dataclass
 class StageProgress:
-    """The progress of a stage; part of every checkpoint."""
-
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -53,8 +49,6 @@ class StageProgress:
 
 @dataclass
 class Stage:
-    """One stage of training: the network, its loss, its rows and its budget."""
-
     name: str
     folder: Path
     student: nn.Module

@@ -67,8 +67,6 @@ def supervised_rows(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The order of batches: the padded length and the rows of each."""
-
     padded_lengths: list[int]
     row_indices: list[list[int]]
 

@@ -32,8 +32,6 @@ CODE_SUFFIXES = frozenset(
 
 @dataclass(frozen=True)
 class TrainingPrompt:
-    """One question with its previous turns and its source."""
-
     source: str
     request: Request
     previous_turns: tuple[Turn, ...] = ()
@@ -41,8 +39,6 @@ class TrainingPrompt:
 
 @dataclass(frozen=True)
 class PromptSplit:
-    """Questions for training, and held-out questions for the comparison."""
-
     training: list[TrainingPrompt]
     held_out: list[TrainingPrompt]
 

@@ -14,8 +14,6 @@ DRAFT_BUDGET = 24  # draft tokens per pass
 
 @dataclass(frozen=True)
 class GeneratedAnswer:
-    """The tokens and steps of an answer."""
-
     tokens: list[int]
     steps: list[Step]
 
@@ -25,13 +23,8 @@ def generate_answer(target: Model, plan: GenerationConfig, prompt: list[int]) ->
     generation = Generation(target, (plan.drafter,))
     try:
         generation.replace_tokens(prompt)
-        with (
-            torch.inference_mode(),
-            target.pool.acquire_slot(generation.cache, generation.rows_needed(plan.max_new_tokens)),
-        ):
-            for _prefilled in generation.prefill():
-                pass
-            steps = list(generation.decode(plan))
+        with torch.inference_mode():
+            steps = generation.generate(plan)
         return GeneratedAnswer(generation.tokens[len(prompt) :], steps)
     finally:
         generation.close()

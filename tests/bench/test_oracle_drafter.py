@@ -2,9 +2,8 @@
 
 import pytest
 
-from specchat.bench.median_range import MedianRange
 from specchat.bench.oracle_drafter import OracleDrafter, OracleRow, as_table, measure_synthetic_acceptance
-from specchat.bench.pass_costs import load_models
+from specchat.bench.pass_costs import MedianRange, load_models
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.profile import Profile

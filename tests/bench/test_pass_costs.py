@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from specchat.bench.median_range import MedianRange
 from specchat.bench.pass_costs import (
     ROW_COUNTS,
     STEPS_PER_ROUND,
+    MedianRange,
     PassCosts,
     TimedModel,
     as_json,

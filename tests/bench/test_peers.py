@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
+from specchat.bench.llama_cpp import TimedRun
 from specchat.bench.peers import Comparison, PairedRuns, PeerBench, as_table, compare, tokenize_prompts
 from specchat.bench.prompt_files import read_prompts
-from specchat.bench.timed_run import TimedRun
 from specchat.chat.request import Attachment
 from specchat.errors import InputError
 from specchat.loading.load_engine import load_engine

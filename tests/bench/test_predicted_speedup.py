@@ -6,7 +6,6 @@ import pytest
 
 from specchat.bench.latency import quantile, time_answer
 from specchat.bench.predicted_speedup import (
-    best_draft_length,
     expected_tokens_per_step,
     mean_expected_tokens,
     predicted_speedup,
@@ -47,21 +46,6 @@ def test_speed_is_that_of_the_published_examples(acceptance, guesses, guess_cost
     )
 
     assert found == pytest.approx(expected, abs=0.006)
-
-
-def test_nobody_guesses_where_guesses_cost_more_than_they_bring():
-    assert 0 == best_draft_length(0.3, 0.5, lambda _rows: 1.0, max_length=8)
-    assert 0 == best_draft_length(0.9, 0.01, float, max_length=8)
-    assert 8 == best_draft_length(0.99, 0.01, lambda _rows: 1.0, max_length=8)
-
-
-def test_the_best_number_of_guesses_is_the_best_of_all():
-    def cost(rows: int) -> float:
-        return 1 + 0.04 * (rows - 1)
-
-    speeds = [predicted_speedup(counted(0.7, guesses), cost(guesses + 1), 0.1 * guesses) for guesses in range(9)]
-
-    assert speeds.index(max(speeds)) == best_draft_length(0.7, 0.1, cost, max_length=8)
 
 
 def test_an_answer_is_timed_from_the_question_to_its_end():

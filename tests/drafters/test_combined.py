@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.drafters.combined import FirstOf, MergedDrafter, SuffixAndRealign
+from specchat.drafters.combined import MergedDrafter, SuffixAndRealign
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.accept import accept
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
@@ -44,10 +44,6 @@ def judged(tree: DraftTree, wanted: list[int]) -> Outcome:
     """The target writes `wanted`; its logits at a node are the number of the node."""
     sampled = [wanted[depth] if depth < len(wanted) else 0 for depth in tree.depths]
     return Outcome(tree, accept(tree, sampled), sampled, 1, logits=torch.arange(len(tree)).float()[:, None])
-
-
-def test_the_first_drafter_with_a_proposal_is_used():
-    assert paths(FirstOf(Says(), Says([1, 2]), Says([3])).propose(DraftContext(TEXT, Sampler(), 8))) == [[1], [1, 2]]
 
 
 def test_equal_draft_tokens_share_a_node():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specchat.drafters.eagle import CHAIN_CONFIG, DraftHeadOutput, EagleDrafter, TreeConfig
+from specchat.drafters.eagle import CHAIN_CONFIG, EagleDrafter, TreeConfig
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from specchat.heads.networks import HeadOutput
 from tests.tiny import VOCABULARY, target, write
 from tests.tiny_heads import drafter_of, read
 
@@ -104,7 +105,7 @@ def test_cached_tokens_are_not_computed_again():
 
 def test_only_the_last_pair_of_a_prompt_has_logits():
     writing, drafter = made(text=TEXT * 10)
-    said, run = list[DraftHeadOutput](), drafter.head.forward
+    said, run = list[HeadOutput](), drafter.head.forward
     drafter.head.forward = lambda *asked: said.append(run(*asked)) or said[-1]  # type: ignore[method-assign]
     drafter.head.context_window = 1000
 

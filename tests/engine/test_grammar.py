@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.drafters.combined import FirstOf
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.suffix_decoding import SuffixDecoding
@@ -18,7 +17,7 @@ from specchat.engine.grammar import GRAMMAR_SOURCE, constrain_tree
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import ROOT, DraftTree
 from tests.cover import matrix
-from tests.tiny import VOCABULARY, Chaos, network, small, target, write
+from tests.tiny import VOCABULARY, Chaos, FirstOf, network, small, target, write
 from tests.tiny_heads import drafter_of
 
 PROMPT = [5, 9, 12, 33, 7, 5, 9, 12]

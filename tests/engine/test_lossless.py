@@ -11,7 +11,7 @@ import torch
 from specchat.chooser.chooser import Chooser
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve
-from specchat.drafters.combined import FirstOf, MergedDrafter, SuffixAndRealign
+from specchat.drafters.combined import MergedDrafter, SuffixAndRealign
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.lookahead import Lookahead
 from specchat.drafters.prompt_lookup import PromptLookup
@@ -25,7 +25,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from tests.cover import matrix
 from tests.drafters.character_tokenizer import Letters
-from tests.tiny import SHAPES, Chaos, answer, network, small, target, write
+from tests.tiny import SHAPES, Chaos, FirstOf, answer, network, small, target, write
 from tests.tiny_heads import drafter_of, writing_of
 
 PROMPT = [7, 3, 9, 12, 7, 3, 9, 12, 40, 41, 42] * 3

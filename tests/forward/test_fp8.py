@@ -125,7 +125,7 @@ def test_weights_that_keep_their_size_are_not_reported(published, capsys, monkey
 
 def test_weights_are_quantized_chunk_by_chunk(published, monkeypatch):
     complete, chunks = set[str](), dict[str, list[int]]()
-    read_stored, read_rows = TensorFiles._read_stored, Fp8TensorFiles.read_rows
+    read_stored, read_rows = TensorFiles.read_tensor, Fp8TensorFiles.read_rows
 
     def watched(self, name):
         complete.add(name)
@@ -135,7 +135,7 @@ def test_weights_are_quantized_chunk_by_chunk(published, monkeypatch):
         chunks.setdefault(name, []).append(last - first)
         return read_rows(self, name, first, last)
 
-    monkeypatch.setattr(TensorFiles, "_read_stored", watched)
+    monkeypatch.setattr(TensorFiles, "read_tensor", watched)
     monkeypatch.setattr(Fp8TensorFiles, "read_rows", watched_rows)
     monkeypatch.setattr(linear, "CHUNK_ELEMENTS", 32 * 160)
 

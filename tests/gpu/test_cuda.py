@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from specchat.drafters.combined import FirstOf
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.engine.drafter import Drafter
@@ -12,7 +11,7 @@ from specchat.forward.batch import BatchLimits
 from specchat.models.llama_weights import load_llama
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
 from tests.quantized_models import quantized_target, saved_network
-from tests.tiny import Chaos, target
+from tests.tiny import Chaos, FirstOf, target
 
 pytestmark = [
     pytest.mark.gpu,

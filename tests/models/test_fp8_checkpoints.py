@@ -27,13 +27,13 @@ def files(folder: Path, weight: Tensor, scales: Tensor, ending: str = "_scale_in
 
 def count_reads(monkeypatch) -> list[str]:
     """The tensors that are read as a whole from now on."""
-    whole, stored = list[str](), TensorFiles._read_stored
+    whole, stored = list[str](), TensorFiles.read_tensor
 
     def record(self: TensorFiles, name: str) -> Tensor:
         whole.append(name)
         return stored(self, name)
 
-    monkeypatch.setattr(TensorFiles, "_read_stored", record)
+    monkeypatch.setattr(TensorFiles, "read_tensor", record)
     return whole
 
 

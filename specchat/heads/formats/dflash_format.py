@@ -127,7 +127,6 @@ def _evenly_spaced_layers(target_layers: int | None, layers: int) -> list[int] |
 
 
 def _unsupported_reason(checkpoint: HeadCheckpoint) -> str | None:
-    """Why a recognized head cannot be computed, or None."""
     if checkpoint.first_match("candidate_selector") or checkpoint.first_match(r"layers\.\d+\.(attention|mlp)_conv\."):
         return "DFlash-2's convolutions and candidate selector"
     changed = [key for key, neutral in NEUTRAL_VALUES.items() if _setting(checkpoint, key) not in (None, neutral)]

@@ -63,7 +63,6 @@ def detect_eagle1(checkpoint: HeadCheckpoint) -> HeadSpec | None:
 
 
 def _pair_projection_name(checkpoint: HeadCheckpoint) -> str | None:
-    """The name of the projection of a pair, if there is one."""
     for join, layer in NAMING_SCHEMES:
         if f"{join}.weight" in checkpoint.tensors and f"{layer}.self_attn.q_proj.weight" in checkpoint.tensors:
             hidden_size, pair = checkpoint.matrix_shape(f"{join}.weight")

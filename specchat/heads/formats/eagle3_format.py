@@ -191,7 +191,6 @@ def _without_output_norm(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> Te
 
 
 def _unsupported_reason(checkpoint: HeadCheckpoint) -> str | None:
-    """Why a recognized head cannot be computed, or None."""
     config = _eagle_config(checkpoint)
     if checkpoint.architecture == "Gemma4Eagle3Model":
         return "Gemma-4's attention, whose values are its normalized keys"

@@ -18,8 +18,6 @@ ATTENTION_PROJECTIONS = tuple(f"{part}_proj" for part in "qkvo")
 
 @dataclass(frozen=True)
 class HeadCheckpoint:
-    """Tensors and config of a checkpoint that may be a head."""
-
     tensors: TensorFiles
     config: Mapping[str, Any]
 
@@ -33,7 +31,6 @@ class HeadCheckpoint:
 
     @property
     def architecture(self) -> str:
-        """The first architecture in the config."""
         return str((self.config.get("architectures") or ["?"])[0])
 
     @property
@@ -43,7 +40,6 @@ class HeadCheckpoint:
         return self.config.get("speculators_model_type") or nested.get("algorithm")
 
     def first_match(self, pattern: str) -> re.Match[str] | None:
-        """The match of the first tensor whose name starts with this pattern."""
         return next((match for name in self.tensors.locations if (match := re.match(pattern, name))), None)
 
     def matrix_shape(self, name: str) -> tuple[int, int]:
@@ -55,7 +51,6 @@ class HeadCheckpoint:
                 raise ModelError(f"{self.tensors.source}: {name} {list(other)} is not a matrix")
 
     def describe_shape(self, name: str) -> str:
-        """The name and the shape of a tensor, for messages."""
         return f"{name} {list(self.tensors.shape(name))}"
 
     def with_canonical_names(self, prefixes: Mapping[str, str]) -> TensorFiles:
@@ -116,7 +111,6 @@ def target_vocab_size(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> int:
 
 
 def unsupported_layer_reason(config: Mapping[str, Any], rope: Rope) -> str | None:
-    """Why these layers cannot be computed, or None."""
     activation = config.get("hidden_act") or config.get("hidden_activation") or "silu"
     if activation not in ("silu", "swish"):
         return f"layers with the activation {activation}"

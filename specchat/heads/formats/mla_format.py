@@ -15,12 +15,10 @@ INTERLEAVED_FAMILIES = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2"
 
 
 def is_mla(tensors: TensorFiles) -> bool:
-    """Whether the first layer has MLA."""
     return any(name.startswith(f"{ATTENTION_PREFIX}.kv_a_proj") for name in tensors.locations)
 
 
 def mla_projections(tensors: TensorFiles) -> list[str]:
-    """The tensors that MLA must have."""
     has_q_lora = any(name.startswith(f"{ATTENTION_PREFIX}.q_a_") for name in tensors.locations)
     queries = ["q_a_proj", "q_a_layernorm", "q_b_proj"] if has_q_lora else ["q_proj"]
     return [*queries, "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"]

@@ -15,7 +15,6 @@ MLP_TENSORS = tuple(f"{part}_proj.weight" for part in ("gate", "up", "down"))
 
 
 def is_moe(tensors: TensorFiles) -> bool:
-    """Whether the first layer has experts."""
     return any(name.startswith((f"{MLP_PREFIX}.experts.", f"{MLP_PREFIX}.gate.")) for name in tensors.locations)
 
 
@@ -65,6 +64,5 @@ def _check_experts(tensors: TensorFiles, routing: Routing) -> None:
 
 
 def _count_named_experts(tensors: TensorFiles) -> int:
-    """The number of experts with their own tensors."""
     pattern = re.compile(rf"{re.escape(MLP_PREFIX)}\.experts\.(\d+)\.")
     return len({match[1] for name in tensors.locations if (match := pattern.match(name))})

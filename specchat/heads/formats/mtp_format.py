@@ -36,8 +36,6 @@ MIMO_NAMES = LAYER_NAMES | {
 
 @dataclass(frozen=True)
 class _NamingScheme:
-    """The tensor names of one family."""
-
     format: str
     key_pattern: str  # of the tensor that identifies the family; the first group is the prefix of all its tensors
     names: dict[str, str]
@@ -179,7 +177,6 @@ def _wiring(checkpoint: HeadCheckpoint, scheme: _NamingScheme) -> Wiring:
 
 
 def _unsupported_reason(checkpoint: HeadCheckpoint, spec: HeadSpec) -> str | None:
-    """Why a recognized head cannot be computed, or None."""
     names = spec.tensors.locations
     if any(".self_attn.indexer." in name for name in names):
         return "sparse attention with an indexer"
