@@ -59,8 +59,6 @@ TEMPERATURES = NumberList(float, 0, MAX_TEMPERATURE)
 
 
 class BenchGroup(LazyGroup):
-    """`bench` measures drafters; its subcommands measure other things."""
-
     lazy_commands: Mapping[str, LazyCommand] = {
         "drafters": LazyCommand("specchat.cli.bench:drafters", "Every drafter beside plain decoding (the default)."),
         "peers": LazyCommand("specchat.cli.bench_peers:peers", "Against transformers and llama.cpp, same weights."),
@@ -153,7 +151,6 @@ def drafters(
 
 
 def print_progress(message: str) -> None:
-    """A line on stderr."""
     print(message, file=sys.stderr)
 
 
@@ -169,7 +166,6 @@ def check_output_paths(*paths: Path | None) -> None:
 
 
 def parse_drafters(text: str) -> tuple[str, ...]:
-    """Names of drafters. UsageError for an unknown one."""
     known = all_drafters()
     names = tuple(known) if text == ALL else tuple(word.strip() for word in text.split(","))
     for name in names:
@@ -229,7 +225,6 @@ def _finish(store: SampleStore, *, is_complete: bool) -> int:
 
 
 def _metadata(engine: Engine, grid: Grid, count: int) -> dict[str, Any]:
-    """What was measured, where and when."""
     models, layout = engine.models.profile.models, engine.models.target.pool.layout
     return {
         "date": time.strftime("%Y-%m-%d"), "target": models.target, "draft": models.draft, "heads": list(models.heads),

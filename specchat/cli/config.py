@@ -84,8 +84,6 @@ def schema() -> None:
 
 
 def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator[str]:
-    """The lines of a profile, with origins as comments."""
-
     def origin_comment(*path: str | int) -> str:
         return f"  # {settings.origin(*path)}" if has_origin else ""
 

@@ -34,8 +34,6 @@ SLOW_BYTES_PER_SECOND = 15e9  # below it even small models answer slower than pe
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: the status, the name of the check, what was found and what to do."""
-
     status: str
     check: str
     message: str
@@ -50,7 +48,6 @@ class CheckContext:
 
     @cached_property
     def machine(self) -> Machine:
-        """Memory, GPUs and the CPU."""
         return detect_machine(measures_bandwidth=not self.skips_measurements)
 
     @cached_property
@@ -65,12 +62,10 @@ class CheckContext:
 
     @cached_property
     def profile(self) -> Profile:
-        """The named profile. ProfileError when it is not valid."""
         return load_profile(self.profile_name)
 
 
 def run_checks(context: CheckContext) -> Iterator[Finding]:
-    """Run all checks in the order of their dependencies."""
     for name, check in CHECKS.items():
         try:
             yield from check(context)
@@ -125,7 +120,6 @@ def _native_ops(context: CheckContext) -> Iterator[Finding]:
 
 
 def _problem_with(probe_result: Mapping[str, Any], wrong_result_message: str) -> str:
-    """The problem of a probed package, or an empty string."""
     return str(probe_result.get("error") or ("" if probe_result.get("computes") else wrong_result_message))
 
 
@@ -207,7 +201,6 @@ def _engine(_context: CheckContext) -> Iterator[Finding]:
 
 
 def _profiles(context: CheckContext) -> Iterator[Finding]:
-    """All profiles of the user, and the chosen one."""
     folder = configuration_folder() / "profiles"
     for path in sorted(folder.glob("*.toml")) if folder.is_dir() else ():
         try:
@@ -222,7 +215,6 @@ def _profiles(context: CheckContext) -> Iterator[Finding]:
 
 
 def _models(context: CheckContext) -> Iterator[Finding]:
-    """The load plan of the profile: whether its models are on this disk, and fit the free memory."""
     from specchat.loading.load_plan import ComputeFeatures, describe_memory, plan_load
 
     models = context.profile.models
@@ -244,7 +236,6 @@ def _models(context: CheckContext) -> Iterator[Finding]:
 
 
 def _recommended_models(context: CheckContext) -> Iterator[Finding]:
-    """The recommended models for this machine, and why."""
     machine = context.machine
     pairs: list[ModelPair] = recommend(machine.best_device, None, machine.cpu_features, machine.bytes_per_second)
     if not pairs:

@@ -34,8 +34,6 @@ from specchat.errors import BrokenEditError, DeclinedError, NoChangeError, Specc
 
 @dataclass(frozen=True)
 class AcceptedEdit:
-    """The accepted text of a file, and how many of its hunks were accepted."""
-
     source: Source
     path: Path
     text: str
@@ -46,19 +44,15 @@ class AcceptedEdit:
 
     @property
     def new_bytes(self) -> bytes:
-        """The new content of the file."""
         return self.source.encode(self.text)
 
     @property
     def replacement(self) -> Replacement:
-        """The new content together with the present one."""
         return Replacement(self.path, self.source.raw, self.new_bytes)
 
 
 @dataclass
 class EditFiles:
-    """The instruction, the options, and the edits accepted so far."""
-
     instruction: str
     options: dict[str, Any]
     accepted: list[AcceptedEdit] = field(default_factory=list)
@@ -73,11 +67,9 @@ class EditFiles:
 
     @property
     def is_writing(self) -> bool:
-        """Whether files may be written at the end."""
         return self.is_interactive or (self.options["yes"] and not self.options["is_diff"])
 
     def run(self, paths: Sequence[Path]) -> int:
-        """Edit the files, then write them."""
         sources = self._read_sources(paths)
         if self.options["is_together"]:
             self._edit_together(paths, sources)
@@ -103,7 +95,6 @@ class EditFiles:
             raise
 
     def _finish(self) -> None:
-        """Write the files if requested, and report afterwards."""
         if self.is_writing:
             try:
                 self._write()
@@ -130,7 +121,6 @@ class EditFiles:
         return sources
 
     def _edit(self, path: Path, source: Source) -> None:
-        """Edit one file and decide on it."""
         target = path.resolve()
 
         def check(text: str) -> None:
@@ -206,7 +196,6 @@ class EditFiles:
         self.accepted.append(AcceptedEdit(source, path, result.text, hunks, hunks, result, run))
 
     def _report(self, *, is_written: bool) -> None:
-        """Print the accepted edits as JSON, if requested."""
         checks = ["syntax", *self.options["checks"]]
         for each in self.accepted:
             self._print_json(file_report(each.source, each.result, each.run, checks=checks, is_applied=is_written))
@@ -240,7 +229,6 @@ class EditFiles:
         print(" · ".join(part for part in parts if part), file=sys.stderr)
 
     def _summary(self) -> str:
-        """The summary of all turns."""
         routed = self.accepted[-1].run.route
         totals = sum_totals([finished for each in self.accepted for finished in each.run.finished_turns])
         return summary_line(routed, totals) if routed else ""

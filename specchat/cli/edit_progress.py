@@ -19,11 +19,9 @@ class EditProgress:
         self._is_visible = sys.stderr.isatty() and wants_colours()
 
     def on_event(self, event: Event) -> None:
-        """Update the line."""
         self._progress_line.on_event(event)
 
     def erase(self) -> None:
-        """Remove the line."""
         if self._shown_line:
             self._shown_line = ""
             sys.stderr.write(ERASE_LINE)

@@ -104,7 +104,6 @@ def _launches(profile: str, servers: tuple[str, ...], gpu_count: int | None) -> 
 
 
 def _launch_lines(launch: LaunchPlan) -> Iterator[str]:
-    """The launch as shell lines."""
     from specchat.fleet.launch_plan import SERVER_NAMES
 
     state = "installed here" if launch.is_installed else "not installed here; the newest known version"
@@ -131,7 +130,6 @@ def _metrics_hint(server: ServerInfo) -> str:
 
 
 def _choose_model(server: ServerInfo, model: str | None) -> ServedModel | str:
-    """The named model, or the only one."""
     names = [each.name for each in server.models]
     named = model or (names[0] if len(names) == 1 else None)
     if named is None:
@@ -155,7 +153,6 @@ def _profile_toml(server: ServerInfo, model: ServedModel | str, key_file: str) -
 
 
 def _save_profile(name: str, profile: str) -> Path:
-    """Write a new profile of the user."""
     if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
         raise UsageError(f"--save {name}: a name of letters, digits, dots and dashes")
     path = configuration_folder() / "profiles" / f"{name}.toml"

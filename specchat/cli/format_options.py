@@ -15,7 +15,6 @@ CHOICE_SEPARATOR = "|"
 
 
 def answer_format_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command."""
     for option in (
         click.option("--choices", metavar="A|B", default="", help="The answer is one of these texts."),
         click.option("--regex", metavar="PATTERN", default="", help="The whole answer matches this expression."),

@@ -40,7 +40,6 @@ def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool, is
 
 
 def as_json(inspected: InspectedTurn) -> dict[str, Any]:
-    """Every token and step as plain values."""
     inspection = inspected.inspection
     steps = [
         {

@@ -11,16 +11,10 @@ import click
 
 
 class UnloadedCommand(Protocol):
-    """A command that is not imported yet."""
-
     @property
-    def help(self) -> str:
-        """Its line in the list of commands."""
-        ...
+    def help(self) -> str: ...
 
-    def load(self) -> click.Command:
-        """Import it."""
-        ...
+    def load(self) -> click.Command: ...
 
 
 @dataclass(frozen=True)
@@ -31,14 +25,11 @@ class LazyCommand:
     help: str
 
     def load(self) -> click.Command:
-        """Import it."""
         module, _, attribute = self.import_path.partition(":")
         return cast("click.Command", getattr(import_module(module), attribute))
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and one line each."""
-
     lazy_commands: Mapping[str, LazyCommand] = {}
 
     def plugin_commands(self) -> Mapping[str, UnloadedCommand]:
@@ -46,11 +37,9 @@ class LazyGroup(click.Group):
         return {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the tables."""
         return [*self.lazy_commands, *self.plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command."""
         command = self.lazy_commands.get(cmd_name) or self.plugin_commands().get(cmd_name)
         return command.load() if command else None
 

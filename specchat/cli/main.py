@@ -74,7 +74,6 @@ class SpecchatGroup(LazyGroup):
     lazy_commands = COMMANDS
 
     def plugin_commands(self) -> Mapping[str, UnloadedCommand]:
-        """The commands of other packages."""
         return {name: PluginCommand(extension) for name, extension in find_extensions("commands", COMMANDS).items()}
 
 
@@ -88,7 +87,6 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command of this process and exit with its code."""
     use_passive_waiting()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is replaced
@@ -143,7 +141,6 @@ def _can_show_screen() -> bool:
 
 
 def print_error(message: str) -> None:
-    """One line on stderr."""
     click.echo(f"specchat: {message}", err=True)
 
 

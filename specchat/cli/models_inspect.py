@@ -75,7 +75,6 @@ def _find_model_or_draft(source: str, target: str | None) -> LocatedModel | None
 
 
 def _model_lines(located: LocatedModel, target: str | None) -> Iterator[tuple[str, str]]:
-    """The numbers of a model, and whether it fits a target as its draft."""
     architecture = located.architecture
     yield "is", f"a {architecture.family} model of {architecture.layers} layers, {located.evidence}"
     yield (
@@ -110,7 +109,6 @@ def _print_labelled_lines(head: str, lines: Iterator[tuple[str, str]]) -> None:
 
 
 def _head_lines(spec: HeadSpec) -> Iterator[tuple[str, str]]:
-    """Labels and lines about a head."""
     yield "is", f"{spec.format} ({spec.kind})"
     for line in spec.evidence:
         yield "detected", line

@@ -110,7 +110,6 @@ def recommend_for_device(device: Device, requirements: PairRequirements, machine
 
 
 def describe_device(device: Device) -> str:
-    """A device and its free memory."""
     return f"{device.name}: {device.free_bytes / GIB:.1f} of {device.total_bytes / GIB:.1f} GiB free"
 
 

@@ -11,13 +11,10 @@ from specchat.plugins.extension import Extension
 
 @dataclass(frozen=True)
 class PluginCommand:
-    """The entry in the list of commands."""
-
     extension: Extension
 
     @property
     def help(self) -> str:
-        """Its line in the list."""
         return self.extension.description
 
     def load(self) -> click.Command:

@@ -40,7 +40,6 @@ def plugins(is_json: bool) -> None:
 
 
 def _builtin_names() -> Mapping[str, Collection[str]]:
-    """The built-in names."""
     from specchat.cli.main import COMMANDS
     from specchat.profile import BUILTIN_BACKEND, DRAFTERS, SERVER_BACKENDS
     from specchat.tui.screen_commands import BUILTIN_COMMANDS

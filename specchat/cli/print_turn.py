@@ -37,7 +37,6 @@ class StatusLine:
     is_shown: bool = False
 
     def on_event(self, event: Event) -> None:
-        """Show what the user waits for."""
         match event:
             case LoadingProgress(label=label):
                 self._write(f"loading the {label} model…")
@@ -47,7 +46,6 @@ class StatusLine:
                 self.erase()
 
     def erase(self) -> None:
-        """Remove the line."""
         if self.is_shown:
             self.is_shown = False
             sys.stderr.write(ERASE_LINE)
@@ -62,8 +60,6 @@ class StatusLine:
 
 @dataclass
 class TurnPrinter:
-    """Prints the events of a turn and keeps what the summary needs."""
-
     routed: Routed | None = None
     finished: Finished | None = None
     ends_with_newline: bool = True
@@ -87,7 +83,6 @@ class TurnPrinter:
                 pass
 
     def close(self) -> None:
-        """End the last line."""
         self.status_line.erase()
         if not self.ends_with_newline:
             sys.stdout.write("\n")

@@ -47,7 +47,6 @@ def _ask_for_trust(file: ProjectFile) -> bool:
 
 
 def summarize_project(file: ProjectFile) -> str:
-    """The settings of a project file in one line: `limits.answer = 200, 2 rules for routes`."""
     try:
         tables = validated_tables(file)
     except ProfileError as error:

@@ -73,7 +73,6 @@ def _confirm() -> None:
 
 
 def _download(listing: RepoListing) -> str:
-    """Download, and return the folder of the model."""
     from specchat.hub.pull import pull as download
 
     try:

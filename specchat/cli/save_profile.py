@@ -38,6 +38,5 @@ def save_profile(name: str, text: str, *, overwrites: bool = False) -> Path:
 
 
 def pull_command(pair: ModelPair) -> str:
-    """The command that downloads a pair."""
     drafter = f" --draft {pair.drafter.id}" if pair.drafter.id else ""
     return f"specchat models pull {pair.entry.id}{drafter}"

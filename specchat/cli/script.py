@@ -108,7 +108,6 @@ def check_utf8(text: str) -> str:
 
 
 def _edit_runner(edits: str, options: dict[str, Any]) -> EditRunner | None:
-    """The edit runner, if edits are allowed."""
     if edits == "none":
         return None
     from specchat.cli.script_edits import EditRunner  # imports the grammars; most programs do not edit
@@ -140,7 +139,6 @@ class JsonLinesWriter:
     lock: Lock = field(default_factory=Lock)  # errors of the input are written by another thread
 
     def write_init(self, conversation: Conversation, models: dict[str, str]) -> None:
-        """Write the first object."""
         self.session_id = conversation.session_id
         facts = {
             "session_id": self.session_id,
@@ -151,7 +149,6 @@ class JsonLinesWriter:
         self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, **models})
 
     def run_request(self, conversation: Conversation, request: Request, stopped: Flag) -> int:
-        """Answer one question, or do one edit; returns the exit code."""
         if self.edit_runner and self.edit_runner.is_edit_request(request.text):
             return self._run_edit(self.edit_runner, request.text, stopped)
         started_at, texts, end = time.monotonic(), [], None
@@ -196,7 +193,6 @@ class JsonLinesWriter:
         return code
 
     def write_error(self, message: str, code: int, text: str = "", milliseconds: int = 0) -> None:
-        """Write the result of a failed question."""
         is_engine = message.startswith(ENGINE_ERROR_PREFIX)
         error = {"code": "engine" if is_engine else ERROR_CODES.get(code, "engine"), "message": message}
         self._write_result({"is_error": True, "result": text, "duration_ms": milliseconds, "error": error})
@@ -206,11 +202,9 @@ class JsonLinesWriter:
         self.write(result, is_last=True)
 
     def write_update(self, update: JsonObject) -> None:
-        """Write an update of the Agent Client Protocol."""
         self.write({"type": "update", "update": update})
 
     def write(self, line: dict[str, Any], *, is_last: bool = False) -> None:
-        """Write one object."""
         if is_last or not self.writes_result_only:
             with self.lock:
                 sys.stdout.write(json.dumps(line) + "\n")
@@ -245,8 +239,6 @@ def _usage_numbers(totals: Totals) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PendingRequest:
-    """The request of a line, and the flag that cancels it."""
-
     request: Request
     cancelled: Flag = field(default_factory=Flag)
 
@@ -328,7 +320,6 @@ class InputLoop:
 
 
 def _check_permission_option(option_id: str) -> str:
-    """Refuse an option that was not offered."""
     from specchat.cli.script_edits import PERMISSION_OPTIONS
 
     known = [str(each["optionId"]) for each in PERMISSION_OPTIONS]
@@ -338,7 +329,6 @@ def _check_permission_option(option_id: str) -> str:
 
 
 def _any_set(first: Flag, second: Flag) -> Flag:
-    """A flag that is set when one of two is."""
     both = Flag()
     both.is_set = lambda: first.is_set() or second.is_set()  # type: ignore[method-assign]
     return both

@@ -39,22 +39,17 @@ RequestPermission = Callable[[str, JsonObject, Flag], str]  # id, tool call, can
 
 
 def always_reject(_id: str, _call: JsonObject, _stopped: Flag) -> str:
-    """The default: reject."""
     return REJECT
 
 
 @dataclass(frozen=True)
 class EditOutcome:
-    """The message and the totals of an edit."""
-
     message: str
     totals: Totals
 
 
 @dataclass
 class EditRunner:
-    """Runs the edits of one program."""
-
     session_request: SessionRequest
     requires_permission: bool
     request_permission: RequestPermission = always_reject
@@ -62,7 +57,6 @@ class EditRunner:
     _allows_all: bool = False
 
     def is_edit_request(self, text: str) -> bool:
-        """Whether a text is an edit, not a question."""
         return bool(EDIT_COMMAND.fullmatch(text.strip()) or intent_from_text(text, [], self.workspace_roots))
 
     def run(self, text: str, send_update: SendUpdate, on_event: Callable[[Event], None], stopped: Flag) -> EditOutcome:
@@ -130,7 +124,6 @@ class EditRunner:
 
 
 def _tool_call(file: EditTarget, source: Source, new: str, line: int) -> dict[str, Any]:
-    """The fields of a `tool_call` update."""
     old = {} if file.is_new else {"oldText": source.raw.decode(source.codec)}
     return {
         "toolCallId": f"edit-{new_id()}",

@@ -26,12 +26,9 @@ class TokenCount(click.ParamType):
 
 
 class Gigabytes(click.ParamType):
-    """The memory of a GPU in GB."""
-
     name = "gb"
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse and check the range."""
         try:
             size = float(value)
         except ValueError:
@@ -53,7 +50,6 @@ def fit_label(needed_bytes: float, available_bytes: float) -> str:
 
 
 def colour_fit_label(label: str) -> str:
-    """The label in its colour, on terminals only."""
     return click.style(label, fg=FIT_COLOURS[label])
 
 

@@ -25,8 +25,6 @@ NO_ANSWERS_MESSAGE = "no answers yet"
 
 @dataclass
 class AnswerTotals:
-    """The sums of a group of answers: of a variant, a task or a day."""
-
     name: str
     answers: int = 0
     tokens: int = 0
@@ -39,7 +37,6 @@ class AnswerTotals:
     accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, totals: Totals) -> None:
-        """Add an answer."""
         self.answers += 1
         self.tokens += totals.completion_tokens
         self.steps += totals.steps
@@ -62,7 +59,6 @@ class AnswerTotals:
         return self.accepted_by_drafter.total() / self.draft_tokens if self.draft_tokens else None
 
     def cells(self) -> list[str]:
-        """A row of the table."""
         accepted = ", ".join(f"{name} {count}" for name, count in self.accepted_by_drafter.most_common() if count)
         speedup, rate = self.speedup, self.acceptance_rate
         return [
@@ -78,7 +74,6 @@ class AnswerTotals:
 
 
 def by_variant(turn: StoredTurn) -> str:
-    """The variant of the answer."""
     return turn.answer.variant
 
 
@@ -117,7 +112,6 @@ def sum_by_group(turns: Iterable[StoredTurn], grouping: str = "variant") -> list
 
 
 def as_table(sums: Sequence[AnswerTotals], grouping: str = "variant") -> str:
-    """An aligned table."""
     head = [grouping, "answers", "tokens", "tokens/s", "tokens/step", "speedup", "accepted", "accepted by drafter"]
     lines = [head, *(each.cells() for each in sums)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]

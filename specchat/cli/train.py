@@ -123,7 +123,6 @@ def draft(start: str | None, **options: Any) -> None:
 
 
 def _train_and_install(kind: str, start: Path | None, against: str, options: dict[str, Any]) -> None:
-    """Train, compare and install; shared by the commands."""
     from specchat.models.load_options import EMBEDDED, LoadOptions
     from specchat.train.distributed import distributed_context
     from specchat.train.frozen_target import FrozenTarget

@@ -108,7 +108,6 @@ def _progress(message: str) -> None:
 
 
 def as_text(report: VerifyReport) -> str:
-    """The report as text."""
     exact = ", exact" if report.exact else ""
     lines = [f"{report.model} in {report.dtype}{exact}", "", f"{'variant':<12}{'T':>5}  identical"]
     for result in report.results:

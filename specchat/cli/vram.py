@@ -152,7 +152,6 @@ def _total_cell(total: int, available_bytes: int | None, unit: int) -> str:
 
 
 def _notes(architecture: Architecture, context: int) -> Iterator[str]:
-    """Notes below the table."""
     yield from _kv_cache_notes(architecture, context)
     yield from _weight_notes(architecture)
     yield from architecture.notes

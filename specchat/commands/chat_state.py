@@ -32,8 +32,6 @@ class RequestOptions:
 
 @dataclass
 class ChatState:
-    """A conversation with the host, and the options that the user has set for it."""
-
     conversation: Conversation
     options: RequestOptions = RequestOptions()
     overrides: Mapping[str, Any] = field(
@@ -50,7 +48,6 @@ class ChatState:
     _notices_by_session: defaultdict[str, Notices] = field(default_factory=lambda: defaultdict(Notices), init=False)
 
     def on_event(self, event: Event) -> None:
-        """Store what `/stats`, the status line and the notices after an answer need."""
         if self.last_outcome:
             self.start_answer()
         match event:
@@ -67,12 +64,10 @@ class ChatState:
         self._update_notices(event)
 
     def start_answer(self) -> None:
-        """Forget the last answer."""
         self.last_outcome, self._answer_parts = None, []
 
     @property
     def answer(self) -> str:
-        """The text of the last answer."""
         return "".join(self._answer_parts)
 
     def _update_notices(self, event: Event) -> None:
@@ -120,7 +115,6 @@ class ChatState:
 
     @property
     def status_line(self) -> str:
-        """One line about the last answer."""
         if self.routed and self.finished:
             return summary_line(self.routed, self.finished.totals)
         return f"profile {self.conversation.profile}"

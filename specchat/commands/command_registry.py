@@ -58,8 +58,6 @@ def run_line(chat: ChatState, line: str) -> CommandResult:
 
 
 class CommandInfo(Protocol):
-    """What help and completion show of a command."""
-
     @property
     def name(self) -> str: ...
     @property
@@ -69,7 +67,6 @@ class CommandInfo(Protocol):
 
 
 def help_text(commands: Collection[CommandInfo]) -> str:
-    """One line for each command."""
     width = max(len(f"/{command.name} {command.arguments}") for command in commands)
     lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in commands]
     return "\n".join([*lines, f"{'@FILE':{width}}  {AT_NAMES_HELP}"])

@@ -24,7 +24,6 @@ MAX_READY_TOKENS = 16
 
 
 def compact(chat: ChatState, _argument: str) -> CommandResult:
-    """Fork the conversation and request a summary there."""
     conversation = chat.conversation
     if not conversation.turns():
         raise UsageError("this conversation is empty")

@@ -59,7 +59,6 @@ def select_turn(
 
 
 def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
-    """The answer, its totals and its steps, with ANSI colours unless `is_ascii`."""
     from rich.console import Console
 
     from specchat.tui.glyphs import ASCII, UNICODE
@@ -84,7 +83,6 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
 
 
 def inspect_answer(conversation: Conversation, argument: str) -> str:
-    """`/inspect [N]`: the answer number N, counted from 1."""
     if argument and not argument.isdecimal():
         raise UsageError(f"/inspect takes the number of an answer, counted from 1, not {argument!r}")
 

@@ -85,8 +85,6 @@ def _drafters_of(step: StepDone) -> set[str]:
 
 
 class Notices:
-    """The notices of one conversation."""
-
     def __init__(self) -> None:
         self.lines: tuple[str, ...] = ()  # about the last answer
         self._drafter_tracker, self._was_full = DrafterTracker(), False

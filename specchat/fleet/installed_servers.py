@@ -17,8 +17,6 @@ VERSION_TIMEOUT_SECONDS = 60.0  # some servers import torch before they print it
 
 @dataclass(frozen=True)
 class ServerInstall:
-    """The package and the program of a server, and the arguments that print its version."""
-
     package: str
     program: str
     version_arguments: tuple[str, ...] = ("--version",)

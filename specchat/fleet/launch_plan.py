@@ -34,8 +34,6 @@ METHOD_BY_VARIANT = {"plain": "none", "lookup": "ngram", "suffix": "suffix", "dr
 
 @dataclass(frozen=True)
 class SpeculativeConfig:
-    """The speculative method of a server, its draft model, and its draft length."""
-
     method: str  # "none", or a key of NUM_SPECULATIVE_TOKENS
     model: str = ""
     num_speculative_tokens: int = 0
@@ -44,8 +42,6 @@ class SpeculativeConfig:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """The model and the options of a server."""
-
     target: str
     speculative_config: SpeculativeConfig
     context_tokens: int
@@ -55,8 +51,6 @@ class ServerConfig:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A command, the files that it reads, and notes for the user."""
-
     server: str
     version: str
     is_installed: bool

@@ -37,15 +37,11 @@ DEFAULT_TIMEOUTS = ServerTimeouts()
 
 @dataclass(frozen=True)
 class TextChunk:
-    """More text of the answer."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class StreamEnd:
-    """The end of the answer, with its usage."""
-
     finish_reason: str  # the server's value
     prompt_tokens: int = 0
     reused_tokens: int = 0
@@ -57,8 +53,6 @@ StreamItem = TextChunk | StreamEnd | ModelError
 
 
 class ResponseStream:
-    """A streamed response."""
-
     def __init__(self) -> None:
         self.items: queue.SimpleQueue[StreamItem] = queue.SimpleQueue()
         self.future: Future[None] = Future()
@@ -77,15 +71,12 @@ class ResponseStream:
 
 @dataclass
 class _ChunkAccumulator:
-    """The state of a response, from its chunks."""
-
     text_chunk_count: int = 0
     finish_reason: str = ""
     usage: Any = None
     metrics: Any = None
 
     def add_chunk(self, chunk: Any) -> str:
-        """Process a chunk; returns its text."""
         self.usage = chunk.usage or self.usage
         self.metrics = (chunk.model_extra or {}).get("metrics") or self.metrics
         if not chunk.choices:
@@ -144,7 +135,6 @@ class ServerClient:
         return self.url.rstrip("/").removesuffix("/v1")
 
     def stream_chat(self, body: Mapping[str, Any]) -> ResponseStream:
-        """Send a chat request; returns its response stream at once."""
         response = ResponseStream()
         response.future = asyncio.run_coroutine_threadsafe(self._run_request(body, response), self._loop)
         return response

@@ -11,7 +11,6 @@ MAX_QUOTE_CHARS = 200
 
 
 def to_model_error(error: Exception, url: str) -> ModelError:
-    """The error for the user."""
     return ModelError(f"{_describe(error, url)}; {FALLBACK_HINT}")
 
 
@@ -53,7 +52,6 @@ def _describe(error: Exception, url: str) -> str:
 
 
 def _server_message(error: APIError) -> str:
-    """The server's own error message, in one line."""
     body = error.body
     while isinstance(body, dict):
         body = body.get("message") or body.get("error") or body.get("detail") or error.message

@@ -23,8 +23,6 @@ SGLANG_PREFIX = "sglang:"
 
 @dataclass(frozen=True)
 class SpecDecodeCounts:
-    """Verification steps, draft tokens and accepted draft tokens."""
-
     verify_steps: int
     draft_tokens: int
     accepted_tokens: int

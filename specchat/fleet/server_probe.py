@@ -30,8 +30,6 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """A running server."""
-
     url: str
     backend: str  # the value of models.backend
     display_name: str  # for messages
@@ -42,7 +40,6 @@ class ServerInfo:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the version is below MIN_VERSIONS."""
         minimum, version = MIN_VERSIONS.get(self.backend), version_numbers(self.version)
         return bool(minimum and version and version < minimum)
 

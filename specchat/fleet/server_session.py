@@ -50,19 +50,15 @@ class ServerEngine:
 
     @property
     def max_concurrent_turns(self) -> int:
-        """The limit of concurrent answers."""
         return MAX_CONCURRENT_ANSWERS
 
     def create_session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> ServerSession:
-        """A conversation that continues these turns."""
         return ServerSession(self.client, profile or self.profile, list(turns))
 
     def memory_bytes(self) -> dict[str, int]:
-        """No models, so no memory use."""
         return {}
 
     def close(self) -> None:
-        """Close the client."""
         self.client.close()
 
 
@@ -100,8 +96,6 @@ def _check_server(client: ServerClient, backend: str, target: str) -> None:
 
 @dataclass(eq=False)
 class ServerSession:
-    """A conversation with the server."""
-
     client: ServerClient
     profile: Profile
     turns: list[Turn] = field(default_factory=list[Turn])
@@ -122,8 +116,6 @@ class ServerSession:
 
 
 class _ServerAnswer:
-    """A running turn."""
-
     def __init__(self, session: ServerSession, request: Request, cancelled: Flag) -> None:
         self.session, self.request, self.cancelled = session, request, cancelled
         seed = session.profile.sampling.seed if request.seed is None else request.seed
@@ -133,7 +125,6 @@ class _ServerAnswer:
         self.text_parts: list[str] = []
 
     def events(self) -> Iterator[Event]:
-        """Send the request and yield the events of the response."""
         profile = self.session.profile
         body = chat_completion_body(profile, self.session.turns, self.request, self.seed)
         backend, url = profile.models.backend, profile.models.url
@@ -191,7 +182,6 @@ def _finish_reason(stream_end: StreamEnd) -> str:
 
 
 def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Request, seed: int) -> dict[str, Any]:
-    """The body of a chat completion request, with the whole conversation."""
     sampling = profile.sampling
     temperature = sampling.temperature if request.temperature is None else request.temperature
     values = {name: getattr(sampling, name) for name in NEUTRAL_SAMPLING}

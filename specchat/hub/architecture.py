@@ -24,7 +24,6 @@ class Matrix:
 
     @property
     def parameters(self) -> int:
-        """The number of elements in all of them."""
         return self.rows * self.columns * self.count
 
 
@@ -39,8 +38,6 @@ class KVLayers:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model as matrices, with the sizes of its KV cache and of its recurrent states."""
-
     family: str
     matrices: tuple[Matrix, ...]
     kv_layers: tuple[KVLayers, ...]
@@ -54,12 +51,10 @@ class Architecture:
     notes: tuple[str, ...] = ()
 
     def parameters_of_kind(self, kind: str) -> int:
-        """The number of parameters of one kind."""
         return sum(matrix.parameters for matrix in self.matrices if matrix.kind == kind)
 
     @property
     def parameters(self) -> int:
-        """The number of all parameters."""
         return sum(matrix.parameters for matrix in self.matrices)
 
     @property

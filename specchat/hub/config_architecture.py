@@ -142,7 +142,6 @@ def _gated_delta_net_sizes(text: Config) -> tuple[int, int]:
 
 
 def _mlp(text: Config, family: str, layers: int) -> Iterator[Matrix]:
-    """MLPs and mixtures of experts."""
     width, hidden = _required_int(text, "hidden_size"), int(text.get("intermediate_size") or 0)
     experts = next((int(text[key]) for key in EXPERT_COUNT_KEYS if text.get(key)), 0)
     moe_layers = len(_moe_layers(text, layers)) if experts else 0

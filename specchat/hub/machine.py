@@ -35,8 +35,6 @@ NVIDIA_SMI_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU or the CPU, and its memory."""
-
     kind: str  # GPU or CPU
     name: str
     free_bytes: int
@@ -44,7 +42,6 @@ class Device:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is a GPU."""
         return self.kind == GPU
 
 
@@ -64,12 +61,10 @@ class Machine:
 
     @property
     def cpu(self) -> Device:
-        """The CPU with main memory."""
         return next(device for device in self.devices if device.kind == CPU)
 
 
 def detect_machine(*, measures_bandwidth: bool = False) -> Machine:
-    """Detect the devices and their free memory now."""
     return Machine((*detect_gpus(), main_memory()), cpu_features(), memory_bandwidth() if measures_bandwidth else None)
 
 
@@ -114,14 +109,12 @@ def main_memory() -> Device:
 
 
 def cpu_name() -> str:
-    """The model name of the CPU and its number of cores."""
     names = [line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith(("model name", "Model"))]
     cores = _cores()
     return f"{names[0] if names else sys.platform}, {cores} core{'s' * (cores > 1)}"
 
 
 def cpu_features() -> tuple[str, ...]:
-    """The CPU_FEATURE_FLAGS that this CPU has."""
     flags = {flag for line in _cpuinfo() if line.startswith(("flags", "Features")) for flag in line.split()}
     aliases = {CPU_FEATURE_ALIASES[flag] for flag in flags & CPU_FEATURE_ALIASES.keys()}
     return tuple(name for name, flag in CPU_FEATURE_FLAGS.items() if flag in flags or name in aliases)
@@ -156,7 +149,6 @@ def _cgroup_available_bytes() -> int:
 
 
 def _cores() -> int:
-    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -154,22 +154,17 @@ def cache_rows(context_tokens: int) -> int:
 
 @dataclass(frozen=True)
 class QuantizedModel:
-    """A model and the format of its weights."""
-
     architecture: Architecture
     quant_format: str
     embeddings_on_cpu: bool = False
 
     def weight_bytes(self, *, on_gpu: bool = True) -> int:
-        """The bytes of all weights on the device that computes."""
         weights = weight_bytes(self.architecture, self.quant_format, embeddings_on_cpu=self.embeddings_on_cpu)
         return weights + lm_head_copy_bytes(self.architecture, self.quant_format, on_gpu=on_gpu)
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes of a target and a drafter, by purpose."""
-
     weight_bytes: int
     drafter_bytes: int  # weights
     kv_cache_bytes: int  # of both, with recurrent states
@@ -177,7 +172,6 @@ class MemoryPlan:
 
     @property
     def total_bytes(self) -> int:
-        """The sum."""
         return self.weight_bytes + self.drafter_bytes + self.kv_cache_bytes + self.workspace_bytes
 
 
@@ -189,7 +183,6 @@ def plan_memory(
     on_gpu: bool = True,
     uses_sliding_windows: bool = True,
 ) -> MemoryPlan:
-    """Plan the memory of a target and a drafter for a text of `tokens` tokens."""
     kv_bytes = kv_cache_bytes(
         target.architecture,
         tokens,

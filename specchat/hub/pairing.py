@@ -23,8 +23,6 @@ INSTRUCT_NAME_PARTS = ("instruct", "-it", "chat", "thinking", "distill")
 
 @dataclass(frozen=True)
 class PairMember:
-    """A draft or target, as far as it is known."""
-
     name: str
     parameters: int
     layers: int
@@ -35,7 +33,6 @@ class PairMember:
 
 
 def pair_member(located: LocatedModel) -> PairMember:
-    """Collect what is known about a located model."""
     entry = find_entry(located.name)
     vocabulary = _read_vocabulary(located.folder) if located.folder else None
     return PairMember(
@@ -46,7 +43,6 @@ def pair_member(located: LocatedModel) -> PairMember:
 
 
 def pair_warnings(draft: PairMember, target: PairMember, *, on_gpu: bool = True) -> Iterator[str]:
-    """Yield the problems of this draft for this target, with figures."""
     yield from _tokenizer_warnings(draft, target)
     if draft.is_instruct is False and target.is_instruct:
         yield (

@@ -58,8 +58,6 @@ BASE_YEAR = 2024
 
 @dataclass(frozen=True)
 class PairRequirements:
-    """The purpose of a pair and the length of its context."""
-
     purpose: str = "chat"
     context_tokens: int = DEFAULT_CONTEXT_TOKENS
 
@@ -76,8 +74,6 @@ class DrafterChoice:
 
 @dataclass(frozen=True)
 class ModelPair:
-    """A target in a weight format, with a drafter, on a device."""
-
     entry: CatalogEntry
     quant_format: str
     drafter: DrafterChoice
@@ -96,7 +92,6 @@ class ModelPair:
 
     @property
     def is_memory_tight(self) -> bool:
-        """Whether it takes nearly all free memory."""
         return self.memory_plan.total_bytes > TIGHT_MEMORY_SHARE * _memory_budget(self.device)
 
     @property
@@ -139,7 +134,6 @@ def fitting_gpu_sizes(entry: CatalogEntry, purpose: str = "chat") -> tuple[int, 
 
 
 def reasons(pair: ModelPair) -> Iterator[str]:
-    """Explain this choice, with figures."""
     architecture, memory = pair.entry.architecture, pair.memory_plan
     yield f"{architecture.parameters / 1e9:.1f} B parameters in {pair.quant_format}: {format_gib(memory.weight_bytes)}"
     match pair.drafter.kind:
@@ -212,7 +206,6 @@ def format_gib(count: float) -> str:
 
 
 def _models_table(pair: ModelPair) -> dict[str, Any]:
-    """The keys of [models]."""
     drafter = pair.drafter
     keys: dict[str, Any] = {"target": pair.entry.id, "draft": drafter.id if drafter.kind == "draft" else ""}
     keys["heads"] = [drafter.id] if drafter.kind not in ("", "draft") else []
@@ -244,7 +237,6 @@ def _draft_share(pair: ModelPair) -> float:
 
 
 def _memory_budget(device: Device) -> float:
-    """The memory that a pair may take."""
     return device.free_bytes * (GPU_MEMORY_SHARE if device.is_gpu else MAIN_MEMORY_SHARE)
 
 

@@ -15,8 +15,6 @@ from specchat.hub.repo_files import repo_cache_folder
 
 @dataclass(frozen=True)
 class Removal:
-    """A planned deletion."""
-
     source: str
     folder: Path
     freed_bytes: int

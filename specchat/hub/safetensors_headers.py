@@ -103,7 +103,6 @@ def _weight_map(path: Path) -> Mapping[str, str]:
 
 
 def _architecture_from_headers(from_config: Architecture | None, files: Sequence[Path], config: Config) -> Architecture:
-    """The matrices of the headers, with the KV cache sizes of the config."""
     tensors = _read_headers(files)
     if _is_head(tensors):
         return _head_from_headers(tensors, from_config, config)
@@ -165,7 +164,6 @@ def _head_from_headers(tensors: TensorHeaders, from_config: Architecture | None,
 
 
 def _matrix_from_tensor(name: str, shape: Sequence[int]) -> Matrix:
-    """The kind of a tensor, by its name and shape."""
     words = name.split(".")
     if len(shape) < 2:
         return Matrix(OTHER, math.prod(shape))

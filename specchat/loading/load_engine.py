@@ -49,7 +49,6 @@ class Engine:
 
     @property
     def draft_model(self) -> Model | None:
-        """The draft model, if one is loaded."""
         return self.resources.draft_model
 
     def create_session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> Session:
@@ -75,7 +74,6 @@ class Engine:
         gc.collect()
 
     def memory_bytes(self) -> dict[str, int]:
-        """Bytes by purpose."""
         models = {"target": self.resources.target, "draft": self.resources.draft_model}
         loaded = {name: model for name, model in models.items() if model is not None}
         heads = self.resources.heads
@@ -161,7 +159,6 @@ def _read_corpus(path: Path | None) -> ReferenceCorpus | None:
 
 
 def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResources) -> dict[str, str]:
-    """Everything that measured costs depend on."""
     target, draft, models = resources.target, resources.draft_model, profile.models
     backend = f" by {models.backend}" if models.backend != BUILTIN_BACKEND else ""
     return {
@@ -177,7 +174,6 @@ def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResource
 
 
 def _device_name(model: Model) -> str:
-    """The name of the GPU or the machine that computes a model."""
     device = model.pool.layout.device
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} {platform.node()}"
 

@@ -49,8 +49,6 @@ class Plugin:
 
 @dataclass(frozen=True)
 class NameConflict:
-    """An extension that is left out because its name is taken."""
-
     kind: str
     extension: Extension
 
@@ -65,7 +63,6 @@ def find_extensions(kind: str, reserved_names: Collection[str] = ()) -> Mapping[
 
 
 def name_conflicts(plugin: Plugin, kind: str, reserved_names: Collection[str] = ()) -> list[NameConflict]:
-    """The extensions of a plugin that are left out."""
     conflicts = _resolve_conflicts(kind, frozenset(reserved_names))[1]
     return [conflict for conflict in conflicts if conflict.extension.plugin_name == plugin.name]
 

@@ -91,12 +91,10 @@ DRAFTER_NAMES = tuple(DRAFTERS)
 
 
 def all_drafters() -> Mapping[str, DrafterInfo]:
-    """The built-in drafters, followed by those of plugins."""
     return {**DRAFTERS, **{name: DrafterInfo(extension.description) for name, extension in _extensions().items()}}
 
 
 def plugin_drafters() -> tuple[str, ...]:
-    """The names of the drafters of plugins."""
     return tuple(_extensions())
 
 

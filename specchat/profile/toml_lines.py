@@ -27,8 +27,6 @@ QUOTES = ('"""', "'''")
 
 @dataclass(frozen=True)
 class TomlFile:
-    """A parsed file: its tables, and the line of every key."""
-
     path: Path
     tables: dict[str, Any]
     lines: dict[KeyPath, int]
@@ -41,7 +39,6 @@ class TomlFile:
         return str(self.path)
 
     def source(self, kind: str) -> SettingsSource:
-        """The settings of this file."""
         return SettingsSource(kind, self.tables, self.location_of)
 
 
@@ -80,7 +77,6 @@ def _syntax_error(path: Path, text: str, message: str, known: tuple[str, ...]) -
 
 
 def _key_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
-    """Every header and key, with its line number."""
     table: KeyPath = ()
     counts: dict[KeyPath, int] = {}
     open_quotes = ""

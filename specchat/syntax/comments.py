@@ -19,7 +19,6 @@ def comments(text: str, language: str) -> list[str]:
 
 
 def _is_docstring(node: Node) -> bool:
-    """Whether a string is the first statement of a Python module, class or function."""
     statement = node.parent
     if statement is None or statement.type != "expression_statement":
         return False

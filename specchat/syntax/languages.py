@@ -69,7 +69,6 @@ def language_of(name: str, text: str = "") -> str:
 
 @cache
 def load_grammar(language: str) -> Language | None:
-    """Import and return a grammar; None for plain text."""
     info = LANGUAGES.get(language)
     if info is None:
         return None

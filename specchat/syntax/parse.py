@@ -53,7 +53,6 @@ def find_nodes(root: Node, language: str, types: Iterable[str]) -> list[Node]:
 
 
 def node_text(node: Node) -> str:
-    """The text of a node."""
     return (node.text or b"").decode(errors="replace")
 
 

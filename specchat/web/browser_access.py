@@ -18,8 +18,6 @@ def _new_secret() -> str:
 
 @dataclass
 class BrowserAccess:
-    """The token and the cookie of one server."""
-
     authority: str  # host and port, as in a Host header
     token: str = field(default_factory=_new_secret, repr=False)
     _cookie: str = field(default_factory=_new_secret, repr=False)

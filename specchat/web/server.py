@@ -33,8 +33,6 @@ SECURITY_HEADERS = {
 
 
 class AuthenticatedServer(Server):
-    """Serves one command to the authenticated browser, as one process per tab."""
-
     def __init__(self, command: Sequence[str], access: BrowserAccess, title: str) -> None:
         super().__init__(" ".join(command), title=title, public_url=access.origin)
         self._access = access
