@@ -47,8 +47,7 @@ def show(has_origin: bool, is_json: bool, **options: Any) -> None:
 @config.command()
 def path() -> None:
     """Print the files that are read here, the strongest first."""
-    project = find_project_file(Path.cwd())
-    if project:
+    if project := find_project_file(Path.cwd()):
         click.echo(f"project file  {project.path} ({TRUST_STATES[project_trust().is_trusted(project)]})")
     else:
         click.echo(f"project file  none ({PROJECT_FILE} in this folder or above it)")

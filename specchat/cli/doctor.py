@@ -30,17 +30,13 @@ def doctor(profile: str, *, is_quick: bool, is_json: bool) -> int:
     for finding in run_checks(CheckContext(profile, is_quick)):
         findings.append(finding)
         if not is_json:
-            click.echo(_finding_line(finding))
+            status = click.style(f"{finding.status:<4}", fg=COLOURS[finding.status])
+            click.echo(f"{status}  {finding.check:<22} {finding.message}")
     code = BROKEN_EXIT_CODE if any(finding.status == FAIL for finding in findings) else 0
     count = Counter(finding.status for finding in findings)
     if is_json:
-        click.echo(
-            json.dumps({"exit_code": code, "count": count, "findings": [asdict(each) for each in findings]}, indent=1)
-        )
+        report = {"exit_code": code, "count": count, "findings": [asdict(each) for each in findings]}
+        click.echo(json.dumps(report, indent=1))
     else:
         click.echo(f"\n{count[OK]} ok, {count[WARN]} warnings, {count[FAIL]} broken")
     return code
-
-
-def _finding_line(finding: Finding) -> str:
-    return f"{click.style(f'{finding.status:<4}', fg=COLOURS[finding.status])}  {finding.check:<22} {finding.message}"

@@ -22,7 +22,7 @@ from specchat import __version__
 from specchat.errors import ModelError, SpecchatError
 from specchat.hub.machine import Machine, detect_machine
 from specchat.hub.memory_plan import GIB
-from specchat.hub.recommend import ModelPair, format_gib, reasons, recommend
+from specchat.hub.recommend import format_gib, reasons, recommend
 from specchat.paths import cache_folder
 from specchat.profile import SERVER_BACKENDS, Profile, configuration_folder, load_profile
 
@@ -132,11 +132,8 @@ def _machine(context: CheckContext) -> Iterator[Finding]:
     if machine.best_device is machine.cpu:
         yield Finding(OK, "gpus", "none found; everything runs on the CPU")
     lacking = "" if "BF16" in machine.cpu_features else "; without BF16 it computes in float32, with twice the bytes"
-    yield Finding(
-        OK if not lacking else WARN,
-        "cpu",
-        f"{' '.join(machine.cpu_features) or 'no vector instructions found'}{lacking}",
-    )
+    features = " ".join(machine.cpu_features) or "no vector instructions found"
+    yield Finding(WARN if lacking else OK, "cpu", f"{features}{lacking}")
     if machine.bytes_per_second is not None:
         slow = machine.best_device is machine.cpu and machine.bytes_per_second < SLOW_BYTES_PER_SECOND
         message = f"{machine.bytes_per_second / 1e9:.1f} GB/s while copying, measured now beside other programs"
@@ -186,18 +183,14 @@ def _engine(_context: CheckContext) -> Iterator[Finding]:
     if connection is None:
         yield Finding(OK, "engine", "not running; the first question starts it")
         return
-    stats = connection.call("stats", {})
-    memory_bytes = sum(stats["memory_bytes"].values())
+    stats, host_version = connection.call("stats", {}), connection.host_info["version"]
+    memory = format_gib(sum(stats["memory_bytes"].values()))
     message = f"process {connection.host_info['pid']}, {stats['state']}, {stats['turns']} answers"
-    message += f", {format_gib(memory_bytes)} of weights and KV cache"
-    status, version_note = (
-        (OK, "")
-        if connection.host_info["version"] == __version__
-        else (WARN, f"; it is {connection.host_info['version']}")
+    message += f", {memory} of weights and KV cache" + (
+        f"; it is {host_version}" if host_version != __version__ else ""
     )
-    yield Finding(
-        WARN if stats["warning"] else status, "engine", f"{message}{version_note} {stats['warning'] or ''}".rstrip()
-    )
+    status = WARN if stats["warning"] or host_version != __version__ else OK
+    yield Finding(status, "engine", f"{message} {stats['warning'] or ''}".rstrip())
 
 
 def _profiles(context: CheckContext) -> Iterator[Finding]:
@@ -207,10 +200,8 @@ def _profiles(context: CheckContext) -> Iterator[Finding]:
             load_profile(str(path))
         except SpecchatError as error:
             yield Finding(FAIL, "profile", str(error))
-    profile = context.profile
-    message = (
-        f"{profile.name}: {profile.models.target} ({profile.models.weights}), drafter {profile.speculation.variant}"
-    )
+    profile, models = context.profile, context.profile.models
+    message = f"{profile.name}: {models.target} ({models.weights}), drafter {profile.speculation.variant}"
     yield Finding(OK, "profile", message)
 
 
@@ -237,15 +228,13 @@ def _models(context: CheckContext) -> Iterator[Finding]:
 
 def _recommended_models(context: CheckContext) -> Iterator[Finding]:
     machine = context.machine
-    pairs: list[ModelPair] = recommend(machine.best_device, None, machine.cpu_features, machine.bytes_per_second)
+    pairs = recommend(machine.best_device, None, machine.cpu_features, machine.bytes_per_second)
     if not pairs:
         yield Finding(OK, "recommended", "no model of the catalog fits here; the embedded models do")
         return
     best = pairs[0]
-    drafter = best.drafter.id or "prompt lookup"
-    yield Finding(
-        OK, "recommended", f"{best.entry.id} ({best.quant_format}) with {drafter}; see 'specchat models recommend'"
-    )
+    names = f"{best.entry.id} ({best.quant_format}) with {best.drafter.id or 'prompt lookup'}"
+    yield Finding(OK, "recommended", f"{names}; see 'specchat models recommend'")
     yield from (Finding(OK, "reason", line) for line in reasons(best))
 
 
@@ -264,15 +253,7 @@ def _plugins(_context: CheckContext) -> Iterator[Finding]:
 
 
 CHECKS: dict[str, Callable[[CheckContext], Iterator[Finding]]] = {
-    "python": _python,
-    "torch": _torch,
-    "bitsandbytes": _bitsandbytes,
-    "native ops": _native_ops,
-    "machine": _machine,
-    "folders": _folders,
-    "engine": _engine,
-    "profile": _profiles,
-    "models": _models,
-    "recommended": _recommended_models,
-    "plugins": _plugins,
-}
+    "python": _python, "torch": _torch, "bitsandbytes": _bitsandbytes, "native ops": _native_ops, "machine": _machine,
+    "folders": _folders, "engine": _engine, "profile": _profiles, "models": _models,
+    "recommended": _recommended_models, "plugins": _plugins,
+}  # fmt: skip

@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from specchat.cli.edit_progress import EditProgress
 from specchat.cli.options import resolve_profile
+from specchat.cli.print_turn import TemporaryLine
 from specchat.cli.session_options import open_host_conversation, session_request
 from specchat.edit.edit_task import EditJob
 from specchat.edit.edit_turn import Conversation, EditRun
+from specchat.edit.progress_line import ProgressLine
+from specchat.edit.terminal_review import wants_colours
 from specchat.errors import CancelledError, NoUsableEditError
 from specchat.host.client import Conversation as HostedConversation
 from specchat.repl.interrupt import interruptible
@@ -56,8 +58,9 @@ def run_with_progress(
     job: EditJob, run: EditRun, timeout_seconds: float | None, request_edit: Callable[[], Result]
 ) -> Result:
     """Run the request with a progress line; Ctrl-C and the timeout cancel it."""
-    progress, is_late = EditProgress(job.source.text), Flag()
-    run.on_event = progress.on_event
+    progress_line, is_late = TemporaryLine(), Flag()
+    if wants_colours():
+        run.on_event = ProgressLine(job.source.text, progress_line.show).on_event
     with interruptible() as stopped, _timeout(timeout_seconds, is_late, stopped):
         run.cancelled = stopped
         try:
@@ -68,7 +71,7 @@ def run_with_progress(
             cancelled.exit_code = stopped.exit_code
             raise
         finally:
-            progress.erase()
+            progress_line.erase()
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from typing import Any
 
 from specchat.chat.turn_summary import summary_line
 from specchat.cli.edit_conversation import context_window, edit_run_for, open_edit_conversation, run_with_progress
-from specchat.cli.edit_review import review_on_terminal
 from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.check_commands import run_checks, split_check_command
@@ -21,12 +20,15 @@ from specchat.edit.edit_regions import Region
 from specchat.edit.edit_task import EditJob, EditResult, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun, sum_totals
 from specchat.edit.git_commit import check_repository, commit_files, has_other_changes
+from specchat.edit.hunk_prompt import ReviewUI
+from specchat.edit.hunk_review import review_edit
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.json_report import failure_report, file_report
 from specchat.edit.multi_file import multi_file_jobs
 from specchat.edit.patch import source_diff
 from specchat.edit.source_text import Source, read_source
 from specchat.edit.syntax_check import check_syntax
+from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
 from specchat.edit.undo_edits import apply_edit
 from specchat.edit.undo_store import save_candidate, user_undo_store
 from specchat.errors import BrokenEditError, DeclinedError, NoChangeError, SpecchatError, UsageError
@@ -178,7 +180,11 @@ class EditFiles:
                 job, run, self.options["timeout"], lambda: rewrite_region(job, region, instruction, run)
             )
 
-        reviewed = review_on_terminal(job.source, result, check, rewrite)
+        suffix = Path(job.source.name).suffix
+        ui = ReviewUI(
+            prompt_user, _print_hunk, _print_note, lambda text: edit_in_editor(text, suffix, _print_note), rewrite
+        )
+        reviewed = review_edit(job.source, result.text, result.warnings, check, ui)
         return AcceptedEdit(
             job.source, path, reviewed.text, len(reviewed.accepted_hunks), len(reviewed.decisions), result, run
         )
@@ -232,6 +238,15 @@ class EditFiles:
         routed = self.accepted[-1].run.route
         totals = sum_totals([finished for each in self.accepted for finished in each.run.finished_turns])
         return summary_line(routed, totals) if routed else ""
+
+
+def _print_note(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def _print_hunk(hunk: str) -> None:
+    sys.stdout.write(colour_hunk(hunk) if wants_colours() else hunk)
+    sys.stdout.flush()
 
 
 def _print_diff(source: Source, text: str) -> None:

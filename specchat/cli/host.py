@@ -6,14 +6,12 @@ import os
 import signal
 import sys
 import time
-from contextlib import closing
 
 import click
 
-from specchat.chat.history import HistoryReader
 from specchat.errors import HostError
 from specchat.host.client import HostConnection, connect
-from specchat.host.spawn import history_path, host_lock, metrics_port_path, runtime_folder, try_lock
+from specchat.host.spawn import host_lock, metrics_port_path, runtime_folder, try_lock
 
 STOP_SECONDS = 10.0
 
@@ -41,14 +39,12 @@ def start() -> None:
 
 
 @host.command()
-def status() -> int:
+def status() -> None:
     """Show whether the engine process runs, and what it does."""
-    connection = connect("specchat host", starts_host=False)
-    if connection is None:
+    if connection := connect("specchat host", starts_host=False):
+        _print_status(connection)
+    else:
         print(f"no engine process; the first question starts one ({runtime_folder()})")
-        return 0
-    _print_status(connection)
-    return 0
 
 
 @host.command()
@@ -79,24 +75,6 @@ def stdio() -> None:
     from specchat.host.wiring import default_components
 
     sys.exit(run_host(default_components(), ["--stdio"]))
-
-
-@host.command()
-@click.argument("words", nargs=-1)
-@click.option("--deleted", is_flag=True, help="Only deleted conversations.")
-def sessions(words: tuple[str, ...], deleted: bool) -> None:
-    """List or search conversations; needs no engine process."""
-    path = history_path()
-    if not path.exists():
-        print("no conversations yet")
-        return
-    with closing(HistoryReader(path)) as history:
-        matches = history.search(" ".join(words)) or [
-            (thread, "") for thread in history.threads(deleted=deleted) if not words
-        ]
-    for thread, excerpt in matches:
-        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
-        print(f"{thread.id}  {day}  {thread.name}" + (f"  ({excerpt})" if excerpt else ""))
 
 
 def _serve_metrics(port: int) -> None:

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, cast
+from typing import cast
 
 import click
 
 
-class UnloadedCommand(Protocol):
-    @property
-    def help(self) -> str: ...
-
-    def load(self) -> click.Command: ...
-
-
 @dataclass(frozen=True)
 class LazyCommand:
-    """A built-in command: its import path ("package.module:attribute") and its line in the list."""
+    """A command before it is imported: its path ("package.module:attribute") and its line in the list."""
 
     import_path: str
     help: str
@@ -32,7 +25,7 @@ class LazyCommand:
 class LazyGroup(click.Group):
     lazy_commands: Mapping[str, LazyCommand] = {}
 
-    def plugin_commands(self) -> Mapping[str, UnloadedCommand]:
+    def plugin_commands(self) -> Mapping[str, LazyCommand]:
         """Further commands, looked up only for the list and for a name that is not in `lazy_commands`."""
         return {}
 

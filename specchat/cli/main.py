@@ -16,16 +16,17 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import TextIOWrapper
 
 import click
 from click.shell_completion import shell_complete
 
 from specchat import __version__
-from specchat.cli.lazy_group import LazyCommand, LazyGroup, UnloadedCommand
-from specchat.cli.plugin_commands import PluginCommand
+from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.errors import SpecchatError
 from specchat.plugins.discovery import find_extensions
+from specchat.plugins.extension import Extension
 from specchat.threads import use_passive_waiting
 
 UNEXPECTED_EXIT_CODE = 1
@@ -68,13 +69,27 @@ COMMANDS = {
 }
 
 
+@dataclass(frozen=True)
+class PluginCommand(LazyCommand):
+    extension: Extension
+
+    def load(self) -> click.Command:
+        command = self.extension.load()
+        if not isinstance(command, click.Command):
+            raise self.extension.plugin_error(f"is a {type(command).__name__}, which is no click.Command")
+        return command
+
+
 class SpecchatGroup(LazyGroup):
     """All commands; those of plugins are looked up for a list, and for a name that is not built in."""
 
     lazy_commands = COMMANDS
 
-    def plugin_commands(self) -> Mapping[str, UnloadedCommand]:
-        return {name: PluginCommand(extension) for name, extension in find_extensions("commands", COMMANDS).items()}
+    def plugin_commands(self) -> Mapping[str, LazyCommand]:
+        return {
+            name: PluginCommand(extension.object_reference, extension.description, extension)
+            for name, extension in find_extensions("commands", COMMANDS).items()
+        }
 
 
 @click.group(cls=SpecchatGroup, context_settings={"help_option_names": ["-h", "--help"]})

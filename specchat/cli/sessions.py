@@ -28,15 +28,15 @@ def list_sessions(words: tuple[str, ...], deleted: bool, is_json: bool) -> None:
     """List conversations, the last used first; with WORDS only those that contain them."""
     with closing(open_history()) as history:
         if words:
-            threads = [thread for thread, _excerpt in history.search(" ".join(words))]
+            found = history.search(" ".join(words))
         else:
-            threads = history.threads(kind="chat", deleted=deleted)
+            found = [(thread, "") for thread in history.threads(kind="chat", deleted=deleted)]
     if is_json:
-        click.echo(json.dumps([asdict(thread) for thread in threads], indent=1))
+        click.echo(json.dumps([asdict(thread) for thread, _excerpt in found], indent=1))
         return
-    for thread in threads:
+    for thread, excerpt in found:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
-        click.echo(f"{thread.id}  {day}  {thread.name}")
+        click.echo(f"{thread.id}  {day}  {thread.name}" + (f"  ({excerpt})" if excerpt else ""))
 
 
 @sessions.command()

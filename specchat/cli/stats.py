@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -73,15 +74,6 @@ class AnswerTotals:
         ]
 
 
-def by_variant(turn: StoredTurn) -> str:
-    return turn.answer.variant
-
-
-def by_day(turn: StoredTurn) -> str:
-    """The local day of the question."""
-    return time.strftime("%Y-%m-%d", time.localtime(turn.started))
-
-
 def by_task(turn: StoredTurn) -> str:
     """The command that asked, or the kind of question by the shipped rules."""
     try:
@@ -92,7 +84,11 @@ def by_task(turn: StoredTurn) -> str:
     return request.task or (rule.kind if rule else "chat")
 
 
-GROUPINGS: dict[str, Callable[[StoredTurn], str]] = {"variant": by_variant, "task": by_task, "day": by_day}
+GROUPINGS: dict[str, Callable[[StoredTurn], str]] = {
+    "variant": lambda turn: turn.answer.variant,
+    "task": by_task,
+    "day": lambda turn: time.strftime("%Y-%m-%d", time.localtime(turn.started)),  # the local day of the question
+}
 
 
 def sum_by_group(turns: Iterable[StoredTurn], grouping: str = "variant") -> list[AnswerTotals]:
@@ -153,11 +149,8 @@ def stats(grouping: str, plot: Path | None) -> None:
     if not path.is_file():
         print(NO_ANSWERS_MESSAGE)
         return
-    reader = HistoryReader(path)
-    try:
+    with closing(HistoryReader(path)) as reader:
         sums = sum_by_group(_turns(reader), grouping)
-    finally:
-        reader.close()
     print(as_table(sums, grouping) if sums else NO_ANSWERS_MESSAGE)
     if plot is not None and sums:
         from specchat.cli.stats_plot import draw_stats

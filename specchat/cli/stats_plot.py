@@ -25,9 +25,8 @@ def draw_stats(totals: Sequence[AnswerTotals], grouping: str, path: Path) -> Non
         figure = Figure(figsize=(width, height + row * max(len(totals), 4)), layout="constrained")
         left, right = figure.subplots(1, 2)
         _panel(left, totals, [each.speedup for each in totals], grouping, "speedup over plain decoding")
-        _panel(
-            right, totals, [_as_percent(each.acceptance_rate) for each in totals], grouping, "accepted draft tokens, %"
-        )
+        rates = [None if each.acceptance_rate is None else 100 * each.acceptance_rate for each in totals]
+        _panel(right, totals, rates, grouping, "accepted draft tokens, %")
         if grouping == "day":
             left.axhline(1.0, color="gray", linewidth=0.8)
         else:
@@ -48,7 +47,3 @@ def _panel(axes: Any, sums: Sequence[AnswerTotals], values: Sequence[float | Non
         axes.set_ylim(len(names) - 0.5, -0.5)  # the first on top, with room for empty rows
     axes.set_title(title, fontsize=9)
     axes.grid(alpha=0.3)
-
-
-def _as_percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
