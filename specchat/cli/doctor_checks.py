@@ -186,11 +186,9 @@ def _engine(_context: CheckContext) -> Iterator[Finding]:
     stats, host_version = connection.call("stats", {}), connection.host_info["version"]
     memory = format_gib(sum(stats["memory_bytes"].values()))
     message = f"process {connection.host_info['pid']}, {stats['state']}, {stats['turns']} answers"
-    message += f", {memory} of weights and KV cache" + (
-        f"; it is {host_version}" if host_version != __version__ else ""
-    )
-    status = WARN if stats["warning"] or host_version != __version__ else OK
-    yield Finding(status, "engine", f"{message} {stats['warning'] or ''}".rstrip())
+    version_note = "" if host_version == __version__ else f"; it is {host_version}"
+    message += f", {memory} of weights and KV cache{version_note} {stats['warning'] or ''}"
+    yield Finding(WARN if stats["warning"] or version_note else OK, "engine", message.rstrip())
 
 
 def _profiles(context: CheckContext) -> Iterator[Finding]:

@@ -37,9 +37,8 @@ def edit_run_for(conversation: Conversation) -> EditRun:
     """The host can start a new conversation for a retry; its replacement in tests cannot."""
     if not isinstance(conversation, HostedConversation):
         return EditRun(conversation)
-    return EditRun(
-        conversation, restart_conversation=lambda: conversation.switch_session(conversation.open_new_session())
-    )
+    restart = lambda: conversation.switch_session(conversation.open_new_session())
+    return EditRun(conversation, restart_conversation=restart)
 
 
 def context_window(options: dict[str, Any], conversation: Conversation) -> int:

@@ -154,10 +154,8 @@ class EditFiles:
             self._edit_or_report(each.source, partial(run_checks, self.options["checks"], each.path.resolve(), new))
 
     def _decide(self, path: Path, job: EditJob, result: EditResult, run: EditRun) -> None:
-        if self.is_interactive:
-            self.accepted.append(self._review(path, job, result, run))
-        else:
-            self._print_or_accept_all(path, job.source, result, run)
+        decide = self._review if self.is_interactive else self._print_or_accept_all
+        self.accepted.append(decide(path, job, result, run))
 
     def _generate(self, job: EditJob, run: EditRun) -> EditResult:
         """The new text. A text that fails a check is saved for the user to inspect."""
@@ -175,23 +173,20 @@ class EditFiles:
             job.check(text)
 
         def rewrite(first: int, end: int, instruction: str) -> str | None:
-            region = Region(first + 1, end)
-            return run_with_progress(
-                job, run, self.options["timeout"], lambda: rewrite_region(job, region, instruction, run)
-            )
+            region, timeout = Region(first + 1, end), self.options["timeout"]
+            return run_with_progress(job, run, timeout, lambda: rewrite_region(job, region, instruction, run))
 
         suffix = Path(job.source.name).suffix
         ui = ReviewUI(
             prompt_user, _print_hunk, _print_note, lambda text: edit_in_editor(text, suffix, _print_note), rewrite
         )
         reviewed = review_edit(job.source, result.text, result.warnings, check, ui)
-        return AcceptedEdit(
-            job.source, path, reviewed.text, len(reviewed.accepted_hunks), len(reviewed.decisions), result, run
-        )
+        accepted_hunks, total_hunks = len(reviewed.accepted_hunks), len(reviewed.decisions)
+        return AcceptedEdit(job.source, path, reviewed.text, accepted_hunks, total_hunks, result, run)
 
-    def _print_or_accept_all(self, path: Path, source: Source, result: EditResult, run: EditRun) -> None:
+    def _print_or_accept_all(self, path: Path, job: EditJob, result: EditResult, run: EditRun) -> AcceptedEdit:
         """Without a review: print the diff, or accept all hunks."""
-        problem = result.warnings.worst_problem
+        source, problem = job.source, result.warnings.worst_problem
         if self.is_writing and problem and not self.options["allow_shrink"]:
             raise UnusableAnswerError(problem, f"{source.name}: {result.warnings.summary}; --allow-shrink accepts it")
         if not self.is_writing and not self.options["is_json"]:
@@ -199,7 +194,7 @@ class EditFiles:
             if result.warnings.summary:
                 print(f"specchat: {source.name}: {result.warnings.summary}", file=sys.stderr)
         hunks = len(diff_hunks(source.text, result.text))
-        self.accepted.append(AcceptedEdit(source, path, result.text, hunks, hunks, result, run))
+        return AcceptedEdit(source, path, result.text, hunks, hunks, result, run)
 
     def _report(self, *, is_written: bool) -> None:
         checks = ["syntax", *self.options["checks"]]
@@ -222,14 +217,9 @@ class EditFiles:
             raise SpecchatError(f"{error.filename or paths[0]}: cannot be written: {error.strerror}") from error
         for path in changed_before:
             print(f"specchat: {path}: had uncommitted changes, which are committed with the edit", file=sys.stderr)
-        accepted_count, hunk_count = (
-            sum(counts) for counts in zip(*((each.accepted_hunks, each.total_hunks) for each in written), strict=True)
-        )
-        parts = [
-            f"applied {accepted_count}/{hunk_count} hunks",
-            self._summary(),
-            f"undo: specchat undo {undo_entry.number}",
-        ]
+        accepted_count = sum(each.accepted_hunks for each in written)
+        applied = f"applied {accepted_count}/{sum(each.total_hunks for each in written)} hunks"
+        parts = [applied, self._summary(), f"undo: specchat undo {undo_entry.number}"]
         if self.options["is_commit"]:
             parts.append(f"commit {commit_files(paths, self.instruction)}")
         print(" · ".join(part for part in parts if part), file=sys.stderr)

@@ -14,6 +14,7 @@ from specchat.host.client import HostConnection, connect
 from specchat.host.spawn import host_lock, metrics_port_path, runtime_folder, try_lock
 
 STOP_SECONDS = 10.0
+METRICS_LINE = "metrics: http://127.0.0.1:{}/metrics"
 
 
 @click.group(invoke_without_command=True)
@@ -83,25 +84,18 @@ def _serve_metrics(port: int) -> None:
         connection.call("metrics_port", {"port": port})
     else:
         metrics_port_path().unlink(missing_ok=True)
-    print(f"metrics: {_metrics_url(port)}" if port else "metrics are no longer served")
-
-
-def _metrics_url(port: int) -> str:
-    return f"http://127.0.0.1:{port}/metrics"
+    print(METRICS_LINE.format(port) if port else "metrics are no longer served")
 
 
 def _print_status(connection: HostConnection) -> None:
     stats = connection.call("stats", {})
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
+    host_info = connection.host_info
     print(
-        f"process {connection.host_info['pid']}, version {connection.host_info['version']}, {stats['state']}, "
-        f"{memory or 'no model loaded'}"
+        f"process {host_info['pid']}, version {host_info['version']}, {stats['state']}, {memory or 'no model loaded'}"
     )
-    print(
-        f"{stats['sessions']} sessions, {stats['live_turns']} running answers, "
-        f"history {connection.host_info['history_path']}"
-    )
+    print(f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {host_info['history_path']}")
     if port := stats.get("metrics_port"):
-        print(f"metrics: {_metrics_url(port)}")
+        print(METRICS_LINE.format(port))
     if stats["warning"]:
         print(stats["warning"])

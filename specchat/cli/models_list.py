@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from specchat.hub.catalog import CatalogEntry, catalog
-from specchat.hub.local_models import LocalModel, local_models
+from specchat.hub.local_models import local_models
 from specchat.hub.memory_plan import weight_bytes
 from specchat.hub.recommend import fitting_gpu_sizes, format_gib
 
@@ -30,7 +30,9 @@ def list_models(*, is_here: bool, is_json: bool) -> None:
     if not is_here:
         click.echo("\n".join(_catalog_lines({each.id for each in downloaded})))
         click.echo()
-    click.echo("\n".join(_disk_lines(downloaded)))
+    click.echo(f"  {'on this disk':<42}{'size':>18}")
+    for each in downloaded:
+        click.echo(f"  {each.id:<42}{format_gib(each.bytes):>18}")
 
 
 def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
@@ -52,11 +54,6 @@ def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
 def _drafters(entry: CatalogEntry) -> str:
     kinds = list(dict.fromkeys(head.kind for head in entry.heads))
     return " ".join((*kinds, *(["draft"] if entry.draft_models else []))) or "-"
-
-
-def _disk_lines(downloaded: list[LocalModel]) -> Iterator[str]:
-    yield f"  {'on this disk':<42}{'size':>18}"
-    yield from (f"  {each.id:<42}{format_gib(each.bytes):>18}" for each in downloaded)
 
 
 def _as_json(entry: CatalogEntry) -> dict[str, object]:

@@ -34,9 +34,7 @@ class RequestOptions:
 class ChatState:
     conversation: Conversation
     options: RequestOptions = RequestOptions()
-    overrides: Mapping[str, Any] = field(
-        default_factory=dict[str, Any]
-    )  # overrides of the profile, for further sessions
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the profile, for further sessions
     confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the user before models are loaded
     pending_names: list[str] = field(default_factory=list[str])  # files and folders to attach to the next request
     attachment_notice: str = ""  # about the attachments of the last request
@@ -107,9 +105,8 @@ class ChatState:
             return ()
         from specchat.chat.retrieve import ContextBudget, gather_context
 
-        context = gather_context(
-            names, text, ContextBudget.of_window(load_profile(self.conversation.profile).limits.context)
-        )
+        window = load_profile(self.conversation.profile).limits.context
+        context = gather_context(names, text, ContextBudget.of_window(window))
         self.attachment_notice, self.passage_sources = context.notice, context.sources
         return context.files
 

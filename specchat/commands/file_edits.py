@@ -120,9 +120,8 @@ class EditSession:
 
     def make_job(self, source: Source, instruction: str) -> EditJob:
         conversation = self._open_conversation()
-        return EditJob(
-            source, instruction, conversation.context_window or load_profile(conversation.profile).limits.context
-        )
+        window = conversation.context_window or load_profile(conversation.profile).limits.context
+        return EditJob(source, instruction, window)
 
     def make_edit_run(self, source: Source) -> EditRun:
         """The run that sends the requests of an edit; each file restarts the session."""
@@ -197,9 +196,8 @@ def apply_block(chat: ChatState, argument: str, ui: EditUI) -> str:
     instruction = f"code block for {path.name}"
     with EditSession(chat, ui) as session:
         review_ui = ui.review_ui(source, session.make_rewriter(source, instruction))
-        review = review_edit(
-            source, text, find_warnings(source, text), lambda new: check_syntax(source, new), review_ui
-        )
+        warnings = find_warnings(source, text)
+        review = review_edit(source, text, warnings, lambda new: check_syntax(source, new), review_ui)
         return _write_accepted(instruction, [AcceptedEdit(source, path, review, is_new)], session.summary)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 EMBEDDING, OUTPUT, LINEAR, EXPERT, OTHER = "embedding", "output", "linear", "expert", "other"
-MATRIX_KINDS = (EMBEDDING, OUTPUT, LINEAR, EXPERT, OTHER)
 FLOAT_FORMATS = ("bf16", "float32")
 
 

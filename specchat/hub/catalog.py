@@ -74,15 +74,10 @@ def find_entry(name: str) -> CatalogEntry | None:
     if entry := entries.get(name):
         return entry
     lowercase = name.lower()
-    return next(
-        (
-            entry
-            for entry in entries.values()
-            if lowercase
-            in (entry.id.lower(), entry.name.lower(), *(other.lower() for other in entry.same_shape_models))
-        ),
-        None,
-    )
+    for entry in entries.values():
+        if lowercase in (known.lower() for known in (entry.id, entry.name, *entry.same_shape_models)):
+            return entry
+    return None
 
 
 def did_you_mean(name: str) -> str:

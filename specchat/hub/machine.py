@@ -18,15 +18,11 @@ from time import perf_counter
 from specchat.hub.memory_plan import GIB, usable_gpu_bytes
 
 GPU, CPU = "cuda", "cpu"
+# Features, and the flags that show them, also those of similar features on other CPUs.
 CPU_FEATURE_FLAGS = {
-    "AVX2": "avx2",
-    "AVX512": "avx512f",
-    "VNNI": "avx512_vnni",
-    "BF16": "avx512_bf16",
-    "AMX": "amx_bf16",
-}
-# The flags of similar features on other CPUs.
-CPU_FEATURE_ALIASES = {"avx_vnni": "VNNI", "bf16": "BF16", "i8mm": "VNNI", "asimddp": "VNNI"}
+    "AVX2": {"avx2"}, "AVX512": {"avx512f"}, "VNNI": {"avx512_vnni", "avx_vnni", "i8mm", "asimddp"},
+    "BF16": {"avx512_bf16", "bf16"}, "AMX": {"amx_bf16"},
+}  # fmt: skip
 COPY_BYTES_PER_THREAD = 64 * 2**20  # more than a CPU cache
 COPY_REPEATS = 4
 NVIDIA_SMI_COMMAND = ("nvidia-smi", "--query-gpu=name,memory.free,memory.total", "--format=csv,noheader,nounits")
@@ -103,9 +99,7 @@ def main_memory() -> Device:
         return Device(CPU, cpu_name(), min(sizes["MemAvailable"], _cgroup_available_bytes()), sizes["MemTotal"])
     except (OSError, ValueError, KeyError, IndexError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Device(
-            CPU, cpu_name(), total // 2, total
-        )  # assume that half is free where the system does not report it
+        return Device(CPU, cpu_name(), total // 2, total)  # assume that half is free where it is not reported
 
 
 def cpu_name() -> str:
@@ -116,8 +110,7 @@ def cpu_name() -> str:
 
 def cpu_features() -> tuple[str, ...]:
     flags = {flag for line in _cpuinfo() if line.startswith(("flags", "Features")) for flag in line.split()}
-    aliases = {CPU_FEATURE_ALIASES[flag] for flag in flags & CPU_FEATURE_ALIASES.keys()}
-    return tuple(name for name, flag in CPU_FEATURE_FLAGS.items() if flag in flags or name in aliases)
+    return tuple(name for name, shown_by in CPU_FEATURE_FLAGS.items() if flags & shown_by)
 
 
 def memory_bandwidth(threads: int | None = None) -> float:

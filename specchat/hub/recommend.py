@@ -36,12 +36,7 @@ FORMAT_QUALITY = {"bf16": 1.0, "float32": 1.0, "int8": 0.97, "nf4-double": 0.75}
 SECONDARY_PURPOSE_FACTOR = 0.6  # a model for another purpose is like one of 0.6 times its size
 YEARLY_IMPROVEMENT = 1.25  # of newer models of the same size
 GATED_FACTOR = 0.6  # the user must sign in and accept a licence
-DRAFTER_FACTOR = {
-    "eagle3": 1.15,
-    "dflash": 1.1,
-    "draft": 1.0,
-    "": 0.85,
-}  # a head computes one layer, a draft all of its own
+DRAFTER_FACTOR = {"eagle3": 1.15, "dflash": 1.1, "draft": 1.0, "": 0.85}  # a head computes one layer, a draft more
 SINGLE_LANGUAGE_FACTOR = 0.8  # a head that was trained on one language only
 OVERSIZED_DRAFT_FACTOR = 0.8  # a draft that is too large for its target: below no drafter
 CPU_EMBEDDING_FACTOR = 0.5  # with embeddings on the CPU, there are no CUDA graphs
@@ -142,16 +137,8 @@ def reasons(pair: ModelPair) -> Iterator[str]:
         case "draft":
             size = format_gib(memory.drafter_bytes)
             yield f"draft model {pair.drafter.id}: {size}, {_draft_share(pair):.0%} of the target"
-            target, draft = (
-                PairMember(
-                    name,
-                    part.parameters,
-                    part.layers,
-                    pair.entry.token_family,
-                    has_cuda_graphs=part.family in LLAMA_LIKE_FAMILIES,
-                )
-                for name, part in ((pair.entry.id, architecture), (pair.drafter.id, _drafter_architecture(pair)))
-            )
+            target = _pair_member(pair, pair.entry.id, architecture)
+            draft = _pair_member(pair, pair.drafter.id, _drafter_architecture(pair))
             yield from (f"warning: {line}" for line in pair_warnings(draft, target, on_gpu=pair.device.is_gpu))
         case kind:
             layers = _drafter_architecture(pair).layers
@@ -170,9 +157,9 @@ def reasons(pair: ModelPair) -> Iterator[str]:
     if pair.entry.is_gated:
         yield f"gated: accept its licence ({pair.entry.licence}) on the hub first"
     if (speed := pair.plain_tokens_per_second) is not None and pair.bytes_per_second:
-        yield f"about {speed:.2g} tokens/s in plain decoding, estimated from {pair.bytes_per_second / 1e9:.0f} GB/s" + (
-            "; slower than reading speed" if speed < READING_TOKENS_PER_SECOND else ""
-        )
+        slow = "; slower than reading speed" * (speed < READING_TOKENS_PER_SECOND)
+        bandwidth = pair.bytes_per_second / 1e9
+        yield f"about {speed:.2g} tokens/s in plain decoding, estimated from {bandwidth:.0f} GB/s{slow}"
 
 
 def profile_text(pair: ModelPair, name: str) -> str:
@@ -227,6 +214,11 @@ def _description(pair: ModelPair) -> str:
     return f"{pair.entry.name} ({pair.quant_format}){drafter}, {format_gib(pair.memory_plan.total_bytes)}"
 
 
+def _pair_member(pair: ModelPair, name: str, model: Architecture) -> PairMember:
+    has_graphs = model.family in LLAMA_LIKE_FAMILIES
+    return PairMember(name, model.parameters, model.layers, pair.entry.token_family, has_cuda_graphs=has_graphs)
+
+
 def _drafter_architecture(pair: ModelPair) -> Architecture:
     assert pair.drafter.model is not None
     return pair.drafter.model.architecture
@@ -258,10 +250,8 @@ def _fitting_pairs(
             for drafter in _drafter_choices(entry, quant_format, on_gpu=device.is_gpu):
                 for embeddings_on_cpu in embedding_choices:
                     pair = ModelPair(entry, quant_format, drafter, context, device, embeddings_on_cpu, bytes_per_second)
-                    if (
-                        context <= entry.architecture.max_position_embeddings
-                        and pair.memory_plan.total_bytes <= _memory_budget(device)
-                    ):
+                    fits_window = context <= entry.architecture.max_position_embeddings
+                    if fits_window and pair.memory_plan.total_bytes <= _memory_budget(device):
                         has_fitting = True
                         yield replace(pair, score=_score(pair, requirements))
                         break
@@ -283,15 +273,11 @@ def _drafter_choices(entry: CatalogEntry, quant_format: str, *, on_gpu: bool) ->
     """The drafters of a model: its first head, its draft models, none."""
     if entry.heads:
         head = entry.heads[0]
-        yield DrafterChoice(
-            head.kind, head.id, QuantizedModel(head_architecture(entry.id, head.kind), "bf16"), head.language
-        )
+        model = QuantizedModel(head_architecture(entry.id, head.kind), "bf16")
+        yield DrafterChoice(head.kind, head.id, model, head.language)
+    draft_format = drafter_quant_format(quant_format, on_gpu=on_gpu)
     for name in entry.draft_models:
-        yield DrafterChoice(
-            "draft",
-            name,
-            QuantizedModel(catalog()[name].architecture, drafter_quant_format(quant_format, on_gpu=on_gpu)),
-        )
+        yield DrafterChoice("draft", name, QuantizedModel(catalog()[name].architecture, draft_format))
     yield DrafterChoice()
 
 

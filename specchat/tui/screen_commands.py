@@ -13,12 +13,9 @@ from specchat.commands.command_registry import help_text as format_help
 
 
 @dataclass(frozen=True)
-class ScreenCommand:
+class ScreenCommand(CommandInfo):
     """A command that runs an action of the screen."""
 
-    name: str
-    arguments: str
-    help: str
     action: str
 
 
