@@ -48,10 +48,8 @@ def passes(
     for loaded in load_models(profile, dtypes.split(",") if dtypes else [profile.models.dtype], max(lengths), threads):
         for context in lengths:
             if not loaded.fits(context, limit):
-                print_progress(
-                    f"{loaded.dtype}: {context} tokens and an answer do not fit a context window of "
-                    f"{loaded.target.context_window}"
-                )
+                window = f"a context window of {loaded.target.context_window}"
+                print_progress(f"{loaded.dtype}: {context} tokens and an answer do not fit {window}")
                 continue
             rows.append(measure_pass_costs(loaded, context, rounds, print_progress))
             if rates:

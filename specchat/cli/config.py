@@ -101,9 +101,8 @@ def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator
         for number, table in enumerate(getattr(profile, name)):
             yield from ("", f"[[{name}]]{origin_comment(name, number)}")
             defaults = {each.name: each.default for each in fields(table)}
-            yield from (
-                f"{key} = {_toml_value(value)}" for key, value in asdict(table).items() if value != defaults[key]
-            )
+            changed = {key: value for key, value in asdict(table).items() if value != defaults[key]}
+            yield from (f"{key} = {_toml_value(value)}" for key, value in changed.items())
 
 
 def _toml_value(value: Any) -> str:

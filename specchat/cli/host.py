@@ -90,10 +90,8 @@ def _serve_metrics(port: int) -> None:
 def _print_status(connection: HostConnection) -> None:
     stats = connection.call("stats", {})
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
-    host_info = connection.host_info
-    print(
-        f"process {host_info['pid']}, version {host_info['version']}, {stats['state']}, {memory or 'no model loaded'}"
-    )
+    host_info, models = connection.host_info, memory or "no model loaded"
+    print(f"process {host_info['pid']}, version {host_info['version']}, {stats['state']}, {models}")
     print(f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {host_info['history_path']}")
     if port := stats.get("metrics_port"):
         print(METRICS_LINE.format(port))

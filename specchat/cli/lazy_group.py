@@ -38,7 +38,6 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
+        commands = {**self.lazy_commands, **self.plugin_commands()}
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, each.help) for name, each in {**self.lazy_commands, **self.plugin_commands()}.items()]
-            )
+            formatter.write_dl([(name, each.help) for name, each in commands.items()])

@@ -40,9 +40,7 @@ def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
     yield f"  {'in the catalog':<42}{sizes}  {'fits GB':<16}{'drafters':<21}licence"
     for entry in catalog().values():
         architecture = entry.architecture
-        sizes = "".join(
-            f"{format_gib(weight_bytes(architecture, quant_format)):>10}" for quant_format in ("bf16", "nf4-double")
-        )
+        sizes = "".join(f"{format_gib(weight_bytes(architecture, each)):>10}" for each in ("bf16", "nf4-double"))
         gpu_sizes = " ".join(map(str, fitting_gpu_sizes(entry, entry.purposes[0]))) or "none"
         mark = "*" if entry.id in downloaded_ids else " "
         line = f"{mark} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<16}"

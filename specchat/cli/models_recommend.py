@@ -104,9 +104,8 @@ def _chosen_device(machine: Machine | None, memory: float | None, *, is_cpu: boo
 def recommend_for_device(device: Device, requirements: PairRequirements, machine: Machine | None) -> list[ModelPair]:
     """The pairs that fit, the best first. The bandwidth is that of main memory, so it is not used for a GPU."""
     features = machine.cpu_features if machine else ()
-    return recommend(
-        device, requirements, features, machine.bytes_per_second if machine and device.kind == CPU else None
-    )
+    bandwidth = machine.bytes_per_second if machine and device.kind == CPU else None
+    return recommend(device, requirements, features, bandwidth)
 
 
 def describe_device(device: Device) -> str:

@@ -97,9 +97,8 @@ def _edit_runner(edits: str, options: dict[str, Any]) -> EditRunner | None:
         return None
     from specchat.cli.script_edits import EditRunner  # imports the grammars; most programs do not edit
 
-    return EditRunner(
-        replace(session_request(options, kind="edit"), profile="edit"), requires_permission=edits == "ask"
-    )
+    request = replace(session_request(options, kind="edit"), profile="edit")
+    return EditRunner(request, requires_permission=edits == "ask")
 
 
 def _model_names(options: dict[str, Any]) -> dict[str, str]:
@@ -142,12 +141,8 @@ class JsonLinesWriter:
         started_at = time.monotonic()
         self.turn_count += 1
         try:
-            outcome = edit_runner.run(
-                text,
-                send_update=lambda update: self.write(_update_line(update)),
-                on_event=lambda event: self.write(_event_line(event)),
-                stopped=stopped,
-            )
+            send_update = lambda update: self.write(_update_line(update))
+            outcome = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
         except (SpecchatError, OSError) as error:
             code = error.exit_code if isinstance(error, SpecchatError) else 1
             self.write_error(str(error), code, milliseconds=_milliseconds_since(started_at))
@@ -161,13 +156,9 @@ class JsonLinesWriter:
             return code
         code = INTERRUPTED_EXIT_CODE if end.finish_reason == "cancelled" else 0
         error = {"error": {"code": "cancelled", "message": "the answer was stopped"}} if code else {}
+        facts = {"is_error": bool(code), "stop_reason": STOP_REASONS.get(end.finish_reason, end.finish_reason)}
         numbers = _usage_numbers(end.totals)
-        facts = {
-            "is_error": bool(code),
-            "stop_reason": STOP_REASONS.get(end.finish_reason, end.finish_reason),
-            "result": text,
-        }
-        self._write_result({**facts, "duration_ms": milliseconds, **numbers, **error})
+        self._write_result({**facts, "result": text, "duration_ms": milliseconds, **numbers, **error})
         return code
 
     def write_error(self, message: str, code: int, text: str = "", milliseconds: int = 0) -> None:
@@ -256,9 +247,8 @@ class InputLoop:
         from specchat.cli.script_edits import PERMISSION_OPTIONS, REJECT
 
         answers = self.permission_queues[id] = queue.SimpleQueue()
-        self.writer.write(
-            {"type": "permission", "id": id, "toolCall": tool_call, "options": PERMISSION_OPTIONS}, is_last=True
-        )
+        question = {"type": "permission", "id": id, "toolCall": tool_call, "options": PERMISSION_OPTIONS}
+        self.writer.write(question, is_last=True)
         try:
             while not (stopped.is_set() or self.is_input_closed.is_set()):
                 with suppress(queue.Empty):

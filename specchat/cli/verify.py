@@ -104,13 +104,10 @@ def as_text(report: VerifyReport) -> str:
     lines += ["", share]
     for fit in report.distribution_tests:
         outcome = "do not fit" if fit.is_failure else "fit"
-        lines.append(
-            f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome} the probabilities of a plain pass "
-            f"(p = {fit.p_value:.2g})"
-        )
-    return "\n".join(
-        [*lines, "", "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"]
-    )
+        samples = f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome}"
+        lines.append(f"{samples} the probabilities of a plain pass (p = {fit.p_value:.2g})")
+    verdict = "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"
+    return "\n".join([*lines, "", verdict])
 
 
 def _difference_text(difference: Difference) -> str:

@@ -122,10 +122,8 @@ def _lines(contexts: Sequence[int], table: dict[str, list[MemoryPlan]], availabl
     for quant_format, needs in table.items():
         first = needs[0]
         cells = "".join(_total_cell(each.total_bytes, available_bytes, unit) for each in needs)
-        sizes = (
-            f"{first.weight_bytes / unit:>9.1f}{first.drafter_bytes / unit:>9.1f}{first.workspace_bytes / unit:>11.1f}"
-        )
-        yield f"{quant_format:<12}{sizes}{cells}".rstrip()
+        sizes = f"{first.weight_bytes / unit:>9.1f}{first.drafter_bytes / unit:>9.1f}"
+        yield f"{quant_format:<12}{sizes}{first.workspace_bytes / unit:>11.1f}{cells}".rstrip()
 
 
 def _total_cell(total: int, available_bytes: int | None, unit: int) -> str:

@@ -98,9 +98,8 @@ def _last_request(chat: ChatState) -> Request:
 
 def _sessions(chat: ChatState, words: str) -> CommandResult:
     rows = chat.conversation.call("list_sessions", {"search": words} if words else {"kind": "chat"})["sessions"]
-    lines = [
-        f"{row['id']}  {row['name']}" + (f"  ({row['snippet']})" if words else "") for row in rows[:MAX_LISTED_SESSIONS]
-    ]
+    listed = rows[:MAX_LISTED_SESSIONS]
+    lines = [f"{row['id']}  {row['name']}" + (f"  ({row['snippet']})" if words else "") for row in listed]
     if (more := len(rows) - MAX_LISTED_SESSIONS) > 0:
         lines.append(f"and {more} more; /sessions WORDS searches")
     return CommandResult("\n".join(lines) or "none")

@@ -73,9 +73,8 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
         file=text, force_terminal=not is_ascii, no_color=True if is_ascii else None, highlight=False, soft_wrap=True
     )
     console.print(inspected.title, markup=False)
-    for line in render_lines(
-        inspected.inspection, TokenColours.from_theme(theme_variables()), glyphs, inspected.plain_step_seconds
-    ):
+    colours = TokenColours.from_theme(theme_variables())
+    for line in render_lines(inspected.inspection, colours, glyphs, inspected.plain_step_seconds):
         console.print(line.plain if is_ascii else line, markup=False)
     for number in range(len(inspected.inspection.steps)):
         console.print(" ".join(filter(None, step_lines(inspected.inspection, number, glyphs))), markup=False)

@@ -85,11 +85,7 @@ def speculative_config_for(profile: Profile) -> SpeculativeConfig:
     model = draft if method == "draft" else heads.get(method, "")
     if not model and method not in ("ngram", "suffix", "mtp"):
         method, note = "ngram", f"the profile has no {method} model; using n-gram speculation instead"
-    return SpeculativeConfig(method, model, _num_speculative_tokens(method, profile), note)
-
-
-def _num_speculative_tokens(method: str, profile: Profile) -> int:
-    return min(NUM_SPECULATIVE_TOKENS[method], profile.speculation.budget)
+    return SpeculativeConfig(method, model, min(NUM_SPECULATIVE_TOKENS[method], profile.speculation.budget), note)
 
 
 def _head_kind(head: str) -> str:

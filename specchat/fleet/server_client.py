@@ -91,9 +91,7 @@ class _ChunkAccumulator:
         """The end of the stream. Without `usage`, each text chunk counts as one token."""
         usage = self.usage
         if usage is None:
-            return StreamEnd(
-                self.finish_reason, completion_tokens=self.text_chunk_count, spec_decode_counts=spec_decode_counts
-            )
+            return StreamEnd(self.finish_reason, 0, 0, self.text_chunk_count, spec_decode_counts)
         details = usage.prompt_tokens_details
         reused = (details.cached_tokens or 0) if details else 0
         return StreamEnd(self.finish_reason, usage.prompt_tokens, reused, usage.completion_tokens, spec_decode_counts)
@@ -196,10 +194,8 @@ class ServerClient:
 
     def _interrupted_error(self, error: Exception | None, accumulator: _ChunkAccumulator) -> Exception:
         if accumulator.text_chunk_count and (error is None or is_connection_error(error)):
-            message = (
-                f"the server at {self.url} disconnected during the answer; the partial answer is stored, ask again"
-            )
-            return ModelError(f"{message}; {FALLBACK_HINT}")
+            lost = f"the server at {self.url} disconnected during the answer"
+            return ModelError(f"{lost}; the partial answer is stored, ask again; {FALLBACK_HINT}")
         if error is None:
             return ModelError(f"the server at {self.url} sent no valid answer; {FALLBACK_HINT}")
         return error

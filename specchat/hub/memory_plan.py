@@ -64,13 +64,9 @@ def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on
 
     Tied embeddings are the output matrix of every pass, so they stay on the device.
     """
-    return round(
-        sum(
-            _matrix_bytes(matrix, quant_format)
-            for matrix in architecture.matrices
-            if not (embeddings_on_cpu and matrix.kind == EMBEDDING and not architecture.is_tied)
-        )
-    )
+    leaves_embeddings = embeddings_on_cpu and not architecture.is_tied
+    matrices = [each for each in architecture.matrices if not (leaves_embeddings and each.kind == EMBEDDING)]
+    return round(sum(_matrix_bytes(matrix, quant_format) for matrix in matrices))
 
 
 def _matrix_bytes(matrix: Matrix, quant_format: str) -> float:

@@ -141,15 +141,11 @@ def reasons(pair: ModelPair) -> Iterator[str]:
             draft = _pair_member(pair, pair.drafter.id, _drafter_architecture(pair))
             yield from (f"warning: {line}" for line in pair_warnings(draft, target, on_gpu=pair.device.is_gpu))
         case kind:
-            layers = _drafter_architecture(pair).layers
-            yield (
-                f"{kind} head {pair.drafter.id}: {format_gib(memory.drafter_bytes)}, {layers} layer{'s' * (layers > 1)}"
-                f"{f', trained on {pair.drafter.language}' * bool(pair.drafter.language)}"
-            )
-    yield (
-        f"KV cache of {pair.context_tokens} tokens: {format_gib(memory.kv_cache_bytes)}; "
-        f"workspace {format_gib(memory.workspace_bytes)}"
-    )
+            layers, language = _drafter_architecture(pair).layers, pair.drafter.language
+            size = f"{format_gib(memory.drafter_bytes)}, {layers} layer{'s' * (layers > 1)}"
+            yield f"{kind} head {pair.drafter.id}: {size}{f', trained on {language}' * bool(language)}"
+    kv_cache, workspace = format_gib(memory.kv_cache_bytes), format_gib(memory.workspace_bytes)
+    yield f"KV cache of {pair.context_tokens} tokens: {kv_cache}; workspace {workspace}"
     available = format_gib(_memory_budget(pair.device))
     yield f"total {format_gib(memory.total_bytes)} of {available}{' (tight)' * pair.is_memory_tight}"
     if pair.embeddings_on_cpu:

@@ -84,14 +84,10 @@ def read_header(path: Path) -> TensorHeaders:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             content: Any = json.loads(file.read(length)) if 0 < length <= MAX_HEADER_BYTES else None
-        tensors = {
-            name: (str(each["dtype"]), tuple(map(int, each["shape"])))
-            for name, each in content.items()
-            if name != "__metadata__"
-        }
+        content.pop("__metadata__", None)
+        return {name: (str(each["dtype"]), tuple(map(int, each["shape"]))) for name, each in content.items()}
     except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
         raise ModelError(f"{path}: truncated, or not safetensors") from error
-    return tensors
 
 
 def _weight_map(path: Path) -> Mapping[str, str]:

@@ -111,9 +111,8 @@ class LoadPlan:
         if self.draft is not None and self.draft.folder is not None:
             draft = QuantizedModel(read_architecture(self.draft.folder), self.draft.memory_format)
         on_gpu = self.target.options.device != "cpu"
-        quantized = QuantizedModel(
-            target, self.target.memory_format, embeddings_on_cpu=self.target.options.embedding_device == "cpu"
-        )
+        on_cpu = self.target.options.embedding_device == "cpu"
+        quantized = QuantizedModel(target, self.target.memory_format, embeddings_on_cpu=on_cpu)
         tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
         return plan_memory(quantized, draft, tokens, on_gpu=on_gpu, uses_sliding_windows=False)
 

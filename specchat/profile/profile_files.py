@@ -118,9 +118,8 @@ def _extends_chain(path: Path) -> Iterator[TomlFile]:
         link = read_toml(path, known_keys())
         for key in PROFILE_ONLY_KEYS:
             if not isinstance(link.tables.get(key, ""), str):
-                raise ProfileError(
-                    f"{link.location_of((key,))}: {key} must be a text in quotes, not {link.tables[key]!r}"
-                )
+                where, value = link.location_of((key,)), link.tables[key]
+                raise ProfileError(f"{where}: {key} must be a text in quotes, not {value!r}")
         yield link
         if "extends" not in link.tables:
             return

@@ -234,18 +234,14 @@ def _check_known(source: SettingsSource, name: str, kind: type, root: type, path
     if name in known:
         return
     table = f" in [{path[0]}]" if path else ""
-    right_table = next((each for each, hint in key_types(root).items() if _has_key(hint, name)), "")
+    tables = {each: hint for each, hint in key_types(root).items() if is_dataclass(hint)}
+    right_table = next((each for each, hint in tables.items() if name in key_types(cast("type", hint))), "")
     if renamed := new_name_of(kind, name):
         hint = f" it is now {renamed!r};"
     else:
         hint = f" it belongs in [{right_table}];" if right_table else did_you_mean(name, known)
-    raise ProfileError(
-        f"{source.location_of((*path, name))}: unknown key {name!r}{table};{hint} known are {', '.join(known)}"
-    )
-
-
-def _has_key(hint: Any, name: str) -> bool:
-    return is_dataclass(hint) and name in key_types(cast("type", hint))
+    where = source.location_of((*path, name))
+    raise ProfileError(f"{where}: unknown key {name!r}{table};{hint} known are {', '.join(known)}")
 
 
 def _check_type(source: SettingsSource, path: KeyPath, value: Any, hint: Any) -> Any:
