@@ -62,7 +62,6 @@ class EditFiles:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether the user decides hunk by hunk."""
         options = self.options
         decides_itself = options["yes"] or options["is_diff"] or options["is_json"]
         return not decides_itself and sys.stdout.isatty() and sys.stdin.isatty()

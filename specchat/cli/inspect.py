@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from specchat.cli.stored_conversations import find_thread, open_history
+from specchat.cli.sessions import find_thread, open_history
 from specchat.commands.inspect_text import InspectedTurn, render_text, select_turn
 from specchat.errors import InputError
 

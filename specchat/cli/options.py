@@ -29,8 +29,6 @@ MODEL_KEYS = ("models.target", "models.draft")
 
 @dataclass(frozen=True)
 class ProfileOption:
-    """An option that replaces one key of the profile."""
-
     flag: str
     key: str
     type: Any
@@ -158,7 +156,6 @@ def read_profile_layers(options: Mapping[str, Any], project_folder: Path | None 
 
 
 def resolve_profile(options: Mapping[str, Any]) -> Profile:
-    """The validated profile that results from the options."""
     return read_profile_layers(options).resolve().value
 
 

@@ -182,7 +182,6 @@ def _milliseconds_since(started_at: float) -> int:
 
 
 def _update_line(update: JsonObject) -> JsonObject:
-    """An update of the Agent Client Protocol."""
     return {"type": "update", "update": update}
 
 

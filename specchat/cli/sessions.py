@@ -10,9 +10,10 @@ from pathlib import Path
 
 import click
 
-from specchat.cli.stored_conversations import find_thread, open_history
+from specchat.chat.history import HistoryReader, Thread
 from specchat.commands.export import EXPORT_FORMATS, export_conversation, write_new_file
 from specchat.errors import UsageError
+from specchat.host.spawn import history_path
 
 
 @click.group()
@@ -58,3 +59,22 @@ def export(id: str, export_format: str, output: Path | None) -> None:
         return
     write_new_file(output, text)
     click.echo(f"{len(turns)} question{'' if len(turns) == 1 else 's'} and answers in {output}", err=True)
+
+
+def open_history() -> HistoryReader:
+    """The history of this user. UsageError when there is none yet."""
+    path = history_path()
+    if not path.is_file():
+        raise UsageError("no conversations yet")
+    return HistoryReader(path)
+
+
+def find_thread(history: HistoryReader, id: str) -> Thread:
+    """The conversation with this id or beginning of an id; the last used one without an id."""
+    if id:
+        if thread := history.thread(id):
+            return thread
+        raise UsageError(f"no conversation {id!r}, or several begin with it; see 'specchat sessions list'")
+    if not (threads := history.threads(kind="chat")):
+        raise UsageError("no conversations yet")
+    return threads[0]

@@ -77,7 +77,6 @@ def _builtin_prompts(engine: Engine, count: int, limit: int) -> list[list[int]]:
 
 
 def _stored_prompts(session_id: str, engine: Engine) -> Iterator[list[int]]:
-    """The prompts before each answer of a stored conversation."""
     path = history_path()
     reader = HistoryReader(path) if path.is_file() else None
     thread = reader.thread(session_id) if reader else None

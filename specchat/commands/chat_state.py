@@ -76,7 +76,6 @@ class ChatState:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """The lines to print after an answer, besides its cost."""
         notices = self._notices_by_session[self.conversation.session_id]
         return (*([f"sources: {', '.join(self.passage_sources)}"] if self.passage_sources else []), *notices.lines)
 
@@ -118,7 +117,6 @@ class ChatState:
 
 
 def is_context_overflow(event: Event | None) -> bool:
-    """Whether a request failed because it did not fit into the context window."""
     return isinstance(event, Failed) and event.exit_code == ContextError.exit_code
 
 

@@ -52,7 +52,6 @@ def is_file_command(line: str) -> bool:
 
 
 def run_line(chat: ChatState, line: str) -> CommandResult:
-    """Run a command, or make a request of any other line."""
     match = COMMAND_PATTERN.match(line.strip())
     if not match:
         return CommandResult(request=chat.make_request(line))

@@ -97,7 +97,6 @@ class Notices:
         self.lines = tuple(filter(None, lines))
 
     def on_context_overflow(self) -> None:
-        """A request did not fit into the window together with the earlier turns."""
         self.lines = (COMPACT_HINT,)
 
     def _context_notice(self, tokens: int, window: int) -> str:

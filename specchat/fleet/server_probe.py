@@ -9,8 +9,7 @@ from typing import Any
 
 from specchat.errors import ModelError
 from specchat.fleet.installed_servers import version_numbers
-from specchat.fleet.server_client import ServerClient
-from specchat.fleet.server_errors import FALLBACK_HINT
+from specchat.fleet.server_client import FALLBACK_HINT, ServerClient
 from specchat.fleet.server_metrics import has_speculation
 
 BACKEND_BY_OWNER = {"vllm": "vllm", "sglang": "sglang"}  # by `owned_by` of its models
@@ -68,7 +67,6 @@ def detect_backend(served: Sequence[ServedModel]) -> str:
 
 
 def probe_server(client: ServerClient) -> ServerInfo:
-    """Everything that a server reports without a chat request."""
     served = served_models(client)
     metrics = client.get_page(f"{client.root_url}/metrics", PROBE_TIMEOUT_SECONDS) or ""
     backend = detect_backend(served)

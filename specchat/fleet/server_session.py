@@ -21,13 +21,13 @@ from specchat.chat.transcript import Turn
 from specchat.errors import ModelError, SpecchatError, UsageError
 from specchat.fleet.server_client import (
     DEFAULT_TIMEOUTS,
+    FALLBACK_HINT,
     ServerClient,
     ServerTimeouts,
     StreamEnd,
     TextChunk,
     read_api_key,
 )
-from specchat.fleet.server_errors import FALLBACK_HINT
 from specchat.fleet.server_probe import detect_backend, served_models
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ NEUTRAL_SAMPLING: dict[str, Any] = {"top_k": 0, "min_p": 0.0, "repetition_penalt
 
 @dataclass(eq=False)
 class ServerEngine:
-    """The engine of a server: a client, and no models."""
-
     client: ServerClient
     profile: Profile
 
@@ -80,7 +78,6 @@ def connect_server(
 
 
 def _check_server(client: ServerClient, backend: str, target: str) -> None:
-    """Check the backend and the model name, as far as the server reports them."""
     served = served_models(client)
     detected = detect_backend(served)
     if backend == "openai":

@@ -136,7 +136,6 @@ def _gated_delta_net(text: Config, count: int) -> Iterator[Matrix]:
 
 
 def _gated_delta_net_sizes(text: Config) -> tuple[int, int]:
-    """The sizes of the keys and of the values of all heads."""
     keys = int(text["linear_num_key_heads"]) * int(text["linear_key_head_dim"])
     return keys, int(text["linear_num_value_heads"]) * int(text["linear_value_head_dim"])
 

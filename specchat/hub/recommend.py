@@ -59,8 +59,6 @@ class PairRequirements:
 
 @dataclass(frozen=True)
 class DrafterChoice:
-    """A head, a draft model, or no model (drafters that copy from the text)."""
-
     kind: str = ""  # "eagle3", "dflash", "draft"; "" for none
     id: str = ""
     model: QuantizedModel | None = None

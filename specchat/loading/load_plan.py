@@ -34,14 +34,11 @@ EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedde
 
 @dataclass(frozen=True)
 class ComputeFeatures:
-    """What the defaults for device and dtype depend on."""
-
     has_cuda: bool
     has_cpu_bf16: bool
 
     @classmethod
     def of_machine(cls, machine: Machine) -> ComputeFeatures:
-        """The features that are detected without torch."""
         return cls(machine.best_device.is_gpu, "BF16" in machine.cpu_features)
 
 

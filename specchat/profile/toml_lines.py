@@ -65,7 +65,6 @@ def parse_toml(path: Path, content: bytes, known_keys: tuple[str, ...] = ()) -> 
 
 
 def _syntax_error(path: Path, text: str, message: str, known: tuple[str, ...]) -> str:
-    """One line about an error of tomllib, with the nearest known key."""
     error = ERROR_LOCATION.match(message)
     if not error:
         return f"{path}:{text.count(chr(10)) + 1}: not valid TOML: {message}"

@@ -159,8 +159,6 @@ def _resolve_dependent(base: Any, sources: Sequence[SettingsSource]) -> list[Set
 
 @dataclass(frozen=True)
 class _SourceValue:
-    """One value of a source, with its type checked."""
-
     source: SettingsSource
     path: KeyPath
     value: Any
@@ -175,7 +173,6 @@ class _SourceValue:
 
 
 def _source_values(source: SettingsSource, kind: type) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value of a source with its path, in order and with its type checked."""
     for name, value in source.tables.items():
         _check_known(source, name, kind, kind)
         hint = key_types(kind)[name]

@@ -16,8 +16,6 @@ PLAIN_TEXT = ""
 
 @dataclass(frozen=True)
 class LanguageInfo:
-    """The file names of a language, and its grammar: a package and a function in it."""
-
     suffixes: tuple[str, ...]
     grammar_package: str
     grammar_function: str = "language"

@@ -25,7 +25,6 @@ class BrowserAccess:
 
     @property
     def origin(self) -> str:
-        """The Origin header of the server's own pages."""
         return f"http://{self.authority}"
 
     @property
@@ -50,7 +49,6 @@ class BrowserAccess:
         return self._cookie
 
     def is_valid_cookie(self, cookie: str) -> bool:
-        """Whether the cookie is the one that `exchange_token` returned."""
         return self._is_token_used and _is_same(cookie, self._cookie)
 
 
