@@ -29,6 +29,7 @@ from specchat.hub.machine import Machine, detect_machine
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import format_gib, reasons, recommend
 from specchat.paths import cache_folder
+from specchat.plugins.extension import error_text
 from specchat.profile import SERVER_BACKENDS, Profile, configuration_folder, load_profile
 
 BROKEN_EXIT_CODE = 11
@@ -79,8 +80,7 @@ def run_checks(context: CheckContext) -> Iterator[Finding]:
         except SpecchatError as error:
             yield Finding(FAIL, name, str(error))
         except Exception as error:  # noqa: BLE001 - a failing check is a finding
-            first_line = (str(error).strip() or "no message").splitlines()[0]
-            yield Finding(FAIL, name, f"{type(error).__name__}: {first_line}")
+            yield Finding(FAIL, name, error_text(error))
 
 
 def _python(_context: CheckContext) -> Iterator[Finding]:

@@ -126,24 +126,25 @@ def _server_lines(server: ServerInfo) -> Iterator[str]:
         yield "its metrics page shows no speculative decoding: it was started without, or has not answered yet"
 
 
-def _choose_model(server: ServerInfo, model: str | None) -> ServedModel | str:
+def _choose_model(server: ServerInfo, model: str | None) -> ServedModel:
+    from specchat.fleet.server_probe import ServedModel
+
     names = [each.name for each in server.models]
     named = model or (names[0] if len(names) == 1 else None)
     if named is None:
         raise UsageError(f"--model: name one; the server has {', '.join(names) or 'no list of models'}")
     if names and named not in names:
         raise UsageError(f"--model {named}: the server has {', '.join(names)}")
-    return next((each for each in server.models if each.name == named), named)
+    return next((each for each in server.models if each.name == named), ServedModel(named, "", None))
 
 
-def _profile_toml(server: ServerInfo, model: ServedModel | str, key_file: str) -> str:
-    name, window = (model, None) if isinstance(model, str) else (model.name, model.context_window)
+def _profile_toml(server: ServerInfo, model: ServedModel, key_file: str) -> str:
     lines = [
-        f"description = {json.dumps(f'{name} by {server.display_name} at {server.url}')}",
+        f"description = {json.dumps(f'{model.name} by {server.display_name} at {server.url}')}",
         'extends = "chat"', "", "[models]",
         f"backend = {json.dumps(server.backend)}", f"url = {json.dumps(server.url)}",
-        f"target = {json.dumps(name)}", 'draft = ""', "heads = []",
+        f"target = {json.dumps(model.name)}", 'draft = ""', "heads = []",
     ]  # fmt: skip
     lines += [f"api_key_file = {json.dumps(str(Path(key_file).expanduser().absolute()))}"] if key_file else []
-    lines += ["", "[limits]", f"context = {window}"] if window else []
+    lines += ["", "[limits]", f"context = {model.context_window}"] if model.context_window else []
     return "\n".join([*lines, ""])

@@ -131,10 +131,15 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
         print_error("interrupted")
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
-        _discard_stdout()
+        # To nothing from now on: the interpreter flushes stdout at exit and would report the broken pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE_EXIT_CODE
     except Exception as error:  # noqa: BLE001 - the outermost level: an error becomes one line
-        return _report_unexpected(error)
+        if os.environ.get("SPECCHAT_TRACEBACK"):
+            traceback.print_exception(error)
+        first_line = (str(error).strip() or "no message").splitlines()[0]
+        print_error(f"unexpected {type(error).__name__}: {first_line} (SPECCHAT_TRACEBACK=1 shows where)")
+        return UNEXPECTED_EXIT_CODE
     return code if isinstance(code, int) else 0
 
 
@@ -157,16 +162,3 @@ def _can_show_screen() -> bool:
 
 def print_error(message: str) -> None:
     click.echo(f"specchat: {message}", err=True)
-
-
-def _report_unexpected(error: Exception) -> int:
-    if os.environ.get("SPECCHAT_TRACEBACK"):
-        traceback.print_exception(error)
-    first_line = (str(error).strip() or "no message").splitlines()[0]
-    print_error(f"unexpected {type(error).__name__}: {first_line} (SPECCHAT_TRACEBACK=1 shows where)")
-    return UNEXPECTED_EXIT_CODE
-
-
-def _discard_stdout() -> None:
-    """Redirect stdout to nothing: the interpreter flushes it at exit and would report the broken pipe again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -41,17 +41,13 @@ def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
     for entry in catalog().values():
         architecture = entry.architecture
         sizes = "".join(f"{format_gib(weight_bytes(architecture, each)):>10}" for each in ("bf16", "nf4-double"))
+        drafters = [*dict.fromkeys(head.kind for head in entry.heads), *(["draft"] if entry.draft_models else [])]
         gpu_sizes = " ".join(map(str, fitting_gpu_sizes(entry, entry.purposes[0]))) or "none"
         mark = "*" if entry.id in downloaded_ids else " "
         line = f"{mark} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<16}"
-        yield f"{line}{_drafters(entry):<21}{entry.licence}{' (gated)' * entry.is_gated}"
+        yield f"{line}{' '.join(drafters) or '-':<21}{entry.licence}{' (gated)' * entry.is_gated}"
     if downloaded_ids & catalog().keys():
         yield "* is on this disk"
-
-
-def _drafters(entry: CatalogEntry) -> str:
-    kinds = list(dict.fromkeys(head.kind for head in entry.heads))
-    return " ".join((*kinds, *(["draft"] if entry.draft_models else []))) or "-"
 
 
 def _as_json(entry: CatalogEntry) -> dict[str, object]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from specchat.errors import SpecchatError
 from specchat.fleet.installed_servers import version_numbers
 from specchat.models.context_window import trained_context_window
+from specchat.models.load_options import EMBEDDED
 from specchat.profile import Profile
 
-EMBEDDED = Path(__file__).parents[1] / "embedded"
 LOOPBACK = "127.0.0.1"
 DOCUMENTED_VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23", "tgi": "3.3", "trtllm": "1.2.1", "llama.cpp": "b10269"}
 SERVER_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tgi": "TGI", "trtllm": "TensorRT-LLM", "llama.cpp": "llama.cpp"}

@@ -133,7 +133,10 @@ class _ServerAnswer:
             while not self.cancelled.is_set():
                 match response.next_item(POLL_SECONDS):
                     case TextChunk(text=text):
-                        yield self._on_text(text)
+                        self.last_token_at = perf_counter()
+                        self.first_token_at = self.first_token_at or self.last_token_at
+                        self.text_parts.append(text)
+                        yield TextDelta(text)
                     case StreamEnd() as stream_end:
                         break
                     case ModelError() as error:
@@ -144,12 +147,6 @@ class _ServerAnswer:
             response.cancel()
             self._store_turn(stream_end)
         yield Finished(_finish_reason(stream_end), self._totals(stream_end))
-
-    def _on_text(self, text: str) -> TextDelta:
-        self.last_token_at = perf_counter()
-        self.first_token_at = self.first_token_at or self.last_token_at
-        self.text_parts.append(text)
-        return TextDelta(text)
 
     def _store_turn(self, stream_end: StreamEnd) -> None:
         """Store the turn, unless the server failed before the first text."""

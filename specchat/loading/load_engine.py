@@ -93,7 +93,8 @@ def load_engine(
     A set `cancelled` ends the loading between two models. `past_texts` returns the texts of other conversations, from
     which answers may copy; it is called from a thread.
     """
-    plan = plan_load(profile, _compute_features(), fetches=True)
+    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    plan = plan_load(profile, ComputeFeatures(torch.cuda.is_available(), has_bf16), fetches=True)
     tokenizer = Tokenizer(_folder(plan.target))
     resources = DraftingResources(
         _load_and_report("target", plan.target, progress),
@@ -113,11 +114,6 @@ def load_engine(
     corpus = _read_corpus(plan.reference_corpus)
     models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus)
     return Engine(models, resources, _thread_watchdog(resources.target))
-
-
-def _compute_features() -> ComputeFeatures:
-    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    return ComputeFeatures(torch.cuda.is_available(), has_bf16)
 
 
 def _thread_watchdog(target: Model) -> ThreadWatchdog:

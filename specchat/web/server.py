@@ -102,9 +102,11 @@ class AuthenticatedServer(Server):
         websocket = web.WebSocketResponse(heartbeat=15)
         await websocket.prepare(request)
         self._open_websockets.add(websocket)
-        tab = BrowserTab(
-            self._arguments, websocket.send_bytes, websocket.send_str, _close_callback(websocket), self.download_manager
-        )
+
+        async def close() -> None:
+            await websocket.close()
+
+        tab = BrowserTab(self._arguments, websocket.send_bytes, websocket.send_str, close, self.download_manager)
         try:
             await tab.start(_requested_size(request, "width", 80), _requested_size(request, "height", 24))
             await self._process_messages(websocket, tab)
@@ -168,13 +170,6 @@ def _login_response(access: BrowserAccess, token: str) -> web.Response:
 
 def _forbidden(message: str) -> web.HTTPForbidden:
     return web.HTTPForbidden(text=f"{message}\n", headers=SECURITY_HEADERS)
-
-
-def _close_callback(websocket: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:
-    async def close() -> None:
-        await websocket.close()
-
-    return close
 
 
 def _requested_size(request: web.Request, name: str, default: int) -> int:
