@@ -105,8 +105,8 @@ def as_text(report: VerifyReport) -> str:
         outcome = "do not fit" if fit.is_failure else "fit"
         samples = f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome}"
         lines.append(f"{samples} the probabilities of a plain pass (p = {fit.p_value:.2g})")
-    verdict = "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"
-    return "\n".join([*lines, "", verdict])
+    last_line = "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"
+    return "\n".join([*lines, "", last_line])
 
 
 def _difference_text(difference: Difference) -> str:

@@ -26,7 +26,7 @@ from specchat.hub.memory_plan import (
     plan_memory,
     weight_bytes,
 )
-from specchat.hub.pairing import MAX_DRAFT_SHARE, PairMember, pair_warnings
+from specchat.hub.pairing import MAX_DRAFT_SHARE, catalog_member, pair_warnings
 from specchat.profile import Limits, Models
 from specchat.profile.validation import key_info
 
@@ -135,8 +135,8 @@ def reasons(pair: ModelPair) -> Iterator[str]:
         case "draft":
             size = format_gib(memory.drafter_bytes)
             yield f"draft model {pair.drafter.id}: {size}, {_draft_share(pair):.0%} of the target"
-            target = _pair_member(pair, pair.entry.id, architecture)
-            draft = _pair_member(pair, pair.drafter.id, _drafter_architecture(pair))
+            target = catalog_member(pair.entry.id, architecture, pair.entry.token_family)
+            draft = catalog_member(pair.drafter.id, _drafter_architecture(pair), pair.entry.token_family)
             yield from (f"warning: {line}" for line in pair_warnings(draft, target, on_gpu=pair.device.is_gpu))
         case kind:
             layers, language = _drafter_architecture(pair).layers, pair.drafter.language
@@ -206,11 +206,6 @@ def _models_table(pair: ModelPair) -> dict[str, Any]:
 def _description(pair: ModelPair) -> str:
     drafter = f" with {pair.drafter.id.partition('/')[2]}" if pair.drafter.kind else ""
     return f"{pair.entry.name} ({pair.quant_format}){drafter}, {format_gib(pair.memory_plan.total_bytes)}"
-
-
-def _pair_member(pair: ModelPair, name: str, model: Architecture) -> PairMember:
-    has_graphs = model.family in LLAMA_LIKE_FAMILIES
-    return PairMember(name, model.parameters, model.layers, pair.entry.token_family, has_cuda_graphs=has_graphs)
 
 
 def _drafter_architecture(pair: ModelPair) -> Architecture:
