@@ -10,8 +10,6 @@ from specchat.cli.lazy_group import LazyCommand, LazyGroup
 
 
 class ModelsGroup(LazyGroup):
-    """The subcommands."""
-
     lazy_commands: Mapping[str, LazyCommand] = {
         "list": LazyCommand(
             "specchat.cli.models_list:list_models", "The models of the catalog, and those on this disk."

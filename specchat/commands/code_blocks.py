@@ -14,15 +14,12 @@ PATH_PATTERN = re.compile(r"[\w.@+-]*(?:[\w@+-]/|\.\w|/\w)[\w./@+-]*")
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """The text between two fences, and the info string of the opening fence."""
-
     info: str
     text: str
     first_line: int = field(default=0, compare=False)  # line of the answer with the opening fence
 
     @property
     def language(self) -> str:
-        """The language that the info string names, or ""."""
         word = self.info.partition(" ")[0].partition(":")[0].strip("{.}")
         return "" if word == self.file or "=" in word else word
 

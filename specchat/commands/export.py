@@ -18,7 +18,6 @@ FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
 
 def export_conversation(format_name: str, name: str, turns: Sequence[StoredTurn]) -> str:
-    """A conversation in one of the EXPORT_FORMATS."""
     return EXPORT_FORMATS[format_name](name, turns)
 
 

@@ -72,7 +72,6 @@ def format_bytes(size: int) -> str:
 
 
 def _fetch(listing: RepoListing, file: HubFile, on_progress: OnProgress) -> None:
-    """Download one file as a blob of the cache, and check its hash."""
     blob, partial = listing.blob_path(file), listing.partial_path(file)
     lock = listing.folder.parent / ".locks" / listing.folder.name / f"{file.digest}.lock"
     for folder in (blob.parent, lock.parent):

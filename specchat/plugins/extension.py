@@ -51,7 +51,6 @@ class Extension:
             raise self.plugin_error("failed", error) from error
 
     def plugin_error(self, what: str, error: Exception | None = None) -> PluginError:
-        """An error that names the plugin and the extension."""
         cause = f": {error_text(error)}" if error else ""
         return PluginError(f"plugin {self.plugin_name}: {self.name!r} {what}{cause}")
 

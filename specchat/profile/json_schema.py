@@ -13,7 +13,6 @@ JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def profile_schema() -> dict[str, Any]:
-    """The schema of a profile file."""
     table = _table_schema(Profile)
     extends = {"type": "string", "description": "The profile that supplies every value that is not set here."}
     table["properties"] = {"extends": extends, **table["properties"]}

@@ -30,7 +30,6 @@ class ProjectFile:
 
     @property
     def hash(self) -> str:
-        """A hash of the content."""
         return blake2b(self.content, digest_size=16).hexdigest()
 
     def source(self) -> SettingsSource:
@@ -81,7 +80,6 @@ class TrustStore:
         return bool(entry["trusted"]) if entry and entry.get("hash") == file.hash else None
 
     def record(self, file: ProjectFile, *, is_trusted: bool) -> None:
-        """Store a decision."""
         self._write(self._read() | {str(file.path): {"hash": file.hash, "trusted": is_trusted}})
 
     def forget(self, path: Path) -> bool:

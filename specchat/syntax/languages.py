@@ -16,8 +16,6 @@ PLAIN_TEXT = ""
 
 @dataclass(frozen=True)
 class LanguageInfo:
-    """The file names of a language, and its grammar: a package and a function in it."""
-
     suffixes: tuple[str, ...]
     grammar_package: str
     grammar_function: str = "language"
@@ -69,7 +67,6 @@ def language_of(name: str, text: str = "") -> str:
 
 @cache
 def load_grammar(language: str) -> Language | None:
-    """Import and return a grammar; None for plain text."""
     info = LANGUAGES.get(language)
     if info is None:
         return None

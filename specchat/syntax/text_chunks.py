@@ -52,7 +52,6 @@ def _split_long(lines: list[str], boundaries: list[int], max_lines: int) -> Iter
 
 
 def _merge_neighbours(pieces: Iterator[tuple[int, int]], max_lines: int) -> Iterator[tuple[int, int]]:
-    """Join neighbours as long as they fit."""
     start, stop = 0, 0
     for first, end in pieces:
         if end - start > max_lines and stop > start:
