@@ -28,6 +28,7 @@ from specchat.forward.fused_ops import (
 )  # fmt: skip
 from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import native_kernels
+from tests.cover import matrix
 from tests.tiny import target
 
 CHAIN = [60, 61, 3]
@@ -217,9 +218,9 @@ def test_norms_in_another_dtype_use_torch():
     assert type(LlamaModel(model.dimensions, odd, model.context_window, model.limits).ops) is TorchOps
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("max_scores", [NATIVE_MAX_EXACT_SCORES, 0], ids=["kernel", "blocks"])
-@pytest.mark.parametrize("count", [2, 4, 5, 8, 16])
+@pytest.mark.parametrize(
+    ("count", "max_scores", "dtype"), matrix([2, 4, 5, 8, 16], [NATIVE_MAX_EXACT_SCORES, 0], DTYPES)
+)
 def test_exact_mode_is_bit_identical_with_kernels(count, max_scores, dtype, monkeypatch):
     monkeypatch.setattr(fused_ops, "NATIVE_MAX_EXACT_SCORES", max_scores)
 

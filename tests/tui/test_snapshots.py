@@ -250,17 +250,18 @@ async def frame(state: State, size: tuple[int, int], folder) -> str:
         return frame_of(app.screen)
 
 
-@pytest.mark.parametrize(
-    "answer", ["- a\n- b", "> quoted", "| a | b |\n|---|---|\n| 1 | 2 |", "---", "# Title", ANSWER * 3]
-)
-def test_in_ascii_nothing_is_drawn_with_other_characters(answer, tmp_path):
+BLOCKS = "- a\n- b\n\n> quoted\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\n\n# Title\n\n"
+
+
+@pytest.mark.parametrize(("answer", "size"), [(BLOCKS, (80, 40)), (ANSWER * 3, SIZES["narrow"])], ids=["all", "long"])
+def test_in_ascii_nothing_is_drawn_with_other_characters(answer, size, tmp_path):
     state = State(
         "",
         [*request_messages("?"), TextDelta(answer), Finished("stop", TOTALS), AnswerEnded(is_stored=True)],
         glyphs=ASCII,
     )
 
-    assert text_of(asyncio.run(frame(state, SIZES["narrow"], tmp_path))).isascii()
+    assert text_of(asyncio.run(frame(state, size, tmp_path))).isascii()
 
 
 async def all_shown(driver: ScreenDriver) -> None:
