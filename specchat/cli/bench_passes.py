@@ -1,7 +1,5 @@
 """`specchat bench passes`: what a forward pass costs, by rows and context, and its share of the memory bandwidth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

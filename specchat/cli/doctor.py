@@ -4,8 +4,6 @@ One finding a line: ok, warn (it works, but could be better) or fail (it does no
 An error inside a check becomes a finding, and the other checks still run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """The options that constrain the format of an answer: `--schema`, `--regex`, `--choices`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`specchat host`: show, start and stop the engine process, which otherwise starts by itself."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """`specchat inspect`: an answer by the drafter of each token. Reads the history only; starts no engine."""
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A group of commands that are imported only when they run, so that `--help` is fast."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module

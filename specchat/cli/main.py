@@ -9,8 +9,6 @@
 11   the doctor found a fault         141    the reader of stdout is gone
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

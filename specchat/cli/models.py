@@ -1,7 +1,5 @@
 """`specchat models`: lists, recommends, downloads, inspects and removes models and heads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import click

@@ -1,7 +1,5 @@
 """`specchat plugins`: the installed plugins, what each adds, and its errors."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping

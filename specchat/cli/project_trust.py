@@ -1,7 +1,5 @@
 """Whether the project file of a folder is trusted: the user is asked once for each content."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ A question is an edit when it is `/edit FILE[:FIRST-LAST] INSTRUCTION`, or an un
 first, then the permission, then one write, which `specchat undo` takes back.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field

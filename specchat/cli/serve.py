@@ -1,7 +1,5 @@
 """`specchat serve`: programs that speak the HTTP API of OpenAI."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

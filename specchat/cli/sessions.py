@@ -1,7 +1,5 @@
 """`specchat sessions`: lists and exports stored conversations. Reads the history; starts no engine."""
 
-from __future__ import annotations
-
 import json
 import time
 from contextlib import closing

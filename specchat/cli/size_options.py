@@ -1,7 +1,5 @@
 """Options for token counts and GPU sizes, and the labels for what fits."""
 
-from __future__ import annotations
-
 import click
 
 from specchat.hub.recommend import TIGHT_MEMORY_SHARE

@@ -1,7 +1,5 @@
 """`specchat stats`: what each drafter brought, summed over the history. Reads the history only; starts no engine."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

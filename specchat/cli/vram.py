@@ -1,7 +1,5 @@
 """`specchat vram`: the memory that a model and its drafter take, before they are downloaded or loaded."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The fenced code blocks of an answer, and the file name that a fence may carry. Strings in, strings out."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

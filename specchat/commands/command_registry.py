@@ -4,8 +4,6 @@ A command works on a `ChatState` and returns a `CommandResult`. It draws nothing
 the TUI and editors share it. This module imports neither prompt_toolkit nor torch.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace

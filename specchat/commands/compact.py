@@ -4,8 +4,6 @@ Nothing is lost. The request for a summary is sent in a fork of the conversation
 beginning, and the summary becomes its first request. If no summary comes, the original conversation is opened again.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from specchat.chat.events import Finished

@@ -4,8 +4,6 @@ fields).
 An existing file is never overwritten.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

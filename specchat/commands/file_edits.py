@@ -5,8 +5,6 @@ A front end passes an `EditUI`: how it shows a hunk, reads a key and shows progr
 own in the same engine process, so that it does not become part of the conversation. This module imports no torch.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

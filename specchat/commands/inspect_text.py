@@ -3,8 +3,6 @@
 The drawing matches the inspector of the TUI; without colours, marks show the kind of a token. Reads no files.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from base64 import b64decode

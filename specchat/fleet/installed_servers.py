@@ -1,7 +1,5 @@
 """Finds the servers installed on this machine and their versions."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,8 +4,6 @@ Only an event loop can close a connection while a read is waiting, so that the s
 once, and not after its next token.
 """
 
-from __future__ import annotations
-
 import asyncio
 import queue
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Reads what a running server is: backend, version, models, and whether it uses speculative decoding."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

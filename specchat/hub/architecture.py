@@ -4,8 +4,6 @@ Plain values: `config_architecture.py` and `safetensors_headers.py` build them, 
 no device and no storage format.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 EMBEDDING, OUTPUT, LINEAR, EXPERT, OTHER = "embedding", "output", "linear", "expert", "other"

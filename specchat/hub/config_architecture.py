@@ -4,8 +4,6 @@ Exact for the families in the tests; other families may have a few more norms or
 torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Free memory counts, not total: displays and other programs use the rest. Memory 
 it takes a fraction of a second.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

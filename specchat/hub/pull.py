@@ -5,8 +5,6 @@ HTTP it compares sizes but no hashes, so this module downloads the bytes. The sn
 files are complete. Knows no terminal: the caller asks for consent and shows progress.
 """
 
-from __future__ import annotations
-
 import errno
 import shutil
 import time

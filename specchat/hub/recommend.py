@@ -4,8 +4,6 @@ The choice is a heuristic: the product in `_score`, whose factors are the consta
 drafter, KV cache of a full context, workspace. Speed is estimated from the memory bandwidth, and marked as an estimate.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Sends one request to the hub and downloads nothing. Names and hashes from the hu
 or terminal output.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One extension of a plugin: a value that names an object, and imports it only when it is used."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from importlib import import_module

@@ -3,8 +3,6 @@
 A name in this table is no promise: whether a drafter can run depends on the loaded models, and the router checks that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The JSON Schema of a profile, built from its dataclasses. Editors use it to complete and check TOML files."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, cast, get_args
 

@@ -4,8 +4,6 @@ A cloned or unpacked folder has the settings of its author, so its file applies 
 content. The store keeps a hash of the content; a changed file needs to be accepted again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass, field, replace

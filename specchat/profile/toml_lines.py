@@ -3,8 +3,6 @@
 `tomllib` reports the line of a syntax error only, so the lines of keys are found by a second scan of the text.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

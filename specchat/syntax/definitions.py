@@ -1,7 +1,5 @@
 """Functions, classes and other named parts of a source file, and the one that contains a line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

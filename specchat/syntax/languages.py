@@ -1,7 +1,5 @@
 """The language of a text, by the name of its file or by its first line, and the grammar of a language."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

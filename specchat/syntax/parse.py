@@ -1,7 +1,5 @@
 """Syntax trees of texts, their syntax errors, and their comments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

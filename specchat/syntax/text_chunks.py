@@ -1,7 +1,5 @@
 """A text in pieces that make sense alone: whole definitions that fit; longer ones are split at blank lines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise

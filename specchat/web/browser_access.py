@@ -5,8 +5,6 @@ works once and gives the browser a cookie; the Host header must be the server's 
 only pages of this server may open a websocket.
 """
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass, field
 from hmac import compare_digest

@@ -1,7 +1,5 @@
 """`python -m specchat.web.die_with_parent …` runs `specchat …`, and exits when the parent process dies."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import signal

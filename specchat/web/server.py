@@ -4,8 +4,6 @@ textual-serve accepts every client that can reach the port. Here a middleware ch
 No log contains a token, and pages may load nothing from other origins.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from asyncio.subprocess import PIPE, Process
