@@ -1,7 +1,5 @@
 """`python -m specchat` runs the command `specchat`."""
 
-from __future__ import annotations
-
 from specchat.cli.main import main
 
 if __name__ == "__main__":

@@ -21,8 +21,6 @@
 A message says in one line what happened, where, and what to do. The command line prints it unchanged.
 """
 
-from __future__ import annotations
-
 
 class SpecchatError(Exception):
     """An error that the user can act on."""

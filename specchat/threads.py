@@ -8,8 +8,6 @@ does in 3.0 ms. So a small model gets one thread. For a large model, a watchdog 
 use the machine, if that makes passes faster.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager

@@ -1,30 +1,45 @@
-"""A small set of combinations that covers every pair of choices (a pairwise cover), and the whole product."""
+"""A small set of combinations that covers every pair of choices, or many of them, and the whole product."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from itertools import combinations, product
 from typing import Any
 
 import pytest
 
+Row = tuple[int, ...]  # an index into each axis
+Pair = tuple[int, int, int, int]  # two axes, and an index into each
 
-def pairwise(*axes: list[Any]) -> list[tuple[Any, ...]]:
-    """Combinations, one value of each axis, that contain every pair of values of two axes."""
-    places = list(combinations(range(len(axes)), 2))
-    missing = {(i, j, a, b) for i, j in places for a, b in product(range(len(axes[i])), range(len(axes[j])))}
-    rows: list[tuple[int, ...]] = []
+
+def pairs_of(row: Row) -> set[Pair]:
+    return {(i, j, row[i], row[j]) for i, j in combinations(range(len(row)), 2)}
+
+
+def cover_of(*axes: list[Any], rounds: int = 0) -> list[tuple[Any, ...]]:
+    """Combinations, one value of each axis, that contain every pair of values of two axes (a pairwise cover).
+
+    With `rounds`, each value of the longest axis in so many combinations only, and in them as many pairs as possible.
+    """
     candidates = list(product(*(range(len(axis)) for axis in axes)))
-    while missing:
-        best = max(candidates, key=lambda row: sum((i, j, row[i], row[j]) in missing for i, j in places))
+    longest = max(range(len(axes)), key=lambda index: len(axes[index]))
+    missing = set[Pair]().union(*map(pairs_of, candidates))
+    rows, used = list[Row](), Counter[tuple[int, int]]()
+    while len(rows) < rounds * len(axes[longest]) if rounds else missing:
+        of_round = [row for row in candidates if not rounds or row[longest] == len(rows) % len(axes[longest])]
+        best = max(
+            of_round, key=lambda row: (len(pairs_of(row) & missing), -sum(used[each] for each in enumerate(row)))
+        )
+        missing -= pairs_of(best)
+        used.update(enumerate(best))
         rows.append(best)
-        missing -= {(i, j, best[i], best[j]) for i, j in places}
     return [tuple(axis[index] for axis, index in zip(axes, row, strict=True)) for row in rows]
 
 
-def matrix(*axes: list[Any], seldom: Collection[Any] = ()) -> list[Any]:
-    """Test parameters: the pairwise cover of all but `seldom` values always, all other combinations marked `full`."""
-    cover = set(pairwise(*([value for value in axis if value not in seldom] for axis in axes)))
+def matrix(*axes: list[Any], seldom: Collection[Any] = (), rounds: int = 0) -> list[Any]:
+    """Test parameters: the cover of all but `seldom` values always, all other combinations marked `full`."""
+    cover = set(cover_of(*([value for value in axis if value not in seldom] for axis in axes), rounds=rounds))
     return [
         pytest.param(*row, marks=() if row in cover else pytest.mark.full, id="-".join(map(str, row)))
         for row in product(*axes)

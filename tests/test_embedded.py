@@ -67,7 +67,8 @@ def plainly(sampling: str, request: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("sampling", "variant", "request_"), matrix(list(SAMPLING), VARIANTS, list(REQUESTS), seldom=("T1-p0.9", "penalty"))
+    ("sampling", "variant", "request_"),
+    matrix(list(SAMPLING), VARIANTS, list(REQUESTS), seldom=("T1-p0.9", "penalty"), rounds=1),
 )
 def test_no_drafter_changes_the_text(sampling, variant, request_):
     assert answered(sampling, variant, request_)[0] == plainly(sampling, request_)
@@ -114,7 +115,9 @@ def test_answers_of_other_conversations_are_copied():
     assert recalled.tokens_per_step > 2 * alone.tokens_per_step
 
 
-@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize(
+    "sampling", [pytest.param(each, marks=pytest.mark.full if each != "T0.8" else ()) for each in SAMPLING]
+)
 def test_the_target_as_its_own_draft_model_is_always_accepted(sampling):
     _text, totals = answered(sampling, "self", "chat")
 

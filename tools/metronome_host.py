@@ -33,7 +33,7 @@ class FakeTurn:
     seed: int = 0
     prompt_ids: tuple[int, ...] = ()
     answer_ids: tuple[int, ...] = ()
-    rendered: str = ""
+    rendered_prompt: str = ""
 
 
 class FixedRateSession:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from specchat.errors import InputError
 from tools.pty_program import PtyProgram
 
 GREETING = b"Ask something below"
@@ -81,7 +82,7 @@ class FirstFrames:
 
 
 def measure_stream(tokens_per_second: float, seconds: float) -> StreamResult:
-    """Let tokens come at this rate, and watch them arrive on the terminal."""
+    """Let tokens come at this rate, and watch them arrive on the terminal. InputError when the last one does not."""
     with PtyProgram([sys.executable, "-c", SPECCHAT_PROGRAM]) as terminal:
         terminal.wait_for(b"ready", TIMEOUT_SECONDS)
         terminal.type(f"{tokens_per_second} {seconds}\r")
@@ -98,6 +99,8 @@ def measure_stream(tokens_per_second: float, seconds: float) -> StreamResult:
                     lag, now - began - (last + 1) / tokens_per_second
                 )  # the oldest of those that were not shown before
                 last = newest
+        if last < round(tokens_per_second * seconds) - 1:
+            raise InputError(f"token {last + 1} was not shown within {TIMEOUT_SECONDS:.0f} s after the last was due")
         share = (terminal.cpu_seconds - cpu) / (time.monotonic() - wall)
         return StreamResult(tokens_per_second, seconds, (last + 1) / (last_at - began), lag, share)
 

@@ -1,7 +1,5 @@
 """A bench as it is printed, written to files, and plotted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

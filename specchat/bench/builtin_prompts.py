@@ -1,7 +1,5 @@
 """A few questions of each kind: the prompts of a bench without a prompt file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from specchat.chat.request import Attachment, Request

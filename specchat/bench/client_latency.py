@@ -4,8 +4,6 @@ Conversations are deleted after their answer, and `auto` runs before plain decod
 conversations must not find the same answer there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Samples become rows of numbers: the table of a bench, its CSV and JSON, and recommendations. No torch."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

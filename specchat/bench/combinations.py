@@ -1,7 +1,5 @@
 """What a bench combines, and what it records of one answer. Values only: no model, no file, no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product

@@ -3,8 +3,6 @@
 Works on any stream of events, from a session of this process or from the engine process. No torch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

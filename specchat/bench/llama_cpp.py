@@ -4,8 +4,6 @@ Nothing is linked: `libllama` is loaded by name, and only long stable functions 
 in and logits out. The layout of parameters, which may change between releases, is checked before use.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable, Sequence

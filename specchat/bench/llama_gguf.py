@@ -3,8 +3,6 @@
 Holds only what a forward pass needs: token ids go in and come out, so the tokens have no text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ prompt. A ratio compares answers that ran one after the other, so it does not de
 minute ago. Every sample is stored at once (`sample_store.py`), so a bench can be interrupted and resumed.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Like the synthetic acceptance of llama.cpp: the n-th draft token of a chain is a
 if those before it were accepted. A real drafter with this acceptance gains this speedup, less the cost of drafting.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ c(n), and a draft token costs r, both in plain passes. Then
 decoding is K = 0 with speed 1. Knows numbers only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 

@@ -1,7 +1,5 @@
 """Prompts for a bench: JSON lines with `turns`, or with `instruction` and the file `before` an edit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

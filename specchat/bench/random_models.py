@@ -5,8 +5,6 @@ add almost nothing. So every engine generates the same tokens in every precision
 numbers with some replaced is a file whose edit is mostly a copy. The text is meaningless. Knows files and tensors only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

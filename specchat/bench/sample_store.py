@@ -3,8 +3,6 @@
 The file is named by everything that the numbers depend on. A line that was cut off is ignored.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Eight questions that want JSON, each with its schema: asked freely and under the schema, to measure what it costs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A bench as a PNG or SVG plot: speedup by budget, a line for each drafter, the prediction dashed beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path

@@ -5,8 +5,6 @@ stores them. They are only starting values: `auto` keeps measuring, so that a wr
 twice as slow stays within 2 % of plain decoding (tests/cli/test_tune.py replays that).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The text is the same with any drafter. Therefore a draft token need not be verif
 the committed text, even if it was pruned or never verified. This file knows no time and no choice (`chooser.py`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -13,8 +13,6 @@ is one of the choices. Three rules keep the overhead of the choice small:
 This file knows drafters by name only, and no text.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

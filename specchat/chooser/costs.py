@@ -4,8 +4,6 @@ Costs are kept by context length. Every decoding step updates them, and a file s
 knows drafters by name only, and no acceptance rates; `chooser.py` combines both.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ similar to bandits with change detection (CUSUM-UCB, arXiv 1711.03539; M-UCB, ar
 measurements are enough here, because the next measurements correct a wrong change.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 MAX_NORMAL_RATIO = 1.25  # measurements of one process mostly differ by less than this factor

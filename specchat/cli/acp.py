@@ -4,8 +4,6 @@ An editor starts this. Only the protocol goes to stdout, and nothing goes to std
 show stderr to their users as errors.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Coroutine
 from functools import partial

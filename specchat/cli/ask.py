@@ -60,20 +60,18 @@ def _gather_attachments(names: Sequence[str], question: str, options: dict[str, 
 
 
 def _request_from_arguments(words: Sequence[str], is_stdin_file: bool) -> Request:
-    attached = [Attachment("stdin", _read_stdin())] if is_stdin_file else []
+    attached = [Attachment("stdin", read_stdin())] if is_stdin_file else []
     if not words or STDIN in words:
         if sys.stdin.isatty() and not words:
             raise UsageError('no question; usage: specchat ask "QUESTION", or pipe it in (see --help)')
-        return Request(
-            " ".join(_read_stdin() if word == STDIN else word for word in words or (STDIN,)), tuple(attached)
-        )
+        return Request(" ".join(read_stdin() if word == STDIN else word for word in words or (STDIN,)), tuple(attached))
     if not is_stdin_file and _is_piped():
-        piped = _read_stdin()
+        piped = read_stdin()
         attached += [Attachment("stdin", piped)] if piped.strip() else []
-    return Request(_check_utf8(" ".join(words)), tuple(attached))
+    return Request(check_utf8(" ".join(words)), tuple(attached))
 
 
-def _read_stdin() -> str:
+def read_stdin() -> str:
     return decode_text(sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), "standard input")
 
 
@@ -86,10 +84,11 @@ def _is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def _check_utf8(question: str) -> str:
-    """Refuse arguments that are not UTF-8; Python passes them with lone surrogates."""
+def check_utf8(question: str) -> str:
+    """Refuse a question that is not UTF-8; Python passes such arguments with lone surrogates."""
     try:
         question.encode()
     except UnicodeEncodeError as error:
-        raise InputError("the question is not a text in UTF-8; check the encoding of the terminal") from error
+        where = f"character {error.start + 1}"
+        raise InputError(f"the question is not a text in UTF-8 ({where}); check the encoding of its source") from error
     return question

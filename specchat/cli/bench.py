@@ -5,14 +5,13 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from specchat.cli.bench_prompts import PROMPTS
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
@@ -54,13 +53,23 @@ class NumberList(click.ParamType, Generic[Number]):
         return numbers
 
 
+class PromptsPath(click.Path):
+    """A path that must exist; it is read only after the models are loaded."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path. InputError when it does not exist."""
+        path = Path(value)
+        if not path.exists():
+            raise InputError(f"{path}: no such file or folder")
+        return path
+
+
+PROMPTS = PromptsPath()
 LIMITS = NumberList(int, 0, MAX_DRAFT_TOKENS)
 TEMPERATURES = NumberList(float, 0, MAX_TEMPERATURE)
 
 
 class BenchGroup(LazyGroup):
-    """`bench` measures drafters; its subcommands measure other things."""
-
     lazy_commands: Mapping[str, LazyCommand] = {
         "drafters": LazyCommand("specchat.cli.bench:drafters", "Every drafter beside plain decoding (the default)."),
         "peers": LazyCommand("specchat.cli.bench_peers:peers", "Against transformers and llama.cpp, same weights."),
@@ -122,7 +131,7 @@ def drafters(
     named after a kind (edit.jsonl) says what its prompts are. Without it, built-in prompts are used. Ctrl-C ends the
     bench with the samples so far, and the same command resumes it.
     """
-    chosen_drafters = parse_drafters(names)
+    chosen_drafters = parse_names("drafter", names, all_drafters())
     column_names = _parse_columns(columns, schema=schema)
     if schema and prompts is not None:
         raise UsageError("--schema brings its own prompts; leave PROMPTS out")
@@ -153,7 +162,6 @@ def drafters(
 
 
 def print_progress(message: str) -> None:
-    """A line on stderr."""
     print(message, file=sys.stderr)
 
 
@@ -168,13 +176,12 @@ def check_output_paths(*paths: Path | None) -> None:
         check_plot_path(plot)
 
 
-def parse_drafters(text: str) -> tuple[str, ...]:
-    """Names of drafters. UsageError for an unknown one."""
-    known = all_drafters()
+def parse_names(what: str, text: str, known: Collection[str]) -> tuple[str, ...]:
+    """Known names separated by commas, or `all`. UsageError for an unknown one."""
     names = tuple(known) if text == ALL else tuple(word.strip() for word in text.split(","))
     for name in names:
         if name not in known:
-            raise UsageError(f"unknown drafter {name!r};{did_you_mean(name, known)} known are {', '.join(known)}")
+            raise UsageError(f"unknown {what} {name!r};{did_you_mean(name, known)} known are {', '.join(known)}")
     return names
 
 
@@ -184,11 +191,7 @@ def _parse_columns(text: str, *, schema: bool) -> tuple[str, ...]:
 
     if text == DEFAULT_COLUMNS:
         return SCHEMA_COLUMNS if schema else TABLE_COLUMNS
-    names = tuple(COLUMNS) if text == ALL else tuple(word.strip() for word in text.split(","))
-    for name in names:
-        if name not in COLUMNS:
-            raise UsageError(f"unknown column {name!r};{did_you_mean(name, COLUMNS)} known are {', '.join(COLUMNS)}")
-    return names
+    return parse_names("column", text, COLUMNS)
 
 
 def _requests(
@@ -229,7 +232,6 @@ def _finish(store: SampleStore, *, is_complete: bool) -> int:
 
 
 def _metadata(engine: Engine, grid: Grid, count: int) -> dict[str, Any]:
-    """What was measured, where and when."""
     models, layout = engine.models.profile.models, engine.models.target.pool.layout
     return {
         "date": time.strftime("%Y-%m-%d"), "target": models.target, "draft": models.draft, "heads": list(models.heads),

@@ -1,13 +1,11 @@
 """`specchat bench passes`: what a forward pass costs, by rows and context, and its share of the memory bandwidth."""
 
-from __future__ import annotations
-
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from specchat.cli.bench import print_progress
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import UsageError
 
@@ -41,23 +39,19 @@ def passes(
     from specchat.bench.pass_costs import PassCosts, as_json, as_table, load_models, measure_pass_costs
     from specchat.bench.random_models import RANDOM_WEIGHTS_WARNING, random_model_folder
 
-    def progress(message: str) -> None:
-        print(message, file=sys.stderr, flush=True)
-
     if model_shape:
-        progress(RANDOM_WEIGHTS_WARNING)
+        print_progress(RANDOM_WEIGHTS_WARNING)
         profile = profile.override({"models.target": str(random_model_folder(model_shape)), "models.draft": ""})
     rows, gains = list[PassCosts](), list[OracleRow]()
     for loaded in load_models(profile, dtypes.split(",") if dtypes else [profile.models.dtype], max(lengths), threads):
         for context in lengths:
             if not loaded.fits(context, limit):
-                progress(
-                    f"{loaded.dtype}: {context} tokens and an answer do not fit a context window of "
-                    f"{loaded.target.context_window}"
-                )
+                window = f"a context window of {loaded.target.context_window}"
+                print_progress(f"{loaded.dtype}: {context} tokens and an answer do not fit {window}")
                 continue
-            rows.append(measure_pass_costs(loaded, context, rounds, progress))
-            gains += measure_synthetic_acceptance(loaded, context, rates, limit, rounds, progress) if rates else []
+            rows.append(measure_pass_costs(loaded, context, rounds, print_progress))
+            if rates:
+                gains += measure_synthetic_acceptance(loaded, context, rates, limit, rounds, print_progress)
     tables = [as_table(rows)] + [as_gains(gains)] * bool(gains)
     print("\n\n".join(tables))
     if json_file is not None:

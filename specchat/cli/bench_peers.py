@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from specchat.cli.bench_prompts import PROMPTS
+from specchat.cli.bench import PROMPTS, print_progress
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
 
@@ -45,7 +44,7 @@ def peers(
 
     profile = resolve_profile(options)
     if model_shape:
-        print(RANDOM_WEIGHTS_WARNING, file=sys.stderr)
+        print_progress(RANDOM_WEIGHTS_WARNING)
         folder = str(random_model_folder(model_shape))
         profile = profile.override({"models.target": folder, "models.draft": "", "models.heads": ()})
     engine = load_engine(profile)
@@ -56,12 +55,12 @@ def peers(
         chosen = tuple(counting_edit_prompts(count, limit, replace_interval, engine.models.target.vocab_size))
     if not chosen:
         raise InputError(f"{prompts}: no prompt there leaves room for {limit} tokens in the context window")
-    print(f"{len(chosen)} prompts, answers of at most {limit} tokens", file=sys.stderr)
+    print_progress(f"{len(chosen)} prompts, answers of at most {limit} tokens")
     if find_library_folder() is None:
-        print(MISSING_MESSAGE, file=sys.stderr)
+        print_progress(MISSING_MESSAGE)
     source_of_prompt = (lambda prompt: prompt[:-1]) if model_shape else None  # the file that an edit rewrites
     rows = []
     for row in PeerBench(engine, chosen, limit, name_filter, source_of_prompt).rows():
-        print(f"{row.name}: {row.median_speedup:.2f}", file=sys.stderr, flush=True)
+        print_progress(f"{row.name}: {row.median_speedup:.2f}")
         rows.append(row)
     print(as_table(rows))

@@ -47,8 +47,7 @@ def show(has_origin: bool, is_json: bool, **options: Any) -> None:
 @config.command()
 def path() -> None:
     """Print the files that are read here, the strongest first."""
-    project = find_project_file(Path.cwd())
-    if project:
+    if project := find_project_file(Path.cwd()):
         click.echo(f"project file  {project.path} ({TRUST_STATES[project_trust().is_trusted(project)]})")
     else:
         click.echo(f"project file  none ({PROJECT_FILE} in this folder or above it)")
@@ -84,8 +83,6 @@ def schema() -> None:
 
 
 def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator[str]:
-    """The lines of a profile, with origins as comments."""
-
     def origin_comment(*path: str | int) -> str:
         return f"  # {settings.origin(*path)}" if has_origin else ""
 
@@ -104,9 +101,8 @@ def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator
         for number, table in enumerate(getattr(profile, name)):
             yield from ("", f"[[{name}]]{origin_comment(name, number)}")
             defaults = {each.name: each.default for each in fields(table)}
-            yield from (
-                f"{key} = {_toml_value(value)}" for key, value in asdict(table).items() if value != defaults[key]
-            )
+            changed = {key: value for key, value in asdict(table).items() if value != defaults[key]}
+            yield from (f"{key} = {_toml_value(value)}" for key, value in changed.items())
 
 
 def _toml_value(value: Any) -> str:

@@ -1,18 +1,265 @@
-"""`specchat doctor`: does everything work here, and what would be chosen? Exit code 11 when something is broken."""
+"""`specchat doctor`: does everything work here, and what would be chosen? Exit code 11 when something is broken.
 
-from __future__ import annotations
+One finding a line: ok, warn (it works, but could be better) or fail (it does not). A check is a generator of findings.
+An error inside a check becomes a finding, and the other checks still run.
+"""
 
 import json
+import os
+import platform
+import shutil
 import sys
+import tempfile
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
 
 import click
 
-from specchat.cli.doctor_checks import FAIL, OK, WARN, CheckContext, Finding, run_checks
+from specchat import __version__
+from specchat.errors import ModelError, SpecchatError
+from specchat.hub.machine import Machine, detect_machine
+from specchat.hub.memory_plan import GIB
+from specchat.hub.recommend import format_gib, reasons, recommend
+from specchat.paths import cache_folder
+from specchat.plugins.extension import error_text
+from specchat.profile import SERVER_BACKENDS, Profile, configuration_folder, load_profile
 
 BROKEN_EXIT_CODE = 11
+OK, WARN, FAIL = "ok", "warn", "fail"
 COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
+REQUIRED_PACKAGES = ("transformers", "safetensors", "tokenizers", "textual", "click")
+LOW_DISK_BYTES, MIN_DISK_BYTES = 5 * GIB, GIB // 4
+SLOW_BYTES_PER_SECOND = 15e9  # below it even small models answer slower than people read
+
+
+@dataclass(frozen=True)
+class Finding:
+    status: str
+    check: str
+    message: str
+
+
+@dataclass
+class CheckContext:
+    """What several checks share, computed once."""
+
+    profile_name: str = "chat"
+    skips_measurements: bool = False  # and starts no other process
+
+    @cached_property
+    def machine(self) -> Machine:
+        return detect_machine(measures_bandwidth=not self.skips_measurements)
+
+    @cached_property
+    def package_probes(self) -> dict[str, dict[str, Any]]:
+        """The results of probing torch, bitsandbytes and the native ops, at the same time."""
+        if self.skips_measurements:
+            return {}
+        from specchat.hub.probe import PROBES, probe
+
+        with ThreadPoolExecutor(len(PROBES)) as pool:
+            return dict(zip(PROBES, pool.map(probe, PROBES), strict=True))
+
+    @cached_property
+    def profile(self) -> Profile:
+        return load_profile(self.profile_name)
+
+
+def run_checks(context: CheckContext) -> Iterator[Finding]:
+    for name, check in CHECKS.items():
+        try:
+            yield from check(context)
+        except SpecchatError as error:
+            yield Finding(FAIL, name, str(error))
+        except Exception as error:  # noqa: BLE001 - a failing check is a finding
+            yield Finding(FAIL, name, error_text(error))
+
+
+def _python(_context: CheckContext) -> Iterator[Finding]:
+    message = f"{platform.python_version()} ({sys.executable}), specchat {__version__}, {platform.platform()}"
+    yield Finding(OK if sys.version_info >= (3, 11) else FAIL, "python", message)
+    for package in REQUIRED_PACKAGES:
+        try:
+            yield Finding(OK, package, version(package))
+        except PackageNotFoundError:
+            yield Finding(FAIL, package, "not installed; install specchat again")
+
+
+def _torch(context: CheckContext) -> Iterator[Finding]:
+    if context.skips_measurements:
+        return
+    found = context.package_probes["torch"]
+    if problem := _problem_with(found, "it computes wrong results"):
+        yield Finding(FAIL, "torch", f"does not work: {problem}; install it again")
+        return
+    yield Finding(OK, "torch", f"{found['version']}, CUDA {found['cuda'] or 'left out'}, {found['threads']} threads")
+    visible, gpus = len(found["gpus"]), [device for device in context.machine.devices if device.is_gpu]
+    if len(gpus) > visible:
+        message = f"the driver knows {len(gpus)} GPUs and torch {visible}: its CUDA is {found['cuda'] or 'left out'}"
+        yield Finding(WARN, "gpus", f"{message}; install a build that fits the driver")
+
+
+def _bitsandbytes(context: CheckContext) -> Iterator[Finding]:
+    if context.skips_measurements:
+        return
+    found = context.package_probes["bitsandbytes"]
+    if problem := _problem_with(found, "it computes wrong results"):
+        yield Finding(WARN, "bitsandbytes", f"does not work, so there are no 4-bit weights: {problem}")
+        return
+    yield Finding(OK, "bitsandbytes", f"{found['version']}, 4-bit weights on {found['device']}")
+
+
+def _native_ops(context: CheckContext) -> Iterator[Finding]:
+    if context.skips_measurements or context.machine.best_device is not context.machine.cpu:
+        return
+    if problem := _problem_with(context.package_probes["native_ops"], "their results differ from torch"):
+        yield Finding(WARN, "native ops", f"not used, so small models are slower on the CPU: {problem}")
+        return
+    yield Finding(OK, "native ops", "compiled for this CPU")
+
+
+def _problem_with(probe_result: Mapping[str, Any], wrong_result_message: str) -> str:
+    return str(probe_result.get("error") or ("" if probe_result.get("computes") else wrong_result_message))
+
+
+def _machine(context: CheckContext) -> Iterator[Finding]:
+    machine = context.machine
+    for device in machine.devices:
+        short = device.free_bytes < GIB
+        message = f"{device.name}: {format_gib(device.free_bytes)} of {format_gib(device.total_bytes)} free"
+        yield Finding(WARN if short else OK, "gpu" if device.is_gpu else "memory", message)
+    if machine.best_device is machine.cpu:
+        yield Finding(OK, "gpus", "none found; everything runs on the CPU")
+    lacking = "" if "BF16" in machine.cpu_features else "; without BF16 it computes in float32, with twice the bytes"
+    features = " ".join(machine.cpu_features) or "no vector instructions found"
+    yield Finding(WARN if lacking else OK, "cpu", f"{features}{lacking}")
+    if machine.bytes_per_second is not None:
+        slow = machine.best_device is machine.cpu and machine.bytes_per_second < SLOW_BYTES_PER_SECOND
+        message = f"{machine.bytes_per_second / 1e9:.1f} GB/s while copying, measured now beside other programs"
+        yield Finding(WARN if slow else OK, "bandwidth", f"{message}{'; small models only' * slow}")
+
+
+def _folders(_context: CheckContext) -> Iterator[Finding]:
+    from specchat.host.spawn import history_path, runtime_folder
+    from specchat.hub.local_models import hub_cache_folder
+
+    folders: dict[str, Callable[[], Path]] = {
+        "runtime": runtime_folder, "history": lambda: history_path().parent, "configuration": configuration_folder,
+        "measurements": cache_folder, "models": hub_cache_folder,
+    }  # fmt: skip
+    for name, find_folder in folders.items():
+        try:
+            folder = find_folder()
+        except SpecchatError as error:
+            yield Finding(FAIL, f"folder: {name}", str(error))
+            continue
+        yield _check_writable_folder(name, folder)
+
+
+def _check_writable_folder(name: str, folder: Path) -> Finding:
+    """Whether the folder is writable, or can be created; leaves no file."""
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    try:
+        if not existing.is_dir():
+            return Finding(FAIL, f"folder: {name}", f"{existing} is not a folder; move it away")
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        message = f"{folder} cannot be written ({error.strerror}); change its permissions, or choose another folder"
+        return Finding(FAIL, f"folder: {name}", message)
+    free = shutil.disk_usage(existing).free
+    message = f"{folder}{'' if existing == folder else ' (created when needed)'}, {format_gib(free)} free"
+    if name != "models":
+        return Finding(FAIL if free < MIN_DISK_BYTES // 4 else OK, f"folder: {name}", message)
+    status = FAIL if free < MIN_DISK_BYTES else WARN if free < LOW_DISK_BYTES else OK
+    return Finding(status, f"folder: {name}", message + "; a model of 8 B takes 15 GiB" * (status != OK))
+
+
+def _engine(_context: CheckContext) -> Iterator[Finding]:
+    from specchat.host.client import connect
+
+    connection = connect("specchat doctor", starts_host=False)
+    if connection is None:
+        yield Finding(OK, "engine", "not running; the first question starts it")
+        return
+    stats, host_version = connection.call("stats", {}), connection.host_info["version"]
+    memory = format_gib(sum(stats["memory_bytes"].values()))
+    message = f"process {connection.host_info['pid']}, {stats['state']}, {stats['turns']} answers"
+    version_note = "" if host_version == __version__ else f"; it is {host_version}"
+    message += f", {memory} of weights and KV cache{version_note} {stats['warning'] or ''}"
+    yield Finding(WARN if stats["warning"] or version_note else OK, "engine", message.rstrip())
+
+
+def _profiles(context: CheckContext) -> Iterator[Finding]:
+    folder = configuration_folder() / "profiles"
+    for path in sorted(folder.glob("*.toml")) if folder.is_dir() else ():
+        try:
+            load_profile(str(path))
+        except SpecchatError as error:
+            yield Finding(FAIL, "profile", str(error))
+    profile, models = context.profile, context.profile.models
+    message = f"{profile.name}: {models.target} ({models.weights}), drafter {profile.speculation.variant}"
+    yield Finding(OK, "profile", message)
+
+
+def _models(context: CheckContext) -> Iterator[Finding]:
+    from specchat.loading.load_plan import ComputeFeatures, describe_memory, plan_load
+
+    models = context.profile.models
+    if models.backend in SERVER_BACKENDS:
+        yield Finding(OK, "models", f"on the server {models.url} ({models.backend})")
+        return
+    try:
+        plan = plan_load(context.profile, ComputeFeatures.of_machine(context.machine))
+    except ModelError as error:
+        role = "draft" if models.draft and str(error).startswith(models.draft) else "target"
+        yield Finding(FAIL, f"model: {role}", str(error))
+        return
+    for line in plan.lines():
+        yield Finding(OK if line.is_local else FAIL, f"model: {line.role}", line.text)
+    if (memory := plan.memory()) is not None:
+        device = context.machine.cpu if plan.target.options.device == "cpu" else context.machine.best_device
+        message = f"{describe_memory(memory)}; {format_gib(device.free_bytes)} free on {device.name}"
+        yield Finding(OK if memory.total_bytes <= device.free_bytes else FAIL, "memory needed", message)
+
+
+def _recommended_models(context: CheckContext) -> Iterator[Finding]:
+    machine = context.machine
+    pairs = recommend(machine.best_device, None, machine.cpu_features, machine.bytes_per_second)
+    if not pairs:
+        yield Finding(OK, "recommended", "no model of the catalog fits here; the embedded models do")
+        return
+    best = pairs[0]
+    names = f"{best.entry.id} ({best.quant_format}) with {best.drafter.id or 'prompt lookup'}"
+    yield Finding(OK, "recommended", f"{names}; see 'specchat models recommend'")
+    yield from (Finding(OK, "reason", line) for line in reasons(best))
+
+
+def _plugins(_context: CheckContext) -> Iterator[Finding]:
+    from specchat.plugins.discovery import installed_plugins
+
+    found = installed_plugins()
+    for plugin in found:
+        if plugin.error:
+            yield Finding(WARN, "plugin", f"{plugin.name} is not loaded: {plugin.error}")
+        else:
+            yield Finding(OK, "plugin", f"{plugin.name} {plugin.version}".rstrip())
+    if not found:
+        is_off = "SPECCHAT_LOAD_PLUGINS" in os.environ
+        yield Finding(OK, "plugin", "none; SPECCHAT_LOAD_PLUGINS turns them off" if is_off else "none is installed")
+
+
+CHECKS: dict[str, Callable[[CheckContext], Iterator[Finding]]] = {
+    "python": _python, "torch": _torch, "bitsandbytes": _bitsandbytes, "native ops": _native_ops, "machine": _machine,
+    "folders": _folders, "engine": _engine, "profile": _profiles, "models": _models,
+    "recommended": _recommended_models, "plugins": _plugins,
+}  # fmt: skip
 
 
 @click.command()
@@ -30,17 +277,13 @@ def doctor(profile: str, *, is_quick: bool, is_json: bool) -> int:
     for finding in run_checks(CheckContext(profile, is_quick)):
         findings.append(finding)
         if not is_json:
-            click.echo(_finding_line(finding))
+            status = click.style(f"{finding.status:<4}", fg=COLOURS[finding.status])
+            click.echo(f"{status}  {finding.check:<22} {finding.message}")
     code = BROKEN_EXIT_CODE if any(finding.status == FAIL for finding in findings) else 0
     count = Counter(finding.status for finding in findings)
     if is_json:
-        click.echo(
-            json.dumps({"exit_code": code, "count": count, "findings": [asdict(each) for each in findings]}, indent=1)
-        )
+        report = {"exit_code": code, "count": count, "findings": [asdict(each) for each in findings]}
+        click.echo(json.dumps(report, indent=1))
     else:
         click.echo(f"\n{count[OK]} ok, {count[WARN]} warnings, {count[FAIL]} broken")
     return code
-
-
-def _finding_line(finding: Finding) -> str:
-    return f"{click.style(f'{finding.status:<4}', fg=COLOURS[finding.status])}  {finding.check:<22} {finding.message}"

@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from specchat.cli.edit_progress import EditProgress
 from specchat.cli.options import resolve_profile
+from specchat.cli.print_turn import TemporaryLine
 from specchat.cli.session_options import open_host_conversation, session_request
 from specchat.edit.edit_task import EditJob
 from specchat.edit.edit_turn import Conversation, EditRun
+from specchat.edit.rewrite_alignment import ProgressLine
+from specchat.edit.terminal_review import wants_colours
 from specchat.errors import CancelledError, NoUsableEditError
 from specchat.host.client import Conversation as HostedConversation
 from specchat.repl.interrupt import interruptible
@@ -35,9 +37,8 @@ def edit_run_for(conversation: Conversation) -> EditRun:
     """The host can start a new conversation for a retry; its replacement in tests cannot."""
     if not isinstance(conversation, HostedConversation):
         return EditRun(conversation)
-    return EditRun(
-        conversation, restart_conversation=lambda: conversation.switch_session(conversation.open_new_session())
-    )
+    restart = lambda: conversation.switch_session(conversation.open_new_session())
+    return EditRun(conversation, restart_conversation=restart)
 
 
 def context_window(options: dict[str, Any], conversation: Conversation) -> int:
@@ -56,8 +57,9 @@ def run_with_progress(
     job: EditJob, run: EditRun, timeout_seconds: float | None, request_edit: Callable[[], Result]
 ) -> Result:
     """Run the request with a progress line; Ctrl-C and the timeout cancel it."""
-    progress, is_late = EditProgress(job.source.text), Flag()
-    run.on_event = progress.on_event
+    progress_line, is_late = TemporaryLine(), Flag()
+    if wants_colours():
+        run.on_event = ProgressLine(job.source.text, progress_line.show).on_event
     with interruptible() as stopped, _timeout(timeout_seconds, is_late, stopped):
         run.cancelled = stopped
         try:
@@ -68,7 +70,7 @@ def run_with_progress(
             cancelled.exit_code = stopped.exit_code
             raise
         finally:
-            progress.erase()
+            progress_line.erase()
 
 
 @contextmanager

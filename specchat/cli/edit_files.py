@@ -12,7 +12,6 @@ from typing import Any
 
 from specchat.chat.turn_summary import summary_line
 from specchat.cli.edit_conversation import context_window, edit_run_for, open_edit_conversation, run_with_progress
-from specchat.cli.edit_review import review_on_terminal
 from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.check_commands import run_checks, split_check_command
@@ -20,18 +19,18 @@ from specchat.edit.edit_plan import Region, parse_line_range
 from specchat.edit.edit_task import EditJob, EditResult, multi_file_jobs, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun, sum_totals
 from specchat.edit.git_commit import check_repository, commit_files, has_other_changes
+from specchat.edit.hunk_prompt import ReviewUI, review_edit
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.json_report import failure_report, file_report
 from specchat.edit.source_text import Source, read_source, source_diff
 from specchat.edit.syntax_check import check_syntax
+from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
 from specchat.edit.undo_store import apply_edit, save_candidate, user_undo_store
 from specchat.errors import BrokenEditError, DeclinedError, NoChangeError, SpecchatError, UsageError
 
 
 @dataclass(frozen=True)
 class AcceptedEdit:
-    """The accepted text of a file, and how many of its hunks were accepted."""
-
     source: Source
     path: Path
     text: str
@@ -42,19 +41,15 @@ class AcceptedEdit:
 
     @property
     def new_bytes(self) -> bytes:
-        """The new content of the file."""
         return self.source.encode(self.text)
 
     @property
     def replacement(self) -> Replacement:
-        """The new content together with the present one."""
         return Replacement(self.path, self.source.raw, self.new_bytes)
 
 
 @dataclass
 class EditFiles:
-    """The instruction, the options, and the edits accepted so far."""
-
     instruction: str
     options: dict[str, Any]
     accepted: list[AcceptedEdit] = field(default_factory=list)
@@ -62,18 +57,15 @@ class EditFiles:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether the user decides hunk by hunk."""
         options = self.options
         decides_itself = options["yes"] or options["is_diff"] or options["is_json"]
         return not decides_itself and sys.stdout.isatty() and sys.stdin.isatty()
 
     @property
     def is_writing(self) -> bool:
-        """Whether files may be written at the end."""
         return self.is_interactive or (self.options["yes"] and not self.options["is_diff"])
 
     def run(self, paths: Sequence[Path]) -> int:
-        """Edit the files, then write them."""
         sources = self._read_sources(paths)
         if self.options["is_together"]:
             self._edit_together(paths, sources)
@@ -99,7 +91,6 @@ class EditFiles:
             raise
 
     def _finish(self) -> None:
-        """Write the files if requested, and report afterwards."""
         if self.is_writing:
             try:
                 self._write()
@@ -126,7 +117,6 @@ class EditFiles:
         return sources
 
     def _edit(self, path: Path, source: Source) -> None:
-        """Edit one file and decide on it."""
         target = path.resolve()
 
         def check(text: str) -> None:
@@ -158,10 +148,8 @@ class EditFiles:
             self._edit_or_report(each.source, partial(run_checks, self.options["checks"], each.path.resolve(), new))
 
     def _decide(self, path: Path, job: EditJob, result: EditResult, run: EditRun) -> None:
-        if self.is_interactive:
-            self.accepted.append(self._review(path, job, result, run))
-        else:
-            self._print_or_accept_all(path, job.source, result, run)
+        decide = self._review if self.is_interactive else self._print_or_accept_all
+        self.accepted.append(decide(path, job, result, run))
 
     def _generate(self, job: EditJob, run: EditRun) -> EditResult:
         """The new text. A text that fails a check is saved for the user to inspect."""
@@ -179,19 +167,20 @@ class EditFiles:
             job.check(text)
 
         def rewrite(first: int, end: int, instruction: str) -> str | None:
-            region = Region(first + 1, end)
-            return run_with_progress(
-                job, run, self.options["timeout"], lambda: rewrite_region(job, region, instruction, run)
-            )
+            region, timeout = Region(first + 1, end), self.options["timeout"]
+            return run_with_progress(job, run, timeout, lambda: rewrite_region(job, region, instruction, run))
 
-        reviewed = review_on_terminal(job.source, result, check, rewrite)
-        return AcceptedEdit(
-            job.source, path, reviewed.text, len(reviewed.accepted_hunks), len(reviewed.decisions), result, run
+        suffix = Path(job.source.name).suffix
+        ui = ReviewUI(
+            prompt_user, _print_hunk, _print_note, lambda text: edit_in_editor(text, suffix, _print_note), rewrite
         )
+        reviewed = review_edit(job.source, result.text, result.warnings, check, ui)
+        accepted_hunks, total_hunks = len(reviewed.accepted_hunks), len(reviewed.decisions)
+        return AcceptedEdit(job.source, path, reviewed.text, accepted_hunks, total_hunks, result, run)
 
-    def _print_or_accept_all(self, path: Path, source: Source, result: EditResult, run: EditRun) -> None:
+    def _print_or_accept_all(self, path: Path, job: EditJob, result: EditResult, run: EditRun) -> AcceptedEdit:
         """Without a review: print the diff, or accept all hunks."""
-        problem = result.warnings.worst_problem
+        source, problem = job.source, result.warnings.worst_problem
         if self.is_writing and problem and not self.options["allow_shrink"]:
             raise UnusableAnswerError(problem, f"{source.name}: {result.warnings.summary}; --allow-shrink accepts it")
         if not self.is_writing and not self.options["is_json"]:
@@ -199,10 +188,9 @@ class EditFiles:
             if result.warnings.summary:
                 print(f"specchat: {source.name}: {result.warnings.summary}", file=sys.stderr)
         hunks = len(diff_hunks(source.text, result.text))
-        self.accepted.append(AcceptedEdit(source, path, result.text, hunks, hunks, result, run))
+        return AcceptedEdit(source, path, result.text, hunks, hunks, result, run)
 
     def _report(self, *, is_written: bool) -> None:
-        """Print the accepted edits as JSON, if requested."""
         checks = ["syntax", *self.options["checks"]]
         for each in self.accepted:
             self._print_json(file_report(each.source, each.result, each.run, checks=checks, is_applied=is_written))
@@ -223,23 +211,26 @@ class EditFiles:
             raise SpecchatError(f"{error.filename or paths[0]}: cannot be written: {error.strerror}") from error
         for path in changed_before:
             print(f"specchat: {path}: had uncommitted changes, which are committed with the edit", file=sys.stderr)
-        accepted_count, hunk_count = (
-            sum(counts) for counts in zip(*((each.accepted_hunks, each.total_hunks) for each in written), strict=True)
-        )
-        parts = [
-            f"applied {accepted_count}/{hunk_count} hunks",
-            self._summary(),
-            f"undo: specchat undo {undo_entry.number}",
-        ]
+        accepted_count = sum(each.accepted_hunks for each in written)
+        applied = f"applied {accepted_count}/{sum(each.total_hunks for each in written)} hunks"
+        parts = [applied, self._summary(), f"undo: specchat undo {undo_entry.number}"]
         if self.options["is_commit"]:
             parts.append(f"commit {commit_files(paths, self.instruction)}")
         print(" · ".join(part for part in parts if part), file=sys.stderr)
 
     def _summary(self) -> str:
-        """The summary of all turns."""
         routed = self.accepted[-1].run.route
         totals = sum_totals([finished for each in self.accepted for finished in each.run.finished_turns])
         return summary_line(routed, totals) if routed else ""
+
+
+def _print_note(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def _print_hunk(hunk: str) -> None:
+    sys.stdout.write(colour_hunk(hunk) if wants_colours() else hunk)
+    sys.stdout.flush()
 
 
 def _print_diff(source: Source, text: str) -> None:

@@ -3,8 +3,6 @@
 A filter that fails returns its input byte for byte, and prints nothing where an editor would insert it into the text.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specchat.errors import InputError, ModelError, UsageError
-from specchat.profile import configuration_folder, load_profile
+from specchat.cli.save_profile import save_profile
+from specchat.errors import ModelError, UsageError
+from specchat.profile import load_profile
 
 if TYPE_CHECKING:
     from specchat.fleet.launch_plan import LaunchPlan
@@ -91,7 +91,7 @@ def join(url: str, model: str | None, key_file: str, name: str | None) -> None:
     if name is None:
         click.echo(profile, nl=False)
         return
-    click.echo(f"saved: {_save_profile(name, profile)}; use it with -P {name}")
+    click.echo(f"saved: {save_profile(name, profile)}; use it with -P {name}")
 
 
 def _launches(profile: str, servers: tuple[str, ...], gpu_count: int | None) -> Iterator[LaunchPlan]:
@@ -104,7 +104,6 @@ def _launches(profile: str, servers: tuple[str, ...], gpu_count: int | None) -> 
 
 
 def _launch_lines(launch: LaunchPlan) -> Iterator[str]:
-    """The launch as shell lines."""
     from specchat.fleet.launch_plan import SERVER_NAMES
 
     state = "installed here" if launch.is_installed else "not installed here; the newest known version"
@@ -121,50 +120,31 @@ def _server_lines(server: ServerInfo) -> Iterator[str]:
     if server.is_outdated:
         yield f"{server.display_name} {server.version} is older than the supported version; option names may differ"
     if not server.has_metrics:
-        yield "it has no metrics page, so its acceptance will not be known" + _metrics_hint(server)
+        hint = "; start it with --enable-metrics" if server.backend == "sglang" else ""
+        yield f"it has no metrics page, so its acceptance will not be known{hint}"
     elif not server.has_speculation:
         yield "its metrics page shows no speculative decoding: it was started without, or has not answered yet"
 
 
-def _metrics_hint(server: ServerInfo) -> str:
-    return "; start it with --enable-metrics" if server.backend == "sglang" else ""
+def _choose_model(server: ServerInfo, model: str | None) -> ServedModel:
+    from specchat.fleet.server_probe import ServedModel
 
-
-def _choose_model(server: ServerInfo, model: str | None) -> ServedModel | str:
-    """The named model, or the only one."""
     names = [each.name for each in server.models]
     named = model or (names[0] if len(names) == 1 else None)
     if named is None:
         raise UsageError(f"--model: name one; the server has {', '.join(names) or 'no list of models'}")
     if names and named not in names:
         raise UsageError(f"--model {named}: the server has {', '.join(names)}")
-    return next((each for each in server.models if each.name == named), named)
+    return next((each for each in server.models if each.name == named), ServedModel(named, "", None))
 
 
-def _profile_toml(server: ServerInfo, model: ServedModel | str, key_file: str) -> str:
-    name, window = (model, None) if isinstance(model, str) else (model.name, model.context_window)
+def _profile_toml(server: ServerInfo, model: ServedModel, key_file: str) -> str:
     lines = [
-        f"description = {json.dumps(f'{name} by {server.display_name} at {server.url}')}",
+        f"description = {json.dumps(f'{model.name} by {server.display_name} at {server.url}')}",
         'extends = "chat"', "", "[models]",
         f"backend = {json.dumps(server.backend)}", f"url = {json.dumps(server.url)}",
-        f"target = {json.dumps(name)}", 'draft = ""', "heads = []",
+        f"target = {json.dumps(model.name)}", 'draft = ""', "heads = []",
     ]  # fmt: skip
     lines += [f"api_key_file = {json.dumps(str(Path(key_file).expanduser().absolute()))}"] if key_file else []
-    lines += ["", "[limits]", f"context = {window}"] if window else []
+    lines += ["", "[limits]", f"context = {model.context_window}"] if model.context_window else []
     return "\n".join([*lines, ""])
-
-
-def _save_profile(name: str, profile: str) -> Path:
-    """Write a new profile of the user."""
-    if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
-        raise UsageError(f"--save {name}: a name of letters, digits, dots and dashes")
-    path = configuration_folder() / "profiles" / f"{name}.toml"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(profile)
-    except FileExistsError:
-        raise InputError(f"{path}: already exists; remove it or choose another name") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-    return path

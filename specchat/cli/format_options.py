@@ -1,7 +1,5 @@
 """The options that constrain the format of an answer: `--schema`, `--regex`, `--choices`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ CHOICE_SEPARATOR = "|"
 
 
 def answer_format_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command."""
     for option in (
         click.option("--choices", metavar="A|B", default="", help="The answer is one of these texts."),
         click.option("--regex", metavar="PATTERN", default="", help="The whole answer matches this expression."),
@@ -28,9 +25,8 @@ def answer_format_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def answer_format_from_options(options: dict[str, Any]) -> AnswerFormat | None:
     """Remove the options and return the format that they require. UsageError when two are given."""
     schema, regex, choices = (options.pop(name) for name in ("schema", "regex", "choices"))
-    return AnswerFormat.from_options(
-        {"schema": _schema_text(schema), "regex": regex, "choices": choices.split(CHOICE_SEPARATOR) if choices else ()}
-    )
+    texts = choices.split(CHOICE_SEPARATOR) if choices else ()
+    return AnswerFormat.from_options({"schema": _schema_text(schema), "regex": regex, "choices": texts})
 
 
 def _schema_text(schema: str) -> str:

@@ -1,21 +1,18 @@
 """`specchat host`: show, start and stop the engine process, which otherwise starts by itself."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 import time
-from contextlib import closing
 
 import click
 
-from specchat.chat.history import HistoryReader
 from specchat.errors import HostError
 from specchat.host.client import HostConnection, connect
-from specchat.host.spawn import history_path, host_lock, metrics_port_path, runtime_folder, try_lock
+from specchat.host.spawn import host_lock, metrics_port_path, runtime_folder, try_lock
 
 STOP_SECONDS = 10.0
+METRICS_LINE = "metrics: http://127.0.0.1:{}/metrics"
 
 
 @click.group(invoke_without_command=True)
@@ -41,14 +38,12 @@ def start() -> None:
 
 
 @host.command()
-def status() -> int:
+def status() -> None:
     """Show whether the engine process runs, and what it does."""
-    connection = connect("specchat host", starts_host=False)
-    if connection is None:
+    if connection := connect("specchat host", starts_host=False):
+        _print_status(connection)
+    else:
         print(f"no engine process; the first question starts one ({runtime_folder()})")
-        return 0
-    _print_status(connection)
-    return 0
 
 
 @host.command()
@@ -81,49 +76,22 @@ def stdio() -> None:
     sys.exit(run_host(default_components(), ["--stdio"]))
 
 
-@host.command()
-@click.argument("words", nargs=-1)
-@click.option("--deleted", is_flag=True, help="Only deleted conversations.")
-def sessions(words: tuple[str, ...], deleted: bool) -> None:
-    """List or search conversations; needs no engine process."""
-    path = history_path()
-    if not path.exists():
-        print("no conversations yet")
-        return
-    with closing(HistoryReader(path)) as history:
-        matches = history.search(" ".join(words)) or [
-            (thread, "") for thread in history.threads(deleted=deleted) if not words
-        ]
-    for thread, excerpt in matches:
-        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
-        print(f"{thread.id}  {day}  {thread.name}" + (f"  ({excerpt})" if excerpt else ""))
-
-
 def _serve_metrics(port: int) -> None:
     """Set the metrics port of the engine process, which is started for a port, but not to close one."""
     if connection := connect("specchat host", starts_host=port > 0):
         connection.call("metrics_port", {"port": port})
     else:
         metrics_port_path().unlink(missing_ok=True)
-    print(f"metrics: {_metrics_url(port)}" if port else "metrics are no longer served")
-
-
-def _metrics_url(port: int) -> str:
-    return f"http://127.0.0.1:{port}/metrics"
+    print(METRICS_LINE.format(port) if port else "metrics are no longer served")
 
 
 def _print_status(connection: HostConnection) -> None:
     stats = connection.call("stats", {})
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
-    print(
-        f"process {connection.host_info['pid']}, version {connection.host_info['version']}, {stats['state']}, "
-        f"{memory or 'no model loaded'}"
-    )
-    print(
-        f"{stats['sessions']} sessions, {stats['live_turns']} running answers, "
-        f"history {connection.host_info['history_path']}"
-    )
+    host_info, models = connection.host_info, memory or "no model loaded"
+    print(f"process {host_info['pid']}, version {host_info['version']}, {stats['state']}, {models}")
+    print(f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {host_info['history_path']}")
     if port := stats.get("metrics_port"):
-        print(f"metrics: {_metrics_url(port)}")
+        print(METRICS_LINE.format(port))
     if stats["warning"]:
         print(stats["warning"])

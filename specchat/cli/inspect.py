@@ -1,7 +1,5 @@
 """`specchat inspect`: an answer by the drafter of each token. Reads the history only; starts no engine."""
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import closing
@@ -11,8 +9,7 @@ from typing import Any
 
 import click
 
-from specchat.chat.history import HistoryReader
-from specchat.cli.stored_conversations import find_thread, open_history
+from specchat.cli.sessions import find_thread, open_history
 from specchat.commands.inspect_text import InspectedTurn, render_text, select_turn
 from specchat.errors import InputError
 
@@ -30,7 +27,8 @@ def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool, is
     underlined; a token that replaced a rejected one is bold.
     """
     with closing(open_history()) as history:
-        inspected = _inspect_turn(history, session, turn)
+        thread = find_thread(history, session)
+        inspected = select_turn(f"conversation {thread.id}", history.turns(thread.tip), turn, history.steps)
     if is_json:
         click.echo(json.dumps(as_json(inspected), indent=1))
     elif svg:
@@ -40,7 +38,6 @@ def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool, is
 
 
 def as_json(inspected: InspectedTurn) -> dict[str, Any]:
-    """Every token and step as plain values."""
     inspection = inspected.inspection
     steps = [
         {
@@ -62,11 +59,6 @@ def as_json(inspected: InspectedTurn) -> dict[str, Any]:
         "tokens": tokens,
         "steps": steps,
     }
-
-
-def _inspect_turn(history: HistoryReader, session: str, turn_number: int | None) -> InspectedTurn:
-    thread = find_thread(history, session)
-    return select_turn(f"conversation {thread.id}", history.turns(thread.tip), turn_number, history.steps)
 
 
 def _write_svg(path: Path, inspected: InspectedTurn) -> None:

@@ -1,62 +1,41 @@
 """A group of commands that are imported only when they run, so that `--help` is fast."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, cast
+from typing import cast
 
 import click
 
 
-class UnloadedCommand(Protocol):
-    """A command that is not imported yet."""
-
-    @property
-    def help(self) -> str:
-        """Its line in the list of commands."""
-        ...
-
-    def load(self) -> click.Command:
-        """Import it."""
-        ...
-
-
 @dataclass(frozen=True)
 class LazyCommand:
-    """A built-in command: its import path ("package.module:attribute") and its line in the list."""
+    """A command before it is imported: its path ("package.module:attribute") and its line in the list."""
 
     import_path: str
     help: str
 
     def load(self) -> click.Command:
-        """Import it."""
         module, _, attribute = self.import_path.partition(":")
         return cast("click.Command", getattr(import_module(module), attribute))
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and one line each."""
-
     lazy_commands: Mapping[str, LazyCommand] = {}
 
-    def plugin_commands(self) -> Mapping[str, UnloadedCommand]:
+    def plugin_commands(self) -> Mapping[str, LazyCommand]:
         """Further commands, looked up only for the list and for a name that is not in `lazy_commands`."""
         return {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the tables."""
         return [*self.lazy_commands, *self.plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command."""
         command = self.lazy_commands.get(cmd_name) or self.plugin_commands().get(cmd_name)
         return command.load() if command else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
+        commands = {**self.lazy_commands, **self.plugin_commands()}
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, each.help) for name, each in {**self.lazy_commands, **self.plugin_commands()}.items()]
-            )
+            formatter.write_dl([(name, each.help) for name, each in commands.items()])

@@ -9,23 +9,22 @@
 11   the doctor found a fault         141    the reader of stdout is gone
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import TextIOWrapper
 
 import click
 from click.shell_completion import shell_complete
 
 from specchat import __version__
-from specchat.cli.lazy_group import LazyCommand, LazyGroup, UnloadedCommand
-from specchat.cli.plugin_commands import PluginCommand
+from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.errors import SpecchatError
 from specchat.plugins.discovery import find_extensions
+from specchat.plugins.extension import Extension
 from specchat.threads import use_passive_waiting
 
 UNEXPECTED_EXIT_CODE = 1
@@ -68,14 +67,27 @@ COMMANDS = {
 }
 
 
+@dataclass(frozen=True)
+class PluginCommand(LazyCommand):
+    extension: Extension
+
+    def load(self) -> click.Command:
+        command = self.extension.load()
+        if not isinstance(command, click.Command):
+            raise self.extension.plugin_error(f"is a {type(command).__name__}, which is no click.Command")
+        return command
+
+
 class SpecchatGroup(LazyGroup):
     """All commands; those of plugins are looked up for a list, and for a name that is not built in."""
 
     lazy_commands = COMMANDS
 
-    def plugin_commands(self) -> Mapping[str, UnloadedCommand]:
-        """The commands of other packages."""
-        return {name: PluginCommand(extension) for name, extension in find_extensions("commands", COMMANDS).items()}
+    def plugin_commands(self) -> Mapping[str, LazyCommand]:
+        return {
+            name: PluginCommand(extension.object_reference, extension.description, extension)
+            for name, extension in find_extensions("commands", COMMANDS).items()
+        }
 
 
 @click.group(cls=SpecchatGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -88,7 +100,6 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command of this process and exit with its code."""
     use_passive_waiting()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is replaced
@@ -118,10 +129,15 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
         print_error("interrupted")
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
-        _discard_stdout()
+        # To nothing from now on: the interpreter flushes stdout at exit and would report the broken pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE_EXIT_CODE
     except Exception as error:  # noqa: BLE001 - the outermost level: an error becomes one line
-        return _report_unexpected(error)
+        if os.environ.get("SPECCHAT_TRACEBACK"):
+            traceback.print_exception(error)
+        first_line = (str(error).strip() or "no message").splitlines()[0]
+        print_error(f"unexpected {type(error).__name__}: {first_line} (SPECCHAT_TRACEBACK=1 shows where)")
+        return UNEXPECTED_EXIT_CODE
     return code if isinstance(code, int) else 0
 
 
@@ -143,18 +159,4 @@ def _can_show_screen() -> bool:
 
 
 def print_error(message: str) -> None:
-    """One line on stderr."""
     click.echo(f"specchat: {message}", err=True)
-
-
-def _report_unexpected(error: Exception) -> int:
-    if os.environ.get("SPECCHAT_TRACEBACK"):
-        traceback.print_exception(error)
-    first_line = (str(error).strip() or "no message").splitlines()[0]
-    print_error(f"unexpected {type(error).__name__}: {first_line} (SPECCHAT_TRACEBACK=1 shows where)")
-    return UNEXPECTED_EXIT_CODE
-
-
-def _discard_stdout() -> None:
-    """Redirect stdout to nothing: the interpreter flushes it at exit and would report the broken pipe again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

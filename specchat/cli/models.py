@@ -1,7 +1,5 @@
 """`specchat models`: lists, recommends, downloads, inspects and removes models and heads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import click
@@ -10,8 +8,6 @@ from specchat.cli.lazy_group import LazyCommand, LazyGroup
 
 
 class ModelsGroup(LazyGroup):
-    """The subcommands."""
-
     lazy_commands: Mapping[str, LazyCommand] = {
         "list": LazyCommand(
             "specchat.cli.models_list:list_models", "The models of the catalog, and those on this disk."

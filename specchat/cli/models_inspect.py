@@ -44,10 +44,8 @@ def inspect(head: str, target: str | None, test: bool) -> None:
     dimensions = target_dimensions(find_model(target))
     if reasons := mismatches(spec, dimensions):
         raise ModelError(f"{head} does not fit {target}: {'; '.join(reasons)}")
-    print(
-        f"  fits      {target}: {dimensions.layers} layers, hidden size {dimensions.hidden_size}, "
-        f"vocabulary {dimensions.vocab_size}"
-    )
+    sizes = f"{dimensions.layers} layers, hidden size {dimensions.hidden_size}, vocabulary {dimensions.vocab_size}"
+    print(f"  fits      {target}: {sizes}")
     if test:
         _print_self_test(spec, target)
 
@@ -75,20 +73,11 @@ def _find_model_or_draft(source: str, target: str | None) -> LocatedModel | None
 
 
 def _model_lines(located: LocatedModel, target: str | None) -> Iterator[tuple[str, str]]:
-    """The numbers of a model, and whether it fits a target as its draft."""
     architecture = located.architecture
     yield "is", f"a {architecture.family} model of {architecture.layers} layers, {located.evidence}"
-    yield (
-        "has",
-        f"{architecture.parameters / 1e6:.4g} M parameters, {format_gib(weight_bytes(architecture, 'bf16'))} in bf16",
-    )
-    yield (
-        "KV cache",
-        (
-            f"{kv_bytes_per_token(architecture) / 1024:.3g} KiB per token, "
-            f"context window {architecture.max_position_embeddings}"
-        ),
-    )
+    size, row_kib = format_gib(weight_bytes(architecture, "bf16")), kv_bytes_per_token(architecture) / 1024
+    yield "has", f"{architecture.parameters / 1e6:.4g} M parameters, {size} in bf16"
+    yield "KV cache", f"{row_kib:.3g} KiB per token, context window {architecture.max_position_embeddings}"
     if entry := find_entry(located.name):
         yield "licence", entry.licence
         yield from (("head", f"{head.id} ({head.kind})") for head in entry.heads)
@@ -110,19 +99,14 @@ def _print_labelled_lines(head: str, lines: Iterator[tuple[str, str]]) -> None:
 
 
 def _head_lines(spec: HeadSpec) -> Iterator[tuple[str, str]]:
-    """Labels and lines about a head."""
     yield "is", f"{spec.format} ({spec.kind})"
-    for line in spec.evidence:
-        yield "detected", line
+    yield from (("detected", line) for line in spec.evidence)
     if spec.target_hidden_size:
         yield "reads", f"hidden states of size {spec.target_hidden_size} {_layer_names(spec)}"
     if spec.target_vocab_size:
-        yield (
-            "drafts",
-            f"{spec.draft_vocab_size} of {spec.target_vocab_size} tokens, context window {spec.context_window}",
-        )
-    for line in spec.warnings:
-        yield "warning", line
+        share = f"{spec.draft_vocab_size} of {spec.target_vocab_size} tokens"
+        yield "drafts", f"{share}, context window {spec.context_window}"
+    yield from (("warning", line) for line in spec.warnings)
     if spec.variants:
         yield "ambiguous", f"{len(spec.variants) + 1} config variants; a self-test with the target chooses one"
     if spec.unsupported_reason:
@@ -144,7 +128,5 @@ def _print_self_test(spec: HeadSpec, target: str) -> None:
     model = load_model(find_model(target), LoadOptions())
     head, agreement = select_variant(spec, model, None, model.pool.layout.device)
     shares = ", ".join(f"{share:.0%}" for share in agreement.greedy_by_depth)
-    print(
-        f"  agrees    {shares} of {agreement.positions} positions, by depth; "
-        f"hidden states of layers {head.hidden_state_layers}"
-    )
+    layers = head.hidden_state_layers
+    print(f"  agrees    {shares} of {agreement.positions} positions, by depth; hidden states of layers {layers}")

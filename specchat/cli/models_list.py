@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from specchat.hub.catalog import CatalogEntry, catalog
-from specchat.hub.local_models import LocalModel, local_models
+from specchat.hub.local_models import local_models
 from specchat.hub.memory_plan import weight_bytes
 from specchat.hub.recommend import fitting_gpu_sizes, format_gib
 
@@ -30,7 +30,9 @@ def list_models(*, is_here: bool, is_json: bool) -> None:
     if not is_here:
         click.echo("\n".join(_catalog_lines({each.id for each in downloaded})))
         click.echo()
-    click.echo("\n".join(_disk_lines(downloaded)))
+    click.echo(f"  {'on this disk':<42}{'size':>18}")
+    for each in downloaded:
+        click.echo(f"  {each.id:<42}{format_gib(each.bytes):>18}")
 
 
 def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
@@ -38,25 +40,14 @@ def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
     yield f"  {'in the catalog':<42}{sizes}  {'fits GB':<16}{'drafters':<21}licence"
     for entry in catalog().values():
         architecture = entry.architecture
-        sizes = "".join(
-            f"{format_gib(weight_bytes(architecture, quant_format)):>10}" for quant_format in ("bf16", "nf4-double")
-        )
+        sizes = "".join(f"{format_gib(weight_bytes(architecture, each)):>10}" for each in ("bf16", "nf4-double"))
+        drafters = [*dict.fromkeys(head.kind for head in entry.heads), *(["draft"] if entry.draft_models else [])]
         gpu_sizes = " ".join(map(str, fitting_gpu_sizes(entry, entry.purposes[0]))) or "none"
         mark = "*" if entry.id in downloaded_ids else " "
         line = f"{mark} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<16}"
-        yield f"{line}{_drafters(entry):<21}{entry.licence}{' (gated)' * entry.is_gated}"
+        yield f"{line}{' '.join(drafters) or '-':<21}{entry.licence}{' (gated)' * entry.is_gated}"
     if downloaded_ids & catalog().keys():
         yield "* is on this disk"
-
-
-def _drafters(entry: CatalogEntry) -> str:
-    kinds = list(dict.fromkeys(head.kind for head in entry.heads))
-    return " ".join((*kinds, *(["draft"] if entry.draft_models else []))) or "-"
-
-
-def _disk_lines(downloaded: list[LocalModel]) -> Iterator[str]:
-    yield f"  {'on this disk':<42}{'size':>18}"
-    yield from (f"  {each.id:<42}{format_gib(each.bytes):>18}" for each in downloaded)
 
 
 def _as_json(entry: CatalogEntry) -> dict[str, object]:

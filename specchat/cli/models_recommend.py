@@ -61,7 +61,10 @@ def recommend_command(
         click.echo("\n".join(gpu_table()))
         return
     machine = None if memory else measure_machine()
-    device = _chosen_device(machine, memory, is_cpu=is_cpu)
+    if machine is None:
+        device = simulated_gpu(memory or 0)
+    else:
+        device = machine.cpu if is_cpu else machine.best_device
     pairs = recommend_for_device(device, PairRequirements(purpose, context), machine)
     if is_json:
         click.echo(json.dumps(_as_json(device, pairs), indent=1))
@@ -95,22 +98,14 @@ def measure_machine() -> Machine:
     return replace(machine, bytes_per_second=memory_bandwidth())
 
 
-def _chosen_device(machine: Machine | None, memory: float | None, *, is_cpu: bool) -> Device:
-    if machine is None:
-        return simulated_gpu(memory or 0)
-    return machine.cpu if is_cpu else machine.best_device
-
-
 def recommend_for_device(device: Device, requirements: PairRequirements, machine: Machine | None) -> list[ModelPair]:
     """The pairs that fit, the best first. The bandwidth is that of main memory, so it is not used for a GPU."""
     features = machine.cpu_features if machine else ()
-    return recommend(
-        device, requirements, features, machine.bytes_per_second if machine and device.kind == CPU else None
-    )
+    bandwidth = machine.bytes_per_second if machine and device.kind == CPU else None
+    return recommend(device, requirements, features, bandwidth)
 
 
 def describe_device(device: Device) -> str:
-    """A device and its free memory."""
     return f"{device.name}: {device.free_bytes / GIB:.1f} of {device.total_bytes / GIB:.1f} GiB free"
 
 

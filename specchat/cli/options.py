@@ -29,8 +29,6 @@ MODEL_KEYS = ("models.target", "models.draft")
 
 @dataclass(frozen=True)
 class ProfileOption:
-    """An option that replaces one key of the profile."""
-
     flag: str
     key: str
     type: Any
@@ -48,15 +46,12 @@ class VariantParam(click.ParamType):
     name = "variant"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """All names, in the form of choices."""
         return f"[{'|'.join(all_drafters())}]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check the name."""
         return value if value in DRAFTER_NAMES else click.Choice(tuple(all_drafters())).convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Complete the name."""
         return [CompletionItem(name) for name in all_drafters() if name.startswith(incomplete)]
 
 
@@ -166,7 +161,6 @@ def read_profile_layers(options: Mapping[str, Any], project_folder: Path | None 
 
 
 def resolve_profile(options: Mapping[str, Any]) -> Profile:
-    """The validated profile that results from the options."""
     return read_profile_layers(options).resolve().value
 
 

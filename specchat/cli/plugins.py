@@ -1,7 +1,5 @@
 """`specchat plugins`: the installed plugins, what each adds, and its errors."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -40,7 +38,6 @@ def plugins(is_json: bool) -> None:
 
 
 def _builtin_names() -> Mapping[str, Collection[str]]:
-    """The built-in names."""
     from specchat.cli.main import COMMANDS
     from specchat.profile import BUILTIN_BACKEND, DRAFTERS, SERVER_BACKENDS
     from specchat.tui.screen_commands import BUILTIN_COMMANDS
@@ -62,11 +59,7 @@ def _lines(plugin: Plugin, builtin_names: Mapping[str, Collection[str]]) -> Iter
         conflicts = {clash.extension.name: clash for clash in name_conflicts(plugin, kind, builtin_names.get(kind, ()))}
         for extension in extensions:
             usage = USAGE_BY_KIND[kind].format(name=extension.name, arguments=extension.arguments).strip()
-            yield (
-                f"  {usage:<22} {extension.description}"
-                if extension.name not in conflicts
-                else f"  {conflicts[extension.name]}"
-            )
+            yield f"  {conflicts.get(extension.name) or f'{usage:<22} {extension.description}'}"
 
 
 def _as_json(plugin: Plugin, builtin_names: Mapping[str, Collection[str]]) -> dict[str, Any]:

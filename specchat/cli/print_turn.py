@@ -31,48 +31,37 @@ ConversationFactory = Callable[[Profile], AbstractContextManager[Conversation]] 
 
 
 @dataclass
-class StatusLine:
-    """A temporary line on stderr while the user waits; only on a terminal."""
+class TemporaryLine:
+    """A line on stderr while the user waits; only on a terminal."""
 
-    is_shown: bool = False
+    line: str = ""
 
-    def on_event(self, event: Event) -> None:
-        """Show what the user waits for."""
-        match event:
-            case LoadingProgress(label=label):
-                self._write(f"loading the {label} model…")
-            case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
-                self._write(f"reading {done} of {total} tokens…")
-            case _:
-                self.erase()
-
-    def erase(self) -> None:
-        """Remove the line."""
-        if self.is_shown:
-            self.is_shown = False
-            sys.stderr.write(ERASE_LINE)
-            sys.stderr.flush()
-
-    def _write(self, line: str) -> None:
-        if sys.stderr.isatty():
-            self.is_shown = True
+    def show(self, line: str) -> None:
+        if sys.stderr.isatty() and line != self.line:
+            self.line = line
             sys.stderr.write(f"{ERASE_LINE}{line}")
             sys.stderr.flush()
+
+    def erase(self) -> None:
+        self.show("")
 
 
 @dataclass
 class TurnPrinter:
-    """Prints the events of a turn and keeps what the summary needs."""
-
     routed: Routed | None = None
     finished: Finished | None = None
     ends_with_newline: bool = True
-    status_line: StatusLine = field(default_factory=StatusLine)
+    waiting_line: TemporaryLine = field(default_factory=TemporaryLine)
 
     def on_event(self, event: Event) -> None:
         """Print text; raise the error of a failed turn."""
-        self.status_line.on_event(event)
+        if not isinstance(event, LoadingProgress | PrefillProgress):
+            self.waiting_line.erase()
         match event:
+            case LoadingProgress(label=label):
+                self.waiting_line.show(f"loading the {label} model…")
+            case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
+                self.waiting_line.show(f"reading {done} of {total} tokens…")
             case TextDelta(text=text):
                 sys.stdout.write(text)
                 sys.stdout.flush()
@@ -87,8 +76,7 @@ class TurnPrinter:
                 pass
 
     def close(self) -> None:
-        """End the last line."""
-        self.status_line.erase()
+        self.waiting_line.erase()
         if not self.ends_with_newline:
             sys.stdout.write("\n")
             sys.stdout.flush()

@@ -1,7 +1,5 @@
 """Whether the project file of a folder is trusted: the user is asked once for each content."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +31,8 @@ def trusted_project(folder: Path) -> ProjectFile | None:
     store = project_trust()
     is_trusted = store.is_trusted(file)
     if is_trusted is None and sys.stdin.isatty() and sys.stderr.isatty():
-        is_trusted = _ask_for_trust(file)
+        click.echo(f"{file.path} sets {summarize_project(file)}", err=True)
+        is_trusted = click.confirm("use it in this folder and below, until it changes?", err=True)
         store.record(file, is_trusted=is_trusted)
     elif is_trusted is None:
         hint = "'specchat config trust' accepts it"
@@ -41,13 +40,7 @@ def trusted_project(folder: Path) -> ProjectFile | None:
     return file if is_trusted else None
 
 
-def _ask_for_trust(file: ProjectFile) -> bool:
-    click.echo(f"{file.path} sets {summarize_project(file)}", err=True)
-    return click.confirm("use it in this folder and below, until it changes?", err=True)
-
-
 def summarize_project(file: ProjectFile) -> str:
-    """The settings of a project file in one line: `limits.answer = 200, 2 rules for routes`."""
     try:
         tables = validated_tables(file)
     except ProfileError as error:

@@ -41,7 +41,7 @@ def pull(source: str, draft: str | None, *, skips_confirmation: bool, is_offline
         _print_download_size(listing)
     check_disk_space(listings)
     if any(listing.missing_files() for listing in listings) and not skips_confirmation:
-        _confirm()
+        confirm("Download?", "a download", "nothing was downloaded")
     for listing in listings:
         print(_download(listing))
 
@@ -65,15 +65,15 @@ def _print_download_size(listing: RepoListing) -> None:
     _print_stderr(f"  into {listing.folder}, where {format_bytes(free_bytes(listing.folder))} are free")
 
 
-def _confirm() -> None:
+def confirm(question: str, action: str, declined_message: str) -> None:
+    """Ask on a terminal; UsageError elsewhere, DeclinedError for a no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("a download needs a confirmation; --yes gives it")
-    if not click.confirm("Download?", err=True):
-        raise DeclinedError("nothing was downloaded")
+        raise UsageError(f"{action} needs a confirmation; --yes gives it")
+    if not click.confirm(question, err=True):
+        raise DeclinedError(declined_message)
 
 
 def _download(listing: RepoListing) -> str:
-    """Download, and return the folder of the model."""
     from specchat.hub.pull import pull as download
 
     try:

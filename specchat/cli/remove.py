@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from specchat.errors import DeclinedError, ModelError, UsageError
+from specchat.cli.pull import confirm
+from specchat.errors import ModelError
 
 
 @click.command()
@@ -23,15 +22,8 @@ def remove(source: str, *, skips_confirmation: bool) -> None:
     removal = plan_removal(source)
     click.echo(f"{source}: {format_bytes(removal.freed_bytes)} in {removal.folder}", err=True)
     if not skips_confirmation:
-        _confirm()
+        confirm("Remove?", "a removal", "nothing was removed")
     removal.run()
     if removal.folder.exists():
         raise ModelError(f"{source}: some files could not be deleted; see {removal.folder}")
     click.echo(f"removed; {format_bytes(removal.freed_bytes)} are free again", err=True)
-
-
-def _confirm() -> None:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("a removal needs a confirmation; --yes gives it")
-    if not click.confirm("Remove?", err=True):
-        raise DeclinedError("nothing was removed")

@@ -19,10 +19,10 @@ PROFILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 def save_profile(name: str, text: str, *, overwrites: bool = False) -> Path:
     """Write the profile. ProfileError when it is not valid or exists already."""
     if not PROFILE_NAME.fullmatch(name) or name.endswith(".toml"):
-        raise ProfileError(f"{name!r} is not a profile name; use letters, digits, dots and dashes")
+        raise ProfileError(f"{name!r}: not a name of letters, digits, dots and dashes")
     path = configuration_folder() / "profiles" / f"{name}.toml"
     if path.exists() and not overwrites:
-        raise ProfileError(f"{path} already exists; choose another name, or --force")
+        raise ProfileError(f"{path} already exists; choose another name, remove it, or use --force if there is one")
     partial = path.with_name(f"{name}.{os.getpid()}.toml")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,6 +38,5 @@ def save_profile(name: str, text: str, *, overwrites: bool = False) -> Path:
 
 
 def pull_command(pair: ModelPair) -> str:
-    """The command that downloads a pair."""
     drafter = f" --draft {pair.drafter.id}" if pair.drafter.id else ""
     return f"specchat models pull {pair.entry.id}{drafter}"

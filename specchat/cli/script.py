@@ -16,7 +16,7 @@ import json
 import queue
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
-from specchat.chat.attachments import decode_text
 from specchat.chat.events import Event, Failed, Finished, TextDelta, Totals
-from specchat.chat.request import MAX_ATTACHED_BYTES, AnswerFormat, Request
+from specchat.chat.request import AnswerFormat, Request
+from specchat.cli.ask import STDIN, check_utf8, read_stdin
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.session_options import open_host_conversation, resume_request, session_request
+from specchat.cli.session_options import open_host_conversation, resume_options, resume_request, session_request
 from specchat.errors import ContextError, SpecchatError, UsageError
 from specchat.host.client import Conversation
 from specchat.host.protocol import EVENT_METHODS, JsonObject, event_to_json
@@ -56,8 +56,7 @@ ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; mo
 @click.option(
     "--input", "input_format", type=click.Choice(["text", "jsonl"]), default="text", help="The format of stdin."
 )
-@click.option("-c", "--continue", "is_last", is_flag=True, help="Continue the last conversation of this folder.")
-@click.option("-r", "--resume", "session", default="", help="Continue this conversation.")
+@resume_options
 @click.option("--edit", "edits", type=click.Choice(["none", "ask", "auto"]), default="none", show_default=True,
               help="May files be edited, by '/edit FILE INSTRUCTION'? 'ask' needs --input jsonl.")  # fmt: skip
 @answer_format_options
@@ -73,59 +72,38 @@ def script(text: str, is_json: bool, json_once: bool, input_format: str, edits: 
         raise UsageError("-p needs --json or --json-once; use 'specchat ask' for plain text")
     if edits == "ask" and not is_lines:
         raise UsageError("--edit ask needs --input jsonl for the answers; --edit auto does not ask")
-    session, is_last = options.pop("session"), options.pop("is_last")
     answer_format = answer_format_from_options(options)
     writer = JsonLinesWriter(writes_result_only=json_once)
     try:
-        with open_host_conversation(
-            resume_request(session_request(options), session, continues_last=is_last)
-        ) as conversation:
-            writer.write_init(conversation, {} if session or is_last else _model_names(options))
+        request = resume_request(options)
+        with open_host_conversation(request) as conversation:
+            writer.write_init(conversation, _model_names(options) if request.profile else {})
             writer.edit_runner = _edit_runner(edits, options)
             if is_lines:
-                return InputLoop(conversation, writer).run(_input_lines())
-            question = (
-                decode_text(sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), "standard input") if text == "-" else text
-            )
+                lines = (line.decode("utf-8", "replace") for line in sys.stdin.buffer)
+                return InputLoop(conversation, writer).run(lines)
+            question = read_stdin() if text == STDIN else check_utf8(text)
             with interruptible() as stopped:
-                code = writer.run_request(
-                    conversation, Request(check_utf8(question), answer_format=answer_format), stopped
-                )
+                code = writer.run_request(conversation, Request(question, answer_format=answer_format), stopped)
             return stopped.exit_code if stopped.is_set() else code
     except SpecchatError as error:
         writer.write_error(str(error), error.exit_code)
         return error.exit_code
 
 
-def check_utf8(text: str) -> str:
-    """Refuse an argument that is not UTF-8; Python passes it with lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"the question is not UTF-8: character {error.start + 1} is incomplete") from None
-    return text
-
-
 def _edit_runner(edits: str, options: dict[str, Any]) -> EditRunner | None:
-    """The edit runner, if edits are allowed."""
     if edits == "none":
         return None
     from specchat.cli.script_edits import EditRunner  # imports the grammars; most programs do not edit
 
-    return EditRunner(
-        replace(session_request(options, kind="edit"), profile="edit"), requires_permission=edits == "ask"
-    )
+    request = replace(session_request(options, kind="edit"), profile="edit")
+    return EditRunner(request, requires_permission=edits == "ask")
 
 
 def _model_names(options: dict[str, Any]) -> dict[str, str]:
     """Target and draft model of a new conversation; those of a stored one are known to the host only."""
     models = resolve_profile(options).models
     return {"model": models.target, "draft": models.draft}
-
-
-def _input_lines() -> Iterator[str]:
-    for line in sys.stdin.buffer:
-        yield line.decode("utf-8", "replace")
 
 
 @dataclass
@@ -139,21 +117,14 @@ class JsonLinesWriter:
     lock: Lock = field(default_factory=Lock)  # errors of the input are written by another thread
 
     def write_init(self, conversation: Conversation, models: dict[str, str]) -> None:
-        """Write the first object."""
         self.session_id = conversation.session_id
-        facts = {
-            "session_id": self.session_id,
-            "version": __version__,
-            "cwd": str(Path.cwd()),
-            "profile": conversation.profile,
-        }
-        self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, **models})
+        facts = {"session_id": self.session_id, "version": __version__, "cwd": str(Path.cwd())}
+        self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, "profile": conversation.profile, **models})
 
     def run_request(self, conversation: Conversation, request: Request, stopped: Flag) -> int:
-        """Answer one question, or do one edit; returns the exit code."""
         if self.edit_runner and self.edit_runner.is_edit_request(request.text):
             return self._run_edit(self.edit_runner, request.text, stopped)
-        started_at, texts, end = time.monotonic(), [], None
+        started_at, texts, end = time.monotonic(), list[str](), None
         for event in conversation.ask(request, stopped):
             self.write(_event_line(event))
             if isinstance(event, TextDelta):
@@ -163,20 +134,19 @@ class JsonLinesWriter:
         self.turn_count += 1
         if request.answer_format and isinstance(end, Finished) and end.finish_reason == "length":
             end = Failed(request.answer_format.truncated_message, ContextError.exit_code)
-        return self._write_result_of(end, "".join(texts), int(1000 * (time.monotonic() - started_at)))
+        return self._write_result_of(end, "".join(texts), _milliseconds_since(started_at))
 
     def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> int:
         started_at = time.monotonic()
         self.turn_count += 1
         try:
-            outcome = edit_runner.run(text, self.write_update, lambda event: self.write(_event_line(event)), stopped)
+            send_update = lambda update: self.write(_update_line(update))
+            outcome = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
         except (SpecchatError, OSError) as error:
             code = error.exit_code if isinstance(error, SpecchatError) else 1
-            self.write_error(str(error), code, milliseconds=int(1000 * (time.monotonic() - started_at)))
+            self.write_error(str(error), code, milliseconds=_milliseconds_since(started_at))
             return code
-        return self._write_result_of(
-            Finished("stop", outcome.totals), outcome.message, int(1000 * (time.monotonic() - started_at))
-        )
+        return self._write_result_of(Finished("stop", outcome.totals), outcome.message, _milliseconds_since(started_at))
 
     def _write_result_of(self, end: Event | None, text: str, milliseconds: int) -> int:
         if not isinstance(end, Finished):
@@ -185,17 +155,12 @@ class JsonLinesWriter:
             return code
         code = INTERRUPTED_EXIT_CODE if end.finish_reason == "cancelled" else 0
         error = {"error": {"code": "cancelled", "message": "the answer was stopped"}} if code else {}
+        facts = {"is_error": bool(code), "stop_reason": STOP_REASONS.get(end.finish_reason, end.finish_reason)}
         numbers = _usage_numbers(end.totals)
-        facts = {
-            "is_error": bool(code),
-            "stop_reason": STOP_REASONS.get(end.finish_reason, end.finish_reason),
-            "result": text,
-        }
-        self._write_result({**facts, "duration_ms": milliseconds, **numbers, **error})
+        self._write_result({**facts, "result": text, "duration_ms": milliseconds, **numbers, **error})
         return code
 
     def write_error(self, message: str, code: int, text: str = "", milliseconds: int = 0) -> None:
-        """Write the result of a failed question."""
         is_engine = message.startswith(ENGINE_ERROR_PREFIX)
         error = {"code": "engine" if is_engine else ERROR_CODES.get(code, "engine"), "message": message}
         self._write_result({"is_error": True, "result": text, "duration_ms": milliseconds, "error": error})
@@ -204,23 +169,26 @@ class JsonLinesWriter:
         result = {"type": "result", "session_id": self.session_id, "num_turns": self.turn_count, **facts}
         self.write(result, is_last=True)
 
-    def write_update(self, update: JsonObject) -> None:
-        """Write an update of the Agent Client Protocol."""
-        self.write({"type": "update", "update": update})
-
     def write(self, line: dict[str, Any], *, is_last: bool = False) -> None:
-        """Write one object."""
         if is_last or not self.writes_result_only:
             with self.lock:
                 sys.stdout.write(json.dumps(line) + "\n")
                 sys.stdout.flush()
 
 
+def _milliseconds_since(started_at: float) -> int:
+    return int(1000 * (time.monotonic() - started_at))
+
+
+def _update_line(update: JsonObject) -> JsonObject:
+    return {"type": "update", "update": update}
+
+
 def _event_line(event: Event) -> dict[str, Any]:
     """Text as an update of the Agent Client Protocol, every other event as our own type."""
     if isinstance(event, TextDelta):
         content = {"type": "text", "text": event.text}
-        return {"type": "update", "update": {"sessionUpdate": "agent_message_chunk", "content": content}}
+        return _update_line({"sessionUpdate": "agent_message_chunk", "content": content})
     return {"type": "event", "event": EVENT_METHODS[type(event)], **event_to_json(event)}
 
 
@@ -244,8 +212,6 @@ def _usage_numbers(totals: Totals) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PendingRequest:
-    """The request of a line, and the flag that cancels it."""
-
     request: Request
     cancelled: Flag = field(default_factory=Flag)
 
@@ -258,9 +224,7 @@ class InputLoop:
     writer: JsonLinesWriter
     request_queue: queue.SimpleQueue[PendingRequest | None] = field(default_factory=queue.SimpleQueue)
     received_requests: list[PendingRequest] = field(default_factory=list)
-    permission_queues: dict[str, queue.SimpleQueue[str]] = field(
-        default_factory=dict
-    )  # by the id of a pending permission
+    permission_queues: dict[str, queue.SimpleQueue[str]] = field(default_factory=dict)  # by the id of the request
     is_input_closed: Flag = field(default_factory=Flag)  # no more permissions can arrive
 
     def run(self, lines: Iterable[str]) -> int:
@@ -281,9 +245,8 @@ class InputLoop:
         from specchat.cli.script_edits import PERMISSION_OPTIONS, REJECT
 
         answers = self.permission_queues[id] = queue.SimpleQueue()
-        self.writer.write(
-            {"type": "permission", "id": id, "toolCall": tool_call, "options": PERMISSION_OPTIONS}, is_last=True
-        )
+        question = {"type": "permission", "id": id, "toolCall": tool_call, "options": PERMISSION_OPTIONS}
+        self.writer.write(question, is_last=True)
         try:
             while not (stopped.is_set() or self.is_input_closed.is_set()):
                 with suppress(queue.Empty):
@@ -306,12 +269,10 @@ class InputLoop:
             message = json.loads(line)
             match message["type"]:
                 case "user":
-                    self.received_requests.append(
-                        PendingRequest(
-                            Request(check_utf8(message["text"]), answer_format=AnswerFormat.from_options(message))
-                        )
-                    )
-                    self.request_queue.put(self.received_requests[-1])
+                    answer_format = AnswerFormat.from_options(message)
+                    pending = PendingRequest(Request(check_utf8(message["text"]), answer_format=answer_format))
+                    self.received_requests.append(pending)
+                    self.request_queue.put(pending)
                 case "cancel":
                     for pending in self.received_requests:
                         pending.cancelled.set()
@@ -327,7 +288,6 @@ class InputLoop:
 
 
 def _check_permission_option(option_id: str) -> str:
-    """Refuse an option that was not offered."""
     from specchat.cli.script_edits import PERMISSION_OPTIONS
 
     known = [str(each["optionId"]) for each in PERMISSION_OPTIONS]
@@ -337,7 +297,6 @@ def _check_permission_option(option_id: str) -> str:
 
 
 def _any_set(first: Flag, second: Flag) -> Flag:
-    """A flag that is set when one of two is."""
     both = Flag()
     both.is_set = lambda: first.is_set() or second.is_set()  # type: ignore[method-assign]
     return both

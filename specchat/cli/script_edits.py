@@ -4,8 +4,6 @@ A question is an edit when it is `/edit FILE[:FIRST-LAST] INSTRUCTION`, or an un
 first, then the permission, then one write, which `specchat undo` takes back.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,22 +37,17 @@ RequestPermission = Callable[[str, JsonObject, Flag], str]  # id, tool call, can
 
 
 def always_reject(_id: str, _call: JsonObject, _stopped: Flag) -> str:
-    """The default: reject."""
     return REJECT
 
 
 @dataclass(frozen=True)
 class EditOutcome:
-    """The message and the totals of an edit."""
-
     message: str
     totals: Totals
 
 
 @dataclass
 class EditRunner:
-    """Runs the edits of one program."""
-
     session_request: SessionRequest
     requires_permission: bool
     request_permission: RequestPermission = always_reject
@@ -62,17 +55,15 @@ class EditRunner:
     _allows_all: bool = False
 
     def is_edit_request(self, text: str) -> bool:
-        """Whether a text is an edit, not a question."""
         return bool(EDIT_COMMAND.fullmatch(text.strip()) or intent_from_text(text, [], self.workspace_roots))
 
     def run(self, text: str, send_update: SendUpdate, on_event: Callable[[Event], None], stopped: Flag) -> EditOutcome:
         """Do one edit. SpecchatError says why the file did not change, or that the command is incomplete."""
         command = EDIT_COMMAND.fullmatch(text.strip())
         by_words = intent_from_text(text, [], self.workspace_roots)
-        file = EditTarget(
-            by_words or intent_from_command(command["argument"] if command else "", self.workspace_roots),
-            self.workspace_roots,
-        )
+        argument = command["argument"] if command else ""
+        intent = by_words or intent_from_command(argument, self.workspace_roots)
+        file = EditTarget(intent, self.workspace_roots)
         source = file.read()
         file.check_writable()
 
@@ -81,22 +72,16 @@ class EditRunner:
                 on_event(event)
 
         with Conversation(self.session_request) as conversation:
-            run = EditRun(
-                conversation,
-                stopped,
-                forward_event,
-                lambda: conversation.switch_session(conversation.open_new_session()),
-            )
-            window = (
-                conversation.context_window or load_profile(self.session_request.profile).limits.context
-            )  # 0: not known yet
+            restart = lambda: conversation.switch_session(conversation.open_new_session())
+            run = EditRun(conversation, stopped, forward_event, restart)
+            window = conversation.context_window  # 0: not known yet
+            window = window or load_profile(self.session_request.profile).limits.context
             result = run_edit(file.make_job(source, window), run)
         try:
-            return EditOutcome(
-                self._propose_and_write(file, source, result, send_update, stopped), sum_totals(run.finished_turns)
-            )
+            message = self._propose_and_write(file, source, result, send_update, stopped)
         except DeclinedError as error:
-            return EditOutcome(str(error), sum_totals(run.finished_turns))
+            message = str(error)
+        return EditOutcome(message, sum_totals(run.finished_turns))
 
     def _propose_and_write(
         self, file: EditTarget, source: Source, result: EditResult, send_update: SendUpdate, stopped: Flag
@@ -130,7 +115,6 @@ class EditRunner:
 
 
 def _tool_call(file: EditTarget, source: Source, new: str, line: int) -> dict[str, Any]:
-    """The fields of a `tool_call` update."""
     old = {} if file.is_new else {"oldText": source.raw.decode(source.codec)}
     return {
         "toolCallId": f"edit-{new_id()}",

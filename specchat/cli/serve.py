@@ -1,7 +1,5 @@
 """`specchat serve`: programs that speak the HTTP API of OpenAI."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,8 @@ def serve(host: str, port: int, token: str, **options: Any) -> None:
         raise UsageError(f"--host {host} admits other machines: give a --token, or ${TOKEN_VARIABLE}")
 
     def ready() -> None:
-        address = _base_url(*listener.getsockname()[:2])
+        bound_host, bound_port = listener.getsockname()[:2]
+        address = f"http://{f'[{bound_host}]' if ':' in bound_host else bound_host}:{bound_port}/v1"
         click.echo(
             f"specchat serve: {address}, model {model!r} (Ctrl-C ends it)\n{_curl_example(address, model, token)}",
             err=True,
@@ -58,10 +57,6 @@ def serve(host: str, port: int, token: str, **options: Any) -> None:
 def model_name(target: str) -> str:
     """The name of a model for clients: that of the profile; of a folder only its name, since its path is private."""
     return Path(target).name if Path(target).is_absolute() else target
-
-
-def _base_url(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
 def _curl_example(address: str, model: str, token: str) -> str:

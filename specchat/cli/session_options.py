@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from specchat.cli.options import read_profile_layers, resolve_profile
+import click
+
+from specchat.cli.options import CommandFunction, read_profile_layers, resolve_profile
 from specchat.cli.print_turn import Conversation as AnyConversation
 from specchat.cli.print_turn import ConversationFactory
 from specchat.host.client import Conversation, SessionRequest
@@ -18,8 +20,23 @@ def session_request(options: dict[str, Any], kind: str = "chat") -> SessionReque
     return SessionRequest(profile=options["profile"], overrides=read_profile_layers(options).overrides(), kind=kind)
 
 
-def resume_request(new_request: SessionRequest, session_id: str, *, continues_last: bool) -> SessionRequest:
-    """The request for a stored conversation, if one is named; it keeps its own profile and options."""
+def resume_options(command: CommandFunction) -> CommandFunction:
+    resume = click.option(
+        "-r", "--resume", "session", default="", help="Continue this conversation; the beginning of an id is enough."
+    )
+    continue_last = click.option(
+        "-c", "--continue", "is_last", is_flag=True, help="Continue the last conversation of this folder."
+    )
+    return continue_last(resume(command))
+
+
+def resume_request(options: dict[str, Any]) -> SessionRequest:
+    """The request for a stored conversation, which keeps its own profile and options; for a new one if none is named.
+
+    Removes the `resume_options` from the options.
+    """
+    session_id, continues_last = options.pop("session"), options.pop("is_last")
+    new_request = session_request(options)
     if not session_id and not continues_last:
         return new_request
     return replace(new_request, session_id=session_id, continues_last=continues_last, profile="", overrides={})

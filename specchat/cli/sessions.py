@@ -1,7 +1,5 @@
 """`specchat sessions`: lists and exports stored conversations. Reads the history; starts no engine."""
 
-from __future__ import annotations
-
 import json
 import time
 from contextlib import closing
@@ -10,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from specchat.cli.stored_conversations import find_thread, open_history
+from specchat.chat.history import HistoryReader, Thread
 from specchat.commands.export import EXPORT_FORMATS, export_conversation, write_new_file
 from specchat.errors import UsageError
+from specchat.host.spawn import history_path
 
 
 @click.group()
@@ -28,15 +27,15 @@ def list_sessions(words: tuple[str, ...], deleted: bool, is_json: bool) -> None:
     """List conversations, the last used first; with WORDS only those that contain them."""
     with closing(open_history()) as history:
         if words:
-            threads = [thread for thread, _excerpt in history.search(" ".join(words))]
+            found = history.search(" ".join(words))
         else:
-            threads = history.threads(kind="chat", deleted=deleted)
+            found = [(thread, "") for thread in history.threads(kind="chat", deleted=deleted)]
     if is_json:
-        click.echo(json.dumps([asdict(thread) for thread in threads], indent=1))
+        click.echo(json.dumps([asdict(thread) for thread, _excerpt in found], indent=1))
         return
-    for thread in threads:
+    for thread, excerpt in found:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
-        click.echo(f"{thread.id}  {day}  {thread.name}")
+        click.echo(f"{thread.id}  {day}  {thread.name}" + (f"  ({excerpt})" if excerpt else ""))
 
 
 @sessions.command()
@@ -58,3 +57,22 @@ def export(id: str, export_format: str, output: Path | None) -> None:
         return
     write_new_file(output, text)
     click.echo(f"{len(turns)} question{'' if len(turns) == 1 else 's'} and answers in {output}", err=True)
+
+
+def open_history() -> HistoryReader:
+    """The history of this user. UsageError when there is none yet."""
+    path = history_path()
+    if not path.is_file():
+        raise UsageError("no conversations yet")
+    return HistoryReader(path)
+
+
+def find_thread(history: HistoryReader, id: str) -> Thread:
+    """The conversation with this id or beginning of an id; the last used one without an id."""
+    if id:
+        if thread := history.thread(id):
+            return thread
+        raise UsageError(f"no conversation {id!r}, or several begin with it; see 'specchat sessions list'")
+    if not (threads := history.threads(kind="chat")):
+        raise UsageError("no conversations yet")
+    return threads[0]

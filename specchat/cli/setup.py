@@ -52,7 +52,6 @@ class SetupPrompts:
         return str(answer)
 
     def confirm(self, question: str) -> bool:
-        """Yes or no."""
         return self.uses_defaults or click.confirm(question, default=True, err=True)
 
 
@@ -147,7 +146,6 @@ def _dry_run_lines(pair: ModelPair) -> Iterator[str]:
 
 
 def _next_step_lines(pair: ModelPair, name: str, *, is_here: bool) -> Iterator[str]:
-    """The commands to try next."""
     if not is_here:
         yield f"download first:  {pull_command(pair)}"
     profile_option = "" if name == DEFAULT_PROFILE else f" --profile {name}"

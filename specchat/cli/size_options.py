@@ -1,13 +1,10 @@
 """Options for token counts and GPU sizes, and the labels for what fits."""
 
-from __future__ import annotations
-
 import click
 
 from specchat.hub.recommend import TIGHT_MEMORY_SHARE
 
 MAX_GPU_GB = 10_000
-FIT_COLOURS = {"fits": "green", "tight": "yellow", "no": "red"}
 
 
 class TokenCount(click.ParamType):
@@ -26,12 +23,9 @@ class TokenCount(click.ParamType):
 
 
 class Gigabytes(click.ParamType):
-    """The memory of a GPU in GB."""
-
     name = "gb"
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse and check the range."""
         try:
             size = float(value)
         except ValueError:
@@ -43,20 +37,6 @@ class Gigabytes(click.ParamType):
 
 def fit_label(needed_bytes: float, available_bytes: float) -> str:
     """Whether the bytes fit: "fits", "tight" or "no"."""
-    return (
-        "no"
-        if needed_bytes > available_bytes
-        else "tight"
-        if needed_bytes > TIGHT_MEMORY_SHARE * available_bytes
-        else "fits"
-    )
-
-
-def colour_fit_label(label: str) -> str:
-    """The label in its colour, on terminals only."""
-    return click.style(label, fg=FIT_COLOURS[label])
-
-
-def format_token_count(tokens: int) -> str:
-    """A token count as text: "8k", "7936"."""
-    return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
+    if needed_bytes > available_bytes:
+        return "no"
+    return "tight" if needed_bytes > TIGHT_MEMORY_SHARE * available_bytes else "fits"

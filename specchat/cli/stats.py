@@ -1,13 +1,13 @@
 """`specchat stats`: what each drafter brought, summed over the history. Reads the history only; starts no engine."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,12 +21,12 @@ from specchat.profile import RouteRule, load_profile
 
 ALL_ANSWERS = "all"
 NO_ANSWERS_MESSAGE = "no answers yet"
+FIGURE_INCHES = (9.0, 1.4, 0.28)  # width, height, and height of each row
+MISSING_VALUE = float("nan")  # draws nothing
 
 
 @dataclass
 class AnswerTotals:
-    """The sums of a group of answers: of a variant, a task or a day."""
-
     name: str
     answers: int = 0
     tokens: int = 0
@@ -39,7 +39,6 @@ class AnswerTotals:
     accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, totals: Totals) -> None:
-        """Add an answer."""
         self.answers += 1
         self.tokens += totals.completion_tokens
         self.steps += totals.steps
@@ -62,7 +61,6 @@ class AnswerTotals:
         return self.accepted_by_drafter.total() / self.draft_tokens if self.draft_tokens else None
 
     def cells(self) -> list[str]:
-        """A row of the table."""
         accepted = ", ".join(f"{name} {count}" for name, count in self.accepted_by_drafter.most_common() if count)
         speedup, rate = self.speedup, self.acceptance_rate
         return [
@@ -77,16 +75,6 @@ class AnswerTotals:
         ]
 
 
-def by_variant(turn: StoredTurn) -> str:
-    """The variant of the answer."""
-    return turn.answer.variant
-
-
-def by_day(turn: StoredTurn) -> str:
-    """The local day of the question."""
-    return time.strftime("%Y-%m-%d", time.localtime(turn.started))
-
-
 def by_task(turn: StoredTurn) -> str:
     """The command that asked, or the kind of question by the shipped rules."""
     try:
@@ -97,7 +85,11 @@ def by_task(turn: StoredTurn) -> str:
     return request.task or (rule.kind if rule else "chat")
 
 
-GROUPINGS: dict[str, Callable[[StoredTurn], str]] = {"variant": by_variant, "task": by_task, "day": by_day}
+GROUPINGS: dict[str, Callable[[StoredTurn], str]] = {
+    "variant": lambda turn: turn.answer.variant,
+    "task": by_task,
+    "day": lambda turn: time.strftime("%Y-%m-%d", time.localtime(turn.started)),  # the local day of the question
+}
 
 
 def sum_by_group(turns: Iterable[StoredTurn], grouping: str = "variant") -> list[AnswerTotals]:
@@ -117,7 +109,6 @@ def sum_by_group(turns: Iterable[StoredTurn], grouping: str = "variant") -> list
 
 
 def as_table(sums: Sequence[AnswerTotals], grouping: str = "variant") -> str:
-    """An aligned table."""
     head = [grouping, "answers", "tokens", "tokens/s", "tokens/step", "speedup", "accepted", "accepted by drafter"]
     lines = [head, *(each.cells() for each in sums)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
@@ -141,6 +132,42 @@ def _shipped_rules() -> tuple[RouteRule, ...]:
     return load_profile("chat").routes
 
 
+def draw_stats(totals: Sequence[AnswerTotals], grouping: str, path: Path) -> None:
+    """Two panels: bars by variant or task, a line over days."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    from specchat.bench.sweep_plot import DOTS_PER_INCH
+
+    width, height, row = FIGURE_INCHES
+    with mpl.rc_context({"svg.hashsalt": "specchat", "svg.fonttype": "none"}):  # the same history, the same file
+        figure = Figure(figsize=(width, height + row * max(len(totals), 4)), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        _panel(left, totals, [each.speedup for each in totals], grouping, "speedup over plain decoding")
+        rates = [None if each.acceptance_rate is None else 100 * each.acceptance_rate for each in totals]
+        _panel(right, totals, rates, grouping, "accepted draft tokens, %")
+        if grouping == "day":
+            left.axhline(1.0, color="gray", linewidth=0.8)
+        else:
+            left.axvline(1.0, color="gray", linewidth=0.8)
+        dated = {"Date": None} if path.suffix == ".svg" else {}
+        figure.savefig(path, dpi=DOTS_PER_INCH, metadata=dated)
+
+
+def _panel(axes: Any, sums: Sequence[AnswerTotals], values: Sequence[float | None], grouping: str, title: str) -> None:
+    names = [each.name for each in sums]
+    known = [MISSING_VALUE if value is None else value for value in values]
+    if grouping == "day":
+        axes.plot(names, known, marker="o", markersize=3, linewidth=1.2)
+        axes.tick_params(axis="x", rotation=45)
+        axes.set_ylim(bottom=0)
+    else:
+        axes.barh(names, known)
+        axes.set_ylim(len(names) - 0.5, -0.5)  # the first on top, with room for empty rows
+    axes.set_title(title, fontsize=9)
+    axes.grid(alpha=0.3)
+
+
 @click.command()
 @click.option(
     "--by", "grouping", type=click.Choice(tuple(GROUPINGS)), default="variant", show_default=True, help="The rows."
@@ -159,14 +186,9 @@ def stats(grouping: str, plot: Path | None) -> None:
     if not path.is_file():
         print(NO_ANSWERS_MESSAGE)
         return
-    reader = HistoryReader(path)
-    try:
+    with closing(HistoryReader(path)) as reader:
         sums = sum_by_group(_turns(reader), grouping)
-    finally:
-        reader.close()
     print(as_table(sums, grouping) if sums else NO_ANSWERS_MESSAGE)
     if plot is not None and sums:
-        from specchat.cli.stats_plot import draw_stats
-
         draw_stats([each for each in sums if each.name != ALL_ANSWERS], grouping, plot)
         print(f"plotted: {plot}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from specchat.cli.bench import print_progress
 from specchat.cli.options import PROFILE_OPTIONS, resolve_profile
 from specchat.errors import UsageError
 from specchat.host.spawn import history_path
@@ -20,6 +21,30 @@ CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 HEAD_KINDS = ("eagle3", "eagle", "medusa", "mtp")
 AGAINST_PROFILE = "profile"  # the default of --against
 AGAINST_NONE = "none"
+AT_LEAST_ONE = click.IntRange(min=1)
+TRAINING_OPTIONS = (
+    click.option("--target", help="The target: embedded, a folder, or a hub id [the profile's]."),
+    click.option(
+        "--data",
+        required=True,
+        help="The questions: 'sessions' (stored conversations), a folder of texts, or JSON lines.",
+    ),
+    click.option(
+        "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="The folder of the result."
+    ),
+    click.option("--minutes", type=click.FloatRange(min=0.01), default=4.0, show_default=True, help="Training time."),
+    click.option("--tokens", type=AT_LEAST_ONE, help="Train on this many tokens instead of --minutes."),
+    click.option("--max-prompts", type=AT_LEAST_ONE, default=400, show_default=True, help="Most questions."),
+    click.option(
+        "--held-out", type=AT_LEAST_ONE, default=50, show_default=True, help="Turns held out for the comparison."
+    ),
+    click.option(
+        "--max-tokens", type=click.IntRange(min=8), default=120, show_default=True, help="Most tokens of an answer."
+    ),
+    click.option("--seed", default=0, show_default=True, help="Seed of the initial weights and the order of batches."),
+    click.option("--force", "installs_anyway", is_flag=True, help="Install the head even if it is not better."),
+    click.option("--profile", "-P", default="chat", show_default=True, help="The profile with the models and dtype."),
+)
 
 
 @click.group()
@@ -28,53 +53,7 @@ def train() -> None:
 
 
 def _training_options(command: CommandFunction) -> CommandFunction:
-    """Add the options that all training commands share."""
-    for option in reversed(
-        (
-            click.option("--target", help="The target: embedded, a folder, or a hub id [the profile's]."),
-            click.option(
-                "--data",
-                required=True,
-                help="The questions: 'sessions' (stored conversations), a folder of texts, or JSON lines.",
-            ),
-            click.option(
-                "--out",
-                type=click.Path(file_okay=False, path_type=Path),
-                required=True,
-                help="The folder of the result.",
-            ),
-            click.option(
-                "--minutes", type=click.FloatRange(min=0.01), default=4.0, show_default=True, help="Training time."
-            ),
-            click.option(
-                "--tokens", type=click.IntRange(min=1), help="Train on this many tokens instead of --minutes."
-            ),
-            click.option(
-                "--max-prompts", type=click.IntRange(min=1), default=400, show_default=True, help="Most questions."
-            ),
-            click.option(
-                "--held-out",
-                type=click.IntRange(min=1),
-                default=50,
-                show_default=True,
-                help="Turns held out for the comparison.",
-            ),
-            click.option(
-                "--max-tokens",
-                type=click.IntRange(min=8),
-                default=120,
-                show_default=True,
-                help="Most tokens of an answer.",
-            ),
-            click.option(
-                "--seed", default=0, show_default=True, help="Seed of the initial weights and the order of batches."
-            ),
-            click.option("--force", "installs_anyway", is_flag=True, help="Install the head even if it is not better."),
-            click.option(
-                "--profile", "-P", default="chat", show_default=True, help="The profile with the models and dtype."
-            ),
-        )
-    ):
+    for option in reversed(TRAINING_OPTIONS):
         command = option(command)
     return command
 
@@ -123,7 +102,6 @@ def draft(start: str | None, **options: Any) -> None:
 
 
 def _train_and_install(kind: str, start: Path | None, against: str, options: dict[str, Any]) -> None:
-    """Train, compare and install; shared by the commands."""
     from specchat.models.load_options import EMBEDDED, LoadOptions
     from specchat.train.distributed import distributed_context
     from specchat.train.frozen_target import FrozenTarget
@@ -142,15 +120,14 @@ def _train_and_install(kind: str, start: Path | None, against: str, options: dic
     models, distributed = profile.models, distributed_context()
     load_options = LoadOptions(models.dtype, distributed.device(models.device), profile.limits.context)
     target = FrozenTarget(options["target"] or models.target, load_options, profile.prompt.system)
-    budget = (
-        TrainingBudget(tokens=options["tokens"]) if options["tokens"] else TrainingBudget(minutes=options["minutes"])
-    )
+    tokens = options["tokens"]
+    budget = TrainingBudget(tokens=tokens) if tokens else TrainingBudget(minutes=options["minutes"])
     request = HeadTrainingRequest(
         kind, out, start, _baseline_head(against, kind, target, profile), budget, options["max_tokens"],
         seed=options["seed"], installs_anyway=options["installs_anyway"], distributed=distributed,
     )  # fmt: skip
     if distributed.is_main_process:
-        train_and_install_head(request, target, prompts, _print_stderr)
+        train_and_install_head(request, target, prompts, print_progress)
     else:
         train_head_as_worker(request, target, prompts)
 
@@ -180,12 +157,8 @@ def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profi
         try:
             spec = inspect_head(find_head(name))
         except ModelError as error:
-            _print_stderr(f"{error}; it is not compared")
+            print_progress(f"{error}; it is not compared")
             continue
         if spec.kind == kind and not mismatches(spec, target_dimensions(target.folder)):
             return spec.source
     return None
-
-
-def _print_stderr(line: str) -> None:
-    click.echo(line, err=True)

@@ -9,26 +9,23 @@ from typing import Any
 import click
 
 from specchat.cli.options import profile_options
-from specchat.cli.session_options import resume_request, session_request
+from specchat.cli.session_options import resume_options, resume_request
 from specchat.cli.setup_hint import setup_hint
 
 
 @click.command()
-@click.option("-c", "--continue", "is_last", is_flag=True, help="Continue the last conversation of this folder.")
-@click.option(
-    "-r", "--resume", "session", default="", help="Continue this conversation; the beginning of an id is enough."
-)
+@resume_options
 @click.option("--ascii", "is_ascii", is_flag=True, default=None, help="Draw with ASCII characters only.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal, for selecting text.")
 @profile_options
-def tui(is_last: bool, session: str, is_ascii: bool | None, no_mouse: bool, **options: Any) -> None:
+def tui(is_ascii: bool | None, no_mouse: bool, **options: Any) -> None:
     """Chat with the model on the whole terminal, with live numbers. F1 shows the keys, `/help` the commands."""
     from specchat.drawing.glyphs import choose_glyphs
     from specchat.host.spawn import history_path
     from specchat.tui.app import ScreenFiles, SpecchatApp, binding_scopes
     from specchat.tui.preferences import preferences_file, read_preferences
 
-    chosen = resume_request(session_request(options), session, continues_last=is_last)
+    chosen = resume_request(options)
     preferred = read_preferences(preferences_file(), binding_scopes())
     preferred = replace(preferred, captures_mouse=preferred.captures_mouse and not no_mouse)
     history = Path(history_path())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +13,6 @@ from specchat.cli.bench import INTERRUPTED_EXIT_CODE, check_output_paths, print_
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.profile import Profile
 from specchat.profile.tuned_values import tuned_path, tuned_source_for
-
-if TYPE_CHECKING:
-    from specchat.bench.columns import CombinationResult
 
 
 @click.command()
@@ -36,10 +33,13 @@ def tune(count: int, limit: int, plot: Path | None, show: bool, forget: bool, re
     profile = resolve_profile(options)
     path = tuned_path(profile)
     if show:
-        return _print_tuned_values(profile, path)
+        is_tuned = tuned_source_for(profile) is not None
+        nothing = f"nothing is tuned for {_model_names(profile)} on this machine; run 'specchat tune'"
+        click.echo(f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}" if is_tuned else nothing)
+        return 0
     if forget:
         existed = path.is_file()
-        for file in (path, _default_plot_path(path)):
+        for file in (path, path.with_suffix(".svg")):
             file.unlink(missing_ok=True)
         click.echo(f"{path}: {'deleted' if existed else 'nothing was tuned'}")
         return 0
@@ -47,18 +47,11 @@ def tune(count: int, limit: int, plot: Path | None, show: bool, forget: bool, re
     return _run_tuning(profile, path, plot, count, limit, restart=restart)
 
 
-def _print_tuned_values(profile: Profile, path: Path) -> int:
-    if tuned_source_for(profile) is None:
-        click.echo(f"nothing is tuned for {_model_names(profile)} on this machine; run 'specchat tune'")
-        return 0
-    click.echo(f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}")
-    return 0
-
-
 def _run_tuning(profile: Profile, path: Path, plot: Path | None, count: int, limit: int, *, restart: bool) -> int:
     from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
     from specchat.bench.columns import group_samples, recommendations
     from specchat.bench.measure import engine_measurer, open_store, run_bench
+    from specchat.bench.sweep_plot import can_draw, draw_sweep
     from specchat.bench.tuning import (
         as_toml,
         choose_values,
@@ -86,21 +79,11 @@ def _run_tuning(profile: Profile, path: Path, plot: Path | None, count: int, lim
     for kind, sentence in recommendations(rows).items():
         click.echo(f"{kind}: {sentence}")
     click.echo(f"at most {tuned.budget} draft tokens in a pass, unless a profile says otherwise; stored in {path}")
-    _draw_plot(rows, plot, _default_plot_path(path), about)
-    return 0
-
-
-def _draw_plot(rows: list[CombinationResult], requested_path: Path | None, default_path: Path, about: str) -> None:
-    """Plot to the requested path, or beside the stored values; only where matplotlib is installed."""
-    from specchat.bench.sweep_plot import can_draw, draw_sweep
-
     if can_draw():
-        draw_sweep(rows, requested_path or default_path, about)
-        click.echo(f"plotted in {requested_path or default_path}")
-
-
-def _default_plot_path(path: Path) -> Path:
-    return path.with_suffix(".svg")
+        plot = plot or path.with_suffix(".svg")
+        draw_sweep(rows, plot, about)
+        click.echo(f"plotted in {plot}")
+    return 0
 
 
 def _model_names(profile: Profile) -> str:

@@ -1,7 +1,5 @@
 """`specchat undo`: takes an edit back, without git. An undo is an edit too, and can be taken back by its number."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

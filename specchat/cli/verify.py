@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat.chat.history import HistoryReader
+from specchat.cli.bench import parse_names
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.print_turn import ERASE_LINE
-from specchat.errors import InputError, NotLosslessError, UsageError
+from specchat.cli.print_turn import TemporaryLine
+from specchat.errors import InputError, NotLosslessError
 from specchat.host.spawn import history_path
 from specchat.profile import DRAFTERS
 
@@ -52,26 +53,18 @@ def verify(
     """
     options["target"] = model or options["target"]
     profile = resolve_profile(options)
-    variants = _parse_variants(names)
+    variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
     from specchat.bench.lossless_check import VerifySettings, verify_lossless
     from specchat.loading.load_engine import load_engine
 
     engine = load_engine(profile)
     prompts = list(_stored_prompts(session_id, engine)) if session_id else _builtin_prompts(engine, count, limit)
-    report = verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), _progress)
-    _progress("")
+    progress_line = TemporaryLine()
+    report = verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), progress_line.show)
+    progress_line.erase()
     print(json.dumps(asdict(report) | {"lossless": report.is_lossless}) if is_json else as_text(report))
     if not report.is_lossless:
         raise NotLosslessError("decoding is not lossless here: drafting changed the text; please report this")
-
-
-def _parse_variants(names: str) -> list[str]:
-    known = [name for name in DRAFTERS if name != "plain"]
-    chosen = known if names == "all" else names.split(",")
-    for name in chosen:
-        if name not in known:
-            raise UsageError(f"unknown variant {name!r}; known are {', '.join(known)}")
-    return chosen
 
 
 def _builtin_prompts(engine: Engine, count: int, limit: int) -> list[list[int]]:
@@ -84,16 +77,13 @@ def _builtin_prompts(engine: Engine, count: int, limit: int) -> list[list[int]]:
 
 
 def _stored_prompts(session_id: str, engine: Engine) -> Iterator[list[int]]:
-    """The prompts before each answer of a stored conversation."""
     path = history_path()
     reader = HistoryReader(path) if path.is_file() else None
     thread = reader.thread(session_id) if reader else None
     if reader is None or thread is None:
         raise InputError(f"{session_id}: no such conversation, or several begin with it; see 'specchat sessions list'")
-    try:
+    with closing(reader):
         turns = [list(turn.answer.prompt_ids) for turn in reader.turns(thread.tip) if turn.answer.prompt_ids]
-    finally:
-        reader.close()
     target = engine.models.target
     fitting = [ids for ids in turns if max(ids) < target.vocab_size and len(ids) < target.context_window]
     if not fitting:
@@ -101,35 +91,22 @@ def _stored_prompts(session_id: str, engine: Engine) -> Iterator[list[int]]:
     yield from fitting
 
 
-def _progress(message: str) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"{ERASE_LINE}{message}")
-        sys.stderr.flush()
-
-
 def as_text(report: VerifyReport) -> str:
-    """The report as text."""
     exact = ", exact" if report.exact else ""
     lines = [f"{report.model} in {report.dtype}{exact}", "", f"{'variant':<12}{'T':>5}  identical"]
     for result in report.results:
         identical = result.skip_reason or f"{result.identical_answers} of {result.answers}"
-        lines.append(f"{result.variant:<12}{result.temperature:>5g}  {identical}{_tie_note(len(result.near_ties))}")
+        ties = f", {len(result.near_ties)} decided a near tie the other way" if result.near_ties else ""
+        lines.append(f"{result.variant:<12}{result.temperature:>5g}  {identical}{ties}")
         lines += [f"{'':19}{_difference_text(difference)}" for difference in result.mismatches[:MAX_LISTED_DIFFERENCES]]
     share = f"{report.near_tie_tokens} of {report.sampled_tokens} sampled tokens of plain decoding were near ties"
     lines += ["", share]
     for fit in report.distribution_tests:
         outcome = "do not fit" if fit.is_failure else "fit"
-        lines.append(
-            f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome} the probabilities of a plain pass "
-            f"(p = {fit.p_value:.2g})"
-        )
-    return "\n".join(
-        [*lines, "", "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"]
-    )
-
-
-def _tie_note(ties: int) -> str:
-    return f", {ties} decided a near tie the other way" if ties else ""
+        samples = f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome}"
+        lines.append(f"{samples} the probabilities of a plain pass (p = {fit.p_value:.2g})")
+    last_line = "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"
+    return "\n".join([*lines, "", last_line])
 
 
 def _difference_text(difference: Difference) -> str:

@@ -1,7 +1,5 @@
 """`specchat vram`: the memory that a model and its drafter take, before they are downloaded or loaded."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -9,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from specchat.cli.options import load_plan_text
-from specchat.cli.size_options import Gigabytes, TokenCount, colour_fit_label, fit_label, format_token_count
+from specchat.cli.size_options import Gigabytes, TokenCount, fit_label
 from specchat.errors import UsageError
 from specchat.hub.architecture import EMBEDDING, EXPERT, Architecture
 from specchat.hub.catalog import catalog, find_entry, head_architecture
@@ -33,6 +31,7 @@ from specchat.profile import load_profile
 
 MIN_GIB = 1.5  # smaller tables are in MiB
 EXTRA_CONTEXTS = (4096, 16384)  # columns beside the requested one
+FIT_COLOURS = {"fits": "green", "tight": "yellow", "no": "red"}
 FP8_METHODS = ("fp8", "fbgemm_fp8")  # the names in checkpoints
 
 
@@ -71,10 +70,8 @@ def vram(
     target = locate_model(model)
     drafter = locate_model(draft) if draft else _locate_head(head, target) if head else None
     contexts = sorted({*(each for each in EXTRA_CONTEXTS if each < context), context})
-    table = {
-        quant_format: [_memory_need(target, drafter, quant_format, tokens) for tokens in contexts]
-        for quant_format in _weight_formats(target.architecture)
-    }
+    formats = (*LISTED_FORMATS, "mxfp4") if target.architecture.stored_format == "mxfp4" else LISTED_FORMATS
+    table = {each: [_memory_need(target, drafter, each, tokens) for tokens in contexts] for each in formats}
     available_bytes = usable_gpu_bytes(gpu_memory) if gpu_memory else None
     if is_json:
         click.echo(json.dumps(_as_json(target, drafter, contexts, table, available_bytes), indent=1))
@@ -88,38 +85,23 @@ def vram(
 
 def _locate_head(name: str, target: LocatedModel) -> LocatedModel:
     """A head on this disk, or one that the catalog lists for this target."""
-    entry = find_entry(target.name)
-    kinds = {
-        each: published.kind for published in (entry.heads if entry else ()) for each in (published.id, published.kind)
-    }
-    if entry and name in kinds:
-        named = next(published.id for published in entry.heads if name in (published.id, published.kind))
-        return LocatedModel(named, head_architecture(entry.id, kinds[name]))
+    if entry := find_entry(target.name):
+        for published in entry.heads:
+            if name in (published.id, published.kind):
+                return LocatedModel(published.id, head_architecture(entry.id, published.kind))
     for other in catalog().values():
         if any(published.id == name for published in other.heads):
             raise UsageError(f"--head {name} was trained for {other.id}, not for {target.name}")
     return locate_model(name)
 
 
-def _weight_formats(architecture: Architecture) -> Sequence[str]:
-    """The rows of the table; MXFP4 only for checkpoints in it."""
-    return (*LISTED_FORMATS, "mxfp4") if architecture.stored_format == "mxfp4" else LISTED_FORMATS
-
-
 def _memory_need(target: LocatedModel, drafter: LocatedModel | None, quant_format: str, tokens: int) -> MemoryPlan:
-    is_model = (
-        drafter is not None
-        and drafter.architecture.layers > 1
-        and drafter.architecture.family not in ("dflash", "medusa")
-    )
-    drafter_model = (
-        QuantizedModel(drafter.architecture, drafter_quant_format(quant_format) if is_model else "bf16")
-        if drafter
-        else None
-    )
-    return plan_memory(
-        QuantizedModel(target.architecture, quant_format), drafter_model, tokens, uses_sliding_windows=False
-    )
+    quantized, drafter_model = QuantizedModel(target.architecture, quant_format), None
+    if drafter:
+        is_model = drafter.architecture.layers > 1 and drafter.architecture.family not in ("dflash", "medusa")
+        drafter_format = drafter_quant_format(quant_format) if is_model else "bf16"
+        drafter_model = QuantizedModel(drafter.architecture, drafter_format)
+    return plan_memory(quantized, drafter_model, tokens, uses_sliding_windows=False)
 
 
 def _parameter_text(located: LocatedModel) -> str:
@@ -131,16 +113,15 @@ def _parameter_text(located: LocatedModel) -> str:
 
 def _lines(contexts: Sequence[int], table: dict[str, list[MemoryPlan]], available_bytes: int | None) -> Iterator[str]:
     label_width = 6 * (available_bytes is not None)
-    heads = "".join(f"{format_token_count(context):>{9 + label_width}}" for context in contexts)
+    names = [f"{context // 1024}k" if context % 1024 == 0 else str(context) for context in contexts]
+    heads = "".join(f"{name:>{9 + label_width}}" for name in names)
     unit, name = (GIB, "GiB") if max(each.total_bytes for each in table["bf16"]) >= GIB * MIN_GIB else (2**20, "MiB")
     yield f"{name:<12}{'weights':>9}{'drafter':>9}{'workspace':>11}{heads}"
     for quant_format, needs in table.items():
         first = needs[0]
         cells = "".join(_total_cell(each.total_bytes, available_bytes, unit) for each in needs)
-        sizes = (
-            f"{first.weight_bytes / unit:>9.1f}{first.drafter_bytes / unit:>9.1f}{first.workspace_bytes / unit:>11.1f}"
-        )
-        yield f"{quant_format:<12}{sizes}{cells}".rstrip()
+        sizes = f"{first.weight_bytes / unit:>9.1f}{first.drafter_bytes / unit:>9.1f}"
+        yield f"{quant_format:<12}{sizes}{first.workspace_bytes / unit:>11.1f}{cells}".rstrip()
 
 
 def _total_cell(total: int, available_bytes: int | None, unit: int) -> str:
@@ -148,14 +129,11 @@ def _total_cell(total: int, available_bytes: int | None, unit: int) -> str:
     if available_bytes is None:
         return text
     label = fit_label(total, available_bytes)
-    return f"{text} {colour_fit_label(label)}{' ' * (5 - len(label))}"
+    return f"{text} {click.style(label, fg=FIT_COLOURS[label])}{' ' * (5 - len(label))}"
 
 
-def _notes(architecture: Architecture, context: int) -> Iterator[str]:
-    """Notes below the table."""
-    yield from _kv_cache_notes(architecture, context)
-    yield from _weight_notes(architecture)
-    yield from architecture.notes
+def _notes(architecture: Architecture, context: int) -> tuple[str, ...]:
+    return (*_kv_cache_notes(architecture, context), *_weight_notes(architecture), *architecture.notes)
 
 
 def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
@@ -168,10 +146,8 @@ def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
             f"one of {(rows - SCRATCH_ROWS) // 2} takes {(rows + SCRATCH_ROWS) // 2}"
         )
     if any(layer.sliding_window for layer in architecture.kv_layers):
-        extra_bytes = kv_cache_bytes(architecture, context, uses_sliding_windows=False) - kv_cache_bytes(
-            architecture, context
-        )
-        extra = format_gib(extra_bytes)
+        all_rows = kv_cache_bytes(architecture, context, uses_sliding_windows=False)
+        extra = format_gib(all_rows - kv_cache_bytes(architecture, context))
         yield f"layers with a sliding window keep all rows for rollback: {extra} more than they attend to"
     if architecture.recurrent_elements:
         yield f"recurrent layers hold {format_gib(kv_cache_bytes(architecture, 0))}, whatever the length of the text"
@@ -216,5 +192,5 @@ def _as_json(
             for quant_format, needs in table.items()
             for context, each in zip(contexts, needs, strict=True)
         ],
-        "notes": list(_notes(target.architecture, contexts[-1])),
+        "notes": _notes(target.architecture, contexts[-1]),
     }

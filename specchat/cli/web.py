@@ -1,7 +1,5 @@
 """`specchat web`: the screen in a browser on this machine."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import webbrowser

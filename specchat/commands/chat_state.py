@@ -32,13 +32,9 @@ class RequestOptions:
 
 @dataclass
 class ChatState:
-    """A conversation with the host, and the options that the user has set for it."""
-
     conversation: Conversation
     options: RequestOptions = RequestOptions()
-    overrides: Mapping[str, Any] = field(
-        default_factory=dict[str, Any]
-    )  # overrides of the profile, for further sessions
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the profile, for further sessions
     confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the user before models are loaded
     pending_names: list[str] = field(default_factory=list[str])  # files and folders to attach to the next request
     attachment_notice: str = ""  # about the attachments of the last request
@@ -50,7 +46,6 @@ class ChatState:
     _notices_by_session: defaultdict[str, Notices] = field(default_factory=lambda: defaultdict(Notices), init=False)
 
     def on_event(self, event: Event) -> None:
-        """Store what `/stats`, the status line and the notices after an answer need."""
         if self.last_outcome:
             self.start_answer()
         match event:
@@ -67,12 +62,10 @@ class ChatState:
         self._update_notices(event)
 
     def start_answer(self) -> None:
-        """Forget the last answer."""
         self.last_outcome, self._answer_parts = None, []
 
     @property
     def answer(self) -> str:
-        """The text of the last answer."""
         return "".join(self._answer_parts)
 
     def _update_notices(self, event: Event) -> None:
@@ -83,7 +76,6 @@ class ChatState:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """The lines to print after an answer, besides its cost."""
         notices = self._notices_by_session[self.conversation.session_id]
         return (*([f"sources: {', '.join(self.passage_sources)}"] if self.passage_sources else []), *notices.lines)
 
@@ -112,22 +104,19 @@ class ChatState:
             return ()
         from specchat.chat.retrieve import ContextBudget, gather_context
 
-        context = gather_context(
-            names, text, ContextBudget.of_window(load_profile(self.conversation.profile).limits.context)
-        )
+        window = load_profile(self.conversation.profile).limits.context
+        context = gather_context(names, text, ContextBudget.of_window(window))
         self.attachment_notice, self.passage_sources = context.notice, context.sources
         return context.files
 
     @property
     def status_line(self) -> str:
-        """One line about the last answer."""
         if self.routed and self.finished:
             return summary_line(self.routed, self.finished.totals)
         return f"profile {self.conversation.profile}"
 
 
 def is_context_overflow(event: Event | None) -> bool:
-    """Whether a request failed because it did not fit into the context window."""
     return isinstance(event, Failed) and event.exit_code == ContextError.exit_code
 
 

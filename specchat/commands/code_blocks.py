@@ -1,7 +1,5 @@
 """The fenced code blocks of an answer, and the file name that a fence may carry. Strings in, strings out."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 
@@ -14,15 +12,12 @@ PATH_PATTERN = re.compile(r"[\w.@+-]*(?:[\w@+-]/|\.\w|/\w)[\w./@+-]*")
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """The text between two fences, and the info string of the opening fence."""
-
     info: str
     text: str
     first_line: int = field(default=0, compare=False)  # line of the answer with the opening fence
 
     @property
     def language(self) -> str:
-        """The language that the info string names, or ""."""
         word = self.info.partition(" ")[0].partition(":")[0].strip("{.}")
         return "" if word == self.file or "=" in word else word
 

@@ -4,14 +4,12 @@ A command works on a `ChatState` and returns a `CommandResult`. It draws nothing
 the TUI and editors share it. This module imports neither prompt_toolkit nor torch.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from specchat.chat.at_names import check_name
 from specchat.chat.request import Request
@@ -32,10 +30,16 @@ AT_NAMES_HELP = "anywhere in a request attaches the file; so do @FOLDER/, @*.GLO
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandInfo:
+    """What help and completion show of a command."""
+
     name: str
     arguments: str
     help: str
+
+
+@dataclass(frozen=True)
+class Command(CommandInfo):
     run: Callable[[ChatState, str], CommandResult]
 
 
@@ -46,7 +50,6 @@ def is_file_command(line: str) -> bool:
 
 
 def run_line(chat: ChatState, line: str) -> CommandResult:
-    """Run a command, or make a request of any other line."""
     match = COMMAND_PATTERN.match(line.strip())
     if not match:
         return CommandResult(request=chat.make_request(line))
@@ -57,30 +60,10 @@ def run_line(chat: ChatState, line: str) -> CommandResult:
     return command.run(chat, (match["argument"] or "").strip())
 
 
-class CommandInfo(Protocol):
-    """What help and completion show of a command."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def arguments(self) -> str: ...
-    @property
-    def help(self) -> str: ...
-
-
 def help_text(commands: Collection[CommandInfo]) -> str:
-    """One line for each command."""
     width = max(len(f"/{command.name} {command.arguments}") for command in commands)
     lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in commands]
     return "\n".join([*lines, f"{'@FILE':{width}}  {AT_NAMES_HELP}"])
-
-
-def _help(_chat: ChatState, _argument: str) -> CommandResult:
-    return CommandResult(help_text(line_mode_commands().values()))
-
-
-def _quit(_chat: ChatState, _argument: str) -> CommandResult:
-    return CommandResult(should_quit=True)
 
 
 def _new(chat: ChatState, _argument: str) -> CommandResult:
@@ -112,9 +95,8 @@ def _last_request(chat: ChatState) -> Request:
 
 def _sessions(chat: ChatState, words: str) -> CommandResult:
     rows = chat.conversation.call("list_sessions", {"search": words} if words else {"kind": "chat"})["sessions"]
-    lines = [
-        f"{row['id']}  {row['name']}" + (f"  ({row['snippet']})" if words else "") for row in rows[:MAX_LISTED_SESSIONS]
-    ]
+    listed = rows[:MAX_LISTED_SESSIONS]
+    lines = [f"{row['id']}  {row['name']}" + (f"  ({row['snippet']})" if words else "") for row in listed]
     if (more := len(rows) - MAX_LISTED_SESSIONS) > 0:
         lines.append(f"and {more} more; /sessions WORDS searches")
     return CommandResult("\n".join(lines) or "none")
@@ -130,14 +112,6 @@ def _open(chat: ChatState, id: str) -> CommandResult:
 def _transcript(chat: ChatState) -> str:
     turns = chat.conversation.turns()
     return "\n".join(f"> {turn.request['text']}\n{turn.answer.text}" for turn in turns) or "this conversation is empty"
-
-
-def _show(chat: ChatState, _argument: str) -> CommandResult:
-    return CommandResult(_transcript(chat))
-
-
-def _save(chat: ChatState, name: str) -> CommandResult:
-    return _export_to_file(chat, "/save", name, "markdown")
 
 
 def _export(chat: ChatState, argument: str) -> CommandResult:
@@ -249,18 +223,19 @@ def _inspect(chat: ChatState, number: str) -> CommandResult:
 COMMANDS: Mapping[str, Command] = {
     command.name: command
     for command in (
-        Command("help", "", "list the commands", _help),
+        Command("help", "", "list the commands", lambda *_: CommandResult(help_text(line_mode_commands().values()))),
         Command("new", "", "start a new conversation", _new),
         Command("retry", "", "answer the last request again, with another seed", _retry),
         Command("back", "", "remove the last request and its answer", _take_back_turn),
         Command("undo", "", "the same, in editors; elsewhere it undoes an edit of files", _take_back_turn),
         Command("file", "PATH", "attach a file, folder or glob to the next request", _file),
-        Command("show", "", "print this conversation", _show),
-        Command("save", "FILE", "write this conversation to a new file, as Markdown", _save),
+        Command("show", "", "print this conversation", lambda chat, _argument: CommandResult(_transcript(chat))),
         Command(
-            "export",
-            "[json|markdown] FILE",
-            "the same in a format; without one, the suffix .json selects JSON",
+            "save", "FILE", "write this conversation to a new file, as Markdown",
+            lambda chat, name: _export_to_file(chat, "/save", name, "markdown"),
+        ),
+        Command(
+            "export", "[json|markdown] FILE", "the same in a format; without one, the suffix .json selects JSON",
             _export,
         ),
         Command("sessions", "[WORDS]", "list earlier conversations, or those that contain WORDS", _sessions),
@@ -281,26 +256,18 @@ COMMANDS: Mapping[str, Command] = {
         Command("stats", "", "speed, memory and sessions", _stats),
         Command("why", "", "which drafter the last answer used, and why", _why),
         Command("inspect", "[N]", "the last answer, or answer N, by drafter, step by step", _inspect),
-        Command("quit", "", "quit; the conversation is stored", _quit),
+        Command("quit", "", "quit; the conversation is stored", lambda *_: CommandResult(should_quit=True)),
     )
-}
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class FileCommand:
-    """A command that changes files after the user has reviewed them; `file_edits.py` runs it."""
-
-    name: str
-    arguments: str
-    help: str
-
-
-FILE_COMMANDS: Mapping[str, FileCommand] = {
+# Commands that change files after the user has reviewed them; `file_edits.py` runs them.
+FILE_COMMANDS: Mapping[str, CommandInfo] = {
     command.name: command
     for command in (
-        FileCommand("edit", "PATH... INSTRUCTION", "rewrite files; you review the result hunk by hunk"),
-        FileCommand("apply", "[N] [PATH]", "write a code block of the last answer to its file"),
-        FileCommand("undo", "[N|FILE]", "undo the last edit of files, or another one"),
+        CommandInfo("edit", "PATH... INSTRUCTION", "rewrite files; you review the result hunk by hunk"),
+        CommandInfo("apply", "[N] [PATH]", "write a code block of the last answer to its file"),
+        CommandInfo("undo", "[N|FILE]", "undo the last edit of files, or another one"),
     )
 }
 

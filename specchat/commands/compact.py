@@ -4,8 +4,6 @@ Nothing is lost. The request for a summary is sent in a fork of the conversation
 beginning, and the summary becomes its first request. If no summary comes, the original conversation is opened again.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from specchat.chat.events import Finished
@@ -24,7 +22,6 @@ MAX_READY_TOKENS = 16
 
 
 def compact(chat: ChatState, _argument: str) -> CommandResult:
-    """Fork the conversation and request a summary there."""
     conversation = chat.conversation
     if not conversation.turns():
         raise UsageError("this conversation is empty")
@@ -37,10 +34,8 @@ def _request_summary(chat: ChatState, original_session: str, dropped_turns: int)
     chat.start_answer()
     chat.attachment_notice, chat.passage_sources = "", ()
     request = chat.make_bare_request(SUMMARY_PROMPT, max_tokens=chat.context_window // SUMMARY_WINDOW_DIVISOR or None)
-    return CommandResult(
-        request=request,
-        after_answer=partial(_continue_with_summary, original_session=original_session, dropped_turns=dropped_turns),
-    )
+    proceed = partial(_continue_with_summary, original_session=original_session, dropped_turns=dropped_turns)
+    return CommandResult(request=request, after_answer=proceed)
 
 
 def _continue_with_summary(chat: ChatState, original_session: str, dropped_turns: int) -> CommandResult:
@@ -59,14 +54,11 @@ def _continue_with_summary(chat: ChatState, original_session: str, dropped_turns
     conversation.rewind(turns)
     chat.start_answer()
     request = chat.make_bare_request(CONTINUE_PROMPT.format(summary), max_tokens=MAX_READY_TOKENS)
-    return CommandResult(
-        request=request,
-        after_answer=partial(_report_summary, original_session=original_session, dropped_turns=dropped_turns),
-    )
+    report = partial(_report_summary, original_session=original_session, dropped_turns=dropped_turns)
+    return CommandResult(request=request, after_answer=report)
 
 
 def _report_summary(_chat: ChatState, original_session: str, dropped_turns: int) -> CommandResult:
     missing = f"; the last {dropped_turns} of its questions did not fit into the summary" if dropped_turns else ""
-    return CommandResult(
-        f"this copy begins with the summary; /open {original_session} is the whole conversation{missing}"
-    )
+    whole = f"/open {original_session} is the whole conversation"
+    return CommandResult(f"this copy begins with the summary; {whole}{missing}")

@@ -4,8 +4,6 @@ fields).
 An existing file is never overwritten.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +16,6 @@ FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
 
 def export_conversation(format_name: str, name: str, turns: Sequence[StoredTurn]) -> str:
-    """A conversation in one of the EXPORT_FORMATS."""
     return EXPORT_FORMATS[format_name](name, turns)
 
 

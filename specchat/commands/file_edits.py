@@ -5,8 +5,6 @@ A front end passes an `EditUI`: how it shows a hunk, reads a key and shows progr
 own in the same engine process, so that it does not become part of the conversation. This module imports no torch.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -63,7 +61,6 @@ class EditUI:
     cancelled: Flag = field(default_factory=Flag)
 
     def review_ui(self, source: Source, rewrite: Callable[[int, int, str], str | None]) -> ReviewUI:
-        """The callbacks that a review needs."""
         ending = PurePath(source.name).suffix
         return ReviewUI(
             self.read_input, self.show_hunk, self.show_message, lambda text: self.edit_text(text, ending), rewrite
@@ -72,8 +69,6 @@ class EditUI:
 
 @dataclass(frozen=True)
 class EditArguments:
-    """The files and the instruction of an edit."""
-
     paths: tuple[Path, ...]
     instruction: str
 
@@ -93,7 +88,6 @@ class AcceptedEdit:
 
     @property
     def replacement(self) -> Replacement:
-        """The new content in bytes."""
         old = None if self.is_new else self.source.raw
         return Replacement(self.path, old, self.source.encode(self.review.text))
 
@@ -120,11 +114,9 @@ class EditSession:
         return summary_line(run.route, sum_totals(run.finished_turns)) if run and run.route else ""
 
     def make_job(self, source: Source, instruction: str) -> EditJob:
-        """The edit job for this source, with the context window of the session."""
         conversation = self._open_conversation()
-        return EditJob(
-            source, instruction, conversation.context_window or load_profile(conversation.profile).limits.context
-        )
+        window = conversation.context_window or load_profile(conversation.profile).limits.context
+        return EditJob(source, instruction, window)
 
     def make_edit_run(self, source: Source) -> EditRun:
         """The run that sends the requests of an edit; each file restarts the session."""
@@ -199,9 +191,8 @@ def apply_block(chat: ChatState, argument: str, ui: EditUI) -> str:
     instruction = f"code block for {path.name}"
     with EditSession(chat, ui) as session:
         review_ui = ui.review_ui(source, session.make_rewriter(source, instruction))
-        review = review_edit(
-            source, text, find_warnings(source, text), lambda new: check_syntax(source, new), review_ui
-        )
+        warnings = find_warnings(source, text)
+        review = review_edit(source, text, warnings, lambda new: check_syntax(source, new), review_ui)
         return _write_accepted(instruction, [AcceptedEdit(source, path, review, is_new)], session.summary)
 
 
@@ -226,7 +217,6 @@ FILE_COMMAND_RUNNERS: Mapping[str, Callable[[ChatState, str, EditUI], str]] = {
 
 
 def run_file_command(chat: ChatState, line: str, ui: EditUI) -> str:
-    """Run a file command; returns a line that says what was written."""
     match = COMMAND_PATTERN.match(line.strip())
     assert match is not None
     return FILE_COMMAND_RUNNERS[match["name"]](chat, (match["argument"] or "").strip(), ui)

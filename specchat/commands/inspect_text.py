@@ -3,8 +3,6 @@
 The drawing matches the inspector of the TUI; without colours, marks show the kind of a token. Reads no files.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from base64 import b64decode
@@ -59,7 +57,6 @@ def select_turn(
 
 
 def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
-    """The answer, its totals and its steps, with ANSI colours unless `is_ascii`."""
     from rich.console import Console
 
     from specchat.drawing.glyphs import ASCII, UNICODE
@@ -72,9 +69,8 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
         file=text, force_terminal=not is_ascii, no_color=True if is_ascii else None, highlight=False, soft_wrap=True
     )
     console.print(inspected.title, markup=False)
-    for line in render_lines(
-        inspected.inspection, TokenColours.from_theme(theme_variables()), glyphs, inspected.plain_step_seconds
-    ):
+    colours = TokenColours.from_theme(theme_variables())
+    for line in render_lines(inspected.inspection, colours, glyphs, inspected.plain_step_seconds):
         console.print(line.plain if is_ascii else line, markup=False)
     for number in range(len(inspected.inspection.steps)):
         console.print(" ".join(filter(None, step_lines(inspected.inspection, number, glyphs))), markup=False)
@@ -82,7 +78,6 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
 
 
 def inspect_answer(conversation: Conversation, argument: str) -> str:
-    """`/inspect [N]`: the answer number N, counted from 1."""
     if argument and not argument.isdecimal():
         raise UsageError(f"/inspect takes the number of an answer, counted from 1, not {argument!r}")
 

@@ -55,7 +55,6 @@ def _model_names(models: Models) -> Iterator[str]:
 
 
 def pending_model(source: str) -> PendingModel:
-    """The model in a folder, in a file, or with a name on the hub."""
     shipped = EMBEDDED / ("target" if source == "embedded" else source.removeprefix("embedded/"))
     path = shipped if source.startswith("embedded") and shipped.is_dir() else Path(source).expanduser()
     if path.is_file():

@@ -73,9 +73,8 @@ class DrafterTracker:
         if self._drafted_step_count < min_share * self._step_count or not self._steps_by_drafter:
             return NO_DRAFTER
         leader, count = self._steps_by_drafter.most_common(1)[0]
-        return (
-            self._current_drafter if count < SWITCH_FACTOR * self._steps_by_drafter[self._current_drafter] else leader
-        )
+        is_clear = count >= SWITCH_FACTOR * self._steps_by_drafter[self._current_drafter]
+        return leader if is_clear else self._current_drafter
 
 
 def _drafters_of(step: StepDone) -> set[str]:
@@ -85,8 +84,6 @@ def _drafters_of(step: StepDone) -> set[str]:
 
 
 class Notices:
-    """The notices of one conversation."""
-
     def __init__(self) -> None:
         self.lines: tuple[str, ...] = ()  # about the last answer
         self._drafter_tracker, self._was_full = DrafterTracker(), False
@@ -95,13 +92,11 @@ class Notices:
         """Update with an event of an answer; `context_window` is in tokens, 0 when unknown."""
         lines = [self._drafter_tracker.on_event(event)]
         if isinstance(event, Finished):
-            lines.append(
-                self._context_notice(event.totals.prompt_tokens + event.totals.completion_tokens, context_window)
-            )
+            tokens = event.totals.prompt_tokens + event.totals.completion_tokens
+            lines.append(self._context_notice(tokens, context_window))
         self.lines = tuple(filter(None, lines))
 
     def on_context_overflow(self) -> None:
-        """A request did not fit into the window together with the earlier turns."""
         self.lines = (COMPACT_HINT,)
 
     def _context_notice(self, tokens: int, window: int) -> str:

@@ -12,8 +12,6 @@ slightly less accurate n-grams. Second, the window is verified, too, and every n
 an n-gram to the pool, as does the committed text.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from dataclasses import dataclass
 

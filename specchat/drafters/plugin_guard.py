@@ -5,8 +5,6 @@ text would depend on the probabilities that it reports. After an exception the d
 the conversation, and the answer continues without it. The guard knows no plugin; it reports errors to a callback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice

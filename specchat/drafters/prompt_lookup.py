@@ -4,8 +4,6 @@ The method of github.com/apoorvumang/prompt-lookup-decoding over an incremental 
 takes microseconds.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from specchat.engine.drafter import DraftContext, Drafter

@@ -6,8 +6,6 @@ the change. A replacement of tokens by others is learnt and applied to the rest 
 knows token ids only, and cannot draft text that is new in the file.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ texts of other conversations do not change during this one, so their contexts ar
 of the time to build. This file knows token ids only.
 """
 
-from __future__ import annotations
-
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence

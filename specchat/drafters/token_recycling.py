@@ -5,8 +5,6 @@ rejected ones. The draft follows them breadth-first through a tree of a fixed sh
 ranked with the shared noise. It knows logits and token ids, and of the text only the last token.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush

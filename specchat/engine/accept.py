@@ -33,8 +33,6 @@ drafter's noise differs from the target's; and each step has its own noise. A dr
 decides how many tokens it drafts.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

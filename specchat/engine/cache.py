@@ -4,8 +4,6 @@ A cache knows rows, not tokens. Rows past `length` are scratch rows: a pass writ
 accepted nodes and closes the gaps, and the next pass overwrites the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

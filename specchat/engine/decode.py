@@ -4,8 +4,6 @@ A `Generation` is a text and all state about it: the target's KV cache and the d
 truncates them, so that after a stop, a cancel or an edit they all describe the same text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter

@@ -1,7 +1,5 @@
 """Copies from the host to the device that do not wait for the device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

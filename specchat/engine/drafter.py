@@ -3,8 +3,6 @@
 The decoding loop knows drafters only through this interface. A drafter knows nothing about the loop.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

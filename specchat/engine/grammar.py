@@ -8,8 +8,6 @@ are added in front of the draft.
 This file knows no grammar language and no text: it uses an automaton over token ids (`models/llguidance_grammar.py`).
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import torch

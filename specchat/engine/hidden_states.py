@@ -3,8 +3,6 @@
 It knows positions and tensors, and not which layers they come from.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 import torch

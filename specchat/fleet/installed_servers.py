@@ -1,7 +1,5 @@
 """Finds the servers installed on this machine and their versions."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -17,11 +15,8 @@ VERSION_TIMEOUT_SECONDS = 60.0  # some servers import torch before they print it
 
 @dataclass(frozen=True)
 class ServerInstall:
-    """The package and the program of a server, and the arguments that print its version."""
-
     package: str
     program: str
-    version_arguments: tuple[str, ...] = ("--version",)
 
 
 SERVER_INSTALLS = {
@@ -61,13 +56,8 @@ def version_numbers(version: str) -> tuple[int, ...]:
 def _reported_version(install: ServerInstall) -> str:
     """The first version or build number in the output of the program."""
     try:
-        result = subprocess.run(
-            (install.program, *install.version_arguments),
-            capture_output=True,
-            text=True,
-            timeout=VERSION_TIMEOUT_SECONDS,
-            check=False,
-        )
+        command = (install.program, "--version")
+        result = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     match = re.search(r"\d+(\.\d+)+|(?<=version: )\d+|\bb\d{4,}\b", result.stdout + result.stderr)

@@ -14,9 +14,9 @@ from pathlib import Path
 from specchat.errors import SpecchatError
 from specchat.fleet.installed_servers import version_numbers
 from specchat.models.context_window import trained_context_window
+from specchat.models.load_options import EMBEDDED
 from specchat.profile import Profile
 
-EMBEDDED = Path(__file__).parents[1] / "embedded"
 LOOPBACK = "127.0.0.1"
 DOCUMENTED_VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23", "tgi": "3.3", "trtllm": "1.2.1", "llama.cpp": "b10269"}
 SERVER_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tgi": "TGI", "trtllm": "TensorRT-LLM", "llama.cpp": "llama.cpp"}
@@ -34,8 +34,6 @@ METHOD_BY_VARIANT = {"plain": "none", "lookup": "ngram", "suffix": "suffix", "dr
 
 @dataclass(frozen=True)
 class SpeculativeConfig:
-    """The speculative method of a server, its draft model, and its draft length."""
-
     method: str  # "none", or a key of NUM_SPECULATIVE_TOKENS
     model: str = ""
     num_speculative_tokens: int = 0
@@ -44,8 +42,6 @@ class SpeculativeConfig:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """The model and the options of a server."""
-
     target: str
     speculative_config: SpeculativeConfig
     context_tokens: int
@@ -55,8 +51,6 @@ class ServerConfig:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A command, the files that it reads, and notes for the user."""
-
     server: str
     version: str
     is_installed: bool
@@ -91,11 +85,7 @@ def speculative_config_for(profile: Profile) -> SpeculativeConfig:
     model = draft if method == "draft" else heads.get(method, "")
     if not model and method not in ("ngram", "suffix", "mtp"):
         method, note = "ngram", f"the profile has no {method} model; using n-gram speculation instead"
-    return SpeculativeConfig(method, model, _num_speculative_tokens(method, profile), note)
-
-
-def _num_speculative_tokens(method: str, profile: Profile) -> int:
-    return min(NUM_SPECULATIVE_TOKENS[method], profile.speculation.budget)
+    return SpeculativeConfig(method, model, min(NUM_SPECULATIVE_TOKENS[method], profile.speculation.budget), note)
 
 
 def _head_kind(head: str) -> str:

@@ -4,8 +4,6 @@ Only an event loop can close a connection while a read is waiting, so that the s
 once, and not after its next token.
 """
 
-from __future__ import annotations
-
 import asyncio
 import queue
 from collections.abc import Mapping
@@ -15,12 +13,21 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
+from openai import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    APITimeoutError,
+    AsyncOpenAI,
+    DefaultAsyncHttpxClient,
+    Timeout,
+)
 
 from specchat.errors import ModelError
-from specchat.fleet.server_errors import FALLBACK_HINT, is_connection_error, to_model_error
 from specchat.fleet.server_metrics import SpecDecodeCounts, counts_between, counts_of_response
 
+FALLBACK_HINT = "--profile chat works without a server"
+MAX_QUOTE_CHARS = 200
 METRICS_TIMEOUT_SECONDS = 1.0  # for the metrics page
 
 
@@ -37,15 +44,11 @@ DEFAULT_TIMEOUTS = ServerTimeouts()
 
 @dataclass(frozen=True)
 class TextChunk:
-    """More text of the answer."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class StreamEnd:
-    """The end of the answer, with its usage."""
-
     finish_reason: str  # the server's value
     prompt_tokens: int = 0
     reused_tokens: int = 0
@@ -57,8 +60,6 @@ StreamItem = TextChunk | StreamEnd | ModelError
 
 
 class ResponseStream:
-    """A streamed response."""
-
     def __init__(self) -> None:
         self.items: queue.SimpleQueue[StreamItem] = queue.SimpleQueue()
         self.future: Future[None] = Future()
@@ -77,15 +78,12 @@ class ResponseStream:
 
 @dataclass
 class _ChunkAccumulator:
-    """The state of a response, from its chunks."""
-
     text_chunk_count: int = 0
     finish_reason: str = ""
     usage: Any = None
     metrics: Any = None
 
     def add_chunk(self, chunk: Any) -> str:
-        """Process a chunk; returns its text."""
         self.usage = chunk.usage or self.usage
         self.metrics = (chunk.model_extra or {}).get("metrics") or self.metrics
         if not chunk.choices:
@@ -100,9 +98,7 @@ class _ChunkAccumulator:
         """The end of the stream. Without `usage`, each text chunk counts as one token."""
         usage = self.usage
         if usage is None:
-            return StreamEnd(
-                self.finish_reason, completion_tokens=self.text_chunk_count, spec_decode_counts=spec_decode_counts
-            )
+            return StreamEnd(self.finish_reason, 0, 0, self.text_chunk_count, spec_decode_counts)
         details = usage.prompt_tokens_details
         reused = (details.cached_tokens or 0) if details else 0
         return StreamEnd(self.finish_reason, usage.prompt_tokens, reused, usage.completion_tokens, spec_decode_counts)
@@ -144,7 +140,6 @@ class ServerClient:
         return self.url.rstrip("/").removesuffix("/v1")
 
     def stream_chat(self, body: Mapping[str, Any]) -> ResponseStream:
-        """Send a chat request; returns its response stream at once."""
         response = ResponseStream()
         response.future = asyncio.run_coroutine_threadsafe(self._run_request(body, response), self._loop)
         return response
@@ -155,7 +150,7 @@ class ServerClient:
         try:
             return future.result(2 * (timeout_seconds + self.timeouts.connect_seconds))
         except Exception as error:
-            raise to_model_error(error, self.url) from error
+            raise _to_model_error(error, self.url) from error
 
     def close(self) -> None:
         """Cancel all responses, close the connections, and end the thread."""
@@ -188,7 +183,7 @@ class ServerClient:
         except ModelError as error:
             response.items.put(error)
         except Exception as error:  # noqa: BLE001 - the edge of the thread
-            response.items.put(to_model_error(error, self.url))
+            response.items.put(_to_model_error(error, self.url))
 
     async def _stream_with_retry(self, body: Mapping[str, Any], response: ResponseStream) -> _ChunkAccumulator:
         """Stream a response. Reconnects once when the connection breaks before the first text."""
@@ -196,7 +191,7 @@ class ServerClient:
         try:
             await self._stream(body, response, accumulator)
         except Exception as error:
-            if not is_connection_error(error) or accumulator.text_chunk_count:
+            if not _is_connection_error(error) or accumulator.text_chunk_count:
                 raise self._interrupted_error(error, accumulator) from error
             accumulator = _ChunkAccumulator()
             await self._stream(body, response, accumulator)
@@ -205,11 +200,9 @@ class ServerClient:
         return accumulator
 
     def _interrupted_error(self, error: Exception | None, accumulator: _ChunkAccumulator) -> Exception:
-        if accumulator.text_chunk_count and (error is None or is_connection_error(error)):
-            message = (
-                f"the server at {self.url} disconnected during the answer; the partial answer is stored, ask again"
-            )
-            return ModelError(f"{message}; {FALLBACK_HINT}")
+        if accumulator.text_chunk_count and (error is None or _is_connection_error(error)):
+            lost = f"the server at {self.url} disconnected during the answer"
+            return ModelError(f"{lost}; the partial answer is stored, ask again; {FALLBACK_HINT}")
         if error is None:
             return ModelError(f"the server at {self.url} sent no valid answer; {FALLBACK_HINT}")
         return error
@@ -235,7 +228,7 @@ class ServerClient:
         try:
             return await self._get(url, timeout_seconds)
         except Exception as error:
-            if not is_connection_error(error):
+            if not _is_connection_error(error):
                 raise
             return await self._get(url, timeout_seconds)
 
@@ -243,3 +236,55 @@ class ServerClient:
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         response = await self._http.get(url, timeout=timeout_seconds, headers=headers)
         return response.text if response.status_code == 200 else None
+
+
+# The errors of a server, as one line each: what happened, where, and what to do instead.
+
+
+def _to_model_error(error: Exception, url: str) -> ModelError:
+    return ModelError(f"{_describe(error, url)}; {FALLBACK_HINT}")
+
+
+def _is_connection_error(error: Exception) -> bool:
+    """Whether the connection failed or broke, so that a retry can help."""
+    return (isinstance(error, APIConnectionError) or _is_transport_error(error)) and not _is_timeout(error)
+
+
+def _is_timeout(error: Exception) -> bool:
+    """Whether the server sent nothing for too long."""
+    return isinstance(error, APITimeoutError | TimeoutError) or (
+        _is_transport_error(error) and "Timeout" in type(error).__name__
+    )
+
+
+def _is_transport_error(error: Exception) -> bool:
+    """During a stream, OpenAI's client does not wrap errors of its transport: httpx, or httpx2 in newer releases."""
+    return type(error).__module__.startswith("httpx")
+
+
+def _describe(error: Exception, url: str) -> str:
+    if _is_timeout(error):
+        return f"the server at {url} did not respond in time"
+    if _is_connection_error(error):
+        return f"no server answers at {url}"
+    match error:
+        case APIStatusError(status_code=401 | 403):
+            return f"the server at {url} needs an API key; write it to a file, and set models.api_key_file"
+        case APIStatusError(status_code=404):
+            return f"the server at {url} does not have this: {_server_message(error)}"
+        case APIStatusError(status_code=429):
+            return f"the server at {url} is overloaded: {_server_message(error)}"
+        case APIStatusError(status_code=code):
+            return f"the server at {url} refused with {code}: {_server_message(error)}"
+        case APIError():
+            return f"the server at {url} failed: {_server_message(error)}"
+        case _:
+            return f"the server at {url} does not follow OpenAI's API ({type(error).__name__})"
+
+
+def _server_message(error: APIError) -> str:
+    body = error.body
+    while isinstance(body, dict):
+        body = body.get("message") or body.get("error") or body.get("detail") or error.message
+    line = " ".join(str(body or error.message).split())
+    return line if len(line) <= MAX_QUOTE_CHARS else f"{line[:MAX_QUOTE_CHARS]}…"

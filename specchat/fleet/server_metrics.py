@@ -23,8 +23,6 @@ SGLANG_PREFIX = "sglang:"
 
 @dataclass(frozen=True)
 class SpecDecodeCounts:
-    """Verification steps, draft tokens and accepted draft tokens."""
-
     verify_steps: int
     draft_tokens: int
     accepted_tokens: int
@@ -34,9 +32,8 @@ class SpecDecodeCounts:
         if self.draft_tokens <= 0 or self.verify_steps <= 0 or not 0 <= self.accepted_tokens <= self.draft_tokens:
             return None
         share = min(1.0, tokens / (self.accepted_tokens + self.verify_steps))
-        return SpecDecodeCounts(
-            round(self.verify_steps * share), round(self.draft_tokens * share), round(self.accepted_tokens * share)
-        )
+        counts = (self.verify_steps, self.draft_tokens, self.accepted_tokens)
+        return SpecDecodeCounts(*(round(count * share) for count in counts))
 
 
 def counts_of_response(metrics: Any) -> SpecDecodeCounts | None:

@@ -1,7 +1,5 @@
 """Reads what a running server is: backend, version, models, and whether it uses speculative decoding."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +7,7 @@ from typing import Any
 
 from specchat.errors import ModelError
 from specchat.fleet.installed_servers import version_numbers
-from specchat.fleet.server_client import ServerClient
-from specchat.fleet.server_errors import FALLBACK_HINT
+from specchat.fleet.server_client import FALLBACK_HINT, ServerClient
 from specchat.fleet.server_metrics import has_speculation
 
 BACKEND_BY_OWNER = {"vllm": "vllm", "sglang": "sglang"}  # by `owned_by` of its models
@@ -30,8 +27,6 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """A running server."""
-
     url: str
     backend: str  # the value of models.backend
     display_name: str  # for messages
@@ -42,7 +37,6 @@ class ServerInfo:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the version is below MIN_VERSIONS."""
         minimum, version = MIN_VERSIONS.get(self.backend), version_numbers(self.version)
         return bool(minimum and version and version < minimum)
 
@@ -71,7 +65,6 @@ def detect_backend(served: Sequence[ServedModel]) -> str:
 
 
 def probe_server(client: ServerClient) -> ServerInfo:
-    """Everything that a server reports without a chat request."""
     served = served_models(client)
     metrics = client.get_page(f"{client.root_url}/metrics", PROBE_TIMEOUT_SECONDS) or ""
     backend = detect_backend(served)

@@ -20,13 +20,13 @@ from specchat.chat.transcript import Turn
 from specchat.errors import ModelError, SpecchatError, UsageError
 from specchat.fleet.server_client import (
     DEFAULT_TIMEOUTS,
+    FALLBACK_HINT,
     ServerClient,
     ServerTimeouts,
     StreamEnd,
     TextChunk,
     read_api_key,
 )
-from specchat.fleet.server_errors import FALLBACK_HINT
 from specchat.fleet.server_probe import detect_backend, served_models
 
 if TYPE_CHECKING:
@@ -42,26 +42,20 @@ NEUTRAL_SAMPLING: dict[str, Any] = {"top_k": 0, "min_p": 0.0, "repetition_penalt
 
 @dataclass(eq=False)
 class ServerEngine:
-    """The engine of a server: a client, and no models."""
-
     client: ServerClient
     profile: Profile
 
     @property
     def max_concurrent_turns(self) -> int:
-        """The limit of concurrent answers."""
         return MAX_CONCURRENT_ANSWERS
 
     def create_session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> ServerSession:
-        """A conversation that continues these turns."""
         return ServerSession(self.client, profile or self.profile, list(turns))
 
     def memory_bytes(self) -> dict[str, int]:
-        """No models, so no memory use."""
         return {}
 
     def close(self) -> None:
-        """Close the client."""
         self.client.close()
 
 
@@ -83,7 +77,6 @@ def connect_server(
 
 
 def _check_server(client: ServerClient, backend: str, target: str) -> None:
-    """Check the backend and the model name, as far as the server reports them."""
     served = served_models(client)
     detected = detect_backend(served)
     if backend == "openai":
@@ -99,8 +92,6 @@ def _check_server(client: ServerClient, backend: str, target: str) -> None:
 
 @dataclass(eq=False)
 class ServerSession:
-    """A conversation with the server."""
-
     client: ServerClient
     profile: Profile
     turns: list[Turn] = field(default_factory=list[Turn])
@@ -121,8 +112,6 @@ class ServerSession:
 
 
 class _ServerAnswer:
-    """A running turn."""
-
     def __init__(self, session: ServerSession, request: Request, cancelled: Flag) -> None:
         self.session, self.request, self.cancelled = session, request, cancelled
         seed = session.profile.sampling.seed if request.seed is None else request.seed
@@ -132,7 +121,6 @@ class _ServerAnswer:
         self.text_parts: list[str] = []
 
     def events(self) -> Iterator[Event]:
-        """Send the request and yield the events of the response."""
         profile = self.session.profile
         body = chat_completion_body(profile, self.session.turns, self.request, self.seed)
         backend, url = profile.models.backend, profile.models.url
@@ -144,7 +132,10 @@ class _ServerAnswer:
             while not self.cancelled.is_set():
                 match response.next_item(POLL_SECONDS):
                     case TextChunk(text=text):
-                        yield self._on_text(text)
+                        self.last_token_at = perf_counter()
+                        self.first_token_at = self.first_token_at or self.last_token_at
+                        self.text_parts.append(text)
+                        yield TextDelta(text)
                     case StreamEnd() as stream_end:
                         break
                     case ModelError() as error:
@@ -155,12 +146,6 @@ class _ServerAnswer:
             response.cancel()
             self._store_turn(stream_end)
         yield Finished(_finish_reason(stream_end), self._totals(stream_end))
-
-    def _on_text(self, text: str) -> TextDelta:
-        self.last_token_at = perf_counter()
-        self.first_token_at = self.first_token_at or self.last_token_at
-        self.text_parts.append(text)
-        return TextDelta(text)
 
     def _store_turn(self, stream_end: StreamEnd) -> None:
         """Store the turn, unless the server failed before the first text."""
@@ -190,7 +175,6 @@ def _finish_reason(stream_end: StreamEnd) -> str:
 
 
 def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Request, seed: int) -> dict[str, Any]:
-    """The body of a chat completion request, with the whole conversation."""
     sampling = profile.sampling
     temperature = sampling.temperature if request.temperature is None else request.temperature
     values = {name: getattr(sampling, name) for name in NEUTRAL_SAMPLING}

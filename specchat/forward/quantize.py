@@ -5,8 +5,6 @@ than the matmul itself when the weight is small. The bytes are identical; with a
 less. Knows no weight.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch

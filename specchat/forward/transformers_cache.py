@@ -3,8 +3,6 @@
 Only the transformers adapter uses it, and only this file imports transformers' cache classes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -4,8 +4,6 @@ The order of HEAD_DETECTORS matters: the most specific format comes first. Detec
 of the draft vocabulary; the weights are read when the head is loaded.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

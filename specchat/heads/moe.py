@@ -4,8 +4,6 @@ The routing depends on the family: DeepSeek-V3 (arXiv 2412.19437, section 2.1.2)
 within the best groups, Qwen3-Next the highest values of a softmax. Both have a shared expert for every row.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

@@ -7,8 +7,6 @@ apart. A `MedusaHead` predicts several tokens from the last hidden state alone. 
 Knows tensors by canonical name. The names of publishers are in `formats/`, the choice of draft tokens in the drafters.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -5,8 +5,6 @@ next draft step. With states that are wrong by one layer, predictions look plaus
 takes a fraction of a second. Its result for a head and a target is cached, so that later starts load one variant only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`python -m specchat.host`: the engine process, as the first client starts it."""
 
-from __future__ import annotations
-
 import sys
 
 from specchat.host.host_process import run_host

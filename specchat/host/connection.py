@@ -3,8 +3,6 @@
 The buffer takes lines from the event feeds only while the client reads, so a slow client costs the host 64 KiB.
 """
 
-from __future__ import annotations
-
 import socket
 from dataclasses import dataclass
 

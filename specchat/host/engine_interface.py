@@ -1,7 +1,5 @@
 """What the host expects of an engine: models that answer in conversations and complete gaps. Imports no model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Event as Flag

@@ -3,8 +3,6 @@
 The first text of a turn is sent at once; later text and steps are batched for up to 16 ms. No I/O.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from specchat.chat.events import Event, Routed, StepDone, TextDelta

@@ -3,8 +3,6 @@
 Imports no torch: a host answers `hello` before it loads a model.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os

@@ -3,8 +3,6 @@
 Every request gets a response; no request can end the host except `shutdown`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import time

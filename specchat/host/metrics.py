@@ -6,8 +6,6 @@ The counts come from the events that clients receive, and hold no text. Knows no
 https://prometheus.io/docs/specs/om/open_metrics_spec/ and `vllm/v1/spec_decode/metrics.py`
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The page holds no conversation text. Still, a website open in a browser could re
 the Host header must name the loopback address. The server handles one reader at a time and drops slow readers.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -3,8 +3,6 @@
 Runs on the I/O thread; `TurnQueue` passes the turns to the engine thread. Knows no torch and no sockets.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace

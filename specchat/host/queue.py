@@ -7,8 +7,6 @@ Completions are urgent, because an editor's user types on. A completion never wa
 any waiting turn, and takes several steps per round.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 engine thread -> EventInbox -> OpenSessions -> EventFeed -> ClientConnection -> clients
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import selectors

@@ -4,12 +4,9 @@ Plain values: `config_architecture.py` and `safetensors_headers.py` build them, 
 no device and no storage format.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 EMBEDDING, OUTPUT, LINEAR, EXPERT, OTHER = "embedding", "output", "linear", "expert", "other"
-MATRIX_KINDS = (EMBEDDING, OUTPUT, LINEAR, EXPERT, OTHER)
 FLOAT_FORMATS = ("bf16", "float32")
 
 
@@ -24,7 +21,6 @@ class Matrix:
 
     @property
     def parameters(self) -> int:
-        """The number of elements in all of them."""
         return self.rows * self.columns * self.count
 
 
@@ -39,8 +35,6 @@ class KVLayers:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model as matrices, with the sizes of its KV cache and of its recurrent states."""
-
     family: str
     matrices: tuple[Matrix, ...]
     kv_layers: tuple[KVLayers, ...]
@@ -54,12 +48,10 @@ class Architecture:
     notes: tuple[str, ...] = ()
 
     def parameters_of_kind(self, kind: str) -> int:
-        """The number of parameters of one kind."""
         return sum(matrix.parameters for matrix in self.matrices if matrix.kind == kind)
 
     @property
     def parameters(self) -> int:
-        """The number of all parameters."""
         return sum(matrix.parameters for matrix in self.matrices)
 
     @property

@@ -26,8 +26,6 @@ EAGLE3_DRAFT_VOCAB_SIZE = 32000  # of most published EAGLE-3 heads
 
 @dataclass(frozen=True)
 class PublishedHead:
-    """A published head and its hub id."""
-
     kind: str
     id: str
     language: str = ""  # of a head that was trained on one language only
@@ -35,8 +33,6 @@ class PublishedHead:
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """A model of the catalog."""
-
     id: str
     token_family: str  # models of one token family have the same tokenizer
     licence: str
@@ -50,7 +46,6 @@ class CatalogEntry:
 
     @property
     def architecture(self) -> Architecture:
-        """Its matrices and KV cache."""
         return _architecture(self.id)
 
     @property
@@ -69,7 +64,6 @@ class CatalogEntry:
 
 @cache
 def catalog() -> Mapping[str, CatalogEntry]:
-    """All entries by id, in the order of the file."""
     tables = tomllib.loads(CATALOG_FILE.read_text(encoding="utf-8"))["models"]
     return {table["id"]: _entry(table) for table in tables}
 
@@ -80,15 +74,10 @@ def find_entry(name: str) -> CatalogEntry | None:
     if entry := entries.get(name):
         return entry
     lowercase = name.lower()
-    return next(
-        (
-            entry
-            for entry in entries.values()
-            if lowercase
-            in (entry.id.lower(), entry.name.lower(), *(other.lower() for other in entry.same_shape_models))
-        ),
-        None,
-    )
+    for entry in entries.values():
+        if lowercase in (known.lower() for known in (entry.id, entry.name, *entry.same_shape_models)):
+            return entry
+    return None
 
 
 def did_you_mean(name: str) -> str:

@@ -4,8 +4,6 @@ Exact for the families in the tests; other families may have a few more norms or
 torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -136,13 +134,11 @@ def _gated_delta_net(text: Config, count: int) -> Iterator[Matrix]:
 
 
 def _gated_delta_net_sizes(text: Config) -> tuple[int, int]:
-    """The sizes of the keys and of the values of all heads."""
     keys = int(text["linear_num_key_heads"]) * int(text["linear_key_head_dim"])
     return keys, int(text["linear_num_value_heads"]) * int(text["linear_value_head_dim"])
 
 
 def _mlp(text: Config, family: str, layers: int) -> Iterator[Matrix]:
-    """MLPs and mixtures of experts."""
     width, hidden = _required_int(text, "hidden_size"), int(text.get("intermediate_size") or 0)
     experts = next((int(text[key]) for key in EXPERT_COUNT_KEYS if text.get(key)), 0)
     moe_layers = len(_moe_layers(text, layers)) if experts else 0

@@ -22,8 +22,6 @@ CACHE_FOLDER_PREFIX = "models--"
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model or head on this disk."""
-
     id: str
     folder: Path
 
@@ -35,15 +33,12 @@ class LocalModel:
 
 @dataclass(frozen=True)
 class LocatedModel:
-    """A model that was found by name."""
-
     name: str
     architecture: Architecture
     folder: Path | None = None  # None: it is in the catalog only
 
     @property
     def evidence(self) -> str:
-        """The source of its figures, for output."""
         if self.folder is None:
             return "from the catalog"
         return "from the headers of its files" if self.architecture.stored_bytes is not None else "from its config.json"
@@ -68,7 +63,6 @@ def cached_folder(source: str) -> Path | None:
 
 
 def local_models() -> Iterator[LocalModel]:
-    """All models on this disk, the embedded ones first."""
     yield from (
         LocalModel(f"embedded/{role}", EMBEDDED / role) for role in EMBEDDED_ROLES if (EMBEDDED / role).is_dir()
     )

@@ -4,8 +4,6 @@ Free memory counts, not total: displays and other programs use the rest. Memory 
 it takes a fraction of a second.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,15 +16,11 @@ from time import perf_counter
 from specchat.hub.memory_plan import GIB, usable_gpu_bytes
 
 GPU, CPU = "cuda", "cpu"
+# Features, and the flags that show them, also those of similar features on other CPUs.
 CPU_FEATURE_FLAGS = {
-    "AVX2": "avx2",
-    "AVX512": "avx512f",
-    "VNNI": "avx512_vnni",
-    "BF16": "avx512_bf16",
-    "AMX": "amx_bf16",
-}
-# The flags of similar features on other CPUs.
-CPU_FEATURE_ALIASES = {"avx_vnni": "VNNI", "bf16": "BF16", "i8mm": "VNNI", "asimddp": "VNNI"}
+    "AVX2": {"avx2"}, "AVX512": {"avx512f"}, "VNNI": {"avx512_vnni", "avx_vnni", "i8mm", "asimddp"},
+    "BF16": {"avx512_bf16", "bf16"}, "AMX": {"amx_bf16"},
+}  # fmt: skip
 COPY_BYTES_PER_THREAD = 64 * 2**20  # more than a CPU cache
 COPY_REPEATS = 4
 NVIDIA_SMI_COMMAND = ("nvidia-smi", "--query-gpu=name,memory.free,memory.total", "--format=csv,noheader,nounits")
@@ -35,8 +29,6 @@ NVIDIA_SMI_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU or the CPU, and its memory."""
-
     kind: str  # GPU or CPU
     name: str
     free_bytes: int
@@ -44,7 +36,6 @@ class Device:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is a GPU."""
         return self.kind == GPU
 
 
@@ -64,12 +55,10 @@ class Machine:
 
     @property
     def cpu(self) -> Device:
-        """The CPU with main memory."""
         return next(device for device in self.devices if device.kind == CPU)
 
 
 def detect_machine(*, measures_bandwidth: bool = False) -> Machine:
-    """Detect the devices and their free memory now."""
     return Machine((*detect_gpus(), main_memory()), cpu_features(), memory_bandwidth() if measures_bandwidth else None)
 
 
@@ -108,23 +97,18 @@ def main_memory() -> Device:
         return Device(CPU, cpu_name(), min(sizes["MemAvailable"], _cgroup_available_bytes()), sizes["MemTotal"])
     except (OSError, ValueError, KeyError, IndexError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Device(
-            CPU, cpu_name(), total // 2, total
-        )  # assume that half is free where the system does not report it
+        return Device(CPU, cpu_name(), total // 2, total)  # assume that half is free where it is not reported
 
 
 def cpu_name() -> str:
-    """The model name of the CPU and its number of cores."""
     names = [line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith(("model name", "Model"))]
     cores = _cores()
     return f"{names[0] if names else sys.platform}, {cores} core{'s' * (cores > 1)}"
 
 
 def cpu_features() -> tuple[str, ...]:
-    """The CPU_FEATURE_FLAGS that this CPU has."""
     flags = {flag for line in _cpuinfo() if line.startswith(("flags", "Features")) for flag in line.split()}
-    aliases = {CPU_FEATURE_ALIASES[flag] for flag in flags & CPU_FEATURE_ALIASES.keys()}
-    return tuple(name for name, flag in CPU_FEATURE_FLAGS.items() if flag in flags or name in aliases)
+    return tuple(name for name, shown_by in CPU_FEATURE_FLAGS.items() if flags & shown_by)
 
 
 def memory_bandwidth(threads: int | None = None) -> float:
@@ -156,7 +140,6 @@ def _cgroup_available_bytes() -> int:
 
 
 def _cores() -> int:
-    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

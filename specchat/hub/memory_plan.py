@@ -29,27 +29,14 @@ SCRATCH_ROWS = 256  # rows after the text that a pass may write; as in engine.ca
 MIN_BUCKET_ROWS = 1024  # as in engine.cache
 
 
-def _bf16_bytes(matrix: Matrix) -> float:
-    return BF16_BYTES * matrix.parameters
-
-
-def _float32_bytes(matrix: Matrix) -> float:
-    return 4 * matrix.parameters
-
-
 def _fp8_bytes(matrix: Matrix) -> float:
     if matrix.kind != EXPERT:
-        return _int8_bytes(matrix)
+        return matrix.parameters + 4 * matrix.rows * matrix.count
     return matrix.parameters + 4 * ceil(matrix.rows / FP8_BLOCK) * ceil(matrix.columns / FP8_BLOCK) * matrix.count
 
 
-def _int8_bytes(matrix: Matrix) -> float:
-    return matrix.parameters + 4 * matrix.rows * matrix.count
-
-
 def _nf4_bytes(matrix: Matrix) -> float:
-    blocks = ceil(matrix.rows * matrix.columns / NF4_BLOCK) * matrix.count
-    return matrix.parameters / 2 + 4 * blocks
+    return matrix.parameters / 2 + 4 * ceil(matrix.rows * matrix.columns / NF4_BLOCK) * matrix.count
 
 
 def _nf4_double_bytes(matrix: Matrix) -> float:
@@ -57,22 +44,15 @@ def _nf4_double_bytes(matrix: Matrix) -> float:
     return matrix.parameters / 2 + (blocks + 4 * ceil(blocks / SCALES_PER_GROUP)) * matrix.count
 
 
-@dataclass(frozen=True)
-class StorageFormat:
-    """The bytes of a linear layer, and whether experts are quantized, too."""
-
-    matrix_bytes: Callable[[Matrix], float]
-    quantizes_experts: bool = False
-
-
-STORAGE_FORMATS: Mapping[str, StorageFormat] = {
-    "float32": StorageFormat(_float32_bytes),
-    "bf16": StorageFormat(_bf16_bytes),
-    "fp8": StorageFormat(_fp8_bytes, quantizes_experts=True),
-    "int8": StorageFormat(_int8_bytes),
-    "nf4": StorageFormat(_nf4_bytes),
-    "nf4-double": StorageFormat(_nf4_double_bytes),
-    "mxfp4": StorageFormat(_bf16_bytes),
+# The bytes of a linear layer in each format.
+STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
+    "float32": lambda matrix: 4 * matrix.parameters,
+    "bf16": lambda matrix: BF16_BYTES * matrix.parameters,
+    "fp8": _fp8_bytes,
+    "int8": lambda matrix: matrix.parameters + 4 * matrix.rows * matrix.count,
+    "nf4": _nf4_bytes,
+    "nf4-double": _nf4_double_bytes,
+    "mxfp4": lambda matrix: BF16_BYTES * matrix.parameters,  # published so: only its experts are quantized
 }
 LLAMA_LIKE_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # forward.llama computes them and can quantize weights
 QUANTIZED_FORMATS = ("int8", "fp8", "nf4", "nf4-double")
@@ -84,22 +64,17 @@ def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on
 
     Tied embeddings are the output matrix of every pass, so they stay on the device.
     """
-    return round(
-        sum(
-            _matrix_bytes(matrix, quant_format)
-            for matrix in architecture.matrices
-            if not (embeddings_on_cpu and matrix.kind == EMBEDDING and not architecture.is_tied)
-        )
-    )
+    leaves_embeddings = embeddings_on_cpu and not architecture.is_tied
+    matrices = [each for each in architecture.matrices if not (leaves_embeddings and each.kind == EMBEDDING)]
+    return round(sum(_matrix_bytes(matrix, quant_format) for matrix in matrices))
 
 
 def _matrix_bytes(matrix: Matrix, quant_format: str) -> float:
-    storage = STORAGE_FORMATS[quant_format]
     if quant_format == "mxfp4" and matrix.kind == EXPERT:
         return MXFP4_BYTES * matrix.parameters
-    if matrix.kind == LINEAR or (matrix.kind == EXPERT and storage.quantizes_experts):
-        return storage.matrix_bytes(matrix)
-    return _float32_bytes(matrix) if quant_format == "float32" else _bf16_bytes(matrix)
+    if matrix.kind == LINEAR or (matrix.kind == EXPERT and quant_format == "fp8"):
+        return STORAGE_FORMATS[quant_format](matrix)
+    return matrix.parameters * (4 if quant_format == "float32" else BF16_BYTES)
 
 
 def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, on_gpu: bool = True) -> int:
@@ -114,7 +89,7 @@ def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, on_gpu:
     ):
         return 0
     tied = (matrix for matrix in architecture.matrices if matrix.kind == EMBEDDING)
-    return round(sum(STORAGE_FORMATS[quant_format].matrix_bytes(matrix) for matrix in tied))
+    return round(sum(STORAGE_FORMATS[quant_format](matrix) for matrix in tied))
 
 
 def kv_cache_bytes(
@@ -154,22 +129,17 @@ def cache_rows(context_tokens: int) -> int:
 
 @dataclass(frozen=True)
 class QuantizedModel:
-    """A model and the format of its weights."""
-
     architecture: Architecture
     quant_format: str
     embeddings_on_cpu: bool = False
 
     def weight_bytes(self, *, on_gpu: bool = True) -> int:
-        """The bytes of all weights on the device that computes."""
         weights = weight_bytes(self.architecture, self.quant_format, embeddings_on_cpu=self.embeddings_on_cpu)
         return weights + lm_head_copy_bytes(self.architecture, self.quant_format, on_gpu=on_gpu)
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes of a target and a drafter, by purpose."""
-
     weight_bytes: int
     drafter_bytes: int  # weights
     kv_cache_bytes: int  # of both, with recurrent states
@@ -177,7 +147,6 @@ class MemoryPlan:
 
     @property
     def total_bytes(self) -> int:
-        """The sum."""
         return self.weight_bytes + self.drafter_bytes + self.kv_cache_bytes + self.workspace_bytes
 
 
@@ -189,7 +158,6 @@ def plan_memory(
     on_gpu: bool = True,
     uses_sliding_windows: bool = True,
 ) -> MemoryPlan:
-    """Plan the memory of a target and a drafter for a text of `tokens` tokens."""
     kv_bytes = kv_cache_bytes(
         target.architecture,
         tokens,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import find_entry
 from specchat.hub.local_models import LocatedModel
 from specchat.hub.memory_plan import LLAMA_LIKE_FAMILIES
@@ -23,8 +24,6 @@ INSTRUCT_NAME_PARTS = ("instruct", "-it", "chat", "thinking", "distill")
 
 @dataclass(frozen=True)
 class PairMember:
-    """A draft or target, as far as it is known."""
-
     name: str
     parameters: int
     layers: int
@@ -35,18 +34,19 @@ class PairMember:
 
 
 def pair_member(located: LocatedModel) -> PairMember:
-    """Collect what is known about a located model."""
     entry = find_entry(located.name)
+    member = catalog_member(located.name, located.architecture, entry.token_family if entry else "")
     vocabulary = _read_vocabulary(located.folder) if located.folder else None
-    return PairMember(
-        located.name, located.architecture.parameters, located.architecture.layers,
-        entry.token_family if entry else "", vocabulary, _is_instruct(located),
-        located.architecture.family in LLAMA_LIKE_FAMILIES,
-    )  # fmt: skip
+    return replace(member, vocabulary=vocabulary, is_instruct=_is_instruct(located))
+
+
+def catalog_member(name: str, architecture: Architecture, token_family: str) -> PairMember:
+    """What is known of a model without its files."""
+    has_graphs = architecture.family in LLAMA_LIKE_FAMILIES
+    return PairMember(name, architecture.parameters, architecture.layers, token_family, has_cuda_graphs=has_graphs)
 
 
 def pair_warnings(draft: PairMember, target: PairMember, *, on_gpu: bool = True) -> Iterator[str]:
-    """Yield the problems of this draft for this target, with figures."""
     yield from _tokenizer_warnings(draft, target)
     if draft.is_instruct is False and target.is_instruct:
         yield (

@@ -3,8 +3,6 @@
 Runs in a subprocess, because a broken installation may hang, print, or end the process that imports it.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

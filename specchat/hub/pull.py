@@ -5,8 +5,6 @@ HTTP it compares sizes but no hashes, so this module downloads the bytes. The sn
 files are complete. Knows no terminal: the caller asks for consent and shows progress.
 """
 
-from __future__ import annotations
-
 import errno
 import shutil
 import time
@@ -72,7 +70,6 @@ def format_bytes(size: int) -> str:
 
 
 def _fetch(listing: RepoListing, file: HubFile, on_progress: OnProgress) -> None:
-    """Download one file as a blob of the cache, and check its hash."""
     blob, partial = listing.blob_path(file), listing.partial_path(file)
     lock = listing.folder.parent / ".locks" / listing.folder.name / f"{file.digest}.lock"
     for folder in (blob.parent, lock.parent):

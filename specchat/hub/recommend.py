@@ -4,8 +4,6 @@ The choice is a heuristic: the product in `_score`, whose factors are the consta
 drafter, KV cache of a full context, workspace. Speed is estimated from the memory bandwidth, and marked as an estimate.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +24,7 @@ from specchat.hub.memory_plan import (
     plan_memory,
     weight_bytes,
 )
-from specchat.hub.pairing import MAX_DRAFT_SHARE, PairMember, pair_warnings
+from specchat.hub.pairing import MAX_DRAFT_SHARE, catalog_member, pair_warnings
 from specchat.profile import Limits, Models
 from specchat.profile.validation import key_info
 
@@ -36,12 +34,7 @@ FORMAT_QUALITY = {"bf16": 1.0, "float32": 1.0, "int8": 0.97, "nf4-double": 0.75}
 SECONDARY_PURPOSE_FACTOR = 0.6  # a model for another purpose is like one of 0.6 times its size
 YEARLY_IMPROVEMENT = 1.25  # of newer models of the same size
 GATED_FACTOR = 0.6  # the user must sign in and accept a licence
-DRAFTER_FACTOR = {
-    "eagle3": 1.15,
-    "dflash": 1.1,
-    "draft": 1.0,
-    "": 0.85,
-}  # a head computes one layer, a draft all of its own
+DRAFTER_FACTOR = {"eagle3": 1.15, "dflash": 1.1, "draft": 1.0, "": 0.85}  # a head computes one layer, a draft more
 SINGLE_LANGUAGE_FACTOR = 0.8  # a head that was trained on one language only
 OVERSIZED_DRAFT_FACTOR = 0.8  # a draft that is too large for its target: below no drafter
 CPU_EMBEDDING_FACTOR = 0.5  # with embeddings on the CPU, there are no CUDA graphs
@@ -58,16 +51,12 @@ BASE_YEAR = 2024
 
 @dataclass(frozen=True)
 class PairRequirements:
-    """The purpose of a pair and the length of its context."""
-
     purpose: str = "chat"
     context_tokens: int = DEFAULT_CONTEXT_TOKENS
 
 
 @dataclass(frozen=True)
 class DrafterChoice:
-    """A head, a draft model, or no model (drafters that copy from the text)."""
-
     kind: str = ""  # "eagle3", "dflash", "draft"; "" for none
     id: str = ""
     model: QuantizedModel | None = None
@@ -76,8 +65,6 @@ class DrafterChoice:
 
 @dataclass(frozen=True)
 class ModelPair:
-    """A target in a weight format, with a drafter, on a device."""
-
     entry: CatalogEntry
     quant_format: str
     drafter: DrafterChoice
@@ -96,7 +83,6 @@ class ModelPair:
 
     @property
     def is_memory_tight(self) -> bool:
-        """Whether it takes nearly all free memory."""
         return self.memory_plan.total_bytes > TIGHT_MEMORY_SHARE * _memory_budget(self.device)
 
     @property
@@ -139,7 +125,6 @@ def fitting_gpu_sizes(entry: CatalogEntry, purpose: str = "chat") -> tuple[int, 
 
 
 def reasons(pair: ModelPair) -> Iterator[str]:
-    """Explain this choice, with figures."""
     architecture, memory = pair.entry.architecture, pair.memory_plan
     yield f"{architecture.parameters / 1e9:.1f} B parameters in {pair.quant_format}: {format_gib(memory.weight_bytes)}"
     match pair.drafter.kind:
@@ -148,27 +133,15 @@ def reasons(pair: ModelPair) -> Iterator[str]:
         case "draft":
             size = format_gib(memory.drafter_bytes)
             yield f"draft model {pair.drafter.id}: {size}, {_draft_share(pair):.0%} of the target"
-            target, draft = (
-                PairMember(
-                    name,
-                    part.parameters,
-                    part.layers,
-                    pair.entry.token_family,
-                    has_cuda_graphs=part.family in LLAMA_LIKE_FAMILIES,
-                )
-                for name, part in ((pair.entry.id, architecture), (pair.drafter.id, _drafter_architecture(pair)))
-            )
+            target = catalog_member(pair.entry.id, architecture, pair.entry.token_family)
+            draft = catalog_member(pair.drafter.id, _drafter_architecture(pair), pair.entry.token_family)
             yield from (f"warning: {line}" for line in pair_warnings(draft, target, on_gpu=pair.device.is_gpu))
         case kind:
-            layers = _drafter_architecture(pair).layers
-            yield (
-                f"{kind} head {pair.drafter.id}: {format_gib(memory.drafter_bytes)}, {layers} layer{'s' * (layers > 1)}"
-                f"{f', trained on {pair.drafter.language}' * bool(pair.drafter.language)}"
-            )
-    yield (
-        f"KV cache of {pair.context_tokens} tokens: {format_gib(memory.kv_cache_bytes)}; "
-        f"workspace {format_gib(memory.workspace_bytes)}"
-    )
+            layers, language = _drafter_architecture(pair).layers, pair.drafter.language
+            size = f"{format_gib(memory.drafter_bytes)}, {layers} layer{'s' * (layers > 1)}"
+            yield f"{kind} head {pair.drafter.id}: {size}{f', trained on {language}' * bool(language)}"
+    kv_cache, workspace = format_gib(memory.kv_cache_bytes), format_gib(memory.workspace_bytes)
+    yield f"KV cache of {pair.context_tokens} tokens: {kv_cache}; workspace {workspace}"
     available = format_gib(_memory_budget(pair.device))
     yield f"total {format_gib(memory.total_bytes)} of {available}{' (tight)' * pair.is_memory_tight}"
     if pair.embeddings_on_cpu:
@@ -176,9 +149,9 @@ def reasons(pair: ModelPair) -> Iterator[str]:
     if pair.entry.is_gated:
         yield f"gated: accept its licence ({pair.entry.licence}) on the hub first"
     if (speed := pair.plain_tokens_per_second) is not None and pair.bytes_per_second:
-        yield f"about {speed:.2g} tokens/s in plain decoding, estimated from {pair.bytes_per_second / 1e9:.0f} GB/s" + (
-            "; slower than reading speed" if speed < READING_TOKENS_PER_SECOND else ""
-        )
+        slow = "; slower than reading speed" * (speed < READING_TOKENS_PER_SECOND)
+        bandwidth = pair.bytes_per_second / 1e9
+        yield f"about {speed:.2g} tokens/s in plain decoding, estimated from {bandwidth:.0f} GB/s{slow}"
 
 
 def profile_text(pair: ModelPair, name: str) -> str:
@@ -212,7 +185,6 @@ def format_gib(count: float) -> str:
 
 
 def _models_table(pair: ModelPair) -> dict[str, Any]:
-    """The keys of [models]."""
     drafter = pair.drafter
     keys: dict[str, Any] = {"target": pair.entry.id, "draft": drafter.id if drafter.kind == "draft" else ""}
     keys["heads"] = [drafter.id] if drafter.kind not in ("", "draft") else []
@@ -244,7 +216,6 @@ def _draft_share(pair: ModelPair) -> float:
 
 
 def _memory_budget(device: Device) -> float:
-    """The memory that a pair may take."""
     return device.free_bytes * (GPU_MEMORY_SHARE if device.is_gpu else MAIN_MEMORY_SHARE)
 
 
@@ -266,10 +237,8 @@ def _fitting_pairs(
             for drafter in _drafter_choices(entry, quant_format, on_gpu=device.is_gpu):
                 for embeddings_on_cpu in embedding_choices:
                     pair = ModelPair(entry, quant_format, drafter, context, device, embeddings_on_cpu, bytes_per_second)
-                    if (
-                        context <= entry.architecture.max_position_embeddings
-                        and pair.memory_plan.total_bytes <= _memory_budget(device)
-                    ):
+                    fits_window = context <= entry.architecture.max_position_embeddings
+                    if fits_window and pair.memory_plan.total_bytes <= _memory_budget(device):
                         has_fitting = True
                         yield replace(pair, score=_score(pair, requirements))
                         break
@@ -291,15 +260,11 @@ def _drafter_choices(entry: CatalogEntry, quant_format: str, *, on_gpu: bool) ->
     """The drafters of a model: its first head, its draft models, none."""
     if entry.heads:
         head = entry.heads[0]
-        yield DrafterChoice(
-            head.kind, head.id, QuantizedModel(head_architecture(entry.id, head.kind), "bf16"), head.language
-        )
+        model = QuantizedModel(head_architecture(entry.id, head.kind), "bf16")
+        yield DrafterChoice(head.kind, head.id, model, head.language)
+    draft_format = drafter_quant_format(quant_format, on_gpu=on_gpu)
     for name in entry.draft_models:
-        yield DrafterChoice(
-            "draft",
-            name,
-            QuantizedModel(catalog()[name].architecture, drafter_quant_format(quant_format, on_gpu=on_gpu)),
-        )
+        yield DrafterChoice("draft", name, QuantizedModel(catalog()[name].architecture, draft_format))
     yield DrafterChoice()
 
 

@@ -15,8 +15,6 @@ from specchat.hub.repo_files import repo_cache_folder
 
 @dataclass(frozen=True)
 class Removal:
-    """A planned deletion."""
-
     source: str
     folder: Path
     freed_bytes: int
@@ -30,9 +28,7 @@ def plan_removal(source: str) -> Removal:
     folder = repo_cache_folder(source)
     if not folder.is_dir() or folder.is_symlink():
         raise ModelError(f"{source}: not in the cache ({folder.parent})")
-    size = sum(
-        path.lstat().st_size for path in (folder / "blobs").glob("*")
-    )  # includes partial files, which HFCacheInfo omits
+    size = sum(path.lstat().st_size for path in (folder / "blobs").glob("*"))  # HFCacheInfo omits partial files
     cache_info = _scan_cached_model(source, folder.parent)
     hashes = [revision.commit_hash for repository in cache_info.repos for revision in repository.revisions]
     if not hashes:

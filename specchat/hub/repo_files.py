@@ -4,8 +4,6 @@ Sends one request to the hub and downloads nothing. Names and hashes from the hu
 or terminal output.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass
@@ -32,7 +30,6 @@ class HubFile:
     digest: str
 
     def digest_of(self, path: Path) -> str:
-        """The digest of a downloaded file."""
         with path.open("rb") as content:
             if len(self.digest) == SHA256_DIGITS:
                 return hashlib.file_digest(content, "sha256").hexdigest()
@@ -42,8 +39,6 @@ class HubFile:
 
 @dataclass(frozen=True)
 class RepoListing:
-    """The needed files of a model, and its folder in the cache."""
-
     source: str
     commit: str
     licence: str
@@ -52,16 +47,13 @@ class RepoListing:
 
     @property
     def total_bytes(self) -> int:
-        """The size of all files."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def snapshot(self) -> Path:
-        """The folder that the model is loaded from."""
         return self.folder / "snapshots" / self.commit
 
     def missing_files(self) -> list[HubFile]:
-        """The files that are not downloaded, or only in part."""
         return [
             file
             for file in self.files
@@ -69,20 +61,16 @@ class RepoListing:
         ]
 
     def blob_path(self, file: HubFile) -> Path:
-        """The path of a complete file."""
         return self.folder / "blobs" / file.digest
 
     def partial_path(self, file: HubFile) -> Path:
-        """The path of a partial file."""
         return self.folder / "blobs" / f"{file.digest}.incomplete"
 
     def downloaded_bytes(self, file: HubFile) -> int:
-        """The size of the partial file."""
         partial = self.partial_path(file)
         return min(partial.stat().st_size, file.size_bytes) if partial.exists() else 0
 
     def remaining_bytes(self) -> int:
-        """The number of bytes still to download."""
         return sum(file.size_bytes - self.downloaded_bytes(file) for file in self.missing_files())
 
 
@@ -96,7 +84,6 @@ def list_repo_files(source: str, *, is_draft: bool = False) -> RepoListing:
 
 
 def repo_cache_folder(source: str) -> Path:
-    """The folder of a model in the cache."""
     return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
 
 
@@ -116,7 +103,6 @@ def _checked_hash(source: str, digest: str | None) -> str:
 
 
 def _licence(info: ModelInfo) -> str:
-    """The licence in the model card or in the tags."""
     model_card = info.card_data
     names = [model_card.get("license_name"), model_card.get("license")] if model_card else []
     names += [tag.removeprefix("license:") for tag in info.tags or [] if tag.startswith("license:")]

@@ -84,14 +84,10 @@ def read_header(path: Path) -> TensorHeaders:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             content: Any = json.loads(file.read(length)) if 0 < length <= MAX_HEADER_BYTES else None
-        tensors = {
-            name: (str(each["dtype"]), tuple(map(int, each["shape"])))
-            for name, each in content.items()
-            if name != "__metadata__"
-        }
+        content.pop("__metadata__", None)
+        return {name: (str(each["dtype"]), tuple(map(int, each["shape"]))) for name, each in content.items()}
     except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
         raise ModelError(f"{path}: truncated, or not safetensors") from error
-    return tensors
 
 
 def _weight_map(path: Path) -> Mapping[str, str]:
@@ -103,7 +99,6 @@ def _weight_map(path: Path) -> Mapping[str, str]:
 
 
 def _architecture_from_headers(from_config: Architecture | None, files: Sequence[Path], config: Config) -> Architecture:
-    """The matrices of the headers, with the KV cache sizes of the config."""
     tensors = _read_headers(files)
     if _is_head(tensors):
         return _head_from_headers(tensors, from_config, config)
@@ -165,7 +160,6 @@ def _head_from_headers(tensors: TensorHeaders, from_config: Architecture | None,
 
 
 def _matrix_from_tensor(name: str, shape: Sequence[int]) -> Matrix:
-    """The kind of a tensor, by its name and shape."""
     words = name.split(".")
     if len(shape) < 2:
         return Matrix(OTHER, math.prod(shape))

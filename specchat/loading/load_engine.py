@@ -48,7 +48,6 @@ class Engine:
 
     @property
     def draft_model(self) -> Model | None:
-        """The draft model, if one is loaded."""
         return self.resources.draft_model
 
     def create_session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> Session:
@@ -74,7 +73,6 @@ class Engine:
         gc.collect()
 
     def memory_bytes(self) -> dict[str, int]:
-        """Bytes by purpose."""
         models = {"target": self.resources.target, "draft": self.resources.draft_model}
         loaded = {name: model for name, model in models.items() if model is not None}
         heads = self.resources.heads
@@ -94,7 +92,8 @@ def load_engine(
     A set `cancelled` ends the loading between two models. `past_texts` returns the texts of other conversations, from
     which answers may copy; it is called from a thread.
     """
-    plan = plan_load(profile, _compute_features(), fetches=True)
+    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    plan = plan_load(profile, ComputeFeatures(torch.cuda.is_available(), has_bf16), fetches=True)
     tokenizer = Tokenizer(_folder(plan.target))
     resources = DraftingResources(
         _load_and_report("target", plan.target, progress),
@@ -114,11 +113,6 @@ def load_engine(
     corpus = _read_corpus(plan.reference_corpus)
     models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus)
     return Engine(models, resources, _thread_watchdog(resources.target))
-
-
-def _compute_features() -> ComputeFeatures:
-    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    return ComputeFeatures(torch.cuda.is_available(), has_bf16)
 
 
 def _thread_watchdog(target: Model) -> ThreadWatchdog:
@@ -160,7 +154,6 @@ def _read_corpus(path: Path | None) -> ReferenceCorpus | None:
 
 
 def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResources) -> dict[str, str]:
-    """Everything that measured costs depend on."""
     target, draft, models = resources.target, resources.draft_model, profile.models
     backend = f" by {models.backend}" if models.backend != BUILTIN_BACKEND else ""
     return {
@@ -176,7 +169,6 @@ def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResource
 
 
 def _device_name(model: Model) -> str:
-    """The name of the GPU or the machine that computes a model."""
     device = model.pool.layout.device
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} {platform.node()}"
 

@@ -34,28 +34,22 @@ EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedde
 
 @dataclass(frozen=True)
 class ComputeFeatures:
-    """What the defaults for device and dtype depend on."""
-
     has_cuda: bool
     has_cpu_bf16: bool
 
     @classmethod
     def of_machine(cls, machine: Machine) -> ComputeFeatures:
-        """The features that are detected without torch."""
         return cls(machine.best_device.is_gpu, "BF16" in machine.cpu_features)
 
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """A target or draft model."""
-
     source: str  # as in the profile
     folder: Path | None  # None: not on this disk
     options: LoadOptions  # device and dtype are resolved
 
     @property
     def stored_bytes(self) -> int:
-        """The size of its weights on disk."""
         return sum(file.stat().st_size for file in self.folder.glob("*.safetensors")) if self.folder else 0
 
     @property
@@ -66,7 +60,6 @@ class ModelPlan:
         return "float32" if self.options.dtype == "float32" else "bf16"
 
     def describe(self) -> str:
-        """One line: source, folder, weight format, dtype and device."""
         options = self.options
         dtype = "stored dtype" if options.dtype == STORED_DTYPE else options.dtype
         weights = "" if options.quant_format == FLOAT_FORMAT else f"{options.quant_format} weights, "
@@ -76,20 +69,15 @@ class ModelPlan:
 
 @dataclass(frozen=True)
 class HeadPlan:
-    """A head for the target."""
-
     source: str
     path: Path | None  # folder or file; None: not on this disk
 
     def describe(self) -> str:
-        """One line: source and path."""
         return _location(self.source, self.path)
 
 
 @dataclass(frozen=True)
 class PlanLine:
-    """A line of a printed plan."""
-
     role: str
     text: str
     is_local: bool = True
@@ -97,8 +85,6 @@ class PlanLine:
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """Everything that `load_engine` loads for a profile."""
-
     target: ModelPlan
     draft: ModelPlan | None
     heads: tuple[HeadPlan, ...]
@@ -107,7 +93,6 @@ class LoadPlan:
     context_tokens: int
 
     def lines(self) -> Iterator[PlanLine]:
-        """The plan, one line for each model or file."""
         yield PlanLine("target", self.target.describe(), self.target.folder is not None)
         if self.draft is not None:
             yield PlanLine("draft", self.draft.describe(), self.draft.folder is not None)
@@ -123,14 +108,12 @@ class LoadPlan:
         if self.draft is not None and self.draft.folder is not None:
             draft = QuantizedModel(read_architecture(self.draft.folder), self.draft.memory_format)
         on_gpu = self.target.options.device != "cpu"
-        quantized = QuantizedModel(
-            target, self.target.memory_format, embeddings_on_cpu=self.target.options.embedding_device == "cpu"
-        )
+        on_cpu = self.target.options.embedding_device == "cpu"
+        quantized = QuantizedModel(target, self.target.memory_format, embeddings_on_cpu=on_cpu)
         tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
         return plan_memory(quantized, draft, tokens, on_gpu=on_gpu, uses_sliding_windows=False)
 
     def text(self) -> str:
-        """The plan and its memory, as several lines."""
         rows = [f"{line.role:<8}{line.text}" for line in self.lines()]
         rows.append(f"{'context':<8}{self.context_tokens} tokens")
         if (memory := self.memory()) is not None:
@@ -172,7 +155,6 @@ def reference_corpus_path(profile: Profile) -> Path | None:
 
 
 def describe_memory(memory: MemoryPlan) -> str:
-    """The sum and its parts, in GiB."""
     return (
         f"{format_gib(memory.total_bytes)}: weights {format_gib(memory.weight_bytes)}, drafter "
         f"{format_gib(memory.drafter_bytes)}, KV cache {format_gib(memory.kv_cache_bytes)}, workspace "

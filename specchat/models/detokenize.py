@@ -5,8 +5,6 @@ back until their character is complete, and characters while they could begin a 
 U+FFFD at once.
 """
 
-from __future__ import annotations
-
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

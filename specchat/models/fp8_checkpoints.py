@@ -12,8 +12,6 @@ Scales are named `x.weight_scale_inv` or `x.weight_scale`; both are multiplied. 
 activations are quantized dynamically. This module knows files, and no network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Turns errors of the hub and of the network into one-line messages that say what to do. Knows no files."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import cast

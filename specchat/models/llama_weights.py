@@ -3,8 +3,6 @@
 Knows names of tensors and keys of config.json. Does not import transformers, which saves seconds at every start.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

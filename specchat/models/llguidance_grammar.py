@@ -4,8 +4,6 @@ llguidance supports JSON schema and regular expressions, computes a token mask i
 draft tree needs. Knows the interface `engine.grammar`, and nothing else of the engine.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Any

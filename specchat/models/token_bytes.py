@@ -4,8 +4,6 @@ Two families cover the causal language models: byte-level BPE, which writes ever
 SentencePiece, which writes a space as "▁" and rare bytes as "<0xE4>". The `decoder` in tokenizer.json tells which.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Compares the vocabularies of the tokenizers, not the sizes of the models: relate
 differently.
 """
 
-from __future__ import annotations
-
 from specchat.errors import ModelError
 from specchat.models.tokenizer import Tokenizer
 

@@ -49,8 +49,6 @@ class Plugin:
 
 @dataclass(frozen=True)
 class NameConflict:
-    """An extension that is left out because its name is taken."""
-
     kind: str
     extension: Extension
 
@@ -65,7 +63,6 @@ def find_extensions(kind: str, reserved_names: Collection[str] = ()) -> Mapping[
 
 
 def name_conflicts(plugin: Plugin, kind: str, reserved_names: Collection[str] = ()) -> list[NameConflict]:
-    """The extensions of a plugin that are left out."""
     conflicts = _resolve_conflicts(kind, frozenset(reserved_names))[1]
     return [conflict for conflict in conflicts if conflict.extension.plugin_name == plugin.name]
 
@@ -73,8 +70,9 @@ def name_conflicts(plugin: Plugin, kind: str, reserved_names: Collection[str] = 
 @cache
 def installed_plugins() -> tuple[Plugin, ...]:
     """All plugins that are installed and not turned off, also the broken ones, by name. Prints no warnings."""
-    chosen = _selected_plugins()
-    if chosen is not None and not chosen:
+    names = os.environ.get(PLUGINS_VARIABLE)
+    chosen = None if names is None else tuple(name.strip() for name in names.split(",") if name.strip())
+    if chosen == ():
         return ()
     plugins = dict[str, Plugin]()
     for entry in _entry_points() if any(entry_point_files()) else ():
@@ -108,11 +106,6 @@ def print_warning(message: str) -> None:
     print(f"specchat: {message}", file=sys.stderr)
 
 
-def _selected_plugins() -> tuple[str, ...] | None:
-    names = os.environ.get(PLUGINS_VARIABLE)
-    return None if names is None else tuple(name.strip() for name in names.split(",") if name.strip())
-
-
 def _entry_points() -> Sequence[EntryPoint]:
     from importlib.metadata import entry_points
 
@@ -121,10 +114,8 @@ def _entry_points() -> Sequence[EntryPoint]:
 
 def _duplicate(first: Plugin, entry: EntryPoint) -> Plugin:
     """The plugin of two packages with the same name: it is unclear which one is meant, so neither is loaded."""
-    other = entry.dist.name if entry.dist else "another package"
-    return replace(
-        first, extensions={}, error=f"{first.package} and {other} both have a plugin of this name; uninstall one"
-    )
+    packages = f"{first.package} and {entry.dist.name if entry.dist else 'another package'}"
+    return replace(first, extensions={}, error=f"{packages} both have a plugin of this name; uninstall one")
 
 
 def _load_plugin(entry: EntryPoint) -> Plugin:

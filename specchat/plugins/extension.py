@@ -1,7 +1,5 @@
 """One extension of a plugin: a value that names an object, and imports it only when it is used."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from importlib import import_module
@@ -51,7 +49,6 @@ class Extension:
             raise self.plugin_error("failed", error) from error
 
     def plugin_error(self, what: str, error: Exception | None = None) -> PluginError:
-        """An error that names the plugin and the extension."""
         cause = f": {error_text(error)}" if error else ""
         return PluginError(f"plugin {self.plugin_name}: {self.name!r} {what}{cause}")
 

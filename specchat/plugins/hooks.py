@@ -9,8 +9,6 @@ Every process of specchat calls the hooks, also processes that must start in a t
 import anything slow, and above all not torch. The object of an extension is imported where it is used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pluggy

@@ -3,8 +3,6 @@
 A name in this table is no promise: whether a drafter can run depends on the loaded models, and the router checks that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,16 +25,14 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     AUTO: DrafterInfo("the drafter that is fastest on this machine, or none"),
     PLAIN: DrafterInfo(
         "no drafter (plain decoding): one token per step",
-        builder="specchat.drafters.registry:build_plain",
-        is_auto_candidate=True,
+        builder="specchat.drafters.registry:build_plain", is_auto_candidate=True,
     ),
     "lookup": DrafterInfo(
         "copies repeats of the text (prompt lookup)", builder="specchat.drafters.prompt_lookup:build"
     ),
     "suffix": DrafterInfo(
         "copies the longest repeats, from files and earlier answers too (suffix decoding)",
-        builder="specchat.drafters.combined:build_suffix",
-        is_auto_candidate=True,
+        builder="specchat.drafters.combined:build_suffix", is_auto_candidate=True,
     ),
     "recycling": DrafterInfo(
         "proposes the model's top candidates of earlier steps (token recycling)",
@@ -47,56 +43,42 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         builder="specchat.drafters.lookahead:build",
     ),
     "draft": DrafterInfo(
-        "a small draft model",
-        "a draft model; name one with --draft or under models.draft",
-        builder="specchat.drafters.draft_model:build",
-        is_auto_candidate=True,
+        "a small draft model", "a draft model; name one with --draft or under models.draft",
+        builder="specchat.drafters.draft_model:build", is_auto_candidate=True,
     ),
     "exit": DrafterInfo(
-        "the first layers of the model itself (early exit)",
-        "a target that was trained to exit early",
-        builder="specchat.drafters.early_exit:build",
-        is_auto_candidate=True,
+        "the first layers of the model itself (early exit)", "a target that was trained to exit early",
+        builder="specchat.drafters.early_exit:build", is_auto_candidate=True,
     ),
     "medusa": DrafterInfo(
-        "one extra head for each position ahead",
-        "a Medusa head trained for this target",
+        "one extra head for each position ahead", "a Medusa head trained for this target",
         builder="specchat.drafters.medusa:build",
     ),
     "eagle": DrafterInfo(
-        "a head that continues the last hidden states",
-        "an EAGLE head trained for this target",
-        builder="specchat.drafters.eagle:build_eagle",
-        is_auto_candidate=True,
+        "a head that continues the last hidden states", "an EAGLE head trained for this target",
+        builder="specchat.drafters.eagle:build_eagle", is_auto_candidate=True,
     ),
     "eagle3": DrafterInfo(
-        "a head that reads the hidden states of three layers",
-        "an EAGLE-3 head trained for this target",
-        builder="specchat.drafters.eagle:build_eagle3",
-        is_auto_candidate=True,
+        "a head that reads the hidden states of three layers", "an EAGLE-3 head trained for this target",
+        builder="specchat.drafters.eagle:build_eagle3", is_auto_candidate=True,
     ),
     "mtp": DrafterInfo(
-        "multi-token prediction layers of the model",
-        "a target whose checkpoint has MTP layers",
-        builder="specchat.drafters.eagle:build_mtp",
-        is_auto_candidate=True,
+        "multi-token prediction layers of the model", "a target whose checkpoint has MTP layers",
+        builder="specchat.drafters.eagle:build_mtp", is_auto_candidate=True,
     ),
     "dflash": DrafterInfo(
-        "a head that proposes a block at once",
-        "a DFlash head trained for this target",
+        "a head that proposes a block at once", "a DFlash head trained for this target",
         builder="specchat.drafters.dflash:build",
     ),
-}
+}  # fmt: skip
 DRAFTER_NAMES = tuple(DRAFTERS)
 
 
 def all_drafters() -> Mapping[str, DrafterInfo]:
-    """The built-in drafters, followed by those of plugins."""
     return {**DRAFTERS, **{name: DrafterInfo(extension.description) for name, extension in _extensions().items()}}
 
 
 def plugin_drafters() -> tuple[str, ...]:
-    """The names of the drafters of plugins."""
     return tuple(_extensions())
 
 

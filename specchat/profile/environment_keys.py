@@ -4,8 +4,6 @@ Only the commands that a user starts read them. The engine process does not, bec
 started it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The JSON Schema of a profile, built from its dataclasses. Editors use it to complete and check TOML files."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, cast, get_args
 
@@ -13,7 +11,6 @@ JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def profile_schema() -> dict[str, Any]:
-    """The schema of a profile file."""
     table = _table_schema(Profile)
     extends = {"type": "string", "description": "The profile that supplies every value that is not set here."}
     table["properties"] = {"extends": extends, **table["properties"]}

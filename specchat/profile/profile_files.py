@@ -38,7 +38,6 @@ class ProfileChain:
 
     @property
     def base(self) -> Profile:
-        """The profile that the sources apply to."""
         return Profile(name=self.name, description=self.description)
 
 
@@ -52,7 +51,6 @@ def load_profile(name: str, overrides: Mapping[str, object] | None = None) -> Pr
 
 
 def read_profile_chain(name: str) -> ProfileChain:
-    """Read a profile and every file that it depends on."""
     links = list(_extends_chain(_find_profile(name, frozenset())))
     own = links[0].tables
     settings = [
@@ -76,12 +74,10 @@ def read_settings_file(path: Path, content: bytes) -> TomlFile:
 
 
 def profile_names() -> tuple[str, ...]:
-    """The names of all profiles that can be loaded by name."""
     return tuple(sorted({file.stem for folder in _folders() for file in folder.glob("*.toml")}))
 
 
 def configuration_folder() -> Path:
-    """The folder of the user's own files."""
     chosen = os.environ.get("SPECCHAT_CONFIG")
     if chosen:
         return Path(chosen).expanduser()
@@ -91,12 +87,10 @@ def configuration_folder() -> Path:
 
 
 def user_config_file() -> Path:
-    """The file with the values of every profile that does not set its own."""
     return configuration_folder() / "config.toml"
 
 
 def known_keys() -> tuple[str, ...]:
-    """Every name of a key or a table."""
     kinds = [kind for kind in key_types(Profile).values() if isinstance(kind, type) and kind is not str]
     inner = [word for kind in (*kinds, RouteRule, DrafterOrder) for word in key_types(cast("type", kind))]
     return (*key_types(Profile), *inner, "extends")
@@ -119,15 +113,13 @@ def _find_profile(name: str, seen: frozenset[Path]) -> Path:
 
 
 def _extends_chain(path: Path) -> Iterator[TomlFile]:
-    """A profile, the profile that it extends, and so on."""
     seen: frozenset[Path] = frozenset()
     while True:
         link = read_toml(path, known_keys())
         for key in PROFILE_ONLY_KEYS:
             if not isinstance(link.tables.get(key, ""), str):
-                raise ProfileError(
-                    f"{link.location_of((key,))}: {key} must be a text in quotes, not {link.tables[key]!r}"
-                )
+                where, value = link.location_of((key,)), link.tables[key]
+                raise ProfileError(f"{where}: {key} must be a text in quotes, not {value!r}")
         yield link
         if "extends" not in link.tables:
             return

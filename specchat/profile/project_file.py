@@ -4,8 +4,6 @@ A cloned or unpacked folder has the settings of its author, so its file applies 
 content. The store keeps a hash of the content; a changed file needs to be accepted again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass, field, replace
@@ -30,7 +28,6 @@ class ProjectFile:
 
     @property
     def hash(self) -> str:
-        """A hash of the content."""
         return blake2b(self.content, digest_size=16).hexdigest()
 
     def source(self) -> SettingsSource:
@@ -81,7 +78,6 @@ class TrustStore:
         return bool(entry["trusted"]) if entry and entry.get("hash") == file.hash else None
 
     def record(self, file: ProjectFile, *, is_trusted: bool) -> None:
-        """Store a decision."""
         self._write(self._read() | {str(file.path): {"hash": file.hash, "trusted": is_trusted}})
 
     def forget(self, path: Path) -> bool:

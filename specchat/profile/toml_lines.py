@@ -3,8 +3,6 @@
 `tomllib` reports the line of a syntax error only, so the lines of keys are found by a second scan of the text.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator
@@ -27,8 +25,6 @@ QUOTES = ('"""', "'''")
 
 @dataclass(frozen=True)
 class TomlFile:
-    """A parsed file: its tables, and the line of every key."""
-
     path: Path
     tables: dict[str, Any]
     lines: dict[KeyPath, int]
@@ -41,7 +37,6 @@ class TomlFile:
         return str(self.path)
 
     def source(self, kind: str) -> SettingsSource:
-        """The settings of this file."""
         return SettingsSource(kind, self.tables, self.location_of)
 
 
@@ -68,7 +63,6 @@ def parse_toml(path: Path, content: bytes, known_keys: tuple[str, ...] = ()) -> 
 
 
 def _syntax_error(path: Path, text: str, message: str, known: tuple[str, ...]) -> str:
-    """One line about an error of tomllib, with the nearest known key."""
     error = ERROR_LOCATION.match(message)
     if not error:
         return f"{path}:{text.count(chr(10)) + 1}: not valid TOML: {message}"
@@ -80,7 +74,6 @@ def _syntax_error(path: Path, text: str, message: str, known: tuple[str, ...]) -
 
 
 def _key_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
-    """Every header and key, with its line number."""
     table: KeyPath = ()
     counts: dict[KeyPath, int] = {}
     open_quotes = ""

@@ -77,7 +77,6 @@ def tuning_key(profile: Profile) -> dict[str, Any]:
 
 
 def _gpu_names() -> list[str]:
-    """The names of the NVIDIA GPUs that the driver lists; none without the driver."""
     try:
         texts = [file.read_text(encoding="utf-8") for file in sorted(NVIDIA_GPUS.glob("*/information"))]
     except OSError:

@@ -32,8 +32,6 @@ class InvalidValueError(ProfileError):
 
 @dataclass(frozen=True)
 class KeyInfo:
-    """The meaning of a key and its permitted values."""
-
     description: str
     minimum: float | None = None
     exclusive_minimum: float | None = None
@@ -44,7 +42,6 @@ class KeyInfo:
 
     @property
     def all_choices(self) -> tuple[str, ...]:
-        """The built-in choices and those of plugins."""
         return (*self.choices, *self.plugin_choices())
 
 
@@ -59,13 +56,11 @@ def key(
     plugin_choices: Callable[[], tuple[str, ...]] = tuple,
     old_name: str = "",
 ) -> Value:
-    """A dataclass field with a `KeyInfo`."""
     info = KeyInfo(description, minimum, exclusive_minimum, maximum, choices, plugin_choices, old_name)
     return field(default=default, metadata={"info": info})
 
 
 def key_info(kind: type) -> dict[str, KeyInfo]:
-    """The `KeyInfo` of every key of a table."""
     return {each.name: each.metadata.get("info", KeyInfo("")) for each in fields(kind)}
 
 
@@ -126,7 +121,6 @@ class MergedSettings(Generic[Value]):
     origins: Mapping[KeyPath, Origin]
 
     def origin(self, *path: str | int) -> Origin:
-        """The origin of a value."""
         return self.origins.get(path, Origin())
 
 
@@ -155,7 +149,6 @@ def merge_sources(base: Value, sources: Sequence[SettingsSource]) -> MergedSetti
 
 
 def _resolve_dependent(base: Any, sources: Sequence[SettingsSource]) -> list[SettingsSource]:
-    """Resolve the sources that depend on the result of the others."""
     independent = [source for source in sources if source.resolve_for is None]
     if len(independent) == len(sources):
         return independent
@@ -166,8 +159,6 @@ def _resolve_dependent(base: Any, sources: Sequence[SettingsSource]) -> list[Set
 
 @dataclass(frozen=True)
 class _SourceValue:
-    """One value of a source, with its type checked."""
-
     source: SettingsSource
     path: KeyPath
     value: Any
@@ -182,7 +173,6 @@ class _SourceValue:
 
 
 def _source_values(source: SettingsSource, kind: type) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value of a source with its path, in order and with its type checked."""
     for name, value in source.tables.items():
         _check_known(source, name, kind, kind)
         hint = key_types(kind)[name]
@@ -211,7 +201,6 @@ def _tables(source: SettingsSource, name: str, value: Any, kind: type) -> Iterat
 def _typed_table(
     source: SettingsSource, path: KeyPath, value: Any, header: str, kind: type, root: type
 ) -> dict[str, Any]:
-    """The values of a table, with keys and types checked."""
     if not isinstance(value, Mapping):
         raise ProfileError(f"{source.location_of(path)}: {path[0]} must be a table, {header}, not {value!r}")
     checked: dict[str, Any] = {}
@@ -242,18 +231,14 @@ def _check_known(source: SettingsSource, name: str, kind: type, root: type, path
     if name in known:
         return
     table = f" in [{path[0]}]" if path else ""
-    right_table = next((each for each, hint in key_types(root).items() if _has_key(hint, name)), "")
+    tables = {each: hint for each, hint in key_types(root).items() if is_dataclass(hint)}
+    right_table = next((each for each, hint in tables.items() if name in key_types(cast("type", hint))), "")
     if renamed := new_name_of(kind, name):
         hint = f" it is now {renamed!r};"
     else:
         hint = f" it belongs in [{right_table}];" if right_table else did_you_mean(name, known)
-    raise ProfileError(
-        f"{source.location_of((*path, name))}: unknown key {name!r}{table};{hint} known are {', '.join(known)}"
-    )
-
-
-def _has_key(hint: Any, name: str) -> bool:
-    return is_dataclass(hint) and name in key_types(cast("type", hint))
+    where = source.location_of((*path, name))
+    raise ProfileError(f"{where}: unknown key {name!r}{table};{hint} known are {', '.join(known)}")
 
 
 def _check_type(source: SettingsSource, path: KeyPath, value: Any, hint: Any) -> Any:

@@ -1,19 +1,17 @@
 """The structure of source files, by tree-sitter.
 
     languages.py     the language of a file, and its grammar, imported at first use
-    parse.py         syntax trees and syntax errors
+    parse.py         syntax trees, syntax errors, comments and docstrings
     definitions.py   functions, classes and other named parts
-    comments.py      comments and docstrings
     text_chunks.py   a text in pieces that make sense alone
 
 A file of any other language is plain text: lines without structure. Knows no model, no request and no other package of
 specchat.
 """
 
-from specchat.syntax.comments import comments
 from specchat.syntax.definitions import Definition, definitions, enclosing_definition
 from specchat.syntax.languages import PLAIN_TEXT, language_of
-from specchat.syntax.parse import SyntaxDiagnostic, syntax_diagnostics
+from specchat.syntax.parse import SyntaxDiagnostic, comments, syntax_diagnostics
 from specchat.syntax.text_chunks import Chunk, split_chunks
 
 __all__ = [

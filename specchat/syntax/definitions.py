@@ -1,7 +1,5 @@
 """Functions, classes and other named parts of a source file, and the one that contains a line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -73,7 +71,6 @@ def definitions(text: str, language: str) -> list[Definition]:
 
 
 def enclosing_definition(candidates: Sequence[Definition], line: int) -> Definition | None:
-    """The innermost definition that contains a line."""
     enclosing = [each for each in candidates if each.first_line <= line <= each.last_line]
     return min(enclosing, key=lambda each: each.last_line - each.first_line, default=None)
 

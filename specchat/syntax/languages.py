@@ -1,7 +1,5 @@
 """The language of a text, by the name of its file or by its first line, and the grammar of a language."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,8 +14,6 @@ PLAIN_TEXT = ""
 
 @dataclass(frozen=True)
 class LanguageInfo:
-    """The file names of a language, and its grammar: a package and a function in it."""
-
     suffixes: tuple[str, ...]
     grammar_package: str
     grammar_function: str = "language"
@@ -69,7 +65,6 @@ def language_of(name: str, text: str = "") -> str:
 
 @cache
 def load_grammar(language: str) -> Language | None:
-    """Import and return a grammar; None for plain text."""
     info = LANGUAGES.get(language)
     if info is None:
         return None

@@ -1,6 +1,4 @@
-"""Syntax trees of texts, and their syntax errors."""
-
-from __future__ import annotations
+"""Syntax trees of texts, their syntax errors, and their comments."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,6 +7,7 @@ from tree_sitter import Node, Parser, Query, QueryCursor
 
 from specchat.syntax.languages import load_grammar
 
+COMMENT_TYPES = ("comment", "line_comment", "block_comment", "html_block_comment")
 MAX_SHOWN_CHARACTERS = 60
 MAX_PARSED_CHARACTERS = 2**21
 
@@ -53,7 +52,6 @@ def find_nodes(root: Node, language: str, types: Iterable[str]) -> list[Node]:
 
 
 def node_text(node: Node) -> str:
-    """The text of a node."""
     return (node.text or b"").decode(errors="replace")
 
 
@@ -72,3 +70,20 @@ def _diagnostic(node: Node) -> SyntaxDiagnostic:
         return SyntaxDiagnostic(node.start_point.row + 1, f"{node.type!r} is missing")
     shown = node_text(node).strip().partition("\n")[0][:MAX_SHOWN_CHARACTERS]
     return SyntaxDiagnostic(node.start_point.row + 1, f"syntax error: {shown}" if shown else "syntax error")
+
+
+def comments(text: str, language: str) -> list[str]:
+    """Every comment and docstring in the order of the text, stripped; none for plain text."""
+    root = syntax_tree(text, language)
+    if root is None:
+        return []
+    nodes = find_nodes(root, language, (*COMMENT_TYPES, "string") if language == "python" else COMMENT_TYPES)
+    return [node_text(node).strip() for node in nodes if node.type != "string" or _is_docstring(node)]
+
+
+def _is_docstring(node: Node) -> bool:
+    statement = node.parent
+    if statement is None or statement.type != "expression_statement":
+        return False
+    block = statement.parent
+    return block is not None and block.type in ("module", "block") and block.named_children[0] == statement

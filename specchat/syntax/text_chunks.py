@@ -1,7 +1,5 @@
 """A text in pieces that make sense alone: whole definitions that fit; longer ones are split at blank lines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,7 +50,6 @@ def _split_long(lines: list[str], boundaries: list[int], max_lines: int) -> Iter
 
 
 def _merge_neighbours(pieces: Iterator[tuple[int, int]], max_lines: int) -> Iterator[tuple[int, int]]:
-    """Join neighbours as long as they fit."""
     start, stop = 0, 0
     for first, end in pieces:
         if end - start > max_lines and stop > start:

@@ -5,8 +5,6 @@ pass of the target, so a token that was not drafted counts as rejected. Without 
 drafts that are copied from the text. All drafters give the same text and differ in the number of passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

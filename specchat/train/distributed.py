@@ -5,8 +5,6 @@ training and the learning rates follow from values that all processes have, so t
 SINGLE_PROCESS, every method returns its input. Knows no head, no batch and no target.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager

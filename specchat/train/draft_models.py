@@ -4,8 +4,6 @@ It reads tokens and no hidden states, so it fits any target with the same tokeni
 the principal components of the target's.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The initial weights of an EAGLE-1 head: a least-squares fit of the target's next hidden states."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Writes trained heads in their published formats: bf16 safetensors and config.json."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A shard has the states of some answers: for each, those of the head's layers and
 bfloat16. Shards are written atomically, so an interrupted cache continues with the missing ones.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Hidden states come from the engine's forward passes, so training sees the same values as drafting.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Loads exported heads and draft models into the training classes, to train them further."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

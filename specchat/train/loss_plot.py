@@ -1,7 +1,5 @@
 """Plots of loss curves, and of the comparison of two heads."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files of a finished head besides its weights: config.json and README.md, and its profile line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

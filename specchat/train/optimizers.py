@@ -4,8 +4,6 @@ Muon orthogonalizes updates. That is fast for randomly initialized matrices, and
 initialization; AdamW trains those at a low rate (`uses_slow_lr`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

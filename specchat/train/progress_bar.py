@@ -1,7 +1,5 @@
 """Progress bars on stderr."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 

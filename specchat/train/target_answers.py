@@ -1,7 +1,5 @@
 """The target's own answers, generated with speculative decoding and stored in a file, each only once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

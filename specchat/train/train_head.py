@@ -4,8 +4,6 @@ Intermediate results stay in OUT/work under the target's fingerprint and are reu
 that is better than the baseline with 95 % confidence; otherwise the head is in OUT/rejected.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

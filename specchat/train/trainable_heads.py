@@ -5,8 +5,6 @@ unrolls the block over several steps, as drafting does (training-time test, EAGL
 position attends to true pairs up to k positions back, and then to the outputs of earlier steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

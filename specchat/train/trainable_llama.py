@@ -4,8 +4,6 @@ Its state dict is the checkpoint. It returns the hidden states of all layers, an
 carry loss.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, cast
 

@@ -5,8 +5,6 @@ depend on interruptions. With several processes (`distributed.py`), each takes i
 time and writes the files.
 """
 
-from __future__ import annotations
-
 import csv
 import time
 from collections.abc import Callable

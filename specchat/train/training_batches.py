@@ -4,8 +4,6 @@ A row is one example. The rows of a batch are padded to one of a few lengths, so
 The plan of batches follows from the seed, so a resumed run needs the step only.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

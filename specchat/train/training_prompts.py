@@ -4,8 +4,6 @@ Only questions are read. The answers are the target's own (`target_answers.py`),
 Questions of one source (a conversation, a file, a row) are either all in training or all held out.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

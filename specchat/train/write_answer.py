@@ -1,7 +1,5 @@
 """Decodes one answer with the engine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

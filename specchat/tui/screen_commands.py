@@ -11,10 +11,9 @@ from specchat.commands.command_registry import help_text as format_help
 
 
 @dataclass(frozen=True)
-class ScreenCommand:
-    name: str
-    arguments: str
-    help: str
+class ScreenCommand(CommandInfo):
+    """A command that runs an action of the screen."""
+
     action: str
 
 

@@ -5,8 +5,6 @@ works once and gives the browser a cookie; the Host header must be the server's 
 only pages of this server may open a websocket.
 """
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass, field
 from hmac import compare_digest
@@ -18,8 +16,6 @@ def _new_secret() -> str:
 
 @dataclass
 class BrowserAccess:
-    """The token and the cookie of one server."""
-
     authority: str  # host and port, as in a Host header
     token: str = field(default_factory=_new_secret, repr=False)
     _cookie: str = field(default_factory=_new_secret, repr=False)
@@ -27,7 +23,6 @@ class BrowserAccess:
 
     @property
     def origin(self) -> str:
-        """The Origin header of the server's own pages."""
         return f"http://{self.authority}"
 
     @property
@@ -52,7 +47,6 @@ class BrowserAccess:
         return self._cookie
 
     def is_valid_cookie(self, cookie: str) -> bool:
-        """Whether the cookie is the one that `exchange_token` returned."""
         return self._is_token_used and _is_same(cookie, self._cookie)
 
 

@@ -1,7 +1,5 @@
 """`python -m specchat.web.die_with_parent …` runs `specchat …`, and exits when the parent process dies."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import signal
@@ -12,7 +10,6 @@ POLL_SECONDS = 0.5
 
 
 def main() -> None:
-    """Run the command, and watch the parent process."""
     Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True, name="parent-watch").start()
     runpy.run_module("specchat", run_name="__main__", alter_sys=True)
 

@@ -4,22 +4,24 @@ textual-serve accepts every client that can reach the port. Here a middleware ch
 No log contains a token, and pages may load nothing from other origins.
 """
 
-from __future__ import annotations
-
+import asyncio
 import socket
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from textual_serve.app_service import AppService
+from textual_serve.download_manager import DownloadManager
 from textual_serve.server import Server
 
 from specchat.errors import UsageError
 from specchat.web.browser_access import BrowserAccess
-from specchat.web.browser_tab import BrowserTab
 
 LOOPBACK = "127.0.0.1"
 VALID_SIZES = range(1, 1000)  # columns or rows that a browser may ask for
 SHUTDOWN_TIMEOUT_SECONDS = 15.0
+STOP_TIMEOUT_SECONDS = 10.0  # for the process of a tab to store its running answer
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
@@ -32,9 +34,47 @@ SECURITY_HEADERS = {
 }
 
 
-class AuthenticatedServer(Server):
-    """Serves one command to the authenticated browser, as one process per tab."""
+class BrowserTab(AppService):
+    """Runs the command without a shell, and kills a process that does not exit in time."""
 
+    def __init__(
+        self,
+        command: Sequence[str],
+        write_bytes: Callable[[bytes], Awaitable[None]],
+        write_str: Callable[[str], Awaitable[None]],
+        close: Callable[[], Awaitable[None]],
+        download_manager: DownloadManager,
+    ) -> None:
+        super().__init__(
+            " ".join(command), write_bytes=write_bytes, write_str=write_str, close=close,
+            download_manager=download_manager,
+        )  # fmt: skip
+        self._arguments = tuple(command)
+
+    async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
+        environment = self._build_environment(width=width, height=height)
+        process = await asyncio.create_subprocess_exec(
+            *self._arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment
+        )
+        self._process, self._stdin = process, process.stdin
+        return process
+
+    async def stop(self) -> None:
+        """Ask the process to exit, then kill it."""
+        try:
+            await asyncio.wait_for(super().stop(), STOP_TIMEOUT_SECONDS)
+        except TimeoutError:
+            self._task = None
+        if self._process is None:
+            return
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_SECONDS)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+class AuthenticatedServer(Server):
     def __init__(self, command: Sequence[str], access: BrowserAccess, title: str) -> None:
         super().__init__(" ".join(command), title=title, public_url=access.origin)
         self._access = access
@@ -60,9 +100,11 @@ class AuthenticatedServer(Server):
         websocket = web.WebSocketResponse(heartbeat=15)
         await websocket.prepare(request)
         self._open_websockets.add(websocket)
-        tab = BrowserTab(
-            self._arguments, websocket.send_bytes, websocket.send_str, _close_callback(websocket), self.download_manager
-        )
+
+        async def close() -> None:
+            await websocket.close()
+
+        tab = BrowserTab(self._arguments, websocket.send_bytes, websocket.send_str, close, self.download_manager)
         try:
             await tab.start(_requested_size(request, "width", 80), _requested_size(request, "height", 24))
             await self._process_messages(websocket, tab)
@@ -126,13 +168,6 @@ def _login_response(access: BrowserAccess, token: str) -> web.Response:
 
 def _forbidden(message: str) -> web.HTTPForbidden:
     return web.HTTPForbidden(text=f"{message}\n", headers=SECURITY_HEADERS)
-
-
-def _close_callback(websocket: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:
-    async def close() -> None:
-        await websocket.close()
-
-    return close
 
 
 def _requested_size(request: web.Request, name: str, default: int) -> int:

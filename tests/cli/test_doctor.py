@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from specchat.cli.doctor import BROKEN_EXIT_CODE
-from specchat.cli.doctor_checks import FAIL, OK, WARN
+from specchat.cli.doctor import BROKEN_EXIT_CODE, FAIL, OK, WARN
 from specchat.forward.native_ops import COMPILERS
 from specchat.hub import machine, probe
 from specchat.plugins import discovery

@@ -200,15 +200,16 @@ def test_json_once_is_one_line_also_for_a_failure(monkeypatch):
 
 def test_the_host_can_be_looked_at_and_ended(monkeypatch):
     host = partial(command, monkeypatch, "host")
+    sessions = partial(command, monkeypatch, "sessions", "list")
 
-    assert b"no conversations yet" in host("sessions").out
+    assert "no conversations yet" in sessions().err
     assert b"no engine process" in host("status").out
     assert b"no model loaded" in host("start").out
     assert b"unloaded" in host("status").out
     command(monkeypatch, "chat", stdin=b"hello\n")
-    assert b"  hello\n" in host("sessions").out
-    assert b"(you said 'hello'" in host("sessions", "said").out
+    assert b"  hello\n" in sessions().out
+    assert b"(you said 'hello'" in sessions("said").out
     assert b"stopped (process" in host("stop").out
     assert b"no engine process" in host("stop").out
-    assert b"  hello\n" in host("sessions").out
+    assert b"  hello\n" in sessions().out
     assert b"no engine process" in host("status").out

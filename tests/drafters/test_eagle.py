@@ -231,7 +231,7 @@ def test_without_memory_for_its_kv_cache_it_drafts_nothing():
 
 
 def test_a_target_that_takes_chains_only_gets_chains():
-    drafter = drafter_of("eagle3", target("dense-llama", exact=True))
+    drafter = drafter_of("eagle3", target("llama", exact=True))
 
     assert isinstance(drafter, EagleDrafter)
     assert drafter.tree_config == CHAIN_CONFIG

@@ -103,7 +103,7 @@ def plainly(shape: str, sampler: str, stop: str) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     ("shape", "drafter", "sampler", "stop"),
-    matrix(TARGETS, list(DRAFTERS), list(SAMPLERS), list(PLANS), seldom=("qwen2", "qwen3", "mistral")),
+    matrix(TARGETS, list(DRAFTERS), list(SAMPLERS), list(PLANS), seldom=("qwen2", "qwen3", "mistral"), rounds=3),
 )
 def test_no_drafter_can_change_the_text(shape, drafter, sampler, stop):
     texts = two_turns(target(shape), DRAFTERS[drafter](shape), SAMPLERS[sampler], PLANS[stop])
@@ -113,7 +113,7 @@ def test_no_drafter_can_change_the_text(shape, drafter, sampler, stop):
 
 @pytest.mark.parametrize(
     ("shape", "head", "sampler", "stop"),
-    matrix(["gemma3", "dense-llama", "graphs-mistral"], HEADS, list(SAMPLERS), list(PLANS)),
+    matrix(["gemma3", "dense-llama", "graphs-mistral"], HEADS, list(SAMPLERS), list(PLANS), rounds=3),
 )
 def test_no_head_can_change_the_text(shape, head, sampler, stop):
     model = target(shape)
@@ -141,7 +141,13 @@ def test_no_head_can_change_the_text_in_exact_mode(head):
 
 @pytest.mark.parametrize(
     ("shape", "drafter", "sampler"),
-    matrix(["llama", "dense-qwen3"], list(DRAFTERS), list(SAMPLERS), seldom=("T0.7-p0.9", "k20", "min-p", "penalty")),
+    matrix(
+        ["llama", "dense-qwen3"],
+        list(DRAFTERS),
+        list(SAMPLERS),
+        seldom=("T0.7-p0.9", "k20", "min-p", "penalty"),
+        rounds=2,
+    ),
 )
 def test_exact_mode_keeps_the_text_in_bfloat16_too(shape, drafter, sampler):
     def turns(made: Drafter) -> list[list[int]]:
@@ -150,8 +156,7 @@ def test_exact_mode_keeps_the_text_in_bfloat16_too(shape, drafter, sampler):
     assert turns(DRAFTERS[drafter](shape)) == turns(Drafter())
 
 
-@pytest.mark.parametrize("penalty", [1.0, 1.3])
-@pytest.mark.parametrize("shape", TARGETS)
+@pytest.mark.parametrize(("shape", "penalty"), matrix(TARGETS, [1.0, 1.3], rounds=1))
 def test_greedy_text_is_that_of_transformers(shape, penalty):
     prompt = torch.tensor([PROMPT])
     with torch.inference_mode():

@@ -32,7 +32,7 @@ def plain_texts(weights: str, dtype: str, sampler: str) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     ("weights", "dtype", "drafter", "sampler"),
-    matrix(SMALLER, list(DTYPES), list(DRAFTERS), ["greedy", "T1", "T0.8-penalty"]),
+    matrix(SMALLER, list(DTYPES), list(DRAFTERS), ["greedy", "T1", "T0.8-penalty"], rounds=2),
 )
 def test_no_drafter_can_change_the_text_of_quantized_weights(weights, dtype, drafter, sampler):
     texts = two_turns(quantized_target(weights, dtype), DRAFTERS[drafter]("dense-qwen3"), SAMPLERS[sampler], STOPS)
@@ -40,7 +40,9 @@ def test_no_drafter_can_change_the_text_of_quantized_weights(weights, dtype, dra
     assert texts == plain_texts(weights, dtype, sampler)
 
 
-@pytest.mark.parametrize(("head", "dtype", "sampler"), matrix([*HEADS, "exit"], list(DTYPES), ["greedy", "T1"]))
+@pytest.mark.parametrize(
+    ("head", "dtype", "sampler"), matrix([*HEADS, "exit"], list(DTYPES), ["greedy", "T1"], rounds=1)
+)
 def test_no_head_and_no_exit_can_change_the_text_of_int8_weights(head, dtype, sampler):
     def turns(made: Callable[[Model], Drafter]) -> list[list[int]]:
         shape = BatchLimits(prefill_chunk=16, max_rows=32, exact=True)

@@ -71,9 +71,9 @@ def test_the_nucleus_is_found_beyond_the_shortlist():
     sampler = Sampler(1.0, top_p=0.95, seed=1)
     flat = torch.zeros(1, 4000)  # 0.95 of the mass are 3800 tokens, the shortlist has 1024
 
-    sampled = sampler.sample(flat.expand(3000, -1), LogitRows(list(range(3000))))
+    sampled = sampler.sample(flat.expand(1000, -1), LogitRows(list(range(1000))))
 
-    assert len(set(sampled)) > 1500
+    assert len(set(sampled)) > 750  # 880 are expected; of the shortlist alone, 640
 
 
 def test_neighbouring_positions_have_independent_noise():

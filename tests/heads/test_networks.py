@@ -11,7 +11,7 @@ from specchat.heads.networks import load_head
 from specchat.heads.spec import SOFTMAX
 from tests.heads.published import CPU, NAMES, inspected, logits_of, published
 
-CLOSE, FAR = 2e-5, 1e-2
+CLOSE, FAR = 1e-4, 1e-2  # the rounding of float32 depends on the instructions of the CPU
 
 
 def largest_error(spec, golden):

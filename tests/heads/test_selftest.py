@@ -255,6 +255,16 @@ class TestTheCachedVariant:
 
         assert len(tested) == 4
 
+    def test_is_tested_again_with_a_target_that_differs_only_in_its_weights(self, tested, tmp_path):
+        spec, trained = inspect_head(saved_head("dflash")), tiny("dense-llama")
+        embed = trained.embed
+        trained.embed = lambda tokens: embed(tokens) + 0.01
+
+        for model in (tiny("dense-llama"), trained):
+            load_selected_head(spec, model, None, CPU, tmp_path)
+
+        assert len(tested) == 4
+
     def test_is_tested_again_when_the_variants_are_others(self, tested, tmp_path):
         model, spec = tiny("dense-llama"), inspect_head(saved_head("mtp latent"))
         half_split = with_mla(is_rope_interleaved=False)(spec)
@@ -264,7 +274,10 @@ class TestTheCachedVariant:
 
         assert len(tested) == 4
 
-    @pytest.mark.parametrize("content", ["", "[]", '{"variant": 7}', '{"variant": "1"}'])
+    @pytest.mark.parametrize(
+        "content",
+        [*(pytest.param(text, marks=pytest.mark.full) for text in ("", "[]")), '{"variant": 7}', '{"variant": "1"}'],
+    )
     def test_is_tested_again_when_the_cache_entry_is_invalid(self, content, tested, tmp_path):
         model, spec = tiny("dense-llama"), inspect_head(saved_head("dflash"))
         load_selected_head(spec, model, None, CPU, tmp_path)

@@ -34,6 +34,8 @@ CLIENT = f"""if True:
             print(time.monotonic(), event.text, sep=" ", flush=True)
 """
 
+WORDS_BEFORE_A_KILL = {"host": 20, "client": 20, "both": 400}  # 400 take two seconds, more than may be lost
+
 
 def shown(output: str, before: float) -> str:
     """The text that the client printed until then, without a line that the kill cut off."""
@@ -41,24 +43,27 @@ def shown(output: str, before: float) -> str:
     return "".join(text[:-1] for at, _, text in lines if float(at) <= before)
 
 
-def kill_at(moment: float, victims: str) -> None:
-    """Run a client, kill the victims, and check the stored answer."""
-    client = subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, text=True)
-    time.sleep(moment)
-    line = connect("killer", starts_host=False)
-    host = line.host_info["pid"] if line else None
-    killed = time.monotonic()
-    if victims in ("client", "both"):
-        client.kill()
-    if victims in ("host", "both") and host:
-        os.kill(host, signal.SIGKILL)
-    output, _ = client.communicate(timeout=30)
+def kill_after(words: int, victims: str, more_seconds: float = 0.0) -> None:
+    """Run a client, kill the victims when it has shown this many words, and check the stored answer."""
+    with subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout
+        lines = list[str]()
+        while words and f"word{words - 1} " not in "".join(lines[-1:]):
+            lines.append(client.stdout.readline())
+            assert lines[-1]
+        time.sleep(more_seconds)
+        line = connect("killer", starts_host=False)
+        host = line.host_info["pid"] if line else None
+        killed = time.monotonic()
+        if victims in ("client", "both"):
+            client.kill()
+        if victims in ("host", "both") and host:
+            os.kill(host, signal.SIGKILL)
+        output = "".join(lines) + client.stdout.read()
 
-    stored = look_at_history(victims)
-    if victims == "both":
-        assert stored.startswith(shown(output, killed - 1.2))
-    else:
-        assert stored.startswith(shown(output, float("inf")))
+    kept = shown(output, killed - 1.2 if victims == "both" else float("inf"))
+    assert kept or words < WORDS_BEFORE_A_KILL[victims]
+    assert look_at_history(victims).startswith(kept)
     if victims != "client" and host:
         until(lambda: not is_alive(host))
 
@@ -95,13 +100,13 @@ def test_a_conversation_survives_a_host_killed_before_the_first_question(runtime
     "victims", ["host", *(pytest.param(each, marks=pytest.mark.full) for each in ("client", "both"))]
 )
 def test_a_kill_during_an_answer_loses_no_text_that_was_shown(runtime, victims):
-    kill_at(1.0, victims)
+    kill_after(WORDS_BEFORE_A_KILL[victims], victims)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize("number", range(20))
 def test_kills_at_random_moments(runtime, number):
     dice = random.Random(number)
 
-    kill_at(dice.uniform(0.05, 3.0), dice.choice(["host", "client", "both"]))
+    kill_after(dice.choice([0, dice.randrange(1, 450)]), dice.choice(["host", "client", "both"]), dice.random())

@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 
 SIZES = {"vocab_size": 32768, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 5}
 MOST = 1.3  # times the final size
-FULL = pytest.mark.full
 
 PROGRAM = """
 import sys
@@ -66,7 +65,8 @@ def final_and_peak(folder, weights):
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel does not report the peak")
-@pytest.mark.parametrize("weights", ["int8", pytest.param("float", marks=FULL), pytest.param("nf4", marks=FULL)])
+@pytest.mark.full
+@pytest.mark.parametrize("weights", ["float", "int8", "nf4"])
 def test_the_peak_is_little_above_the_final_size(folder, weights):
     final, peak = final_and_peak(folder, weights)
 

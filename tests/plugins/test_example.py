@@ -61,7 +61,7 @@ def test_the_list_has_its_version_and_its_extensions(capsys):
 
 
 @pytest.mark.usefixtures("example")
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.full), 0.9])
 def test_its_drafts_are_accepted_and_the_text_is_that_of_plain_decoding(temperature):
     engine = load_engine(Profile())
     asked = replace(COUNTING, temperature=temperature, seed=5)

@@ -9,9 +9,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from textual._wait import wait_for_idle
 from textual.pilot import Pilot
 
 from specchat.drawing.glyphs import UNICODE, Glyphs
@@ -27,6 +29,7 @@ from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a f
 
 CHAT = SessionRequest(profile="chat")
 TIMEOUT_SECONDS = 90.0  # for machines under load
+IDLE_SECONDS = 0.2
 
 
 @dataclass
@@ -113,6 +116,19 @@ class ScreenDriver:
         await self.type(command)
         await self.press("enter")
 
+    async def start_answer(self, text: str = "slowly 100000", words: int = 2) -> None:
+        """Type and send a request, and wait until its answer has this many words. They may have left the screen."""
+        before = len(self.turns)
+        await self.run_command(text)
+        await self.wait_until(lambda: len(self.turns) > before and f"word{words - 1} " in self.turns[-1].answer)
+
+
+@pytest.fixture
+def brief_idle_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual waits for an idle process after every key: two seconds while an answer streams. We do not."""
+    for module in ("app", "pilot"):
+        monkeypatch.setattr(f"textual.{module}.wait_for_idle", partial(wait_for_idle, max_sleep=IDLE_SECONDS))
+
 
 @pytest.fixture(scope="session")
 def shared_folder() -> Iterator[Path]:
@@ -137,7 +153,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.fixture
-def run_on_screen(world: Path, tmp_path: Path):
+def run_on_screen(world: Path, brief_idle_waits: None, tmp_path: Path):
     """Run a scenario on a screen; can be called again for a second screen."""
 
     def run(

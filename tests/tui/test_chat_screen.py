@@ -27,8 +27,7 @@ def test_a_question_is_answered_and_summed_up(run_on_screen):
 
 def test_escape_stops_and_keeps_the_partial(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word3 ")
+        await driver.start_answer(words=4)
         await driver.press("escape")
         await driver.wait_for_text("stopped, the partial answer is kept")
         await driver.wait_for_final_turn()

@@ -71,7 +71,7 @@ def test_an_edit_is_reviewed_hunk_by_hunk_and_undone(run_on_screen, file):
         assert OLD.replace("name_2 = total", "name_2 = amount").replace("name_22 = total", "name_22 = amount") == (
             file.read_text()
         )
-        assert driver.prompt.has_focus
+        await driver.wait_until(lambda: driver.prompt.has_focus)
         await driver.submit(UNDO.search(footer)[0])
         assert "undid edit" in await final_footer(driver)
         assert OLD == file.read_text()
@@ -198,7 +198,7 @@ def test_quitting_a_review_writes_nothing_and_keeps_the_unsent_text(run_on_scree
 
         assert "a.py: left as it was" in await final_footer(driver)
         assert (OLD, "a draft") == (file.read_text(), driver.prompt.text)
-        assert driver.prompt.has_focus
+        await driver.wait_until(lambda: driver.prompt.has_focus)
 
     run_on_screen(scenario)
 

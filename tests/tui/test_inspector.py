@@ -12,6 +12,7 @@ from specchat.chat.step_records import Inspection
 from specchat.drawing.glyphs import ASCII
 from specchat.host.spawn import history_path
 from specchat.tui.inspector import Inspector
+from specchat.tui.inspector_controller import InspectorController
 from specchat.tui.token_view import TokenView
 
 WIDE, SMALL = (130, 30), (90, 24)
@@ -115,8 +116,7 @@ def test_x_writes_a_picture_and_never_over_another(run_on_screen, tmp_path, monk
 @pytest.mark.full
 def test_an_answer_can_be_watched_while_it_is_written(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word1 ")
+        await driver.start_answer()
         await driver.press("f3")
         await driver.wait_until(lambda: driver.chat.query(Inspector))
         await driver.wait_until(lambda: len(inspector(driver).inspection.steps) > 5)
@@ -133,8 +133,7 @@ def test_an_answer_can_be_watched_while_it_is_written(run_on_screen):
 @pytest.mark.full
 def test_i_inspects_an_earlier_answer_also_a_stopped_one(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word1 ")
+        await driver.start_answer()
         driver.chat.stop_answer()
         await driver.wait_until(lambda: driver.turns[-1].is_finished)
         await driver.ask("count 2")
@@ -172,6 +171,7 @@ def test_a_stored_conversation_is_inspected_after_it_is_opened_again(run_on_scre
         await driver.wait_until(lambda: driver.turns)
         await driver.press("f3")
         await driver.wait_for_text("drafted 6  accepted 3")
+        driver.prompt.focus()  # Escape in the inspector would close it as well
         await driver.run_command("/new")
         await driver.wait_until(lambda: not driver.chat.query(Inspector))
 
@@ -181,7 +181,7 @@ def test_a_stored_conversation_is_inspected_after_it_is_opened_again(run_on_scre
 
 
 @pytest.mark.full
-def test_an_answer_without_stored_steps_shows_a_notice(runtime, run_on_screen):
+def test_an_answer_without_stored_steps_shows_a_notice(runtime, run_on_screen, monkeypatch):
     async def first(driver):
         await driver.ask("guess 3")
         sessions.append(driver.chat.presenter.session_id)
@@ -194,10 +194,17 @@ def test_an_answer_without_stored_steps_shows_a_notice(runtime, run_on_screen):
         worker.submit(worker.open, sessions[0])
         await driver.wait_until(lambda: driver.turns)
         await driver.run_command("/inspect")
+        await driver.wait_until(lambda: fetched)
         await driver.wait_for_text("no steps are recorded for this answer")
         await driver.press("right", "s", "d", "end")
         await driver.wait_for_text("Esc back")
 
+    def recorded(controller: InspectorController, response: InspectorController.StepsFetched) -> None:
+        show_fetched_steps(controller, response)
+        fetched.append(response)
+
+    show_fetched_steps, fetched = InspectorController.show_fetched_steps, list[object]()
+    monkeypatch.setattr(InspectorController, "show_fetched_steps", recorded)
     sessions: list[str] = []
     run_on_screen(first)
     run_on_screen(second, size=WIDE)

@@ -156,8 +156,7 @@ def test_escape_twice_does_not_rewind_while_there_is_text_or_an_answer(run_on_sc
         assert not driver.chat.query(Picker)
         await driver.press("backspace", "shift+tab", "escape", "escape")
         assert not driver.chat.query(Picker)  # the first one only moved the focus
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word1 ")
+        await driver.start_answer()
         await driver.run_command("/rewind")
         await driver.wait_for_text("an answer is in progress")
         await driver.press("escape")
@@ -199,8 +198,7 @@ def test_f_continues_in_a_copy_from_there(run_on_screen):
 
 def test_a_prompt_sent_during_an_answer_is_queued(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word1 ")
+        await driver.start_answer()
         await driver.run_command("write waited")
         await driver.wait_for_text("next: write waited")
         driver.chat.stop_answer()
@@ -214,8 +212,7 @@ def test_a_prompt_sent_during_an_answer_is_queued(run_on_screen):
 
 def test_escape_returns_queued_prompts_to_the_prompt(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word1 ")
+        await driver.start_answer()
         await driver.run_command("write waited")
         await driver.press("escape")
         await driver.wait_until(lambda: driver.turns[-1].is_finished)
@@ -228,8 +225,7 @@ def test_escape_returns_queued_prompts_to_the_prompt(run_on_screen):
 
 def test_control_c_stops_then_clears_then_leaves(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word1 ")
+        await driver.start_answer()
         await driver.press("ctrl+c")
         await driver.wait_until(lambda: driver.turns[-1].is_finished)
         await driver.press("a", "ctrl+c")
@@ -359,8 +355,7 @@ def test_every_command_is_in_the_palette(run_on_screen):
 def test_the_page_keys_scroll_and_nothing_is_drawn_meanwhile(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 900")
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word9 ")
+        await driver.start_answer(words=10)
         await driver.press("pageup")
         await driver.wait_until(lambda: not driver.chat.transcript.is_following)
         drawn = len(driver.turns[-1].query_one("StreamingAnswer").wrapped_text.text)

@@ -148,8 +148,7 @@ def test_the_conversation_on_the_screen_is_not_deleted_behind_it(run_on_screen):
 @pytest.mark.full
 def test_the_list_can_be_looked_at_while_an_answer_is_written(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word1 ")
+        await driver.start_answer()
         await listed(driver, 1)
         await driver.press("escape")
         await driver.wait_until(lambda: driver.app.screen is driver.chat)

@@ -225,6 +225,8 @@ def frozen_environment(monkeypatch):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
     monkeypatch.setattr("specchat.tui.inspector_controller.resident_bytes", lambda _process: 96 * 2**20)
     monkeypatch.setattr("specchat.tui.conversation_presenter.thread_time", lambda: 0.0)
+    monkeypatch.setattr(TextArea, "_toggle_cursor_blink_visible", lambda _self: None)
+    monkeypatch.setattr(Input, "_toggle_cursor", lambda _self: None)
     for part in ("session_worker.SessionWorker", "background_requests.BackgroundRequests"):
         monkeypatch.setattr(f"specchat.tui.{part}.start", lambda _self: None)
 
@@ -243,24 +245,23 @@ async def frame(state: State, size: tuple[int, int], folder) -> str:
         if isinstance(app.screen, SessionsScreen):
             list_sessions(driver)
         await all_shown(driver)
-        for box in (*app.screen.query(TextArea), *app.screen.query(Input)):
-            box.cursor_blink = False
         driver.chat.presenter.update_status_bar()
         await pilot.pause()
         return frame_of(app.screen)
 
 
-@pytest.mark.parametrize(
-    "answer", ["- a\n- b", "> quoted", "| a | b |\n|---|---|\n| 1 | 2 |", "---", "# Title", ANSWER * 3]
-)
-def test_in_ascii_nothing_is_drawn_with_other_characters(answer, tmp_path):
+BLOCKS = "- a\n- b\n\n> quoted\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\n\n# Title\n\n"
+
+
+@pytest.mark.parametrize(("answer", "size"), [(BLOCKS, (80, 40)), (ANSWER * 3, SIZES["narrow"])], ids=["all", "long"])
+def test_in_ascii_nothing_is_drawn_with_other_characters(answer, size, tmp_path):
     state = State(
         "",
         [*request_messages("?"), TextDelta(answer), Finished("stop", TOTALS), AnswerEnded(is_stored=True)],
         glyphs=ASCII,
     )
 
-    assert text_of(asyncio.run(frame(state, SIZES["narrow"], tmp_path))).isascii()
+    assert text_of(asyncio.run(frame(state, size, tmp_path))).isascii()
 
 
 async def all_shown(driver: ScreenDriver) -> None:

@@ -26,8 +26,7 @@ def without_grace(monkeypatch):
 
 def test_a_host_that_is_killed_keeps_the_partial_and_is_started_again(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 400")
-        await driver.wait_for_text("word9 ")
+        await driver.start_answer("slowly 400", words=10)
         await asyncio.to_thread(kill_host)
         await driver.wait_for_text("send the request again")
         assert driver.turns[0].answer.startswith("word0 word1 ")
@@ -54,8 +53,7 @@ def test_a_host_that_is_killed_before_the_first_request_is_restarted(run_on_scre
 
 def test_the_partial_answer_of_a_killed_host_may_be_kept(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word9 ")
+        await driver.start_answer(words=10)
         await asyncio.to_thread(kill_host)
         await driver.wait_for_text("send the request again")
         await driver.press("escape")
@@ -159,8 +157,7 @@ async def more_is_written(turn, driver):
 
 def test_the_screen_may_change_its_size_while_an_answer_is_written(run_on_screen):
     async def scenario(driver):
-        await driver.run_command("slowly 100000")
-        await driver.wait_for_text("word3 ")
+        await driver.start_answer(words=4)
         for size in ((40, 12), (120, 40), (20, 5), (80, 24)):
             await driver.pilot.resize_terminal(*size)
             await more_is_written(driver.turns[0], driver)

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import ClientSession, ClientWebSocketResponse, CookieJar, WSServerHandshakeError, web
 
 from specchat.errors import UsageError
-from specchat.web import browser_tab
+from specchat.web import server
 from specchat.web.browser_access import BrowserAccess
 from specchat.web.server import LOOPBACK, AuthenticatedServer, bind_loopback_socket
 from tests.web.hello import COMMAND_FILE
@@ -158,7 +158,7 @@ def test_a_program_that_exits_closes_its_tab_and_another_can_open():
 
 
 def test_a_program_that_does_not_exit_is_killed(monkeypatch):
-    monkeypatch.setattr(browser_tab, "STOP_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(server, "STOP_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(sys.modules[__name__], "HELLO", (sys.executable, "-c", DEAF))
 
     async def story(visitor: Visit) -> None:

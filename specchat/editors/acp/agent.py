@@ -3,8 +3,6 @@
 Not a subclass of the SDK's `Agent`, which would advertise methods that are not implemented.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial

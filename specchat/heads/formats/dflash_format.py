@@ -4,8 +4,6 @@ From z-lab, SpecForge and vLLM's speculators. The first two count the outputs of
 `dflash_config`; speculators counts inputs, and its sliding windows are the same for all slots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 As SafeAILab saves it, with the norms that some trainers add, and with the names of vLLM's speculators.
 """
 
-from __future__ import annotations
-
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.rope import Rope
 from specchat.heads.formats.head_checkpoint import (

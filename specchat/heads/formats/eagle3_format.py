@@ -4,8 +4,6 @@ SafeAILab, AngelSlim, SpecForge, vLLM's speculators, DeepSpec and ModelOpt save 
 config keys mean different things. This file has the meaning of each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A checkpoint whose format is not known yet, and what all formats read from it: shapes, sizes, missing tensors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 same tensors with the prefix `medusa_head.` in a complete model.
 """
 
-from __future__ import annotations
-
 import re
 
 from specchat.engine.model import FINAL_NORM

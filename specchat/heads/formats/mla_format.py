@@ -1,7 +1,5 @@
 """The sizes of multi-head latent attention (DeepSeek's MLA), from the shapes of its tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The routing of a head's mixture of experts, and whether all of its experts exist."""
 
-from __future__ import annotations
-
 import re
 
 from specchat.errors import ModelError

@@ -4,8 +4,6 @@ Its name is `model.layers.{n}` in DeepSeek-V3 and GLM, `mtp` in Qwen3-Next and Q
 and `mtp_layers.0` in vLLM's speculators. The last two have the same tensor names and opposite orders of pairs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from specchat.engine.model import FINAL_NORM

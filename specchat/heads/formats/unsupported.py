@@ -1,7 +1,5 @@
 """Heads that are recognized but not supported, and early exit, which needs no head."""
 
-from __future__ import annotations
-
 from specchat.heads.formats.head_checkpoint import HeadCheckpoint
 from specchat.heads.spec import EARLY_EXIT, HeadSpec
 
