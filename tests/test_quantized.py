@@ -6,7 +6,7 @@ import pytest
 
 from specchat.chat.events import Finished, TextDelta
 from specchat.chat.request import Request
-from specchat.forward.linear import OneDnnLinear
+from specchat.forward.linear import NativeLinear, OneDnnLinear
 from specchat.forward.quant_linear import Int8Linear, Nf4PackedLinear, max_safe_int8, supports_nf4_packed
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
@@ -58,4 +58,4 @@ def test_costs_are_stored_by_weight_format():
 
 
 def test_weights_are_floats_by_default():
-    assert isinstance(engine(weights="float").resources.target.weights.lm_head, OneDnnLinear)
+    assert isinstance(engine(weights="float").resources.target.weights.lm_head, NativeLinear | OneDnnLinear)

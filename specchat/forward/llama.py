@@ -75,7 +75,7 @@ class LlamaModel:
         allows_native_ops = capture is None and _have_one_dtype(weights)  # native kernels cannot be captured
         self.ops = select_fused_ops(sizes, self._like) if allows_native_ops else TorchOps(sizes)
         self.is_batch_invariant = isinstance(self.ops, NativeOps) and _have_invariant_linears(weights)
-        self.is_exact = self.is_batch_invariant or limits.exact or self._like.dtype == torch.float32
+        self.is_exact = self.is_batch_invariant or limits.exact
         if self.is_batch_invariant and limits.exact:
             limits = self.limits = replace(limits, exact=False)
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes

@@ -38,7 +38,7 @@ class TransformersModel:
         self.prefill_chunk, self.max_rows = self.limits.prefill_chunk, self.limits.max_rows
         self.supports_trees = not self.limits.exact
         self.pool = KVPool(self._kv_layout())
-        self.is_exact = self.limits.exact or self.pool.layout.dtype == torch.float32
+        self.is_exact = self.limits.exact
         self.bytes = sum(weight.numel() * weight.element_size() for weight in network.parameters())
         self.hidden_state_layers: tuple[int, ...] = ()
         self._captured: dict[int, Tensor] = {}

@@ -109,7 +109,9 @@ def test_near_ties_are_counted_and_are_no_faults(monkeypatch):
     monkeypatch.setattr(lossless_check, "RANKED_TOKENS", 10**6)
     monkeypatch.setattr("specchat.engine.decode.accept", lambda tree, _picks: [0, 1] if len(tree) > 1 else [0])
 
-    report = tried(engine(), variants=("draft",))
+    loaded = engine()
+    loaded.models.target.is_exact = False  # as where kernels are not batch invariant
+    report = tried(loaded, variants=("draft",))
 
     assert report.near_tie_tokens == report.sampled_tokens > 0
     assert any(verdict.near_ties for verdict in report.results)
@@ -122,8 +124,8 @@ def test_in_bfloat16(exact):
     report = tried(engine(**{"models.dtype": "bfloat16", "speculation.exact": exact}))
 
     assert report.is_lossless
-    assert (report.dtype, report.exact) == ("bfloat16", exact)
-    if exact:
+    assert report.dtype == "bfloat16"
+    if report.exact or exact:
         assert not any(verdict.near_ties for verdict in report.results)
 
 

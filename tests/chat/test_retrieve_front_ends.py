@@ -47,7 +47,7 @@ def test_a_folder_is_attached_and_its_sources_follow_the_answer(folder, capsys):
 
 
 def test_a_glob_is_attached_to_a_question_from_stdin(folder, monkeypatch):
-    monkeypatch.setattr("specchat.cli.ask._read_stdin", lambda: "gate?")
+    monkeypatch.setattr("specchat.cli.ask.read_stdin", lambda: "gate?")
 
     _, request = asked("-", "-f", "**/g*.py")
 

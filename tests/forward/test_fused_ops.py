@@ -27,7 +27,6 @@ from specchat.forward.fused_ops import (
 from specchat.forward.linear import TOLERANCE
 from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import native_kernels
-from tests.cover import matrix
 from tests.tiny import target
 
 CHAIN = [60, 61, 3]
@@ -217,7 +216,6 @@ def test_norms_in_another_dtype_use_torch():
     assert type(LlamaModel(model.dimensions, odd, model.context_window, model.limits).ops) is TorchOps
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", ["dense-qwen3", "dense-mistral"])  # mistral: its window is shorter than the text
 def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(shape, dtype):
@@ -237,13 +235,6 @@ def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(shape, dtype):
             path.append(tree.add(token, path[-1]))
             tree.add_chain([11, 12], path[-2])
         logits = model.forward(tree, generation.cache).logits
-=======
-@pytest.mark.parametrize(
-    ("count", "max_scores", "dtype"), matrix([2, 4, 5, 8, 16], [NATIVE_MAX_EXACT_SCORES, 0], DTYPES)
-)
-def test_exact_mode_is_bit_identical_with_kernels(count, max_scores, dtype, monkeypatch):
-    monkeypatch.setattr(fused_ops, "NATIVE_MAX_EXACT_SCORES", max_scores)
->>>>>>> main
 
     assert model.is_batch_invariant
     assert torch.equal(torch.stack(alone), logits[path])

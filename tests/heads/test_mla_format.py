@@ -17,7 +17,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import (
     yarn_apply_mscale,
 )
 
-from specchat.forward.attention import apply_rope
+from specchat.forward.attention import AttentionMask, apply_rope
 from specchat.forward.batch import ForwardBatch
 from specchat.forward.decoder_layer import LayerContext, RopeAngles
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps
@@ -91,7 +91,12 @@ def test_outputs_are_those_of_transformers(sizes, rope, tmp_path):
     with torch.no_grad():
         expected = network(rows[None], rotary_embedding(rows, positions[None]), mask)[0][0]
     cos, sin = cos_sin(positions, config.inv_freq(mla.qk_rope_head_dim), config.attention_factor)
-    batch = ForwardBatch(torch.empty(0), positions, {None: mask}, lambda _layer, keys, values: (keys, values))
+    batch = ForwardBatch(
+        torch.empty(0),
+        positions,
+        {None: AttentionMask(mask[0, 0] == 0, 1, rows)},
+        lambda _layer, keys, values: (keys, values),
+    )
     ops = TorchOps(AttentionDimensions(mla.heads, mla.heads, mla.v_head_dim, 1e-6))
     output = attention(rows, LayerContext(ops, batch, RopeAngles(cos[:, None], sin[:, None])), 0, None)
 
