@@ -20,6 +20,7 @@ from specchat.chat.events import (
     Event,
     Failed,
     Finished,
+    Notice,
     PrefillProgress,
     Routed,
     StepDone,
@@ -60,6 +61,7 @@ class LoadedModels:
     costs: Costs
     chooser_state: ChooserState
     reference_corpus: ReferenceCorpus | None = None
+    notices: tuple[str, ...] = ()  # about the loaded models, for the first answer of each session
 
 
 class Session(AbstractContextManager["Session"]):
@@ -70,6 +72,7 @@ class Session(AbstractContextManager["Session"]):
     ) -> None:
         self.models, self.drafters, self.chooser = models, drafters, chooser
         self.turns: list[Turn] = list(turns)
+        self._pending_notices = models.notices
         self.generation = Generation(models.target, (chooser,))
 
     def __exit__(self, *_error: object) -> None:
@@ -85,6 +88,11 @@ class Session(AbstractContextManager["Session"]):
             yield from _RunningTurn(self, request, cancelled or Flag()).events()
         except SpecchatError as error:
             yield Failed.from_error(error)
+
+    def take_notices(self) -> tuple[str, ...]:
+        """The notices about the models, once."""
+        notices, self._pending_notices = self._pending_notices, ()
+        return notices
 
     def attach_drafter(self, variant: str) -> None:
         """Let a drafter observe the text from now on; the drafters of the chooser always do."""
@@ -123,6 +131,7 @@ class _RunningTurn:
     def events(self) -> Iterator[Event]:
         """Route, prefill and decode."""
         session, models = self.session, self.session.models
+        yield from map(Notice, session.take_notices())
         candidates = frozenset({PLAIN, *session.chooser.drafters})
         route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
         session.attach_drafter(route.variant)

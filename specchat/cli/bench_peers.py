@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from specchat.cli.bench_prompts import PROMPTS
+from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
 
@@ -46,14 +47,13 @@ def peers(
         random_model_folder,
         source_tokens,
     )
-    from specchat.loading.load_engine import load_engine
 
     profile = resolve_profile(options)
     if model_shape:
         print(RANDOM_WEIGHTS_WARNING, file=sys.stderr)
         folder = str(random_model_folder(model_shape))
         profile = profile.override({"models.target": folder, "models.draft": "", "models.heads": ()})
-    engine = load_engine(profile)
+    engine = load_engine_here(profile)
     set_thread_count(threads)
     if prompts is not None:
         chosen = tokenize_prompts(engine, read_prompts(prompts), count, limit)

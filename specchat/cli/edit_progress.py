@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from specchat.chat.events import Event
+from specchat.chat.events import Event, Notice
 from specchat.cli.print_turn import ERASE_LINE
 from specchat.edit.progress_line import ProgressLine
 from specchat.edit.terminal_review import wants_colours
@@ -19,7 +19,10 @@ class EditProgress:
         self._is_visible = sys.stderr.isatty() and wants_colours()
 
     def on_event(self, event: Event) -> None:
-        """Update the line."""
+        """Update the line; print a notice above it."""
+        if isinstance(event, Notice):
+            self.erase()
+            print(f"specchat: {event.text}", file=sys.stderr)
         self._progress_line.on_event(event)
 
     def erase(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Protocol
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, PrefillProgress, Routed, TextDelta
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Notice, PrefillProgress, Routed, TextDelta
 from specchat.chat.request import Request
 from specchat.chat.turn_summary import summary_line
 from specchat.errors import ContextError, error_with_exit_code
@@ -77,6 +77,9 @@ class TurnPrinter:
                 sys.stdout.write(text)
                 sys.stdout.flush()
                 self.ends_with_newline = text.endswith("\n")
+            case Notice(text=text):
+                self._end_line()
+                print(f"specchat: {text}", file=sys.stderr)
             case Routed():
                 self.routed = event
             case Finished():
@@ -89,9 +92,13 @@ class TurnPrinter:
     def close(self) -> None:
         """End the last line."""
         self.status_line.erase()
+        self._end_line()
+
+    def _end_line(self) -> None:
         if not self.ends_with_newline:
             sys.stdout.write("\n")
             sys.stdout.flush()
+            self.ends_with_newline = True
 
 
 def print_answer(session: Conversation, request: Request) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat.chat.history import HistoryReader
+from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import ERASE_LINE
 from specchat.errors import InputError, NotLosslessError, UsageError
@@ -54,9 +55,8 @@ def verify(
     profile = resolve_profile(options)
     variants = _parse_variants(names)
     from specchat.bench.lossless_check import VerifySettings, verify_lossless
-    from specchat.loading.load_engine import load_engine
 
-    engine = load_engine(profile)
+    engine = load_engine_here(profile)
     prompts = list(_stored_prompts(session_id, engine)) if session_id else _builtin_prompts(engine, count, limit)
     report = verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), _progress)
     _progress("")

@@ -25,6 +25,7 @@ from specchat.chat.events import (
     Failed,
     Finished,
     LoadingProgress,
+    Notice,
     PrefillProgress,
     Routed,
     StepDone,
@@ -190,6 +191,7 @@ def _to_request(body: JsonObject) -> RpcRequest | RpcError:
 
 SIMPLE_EVENTS = {
     "loading": LoadingProgress,
+    "notice": Notice,
     "prefill": PrefillProgress,
     "routed": Routed,
     "text_delta": TextDelta,

@@ -10,13 +10,14 @@ from uuid import uuid4
 
 from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, TextDelta, Totals
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Notice, TextDelta, Totals
 from specchat.editors.acp.client_requests import EditorClient, PromptTurn
 from specchat.editors.acp.session_updates import (
     StopReason,
     answer_chunks,
     prompt_response,
     speculation_stats,
+    thought_chunk,
     tool_call_end,
     tool_call_start,
 )
@@ -48,6 +49,8 @@ class TurnReporter:
         self.end_loading(is_done=not isinstance(event, Failed))
         if isinstance(event, TextDelta):
             self.send_text(event.text)
+        elif isinstance(event, Notice):
+            self.send(thought_chunk(f"{event.text}\n"))
 
     def end_loading(self, *, is_done: bool) -> None:
         """End the tool call that shows the loading of a model."""
