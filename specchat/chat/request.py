@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specchat.chat.answer_format import AnswerFormat
 from specchat.errors import UsageError
+from specchat.profile import Sampling
 
+EDIT_TASK = "edit"
 MAX_ATTACHED_BYTES = 32 * 2**20
 
 
@@ -47,3 +49,9 @@ class Request:
             raise UsageError(f"the temperature must lie between 0 and 5, not {self.temperature}")
         if "" in self.stop:
             raise UsageError("a stop string must not be empty")
+
+    def sampling(self, of_profile: Sampling) -> Sampling:
+        """How the answer is sampled: an edit greedily and without a penalty on copies, unless the request says more."""
+        chosen = replace(of_profile, temperature=0.0, repetition_penalty=1.0) if self.task == EDIT_TASK else of_profile
+        own = {"temperature": self.temperature, "seed": self.seed}
+        return replace(chosen, **{name: value for name, value in own.items() if value is not None})

@@ -251,13 +251,12 @@ class _RunningTurn:
 
 def _sampler(request: Request, models: LoadedModels) -> Sampler:
     """The sampler of this turn. Each turn draws a new seed unless one is given."""
-    sampling, speculation = models.profile.sampling, models.profile.speculation
-    seed = request.seed if request.seed is not None else sampling.seed
+    sampling, speculation = request.sampling(models.profile.sampling), models.profile.speculation
     return Sampler(
-        temperature=sampling.temperature if request.temperature is None else request.temperature,
+        temperature=sampling.temperature,
         top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p,
         repetition_penalty=sampling.repetition_penalty,
-        seed=secrets.randbits(SEED_BITS) if seed is None else seed,
+        seed=secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed,
         vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size),
         uses_rejection_sampling=speculation.acceptance_test == "rejection_sampling" and not speculation.exact,
     )  # fmt: skip

@@ -31,13 +31,12 @@ def open_edit_conversation(options: dict[str, Any]) -> AbstractContextManager[Co
     return open_host_conversation(session_request(_with_edit_profile(options), kind="edit"))
 
 
-def edit_run_for(conversation: Conversation) -> EditRun:
+def edit_run_for(options: dict[str, Any], conversation: Conversation) -> EditRun:
     """The host can start a new conversation for a retry; its replacement in tests cannot."""
-    if not isinstance(conversation, HostedConversation):
-        return EditRun(conversation)
-    return EditRun(
-        conversation, restart_conversation=lambda: conversation.switch_session(conversation.open_new_session())
-    )
+    run = EditRun(conversation, temperature=options["temperature"])
+    if isinstance(conversation, HostedConversation):
+        run.restart_conversation = lambda: conversation.switch_session(conversation.open_new_session())
+    return run
 
 
 def context_window(options: dict[str, Any], conversation: Conversation) -> int:

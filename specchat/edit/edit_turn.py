@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from typing import Protocol
 
@@ -36,6 +36,7 @@ class EditRun:
     cancelled: Flag = field(default_factory=Flag)
     on_event: Callable[[Event], None] = ignore_event
     restart_conversation: Callable[[], None] = lambda: None
+    temperature: float | None = None  # None: greedy
     turn_count: int = 0
     route: Routed | None = None
     finished_turns: list[Finished] = field(default_factory=list)
@@ -66,6 +67,7 @@ def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun)
     """Run one request and return its complete answer."""
     parts, finished = list[str](), None
     edit_run.turn_count += 1
+    request = replace(request, temperature=edit_run.temperature)
     for event in edit_run.conversation.ask(request, edit_run.cancelled):
         edit_run.on_event(event)
         match event:
