@@ -9,6 +9,7 @@ reference_corpus.py, prompt.py         passages of a reference corpus, and the p
 rewrite_source.py, past_answers.py     texts for copying drafters
 session.py, watchdog_session.py        one conversation: prefill, decode, events
 scripted.py                            a session for tests, without a model
+repetition.py                          an answer that repeats itself word for word
 fim_request.py, fim_tokens.py          fill-in-the-middle: the request, the control tokens of each model family
 fim_completer.py                       fill-in-the-middle: prefill, decode, events
 events.py, transcript.py               the events of an answer, and the stored turns

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from specchat.errors import SpecchatError
 
 REPETITION = "repetition"  # the finish reason of an answer that repeated itself
+TRUNCATED_REASONS = ("length", REPETITION)  # the model did not end the answer
 TARGET = "target"  # the source of a token that the target sampled and no drafter proposed
 
 
@@ -129,6 +130,7 @@ class Finished:
 
     finish_reason: str
     totals: Totals
+    explanation: str = ""  # for the user, of a reason that does not explain itself
 
 
 @dataclass(frozen=True)

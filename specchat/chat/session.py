@@ -15,6 +15,7 @@ from typing import Self
 
 from specchat.chat.answer_format import SCHEMA, AnswerFormat
 from specchat.chat.events import (
+    REPETITION,
     TARGET,
     CommittedToken,
     Event,
@@ -29,6 +30,7 @@ from specchat.chat.events import (
 )
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.reference_corpus import ReferenceCorpus
+from specchat.chat.repetition import Repetition, RepetitionDetector
 from specchat.chat.request import Request
 from specchat.chat.rewrite_source import rewrite_original
 from specchat.chat.router import Route, choose_route
@@ -127,6 +129,7 @@ class _RunningTurn:
         self.grammar = _grammar(request.answer_format, session.models)
         self.stats, self.totals = DecodingStats(), Totals()
         self.text_pieces: list[str] = []
+        self.repetition: Repetition | None = None
 
     def events(self) -> Iterator[Event]:
         """Route, prefill and decode."""
@@ -147,7 +150,8 @@ class _RunningTurn:
         )  # fmt: skip
         with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
             reason = yield from self._run_turn(turn, route, limit, cached)
-        yield Finished(reason, self._totals())
+        explanation = self.repetition.describe() if self.repetition and reason == REPETITION else ""
+        yield Finished(reason, self._totals(), explanation)
 
     def _run_turn(self, turn: Turn, route: Route, limit: int, cached: int) -> Generator[Event, None, str]:
         """Run the turn and return its finish reason. It is stored also when the caller stops reading the events."""
@@ -181,22 +185,42 @@ class _RunningTurn:
         config = GenerationConfig(
             drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar
         )
+        detector = RepetitionDetector(self.profile.limits.repeats, self._is_copied)
         for step in self.generation.decode(config):
             if not self.stats.steps:
                 self.totals = replace(self.totals, ttft_seconds=perf_counter() - self.start_time)
-            piece = stream.push(step.committed_tokens)
+            kept = self._tokens_before_repetition(step.committed_tokens, detector)
+            piece = stream.push(kept)
             self.stats.add(step, piece.token_count)
             yield from self._emit_text(piece.text)
             yield _step_done(step, piece.token_count, models.tokenizer)
             if piece.is_stopped:
                 self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + piece.token_count)
                 return "stop"
+            if self.repetition:
+                self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + len(kept))
+                yield from self._flush_stream(stream)
+                return REPETITION
             if self.cancelled.is_set():
                 yield from self._flush_stream(stream)
                 return "cancelled"
         yield from self._flush_stream(stream)
         is_ended = len(self.generation.tokens) > start and self.generation.tokens[-1] in models.tokenizer.stop_token_ids
         return "stop" if is_ended else "length"
+
+    def _tokens_before_repetition(self, tokens: Sequence[int], detector: RepetitionDetector) -> Sequence[int]:
+        """The committed tokens up to the one that completes a repetition: a drafter may have proposed more of it."""
+        for number, token in enumerate(tokens, 1):
+            if repetition := detector.add(token):
+                self.repetition = repetition
+                return tokens[:number]
+        return tokens
+
+    def _is_copied(self, tokens: Sequence[int]) -> bool:
+        """Whether a text of the user, here or earlier in the conversation, contains these tokens."""
+        text = self.session.models.tokenizer.decode(tokens).strip("\ufffd")
+        asked = [(turn.user, turn.files) for turn in self.session.turns] + [(self.request.text, self.request.files)]
+        return any(text in given for question, files in asked for given in (question, *(file.text for file in files)))
 
     def _emit_text(self, text: str) -> Iterator[Event]:
         if text:

@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Protocol
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Notice, PrefillProgress, Routed, TextDelta
+from specchat.chat.events import (
+    TRUNCATED_REASONS,
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    Notice,
+    PrefillProgress,
+    Routed,
+    TextDelta,
+)
 from specchat.chat.request import Request
 from specchat.chat.turn_summary import summary_line
 from specchat.errors import ContextError, error_with_exit_code
@@ -111,7 +121,9 @@ def print_answer(session: Conversation, request: Request) -> int:
         finally:
             turn.close()
     if turn.routed and turn.finished:
+        if turn.finished.explanation:
+            print(f"specchat: {turn.finished.explanation}", file=sys.stderr)
         print(summary_line(turn.routed, turn.finished.totals), file=sys.stderr)
-        if request.answer_format and turn.finished.finish_reason == "length":
+        if request.answer_format and turn.finished.finish_reason in TRUNCATED_REASONS:
             raise ContextError(request.answer_format.truncated_message)
     return stopped.exit_code if stopped.is_set() else 0

@@ -29,7 +29,7 @@ import click
 from specchat import __version__
 from specchat.chat.answer_format import AnswerFormat
 from specchat.chat.attachments import decode_text
-from specchat.chat.events import Event, Failed, Finished, TextDelta, Totals
+from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, TextDelta, Totals
 from specchat.chat.request import MAX_ATTACHED_BYTES, Request
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
@@ -162,7 +162,7 @@ class JsonLinesWriter:
             elif isinstance(event, Finished | Failed):
                 end = event
         self.turn_count += 1
-        if request.answer_format and isinstance(end, Finished) and end.finish_reason == "length":
+        if request.answer_format and isinstance(end, Finished) and end.finish_reason in TRUNCATED_REASONS:
             end = Failed(request.answer_format.truncated_message, ContextError.exit_code)
         return self._write_result_of(end, "".join(texts), int(1000 * (time.monotonic() - started_at)))
 

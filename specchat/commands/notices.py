@@ -101,6 +101,7 @@ class Notices:
         if isinstance(event, Finished | Failed):
             lines, self._engine_lines = [*self._engine_lines, *lines], []
         if isinstance(event, Finished):
+            lines.append(event.explanation)
             lines.append(
                 self._context_notice(event.totals.prompt_tokens + event.totals.completion_tokens, context_window)
             )

@@ -35,8 +35,6 @@ WORD = re.compile(r"[^\W\d_]\w{2,}")
 MIN_WORDS = 8  # with fewer words the comparison means nothing
 MIN_KNOWN_WORD_FRACTION = 0.2  # of the old words: a rewritten file keeps more of them, prose about it fewer
 MAX_LOST_LINE_FRACTION = 0.4
-LOOP_REPEATS = 4
-LOOP_WINDOW_CHARS = 4000  # at the end of the answer
 EXCERPT_CHARS = 80
 
 
@@ -141,13 +139,6 @@ def find_warnings(source: Source, text: str) -> EditWarnings:
     lost = tuple(comment for comment in missing if not get_close_matches(comment, added, 1, cutoff=0.5))
     before, after = (sum(bool(line.strip()) for line in each.split("\n")) for each in (source.text, text))
     return EditWarnings(lost, after < (1 - MAX_LOST_LINE_FRACTION) * before)
-
-
-def is_looping(answer: str) -> bool:
-    """Whether the end of a truncated text repeats itself."""
-    end = answer[-LOOP_WINDOW_CHARS:]
-    units = (end[-length:] for length in range(EXCERPT_CHARS // LOOP_REPEATS, len(end) // LOOP_REPEATS + 1))
-    return any(unit.strip() and end.endswith(unit * LOOP_REPEATS) for unit in units)
 
 
 def _is_prose(source: Source, text: str) -> bool:

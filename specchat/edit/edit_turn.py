@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from typing import Protocol
 
-from specchat.chat.events import Event, Failed, Finished, PrefillProgress, Routed, TextDelta, Totals
+from specchat.chat.events import REPETITION, Event, Failed, Finished, PrefillProgress, Routed, TextDelta, Totals
 from specchat.chat.request import Request
-from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError, is_looping
+from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError
 from specchat.edit.edit_plan import GROWTH_FACTOR, PROMPT_OVERHEAD_TOKENS
 from specchat.errors import CancelledError, ContextError, NoUsableEditError, error_with_exit_code
 
@@ -86,9 +86,8 @@ def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun)
     if finished is None:
         raise NoUsableEditError(f"{name}: the answer did not end")
     edit_run.finished_turns.append(finished)
-    answer = "".join(parts)
-    _check_finished(name, request, finished, answer)
-    return answer
+    _check_finished(name, request, finished)
+    return "".join(parts)
 
 
 def _check_window(name: str, request: Request, prompt_tokens: int, window_tokens: int) -> None:
@@ -102,15 +101,15 @@ def _check_window(name: str, request: Request, prompt_tokens: int, window_tokens
         )
 
 
-def _check_finished(name: str, request: Request, finished: Finished, answer: str) -> None:
+def _check_finished(name: str, request: Request, finished: Finished) -> None:
     """Only an answer that the model ended by itself can be a whole file."""
     tokens = finished.totals.completion_tokens
     if finished.finish_reason == "cancelled":
         raise CancelledError("stopped; nothing is written")
+    if finished.finish_reason == REPETITION:
+        raise UnusableAnswerError(AnswerProblem.LOOP, f"{name}: {finished.explanation or 'the model repeats itself'}")
     if finished.finish_reason != "length":
         return
-    if is_looping(answer):
-        raise UnusableAnswerError(AnswerProblem.LOOP, f"{name}: the model repeats itself")
     if tokens < (request.max_tokens or 0):
         raise ContextError(
             f"{name}: the answer did not fit; the file takes {finished.totals.prompt_tokens} tokens and as many "

@@ -25,6 +25,7 @@ REQUEST_KINDS = ("edit", "files", "code", "chat", "structured", "creative", "sho
 MAX_DRAFT_TOKENS = 128  # a forward pass over more rows costs more than it can gain
 MAX_SEED = 2**63 - 1
 MAX_TOKENS = 2**24
+MAX_REPEATS = 1000
 MAX_TEMPERATURE = 5
 
 
@@ -80,12 +81,20 @@ class Limits:
 
     context: int = key(8192, "Maximum length of a conversation, in tokens.", minimum=16, maximum=MAX_TOKENS)
     answer: int = key(1024, "Maximum length of an answer, in tokens.", minimum=1, maximum=MAX_TOKENS)
+    repeats: int = key(
+        3,
+        "An answer ends when the same 32 tokens or more stand so many times in a row, word for word; fewer, if they "
+        "go on for 256. 0: never.",
+        minimum=0, maximum=MAX_REPEATS,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_values(self, "limits")
         if self.answer >= self.context:
             message = f"limits.answer ({self.answer}) must be below limits.context ({self.context})"
             raise InvalidValueError(message, ("limits", "context"), ("limits", "answer"))
+        if self.repeats == 1:
+            raise InvalidValueError("limits.repeats must be at least 2, or 0 for never", ("limits", "repeats"))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from specchat.edit.answer_check import (
     extract_new_text,
     find_problem,
     find_warnings,
-    is_looping,
     strip_fence,
 )
 from specchat.edit.source_text import make_source
@@ -130,13 +129,6 @@ def test_a_text_that_lost_many_lines_is_flagged():
 
     assert find_warnings(source, "a\n" * 6).worst_problem is None
     assert AnswerProblem.MUCH_SHORTER == find_warnings(source, "a\n" * 5).worst_problem
-
-
-def test_a_loop_is_seen_at_the_end_only():
-    assert is_looping("begin\n" + "    x = 1\n    y = 2\n" * 9)
-    assert is_looping("a" * 200)
-    assert not is_looping("\n" * 200)
-    assert not is_looping(CODE)
 
 
 def test_a_rejected_answer_is_an_unusable_edit_with_an_excerpt():

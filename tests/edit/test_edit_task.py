@@ -52,7 +52,7 @@ def file(tmp_path):
         (answers(TALK, f"Here it is:\n```python\n{NEW}```", TALK), 3, 3),
         (answers("", "\n", " "), 3, 3),
         (answers("I'm sorry, I cannot do that."), 3, 1),
-        (answers(CODE[:70] + "    x = 1\n    y = 2\n" * 40, reason="length"), 3, 1),
+        (answers(CODE[:70] + "    x = 1\n    y = 2\n" * 40, reason="repetition"), 3, 1),
         ([[*scripted_answer([CODE[:70]])[:-1], Finished("length", Totals(completion_tokens=10_000))]], 3, 1),
         (answers(CODE[:70], reason="length"), 6, 1),
         (answers(NEW[:-2], NEW[:-3], NEW[:-4]), 4, 3),
@@ -246,7 +246,7 @@ def test_an_edit_that_fails_as_a_whole_is_tried_in_regions(file, monkeypatch, wh
 
 
 def test_when_the_regions_fail_too_the_first_error_is_reported(file, monkeypatch):
-    loop = answers("x = 1\n" * 400, reason="length")
+    loop = answers("x = 1\n" * 400, reason="repetition")
 
     said = say(monkeypatch, [*loop, *answers(*[ELIDED] * 3)], str(file), "rename count to numbers", "-y")
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Notice, TextDelta, Totals
+from specchat.chat.events import REPETITION, Event, Failed, Finished, LoadingProgress, Notice, TextDelta, Totals
 from specchat.editors.acp.client_requests import EditorClient, PromptTurn
 from specchat.editors.acp.session_updates import (
     StopReason,
@@ -23,7 +23,9 @@ from specchat.editors.acp.session_updates import (
 )
 from specchat.errors import HostError, error_with_exit_code
 
-STOP_REASONS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
+STOP_REASONS: dict[str, StopReason] = {
+    "stop": "end_turn", "length": "max_tokens", REPETITION: "max_tokens", "cancelled": "cancelled",
+}  # fmt: skip
 
 
 @dataclass
@@ -51,6 +53,8 @@ class TurnReporter:
             self.send_text(event.text)
         elif isinstance(event, Notice):
             self.send(thought_chunk(f"{event.text}\n"))
+        elif isinstance(event, Finished) and event.explanation:
+            self.send(thought_chunk(f"{event.explanation}\n"))
 
     def end_loading(self, *, is_done: bool) -> None:
         """End the tool call that shows the loading of a model."""
