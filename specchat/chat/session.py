@@ -138,9 +138,8 @@ class _RunningTurn:
         candidates = frozenset({PLAIN, *session.chooser.drafters})
         route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
         session.attach_drafter(route.variant)
-        prompt = build_next_prompt(
-            models.tokenizer, self.profile.prompt.system, session.turns, self.request, models.reference_corpus
-        )
+        system = self.profile.system_prompt(self.request.task)
+        prompt = build_next_prompt(models.tokenizer, system, session.turns, self.request, models.reference_corpus)
         limit = self._max_new_tokens(len(prompt.token_ids))
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed)
         cached = self.generation.replace_tokens(prompt.token_ids)

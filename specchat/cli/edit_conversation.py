@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event as Flag
@@ -19,6 +20,7 @@ from specchat.edit.edit_turn import Conversation, EditRun
 from specchat.errors import CancelledError, NoUsableEditError
 from specchat.host.client import Conversation as HostedConversation
 from specchat.repl.interrupt import interruptible
+from specchat.repl.loop import CONTROL_CHARACTERS
 
 Result = TypeVar("Result")
 
@@ -60,7 +62,9 @@ def run_with_progress(
     with interruptible() as stopped, _timeout(timeout_seconds, is_late, stopped):
         run.cancelled = stopped
         try:
-            return request_edit()
+            result = request_edit()
+            _print_talk(progress, run)
+            return result
         except CancelledError as cancelled:
             if is_late.is_set():
                 raise NoUsableEditError(f"{job.source.name}: no new text within {timeout_seconds:g} s") from None
@@ -68,6 +72,13 @@ def run_with_progress(
             raise
         finally:
             progress.erase()
+
+
+def _print_talk(progress: EditProgress, run: EditRun) -> None:
+    """Print what the model said beside the new text."""
+    progress.erase()
+    if run.talk:
+        print(CONTROL_CHARACTERS.sub("", run.talk), file=sys.stderr)
 
 
 @contextmanager

@@ -40,6 +40,7 @@ class EditRun:
     turn_count: int = 0
     route: Routed | None = None
     finished_turns: list[Finished] = field(default_factory=list)
+    talk: str = ""  # what the model said beside its last text
     candidate: str = ""  # the last complete text, accepted or not
 
     def start_new_context(self) -> None:

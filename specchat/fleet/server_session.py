@@ -197,7 +197,7 @@ def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Reque
     extra_body = {name: value for name, value in values.items() if value != NEUTRAL_SAMPLING[name]}
     body: dict[str, Any] = {
         "model": profile.models.target,
-        "messages": _messages(profile.prompt.system, turns, request),
+        "messages": _messages(profile.system_prompt(request.task), turns, request),
         "max_tokens": request.max_tokens or profile.limits.answer,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

@@ -130,11 +130,21 @@ class Speculation:
         check_values(self, "speculation")
 
 
+EDIT_CONTRACT = (
+    "You edit files. You get an instruction and a text. Apply the instruction, change nothing else, and return the "
+    "whole new text in one fenced code block. Leave nothing out, and write nothing before or after the block."
+)
+
+
 @dataclass(frozen=True)
 class Prompt:
     """What the model reads in addition to the conversation."""
 
     system: str = key("", 'The system prompt; "" for none.')
+    edit_system: str = key(
+        EDIT_CONTRACT,
+        'The system prompt of edits, in place of `system`; "" for none. The embedded target has learned edits without.',
+    )
     reference_corpus: str = key(
         "embedded",
         'A reference corpus, one {"topic", "text"} per line; "embedded" applies to the embedded target only.',
@@ -217,6 +227,11 @@ class Profile:
     drafter_orders: tuple[DrafterOrder, ...] = key(
         (), "Which drafters auto tries first, by kind: the first order of a kind counts.", old_name="orders"
     )
+
+    def system_prompt(self, task: str) -> str:
+        """The system prompt of a request; "edit" is the task of edits."""
+        is_contract_needed = task == "edit" and self.models.target != "embedded"
+        return self.prompt.edit_system if is_contract_needed else self.prompt.system
 
     def drafter_order(self, kind: str) -> tuple[str, ...]:
         """The drafters that auto tries first on requests of this kind; empty when none are set."""

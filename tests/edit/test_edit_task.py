@@ -49,7 +49,7 @@ def file(tmp_path):
     ("script", "code", "questions"),
     [
         (answers(ELIDED, ELIDED, ELIDED), 3, 3),
-        (answers(TALK, f"Here it is:\n```python\n{NEW}```", TALK), 3, 3),
+        (answers(TALK, "Change this:\n```python\nSTART = 2\n```", TALK), 3, 3),
         (answers("", "\n", " "), 3, 3),
         (answers("I'm sorry, I cannot do that."), 3, 1),
         (answers(CODE[:70] + "    x = 1\n    y = 2\n" * 40, reason="repetition"), 3, 1),
@@ -66,6 +66,15 @@ def test_a_model_that_does_not_do_it_leaves_the_file_alone(file, monkeypatch, sc
     assert (code, b"", CODE) == (said.ran.code, said.ran.out, file.read_text())
     assert questions == len(said.asked)
     assert 1 == said.ran.err.count("\n")
+
+
+def test_a_file_in_a_block_is_taken_and_the_talk_around_it_goes_to_stderr(file, monkeypatch):
+    said = say(
+        monkeypatch, answers(f"Here it is:\n\n```python\n{NEW}```\n\nRun the tests."), str(file), "rename it", "-y"
+    )
+
+    assert (0, b"", NEW) == (said.ran.code, said.ran.out, file.read_text())
+    assert ["Here it is:", "", "Run the tests."] == said.ran.err.splitlines()[:3]
 
 
 def test_what_was_wrong_goes_back_and_the_next_text_counts(file, monkeypatch):
