@@ -20,7 +20,6 @@ from specchat.edit.edit_turn import Conversation, EditRun
 from specchat.errors import CancelledError, NoUsableEditError
 from specchat.host.client import Conversation as HostedConversation
 from specchat.repl.interrupt import interruptible
-from specchat.repl.loop import CONTROL_CHARACTERS
 
 Result = TypeVar("Result")
 
@@ -78,7 +77,7 @@ def _print_talk(progress: EditProgress, run: EditRun) -> None:
     """Print what the model said beside the new text."""
     progress.erase()
     if run.talk:
-        print(CONTROL_CHARACTERS.sub("", run.talk), file=sys.stderr)
+        print(run.talk, file=sys.stderr)
 
 
 @contextmanager

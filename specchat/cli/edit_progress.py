@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 from specchat.chat.events import Event, Notice
 from specchat.cli.print_turn import ERASE_LINE
 from specchat.edit.progress_line import ProgressLine
 from specchat.edit.terminal_review import wants_colours
+
+
+@cache
+def _print_notice(text: str) -> None:
+    """Print a notice once: every file and every retry may open a session, and each repeats it."""
+    print(f"specchat: {text}", file=sys.stderr)
 
 
 class EditProgress:
@@ -22,7 +29,7 @@ class EditProgress:
         """Update the line; print a notice above it."""
         if isinstance(event, Notice):
             self.erase()
-            print(f"specchat: {event.text}", file=sys.stderr)
+            _print_notice(event.text)
         self._progress_line.on_event(event)
 
     def erase(self) -> None:

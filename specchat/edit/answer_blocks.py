@@ -1,7 +1,7 @@
 """Which part of an answer is the new text: the code block that is most like the file; the rest is talk.
 
-An answer without a block is the text as a whole, and so is one about a text that contains code fences itself, unless
-one fence encloses everything. Whether the chosen text can be taken is decided by `answer_check.py`.
+An answer without a block is the text as a whole, and so is one about a new file or a text that contains code fences
+itself, unless one fence encloses everything. Whether the chosen text can be taken is decided by `answer_check.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 WORD = re.compile(r"\w+")
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a model must not control the terminal
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ def choose_text(source: Source, answer: str) -> ChosenText:
     """
     if ENCLOSING_FENCE.match(source.text):
         return ChosenText(answer)
-    blocks = [] if FENCE_LINE.search(source.text) else list(BLOCK.finditer(answer))
+    is_whole_only = not source.text.strip() or FENCE_LINE.search(source.text)
+    blocks = [] if is_whole_only else list(BLOCK.finditer(answer))
     enclosing = ENCLOSING_FENCE.match(answer)
     if enclosing and (len(blocks) < 2 or len(enclosing["fence"]) > len("```")):
         return ChosenText(enclosing["inside"], is_fenced=True)
@@ -78,5 +80,5 @@ def _rank(source: Source, block: re.Match[str]) -> tuple[bool, bool, float, floa
 
 def _talk_around(answer: str, block: re.Match[str]) -> str:
     """The answer without the block."""
-    parts = (answer[: block.start()].strip(), answer[block.end() :].strip())
+    parts = (CONTROL_CHARACTERS.sub("", part).strip() for part in (answer[: block.start()], answer[block.end() :]))
     return "\n\n".join(part for part in parts if part)

@@ -37,6 +37,7 @@ DEFINITION_REMOVAL = re.compile(
     r"\b(?:remov|delet|drop|inlin|merg|combin|simplif)\w*\b.*\b(function|method|class|code|definition|helper|test)",
     re.IGNORECASE,
 )
+DEFINITION_ADDITION = re.compile(r"\b(?:add|insert|write|create|new)\b", re.IGNORECASE)
 MIN_WORDS = 8  # with fewer words the comparison means nothing
 MIN_KNOWN_WORD_FRACTION = 0.2  # of the old words: a rewritten file keeps more of them, prose about it fewer
 MIN_KEPT_WORD_FRACTION = 0.4  # in order, of the shorter of two texts: a new version keeps more, talk about it less
@@ -118,7 +119,8 @@ def _find_problem_of_form(source: Source, chosen: ChosenText, instruction: str) 
     """
     if chosen.is_excerpt_likely and _is_excerpt(source, chosen.text, instruction):
         return AnswerProblem.EXCERPT
-    if chosen.is_fenced or language_of(source.name, source.text) != PLAIN_TEXT:
+    is_new = not source.text.strip()
+    if is_new or chosen.is_fenced or language_of(source.name, source.text) != PLAIN_TEXT:
         return None
     is_talk = _no_longer_parses(source.text, chosen.text) or _is_unlike(source.text, chosen.text)
     return AnswerProblem.PROSE if is_talk else None
@@ -128,9 +130,12 @@ def _is_excerpt(source: Source, text: str, instruction: str) -> bool:
     """Whether many lines are missing, or functions and classes that the instruction does not concern."""
     if _is_much_shorter(source.text, text):
         return True
+    if DEFINITION_REMOVAL.search(instruction):
+        return False
     lost, added = _lost_definitions(source, text), _lost_definitions(source, text, is_reversed=True)
-    unconcerned = lost - set(ANY_WORD.findall(instruction))
-    return not DEFINITION_REMOVAL.search(instruction) and len(unconcerned) > len(added)
+    named = lost & set(ANY_WORD.findall(instruction))
+    renamed = 0 if DEFINITION_ADDITION.search(instruction) else max(0, len(added) - len(named))
+    return len(lost - named) > renamed
 
 
 def _lost_definitions(source: Source, text: str, *, is_reversed: bool = False) -> set[str]:

@@ -130,10 +130,7 @@ class Speculation:
         check_values(self, "speculation")
 
 
-EDIT_CONTRACT = (
-    "You edit files. You get an instruction and a text. Apply the instruction, change nothing else, and return the "
-    "whole new text in one fenced code block. Leave nothing out, and write nothing before or after the block."
-)
+EDIT_CONTRACT = "You rewrite files. Answer with the complete changed file in one fenced code block, and nothing else."
 
 
 @dataclass(frozen=True)

@@ -294,6 +294,12 @@ def test_the_environment_reaches_the_engine_process(monkeypatch):
     assert {"limits.answer": 300} == session_request(options()).overrides
 
 
+def test_a_list_in_the_environment_has_commas(monkeypatch):
+    monkeypatch.setenv("SPECCHAT_MODELS_HEADS", "org/eagle3,org/medusa")
+
+    assert {"models.heads": ("org/eagle3", "org/medusa")} == session_request(options()).overrides
+
+
 def test_who_can_guess_is_said_by_the_help(capsys):
     assert run(["ask", "--help"]) == 0
 

@@ -152,6 +152,8 @@ def edge(a):
         ("delete the last function", "\n\ndef edge(a):\n    return 4 * a\n", "", True),
         ("give it a docstring", "\n\ndef edge(a):\n    return 4 * a\n", "", False),
         ("call it something else", "edge", "side", True),
+        ("add a function side", "edge", "side", False),
+        ("rename volume to content", "volume(a):\n    return area(a) * a\n\n\ndef edge(a)", "content(a)", False),
     ],
 )
 def test_a_block_amid_talk_that_lacks_a_definition_is_an_excerpt(instruction, old, new, is_taken):
@@ -160,7 +162,7 @@ def test_a_block_amid_talk_that_lacks_a_definition_is_an_excerpt(instruction, ol
     if is_taken:
         assert SHAPES.replace(old, new).strip() == extract_new_text(source, answer, instruction).strip()
     else:
-        with pytest.raises(UnusableAnswerError, match="edge missing"):
+        with pytest.raises(UnusableAnswerError, match="edge.* missing"):
             extract_new_text(source, answer, instruction)
 
 

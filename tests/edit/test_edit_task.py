@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.events import Finished, PrefillProgress, Totals
+from specchat.chat.events import Finished, Notice, PrefillProgress, Totals
 from specchat.edit.edit_regions import Region
 from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun
@@ -75,6 +75,15 @@ def test_a_file_in_a_block_is_taken_and_the_talk_around_it_goes_to_stderr(file, 
 
     assert (0, b"", NEW) == (said.ran.code, said.ran.out, file.read_text())
     assert ["Here it is:", "", "Run the tests."] == said.ran.err.splitlines()[:3]
+
+
+def test_a_notice_about_the_models_is_printed_once(file, monkeypatch):
+    script = [[Notice("draft x is left out"), *answer] for answer in answers(TALK, NEW)]
+
+    said = say(monkeypatch, script, str(file), "rename it", "-y")
+
+    assert 0 == said.ran.code
+    assert 1 == said.ran.err.count("specchat: draft x is left out\n")
 
 
 def test_what_was_wrong_goes_back_and_the_next_text_counts(file, monkeypatch):
