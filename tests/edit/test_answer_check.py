@@ -162,7 +162,7 @@ def test_a_block_amid_talk_that_lacks_a_definition_is_an_excerpt(instruction, ol
     if is_taken:
         assert SHAPES.replace(old, new).strip() == extract_new_text(source, answer, instruction).strip()
     else:
-        with pytest.raises(UnusableAnswerError, match="edge.* missing"):
+        with pytest.raises(UnusableAnswerError, match=r"edge.* missing"):
             extract_new_text(source, answer, instruction)
 
 
