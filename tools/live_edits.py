@@ -21,7 +21,7 @@ from specchat.bench.columns import markdown_table
 from specchat.bench.latency import TimedAnswer
 from specchat.bench.measure import measure_answer
 from specchat.chat.request import Attachment, Request
-from specchat.edit.answer_check import strip_fence
+from specchat.edit.answer_blocks import choose_text
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
 from specchat.loading.load_engine import Engine, load_engine
@@ -72,7 +72,7 @@ def _measure_edit(engine: Engine, request: Request, row: EditCase) -> MeasuredEd
         name: measure_answer(engine, replace(request, variant=variant, rewrites=row.path if knows_file else ""))
         for name, (variant, knows_file) in CONFIGURATIONS.items()
     }
-    text = strip_fence(make_source(row.before.encode(), row.path), plain.text)
+    text = choose_text(make_source(row.before.encode(), row.path), plain.text).text
     return MeasuredEdit(plain, answers, text.rstrip() == (row.after or "").rstrip())
 
 

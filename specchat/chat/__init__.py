@@ -7,6 +7,7 @@ retrieve.py, passages.py, repomap.py   passages of long files, and a map of a re
 request_kinds.py, router.py            the kind of a request, and its drafter
 reference_corpus.py, prompt.py         passages of a reference corpus, and the prompt as tokens
 session.py                             one conversation: prefill, decode, events
+repetition.py                          an answer that repeats itself word for word
 fim_request.py, fim_tokens.py          fill-in-the-middle: the request, the control tokens of each model family
 fim_completer.py                       fill-in-the-middle: prefill, decode, events
 events.py, transcript.py               the events of an answer, and the stored turns

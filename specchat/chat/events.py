@@ -1,7 +1,7 @@
 """The events of an answer: everything that passes between the engine and a front end.
 
 Events are plain values without torch, so they can be drawn, printed and sent through a socket. The events of a turn:
-`LoadingProgress* Routed PrefillProgress* (TextDelta | StepDone)* (Finished | Failed)`.
+`LoadingProgress* Notice* Routed PrefillProgress* (TextDelta | StepDone | Notice)* (Finished | Failed)`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from specchat.errors import SpecchatError
 
+REPETITION = "repetition"  # the finish reason of an answer that repeated itself
+TRUNCATED_REASONS = ("length", REPETITION)  # the model did not end the answer
 TARGET = "target"  # the source of a token that the target sampled and no drafter proposed
 
 
@@ -20,6 +22,13 @@ class LoadingProgress:
     label: str
     done: int
     total: int
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line for the user about the models or the answer; front ends show it beside the answer."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -117,10 +126,11 @@ class Totals:
 
 @dataclass(frozen=True)
 class Finished:
-    """The end of an answer: `stop`, `length` or `cancelled`."""
+    """The end of an answer: `stop`, `length`, `repetition` (`chat/repetition.py`) or `cancelled`."""
 
     finish_reason: str
     totals: Totals
+    explanation: str = ""  # for the user, of a reason that does not explain itself
 
 
 @dataclass(frozen=True)
@@ -135,4 +145,4 @@ class Failed:
         return cls(str(error), error.exit_code)
 
 
-Event = LoadingProgress | PrefillProgress | Routed | TextDelta | StepDone | Finished | Failed
+Event = LoadingProgress | Notice | PrefillProgress | Routed | TextDelta | StepDone | Finished | Failed

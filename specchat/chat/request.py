@@ -3,11 +3,13 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from specchat.errors import UsageError
+from specchat.profile import Sampling
 
+EDIT_TASK = "edit"
 SCHEMA, REGEX, CHOICES = "schema", "regex", "choices"
 FORMAT_KINDS = (SCHEMA, REGEX, CHOICES)
 MAX_ATTACHED_BYTES = 32 * 2**20
@@ -102,3 +104,9 @@ class Request:
             raise UsageError(f"the temperature must lie between 0 and 5, not {self.temperature}")
         if "" in self.stop:
             raise UsageError("a stop string must not be empty")
+
+    def sampling(self, of_profile: Sampling) -> Sampling:
+        """How the answer is sampled: an edit greedily and without a penalty on copies, unless the request says more."""
+        chosen = replace(of_profile, temperature=0.0, repetition_penalty=1.0) if self.task == EDIT_TASK else of_profile
+        own = {"temperature": self.temperature, "seed": self.seed}
+        return replace(chosen, **{name: value for name, value in own.items() if value is not None})

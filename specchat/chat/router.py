@@ -64,7 +64,7 @@ def choose_route(
     `auto` chooses among `auto_candidates` (None: all available). Raises ProfileError for a variant that is requested by
     name and cannot run with the loaded models.
     """
-    temperature = profile.sampling.temperature if request.temperature is None else request.temperature
+    temperature = request.sampling(profile.sampling).temperature
     rule = first_matching_rule(profile.routes, request, temperature) or FALLBACK_RULE
     variant = request.variant or profile.speculation.variant
     budget = profile.speculation.budget

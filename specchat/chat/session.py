@@ -12,11 +12,13 @@ from threading import Event as Flag
 from time import perf_counter
 
 from specchat.chat.events import (
+    REPETITION,
     TARGET,
     CommittedToken,
     Event,
     Failed,
     Finished,
+    Notice,
     PrefillProgress,
     Routed,
     StepDone,
@@ -25,6 +27,7 @@ from specchat.chat.events import (
 )
 from specchat.chat.prompt import build_next_prompt, rewrite_original
 from specchat.chat.reference_corpus import ReferenceCorpus
+from specchat.chat.repetition import Repetition, RepetitionDetector
 from specchat.chat.request import SCHEMA, AnswerFormat, Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
@@ -56,6 +59,7 @@ class LoadedModels:
     costs: Costs
     chooser_state: ChooserState
     reference_corpus: ReferenceCorpus | None = None
+    notices: tuple[str, ...] = ()  # about the loaded models, for the first answer of each session
 
 
 class Session(AbstractContextManager["Session"]):
@@ -66,6 +70,7 @@ class Session(AbstractContextManager["Session"]):
     ) -> None:
         self.models, self.drafters, self.chooser = models, drafters, chooser
         self.turns: list[Turn] = list(turns)
+        self._pending_notices = models.notices
         self.generation = Generation(models.target, (chooser,))
 
     def __exit__(self, *_error: object) -> None:
@@ -78,6 +83,11 @@ class Session(AbstractContextManager["Session"]):
             yield from _RunningTurn(self, request, cancelled or Flag()).events()
         except SpecchatError as error:
             yield Failed.from_error(error)
+
+    def take_notices(self) -> tuple[str, ...]:
+        """The notices about the models, once."""
+        notices, self._pending_notices = self._pending_notices, ()
+        return notices
 
     def attach_drafter(self, variant: str) -> None:
         """Let a drafter observe the text from now on; the drafters of the chooser always do."""
@@ -109,15 +119,16 @@ class _RunningTurn:
         self.grammar = _grammar(request.answer_format, session.models)
         self.stats, self.totals = DecodingStats(), Totals()
         self.text_pieces: list[str] = []
+        self.repetition: Repetition | None = None
 
     def events(self) -> Iterator[Event]:
         session, models = self.session, self.session.models
+        yield from map(Notice, session.take_notices())
         candidates = frozenset({PLAIN, *session.chooser.drafters})
         route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
         session.attach_drafter(route.variant)
-        prompt = build_next_prompt(
-            models.tokenizer, self.profile.prompt.system, session.turns, self.request, models.reference_corpus
-        )
+        system = self.profile.system_prompt(self.request.task)
+        prompt = build_next_prompt(models.tokenizer, system, session.turns, self.request, models.reference_corpus)
         limit = self._max_new_tokens(len(prompt.token_ids))
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed)
         cached = self.generation.replace_tokens(prompt.token_ids)
@@ -127,7 +138,8 @@ class _RunningTurn:
         )  # fmt: skip
         with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
             reason = yield from self._run_turn(turn, route, limit, cached)
-        yield Finished(reason, self._totals())
+        explanation = self.repetition.describe() if self.repetition and reason == REPETITION else ""
+        yield Finished(reason, self._totals(), explanation)
 
     def _run_turn(self, turn: Turn, route: Route, limit: int, cached: int) -> Generator[Event, None, str]:
         """Run the turn and return its finish reason. It is stored also when the caller stops reading the events."""
@@ -161,22 +173,42 @@ class _RunningTurn:
         config = GenerationConfig(
             drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar
         )
+        detector = RepetitionDetector(self.profile.limits.repeats, self._is_copied)
         for step in self.generation.decode(config):
             if not self.stats.steps:
                 self.totals = replace(self.totals, ttft_seconds=perf_counter() - self.start_time)
-            piece = stream.push(step.committed_tokens)
+            kept = self._tokens_before_repetition(step.committed_tokens, detector)
+            piece = stream.push(kept)
             self.stats.add(step, piece.token_count)
             yield from self._emit_text(piece.text)
             yield _step_done(step, piece.token_count, models.tokenizer)
             if piece.is_stopped:
                 self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + piece.token_count)
                 return "stop"
+            if self.repetition:
+                self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + len(kept))
+                yield from self._emit_text(stream.flush())
+                return REPETITION
             if self.cancelled.is_set():
                 yield from self._emit_text(stream.flush())
                 return "cancelled"
         yield from self._emit_text(stream.flush())
         is_ended = len(self.generation.tokens) > start and self.generation.tokens[-1] in models.tokenizer.stop_token_ids
         return "stop" if is_ended else "length"
+
+    def _tokens_before_repetition(self, tokens: Sequence[int], detector: RepetitionDetector) -> Sequence[int]:
+        """The committed tokens up to the one that completes a repetition: a drafter may have proposed more of it."""
+        for number, token in enumerate(tokens, 1):
+            if repetition := detector.add(token):
+                self.repetition = repetition
+                return tokens[:number]
+        return tokens
+
+    def _is_copied(self, tokens: Sequence[int]) -> bool:
+        """Whether a text of the user, here or earlier in the conversation, contains these tokens."""
+        text = self.session.models.tokenizer.decode(tokens).strip("\ufffd")
+        asked = [(turn.user, turn.files) for turn in self.session.turns] + [(self.request.text, self.request.files)]
+        return any(text in given for question, files in asked for given in (question, *(file.text for file in files)))
 
     def _emit_text(self, text: str) -> Iterator[Event]:
         if text:
@@ -232,13 +264,12 @@ def with_stats(totals: Totals, stats: DecodingStats) -> Totals:
 
 def _sampler(request: Request, models: LoadedModels) -> Sampler:
     """The sampler of this turn. Each turn draws a new seed unless one is given."""
-    sampling, speculation = models.profile.sampling, models.profile.speculation
-    seed = request.seed if request.seed is not None else sampling.seed
+    sampling, speculation = request.sampling(models.profile.sampling), models.profile.speculation
     return Sampler(
-        temperature=sampling.temperature if request.temperature is None else request.temperature,
+        temperature=sampling.temperature,
         top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p,
         repetition_penalty=sampling.repetition_penalty,
-        seed=secrets.randbits(SEED_BITS) if seed is None else seed,
+        seed=secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed,
         vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size),
         uses_rejection_sampling=speculation.acceptance_test == "rejection_sampling" and not speculation.exact,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import click
 
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
+from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
 from specchat.profile import REQUEST_KINDS, all_drafters
@@ -140,11 +141,10 @@ def drafters(
     from specchat.bench.columns import group_samples
     from specchat.bench.combinations import Grid
     from specchat.bench.measure import engine_measurer, open_store, run_bench, set_thread_count, split_by_availability
-    from specchat.loading.load_engine import load_engine
 
     profile = resolve_profile(options)
     requests = _requests(profile, prompts, kinds, count, schema=schema)
-    engine = load_engine(profile)
+    engine = load_engine_here(profile)
     set_thread_count(threads)
     runnable, skipped = split_by_availability(engine, chosen_drafters)
     for reason in skipped.values():

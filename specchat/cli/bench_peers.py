@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from specchat.cli.bench import PROMPTS, print_progress
+from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
 
@@ -40,14 +41,13 @@ def peers(
     from specchat.bench.peers import PeerBench, as_table, tokenize_prompts
     from specchat.bench.prompt_files import read_prompts
     from specchat.bench.random_models import RANDOM_WEIGHTS_WARNING, counting_edit_prompts, random_model_folder
-    from specchat.loading.load_engine import load_engine
 
     profile = resolve_profile(options)
     if model_shape:
         print_progress(RANDOM_WEIGHTS_WARNING)
         folder = str(random_model_folder(model_shape))
         profile = profile.override({"models.target": folder, "models.draft": "", "models.heads": ()})
-    engine = load_engine(profile)
+    engine = load_engine_here(profile)
     set_thread_count(threads)
     if prompts is not None:
         chosen = tokenize_prompts(engine, read_prompts(prompts), count, limit)

@@ -27,7 +27,7 @@ def config() -> None:
     """Show the settings and where they come from. The strongest first:
 
     option, environment (SPECCHAT_SAMPLING_TOP_P), project file (.specchat.toml), profile, user file, tuned (`specchat
-    tune`), default.
+    tune`), model (generation_config.json of the target), advice (of its authors), default.
     """
 
 

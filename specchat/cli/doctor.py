@@ -222,7 +222,8 @@ def _models(context: CheckContext) -> Iterator[Finding]:
         yield Finding(FAIL, f"model: {role}", str(error))
         return
     for line in plan.lines():
-        yield Finding(OK if line.is_local else FAIL, f"model: {line.role}", line.text)
+        status = WARN if line.is_left_out else OK if line.is_local else FAIL
+        yield Finding(status, f"model: {line.role}", line.text)
     if (memory := plan.memory()) is not None:
         device = context.machine.cpu if plan.target.options.device == "cpu" else context.machine.best_device
         message = f"{describe_memory(memory)}; {format_gib(device.free_bytes)} free on {device.name}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from threading import Event as Flag
 from threading import Timer
 from typing import Any, TypeVar
@@ -11,6 +13,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from specchat.chat.events import Event, Notice
 from specchat.cli.options import resolve_profile
 from specchat.cli.print_turn import TemporaryLine
 from specchat.cli.session_options import open_host_conversation, session_request
@@ -33,12 +36,12 @@ def open_edit_conversation(options: dict[str, Any]) -> AbstractContextManager[Co
     return open_host_conversation(session_request(_with_edit_profile(options), kind="edit"))
 
 
-def edit_run_for(conversation: Conversation) -> EditRun:
+def edit_run_for(options: dict[str, Any], conversation: Conversation) -> EditRun:
     """The host can start a new conversation for a retry; its replacement in tests cannot."""
-    if not isinstance(conversation, HostedConversation):
-        return EditRun(conversation)
-    restart = lambda: conversation.switch_session(conversation.open_new_session())
-    return EditRun(conversation, restart_conversation=restart)
+    run = EditRun(conversation, temperature=options["temperature"])
+    if isinstance(conversation, HostedConversation):
+        run.restart_conversation = lambda: conversation.switch_session(conversation.open_new_session())
+    return run
 
 
 def context_window(options: dict[str, Any], conversation: Conversation) -> int:
@@ -58,12 +61,24 @@ def run_with_progress(
 ) -> Result:
     """Run the request with a progress line; Ctrl-C and the timeout cancel it."""
     progress_line, is_late = TemporaryLine(), Flag()
-    if wants_colours():
-        run.on_event = ProgressLine(job.source.text, progress_line.show).on_event
+    alignment = ProgressLine(job.source.text, progress_line.show) if wants_colours() else None
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, Notice):
+            progress_line.erase()
+            _print_notice(event.text)
+        if alignment is not None:
+            alignment.on_event(event)
+
+    run.on_event = on_event
     with interruptible() as stopped, _timeout(timeout_seconds, is_late, stopped):
         run.cancelled = stopped
         try:
-            return request_edit()
+            result = request_edit()
+            progress_line.erase()
+            if run.talk:  # what the model said beside the new text
+                print(run.talk, file=sys.stderr)
+            return result
         except CancelledError as cancelled:
             if is_late.is_set():
                 raise NoUsableEditError(f"{job.source.name}: no new text within {timeout_seconds:g} s") from None
@@ -71,6 +86,12 @@ def run_with_progress(
             raise
         finally:
             progress_line.erase()
+
+
+@cache
+def _print_notice(text: str) -> None:
+    """Print a notice once: every file and every retry may open a session, and each repeats it."""
+    print(f"specchat: {text}", file=sys.stderr)
 
 
 @contextmanager

@@ -126,7 +126,7 @@ class EditFiles:
         lines = parse_line_range(self.options["lines"]) if self.options["lines"] else None
         with open_edit_conversation(self.options) as conversation:
             job = EditJob(source, self.instruction, context_window(self.options, conversation), lines, check)
-            run = edit_run_for(conversation)
+            run = edit_run_for(self.options, conversation)
             self._decide(path, job, self._generate(job, run), run)
 
     def _edit_together(self, paths: Sequence[Path], sources: Sequence[Source]) -> None:
@@ -135,7 +135,7 @@ class EditFiles:
         with open_edit_conversation(self.options) as conversation:
 
             def generate(path: Path, job: EditJob) -> None:
-                run = EditRun(conversation)
+                run = EditRun(conversation, temperature=self.options["temperature"])
                 edits.append((path, job, self._generate(job, run), run))
 
             jobs = multi_file_jobs(sources, self.instruction, context_window(self.options, conversation))

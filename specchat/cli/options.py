@@ -25,6 +25,7 @@ from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource,
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 MODEL_KEYS = ("models.target", "models.draft")
+HEADS_KEY = "models.heads"
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,17 @@ class ProfileOption:
     key: str
     type: Any
     help: str
+    is_multiple: bool = False  # may be given again; '' alone is an empty list
 
     @property
     def parameter_name(self) -> str:
         """The parameter of the command: `--top-p` is `top_p`."""
         return self.flag.removeprefix("--").replace("-", "_")
+
+    def value_in(self, options: Mapping[str, Any]) -> Any:
+        """The value of the key; None when the option is not given."""
+        value = options[self.parameter_name]
+        return (tuple(filter(None, value)) if value else None) if self.is_multiple else value
 
 
 class VariantParam(click.ParamType):
@@ -90,6 +97,13 @@ PROFILE_OPTIONS = (
     ),
     ProfileOption("--target", "models.target", str, "The target model: embedded, a folder, or a hub id."),
     ProfileOption("--draft", "models.draft", str, "The draft model: a folder or a hub id; '' for none."),
+    ProfileOption(
+        "--head",
+        HEADS_KEY,
+        str,
+        "A head for the target: a folder, file or hub id; may be given again; '' for none.",
+        is_multiple=True,
+    ),
 )
 FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {"speculation.exact": "--exact"}
 
@@ -105,7 +119,9 @@ def profile_options(command: CommandFunction) -> CommandFunction:
     dry_run = click.option("--dry-run", is_flag=True, help="Print which models and formats would be loaded, and stop.")
     command = dry_run(exact(_or_print_plan(command)))
     for option in reversed(PROFILE_OPTIONS):
-        command = click.option(option.flag, option.parameter_name, type=option.type, help=option.help)(command)
+        command = click.option(
+            option.flag, option.parameter_name, type=option.type, help=option.help, multiple=option.is_multiple
+        )(command)
     return click.option("--profile", "-P", default="chat", show_default=True, help="A profile's name or file.")(command)
 
 
@@ -136,32 +152,47 @@ class ProfileLayers:
 
     profile_chain: ProfileChain
     override_sources: tuple[SettingsSource, ...]
+    named_drafters: frozenset[str] = frozenset()  # the keys of the draft and the heads, if options name them
 
     def resolve(self) -> MergedSettings[Profile]:
         """The resulting profile, validated, and the origin of every value."""
         return merge_sources(self.profile_chain.base, (*self.profile_chain.sources, *self.override_sources))
 
+    def checked_profile(self) -> Profile:
+        """The resulting profile. ModelError when a draft or a head that an option names does not fit the target."""
+        profile = self.resolve().value
+        if self.named_drafters:
+            from specchat.loading.load_plan import check_named_drafters
+
+            check_named_drafters(
+                profile,
+                names_draft="models.draft" in self.named_drafters,
+                names_heads=HEADS_KEY in self.named_drafters,
+            )
+        return profile
+
     def overrides(self) -> dict[str, Any]:
         """What is sent to the engine process beside the profile's name: flat keys, and rules as a list."""
-        self.resolve()
+        self.checked_profile()
         return reduce(_merge_tables, (source.tables for source in self.override_sources), {})
 
 
 def read_profile_layers(options: Mapping[str, Any], project_folder: Path | None = None) -> ProfileLayers:
     """Read the options, the environment, the project file of a folder (or of the current one) and the profile."""
-    flat = {option.key: options[option.parameter_name] for option in PROFILE_OPTIONS} | {
-        "speculation.exact": options["exact"]
-    }
+    flat = {option.key: option.value_in(options) for option in PROFILE_OPTIONS}
+    flat["speculation.exact"] = options["exact"]
     from_options = options_source(_with_absolute_paths(flat), _flag_for_key)
     project = trusted_project(project_folder or Path.cwd())
     project_sources = (project.source(),) if project else ()
     return ProfileLayers(
-        read_profile_chain(options["profile"]), (*project_sources, environment_source(os.environ), from_options)
+        read_profile_chain(options["profile"]),
+        (*project_sources, environment_source(os.environ), from_options),
+        frozenset(key for key in ("models.draft", HEADS_KEY) if flat[key]),
     )
 
 
 def resolve_profile(options: Mapping[str, Any]) -> Profile:
-    return read_profile_layers(options).resolve().value
+    return read_profile_layers(options).checked_profile()
 
 
 def _flag_for_key(path: KeyPath) -> str:
@@ -174,6 +205,8 @@ def _with_absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
     for key in MODEL_KEYS:
         if absolute[key] and Path(absolute[key]).exists():
             absolute[key] = str(Path(absolute[key]).absolute())
+    if heads := absolute[HEADS_KEY]:
+        absolute[HEADS_KEY] = tuple(str(Path(each).absolute()) if Path(each).exists() else each for each in heads)
     return absolute
 
 

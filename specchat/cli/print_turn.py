@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Protocol
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, PrefillProgress, Routed, TextDelta
+from specchat.chat.events import (
+    TRUNCATED_REASONS,
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    Notice,
+    PrefillProgress,
+    Routed,
+    TextDelta,
+)
 from specchat.chat.request import Request
 from specchat.chat.turn_summary import summary_line
 from specchat.errors import ContextError, error_with_exit_code
@@ -66,6 +76,9 @@ class TurnPrinter:
                 sys.stdout.write(text)
                 sys.stdout.flush()
                 self.ends_with_newline = text.endswith("\n")
+            case Notice(text=text):
+                self._end_line()
+                print(f"specchat: {text}", file=sys.stderr)
             case Routed():
                 self.routed = event
             case Finished():
@@ -77,9 +90,13 @@ class TurnPrinter:
 
     def close(self) -> None:
         self.waiting_line.erase()
+        self._end_line()
+
+    def _end_line(self) -> None:
         if not self.ends_with_newline:
             sys.stdout.write("\n")
             sys.stdout.flush()
+            self.ends_with_newline = True
 
 
 def print_answer(session: Conversation, request: Request) -> int:
@@ -92,7 +109,9 @@ def print_answer(session: Conversation, request: Request) -> int:
         finally:
             turn.close()
     if turn.routed and turn.finished:
+        if turn.finished.explanation:
+            print(f"specchat: {turn.finished.explanation}", file=sys.stderr)
         print(summary_line(turn.routed, turn.finished.totals), file=sys.stderr)
-        if request.answer_format and turn.finished.finish_reason == "length":
+        if request.answer_format and turn.finished.finish_reason in TRUNCATED_REASONS:
             raise ContextError(request.answer_format.truncated_message)
     return stopped.exit_code if stopped.is_set() else 0

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
-from specchat.chat.events import Event, Failed, Finished, TextDelta, Totals
+from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, TextDelta, Totals
 from specchat.chat.request import AnswerFormat, Request
 from specchat.cli.ask import STDIN, check_utf8, read_stdin
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
@@ -132,7 +132,7 @@ class JsonLinesWriter:
             elif isinstance(event, Finished | Failed):
                 end = event
         self.turn_count += 1
-        if request.answer_format and isinstance(end, Finished) and end.finish_reason == "length":
+        if request.answer_format and isinstance(end, Finished) and end.finish_reason in TRUNCATED_REASONS:
             end = Failed(request.answer_format.truncated_message, ContextError.exit_code)
         return self._write_result_of(end, "".join(texts), _milliseconds_since(started_at))
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from specchat.cli.bench import INTERRUPTED_EXIT_CODE, check_output_paths, print_progress
+from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.profile import Profile
 from specchat.profile.tuned_values import tuned_path, tuned_source_for
@@ -60,9 +61,8 @@ def _run_tuning(profile: Profile, path: Path, plot: Path | None, count: int, lim
         tuning_grid,
         write_tuned_file,
     )
-    from specchat.loading.load_engine import load_engine
 
-    engine = load_engine(profile)
+    engine = load_engine_here(profile)
     grid = tuning_grid(engine, limit)
     store = open_store(engine, grid, restart=restart)
     measure = recording_draft_costs(engine_measurer(engine), engine.models.costs, drafters_with_cost(engine))

@@ -13,6 +13,7 @@ import click
 
 from specchat.chat.history import HistoryReader
 from specchat.cli.bench import parse_names
+from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import TemporaryLine
 from specchat.errors import InputError, NotLosslessError
@@ -55,9 +56,8 @@ def verify(
     profile = resolve_profile(options)
     variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
     from specchat.bench.lossless_check import VerifySettings, verify_lossless
-    from specchat.loading.load_engine import load_engine
 
-    engine = load_engine(profile)
+    engine = load_engine_here(profile)
     prompts = list(_stored_prompts(session_id, engine)) if session_id else _builtin_prompts(engine, count, limit)
     progress_line = TemporaryLine()
     report = verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), progress_line.show)

@@ -251,6 +251,8 @@ def _edit_and_review(session: EditSession, source: Source, instruction: str, ui:
             saved_path = save_candidate(source.name, source.encode(run.candidate))
             error.args = (f"{error}; the text is saved in {saved_path}",)
         raise
+    if run.talk:
+        ui.show_message(run.talk)
     review_ui = ui.review_ui(source, session.make_rewriter(source, instruction))
     return review_edit(source, edited.text, edited.warnings, lambda text: check_syntax(source, text), review_ui)
 

@@ -7,6 +7,7 @@ edit_plan.py                      the whole file, or regions that fit the window
 edit_task.py                      prompts, retries: EditJob -> EditResult
 edit_turn.py                      one request to the model and its events
 rewrite_alignment.py              the position of the streamed text in the original, also as a status line
+answer_blocks.py                  the code block of an answer that is the new text, and the talk around it
 answer_check.py                   refusals, omissions, prose, loops, lost comments
 syntax_check.py                   whether the new text still parses
 check_commands.py                 --check, in a copy of the project

@@ -3,15 +3,15 @@
 import re
 from collections import Counter
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
 
+from specchat.edit.answer_blocks import FENCE_LINE, ChosenText, choose_text
 from specchat.edit.source_text import Source
+from specchat.edit.syntax_check import PARSERS, parses
 from specchat.errors import NoChangeError, NoUsableEditError
-from specchat.syntax import comments, language_of, syntax_diagnostics
+from specchat.syntax import PLAIN_TEXT, comments, definitions, language_of, syntax_diagnostics
 
-FENCED_ANSWER = re.compile(r"\A\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<inside>.*?)\n?(?P=fence)[ \t]*\s*\Z", re.DOTALL)
-FENCE_LINE = re.compile(r"^\s*(?:`{3,}|~{3,})", re.MULTILINE)
 REFUSAL = re.compile(r"\A\s*(I'm sorry|I am sorry|Sorry,|I cannot|I can't|I can’t|As an AI|I'm unable)", re.IGNORECASE)
 PREAMBLE = re.compile(
     r"\A\s*(Here is|Here's|Here are|Sure[,!.]|Certainly[,!.]|Of course[,!.]|Below is|The (updated|modified|new) "
@@ -29,12 +29,18 @@ UNCHANGED = re.compile(
     r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…)?\s*unchanged\s*(\.{3}|…)?\s*(\*/|-->)?\s*$", re.IGNORECASE | re.MULTILINE
 )
 ELLIPSIS = re.compile(r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…)\s*(\*/|-->)?\s*$", re.MULTILINE)
+ANY_WORD = re.compile(r"\w+")
 WORD = re.compile(r"[^\W\d_]\w{2,}")
+DEFINITION_REMOVAL = re.compile(
+    r"\b(?:remov|delet|drop|inlin|merg|combin|simplif)\w*\b.*\b(function|method|class|code|definition|helper|test)",
+    re.IGNORECASE,
+)
+DEFINITION_ADDITION = re.compile(r"\b(?:add|insert|write|create|new)\b", re.IGNORECASE)
 MIN_WORDS = 8  # with fewer words the comparison means nothing
 MIN_KNOWN_WORD_FRACTION = 0.2  # of the old words: a rewritten file keeps more of them, prose about it fewer
+MIN_KEPT_WORD_FRACTION = 0.4  # in order, of the shorter of two texts: a new version keeps more, talk about it less
+MAX_ADDED_WORDS = 4  # to a text that has too few words to compare, or as many as it has
 MAX_LOST_LINE_FRACTION = 0.4
-LOOP_REPEATS = 4
-LOOP_WINDOW_CHARS = 4000  # at the end of the answer
 EXCERPT_CHARS = 80
 
 
@@ -45,11 +51,13 @@ class AnswerProblem(StrEnum):
     OMISSION = "omission"
     CUT_OFF = "cut off"
     LOOP = "repetition loop"
+    EXCERPT = "only a part of the text"
     MUCH_SHORTER = "much shorter"
     LOST_COMMENTS = "lost comments"
 
 
-RETRYABLE_PROBLEMS = (AnswerProblem.EMPTY, AnswerProblem.PROSE, AnswerProblem.OMISSION)  # a second attempt may succeed
+# a second attempt may succeed
+RETRYABLE_PROBLEMS = (AnswerProblem.EMPTY, AnswerProblem.PROSE, AnswerProblem.OMISSION, AnswerProblem.EXCERPT)
 
 
 class UnusableAnswerError(NoUsableEditError):
@@ -82,26 +90,68 @@ class EditWarnings:
         return "; ".join(warnings)
 
 
-def extract_new_text(source: Source, answer: str) -> str:
-    """Return the complete new text in an answer.
+def extract_new_text(source: Source, answer: str, instruction: str = "") -> str:
+    """Return the complete new text in an answer to an instruction.
 
     UnusableAnswerError when the answer holds none, NoChangeError when the text is unchanged.
     """
-    text = strip_fence(source, answer)
-    if problem := find_problem(source, text):
-        first_line = (text.strip().splitlines() or ["(empty)"])[0][:EXCERPT_CHARS]
-        excerpt = find_omission(source, text) if problem == AnswerProblem.OMISSION else first_line
+    chosen = choose_text(source, answer)
+    if problem := find_problem(source, chosen.text) or _find_problem_of_form(source, chosen, instruction):
+        excerpt = _problem_excerpt(source, chosen.text, problem)
         raise UnusableAnswerError(problem, f"{source.name}: unusable answer ({problem}): {excerpt}")
-    text = source.with_original_ending(_restore_indent(source, text))
+    text = source.with_original_ending(_restore_indent(source, chosen.text))
     if text == source.text:
         raise NoChangeError(f"{source.name}: the model changed nothing")
     return text
 
 
-def strip_fence(source: Source, answer: str) -> str:
-    """Remove one code fence around the whole answer, unless the original text itself is such a block."""
-    match = FENCED_ANSWER.match(answer)
-    return match["inside"] if match and not FENCED_ANSWER.match(source.text) else answer
+def _find_problem_of_form(source: Source, chosen: ChosenText, instruction: str) -> AnswerProblem | None:
+    """Problems that depend on where the text stood in the answer.
+
+    A block amid talk may be an example, or only the changed part. Without a block, a text of an unknown language that
+    is unlike the old one may be talk: a filter would put it into the user's buffer.
+    """
+    if chosen.is_excerpt_likely and _is_excerpt(source, chosen.text, instruction):
+        return AnswerProblem.EXCERPT
+    is_new = not source.text.strip()
+    if is_new or chosen.is_fenced or language_of(source.name, source.text) != PLAIN_TEXT:
+        return None
+    is_talk = _no_longer_parses(source.text, chosen.text) or _is_unlike(source.text, chosen.text)
+    return AnswerProblem.PROSE if is_talk else None
+
+
+def _is_excerpt(source: Source, text: str, instruction: str) -> bool:
+    """Whether many lines are missing, or functions and classes that the instruction does not concern."""
+    if _is_much_shorter(source.text, text):
+        return True
+    if DEFINITION_REMOVAL.search(instruction):
+        return False
+    lost, added = _lost_definitions(source, text), _lost_definitions(source, text, is_reversed=True)
+    named = lost & set(ANY_WORD.findall(instruction))
+    renamed = 0 if DEFINITION_ADDITION.search(instruction) else max(0, len(added) - len(named))
+    return len(lost - named) > renamed
+
+
+def _lost_definitions(source: Source, text: str, *, is_reversed: bool = False) -> set[str]:
+    """The names of functions and classes that only the old text has; reversed, that only the new one has."""
+    language = language_of(source.name, source.text)
+    old, new = ({each.name for each in definitions(of, language)} for of in (source.text, text))
+    return new - old if is_reversed else old - new
+
+
+def _no_longer_parses(old: str, new: str) -> bool:
+    """Whether a text of several lines is code in some language, and the new one is not."""
+    is_long = sum(bool(line.strip()) for line in old.split("\n")) > 1
+    return is_long and any(parses(old, language) and not parses(new, language) for language in PARSERS)
+
+
+def _is_unlike(old: str, new: str) -> bool:
+    """Whether a text is no new version of another: few of its words stand there in this order, or too many are new."""
+    old_words, new_words = (ANY_WORD.findall(text) for text in (old, new))
+    if len(old_words) < MIN_WORDS:
+        return (Counter(new_words) - Counter(old_words)).total() > max(MAX_ADDED_WORDS, len(old_words))
+    blocks = SequenceMatcher(None, old_words, new_words, autojunk=False).get_matching_blocks()
+    return sum(block.size for block in blocks) < MIN_KEPT_WORD_FRACTION * max(1, min(len(old_words), len(new_words)))
 
 
 def find_problem(source: Source, text: str) -> AnswerProblem | None:
@@ -133,14 +183,12 @@ def find_warnings(source: Source, text: str) -> EditWarnings:
     added = [comment for comment in new if comment not in old]
     missing = [comment for comment in old if new[comment] < old[comment]]
     lost = tuple(comment for comment in missing if not get_close_matches(comment, added, 1, cutoff=0.5))
-    before, after = (sum(bool(line.strip()) for line in each.split("\n")) for each in (source.text, text))
-    return EditWarnings(lost, after < (1 - MAX_LOST_LINE_FRACTION) * before)
+    return EditWarnings(lost, _is_much_shorter(source.text, text))
 
 
-def is_looping(answer: str) -> bool:
-    end = answer[-LOOP_WINDOW_CHARS:]
-    units = (end[-length:] for length in range(EXCERPT_CHARS // LOOP_REPEATS, len(end) // LOOP_REPEATS + 1))
-    return any(unit.strip() and end.endswith(unit * LOOP_REPEATS) for unit in units)
+def _is_much_shorter(old: str, new: str) -> bool:
+    before, after = (sum(bool(line.strip()) for line in text.split("\n")) for text in (old, new))
+    return after < (1 - MAX_LOST_LINE_FRACTION) * before
 
 
 def _is_prose(source: Source, text: str) -> bool:
@@ -161,6 +209,14 @@ def _is_prose(source: Source, text: str) -> bool:
         return False
     old_words, new_words = (set(WORD.findall(each)) for each in (source.text, text))
     return len(old_words) >= MIN_WORDS and len(old_words & new_words) < MIN_KNOWN_WORD_FRACTION * len(old_words)
+
+
+def _problem_excerpt(source: Source, text: str, problem: AnswerProblem) -> str:
+    if problem == AnswerProblem.OMISSION:
+        return find_omission(source, text)
+    if problem == AnswerProblem.EXCERPT and (lost := _lost_definitions(source, text)):
+        return f"{', '.join(sorted(lost))} missing"[:EXCERPT_CHARS]
+    return (text.strip().splitlines() or ["(empty)"])[0][:EXCERPT_CHARS]
 
 
 def _restore_indent(source: Source, text: str) -> str:

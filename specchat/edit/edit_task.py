@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specchat.chat.request import Attachment, Request
+from specchat.edit.answer_blocks import choose_text
 from specchat.edit.answer_check import (
     RETRYABLE_PROBLEMS,
     AnswerProblem,
@@ -89,7 +90,7 @@ def rewrite_region(job: EditJob, region: Region, comment: str, edit_run: EditRun
     source = region_source(job.source, region)
     request = _edit_request(source, f"{job.instruction}\n\n{comment}")
     edit_run.start_new_context()
-    return extract_new_text(source, run_turn(source.name, request, job.window_tokens, edit_run))
+    return extract_new_text(source, run_turn(source.name, request, job.window_tokens, edit_run), request.text)
 
 
 def _run_plan(job: EditJob, plan: EditPlan, edit_run: EditRun) -> EditResult:
@@ -125,7 +126,8 @@ def _generate_checked_text(
         except ContextError as error:
             raise last_error or error from None
         try:
-            text = extract_new_text(region_text, answer)
+            edit_run.talk = choose_text(region_text, answer).talk
+            text = extract_new_text(region_text, answer, job.instruction)
             edit_run.candidate = to_whole_text(text)
             check_syntax(job.source, edit_run.candidate)
             job.check(edit_run.candidate)

@@ -1,13 +1,13 @@
 """One request of an edit: streams the answer and requires that the model ended it by itself. Knows no file."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from typing import Protocol
 
-from specchat.chat.events import Event, Failed, Finished, PrefillProgress, Routed, TextDelta, Totals
+from specchat.chat.events import REPETITION, Event, Failed, Finished, PrefillProgress, Routed, TextDelta, Totals
 from specchat.chat.request import Request
-from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError, is_looping
+from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError
 from specchat.edit.edit_plan import GROWTH_FACTOR, PROMPT_OVERHEAD_TOKENS
 from specchat.errors import CancelledError, ContextError, NoUsableEditError, error_with_exit_code
 
@@ -28,9 +28,11 @@ class EditRun:
     cancelled: Flag = field(default_factory=Flag)
     on_event: Callable[[Event], None] = ignore_event
     restart_conversation: Callable[[], None] = lambda: None
+    temperature: float | None = None  # None: greedy
     turn_count: int = 0
     route: Routed | None = None
     finished_turns: list[Finished] = field(default_factory=list)
+    talk: str = ""  # what the model said beside its last text
     candidate: str = ""  # the last complete text, accepted or not
 
     def start_new_context(self) -> None:
@@ -57,6 +59,7 @@ def sum_totals(finished_turns: Sequence[Finished]) -> Totals:
 def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun) -> str:
     parts, finished = list[str](), None
     edit_run.turn_count += 1
+    request = replace(request, temperature=edit_run.temperature)
     for event in edit_run.conversation.ask(request, edit_run.cancelled):
         edit_run.on_event(event)
         match event:
@@ -75,9 +78,8 @@ def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun)
     if finished is None:
         raise NoUsableEditError(f"{name}: the answer did not end")
     edit_run.finished_turns.append(finished)
-    answer = "".join(parts)
-    _check_finished(name, request, finished, answer)
-    return answer
+    _check_finished(name, request, finished)
+    return "".join(parts)
 
 
 def _check_window(name: str, request: Request, prompt_tokens: int, window_tokens: int) -> None:
@@ -91,15 +93,15 @@ def _check_window(name: str, request: Request, prompt_tokens: int, window_tokens
         )
 
 
-def _check_finished(name: str, request: Request, finished: Finished, answer: str) -> None:
+def _check_finished(name: str, request: Request, finished: Finished) -> None:
     """Only an answer that the model ended by itself can be a whole file."""
     tokens = finished.totals.completion_tokens
     if finished.finish_reason == "cancelled":
         raise CancelledError("stopped; nothing is written")
+    if finished.finish_reason == REPETITION:
+        raise UnusableAnswerError(AnswerProblem.LOOP, f"{name}: {finished.explanation or 'the model repeats itself'}")
     if finished.finish_reason != "length":
         return
-    if is_looping(answer):
-        raise UnusableAnswerError(AnswerProblem.LOOP, f"{name}: the model repeats itself")
     if tokens < (request.max_tokens or 0):
         raise ContextError(
             f"{name}: the answer did not fit; the file takes {finished.totals.prompt_tokens} tokens and as many "

@@ -27,6 +27,14 @@ def check_syntax(source: Source, text: str) -> None:
         _run_plugin_check(check, source, text)
 
 
+def parses(text: str, language: str) -> bool | None:
+    """Whether a text has no syntax error; None for a language without a parser."""
+    if language in PARSERS:
+        return not _parser_error(PARSERS[language], text)
+    diagnostics = syntax_diagnostics(text, language)
+    return None if diagnostics is None else not diagnostics
+
+
 def _run_plugin_check(check: Extension, source: Source, text: str) -> None:
     """Run a plugin's check. A check that fails itself only prints a warning."""
     try:

@@ -114,7 +114,7 @@ class ServerSession:
 class _ServerAnswer:
     def __init__(self, session: ServerSession, request: Request, cancelled: Flag) -> None:
         self.session, self.request, self.cancelled = session, request, cancelled
-        seed = session.profile.sampling.seed if request.seed is None else request.seed
+        seed = request.sampling(session.profile.sampling).seed
         self.seed = secrets.randbits(SEED_BITS) if seed is None else seed
         self.started_at = perf_counter()
         self.first_token_at = self.last_token_at = 0.0
@@ -175,15 +175,14 @@ def _finish_reason(stream_end: StreamEnd) -> str:
 
 
 def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Request, seed: int) -> dict[str, Any]:
-    sampling = profile.sampling
-    temperature = sampling.temperature if request.temperature is None else request.temperature
+    sampling = request.sampling(profile.sampling)
     values = {name: getattr(sampling, name) for name in NEUTRAL_SAMPLING}
     extra_body = {name: value for name, value in values.items() if value != NEUTRAL_SAMPLING[name]}
     body: dict[str, Any] = {
         "model": profile.models.target,
-        "messages": _messages(profile.prompt.system, turns, request),
+        "messages": _messages(profile.system_prompt(request.task), turns, request),
         "max_tokens": request.max_tokens or profile.limits.answer,
-        "temperature": temperature,
+        "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "seed": seed,
     }

@@ -24,6 +24,7 @@ from specchat.chat.events import (
     Failed,
     Finished,
     LoadingProgress,
+    Notice,
     PrefillProgress,
     Routed,
     StepDone,
@@ -182,6 +183,7 @@ def _to_request(body: JsonObject) -> RpcRequest | RpcError:
 
 SIMPLE_EVENTS = {
     "loading": LoadingProgress,
+    "notice": Notice,
     "prefill": PrefillProgress,
     "routed": Routed,
     "text_delta": TextDelta,
@@ -195,8 +197,8 @@ def event_to_json(event: Event) -> JsonObject:
     match event:
         case StepDone():
             return {"steps": [_step_to_json(event)]}
-        case Finished(finish_reason=reason, totals=totals):
-            return {"finish_reason": reason, "totals": asdict(totals)}
+        case Finished(finish_reason=reason, totals=totals, explanation=explanation):
+            return {"finish_reason": reason, "totals": asdict(totals), "explanation": explanation}
         case _:
             return asdict(event)
 
@@ -206,7 +208,8 @@ def events_from_json(method: str, params: JsonObject) -> list[Event]:
     if method == "steps":
         return [_step_from_json(step) for step in params.get("steps", ())]
     if method == "finished":
-        return [Finished(params["finish_reason"], totals_from_json(params["totals"]))]
+        explanation = str(params.get("explanation", ""))
+        return [Finished(params["finish_reason"], totals_from_json(params["totals"]), explanation)]
     if method in SIMPLE_EVENTS:
         return [from_known_fields(SIMPLE_EVENTS[method], params)]
     return []

@@ -111,8 +111,18 @@ def load_engine(
     )
     costs = load_costs(_cost_identity(profile, plan, resources))
     corpus = _read_corpus(plan.reference_corpus)
-    models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus)
+    notices = _notices(plan, tokenizer)
+    models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus, notices)
     return Engine(models, resources, _thread_watchdog(resources.target))
+
+
+def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """What the user should know about the loaded models."""
+    if not tokenizer.template.is_plain:
+        return plan.notices
+    name = plan.target.source
+    base_model = f"{name} has no chat template, so it continues the question as plain text; an instruct model answers"
+    return *plan.notices, base_model
 
 
 def _thread_watchdog(target: Model) -> ThreadWatchdog:
@@ -124,13 +134,11 @@ def _thread_watchdog(target: Model) -> ThreadWatchdog:
 def _load_draft(
     resources: DraftingResources, plan: ModelPlan, tokenizer: Tokenizer, progress: Progress
 ) -> DraftingResources:
-    """Load the draft model. Only a model that the user names may have another tokenizer, not the embedded one."""
+    """Load the draft model. If its tokens are not those of the target, its drafts are encoded again."""
     draft_tokenizer, tokenizers = Tokenizer(_folder(plan)), None
     try:
         check_same_tokens(tokenizer, draft_tokenizer)
     except ModelError:
-        if plan.source == "embedded":
-            raise
         tokenizers = TokenizerPair(draft_tokenizer, tokenizer)
     return replace(resources, draft_model=_load_and_report("draft", plan, progress), tokenizers=tokenizers)
 

@@ -15,6 +15,7 @@ from specchat.hub.machine import Machine
 from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import format_gib
 from specchat.hub.safetensors_headers import read_architecture
+from specchat.loading.drafter_fit import draft_mismatch, drafters_that_fit, head_mismatch
 from specchat.models.load_options import (
     EMBEDDED,
     FLOAT_FORMAT,
@@ -77,10 +78,25 @@ class HeadPlan:
 
 
 @dataclass(frozen=True)
+class LeftOutDrafter:
+    """A draft model or a head of the profile that does not fit the target, so it is not loaded."""
+
+    role: str  # draft or head
+    source: str
+    reason: str
+    alternative: str  # what would fit
+
+    def describe(self) -> str:
+        """One line: source, reason and what to use instead."""
+        return f"{self.source} is left out: {self.reason}; {self.alternative}"
+
+
+@dataclass(frozen=True)
 class PlanLine:
     role: str
     text: str
     is_local: bool = True
+    is_left_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,12 +107,19 @@ class LoadPlan:
     reference_corpus: Path | None
     early_exit_layer: int  # of the target; 0: not trained for early exit
     context_tokens: int
+    left_out: tuple[LeftOutDrafter, ...] = ()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know about this plan: a line for everything that is left out."""
+        return tuple(f"{each.role} {each.describe()}" for each in self.left_out)
 
     def lines(self) -> Iterator[PlanLine]:
         yield PlanLine("target", self.target.describe(), self.target.folder is not None)
         if self.draft is not None:
             yield PlanLine("draft", self.draft.describe(), self.draft.folder is not None)
         yield from (PlanLine("head", head.describe(), head.path is not None) for head in self.heads)
+        yield from (PlanLine(each.role, each.describe(), is_left_out=True) for each in self.left_out)
         if self.reference_corpus is not None:
             yield PlanLine("corpus", str(self.reference_corpus), self.reference_corpus.exists())
 
@@ -131,19 +154,57 @@ def plan_load(profile: Profile, features: ComputeFeatures, *, fetches: bool = Fa
     find: Callable[[str, str], Path | None] = find_model if fetches else find_local_model
     folder = find(models.target, "target")
     target = ModelPlan(models.target, folder, _target_options(profile, folder, features))
-    draft = None
-    if models.draft:
-        draft_folder = find(models.draft, "draft")
-        draft = ModelPlan(models.draft, draft_folder, _draft_options(profile, draft_folder, features))
-    find_any_head: Callable[[str], Path | None] = find_head if fetches else find_local_head
+    draft = _plan_draft(profile, folder, features, find)
+    heads = tuple(_plan_heads(models, folder, find_head if fetches else find_local_head))
+    left_out = tuple(each for each in (draft, *heads) if isinstance(each, LeftOutDrafter))
     return LoadPlan(
         target,
-        draft,
-        tuple(HeadPlan(source, find_any_head(source)) for source in _head_sources(models)),
+        draft if isinstance(draft, ModelPlan) else None,
+        tuple(each for each in heads if isinstance(each, HeadPlan)),
         reference_corpus_path(profile),
         _early_exit_layer(folder),
         profile.limits.context,
+        left_out,
     )
+
+
+def check_named_drafters(profile: Profile, *, names_draft: bool, names_heads: bool) -> None:
+    """ModelError when a draft or a head that the user has named for this target does not fit it."""
+    if profile.models.backend in SERVER_BACKENDS or not (names_draft or names_heads):
+        return
+    target, heads = profile.models.target, profile.models.heads
+    if names_heads and "embedded" in heads and target != "embedded":
+        raise ModelError(f"head embedded does not fit {target}: it is for the embedded target; leave --head out")
+    for each in plan_load(profile, ComputeFeatures(has_cuda=False, has_cpu_bf16=False)).left_out:
+        if names_draft if each.role == "draft" else names_heads:
+            raise ModelError(
+                f"{each.role} {each.source} does not fit {target}: {each.reason}; {each.alternative}, or leave "
+                f"--{each.role} out"
+            )
+
+
+def _plan_draft(
+    profile: Profile, target: Path | None, features: ComputeFeatures, find: Callable[[str, str], Path | None]
+) -> ModelPlan | LeftOutDrafter | None:
+    """The draft model. One that the user chose may have other tokens, which are encoded again, not the embedded one."""
+    source = profile.models.draft
+    if not source:
+        return None
+    folder = find(source, "draft")
+    if source == "embedded" and (reason := draft_mismatch(target, folder)):
+        return LeftOutDrafter("draft", source, reason, drafters_that_fit(profile.models.target))
+    return ModelPlan(source, folder, _draft_options(profile, folder, features))
+
+
+def _plan_heads(
+    models: Models, target: Path | None, find: Callable[[str], Path | None]
+) -> Iterator[HeadPlan | LeftOutDrafter]:
+    for source in _head_sources(models):
+        path = find(source)
+        if reason := head_mismatch(target, path):
+            yield LeftOutDrafter("head", source, reason, drafters_that_fit(models.target))
+        else:
+            yield HeadPlan(source, path)
 
 
 def reference_corpus_path(profile: Profile) -> Path | None:

@@ -26,6 +26,7 @@ class ChatTemplate:
         from jinja2 import TemplateError as JinjaError
 
         self.special_tokens = dict(special_tokens)
+        self.is_plain = source is None  # a base model: texts, and no roles
         try:
             self._template = _environment().from_string(
                 PLAIN_TEMPLATE if source is None else source,

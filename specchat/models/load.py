@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SMALLEST_FORMAT = "nf4"  # suggested when the device is too small
 HALF_PRECISION_BYTES = 2
+UNKNOWN_ARCHITECTURE = "does not recognize this architecture"  # in the message of transformers
 
 
 def load_model(folder: Path, options: LoadOptions) -> Model:
@@ -63,7 +64,19 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
         )
         raise ModelError(f"{folder}: does not fit the memory of {device}; {remedy}") from error
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
+        if UNKNOWN_ARCHITECTURE in str(error):
+            raise _unknown_architecture(folder) from error
         raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
+
+
+def _unknown_architecture(folder: Path) -> ModelError:
+    import transformers
+
+    model_type = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    return ModelError(
+        f"{folder}: transformers {transformers.__version__} does not know its architecture ({model_type}); a newer "
+        "transformers may, and 'specchat models list' shows models that run here"
+    )
 
 
 def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Model], device: torch.device) -> Model:

@@ -7,11 +7,13 @@
     profile_files.py      profiles by name, what they extend, the user file
     project_file.py       .specchat.toml, and whether it is trusted
     environment_keys.py   SPECCHAT_<TABLE>_<KEY>
+    model_advice.py       the sampling that the authors of the target advise, and advised_sampling.toml
     tuned_values.py       values measured for these models on this machine
     json_schema.py        the JSON schema of a profile, for editors
 
-Precedence, the strongest first: option, environment, project file, profile, user file, tuned values, default. The
-commands that a user starts read options, environment and project file; the engine process reads the others itself.
+Precedence, the strongest first: option, environment, project file, profile, user file, tuned values, model and advice,
+default. The commands that a user starts read options, environment and project file; the engine process reads the
+others itself.
 Knows no model and imports no torch.
 """
 

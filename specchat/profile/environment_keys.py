@@ -1,12 +1,14 @@
 """Profile keys from environment variables: SPECCHAT_SAMPLING_TEMPERATURE=0.7 is `temperature` in `[sampling]`.
 
+The values of a list, as in SPECCHAT_MODELS_HEADS, are separated by commas.
+
 Only the commands that a user starts read them. The engine process does not, because it outlives the shell that
 started it.
 """
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from typing import Any, cast
+from typing import Any, cast, get_origin
 
 from specchat.errors import ProfileError
 from specchat.profile.keys import Profile
@@ -45,6 +47,8 @@ def _location_of(path: KeyPath) -> str:
 
 
 def _parse_value(name: str, text: str, kind: Any) -> Any:
+    if get_origin(kind) is tuple:
+        return tuple(filter(None, text.split(",")))
     try:
         return BOOLEAN_WORDS[text.strip().lower()] if kind is bool else kind(text)
     except (ValueError, KeyError):

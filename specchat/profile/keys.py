@@ -25,6 +25,7 @@ REQUEST_KINDS = ("edit", "files", "code", "chat", "structured", "creative", "sho
 MAX_DRAFT_TOKENS = 128  # a forward pass over more rows costs more than it can gain
 MAX_SEED = 2**63 - 1
 MAX_TOKENS = 2**24
+MAX_REPEATS = 1000
 MAX_TEMPERATURE = 5
 
 
@@ -80,12 +81,20 @@ class Limits:
 
     context: int = key(8192, "Maximum length of a conversation, in tokens.", minimum=16, maximum=MAX_TOKENS)
     answer: int = key(1024, "Maximum length of an answer, in tokens.", minimum=1, maximum=MAX_TOKENS)
+    repeats: int = key(
+        3,
+        "An answer ends when the same 32 tokens or more stand so many times in a row, word for word; fewer, if they "
+        "go on for 256. 0: never.",
+        minimum=0, maximum=MAX_REPEATS,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_values(self, "limits")
         if self.answer >= self.context:
             message = f"limits.answer ({self.answer}) must be below limits.context ({self.context})"
             raise InvalidValueError(message, ("limits", "context"), ("limits", "answer"))
+        if self.repeats == 1:
+            raise InvalidValueError("limits.repeats must be at least 2, or 0 for never", ("limits", "repeats"))
 
 
 @dataclass(frozen=True)
@@ -123,11 +132,18 @@ class Speculation:
         check_values(self, "speculation")
 
 
+EDIT_CONTRACT = "You rewrite files. Answer with the complete changed file in one fenced code block, and nothing else."
+
+
 @dataclass(frozen=True)
 class Prompt:
     """What the model reads in addition to the conversation."""
 
     system: str = key("", 'The system prompt; "" for none.')
+    edit_system: str = key(
+        EDIT_CONTRACT,
+        'The system prompt of edits, in place of `system`; "" for none. The embedded target has learned edits without.',
+    )
     reference_corpus: str = key(
         "embedded",
         'A reference corpus, one {"topic", "text"} per line; "embedded" applies to the embedded target only.',
@@ -210,6 +226,11 @@ class Profile:
     drafter_orders: tuple[DrafterOrder, ...] = key(
         (), "Which drafters auto tries first, by kind: the first order of a kind counts.", old_name="orders"
     )
+
+    def system_prompt(self, task: str) -> str:
+        """The system prompt of a request; "edit" is the task of edits."""
+        is_contract_needed = task == "edit" and self.models.target != "embedded"
+        return self.prompt.edit_system if is_contract_needed else self.prompt.system
 
     def drafter_order(self, kind: str) -> tuple[str, ...]:
         """The drafters that auto tries first on requests of this kind; empty when none are set."""

@@ -4,6 +4,7 @@
     own profiles       profiles/ in the configuration folder of the user; SPECCHAT_CONFIG names another folder
     any file           given by its path
     user file          config.toml in the configuration folder: the base of every profile
+    model              advised by the authors of the target (`model_advice.py`)
     tuned              measured by `specchat tune` for the models of the merged profile (`tuned_values.py`)
 
 A user's profile hides a shipped one of the same name and may still extend it.
@@ -19,6 +20,7 @@ from typing import cast
 
 from specchat.errors import ProfileError
 from specchat.profile.keys import DrafterOrder, Profile, RouteRule, options_source
+from specchat.profile.model_advice import model_sources
 from specchat.profile.toml_lines import TomlFile, parse_toml, read_toml
 from specchat.profile.tuned_values import tuned_source
 from specchat.profile.validation import SettingsSource, did_you_mean, key_types, merge_sources
@@ -30,7 +32,7 @@ PACKAGE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class ProfileChain:
-    """A profile with the profiles that it extends, the user file and the tuned values, the weakest first."""
+    """A profile with the profiles that it extends, the user file, tuned values and advice, the weakest first."""
 
     name: str
     description: str
@@ -61,7 +63,7 @@ def read_profile_chain(name: str) -> ProfileChain:
     if (user := user_config_file()).is_file():
         sources.insert(0, read_settings_file(user, user.read_bytes()).source("user file"))
     name, description = own.get("name", links[0].path.stem), own.get("description", "")
-    return ProfileChain(name, description, (tuned_source(), *sources))
+    return ProfileChain(name, description, (*model_sources(), tuned_source(), *sources))
 
 
 def read_settings_file(path: Path, content: bytes) -> TomlFile:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specchat import __version__
-from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, Totals
+from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, Routed, TextDelta, Totals
 from specchat.errors import ContextError, HostError, SpecchatError, UsageError, error_with_exit_code
 from specchat.host.protocol import new_id
 
@@ -94,7 +94,7 @@ class ResponseBuilder:
     def completion(self) -> JsonObject:
         assert self.finished is not None
         message = {"role": "assistant", "content": "".join(self.text_parts), "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finished.finish_reason}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish_reason()}
         return {
             **self._common_fields("chat.completion"),
             "choices": [choice],
@@ -104,10 +104,15 @@ class ResponseBuilder:
     def last_chunks(self) -> Iterator[JsonObject]:
         """The chunk with the finish reason, and the one with the usage if the client requested it."""
         assert self.finished is not None
-        yield self.chunk({}, self.finished.finish_reason)
+        yield self.chunk({}, self._finish_reason())
         if self.includes_usage:
             usage = self._usage(self.finished.totals)
             yield {**self._common_fields("chat.completion.chunk"), "choices": [], "usage": usage}
+
+    def _finish_reason(self) -> str:
+        """In the API's words: it has none for an answer that repeats itself."""
+        assert self.finished is not None
+        return "length" if self.finished.finish_reason in TRUNCATED_REASONS else self.finished.finish_reason
 
     def chunk(self, delta: JsonObject, reason: str | None = None) -> JsonObject:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
@@ -144,4 +149,5 @@ class ResponseBuilder:
             "variant": self.routed.variant if self.routed else "",
             "choice_reason": totals.choice_reason or (self.routed.reason if self.routed else ""),
             "seed": self.routed.seed if self.routed else None,
+            "explanation": self.finished.explanation if self.finished else "",
         }

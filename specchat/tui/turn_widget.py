@@ -28,6 +28,7 @@ from specchat.tui.streaming_answer import StreamingAnswer
 END_REASON_TEXTS = {
     "stop": "stop: end",
     "length": "stop: length limit",
+    "repetition": "stop: repeats itself",
     "cancelled": "stopped, the partial answer is kept",
     "interrupted": "interrupted, the partial answer is kept",
     "failed": "failed",

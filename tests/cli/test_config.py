@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from specchat.chat.events import Notice
 from specchat.cli.main import run
 from specchat.cli.options import PROFILE_OPTIONS, read_profile_layers
 from specchat.cli.project_trust import project_trust
@@ -17,6 +18,7 @@ from specchat.profile.json_schema import profile_schema
 from tests.front import command
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
+from tests.tiny import speaking
 
 QUIET = dict.fromkeys([*(option.parameter_name for option in PROFILE_OPTIONS), "exact"])
 
@@ -278,7 +280,8 @@ def test_what_counts_more_than_the_profile_travels_and_nothing_else(monkeypatch,
 
 
 def test_the_folder_of_a_model_travels_by_its_whole_name(project):
-    (project / "weights").mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        write(project / "weights" / name, "{}")
 
     overrides = read_profile_layers(options(target="weights", draft="org/name")).overrides()
 
@@ -289,6 +292,12 @@ def test_the_environment_reaches_the_engine_process(monkeypatch):
     monkeypatch.setenv("SPECCHAT_LIMITS_ANSWER", "300")
 
     assert {"limits.answer": 300} == session_request(options()).overrides
+
+
+def test_a_list_in_the_environment_has_commas(monkeypatch):
+    monkeypatch.setenv("SPECCHAT_MODELS_HEADS", "org/eagle3,org/medusa")
+
+    assert {"models.heads": ("org/eagle3", "org/medusa")} == session_request(options()).overrides
 
 
 def test_who_can_guess_is_said_by_the_help(capsys):
@@ -303,3 +312,32 @@ def test_config_imports_nothing_heavy(project):
 
     code = "from specchat.cli.main import run; run(['config', 'show'])"
     assert not {"torch", "transformers", "textual", "tokenizers"} & modules_after(code)
+
+
+def test_heads_are_named_one_by_one_and_their_folders_become_absolute(project):
+    (project / "head").mkdir()
+
+    layers = read_profile_layers(options(head=("head", "org/eagle3")))
+
+    assert (str(project / "head"), "org/eagle3") == layers.resolve().value.models.heads
+    assert () == read_profile_layers(options(head=("",))).resolve().value.models.heads
+    assert ("embedded",) == read_profile_layers(options(head=())).resolve().value.models.heads
+
+
+def test_a_named_draft_or_head_that_does_not_fit_is_an_error_in_one_line(monkeypatch):
+    for named in (["--draft", "embedded"], ["--head", "embedded/eagle3"], ["--head", "embedded"]):
+        ran = command(monkeypatch, "ask", "--target", str(speaking()), *named, "why")
+
+        assert (7, 1) == (ran.code, ran.err.count("\n")), ran.err
+        assert "does not fit" in ran.err
+        assert "leave --" in ran.err
+
+
+def test_a_notice_goes_to_stderr_and_leaves_the_answer_alone(capsys):
+    events = [Notice("draft left out"), *scripted_answer(["yes"])]
+
+    run(["ask", "why"], obj=lambda _profile: ScriptedSession([events]))
+
+    printed = capsys.readouterr()
+    assert "yes\n" == printed.out
+    assert "specchat: draft left out" == printed.err.splitlines()[0]

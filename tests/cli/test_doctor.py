@@ -14,6 +14,7 @@ from specchat.hub import machine, probe
 from specchat.plugins import discovery
 from tests.front import command
 from tests.processes import modules_after
+from tests.tiny import speaking
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +105,19 @@ def test_a_model_that_is_not_here_is_a_fault(monkeypatch, own_folders, target, s
     assert BROKEN_EXIT_CODE == code
     assert FAIL == found["model: target"][0][0]
     assert said in found["model: target"][0][1]
+
+
+def test_a_draft_model_that_is_left_out_is_a_warning_as_in_every_plan(monkeypatch, own_folders):
+    profile(own_folders, "mine", f'[models]\ntarget = "{speaking()}"\n')
+
+    code, found = looked(monkeypatch, "--quick", "-P", "mine")
+    plan = command(monkeypatch, "vram", "-P", "mine").out.decode()
+
+    assert 0 == code
+    [(verdict, message)] = found["model: draft"]
+    assert WARN == verdict
+    assert message.startswith("embedded is left out")
+    assert f"draft   {message}\n" in plan
 
 
 def test_a_model_that_does_not_fit_is_a_fault(monkeypatch, own_folders):

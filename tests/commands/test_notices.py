@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.chat.events import CommittedToken, Finished, Routed, StepDone, Totals
+from specchat.chat.events import CommittedToken, Finished, Notice, Routed, StepDone, Totals
 from specchat.chat.router import PINNED
 from specchat.commands.chat_state import ChatState
 from specchat.commands.notices import DrafterTracker, Notices
@@ -146,3 +146,16 @@ def test_the_line_mode_prints_notices_after_the_numbers(runtime, monkeypatch):
     assert 0 == ran.code
     assert 1 == ran.err.count("the context is 93% full; /compact")
     assert ran.err.index("tokens/step") < ran.err.index("the context is")
+
+
+def test_a_notice_of_the_engine_is_a_line_after_its_answer_only():
+    notices = Notices()
+    for event in (Notice("draft left out"), *answer(step("lookup"))):
+        notices.on_event(event, 0)
+
+    assert ("draft left out",) == notices.lines
+
+    for event in answer(step("lookup")):
+        notices.on_event(event, 0)
+
+    assert () == notices.lines

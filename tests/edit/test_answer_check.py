@@ -11,8 +11,6 @@ from specchat.edit.answer_check import (
     extract_new_text,
     find_problem,
     find_warnings,
-    is_looping,
-    strip_fence,
 )
 from specchat.edit.source_text import make_source
 from specchat.errors import NoChangeError, NoUsableEditError
@@ -34,25 +32,6 @@ def count(limit):
 def edited(raw: bytes, answer: str, name: str = "a.txt") -> bytes:
     source = make_source(raw, name)
     return source.encode(extract_new_text(source, answer))
-
-
-@pytest.mark.parametrize(
-    ("answer", "inside"),
-    [
-        ("```python\nx = 1\n```", "x = 1"),
-        ("```\nx = 1\n```\n", "x = 1"),
-        ("\n~~~~\nx\n\ny\n~~~~", "x\n\ny"),
-        ("````\n```\ninner\n```\n````", "```\ninner\n```"),
-        ("x = 1\n", "x = 1\n"),
-        ("text\n```\nx\n```", "text\n```\nx\n```"),
-    ],
-)
-def test_one_outer_fence_is_unwrapped(answer, inside):
-    assert inside == strip_fence(make_source(b"x", "a.py"), answer)
-
-
-def test_a_text_that_is_a_fenced_block_itself_stays_one():
-    assert "```\ny\n```" == strip_fence(make_source(b"```\nx\n```", "a.md"), "```\ny\n```")
 
 
 def test_the_indentation_of_a_selection_is_kept():
@@ -132,15 +111,90 @@ def test_a_text_that_lost_many_lines_is_flagged():
     assert AnswerProblem.MUCH_SHORTER == find_warnings(source, "a\n" * 5).worst_problem
 
 
-def test_a_loop_is_seen_at_the_end_only():
-    assert is_looping("begin\n" + "    x = 1\n    y = 2\n" * 9)
-    assert is_looping("a" * 200)
-    assert not is_looping("\n" * 200)
-    assert not is_looping(CODE)
-
-
 def test_a_rejected_answer_is_an_unusable_edit_with_an_excerpt():
     with pytest.raises(UnusableAnswerError, match="rest of the code") as caught:
         edited(b"x\n", "# rest of the code\n")
 
     assert 3 == caught.value.exit_code
+
+
+TALKED = f"Sure! I renamed it:\n\n```python\n{CODE.replace('count', 'numbers')}```\n\nDo not forget the tests."
+
+
+def test_a_file_amid_talk_is_taken_and_an_excerpt_of_it_is_not():
+    assert CODE.replace("count", "numbers").encode() == edited(CODE.encode(), TALKED, "a.py")
+    with pytest.raises(UnusableAnswerError, match="only a part") as caught:
+        edited(CODE.encode(), "Change this line:\n```python\nSTART = 2\n```\nand save it.", "a.py")
+    assert AnswerProblem.EXCERPT == caught.value.problem
+
+
+SHAPES = """\
+def area(a):
+    return a * a
+
+
+def volume(a):
+    return area(a) * a
+
+
+def edge(a):
+    return 4 * a
+"""
+
+
+@pytest.mark.parametrize(
+    ("instruction", "old", "new", "is_taken"),
+    [
+        ("use ** in area", "a * a\n\n\ndef volume", "a ** 2\n\n\ndef volume", True),
+        ("use ** in area", "    return area(a) * a\n\n\ndef edge(a):\n", "    b = a\n    c = b\n    d = c\n", False),
+        ("rename the function edge to side", "edge", "side", True),
+        ("remove edge", "\n\ndef edge(a):\n    return 4 * a\n", "", True),
+        ("delete the last function", "\n\ndef edge(a):\n    return 4 * a\n", "", True),
+        ("give it a docstring", "\n\ndef edge(a):\n    return 4 * a\n", "", False),
+        ("call it something else", "edge", "side", True),
+        ("add a function side", "edge", "side", False),
+        ("rename volume to content", "volume(a):\n    return area(a) * a\n\n\ndef edge(a)", "content(a)", False),
+    ],
+)
+def test_a_block_amid_talk_that_lacks_a_definition_is_an_excerpt(instruction, old, new, is_taken):
+    source, answer = make_source(SHAPES.encode(), "a.py"), f"Here:\n```python\n{SHAPES.replace(old, new)}\n```\nDone."
+
+    if is_taken:
+        assert SHAPES.replace(old, new).strip() == extract_new_text(source, answer, instruction).strip()
+    else:
+        with pytest.raises(UnusableAnswerError, match=r"edge.* missing"):
+            extract_new_text(source, answer, instruction)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "You can rename the function `count` with your editor: search for it, and replace every place.",
+        "The code is correct, but it does not handle negative numbers. Consider a check of the limit at the start.",
+        "def f is a function that takes a limit and yields numbers from START up to the limit, one at a time.",
+    ],
+)
+def test_talk_never_becomes_a_text_of_an_unknown_language(answer):
+    with pytest.raises(UnusableAnswerError, match="prose"):
+        edited(CODE.encode(), answer, "stdin")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("a\n", "b\n"),
+        ("x = 1\ny = 2\n", "x = 1\ny = 3\n"),
+        (CODE, CODE.replace("count", "numbers")),
+        ("me and him was late for the train again on monday\n", "He and I were late for the train again on Monday.\n"),
+    ],
+)
+def test_a_new_version_in_an_unknown_language_needs_no_fence(old, new):
+    assert new.encode() == edited(old.encode(), new, "stdin")
+
+
+def test_a_translation_in_an_unknown_language_needs_a_fence():
+    old, new = "Our rules were always known for being rather strict.\n", "Unsere Regeln waren immer streng.\n"
+
+    assert new.encode() == edited(old.encode(), f"```\n{new}```", "stdin")
+    with pytest.raises(UnusableAnswerError, match="prose"):
+        edited(old.encode(), new, "stdin")

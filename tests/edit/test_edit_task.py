@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.events import Finished, PrefillProgress, Totals
+from specchat.chat.events import Finished, Notice, PrefillProgress, Totals
 from specchat.edit.edit_plan import Region
 from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun
@@ -49,10 +49,10 @@ def file(tmp_path):
     ("script", "code", "questions"),
     [
         (answers(ELIDED, ELIDED, ELIDED), 3, 3),
-        (answers(TALK, f"Here it is:\n```python\n{NEW}```", TALK), 3, 3),
+        (answers(TALK, "Change this:\n```python\nSTART = 2\n```", TALK), 3, 3),
         (answers("", "\n", " "), 3, 3),
         (answers("I'm sorry, I cannot do that."), 3, 1),
-        (answers(CODE[:70] + "    x = 1\n    y = 2\n" * 40, reason="length"), 3, 1),
+        (answers(CODE[:70] + "    x = 1\n    y = 2\n" * 40, reason="repetition"), 3, 1),
         ([[*scripted_answer([CODE[:70]])[:-1], Finished("length", Totals(completion_tokens=10_000))]], 3, 1),
         (answers(CODE[:70], reason="length"), 6, 1),
         (answers(NEW[:-2], NEW[:-3], NEW[:-4]), 4, 3),
@@ -66,6 +66,24 @@ def test_a_model_that_does_not_do_it_leaves_the_file_alone(file, monkeypatch, sc
     assert (code, b"", CODE) == (said.ran.code, said.ran.out, file.read_text())
     assert questions == len(said.asked)
     assert 1 == said.ran.err.count("\n")
+
+
+def test_a_file_in_a_block_is_taken_and_the_talk_around_it_goes_to_stderr(file, monkeypatch):
+    said = say(
+        monkeypatch, answers(f"Here it is:\n\n```python\n{NEW}```\n\nRun the tests."), str(file), "rename it", "-y"
+    )
+
+    assert (0, b"", NEW) == (said.ran.code, said.ran.out, file.read_text())
+    assert ["Here it is:", "", "Run the tests."] == said.ran.err.splitlines()[:3]
+
+
+def test_a_notice_about_the_models_is_printed_once(file, monkeypatch):
+    script = [[Notice("draft x is left out"), *answer] for answer in answers(TALK, NEW)]
+
+    said = say(monkeypatch, script, str(file), "rename it", "-y")
+
+    assert 0 == said.ran.code
+    assert 1 == said.ran.err.count("specchat: draft x is left out\n")
 
 
 def test_what_was_wrong_goes_back_and_the_next_text_counts(file, monkeypatch):
@@ -246,7 +264,7 @@ def test_an_edit_that_fails_as_a_whole_is_tried_in_regions(file, monkeypatch, wh
 
 
 def test_when_the_regions_fail_too_the_first_error_is_reported(file, monkeypatch):
-    loop = answers("x = 1\n" * 400, reason="length")
+    loop = answers("x = 1\n" * 400, reason="repetition")
 
     said = say(monkeypatch, [*loop, *answers(*[ELIDED] * 3)], str(file), "rename count to numbers", "-y")
 

@@ -34,6 +34,22 @@ def test_for_every_bad_answer_the_filter_prints_its_input_and_no_message(monkeyp
     assert (code, b"x = 1\r\ny = 2", "") == (said.ran.code, said.ran.out, said.ran.err)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The code is fine as it is. You could rename x to something longer, so that people understand it.",
+        "1. Open the file.\n2. Rename `x`.\n3. Save the file and run it again.",
+        "I would use an editor for that.\n\n```sh\nsed -i s/x/z/ file\n```\n",
+    ],
+)
+def test_without_a_language_talk_is_never_printed_as_the_text(monkeypatch, answer):
+    text = b"x = 1\ny = 2\n\nprint(x + y)\n"
+
+    said = say(monkeypatch, answers(*[answer] * 3), "-", "rename x", stdin=text)
+
+    assert (3, text, "") == (said.ran.code, said.ran.out, said.ran.err)
+
+
 @pytest.mark.parametrize("fence", ["{}", "```python\n{}\n```", "```\n{}\n```\n"])
 def test_a_good_answer_keeps_the_format_of_the_text(monkeypatch, fence):
     said = say(monkeypatch, answers(fence.format("x = 3\n\ty = 4")), "-", "--lang", "py", "set both", stdin=TEXT)

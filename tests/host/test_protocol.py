@@ -14,6 +14,7 @@ from specchat.chat.events import (
     Failed,
     Finished,
     LoadingProgress,
+    Notice,
     PrefillProgress,
     Routed,
     StepDone,
@@ -43,6 +44,7 @@ from specchat.host.protocol import (
 
 EVENTS = [
     LoadingProgress("target", 3, 10),
+    Notice("draft embedded is left out"),
     PrefillProgress(128, 256, cached_tokens=7),
     Routed("lookup", 8, "the files repeat", seed=2**40),
     TextDelta("é\u2028\n\x00"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from specchat.bench.measure import measure_answer
-from specchat.chat.events import Failed, Routed, StepDone
+from specchat.chat.events import Failed, Notice, Routed, StepDone
 from specchat.chat.request import Request
 from specchat.drafters.dflash import DFlashDrafter
 from specchat.errors import InputError, ModelError, SpecchatError
@@ -64,9 +64,19 @@ def test_a_block_head_drafts_for_its_target(tmp_path):
     assert engine.memory_bytes()["dflash"] > 0
 
 
-def test_a_head_of_another_target_is_refused():
-    with pytest.raises(ModelError, match="hidden"):
-        load_engine(ALONE.override({"models.heads": [str(EMBEDDED / "eagle3")]}))
+def test_a_head_of_another_target_is_left_out():
+    engine = load_engine(ALONE.override({"models.heads": [str(EMBEDDED / "eagle3")]}))
+
+    assert not engine.resources.heads
+    assert "it is for a target with hidden_size 256" in engine.models.notices[0]
+
+
+def test_a_head_whose_config_does_not_tell_is_refused_by_its_tensors(tmp_path):
+    shutil.copytree(EMBEDDED / "eagle3", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "config.json").unlink()
+
+    with pytest.raises(ModelError):
+        load_engine(ALONE.override({"models.heads": [str(tmp_path)]}))
 
 
 def test_a_named_draft_model_with_other_tokens_is_retokenized(tmp_path):
@@ -91,9 +101,32 @@ def test_a_draft_model_with_swapped_tokens_is_retokenized(tmp_path):
     assert load_engine(ALONE.override({"models.draft": str(tmp_path)})).resources.tokenizers is not None
 
 
-def test_the_embedded_draft_model_is_refused_for_another_target():
-    with pytest.raises(ModelError, match="its tokens are not those of the target"):
-        load_engine(ALONE.override({"models.draft": "embedded"}))
+def test_the_embedded_draft_model_is_left_out_for_another_target_and_a_session_says_so_once():
+    engine = load_engine(ALONE.override({"models.draft": "embedded"}))
+
+    with engine.create_session() as session:
+        assert set(session.drafters) == WITHOUT_MODELS
+        first, second = (
+            [event.text for event in session.ask(Request("why", max_tokens=2)) if isinstance(event, Notice)]
+            for _ in range(2)
+        )
+
+    assert len(first) == 1
+    assert first[0].startswith("draft embedded is left out: its tokens are not those of the target")
+    assert second == []
+
+
+def test_a_base_model_without_a_chat_template_continues_the_text_and_says_so(tmp_path):
+    shutil.copytree(speaking(), tmp_path, dirs_exist_ok=True)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|end|>"}')
+    engine = load_engine(ALONE.override({"models.target": str(tmp_path)}))
+
+    with engine.create_session() as session:
+        events = list(session.ask(Request("once upon a time", max_tokens=2)))
+        assert session.turns[-1].rendered_prompt == "once upon a time\n"
+
+    assert isinstance(events[0], Notice)
+    assert "has no chat template" in events[0].text
 
 
 def test_a_drafter_that_is_no_candidate_observes_only_after_its_first_use(embedded):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from specchat.errors import ModelError
+from specchat.loading.drafter_fit import RECOMMEND_HINT, drafters_that_fit
 from specchat.loading.load_engine import load_engine
-from specchat.loading.load_plan import EMBEDDED_HEADS, ComputeFeatures, plan_load
+from specchat.loading.load_plan import EMBEDDED_HEADS, ComputeFeatures, check_named_drafters, plan_load
 from specchat.models.load_options import EMBEDDED
 from specchat.profile import Profile
 from tests.tiny import speaking
@@ -76,6 +78,49 @@ def test_the_text_of_a_plan_has_a_line_for_each_model_and_the_memory():
     rows = [row.split()[0] for row in plan_load(Profile(), OLD_CPU).text().splitlines()]
 
     assert rows == ["target", "draft", *["head"] * len(EMBEDDED_HEADS), "corpus", "context", "memory"]
+
+
+def test_a_draft_and_heads_of_another_target_are_left_out_with_a_line_each():
+    profile = LLAMA.override({"models.draft": "embedded", "models.heads": [str(EMBEDDED / "medusa"), "embedded"]})
+
+    plan = plan_load(profile, OLD_CPU)
+
+    assert (None, ()) == (plan.draft, plan.heads)
+    assert [("draft", True), ("head", True)] == [(line.role, line.is_left_out) for line in plan.lines()][1:]
+    assert all(line.text in plan.text() for line in plan.lines())
+    assert all("specchat models recommend" in notice for notice in plan.notices)
+
+
+def test_the_drafters_of_the_embedded_target_fit_a_copy_of_it(tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(EMBEDDED / "target", copy)
+    profile = Profile().override({"models.target": str(copy), "models.heads": [str(EMBEDDED / "eagle3")]})
+
+    plan = plan_load(profile, OLD_CPU)
+
+    assert plan.draft is not None
+    assert (1, ()) == (len(plan.heads), plan.left_out)
+
+
+def test_the_line_names_a_published_drafter_of_a_target_of_the_catalog():
+    assert "Qwen3-8B" in drafters_that_fit("/models/Qwen3-8B")
+    assert RECOMMEND_HINT == drafters_that_fit("/models/mine")
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "fault"),
+    [
+        ({"models.draft": "embedded"}, {"names_draft": True}, "draft embedded does not fit"),
+        ({"models.heads": ["embedded"]}, {"names_heads": True}, "head embedded does not fit"),
+        ({"models.heads": ["embedded/eagle3"]}, {"names_heads": True}, "head embedded/eagle3 does not fit"),
+    ],
+)
+def test_a_drafter_that_the_user_names_must_fit(values, names, fault):
+    chosen = {"names_draft": False, "names_heads": False} | names
+
+    with pytest.raises(ModelError, match=fault):
+        check_named_drafters(LLAMA.override(values), **chosen)
+    check_named_drafters(LLAMA.override(values), names_draft=False, names_heads=False)
 
 
 def test_planning_imports_no_torch():

@@ -215,3 +215,10 @@ def test_a_missing_cuda_device_is_a_one_line_error(monkeypatch):
 
     with pytest.raises(ModelError, match="no CUDA device"):
         load_model(speaking(), LoadOptions(device="cuda"))
+
+
+def test_an_unknown_architecture_is_an_error_that_names_it_and_says_what_to_do(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "zeta", "architectures": ["ZetaForCausalLM"]}')
+
+    with pytest.raises(ModelError, match=r"does not know its architecture \(zeta\).*'specchat models list'"):
+        load_model(tmp_path, LoadOptions(dtype="float32"))

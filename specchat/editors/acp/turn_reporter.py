@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, TextDelta, Totals
+from specchat.chat.events import REPETITION, Event, Failed, Finished, LoadingProgress, Notice, TextDelta, Totals
 from specchat.editors.acp.client_requests import (
     EditorClient,
     PromptTurn,
@@ -16,12 +16,15 @@ from specchat.editors.acp.client_requests import (
     answer_chunks,
     prompt_response,
     speculation_stats,
+    thought_chunk,
     tool_call_end,
     tool_call_start,
 )
 from specchat.errors import HostError, error_with_exit_code
 
-STOP_REASONS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
+STOP_REASONS: dict[str, StopReason] = {
+    "stop": "end_turn", "length": "max_tokens", REPETITION: "max_tokens", "cancelled": "cancelled",
+}  # fmt: skip
 
 
 @dataclass
@@ -47,6 +50,10 @@ class TurnReporter:
         self.end_loading(is_done=not isinstance(event, Failed))
         if isinstance(event, TextDelta):
             self.send_text(event.text)
+        elif isinstance(event, Notice):
+            self.send(thought_chunk(f"{event.text}\n"))
+        elif isinstance(event, Finished) and event.explanation:
+            self.send(thought_chunk(f"{event.explanation}\n"))
 
     def end_loading(self, *, is_done: bool) -> None:
         if self._loading_id:

@@ -1,0 +1,20 @@
+"""Loads an engine into the process of the command, for those that measure or compare; the others ask the host."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specchat.loading.load_engine import Engine
+    from specchat.profile import Profile
+
+
+def load_engine_here(profile: Profile) -> Engine:
+    """The engine of a profile; its notices, such as a draft model that is left out, go to stderr."""
+    from specchat.loading.load_engine import load_engine
+
+    engine = load_engine(profile)
+    for notice in engine.models.notices:
+        print(f"specchat: {notice}", file=sys.stderr)
+    return engine

@@ -1,0 +1,96 @@
+"""Whether a draft model or a head fits a target, from their config.json and tokenizer.json. Imports no torch.
+
+Whatever these files leave open counts as a fit, and so does a folder that is not on this disk (None): loading reads
+the tensors and reports what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from specchat.hub.catalog import find_entry
+
+RECOMMEND_HINT = "'specchat models recommend' names drafters that fit"
+
+
+def draft_mismatch(target: Path | None, draft: Path | None) -> str:
+    """Why the tokens of a draft model are not those of the target; "" when they are, added tokens apart."""
+    if target is None or draft is None:
+        return ""
+    ours, theirs = (_ordinary_tokens(folder / "tokenizer.json", _changed_at(folder)) for folder in (target, draft))
+    if not ours or not theirs or ours == theirs:
+        return ""
+    same = sum(ours.get(token) == piece for token, piece in theirs.items())
+    return f"its tokens are not those of the target ({same} of {len(theirs)} are the same)"
+
+
+def head_mismatch(target: Path | None, head: Path | None) -> str:
+    """Why a head was not trained for a target of these sizes; "" when the configs agree."""
+    if target is None or head is None:
+        return ""
+    target_sizes, head_sizes = _target_sizes(target), _head_sizes(head)
+    for name, size in head_sizes.items():
+        if name in target_sizes and size != target_sizes[name]:
+            return f"it is for a target with {name} {size}, and this one has {target_sizes[name]}"
+    return ""
+
+
+def drafters_that_fit(target: str) -> str:
+    """What to use instead: the published drafters of a target of the catalog, or where to look for one."""
+    entry = find_entry(Path(target).name) or find_entry(target)
+    published = [*(head.id for head in entry.heads), *entry.draft_models] if entry else []
+    return f"{published[0]} fits ('specchat models recommend' names more)" if published else RECOMMEND_HINT
+
+
+def _changed_at(folder: Path) -> int:
+    try:
+        return (folder / "tokenizer.json").stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=4)
+def _ordinary_tokens(tokenizer: Path, _changed_at: int) -> Mapping[int, str]:
+    """The pieces by id, without added tokens; empty when the file is missing or of another form."""
+    content = _read_json(tokenizer)
+    try:
+        vocabulary = content["model"]["vocab"]
+        added = {token["id"] for token in content.get("added_tokens") or ()}
+        if isinstance(vocabulary, list):
+            return {index: piece for index, (piece, _score) in enumerate(vocabulary) if index not in added}
+        return {token: piece for piece, token in vocabulary.items() if token not in added}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def _target_sizes(folder: Path) -> dict[str, int]:
+    config = _read_json(folder / "config.json")
+    text = config.get("text_config")
+    return _sizes(text if isinstance(text, dict) else config)
+
+
+def _head_sizes(head: Path) -> dict[str, int]:
+    """The sizes of the target that a head names in its config; heads of other widths have `target_hidden_size`."""
+    config = _read_json((head if head.is_dir() else head.parent) / "config.json")
+    layers = config.get("transformer_layer_config")
+    sizes = _sizes({**config, **layers} if isinstance(layers, dict) else config)
+    if isinstance(width := config.get("target_hidden_size"), int):
+        sizes["hidden_size"] = width
+    return sizes
+
+
+def _sizes(config: Mapping[str, Any]) -> dict[str, int]:
+    names = ("hidden_size", "vocab_size")
+    return {name: config[name] for name in names if isinstance(config.get(name), int)}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

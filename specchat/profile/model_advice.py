@@ -1,0 +1,123 @@
+"""The sampling that a model's authors advise: weaker than every setting of the user, stronger than the defaults.
+
+    generation_config.json     beside the weights, as transformers and vLLM read it
+    advised_sampling.toml      for models whose files say nothing
+
+Without `do_sample` a model is meant to be decoded greedily, so a temperature beside it counts for nothing. Reads two
+small files and knows nothing else of a model. The embedded models need no advice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from specchat.errors import ProfileError
+from specchat.profile.keys import Profile
+from specchat.profile.validation import SettingsSource, merge_sources
+
+MODEL_KIND, ADVICE_KIND = "model", "advice"
+ADVICE_FILE = Path(__file__).with_name("advised_sampling.toml")
+GENERATION_CONFIG = "generation_config.json"
+DEFAULT_TEMPERATURE = 1.0  # of transformers, with do_sample
+SHAPE_KEYS = ("hidden_size", "num_hidden_layers", "vocab_size")
+
+
+def model_sources() -> tuple[SettingsSource, ...]:
+    """The sources that depend on the target, the weakest first."""
+    return tuple(
+        SettingsSource(kind, {}, lambda _path: "", resolve_for=resolve)
+        for kind, resolve in ((ADVICE_KIND, _advice_source_for), (MODEL_KIND, _generation_config_source_for))
+    )
+
+
+def _generation_config_source_for(profile: Profile) -> SettingsSource | None:
+    folder = _local_folder(profile.models.target)
+    if folder is None:
+        return None
+    path = folder / GENERATION_CONFIG
+    return _valid_source(MODEL_KIND, sampling_of(_read_json(path)), str(path))
+
+
+def _advice_source_for(profile: Profile) -> SettingsSource | None:
+    target = profile.models.target
+    name, folder = Path(target).name.lower(), _local_folder(target)
+    shape = [_text_config(folder).get(key) for key in SHAPE_KEYS] if folder else []
+    for model in _advised_models():
+        names = [each for each in model["names"] if name == each.lower() or name.startswith(f"{each.lower()}.")]
+        if names or shape in model["shapes"]:
+            return _valid_source(ADVICE_KIND, model["sampling"], f"for {(names or model['names'])[0]}")
+    return None
+
+
+def sampling_of(generation_config: Mapping[str, Any]) -> dict[str, float]:
+    """The keys of [sampling] in a generation_config.json.
+
+    {"do_sample": true, "top_p": 0.9} is {"temperature": 1.0, "top_p": 0.9}; {"temperature": 0.6} is {}.
+    """
+    numbers = {name: value for name, value in generation_config.items() if type(value) in (int, float)}
+    chosen = {"repetition_penalty": numbers["repetition_penalty"]} if "repetition_penalty" in numbers else {}
+    match generation_config.get("do_sample"):
+        case True:
+            shaping = {name: numbers[name] for name in ("top_k", "top_p", "min_p") if name in numbers}
+            return {"temperature": numbers.get("temperature", DEFAULT_TEMPERATURE), **shaping, **chosen}
+        case False:
+            return {"temperature": 0.0, **chosen}
+        case _:
+            return chosen
+
+
+def _valid_source(kind: str, sampling: Mapping[str, float], location: str) -> SettingsSource | None:
+    """A source with these values; None for none, and for values that no profile could have."""
+    source = SettingsSource(kind, {"sampling": dict(sampling)}, lambda _path: location)
+    try:
+        merge_sources(Profile(), [source])
+    except ProfileError:
+        return None
+    return source if sampling else None
+
+
+@cache
+def _advised_models() -> list[dict[str, Any]]:
+    return tomllib.loads(ADVICE_FILE.read_text(encoding="utf-8"))["models"]
+
+
+def _local_folder(target: str) -> Path | None:
+    """The folder of a target that is on this disk; None for the embedded target, for a file and for a server's name."""
+    if target == "embedded":
+        return None
+    folder = Path(target).expanduser()
+    if folder.is_dir():
+        return folder
+    return _cached_snapshot(target) if target.count("/") == 1 and not target.startswith((".", "/", "~")) else None
+
+
+def _cached_snapshot(hub_id: str) -> Path | None:
+    """The folder of a hub id in the cache of huggingface_hub, whose import would take longer than everything else."""
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
+    cache_folder = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or Path(home) / "hub"
+    model = Path(cache_folder).expanduser() / f"models--{hub_id.replace('/', '--')}"
+    try:
+        snapshot = model / "snapshots" / (model / "refs" / "main").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return snapshot if snapshot.is_dir() else None
+
+
+def _text_config(folder: Path) -> Mapping[str, Any]:
+    config = _read_json(folder / "config.json")
+    text = config.get("text_config")
+    return text if isinstance(text, dict) else config
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

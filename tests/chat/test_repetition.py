@@ -1,0 +1,170 @@
+"""An answer that repeats itself: planted loops are noticed, legitimate repetition is not, and no drafter matters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from threading import Event as Flag
+
+import pytest
+
+from specchat.chat import repetition
+from specchat.chat.events import REPETITION, Event, Finished, TextDelta
+from specchat.chat.repetition import MIN_SHORT_BLOCK_RUN, Repetition, RepetitionDetector
+from specchat.chat.request import Attachment, Request
+from specchat.chat.session import _RunningTurn
+from specchat.errors import ProfileError
+from specchat.loading.load_engine import Engine, load_engine
+from specchat.models.tokenizer import Tokenizer
+from specchat.profile import Profile
+from tests.tiny import speaking
+
+ROOT = Path(__file__).parents[2]
+INTRO = list(range(1000, 1100))
+TABLE = "| step | value |\n|---|---|\n" + "".join(f"| {row} | {row * row} |\n" for row in range(200))
+NUMBERS = ", ".join(str(number) for number in range(600))
+ASSIGNMENTS = "".join(f"    self.field_{number} = fields[{number}].strip().lower()\n" for number in range(80))
+ROWS = "\n".join(f'{{"id": {number}, "name": "", "active": true, "tags": []}},' for number in range(60))
+EMPTY_TABLE = "| name | phone | mail |\n|---|---|---|\n" + "|  |  |  |\n" * 20
+ZEROS = "TABLE = [" + "0, " * 64 + "]\n"
+LEGITIMATE = [TABLE, NUMBERS, ASSIGNMENTS, ROWS, EMPTY_TABLE, ZEROS]
+
+
+def first_repetition(tokens: list[int], repeats: int = 3, **options) -> tuple[int, Repetition] | None:
+    """The number of tokens read, and what was found."""
+    detector = RepetitionDetector(repeats, **options)
+    for count, token in enumerate(tokens, 1):
+        if found := detector.add(token):
+            return count, found
+    return None
+
+
+def words(text: str) -> list[int]:
+    """Words, single digits and signs as tokens, more easily repetitive than those of a real tokenizer."""
+    known: dict[str, int] = {}
+    return [known.setdefault(word, len(known)) for word in re.findall(r"[^\W\d]+|\d|\s+|.", text)]
+
+
+@pytest.mark.parametrize("period", [32, 33, 50, 100, 301])
+def test_a_long_block_is_noticed_when_its_third_repeat_is_complete(period):
+    block = list(range(period))
+
+    assert (100 + 3 * period, Repetition(period, 3)) == first_repetition(INTRO + block * 6)
+    assert first_repetition(INTRO + block * 3 + [7777], repeats=4) is None
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 7, 16, 31])
+def test_a_short_block_is_noticed_after_it_has_gone_on_for_long(period):
+    block = list(range(period))
+    found = first_repetition(INTRO + block * 400)
+
+    assert found is not None
+    assert (MIN_SHORT_BLOCK_RUN + 100, Repetition(period, MIN_SHORT_BLOCK_RUN // period)) == found
+
+
+def test_a_block_that_contains_smaller_loops_is_noticed_too():
+    block = [1, 2] * 30 + list(range(10, 50)) + [1, 2] * 30
+
+    found = first_repetition(INTRO + block * 5)
+
+    assert found is not None
+    assert 3 * len(block) <= found[0] - 100 <= 4 * len(block)
+
+
+def test_one_other_token_in_a_block_ends_the_run():
+    block = list(range(40))
+    changed = [*block[:20], 5000, *block[21:]]
+
+    assert first_repetition(INTRO + (block + block + changed) * 2 + block) is None
+
+
+@pytest.mark.parametrize("text", LEGITIMATE, ids=["table", "numbers", "code", "rows", "empty table", "zeros"])
+def test_legitimate_repetition_is_none(text):
+    tokenizer = Tokenizer(ROOT / "specchat/embedded/target")
+
+    assert first_repetition(words(text)) is None
+    assert first_repetition(tokenizer.encode(text)) is None
+
+
+def test_no_file_of_this_project_is_a_repetition():
+    tokenizer = Tokenizer(ROOT / "specchat/embedded/target")
+    files = [*sorted((ROOT / "specchat").rglob("*.py"))[::12], *sorted((ROOT / "docs").glob("*.md"))[::4]]
+
+    assert [] == [file for file in files if first_repetition(tokenizer.encode(file.read_text("utf-8")))]
+
+
+def test_a_copy_of_a_given_run_is_none_until_it_is_longer_than_the_given_one():
+    block, given = list(range(40)), 5
+    run = block * given
+    text = " ".join(map(str, run))
+
+    def is_copied(tokens):
+        return " ".join(map(str, tokens)) in text
+
+    assert first_repetition(INTRO + run + INTRO, is_copied=is_copied) is None
+    found = first_repetition(INTRO + block * 20, is_copied=is_copied)
+    assert found is not None
+    assert 40 * given + 100 < found[0] <= 40 * (given + 1) + 100 + repetition.COPY_CHECK_INTERVAL
+
+
+def test_zero_turns_it_off_and_one_is_refused():
+    assert first_repetition([1] * 5000, repeats=0) is None
+    assert "limits.repeats = 0" in Repetition(48, 3).describe()
+    with pytest.raises(ProfileError, match=r"limits\.repeats"):
+        Profile().override({"limits.repeats": 1})
+
+
+PROFILE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return load_engine(PROFILE)
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Any two equal blocks in a row are a repetition: a random network soon writes them."""
+    monkeypatch.setattr(repetition, "MIN_BLOCK_TOKENS", 1)
+    monkeypatch.setattr(repetition, "MIN_SHORT_BLOCK_RUN", 2)
+
+
+def answered(engine: Engine, request: Request, repeats: int = 2) -> tuple[str, Finished, tuple[int, ...]]:
+    with engine.create_session(profile=PROFILE.override({"limits.repeats": repeats})) as session:
+        events: list[Event] = list(session.ask(request))
+        [turn], finished = session.turns, events[-1]
+        assert isinstance(finished, Finished)
+        assert finished.totals.completion_tokens == len(turn.answer_ids)
+        assert session.generation.tokens == list(turn.token_ids)
+        assert turn.answer == "".join(event.text for event in events if isinstance(event, TextDelta))
+        return turn.answer, finished, turn.answer_ids
+
+
+@pytest.mark.parametrize("variant", ["lookup", "suffix", "recycling", "lookahead", "auto"])
+@pytest.mark.usefixtures("eager")
+def test_an_answer_ends_at_the_same_token_with_every_drafter(engine, variant):
+    for question in ("why", "hello there"):
+        text, finished, ids = answered(engine, Request(question, variant="plain"))
+        other_text, other_finished, other_ids = answered(engine, Request(question, variant=variant))
+
+        assert (text, ids) == (other_text, other_ids)
+        assert REPETITION == finished.finish_reason == other_finished.finish_reason
+        assert "limits.repeats = 0" in finished.explanation == other_finished.explanation
+
+
+@pytest.mark.usefixtures("eager")
+def test_without_the_check_the_answer_goes_on(engine):
+    _text, finished, ids = answered(engine, Request("why", max_tokens=60), repeats=0)
+
+    assert ("length", "", 60) == (finished.finish_reason, finished.explanation, len(ids))
+
+
+def test_the_texts_of_the_user_may_be_copied(engine):
+    encode = engine.models.tokenizer.encode
+    with engine.create_session() as session:
+        list(session.ask(Request("rewrite", (Attachment("a.csv", "0;0\n" * 9),), max_tokens=1)))
+        turn = _RunningTurn(session, Request("and <hr><hr>"), Flag())
+
+        assert turn._is_copied(encode("0;0\n" * 9))
+        assert turn._is_copied(encode("<hr><hr>"))
+        assert not turn._is_copied(encode("0;0\n" * 10))
