@@ -141,6 +141,8 @@ def _stored_format(tensors: TensorHeaders) -> str:
 
 def is_whole_model(source: Path) -> bool:
     """Whether this is a language model and not a head, by its files or, without files, by its config."""
+    if is_gguf(source):
+        return True
     if files := weight_files(source):
         return not _is_head(_read_headers(files))
     config = read_config(source)
