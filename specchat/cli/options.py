@@ -93,8 +93,10 @@ PROFILE_OPTIONS = (
         click.Choice(WEIGHT_FORMATS),
         "Format of the draft model's weights in memory.",
     ),
-    ProfileOption("--target", "models.target", str, "The target model: embedded, a folder, or a hub id."),
-    ProfileOption("--draft", "models.draft", str, "The draft model: a folder or a hub id; '' for none."),
+    ProfileOption(
+        "--target", "models.target", str, "The target model: embedded, a folder, a GGUF file, ollama:NAME, or a hub id."
+    ),
+    ProfileOption("--draft", "models.draft", str, "The draft model: a folder, a GGUF file, or a hub id; '' for none."),
 )
 FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {"speculation.exact": "--exact"}
 
