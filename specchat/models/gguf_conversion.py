@@ -6,14 +6,14 @@ complete, under a lock, so a crash leaves no half model and two processes do the
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import shutil
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from time import sleep
+from typing import IO, Any
 
 from specchat.errors import ModelError
 from specchat.models.gguf_file import GgufFile, read_gguf, shard_paths, size_and_time
@@ -22,6 +22,8 @@ from specchat.paths import cache_folder
 Report = Callable[[str, int, int], None]  # what happens, bytes done, bytes in all
 FORMAT = 1  # raised when conversion changes, so that folders are made anew
 SHARD_BYTES = 5 * 10**9
+UNFINISHED_SUFFIX = ".partial"
+LOCK_RETRY_SECONDS = 0.2
 SOURCE_FILE = "gguf.json"  # in a converted folder: the file that it was made from
 SPARE_DISK_BYTES = 2**28
 
@@ -32,13 +34,17 @@ def converted_gguf(path: Path, report: Report = lambda _what, _done, _total: Non
         return folder
     file = read_gguf(path)
     folder = _folder_of(file.paths)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(
-        folder.with_name(f"{folder.name}.lock"), lambda: report(f"waiting for another process: {file.path.name}", 0, 0)
-    ):
-        if not folder.is_dir():
-            _remove_outdated(file, folder)
-            _convert_into(file, folder, report)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _lock_file(folder).open("a", encoding="ascii") as lock:
+            while not _is_locked(lock):
+                report(f"waiting for another process: {file.path.name}", 0, 0)
+                sleep(LOCK_RETRY_SECONDS)
+            if not folder.is_dir():
+                _remove_outdated(file, folder)
+                _convert_into(file, folder, report)
+    except OSError as error:
+        raise ModelError(f"{file.path}: cannot be converted in {folder.parent}: {error.strerror or error}") from error
     return folder
 
 
@@ -50,27 +56,32 @@ def find_converted(path: Path) -> Path | None:
 
 def _folder_of(shards: Sequence[Path]) -> Path:
     """The place of the folder: another one when a file changes."""
-    identity = [FORMAT, str(shards[0].resolve()), *map(size_and_time, shards)]
+    source = shards[0].resolve()  # two links to a file share a folder
+    identity = [FORMAT, str(source), *map(size_and_time, shards)]
     digest = sha256(json.dumps(identity).encode()).hexdigest()[:16]
-    name = shards[0].name.removesuffix(".gguf")
-    return cache_folder() / "gguf" / f"{name[:80]}-{digest}"
+    return cache_folder() / "gguf" / f"{source.name.removesuffix('.gguf')[:80]}-{digest}"
 
 
-@contextlib.contextmanager
-def _locked(path: Path, on_wait: Callable[[], None]) -> Generator[None]:
-    """Hold an exclusive lock on this file; `on_wait` is called when another process holds it."""
-    with path.open("a", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _lock_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def _is_locked(file: IO[str]) -> bool:
+    """Lock the file until it is closed; False when another process holds the lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _remove_outdated(file: GgufFile, folder: Path) -> None:
-    """Remove what a crash left, and folders made from earlier contents of this file or from files that are gone."""
+    """Remove what crashes left, and folders made from earlier contents of this file or from files that are gone."""
     shutil.rmtree(_unfinished(folder), ignore_errors=True)
+    for partial in folder.parent.glob(f"*{UNFINISHED_SUFFIX}"):
+        with _lock_file(partial.with_name(partial.name.removesuffix(UNFINISHED_SUFFIX))).open("a") as lock:
+            if _is_locked(lock):
+                shutil.rmtree(partial, ignore_errors=True)
     for other in folder.parent.glob(f"*/{SOURCE_FILE}"):
         try:
             source = Path(json.loads(other.read_text(encoding="utf-8"))["path"])
@@ -81,7 +92,7 @@ def _remove_outdated(file: GgufFile, folder: Path) -> None:
 
 
 def _unfinished(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.partial")
+    return folder.with_name(f"{folder.name}{UNFINISHED_SUFFIX}")
 
 
 def _convert_into(file: GgufFile, folder: Path, report: Report) -> None:
@@ -90,8 +101,6 @@ def _convert_into(file: GgufFile, folder: Path, report: Report) -> None:
     try:
         _convert(file, unfinished, report)
         unfinished.rename(folder)
-    except OSError as error:
-        raise ModelError(f"{file.path}: cannot be converted in {folder.parent}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -75,6 +75,14 @@ def test_a_second_call_finds_the_folder_and_a_changed_file_makes_another(tmp_pat
     assert not first.exists()
 
 
+def test_a_link_to_a_file_shares_its_folder(tmp_path):
+    path = write_gguf(tmp_path / "model.gguf")
+    (tmp_path / "link").symlink_to(path)
+
+    assert converted_gguf(tmp_path / "link") == converted_gguf(path)
+    assert find_converted(path) is not None
+
+
 def test_progress_is_reported_until_all_bytes_are_written(tmp_path):
     reports = []
 
@@ -216,6 +224,7 @@ def test_what_a_killed_process_left_is_replaced(tmp_path):
     folder = converted_gguf(path)
     (folder / "model.safetensors").unlink()
     folder.rename(folder.with_name(f"{folder.name}.partial"))
+    (folder.parent / "other-0123.partial").mkdir()
 
     assert converted_gguf(path) == folder
     assert (folder / "model.safetensors").exists()
@@ -240,7 +249,14 @@ def test_a_second_process_waits_and_says_so(tmp_path):
         second = pool.submit(converted_gguf, path, note)
 
     assert first.result() == second.result()
-    assert waits == ["waiting for another process: model.gguf"]
+    assert set(waits) == {"waiting for another process: model.gguf"}
+
+
+def test_a_cache_that_cannot_be_written_is_a_clear_line(tmp_path):
+    (tmp_path / "cache").write_text("a file")
+
+    with pytest.raises(ModelError, match=r"model\.gguf: cannot be converted in .*cache/gguf: Not a directory"):
+        converted_gguf(write_gguf(tmp_path / "model.gguf"))
 
 
 def test_converting_imports_no_torch(tmp_path):
