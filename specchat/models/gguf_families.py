@@ -7,6 +7,7 @@ no weights, and imports neither torch nor transformers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +21,12 @@ from specchat.models.gguf_values import read_float32
 
 MAX_LAYERS = 1024
 MAX_SIZE = 2**24  # of any dimension
+# Settings that these families do not have; a file that sets one to anything else would compute something else here.
+NEUTRAL_VALUES: Mapping[str, tuple[float, ...]] = {
+    "attention.scale": (0, 1), "attention.clamp_kqv": (0,), "attention.max_alibi_bias": (0,), "attention.causal": (1,),
+    "logit_scale": (0, 1), "embedding_scale": (0, 1), "residual_scale": (0, 1), "rope.scaling.yarn_beta_fast": (32,),
+    "rope.scaling.yarn_beta_slow": (1,), "rope.scaling.yarn_log_multiplier": (0,),
+}  # fmt: skip
 LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 GEMMA3_LOCAL_ROPE_BASE = 10000.0
 
@@ -111,6 +118,9 @@ def map_model(file: GgufFile) -> MappedModel:
         raise keys.error(f"the architecture {architecture} {reason}; supported are {', '.join(FAMILIES)}")
     if keys.value("expert_count"):
         raise keys.error(f"{architecture} with experts is not supported; choose a dense model, or its *.safetensors")
+    for key, neutral in NEUTRAL_VALUES.items():
+        if (value := keys.value(key)) not in (None, *neutral):
+            raise keys.error(f"{architecture} with {key} = {value} is not supported")
     config = _config(keys, family)
     return MappedModel(config, tuple(_mapped_tensors(keys, family, config)))
 
@@ -246,7 +256,10 @@ def _rope(keys: _Keys, config: dict[str, Any], default_base: float = 10000.0) ->
         return base | ({"rope_type": "default"} if factor == 1 else {"rope_type": "linear", "factor": factor})
     if kind == "yarn":
         original = keys.size("rope.scaling.original_context_length")
-        return base | {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
+        rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
+        if (sharpening := keys.number("rope.scaling.attn_factor", 1.0)) != 1:
+            rope["attention_factor"] = sharpening * (1 + 0.1 * math.log(factor))
+        return base | rope
     raise keys.error(f"the RoPE scaling {kind} is not supported")
 
 

@@ -6,6 +6,7 @@ import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from errno import ENOSPC
+from math import log
 from threading import Event
 from types import SimpleNamespace
 
@@ -149,6 +150,15 @@ SCALINGS = {
         {"type": "yarn", "factor": 4.0, "original_context_length": 128},
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128},
     ),
+    "sharpened yarn": (
+        {"type": "yarn", "factor": 4.0, "original_context_length": 128, "attn_factor": 0.5},
+        {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "original_max_position_embeddings": 128,
+            "attention_factor": 0.5 * (1 + 0.1 * log(4)),
+        },
+    ),
     "none": ({"type": "none", "factor": 1.0}, {"rope_type": "default"}),
 }
 
@@ -176,6 +186,17 @@ def test_the_long_and_short_factors_of_phi_3_are_kept(tmp_path):
     )  # fmt: skip
 
     assert torch.equal(logits(loaded(converted_gguf(path))), logits(model))
+
+
+def test_only_the_full_attention_of_gemma_3_is_scaled(tmp_path):
+    scaled = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1_000_000.0}
+    rope = {"full_attention": scaled, "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0}}
+    model = network("gemma3", rope_parameters=rope)
+    entries = {"gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0}
+
+    folder = converted_gguf(write_gguf(tmp_path / "model.gguf", "gemma3", model=model, metadata=entries))
+
+    assert torch.equal(logits(loaded(folder)), logits(model))
 
 
 def test_a_gemma_layer_has_a_sliding_window_where_the_file_lists_it(tmp_path):

@@ -168,6 +168,7 @@ CONTRADICTIONS = {
     "no merges": ({"tokenizer.ggml.merges": None}, r"has no tokenizer\.ggml\.merges"),
     "another scaling": ({"llama.rope.scaling.type": "longrope"}, "the RoPE scaling longrope is not supported"),
     "a template that cannot be read": ({"tokenizer.chat_template": "{% for %}"}, "its chat template cannot be read"),
+    "another softmax": ({"llama.attention.scale": 0.5}, r"llama with attention\.scale = 0\.5 is not supported"),
     "a shard without its name": ({"split.count": 3}, "is one of 3 shards, but is not named like"),
 }
 
