@@ -89,6 +89,7 @@ def _remove_outdated(file: GgufFile, folder: Path) -> None:
             continue
         if source == file.path.resolve() or not source.exists():
             shutil.rmtree(other.parent, ignore_errors=True)
+            _lock_file(other.parent).unlink(missing_ok=True)  # these contents are gone
 
 
 def _unfinished(folder: Path) -> Path:
