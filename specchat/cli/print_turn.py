@@ -68,8 +68,8 @@ class TurnPrinter:
         if not isinstance(event, LoadingProgress | PrefillProgress):
             self.waiting_line.erase()
         match event:
-            case LoadingProgress(label=label):
-                self.waiting_line.show(f"loading the {label} model…")
+            case LoadingProgress(text=text):
+                self.waiting_line.show(text)
             case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
                 self.waiting_line.show(f"reading {done} of {total} tokens…")
             case TextDelta(text=text):

@@ -1,4 +1,4 @@
-"""`specchat models remove`: deletes a model from the hub cache after showing what that frees."""
+"""`specchat models remove`: deletes a model from the hub cache, or a converted one, after showing what that frees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from specchat.errors import ModelError
 def remove(source: str, *, skips_confirmation: bool) -> None:
     """Delete a model from the hub cache; other folders are never touched.
 
-    ID is a hub id like org/name. Partial downloads are deleted, too.
+    ID is a hub id like org/name. Partial downloads are deleted, too. For a GGUF file, the copy in bf16 that was
+    converted from it is deleted, and the file stays.
     """
     from specchat.hub.pull import format_bytes
     from specchat.hub.remove import plan_removal

@@ -62,7 +62,8 @@ def pending_model(source: str) -> PendingModel:
     if folder := path if path.is_dir() else cached_folder(source):
         return PendingModel(source, _bytes_below(folder), is_on_disk=True)
     try:
-        return PendingModel(source, weight_bytes(locate_model(source).architecture, "bf16"), is_on_disk=False)
+        located = locate_model(source)
+        return PendingModel(source, weight_bytes(located.architecture, "bf16"), is_on_disk=located.folder is not None)
     except ModelError:
         return PendingModel(source, None, is_on_disk=False)
 

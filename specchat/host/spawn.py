@@ -30,7 +30,7 @@ from typing import IO
 from specchat.errors import HostError
 from specchat.plugins.discovery import PLUGINS_VARIABLE, entry_point_files
 
-INHERITED_VARIABLES = ("SPECCHAT_RUNTIME", "SPECCHAT_CONFIG", "SPECCHAT_CACHE", "TMPDIR")
+INHERITED_VARIABLES = ("SPECCHAT_RUNTIME", "SPECCHAT_CONFIG", "SPECCHAT_CACHE", "OLLAMA_MODELS", "TMPDIR")
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
 START_TIMEOUT_SECONDS = 60.0
 DARWIN_LOCAL_PEERCRED = 1

@@ -1,4 +1,7 @@
-"""Deletes a model from the hub's cache with huggingface_hub. Never touches other folders."""
+"""Deletes a model from the hub's cache with huggingface_hub, or the folder that was converted from a GGUF file.
+
+Never touches other folders, nor the GGUF file.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from huggingface_hub import HFCacheInfo, scan_cache_dir
 
 from specchat.errors import ModelError
 from specchat.hub.repo_files import repo_cache_folder
+from specchat.models.gguf_conversion import find_converted
+from specchat.models.gguf_sources import local_gguf
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class Removal:
 
 def plan_removal(source: str) -> Removal:
     """Plan the deletion of a model; ModelError when it is not in the cache."""
+    if gguf := local_gguf(source):
+        return _plan_removal_of_converted(source, gguf)
     if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
         raise ModelError(f"{source}: not a hub id like org/name; only models from the hub can be removed")
     folder = repo_cache_folder(source)
@@ -34,6 +41,14 @@ def plan_removal(source: str) -> Removal:
     if not hashes:
         return Removal(source, folder, size, lambda: shutil.rmtree(folder))  # an incomplete download
     return Removal(source, folder, size, cache_info.delete_revisions(*hashes).execute)
+
+
+def _plan_removal_of_converted(source: str, gguf: Path) -> Removal:
+    folder = find_converted(gguf)
+    if folder is None:
+        raise ModelError(f"{source}: nothing was converted from it, and specchat does not delete GGUF files")
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    return Removal(source, folder, size, lambda: shutil.rmtree(folder))
 
 
 def _scan_cached_model(source: str, cache: Path) -> HFCacheInfo:

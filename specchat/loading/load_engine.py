@@ -6,9 +6,10 @@ import gc
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Event as Flag
+from time import monotonic
 
 import torch
 
@@ -28,6 +29,7 @@ from specchat.heads.networks import LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
 from specchat.loading.load_plan import ComputeFeatures, HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.models.load import load_model
+from specchat.models.load_options import find_model
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.profile import BUILTIN_BACKEND, Profile
@@ -35,6 +37,7 @@ from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 
 Progress = Callable[[Event], None]
 DEFAULT_THREADS = torch.get_num_threads()
+REPORT_SECONDS = 0.25
 MAX_ENCODED_TEXTS = 64  # of other conversations, as tokens
 
 
@@ -93,7 +96,8 @@ def load_engine(
     which answers may copy; it is called from a thread.
     """
     has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    plan = plan_load(profile, ComputeFeatures(torch.cuda.is_available(), has_bf16), fetches=True)
+    features = ComputeFeatures(torch.cuda.is_available(), has_bf16)
+    plan = plan_load(profile, features, partial(_fetch, progress, cancelled))
     tokenizer = Tokenizer(_folder(plan.target))
     resources = DraftingResources(
         _load_and_report("target", plan.target, progress),
@@ -123,6 +127,21 @@ def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:
     name = plan.target.source
     base_model = f"{name} has no chat template, so it continues the question as plain text; an instruct model answers"
     return *plan.notices, base_model
+
+
+def _fetch(progress: Progress, cancelled: Flag | None, source: str, role: str) -> Path:
+    """Find, download or convert a model, and emit the progress of a conversion a few times a second."""
+    reported_at = 0.0
+
+    def report(preparation: str, done: int, total: int) -> None:
+        nonlocal reported_at
+        if cancelled and cancelled.is_set():
+            raise ModelError(f"{source}: {preparation} was stopped")
+        if monotonic() - reported_at >= REPORT_SECONDS:
+            reported_at = monotonic()
+            progress(LoadingEvent(role, done, total, preparation))
+
+    return find_model(source, role, report)
 
 
 def _thread_watchdog(target: Model) -> ThreadWatchdog:

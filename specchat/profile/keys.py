@@ -33,7 +33,9 @@ MAX_TEMPERATURE = 5
 class Models:
     """The target model, the draft model and the heads, and where and in which format they are loaded."""
 
-    target: str = key("embedded", 'The target model: "embedded", a folder, or a hub id such as "org/name".')
+    target: str = key(
+        "embedded", 'The target model: "embedded", a folder, a GGUF file, or a hub id such as "org/name".'
+    )
     draft: str = key("embedded", 'The draft model: the same, or "" for none. It needs the tokenizer of the target.')
     heads: tuple[str, ...] = key(
         ("embedded",), 'Draft heads: folders, files or hub ids; "embedded" are those of the embedded target.'
@@ -64,7 +66,9 @@ class Models:
 
     def __post_init__(self) -> None:
         if not self.target.strip():
-            message = "models.target must not be empty; give 'embedded', a folder, or a hub id like org/name"
+            message = (
+                "models.target must not be empty; give 'embedded', a folder, a GGUF file, or a hub id like org/name"
+            )
             raise InvalidValueError(message, ("models", "target"))
         check_values(self, "models")
         if self.url and not self.url.startswith(("http://", "https://")):

@@ -45,6 +45,7 @@ from specchat.host.protocol import (
 EVENTS = [
     LoadingProgress("target", 3, 10),
     Notice("draft embedded is left out"),
+    LoadingProgress("target", 3, 10, "converting tiny.gguf"),
     PrefillProgress(128, 256, cached_tokens=7),
     Routed("lookup", 8, "the files repeat", seed=2**40),
     TextDelta("é\u2028\n\x00"),
