@@ -1,11 +1,19 @@
-"""The folder of specchat's cached files. Imports nothing heavy."""
+"""The folders of specchat's cached files and of the models that it downloaded itself. Imports nothing heavy.
+
+Files that front ends and the engine process share must not depend on HOME or XDG variables: the engine process does
+not inherit them.
+"""
 
 from __future__ import annotations
 
 import os
+import pwd
+import sys
 from pathlib import Path
 
 CACHE_VARIABLE = "SPECCHAT_CACHE"
+MODELS_VARIABLE = "SPECCHAT_MODELS"
+RUNTIME_VARIABLE = "SPECCHAT_RUNTIME"
 
 
 def cache_folder() -> Path:
@@ -13,8 +21,33 @@ def cache_folder() -> Path:
 
     It is `SPECCHAT_CACHE` if set, else `SPECCHAT_RUNTIME`, else the user's cache folder.
     """
-    if folder := os.environ.get(CACHE_VARIABLE) or os.environ.get("SPECCHAT_RUNTIME"):
+    if folder := os.environ.get(CACHE_VARIABLE) or os.environ.get(RUNTIME_VARIABLE):
         return Path(folder)
     from platformdirs import user_cache_path
 
     return user_cache_path("specchat", appauthor=False)
+
+
+def home_folder() -> Path:
+    """The home folder from the user database; the environment has no effect."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:  # a container user without an entry
+        return Path("/")
+
+
+def data_folder() -> Path:
+    """The folder of the history and of downloaded models, in the home folder."""
+    base = "Library/Application Support" if sys.platform == "darwin" else ".local/share"
+    return home_folder() / base / "specchat"
+
+
+def models_folder() -> Path:
+    """The folder of models that do not come from a hub, which has its own cache.
+
+    It is `SPECCHAT_MODELS` if set, else in `SPECCHAT_RUNTIME` if that is set, else in the home folder.
+    """
+    if folder := os.environ.get(MODELS_VARIABLE):
+        return Path(folder).expanduser().absolute()
+    runtime = os.environ.get(RUNTIME_VARIABLE)
+    return (Path(runtime).absolute() if runtime else data_folder()) / "models"

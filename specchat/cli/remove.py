@@ -1,4 +1,4 @@
-"""`specchat models remove`: deletes a model from the hub cache after showing what that frees."""
+"""`specchat models remove`: deletes a downloaded model after showing what that frees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specchat.errors import DeclinedError, ModelError, UsageError
 @click.argument("source", metavar="ID")
 @click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Do not ask.")
 def remove(source: str, *, skips_confirmation: bool) -> None:
-    """Delete a model from the hub cache; other folders are never touched.
+    """Delete a model from the hub cache, or `starter`; other folders are never touched.
 
     ID is a hub id like org/name. Partial downloads are deleted, too.
     """

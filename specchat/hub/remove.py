@@ -1,4 +1,4 @@
-"""Deletes a model from the hub's cache with huggingface_hub. Never touches other folders."""
+"""Deletes a model from the hub's cache, or one of the package index from the models folder. Never touches others."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from huggingface_hub import HFCacheInfo, scan_cache_dir
 
 from specchat.errors import ModelError
+from specchat.hub.package_download import packaged_file, packaged_model
 from specchat.hub.repo_files import repo_cache_folder
 
 
@@ -24,7 +25,9 @@ class Removal:
 
 
 def plan_removal(source: str) -> Removal:
-    """Plan the deletion of a model; ModelError when it is not in the cache."""
+    """Plan the deletion of a model; ModelError when it is not on this disk."""
+    if (entry := packaged_model(source)) is not None:
+        return _plan_packaged_removal(source, packaged_file(entry).parent)
     if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
         raise ModelError(f"{source}: not a hub id like org/name; only models from the hub can be removed")
     folder = repo_cache_folder(source)
@@ -38,6 +41,13 @@ def plan_removal(source: str) -> Removal:
     if not hashes:
         return Removal(source, folder, size, lambda: shutil.rmtree(folder))  # an incomplete download
     return Removal(source, folder, size, cache_info.delete_revisions(*hashes).execute)
+
+
+def _plan_packaged_removal(source: str, folder: Path) -> Removal:
+    if not folder.is_dir():
+        raise ModelError(f"{source}: not on this disk ({folder})")
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return Removal(source, folder, size, lambda: shutil.rmtree(folder))
 
 
 def _scan_cached_model(source: str, cache: Path) -> HFCacheInfo:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import pwd
 import sys
 from dataclasses import asdict
 from hashlib import blake2b
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ProfileError
+from specchat.paths import home_folder
 from specchat.profile.keys import Models, Profile
 from specchat.profile.toml_lines import read_toml
 from specchat.profile.validation import SettingsSource, merge_sources
@@ -60,11 +60,7 @@ def tuned_folder() -> Path:
     """
     if chosen := os.environ.get("SPECCHAT_CACHE") or os.environ.get("SPECCHAT_RUNTIME"):
         return Path(chosen) / "tuned"
-    try:
-        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:  # a user without a name, as in containers
-        home = Path("/")
-    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "specchat" / "tuned"
+    return home_folder() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "specchat" / "tuned"
 
 
 def tuning_key(profile: Profile) -> dict[str, Any]:
