@@ -14,18 +14,17 @@ from pathlib import Path
 CACHE_VARIABLE = "SPECCHAT_CACHE"
 MODELS_VARIABLE = "SPECCHAT_MODELS"
 RUNTIME_VARIABLE = "SPECCHAT_RUNTIME"
+STARTER_DRAFTERS = Path(__file__).parent / "starter_heads"  # heads and a draft model that are trained for the starter
 
 
 def cache_folder() -> Path:
     """The folder of measurements and compiled code.
 
-    It is `SPECCHAT_CACHE` if set, else `SPECCHAT_RUNTIME`, else the user's cache folder.
+    It is `SPECCHAT_CACHE` if set, else `SPECCHAT_RUNTIME`, else in the home folder.
     """
     if folder := os.environ.get(CACHE_VARIABLE) or os.environ.get(RUNTIME_VARIABLE):
         return Path(folder)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("specchat", appauthor=False)
+    return home_folder() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "specchat"
 
 
 def home_folder() -> Path:
@@ -51,3 +50,13 @@ def models_folder() -> Path:
         return Path(folder).expanduser().absolute()
     runtime = os.environ.get(RUNTIME_VARIABLE)
     return (Path(runtime).absolute() if runtime else data_folder()) / "models"
+
+
+def starter_folder() -> Path:
+    """The folder of the starter model, which the package index has, whether it is there or not."""
+    return models_folder() / "starter"
+
+
+def starter_file() -> Path | None:
+    """The GGUF file of the starter model; None when it is not on this disk."""
+    return next(starter_folder().glob("*.gguf"), None)

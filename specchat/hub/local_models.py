@@ -1,4 +1,4 @@
-"""Models on this disk: the embedded ones, folders, and the hub's cache.
+"""Models on this disk: the embedded ones, the starter, folders, and the hub's cache.
 
 Reads names and configs only. Uses no network and imports neither torch nor huggingface_hub, so it is fast.
 """
@@ -14,6 +14,9 @@ from specchat.errors import ModelError
 from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import did_you_mean, find_entry
 from specchat.hub.safetensors_headers import read_architecture
+from specchat.paths import starter_file, starter_folder
+from specchat.profile.keys import STARTER
+from specchat.profile.shipped_drafters import starter_drafter
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp", "medusa", "eagle")
@@ -58,7 +61,9 @@ def hub_cache_folder() -> Path:
 
 
 def cached_folder(source: str) -> Path | None:
-    """The newest snapshot of a hub id; None when the cache holds none."""
+    """The newest snapshot of a hub id, or the folder of the starter; None when it is not on this disk."""
+    if source == STARTER:
+        return starter_folder() if starter_file() is not None else None
     snapshots = hub_cache_folder() / (CACHE_FOLDER_PREFIX + source.replace("/", "--")) / "snapshots"
     try:
         folders = sorted(snapshots.iterdir(), key=lambda path: path.stat().st_mtime)
@@ -68,10 +73,12 @@ def cached_folder(source: str) -> Path | None:
 
 
 def local_models() -> Iterator[LocalModel]:
-    """All models on this disk, the embedded ones first."""
+    """All models on this disk, the embedded ones and the starter first."""
     yield from (
         LocalModel(f"embedded/{role}", EMBEDDED / role) for role in EMBEDDED_ROLES if (EMBEDDED / role).is_dir()
     )
+    if folder := cached_folder(STARTER):
+        yield LocalModel(STARTER, folder)
     cache = hub_cache_folder()
     for folder in sorted(cache.glob(f"{CACHE_FOLDER_PREFIX}*--*")) if cache.is_dir() else ():
         name = folder.name.removeprefix(CACHE_FOLDER_PREFIX).replace("--", "/", 1)
@@ -84,15 +91,16 @@ def locate_model(source: str) -> LocatedModel:
     if source == "embedded":
         return LocatedModel(source, read_architecture(EMBEDDED / "target"), EMBEDDED / "target")
     embedded = EMBEDDED / source.removeprefix("embedded/")
-    path = embedded if source.startswith("embedded/") and embedded.is_dir() else Path(source).expanduser()
+    path = embedded if source.startswith("embedded/") and embedded.is_dir() else starter_drafter(source)
+    path = path or Path(source).expanduser()
     if path.exists():
         return LocatedModel(source, read_architecture(path), path)
     entry = find_entry(source)
     for name in (source, entry.id if entry else source):
-        if folder := cached_folder(name):
+        if name != STARTER and (folder := cached_folder(name)):
             return LocatedModel(name, read_architecture(folder), folder)
     if entry:
-        return LocatedModel(entry.id if source.count("/") != 1 else source, entry.architecture)
+        return LocatedModel(entry.id if source.count("/") != 1 else source, entry.architecture)  # also of the starter
     raise ModelError(
         f"{source}: not a folder, not in the catalog and not on this disk;{did_you_mean(source)} "
         "'specchat models list' shows all models"

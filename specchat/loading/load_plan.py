@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specchat.errors import ModelError
@@ -28,6 +28,7 @@ from specchat.models.load_options import (
     resolve_dtype,
 )
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
+from specchat.profile.shipped_drafters import with_shipped_drafters
 
 EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedded/eagle")
 
@@ -140,6 +141,7 @@ class LoadPlan:
 
 def plan_load(profile: Profile, features: ComputeFeatures, *, fetches: bool = False) -> LoadPlan:
     """Resolve a profile. With `fetches`, missing models are downloaded; else their folder is None."""
+    profile = replace(profile, models=with_shipped_drafters(profile.models))
     models = profile.models
     if models.backend in SERVER_BACKENDS:
         raise ModelError(

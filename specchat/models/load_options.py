@@ -7,7 +7,10 @@ from pathlib import Path
 
 from specchat.errors import ModelError
 from specchat.models.fetch import cached_model_folder, fetch_from_hub
+from specchat.paths import starter_file
 from specchat.profile import BUILTIN_BACKEND
+from specchat.profile.keys import STARTER
+from specchat.profile.shipped_drafters import starter_drafter
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 FLOAT_FORMAT = "float"
@@ -28,13 +31,18 @@ class LoadOptions:
 
 
 def find_model(source: str, role: str = "target") -> Path:
-    """The folder of a model: `embedded`, a local folder, or a hub id, which is downloaded unless it is cached."""
-    return _local_folder(source, role) or _checked_folder(fetch_from_hub(source), source)
+    """The folder of a model: `embedded`, `starter`, a local folder, or a hub id, which is fetched unless cached."""
+    if folder := _local_folder(source, role):
+        return folder
+    if source == STARTER:
+        raise ModelError("starter: not on this disk; 'specchat models pull starter' downloads it")
+    return _checked_folder(fetch_from_hub(source), source)
 
 
 def find_local_model(source: str, role: str = "target") -> Path | None:
     """As `find_model`, but None for a hub id that is not completely in the cache. Uses no network."""
-    return _local_folder(source, role) or cached_model_folder(source)
+    folder = _local_folder(source, role)
+    return folder if folder is not None or source == STARTER else cached_model_folder(source)
 
 
 def find_head(source: str) -> Path:
@@ -67,6 +75,12 @@ def _local_folder(source: str, role: str) -> Path | None:
     """A checked local folder; None for a hub id."""
     if source == "embedded":
         return _checked_folder(EMBEDDED / role, source)
+    if shipped := starter_drafter(source):
+        return _checked_folder(shipped, source)
+    if source == STARTER:
+        if (file := starter_file()) is None:
+            return None
+        source = str(file)
     folder = Path(source).expanduser()
     if folder.exists():
         return _checked_folder(folder, source)
@@ -80,6 +94,8 @@ def _local_head(source: str) -> Path | None:
     embedded = EMBEDDED / source.removeprefix("embedded/")
     if source.startswith("embedded/") and embedded.is_dir():
         return embedded
+    if shipped := starter_drafter(source):
+        return shipped
     path = Path(source).expanduser()
     if path.exists():
         return path

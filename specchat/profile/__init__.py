@@ -8,6 +8,7 @@
     project_file.py       .specchat.toml, and whether it is trusted
     environment_keys.py   SPECCHAT_<TABLE>_<KEY>
     tuned_values.py       values measured for these models on this machine
+    shipped_drafters.py   the default target, and the drafters that are part of specchat for a target
     json_schema.py        the JSON schema of a profile, for editors
 
 Precedence, the strongest first: option, environment, project file, profile, user file, tuned values, default. The
