@@ -6,6 +6,13 @@ context_window     the context length in a config.json, without torch
 tensor_files       names, shapes and rows of tensors in safetensors and pickles; WeightLoader
 fp8_checkpoints    published FP8 weights with scales, read as floats
 llama_weights      safetensors of a Llama-like model → forward.llama
+gguf_file          the header of a GGUF file, every count checked against the size of the file
+gguf_families      metadata and tensor names of a GGUF file → config.json and published tensor names
+gguf_values        blocks of a GGUF file → float32 → bf16
+gguf_weights       tensors of a GGUF file → bf16 safetensors
+gguf_splits        the regular expressions of `tokenizer.ggml.pre`
+gguf_tokenizer     the tokenizer of a GGUF file → tokenizer.json and chat template
+gguf_conversion    a GGUF file → a folder in the cache that loads as any other
 load_options       which folder, device and dtype a model has, resolved without torch
 load               a folder or hub id → a Model: llama_weights, transformers, or a plugin
 token_bytes        a vocabulary piece → bytes

@@ -1,0 +1,274 @@
+"""Reads the header of a GGUF file: metadata, and where each tensor is. Reads no weights.
+
+A GGUF file is untrusted. Every count, length and offset is checked against the size of the file before anything is
+allocated, so that a damaged or hostile file gives one clear line at once. Knows neither architectures nor tokenizers.
+
+Layout (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), all numbers little-endian:
+
+    "GGUF"  version:u32  tensors:u64  pairs:u64
+    pairs   key:string type:u32 value           a string is length:u64 and UTF-8; an array is type:u32 count:u64 values
+    tensors name:string dimensions:u32 sizes:u64 each, fastest first, type:u32 offset:u64
+    padding to general.alignment, then the data of the tensors
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from specchat.errors import ModelError
+
+MAGIC = b"GGUF"
+SUPPORTED_VERSIONS = (2, 3)
+STRING, ARRAY = 8, 9
+SCALARS: Mapping[int, str] = {
+    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
+}  # fmt: skip
+DEFAULT_ALIGNMENT = 32
+# Far above every published file, and low enough that a hostile header is refused within seconds.
+MAX_METADATA_BYTES = 2**27
+MAX_PAIRS = 2**16
+MAX_TENSORS = 2**16
+MAX_ARRAY_ITEMS = 2**22
+MAX_KEY_BYTES = 2**16 - 1
+MAX_STRING_BYTES = 2**24
+MAX_DIMENSIONS = 4
+SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+
+
+@dataclass(frozen=True)
+class GgufTensor:
+    """A tensor in a file, by rows: shape [rows, ..., columns] as in torch, the last dimension contiguous."""
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    type_name: str  # of its blocks: F32, Q4_1, ...
+    offset: int  # in the file
+    bytes: int
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of one row, which is a whole number of blocks."""
+        return self.bytes // (prod(self.shape[:-1]) or 1)
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """The header of a model in one file or several."""
+
+    path: Path  # the first shard
+    paths: tuple[Path, ...]
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, GgufTensor]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all shards."""
+        return sum(path.stat().st_size for path in self.paths)
+
+    @property
+    def quantization(self) -> str:
+        """The block type that holds the most weights, for example Q4_K."""
+        sizes = dict[str, int]()
+        for tensor in self.tensors.values():
+            sizes[tensor.type_name] = sizes.get(tensor.type_name, 0) + prod(tensor.shape)
+        return max(sizes, key=lambda name: sizes[name]) if sizes else "no tensors"
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether this is a file that starts as GGUF does; Ollama's blobs have no suffix."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC or path.suffix == ".gguf"
+    except OSError:
+        return path.suffix == ".gguf"
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """Read the header of a GGUF file, or of all shards of one. ModelError for a damaged, incomplete or unknown file."""
+    shards = shard_paths(path)
+    headers = [_read_header_once(shard, *_fingerprint(shard)) for shard in shards]
+    tensors = dict[str, GgufTensor]()
+    for header in headers:
+        if twice := tensors.keys() & header.tensors.keys():
+            raise ModelError(f"{header.path}: the tensor {min(twice)!r} is in two shards")
+        tensors |= header.tensors
+    first = headers[0]
+    count = first.metadata.get("split.count", 1)
+    if isinstance(count, int) and count > len(shards):
+        raise ModelError(
+            f"{path}: is one of {count} shards, but is not named like model-00001-of-{count:05d}.gguf; "
+            "keep the published names of all shards, in one folder"
+        )
+    if not tensors:
+        raise ModelError(f"{path}: has no tensors (a vocabulary without a model?)")
+    return GgufFile(shards[0], shards, first.metadata, tensors)
+
+
+def shard_paths(path: Path) -> tuple[Path, ...]:
+    """All files of a model, from the name of one of them. ModelError names a shard that is missing."""
+    match = SHARD_NAME.fullmatch(path.name)
+    if match is None:
+        return (path,)
+    count = int(match["count"])
+    paths = tuple(
+        path.with_name(f"{match['stem']}-{number:05d}-of-{match['count']}.gguf") for number in range(1, count + 1)
+    )
+    for each in paths:
+        if not each.is_file():
+            raise ModelError(f"{path}: its shard {each.name} is missing in {path.parent}; download it to this folder")
+    return paths or (path,)
+
+
+def _fingerprint(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=8)
+def _read_header_once(path: Path, _size: int, _modified_ns: int) -> GgufFile:
+    """Read a header; size and modification time are part of the cache key."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise ModelError(f"{path}: not a GGUF file (it does not start with GGUF)")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return _parse(path, _Cursor(path, content))
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+class _Cursor:
+    """A position in a header. Every read is checked against the size of the file."""
+
+    def __init__(self, path: Path, content: mmap.mmap) -> None:
+        self.path = path
+        self.content = content
+        self.size = len(content)
+        self.position = len(MAGIC)
+
+    def error(self, problem: str) -> ModelError:
+        return ModelError(f"{self.path}: damaged or incomplete GGUF: {problem}; download it again")
+
+    def skip(self, count: int, what: str) -> int:
+        """Move over `count` bytes, and return where they start."""
+        start, end = self.position, self.position + count
+        if end > self.size:
+            raise self.error(f"{what} ends at byte {end:,}, and the file has {self.size:,}")
+        if end > MAX_METADATA_BYTES:
+            raise self.error(f"its header is larger than {MAX_METADATA_BYTES:,} bytes")
+        self.position = end
+        return start
+
+    def number(self, form: str, what: str) -> Any:
+        layout = struct.Struct(f"<{form}")
+        return layout.unpack_from(self.content, self.skip(layout.size, what))[0]
+
+    def string(self, what: str, limit: int = MAX_STRING_BYTES) -> str:
+        length = self.number("Q", what)
+        if length > limit:
+            raise self.error(f"{what} claims {length:,} bytes")
+        start = self.skip(length, what)
+        return self.content[start : start + length].decode("utf-8", "replace")
+
+    def count(self, what: str, limit: int, item_bytes: int) -> int:
+        """A number of items, each of at least `item_bytes`, that the rest of the file can hold."""
+        count = self.number("Q", what)
+        if count > limit or count * item_bytes > self.size - self.position:
+            raise self.error(f"it claims {count:,} {what}")
+        return count
+
+    def value(self, kind: int, key: str) -> Any:
+        if kind == STRING:
+            return self.string(key)
+        if kind in SCALARS:
+            return self.number(SCALARS[kind], key)
+        if kind == ARRAY:
+            return self._array(key)
+        raise self.error(f"{key} has the unknown type {kind}")
+
+    def _array(self, key: str) -> list[Any]:
+        kind = self.number("I", key)
+        if kind == STRING:
+            return [self.string(key) for _ in range(self.count(f"items in {key}", MAX_ARRAY_ITEMS, 8))]
+        if kind not in SCALARS:
+            raise self.error(f"{key} is an array of the unsupported type {kind}")
+        item = struct.calcsize(f"<{SCALARS[kind]}")
+        count = self.count(f"items in {key}", MAX_ARRAY_ITEMS, item)
+        return list(struct.unpack_from(f"<{count}{SCALARS[kind]}", self.content, self.skip(count * item, key)))
+
+
+def _parse(path: Path, cursor: _Cursor) -> GgufFile:
+    version = cursor.number("I", "the version")
+    if version not in SUPPORTED_VERSIONS:
+        is_swapped = version & 0xFFFF == 0
+        kind = "big-endian GGUF" if is_swapped else f"GGUF version {version}"
+        raise ModelError(f"{path}: {kind} is not supported; look for a newer copy of the model")
+    tensor_count = cursor.count("tensors", MAX_TENSORS, 32)
+    metadata = dict[str, Any]()
+    for _ in range(cursor.count("metadata entries", MAX_PAIRS, 13)):
+        key = cursor.string("a metadata key", MAX_KEY_BYTES)
+        if key in metadata:
+            raise cursor.error(f"{key} is there twice")
+        metadata[key] = cursor.value(cursor.number("I", key), key)
+    tensors = [_tensor_record(cursor) for _ in range(tensor_count)]
+    alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise cursor.error(f"general.alignment is {alignment}")
+    start = -(-cursor.position // alignment) * alignment
+    placed = [_placed(cursor, record, start) for record in tensors]
+    if len({tensor.name for tensor in placed}) < len(placed):
+        raise cursor.error("two tensors have one name")
+    return GgufFile(path, (path,), metadata, {tensor.name: tensor for tensor in placed})
+
+
+@dataclass(frozen=True)
+class _Record:
+    name: str
+    sizes: tuple[int, ...]  # fastest first
+    type_number: int
+    offset: int  # from the start of the data
+
+
+def _tensor_record(cursor: _Cursor) -> _Record:
+    name = cursor.string("the name of a tensor", MAX_KEY_BYTES)
+    dimensions = cursor.number("I", name)
+    if not 1 <= dimensions <= MAX_DIMENSIONS:
+        raise cursor.error(f"{name} has {dimensions:,} dimensions")
+    sizes = tuple(cursor.number("Q", name) for _ in range(dimensions))
+    return _Record(name, sizes, cursor.number("I", name), cursor.number("Q", name))
+
+
+def _placed(cursor: _Cursor, record: _Record, data_start: int) -> GgufTensor:
+    """The tensor of a record, whose bytes are checked to be inside the file."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    name = record.name
+    try:
+        kind = GGMLQuantizationType(record.type_number)
+        block_items, block_bytes = GGML_QUANT_SIZES[kind]
+    except (ValueError, KeyError) as error:
+        raise ModelError(
+            f"{cursor.path}: {name} has the quantization type {record.type_number}, which is unknown here; "
+            "choose another quantization of the model, for example Q4_K_M or Q8_0"
+        ) from error
+    columns = record.sizes[0]
+    if 0 in record.sizes or columns % block_items:
+        raise cursor.error(f"{name} has the shape {list(record.sizes)}, in blocks of {block_items}")
+    size, offset = prod(record.sizes) // block_items * block_bytes, data_start + record.offset
+    if offset + size > cursor.size:
+        raise cursor.error(f"{name} ends at byte {offset + size:,}, and the file has {cursor.size:,}")
+    return GgufTensor(cursor.path, name, record.sizes[::-1], kind.name, offset, size)
