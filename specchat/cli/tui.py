@@ -11,6 +11,7 @@ import click
 from specchat.cli.options import profile_options
 from specchat.cli.session_options import resume_request, session_request
 from specchat.cli.setup_hint import setup_hint
+from specchat.cli.starter_offer import offer_starter
 
 
 @click.command()
@@ -28,6 +29,8 @@ def tui(is_last: bool, session: str, is_ascii: bool | None, no_mouse: bool, **op
     from specchat.tui.glyphs import choose_glyphs
     from specchat.tui.preferences import preferences_file, read_preferences
 
+    if not (session or is_last):
+        offer_starter(options)
     chosen = resume_request(session_request(options), session, continues_last=is_last)
     preferred = read_preferences(preferences_file(), binding_scopes())
     preferred = replace(preferred, captures_mouse=preferred.captures_mouse and not no_mouse)

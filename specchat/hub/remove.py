@@ -12,6 +12,7 @@ from huggingface_hub import HFCacheInfo, scan_cache_dir
 from specchat.errors import ModelError
 from specchat.hub.package_download import packaged_file, packaged_model
 from specchat.hub.repo_files import repo_cache_folder
+from specchat.models.gguf_conversion import find_converted
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,14 @@ def plan_removal(source: str) -> Removal:
 def _plan_packaged_removal(source: str, folder: Path) -> Removal:
     if not folder.is_dir():
         raise ModelError(f"{source}: not on this disk ({folder})")
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Removal(source, folder, size, lambda: shutil.rmtree(folder))
+    folders = [folder, *filter(None, map(find_converted, folder.glob("*.gguf")))]
+    size = sum(path.stat().st_size for each in folders for path in each.rglob("*") if path.is_file())
+
+    def run() -> None:
+        for each in folders:
+            shutil.rmtree(each)
+
+    return Removal(source, folder, size, run)
 
 
 def _scan_cached_model(source: str, cache: Path) -> HFCacheInfo:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specchat.errors import ModelError
 from specchat.models.fetch import cached_model_folder, fetch_from_hub
+from specchat.models.gguf_conversion import converted_gguf, find_converted
 from specchat.paths import starter_file
 from specchat.profile import BUILTIN_BACKEND
 from specchat.profile.keys import STARTER
@@ -32,17 +33,16 @@ class LoadOptions:
 
 def find_model(source: str, role: str = "target") -> Path:
     """The folder of a model: `embedded`, `starter`, a local folder, or a hub id, which is fetched unless cached."""
-    if folder := _local_folder(source, role):
-        return folder
     if source == STARTER:
-        raise ModelError("starter: not on this disk; 'specchat models pull starter' downloads it")
-    return _checked_folder(fetch_from_hub(source), source)
+        return _starter_folder()
+    return _local_folder(source, role) or _checked_folder(fetch_from_hub(source), source)
 
 
 def find_local_model(source: str, role: str = "target") -> Path | None:
     """As `find_model`, but None for a hub id that is not completely in the cache. Uses no network."""
-    folder = _local_folder(source, role)
-    return folder if folder is not None or source == STARTER else cached_model_folder(source)
+    if source == STARTER:
+        return find_converted(file) if (file := starter_file()) else None
+    return _local_folder(source, role) or cached_model_folder(source)
 
 
 def find_head(source: str) -> Path:
@@ -71,16 +71,19 @@ def resolve_dtype(dtype: str, folder: Path | None, device: str, *, has_cpu_bf16:
     return STORED_DTYPE
 
 
+def _starter_folder() -> Path:
+    """The converted starter model; it is converted now if that has not been done."""
+    if (file := starter_file()) is None:
+        raise ModelError("starter: not on this disk; 'specchat models pull starter' downloads it")
+    return converted_gguf(file)
+
+
 def _local_folder(source: str, role: str) -> Path | None:
     """A checked local folder; None for a hub id."""
     if source == "embedded":
         return _checked_folder(EMBEDDED / role, source)
     if shipped := starter_drafter(source):
         return _checked_folder(shipped, source)
-    if source == STARTER:
-        if (file := starter_file()) is None:
-            return None
-        source = str(file)
     folder = Path(source).expanduser()
     if folder.exists():
         return _checked_folder(folder, source)
