@@ -5,7 +5,7 @@ A file is written from a transformers network, so that what we read can be compa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -61,21 +61,31 @@ def write_gguf(
     *,
     storage: str = "F32",
     metadata: Mapping[str, Any] = {},
-    without: Sequence[str] = (),
+    raw_types: Mapping[str, str] = {},
     shard_tensors: int = 0,
     model: PreTrainedModel | None = None,
 ) -> Path:
-    """Write a network and a byte tokenizer. `metadata` replaces or adds entries, and None removes one."""
+    """Write a network and a byte tokenizer. `metadata` replaces or adds entries, and None removes one.
+
+    `raw_types` are the types of tensors whose values are zero.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     model = model or network(family)
-    writer = GGUFWriter(path, family, split_max_tensors=shard_tensors)
-    for key, value in (_metadata(family, model) | dict(metadata)).items():
-        if value is not None and key != "general.architecture":
+    entries = _metadata(family, model) | dict(metadata)
+    writer = GGUFWriter(path, entries.pop("general.architecture", family), split_max_tensors=shard_tensors)
+    for key, value in entries.items():
+        if value is not None:
             _add(writer, key, value)
     kind = GGMLQuantizationType[storage]
     for name, values in tensors(family, model).items():
-        if name not in without:
-            packs = values.ndim > 1
-            writer.add_tensor(name, quantize(values, kind) if packs else values, raw_dtype=kind if packs else None)
+        if name in raw_types:
+            writer.add_tensor(
+                name, numpy.zeros(values.shape, {"I8": numpy.int8, "F64": numpy.float64}[raw_types[name]])
+            )
+        elif values.ndim == 1:
+            writer.add_tensor(name, values)
+        else:
+            writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

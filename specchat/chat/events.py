@@ -20,6 +20,15 @@ class LoadingProgress:
     label: str
     done: int
     total: int
+    preparation: str = ""  # what is done before it can be loaded, for example "converting model.gguf"
+
+    @property
+    def text(self) -> str:
+        """What the user waits for: "loading the target model…" or "converting model.gguf: 40 %…"."""
+        if not self.preparation:
+            return f"loading the {self.label} model…"
+        share = f": {100 * self.done // self.total} %" if self.total else ""
+        return f"{self.preparation}{share}…"
 
 
 @dataclass(frozen=True)

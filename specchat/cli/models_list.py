@@ -3,34 +3,59 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from specchat.hub.catalog import CatalogEntry, catalog
-from specchat.hub.local_models import LocalModel, local_models
-from specchat.hub.memory_plan import weight_bytes
+from specchat.hub.local_models import LocalDetails, LocalModel, local_models
+from specchat.hub.machine import Device, detect_machine
+from specchat.hub.memory_plan import fitting_format, weight_bytes
+from specchat.hub.other_programs import models_of_other_programs
 from specchat.hub.recommend import fitting_gpu_sizes, format_gib
+
+FITTING_TOKENS = 8192  # the context with which a model must fit
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A model on this disk, with what its headers say."""
+
+    model: LocalModel
+    details: LocalDetails
+    fits: str | None  # the weight format with which it fits the free memory
 
 
 @click.command("list")
-@click.option("--here", "is_here", is_flag=True, help="Only models on this disk.")
+@click.option("--here", "--local", "is_here", is_flag=True, help="Only models on this disk.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object, in bytes.")
 def list_models(*, is_here: bool, is_json: bool) -> None:
     """List the models of the catalog, and those on this disk; uses no network.
 
-    Sizes are those of the weights in bf16 and 4 bits (nf4-double); "fits GB" lists GPU sizes for a context of 8k.
+    On this disk are the downloaded models, and those of Ollama and LM Studio; give the printed name to --target. Sizes
+    in the catalog are those of the weights in bf16 and 4 bits (nf4-double); "fits GB" lists GPU sizes for a context of
+    8k. "fits" is the most precise weight format with which a model and 8k tokens fit the memory that is free now.
     """
-    downloaded = list(local_models())
+    device = detect_machine().best_device
+    listed = [_listed(each, device) for each in (*local_models(), *models_of_other_programs())]
     if is_json:
         known = [] if is_here else [_as_json(entry) for entry in catalog().values()]
-        local = [{"id": each.id, "folder": str(each.folder), "bytes": each.bytes} for each in downloaded]
-        click.echo(json.dumps({"catalog": known, "downloaded": local}, indent=1))
+        click.echo(json.dumps({"catalog": known, "downloaded": [_local_as_json(each) for each in listed]}, indent=1))
         return
     if not is_here:
-        click.echo("\n".join(_catalog_lines({each.id for each in downloaded})))
+        click.echo("\n".join(_catalog_lines({each.model.id for each in listed})))
         click.echo()
-    click.echo("\n".join(_disk_lines(downloaded)))
+    click.echo("\n".join(_disk_lines(listed, device)))
+
+
+def _listed(model: LocalModel, device: Device) -> _Listed:
+    details = model.details()
+    if details.architecture is None:
+        return _Listed(model, details, None)
+    fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, on_gpu=device.is_gpu)
+    return _Listed(model, details, fits)
 
 
 def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
@@ -54,9 +79,36 @@ def _drafters(entry: CatalogEntry) -> str:
     return " ".join((*kinds, *(["draft"] if entry.draft_models else []))) or "-"
 
 
-def _disk_lines(downloaded: list[LocalModel]) -> Iterator[str]:
-    yield f"  {'on this disk':<42}{'size':>18}"
-    yield from (f"  {each.id:<42}{format_gib(each.bytes):>18}" for each in downloaded)
+def _disk_lines(listed: Sequence[_Listed], device: Device) -> Iterator[str]:
+    yield f"  {'on this disk':<42}{'size':>10}  {'stored as':<10}fits {format_gib(device.free_bytes)}"
+    for each in listed:
+        size = "-" if each.details.bytes is None else format_gib(each.details.bytes)
+        yield f"  {_short(each.model.id):<42}{size:>10}  {each.details.quantization or '-':<10}{_fit(each)}"
+
+
+def _fit(each: _Listed) -> str:
+    if each.details.problem:
+        return each.details.problem.removeprefix(f"{each.model.id}: ")
+    if each.details.architecture is None:
+        return "-"
+    return {None: "no", "bf16": "yes"}.get(each.fits, f"with --weights {each.fits}")
+
+
+def _short(id: str) -> str:
+    """A path below the home folder as people type it."""
+    home = str(Path.home())
+    return f"~{id.removeprefix(home)}" if id.startswith(f"{home}/") else id
+
+
+def _local_as_json(each: _Listed) -> dict[str, object]:
+    return {
+        "id": each.model.id,
+        "path": str(each.model.path),
+        "bytes": each.details.bytes,
+        "quantization": each.details.quantization,
+        "fits": each.fits,
+        "problem": each.details.problem,
+    }
 
 
 def _as_json(entry: CatalogEntry) -> dict[str, object]:

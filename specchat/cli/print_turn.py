@@ -39,8 +39,8 @@ class StatusLine:
     def on_event(self, event: Event) -> None:
         """Show what the user waits for."""
         match event:
-            case LoadingProgress(label=label):
-                self._write(f"loading the {label} model…")
+            case LoadingProgress(text=text):
+                self._write(text)
             case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
                 self._write(f"reading {done} of {total} tokens…")
             case _:

@@ -21,8 +21,8 @@ class ProgressLine:
     def on_event(self, event: Event) -> None:
         """Update the progress from one event."""
         match event:
-            case LoadingProgress(label=label):
-                self._show(f"loading the {label} model…")
+            case LoadingProgress(text=text):
+                self._show(text)
             case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
                 self._show(f"prefill: {done} of {total} tokens…")
             case TextDelta(text=text):

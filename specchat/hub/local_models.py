@@ -1,10 +1,11 @@
-"""Models on this disk: the embedded ones, the starter, folders, and the hub's cache.
+"""Models on this disk: the embedded ones, the starter, folders, GGUF files, and the hub's cache.
 
 Reads names and configs only. Uses no network and imports neither torch nor huggingface_hub, so it is fast.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from pathlib import Path
 from specchat.errors import ModelError
 from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import did_you_mean, find_entry
-from specchat.hub.safetensors_headers import read_architecture
+from specchat.hub.safetensors_headers import is_whole_model, read_architecture
+from specchat.models.gguf_file import read_gguf, shard_paths
+from specchat.models.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf
 from specchat.paths import starter_file, starter_folder
 from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter
@@ -28,12 +31,42 @@ class LocalModel:
     """A model or head on this disk."""
 
     id: str
-    folder: Path
+    path: Path  # a folder, a GGUF file, or a manifest of Ollama
 
     @property
     def bytes(self) -> int:
-        """The size of its files. Links in the cache are followed."""
-        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+        """The size of its files. Links in the cache are followed. ModelError when the blob of a manifest is gone."""
+        if self.path.is_dir():
+            return sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
+        return sum(path.stat().st_size for path in shard_paths(self._gguf() or self.path))
+
+    def details(self) -> LocalDetails:
+        """Its format and sizes, or why it cannot be used."""
+        try:
+            gguf = self._gguf()
+            if gguf is None and _is_mlx(self.path):
+                return LocalDetails(
+                    self.bytes, "MLX", None, "MLX is not supported; choose a GGUF file or *.safetensors"
+                )
+            architecture = read_architecture(gguf or self.path)
+            quantization = read_gguf(gguf).quantization if gguf else architecture.stored_format
+            is_model = gguf is not None or is_whole_model(self.path)
+            return LocalDetails(self.bytes, quantization, architecture if is_model else None)
+        except ModelError as error:
+            return LocalDetails(None, "", None, str(error))
+
+    def _gguf(self) -> Path | None:
+        return local_gguf(self.id if self.id.startswith(OLLAMA_PREFIX) else str(self.path))
+
+
+@dataclass(frozen=True)
+class LocalDetails:
+    """What the headers of a model say."""
+
+    bytes: int | None  # None: unknown
+    quantization: str  # Q4_K, bf16, ...
+    architecture: Architecture | None  # None: a head, or not readable
+    problem: str = ""  # why it cannot be loaded
 
 
 @dataclass(frozen=True)
@@ -42,7 +75,7 @@ class LocatedModel:
 
     name: str
     architecture: Architecture
-    folder: Path | None = None  # None: it is in the catalog only
+    folder: Path | None = None  # or GGUF file; None: it is in the catalog only
 
     @property
     def evidence(self) -> str:
@@ -73,7 +106,7 @@ def cached_folder(source: str) -> Path | None:
 
 
 def local_models() -> Iterator[LocalModel]:
-    """All models on this disk, the embedded ones and the starter first."""
+    """The embedded models, the starter, and those in the hub's cache; its GGUF files are in `other_programs`."""
     yield from (
         LocalModel(f"embedded/{role}", EMBEDDED / role) for role in EMBEDDED_ROLES if (EMBEDDED / role).is_dir()
     )
@@ -82,26 +115,38 @@ def local_models() -> Iterator[LocalModel]:
     cache = hub_cache_folder()
     for folder in sorted(cache.glob(f"{CACHE_FOLDER_PREFIX}*--*")) if cache.is_dir() else ():
         name = folder.name.removeprefix(CACHE_FOLDER_PREFIX).replace("--", "/", 1)
-        if snapshot := cached_folder(name):
+        snapshot = cached_folder(name)
+        if snapshot and (any(snapshot.glob("*.safetensors")) or not gguf_models(snapshot)):
             yield LocalModel(name, snapshot)
 
 
 def locate_model(source: str) -> LocatedModel:
-    """Find a folder, config.json, weights file, name of the catalog, or cached hub id; else ModelError."""
+    """Find a folder, config.json, weights or GGUF file, model of Ollama, name of the catalog, or cached hub id."""
     if source == "embedded":
         return LocatedModel(source, read_architecture(EMBEDDED / "target"), EMBEDDED / "target")
     embedded = EMBEDDED / source.removeprefix("embedded/")
+    if gguf := local_gguf(source):
+        return LocatedModel(source, read_architecture(gguf), gguf)
     path = embedded if source.startswith("embedded/") and embedded.is_dir() else starter_drafter(source)
     path = path or Path(source).expanduser()
     if path.exists():
         return LocatedModel(source, read_architecture(path), path)
     entry = find_entry(source)
     for name in (source, entry.id if entry else source):
-        if name != STARTER and (folder := cached_folder(name)):
+        if folder := cached_folder(name):
             return LocatedModel(name, read_architecture(folder), folder)
     if entry:
-        return LocatedModel(entry.id if source.count("/") != 1 else source, entry.architecture)  # also of the starter
+        return LocatedModel(entry.id if source.count("/") != 1 else source, entry.architecture)
     raise ModelError(
         f"{source}: not a folder, not in the catalog and not on this disk;{did_you_mean(source)} "
         "'specchat models list' shows all models"
     )
+
+
+def _is_mlx(folder: Path) -> bool:
+    """Whether these are weights that MLX quantized for Apple's GPUs: only its config has this table."""
+    try:
+        table = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("quantization")
+    except (OSError, ValueError, AttributeError):
+        return False
+    return isinstance(table, dict) and "group_size" in table and "quant_method" not in table

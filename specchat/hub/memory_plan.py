@@ -76,6 +76,7 @@ STORAGE_FORMATS: Mapping[str, StorageFormat] = {
 }
 LLAMA_LIKE_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # forward.llama computes them and can quantize weights
 QUANTIZED_FORMATS = ("int8", "fp8", "nf4", "nf4-double")
+FITTING_FORMATS = ("bf16", "int8", "nf4")
 LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")
 
 
@@ -202,6 +203,13 @@ def plan_memory(
     return MemoryPlan(
         target.weight_bytes(on_gpu=on_gpu), drafter_bytes, kv_bytes, workspace_bytes(target.architecture, on_gpu=on_gpu)
     )
+
+
+def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, on_gpu: bool) -> str | None:
+    """The most precise weight format with which a model and `tokens` tokens fit this memory; None if it never does."""
+    formats = FITTING_FORMATS if architecture.family in LLAMA_LIKE_FAMILIES else FITTING_FORMATS[:1]
+    plans = {each: plan_memory(QuantizedModel(architecture, each), None, tokens, on_gpu=on_gpu) for each in formats}
+    return next((name for name, plan in plans.items() if plan.total_bytes <= free_bytes), None)
 
 
 def usable_gpu_bytes(gpu_gib: float) -> int:

@@ -1,4 +1,4 @@
-"""Reads the Architecture of a model or head from the headers of its safetensors.
+"""Reads the Architecture of a model or head from the headers of its safetensors or GGUF file.
 
 A header is a few kilobytes of JSON with the name, dtype and shape of every tensor, so sizes are exact and no weights
 are read. The kind of a tensor follows from its name. Imports no torch.
@@ -34,6 +34,8 @@ from specchat.hub.config_architecture import (
     kv_layers_from_config,
 )
 from specchat.models.fetch import without_consolidated
+from specchat.models.gguf_families import map_model
+from specchat.models.gguf_file import is_gguf, read_gguf
 
 TensorHeaders = Mapping[str, tuple[str, tuple[int, ...]]]
 ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}  # others: one byte
@@ -44,6 +46,8 @@ LM_HEAD_NAMES = ("lm_head", "output", "embed_out")
 
 def read_architecture(source: Path) -> Architecture:
     """The architecture of a folder, config.json or weights file: from headers if all files exist, else the config."""
+    if is_gguf(source):
+        return _gguf_architecture(source)
     config = read_config(source)
     from_config = architecture_from_config(config, str(source)) if config else None
     files = weight_files(source)
@@ -52,6 +56,13 @@ def read_architecture(source: Path) -> Architecture:
             raise ModelError(f"{source}: neither config.json nor *.safetensors found")
         return from_config
     return _architecture_from_headers(from_config, files, config)
+
+
+def _gguf_architecture(source: Path) -> Architecture:
+    """The architecture of a GGUF file after its conversion to bf16; `stored_bytes` are those of the file."""
+    file = read_gguf(source)
+    architecture = architecture_from_config(map_model(file).config, str(source))
+    return replace(architecture, stored_bytes=file.bytes)
 
 
 def read_config(source: Path) -> Config:

@@ -6,9 +6,10 @@ import gc
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Event as Flag
+from time import monotonic
 
 import torch
 
@@ -29,6 +30,7 @@ from specchat.heads.networks import LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
 from specchat.loading.load_plan import ComputeFeatures, HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.models.load import load_model
+from specchat.models.load_options import find_model
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.profile import BUILTIN_BACKEND, Profile
@@ -36,6 +38,7 @@ from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 
 Progress = Callable[[Event], None]
 DEFAULT_THREADS = torch.get_num_threads()
+REPORT_SECONDS = 0.25
 MAX_ENCODED_TEXTS = 64  # of other conversations, as tokens
 
 
@@ -95,7 +98,7 @@ def load_engine(
     A set `cancelled` ends the loading between two models. `past_texts` returns the texts of other conversations, from
     which answers may copy; it is called from a thread.
     """
-    plan = plan_load(profile, _compute_features(), fetches=True)
+    plan = plan_load(profile, _compute_features(), partial(_fetch, progress, cancelled))
     tokenizer = Tokenizer(_folder(plan.target))
     resources = DraftingResources(
         _load_and_report("target", plan.target, progress),
@@ -115,6 +118,21 @@ def load_engine(
     corpus = _read_corpus(plan.reference_corpus)
     models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus)
     return Engine(models, resources, _thread_watchdog(resources.target))
+
+
+def _fetch(progress: Progress, cancelled: Flag | None, source: str, role: str) -> Path:
+    """Find, download or convert a model, and emit the progress of a conversion a few times a second."""
+    reported_at = 0.0
+
+    def report(preparation: str, done: int, total: int) -> None:
+        nonlocal reported_at
+        if cancelled and cancelled.is_set():
+            raise ModelError(f"{source}: {preparation} was stopped")
+        if monotonic() - reported_at >= REPORT_SECONDS:
+            reported_at = monotonic()
+            progress(LoadingEvent(role, done, total, preparation))
+
+    return find_model(source, role, report)
 
 
 def _compute_features() -> ComputeFeatures:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specchat.errors import ModelError
+from specchat.hub.architecture import Architecture
 from specchat.hub.machine import Machine
 from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import format_gib
 from specchat.hub.safetensors_headers import read_architecture
+from specchat.models.gguf_sources import local_gguf
 from specchat.models.load_options import (
     EMBEDDED,
     FLOAT_FORMAT,
@@ -23,13 +25,13 @@ from specchat.models.load_options import (
     find_head,
     find_local_head,
     find_local_model,
-    find_model,
     resolve_device,
     resolve_dtype,
 )
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 
+Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
 EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedded/eagle")
 
 
@@ -51,13 +53,24 @@ class ModelPlan:
     """A target or draft model."""
 
     source: str  # as in the profile
-    folder: Path | None  # None: not on this disk
+    folder: Path | None  # None: not on this disk, or a GGUF file that is not converted yet
     options: LoadOptions  # device and dtype are resolved
+    gguf: Path | None = None  # the file that the folder is made from
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this disk."""
+        return self.folder is not None or self.gguf is not None
 
     @property
     def stored_bytes(self) -> int:
         """The size of its weights on disk."""
         return sum(file.stat().st_size for file in self.folder.glob("*.safetensors")) if self.folder else 0
+
+    def architecture(self) -> Architecture | None:
+        """Its sizes; None when it is not on this disk."""
+        path = self.folder or self.gguf
+        return read_architecture(path) if path is not None else None
 
     @property
     def memory_format(self) -> str:
@@ -72,7 +85,13 @@ class ModelPlan:
         dtype = "stored dtype" if options.dtype == STORED_DTYPE else options.dtype
         weights = "" if options.quant_format == FLOAT_FORMAT else f"{options.quant_format} weights, "
         backend = "" if options.backend == BUILTIN_BACKEND else f", backend {options.backend}"
-        return f"{_location(self.source, self.folder)}: {weights}{dtype} on {options.device}{backend}"
+        return f"{self._place()}: {weights}{dtype} on {options.device}{backend}"
+
+    def _place(self) -> str:
+        if self.gguf is None:
+            return _location(self.source, self.folder)
+        state = "converted to bf16" if self.folder else "will be converted to bf16 once"
+        return f"{_location(self.source, self.gguf)} (GGUF, {state})"
 
 
 @dataclass(frozen=True)
@@ -109,20 +128,20 @@ class LoadPlan:
 
     def lines(self) -> Iterator[PlanLine]:
         """The plan, one line for each model or file."""
-        yield PlanLine("target", self.target.describe(), self.target.folder is not None)
+        yield PlanLine("target", self.target.describe(), self.target.is_local)
         if self.draft is not None:
-            yield PlanLine("draft", self.draft.describe(), self.draft.folder is not None)
+            yield PlanLine("draft", self.draft.describe(), self.draft.is_local)
         yield from (PlanLine("head", head.describe(), head.path is not None) for head in self.heads)
         if self.reference_corpus is not None:
             yield PlanLine("corpus", str(self.reference_corpus), self.reference_corpus.exists())
 
     def memory(self) -> MemoryPlan | None:
         """The memory of target and draft model with a full context; None if the target is not on this disk."""
-        if self.target.folder is None:
+        target, draft = self.target.architecture(), None
+        if target is None:
             return None
-        target, draft = read_architecture(self.target.folder), None
-        if self.draft is not None and self.draft.folder is not None:
-            draft = QuantizedModel(read_architecture(self.draft.folder), self.draft.memory_format)
+        if self.draft is not None and (architecture := self.draft.architecture()) is not None:
+            draft = QuantizedModel(architecture, self.draft.memory_format)
         on_gpu = self.target.options.device != "cpu"
         quantized = QuantizedModel(
             target, self.target.memory_format, embeddings_on_cpu=self.target.options.embedding_device == "cpu"
@@ -139,22 +158,23 @@ class LoadPlan:
         return "\n".join(rows)
 
 
-def plan_load(profile: Profile, features: ComputeFeatures, *, fetches: bool = False) -> LoadPlan:
-    """Resolve a profile. With `fetches`, missing models are downloaded; else their folder is None."""
+def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None = None) -> LoadPlan:
+    """Resolve a profile. With `fetch`, missing models are downloaded and converted; else their folder is None."""
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     models = profile.models
     if models.backend in SERVER_BACKENDS:
         raise ModelError(
             f"profile {profile.name!r} uses a server; this command loads the model here, so choose another --profile"
         )
-    find: Callable[[str, str], Path | None] = find_model if fetches else find_local_model
+    find: Callable[[str, str], Path | None] = fetch or find_local_model
     folder = find(models.target, "target")
-    target = ModelPlan(models.target, folder, _target_options(profile, folder, features))
+    target = ModelPlan(models.target, folder, _target_options(profile, folder, features), local_gguf(models.target))
     draft = None
     if models.draft:
         draft_folder = find(models.draft, "draft")
-        draft = ModelPlan(models.draft, draft_folder, _draft_options(profile, draft_folder, features))
-    find_any_head: Callable[[str], Path | None] = find_head if fetches else find_local_head
+        draft_options = _draft_options(profile, draft_folder, features)
+        draft = ModelPlan(models.draft, draft_folder, draft_options, local_gguf(models.draft))
+    find_any_head: Callable[[str], Path | None] = find_head if fetch else find_local_head
     return LoadPlan(
         target,
         draft,

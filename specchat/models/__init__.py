@@ -12,6 +12,7 @@ gguf_values        blocks of a GGUF file → float32 → bf16
 gguf_weights       tensors of a GGUF file → bf16 safetensors
 gguf_splits        the regular expressions of `tokenizer.ggml.pre`
 gguf_tokenizer     the tokenizer of a GGUF file → tokenizer.json and chat template
+gguf_sources       the GGUF file that a name means: a path, a folder, a model of Ollama
 gguf_conversion    a GGUF file → a folder in the cache that loads as any other
 load_options       which folder, device and dtype a model has, resolved without torch
 load               a folder or hub id → a Model: llama_weights, transformers, or a plugin

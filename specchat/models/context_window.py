@@ -1,4 +1,4 @@
-"""The context length of a model, read from its config.json without loading it. Imports no torch."""
+"""The context length of a model, read from its config.json or GGUF file without loading it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,31 @@ import json
 from pathlib import Path
 from typing import Any
 
+from specchat.errors import ModelError
+from specchat.models.gguf_conversion import find_converted
+from specchat.models.gguf_families import map_model
+from specchat.models.gguf_file import read_gguf
+from specchat.models.gguf_sources import local_gguf
+
 EMBEDDED = Path(__file__).parents[1] / "embedded" / "target"
 
 
 def trained_context_window(source: str) -> int | None:
     """Return max_position_embeddings; None when the config lacks it or is not on this disk."""
-    config = _config(source)
+    try:
+        gguf = local_gguf(source)
+        config = _gguf_config(gguf) if gguf else _config(source)
+    except ModelError:
+        return None  # loading says what is wrong
     text = config.get("text_config", config)
     length = text.get("max_position_embeddings") if isinstance(text, dict) else None
     return length if isinstance(length, int) and length > 0 else None
+
+
+def _gguf_config(gguf: Path) -> dict[str, Any]:
+    """The config of the converted folder, because the header of a GGUF file holds a vocabulary and takes long."""
+    folder = find_converted(gguf)
+    return _config(str(folder)) if folder else map_model(read_gguf(gguf)).config
 
 
 def _config(source: str) -> dict[str, Any]:

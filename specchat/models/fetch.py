@@ -32,6 +32,8 @@ def needed_files(source: str, names: Sequence[str], *, is_draft: bool = False) -
     if pickles and (is_draft or "tokenizer.json" not in names):
         return required + pickles
     problem = "its weights are pickles, which can contain code" if pickles else "it has no *.safetensors"
+    if any(name.endswith(".gguf") for name in names):
+        raise ModelError(f"{source}: {problem}; download one of its *.gguf files, and give the path of the file")
     raise ModelError(f"{source}: {problem}; look for a copy with *.safetensors")
 
 

@@ -10,13 +10,13 @@ import contextlib
 import fcntl
 import json
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.models.gguf_file import GgufFile, read_gguf
+from specchat.models.gguf_file import GgufFile, read_gguf, shard_paths, size_and_time
 from specchat.paths import cache_folder
 
 Report = Callable[[str, int, int], None]  # what happens, bytes done, bytes in all
@@ -31,7 +31,7 @@ def converted_gguf(path: Path, report: Report = lambda _what, _done, _total: Non
     if folder := find_converted(path):
         return folder
     file = read_gguf(path)
-    folder = _folder_of(file)
+    folder = _folder_of(file.paths)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(
         folder.with_name(f"{folder.name}.lock"), lambda: report(f"waiting for another process: {file.path.name}", 0, 0)
@@ -44,21 +44,16 @@ def converted_gguf(path: Path, report: Report = lambda _what, _done, _total: Non
 
 def find_converted(path: Path) -> Path | None:
     """The folder that was made from this GGUF file before; None if there is none."""
-    folder = _folder_of(read_gguf(path))
+    folder = _folder_of(shard_paths(path))
     return folder if folder.is_dir() else None
 
 
-def _folder_of(file: GgufFile) -> Path:
-    """The place of the folder: another one when the file changes."""
-    identity = [FORMAT, str(file.path.resolve()), *((size, time) for size, time in map(_size_and_time, file.paths))]
+def _folder_of(shards: Sequence[Path]) -> Path:
+    """The place of the folder: another one when a file changes."""
+    identity = [FORMAT, str(shards[0].resolve()), *map(size_and_time, shards)]
     digest = sha256(json.dumps(identity).encode()).hexdigest()[:16]
-    name = file.path.name.removesuffix(".gguf")
+    name = shards[0].name.removesuffix(".gguf")
     return cache_folder() / "gguf" / f"{name[:80]}-{digest}"
-
-
-def _size_and_time(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
 
 
 @contextlib.contextmanager
@@ -119,7 +114,10 @@ def _convert(file: GgufFile, folder: Path, report: Report) -> None:
     _write_json(folder / SOURCE_FILE, {"path": str(file.path.resolve()), "quantization": file.quantization})
     if files.chat_template is not None:
         (folder / "chat_template.jinja").write_text(files.chat_template, encoding="utf-8")
-    Tokenizer(folder)  # a tokenizer or template that cannot be used is reported before the long part
+    try:
+        Tokenizer(folder)  # one that cannot be used is reported before the long part
+    except ModelError as error:
+        raise ModelError(str(error).replace(str(folder), str(file.path))) from error
     write_weights(model.tensors, folder, lambda done: report(f"converting {file.path.name}", done, total))
 
 

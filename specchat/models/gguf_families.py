@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 
 from specchat.errors import ModelError
-from specchat.models.gguf_file import GgufFile, GgufTensor
+from specchat.models.gguf_file import GgufFile, GgufTensor, one_line
 from specchat.models.gguf_values import read_float32
 
 MAX_LAYERS = 1024
@@ -72,7 +72,7 @@ class _Keys:
         self.architecture = architecture
 
     def error(self, problem: str) -> ModelError:
-        return ModelError(f"{self.file.path}: {problem}")
+        return ModelError(f"{self.file.path}: {one_line(problem)}")
 
     def value(self, key: str) -> Any:
         return self.file.metadata.get(f"{self.architecture}.{key}")
@@ -170,10 +170,9 @@ def _gemma2_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
 
 def _gemma3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     is_27b = config["num_hidden_layers"] == 62
-    pattern, layers = keys.size("attention.sliding_window_pattern", 6), range(config["num_hidden_layers"])
     special: dict[str, Any] = {
         "sliding_window": keys.size("attention.sliding_window"),
-        "layer_types": ["full_attention" if (layer + 1) % pattern == 0 else "sliding_attention" for layer in layers],
+        "layer_types": _gemma3_layer_types(keys, config["num_hidden_layers"]),
         "query_pre_attn_scalar": _gemma_query_scalar(config, is_27b=is_27b),
         "rope_parameters": {
             "full_attention": _rope(keys, config, default_base=1_000_000.0),
@@ -186,6 +185,17 @@ def _gemma3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     if keys.value("final_logit_softcapping"):
         special["final_logit_softcapping"] = keys.number("final_logit_softcapping")
     return special
+
+
+def _gemma3_layer_types(keys: _Keys, layers: int) -> list[str]:
+    """Whether each layer has a sliding window: all but every sixth, or as the file lists it."""
+    listed = keys.value("attention.sliding_window_pattern")
+    if isinstance(listed, list) and len(listed) == layers:
+        is_sliding = [bool(each) for each in listed]
+    else:
+        pattern = keys.size("attention.sliding_window_pattern", 6)
+        is_sliding = [(layer + 1) % pattern != 0 for layer in range(layers)]
+    return ["sliding_attention" if each else "full_attention" for each in is_sliding]
 
 
 def _gemma_query_scalar(config: dict[str, Any], *, is_27b: bool) -> int:
@@ -202,10 +212,11 @@ def _phi3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
         "rope_theta": keys.number("rope.freq_base", 10000.0),
         "partial_rotary_factor": share,
     }
-    factors = [keys.tensor(f"rope_factors_{length}.weight") for length in ("short", "long")]
-    if factors[0] is not None and factors[1] is not None:
-        short, long = (read_float32(each).tolist() for each in factors if each is not None)
-        rope |= {"rope_type": "longrope", "short_factor": short, "long_factor": long}
+    if keys.tensor("rope_factors_long.weight") is not None:
+        rope["rope_type"] = "longrope"
+        for length in ("short", "long"):
+            factors = _rope_factors(keys, f"rope_factors_{length}.weight", round(share * head_size) // 2)
+            rope[f"{length}_factor"] = factors.tolist()
     special: dict[str, Any] = {"original_max_position_embeddings": original, "rope_parameters": rope}
     if share != 1:
         special["partial_rotary_factor"] = share
@@ -222,8 +233,9 @@ def _require_full_rotation(keys: _Keys, config: dict[str, Any]) -> None:
 def _rope(keys: _Keys, config: dict[str, Any], default_base: float = 10000.0) -> dict[str, Any]:
     """The `rope_parameters` of a config."""
     base = {"rope_theta": keys.number("rope.freq_base", default_base)}
-    if (factors := keys.tensor("rope_freqs.weight")) is not None:
-        return base | _llama3_rope(keys, read_float32(factors), base["rope_theta"], config["head_dim"])
+    if keys.tensor("rope_freqs.weight") is not None:
+        factors = _rope_factors(keys, "rope_freqs.weight", config["head_dim"] // 2)
+        return base | _llama3_rope(keys, factors, base["rope_theta"], config["head_dim"])
     kind = keys.value("rope.scaling.type")
     if kind in (None, "none"):
         legacy = keys.value("rope.scale_linear")
@@ -238,10 +250,19 @@ def _rope(keys: _Keys, config: dict[str, Any], default_base: float = 10000.0) ->
     raise keys.error(f"the RoPE scaling {kind} is not supported")
 
 
+def _rope_factors(keys: _Keys, name: str, count: int) -> numpy.ndarray:
+    """By how much each frequency is divided."""
+    tensor = keys.tensor(name)
+    if tensor is None or tensor.shape != (count,):
+        raise keys.error(f"{name} is missing, or does not have {count} values")
+    factors = read_float32(tensor)
+    if not numpy.all(factors > 0):
+        raise keys.error(f"{name} has a factor that is not positive")
+    return factors
+
+
 def _llama3_rope(keys: _Keys, factors: numpy.ndarray, base: float, head_size: int) -> dict[str, Any]:
     """Llama 3.1 and later: the file stores a factor for each frequency, the config the rule that they follow."""
-    if factors.shape != (head_size // 2,) or not numpy.all(factors >= 1):
-        raise keys.error(f"rope_freqs.weight has the shape {list(factors.shape)}, or factors below 1")
     if numpy.all(factors == 1):
         return {"rope_type": "default"}
     rule = {"factor": round(float(factors.max()), 4), **LLAMA3_ROPE}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
+from specchat.models.gguf_file import one_line
 from specchat.models.gguf_splits import SPLITS, Splits
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
@@ -26,6 +27,7 @@ SPECIAL_TOKEN_KEYS = {
     "bos_token": "bos_token_id", "eos_token": "eos_token_id", "unk_token": "unknown_token_id",
     "pad_token": "padding_token_id",
 }  # fmt: skip
+MAX_MERGED_CHARACTERS = 256  # far above the 16 of SentencePiece; a longer token would take too long to take apart
 DEFAULT_SPM_IDS = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
 JsonObject = dict[str, Any]
 
@@ -54,7 +56,7 @@ def tokenizer_files(path: Path, metadata: Mapping[str, Any], vocab_size: int) ->
     elif model == "llama":
         tokenizer, adds_bos = _sentencepiece(vocabulary), True
     else:
-        raise ModelError(f"{path}: the tokenizer {model!r} is not supported; supported are gpt2 (BPE) and llama (SPM)")
+        raise vocabulary.error(f"the tokenizer {model!r} is not supported; supported are gpt2 (BPE) and llama (SPM)")
     special = {name: vocabulary.token(key) for name, key in SPECIAL_TOKEN_KEYS.items()}
     adds_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", adds_bos)) and special["bos_token"] is not None
     settings: JsonObject = {
@@ -85,13 +87,13 @@ class _Vocabulary:
         if len(set(self.tokens)) < len(self.tokens):
             raise self.error("has a token twice in its vocabulary")
         kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(self.tokens)
-        if not isinstance(kinds, list) or len(kinds) < len(self.tokens):
+        if not isinstance(kinds, list) or len(kinds) < len(self.tokens) or not isinstance(kinds[0], int):
             raise self.error("has no type for some tokens")
         self.kinds: list[int] = kinds
         self.end_ids = self._end_ids()
 
     def error(self, problem: str) -> ModelError:
-        return ModelError(f"{self.path}: {problem}")
+        return ModelError(f"{self.path}: {one_line(problem)}")
 
     def merges(self) -> list[tuple[str, str]]:
         """The pairs in the file; a pair whose token is not in the vocabulary could never be output."""
@@ -208,7 +210,7 @@ def _with_written_spaces(vocabulary: _Vocabulary, added: Sequence[JsonObject]) -
 def _merges_from_scores(vocabulary: _Vocabulary, tokens: Sequence[str]) -> list[tuple[str, str]]:
     """Every way to put a token together from two others; tokens with the highest score come first."""
     scores = vocabulary.metadata.get("tokenizer.ggml.scores")
-    if not isinstance(scores, list) or len(scores) < len(tokens):
+    if not isinstance(scores, list) or len(scores) < len(tokens) or not isinstance(scores[0], int | float):
         raise vocabulary.error("has neither merges nor a score for each token")
     mergeable = {
         token: number

@@ -12,11 +12,10 @@ from math import prod
 import numpy
 
 from specchat.errors import ModelError
-from specchat.models.gguf_file import GgufTensor
+from specchat.models.gguf_file import GgufTensor, one_line
 
 CHUNK_VALUES = 2**22  # that are in memory as float32 at a time
 GROUP_VALUES = 2**12  # that `gguf` dequantizes at a time, times 16: few Python calls, and they fit a CPU cache
-QUIET_NAN = 0x7FC0
 
 
 def check_dequantizable(tensor: GgufTensor) -> None:
@@ -35,18 +34,28 @@ def check_dequantizable(tensor: GgufTensor) -> None:
 
 
 def read_float32(tensor: GgufTensor) -> numpy.ndarray:
-    """All values of a small tensor, in its shape."""
+    """All values of a bias or of RoPE factors, which are never quantized."""
+    if len(tensor.shape) != 1 or tensor.type_name not in ("F32", "F16", "BF16"):
+        raise ModelError(f"{tensor.path}: {one_line(tensor.name)} is no vector of floats; download the file again")
     return numpy.concatenate(list(float32_chunks(tensor))).reshape(tensor.shape)
 
 
 def float32_chunks(tensor: GgufTensor, row_order: numpy.ndarray | None = None) -> Iterator[numpy.ndarray]:
     """The values of some rows after the other, flat. `row_order` are the numbers of the rows, if not as stored."""
     rows, columns = prod(tensor.shape[:-1]), tensor.shape[-1]
-    stored = numpy.memmap(tensor.path, numpy.uint8, "r", tensor.offset, (rows, tensor.row_bytes))
+    try:
+        stored = numpy.memmap(tensor.path, numpy.uint8, "r", tensor.offset, (rows, tensor.row_bytes))
+    except ValueError as error:
+        raise ModelError(f"{tensor.path}: became shorter while it was read; is it still being downloaded?") from error
     step = max(1, CHUNK_VALUES // columns)
     for first in range(0, rows, step):
         chunk = stored[first : first + step] if row_order is None else stored[row_order[first : first + step]]
-        yield dequantized(chunk, tensor.type_name)
+        values = dequantized(chunk, tensor.type_name)
+        if not numpy.isfinite(values).all():
+            raise ModelError(
+                f"{tensor.path}: damaged: {tensor.name} contains NaN or infinite values; download it again"
+            )
+        yield values
 
 
 def dequantized(blocks: numpy.ndarray, type_name: str) -> numpy.ndarray:
@@ -62,14 +71,12 @@ def dequantized(blocks: numpy.ndarray, type_name: str) -> numpy.ndarray:
     group = max(1, GROUP_VALUES // block_values) * block_bytes
     whole = flat.size // group * group
     parts = [flat[:whole].reshape(-1, group), flat[whole:].reshape(1, -1)]
-    parts = [dequantize(part, kind).reshape(-1) for part in parts if part.size]
+    with numpy.errstate(all="ignore"):  # the caller looks for infinite values
+        parts = [dequantize(part, kind).reshape(-1) for part in parts if part.size]
     return parts[0] if len(parts) == 1 else numpy.concatenate(parts)
 
 
 def bf16_bits(values: numpy.ndarray) -> numpy.ndarray:
-    """float32 values rounded to the nearest bf16, ties to even, as 16-bit numbers: what torch computes, too."""
+    """Finite float32 values rounded to the nearest bf16, ties to even, as 16-bit numbers: what torch computes."""
     bits = values.view(numpy.uint32)
-    rounded = ((bits + (((bits >> 16) & 1) + numpy.uint32(0x7FFF))) >> 16).astype(numpy.uint16)
-    if numpy.isnan(values).any():
-        rounded[numpy.isnan(values)] = QUIET_NAN
-    return rounded
+    return ((bits + (((bits >> 16) & 1) + numpy.uint32(0x7FFF))) >> 16).astype(numpy.uint16)

@@ -1,14 +1,17 @@
-"""Where a model or head is, and how to load it: folder, device and dtype, resolved without torch."""
+"""Where a model or head is, and how to load it: folder, device and dtype, resolved without torch.
+
+A GGUF file is converted to a folder when a model is to be loaded, and found again when only a plan is wanted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import ModelError
 from specchat.models.fetch import cached_model_folder, fetch_from_hub
-from specchat.models.gguf_conversion import converted_gguf, find_converted
-from specchat.paths import starter_file
+from specchat.models.gguf_sources import local_gguf
 from specchat.profile import BUILTIN_BACKEND
 from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter
@@ -31,17 +34,29 @@ class LoadOptions:
     embedding_device: str = "auto"  # of the input embeddings: auto, device or cpu
 
 
-def find_model(source: str, role: str = "target") -> Path:
-    """The folder of a model: `embedded`, `starter`, a local folder, or a hub id, which is fetched unless cached."""
-    if source == STARTER:
-        return _starter_folder()
+def find_model(
+    source: str, role: str = "target", report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
+) -> Path:
+    """The folder of a model: `embedded`, `starter`, a local folder or GGUF file, or a hub id.
+
+    A hub id is downloaded unless it is cached, a GGUF file is converted unless it was before; `report` is called with
+    what is done for it, the bytes done and the bytes in all.
+    """
+    if gguf := local_gguf(source):
+        from specchat.models.gguf_conversion import converted_gguf
+
+        return converted_gguf(gguf, report)
     return _local_folder(source, role) or _checked_folder(fetch_from_hub(source), source)
 
 
 def find_local_model(source: str, role: str = "target") -> Path | None:
-    """As `find_model`, but None for a hub id that is not completely in the cache. Uses no network."""
-    if source == STARTER:
-        return find_converted(file) if (file := starter_file()) else None
+    """As `find_model`, but None for a GGUF file that is not converted yet, and for a hub id that is not completely in
+    the cache. Uses no network.
+    """
+    if gguf := local_gguf(source):
+        from specchat.models.gguf_conversion import find_converted
+
+        return find_converted(gguf)
     return _local_folder(source, role) or cached_model_folder(source)
 
 
@@ -71,24 +86,21 @@ def resolve_dtype(dtype: str, folder: Path | None, device: str, *, has_cpu_bf16:
     return STORED_DTYPE
 
 
-def _starter_folder() -> Path:
-    """The converted starter model; it is converted now if that has not been done."""
-    if (file := starter_file()) is None:
-        raise ModelError("starter: not on this disk; 'specchat models pull starter' downloads it")
-    return converted_gguf(file)
-
-
 def _local_folder(source: str, role: str) -> Path | None:
     """A checked local folder; None for a hub id."""
     if source == "embedded":
         return _checked_folder(EMBEDDED / role, source)
     if shipped := starter_drafter(source):
         return _checked_folder(shipped, source)
+    if source == STARTER:  # on this disk it is a GGUF file
+        raise ModelError("starter: not on this disk; 'specchat models pull starter' downloads it")
     folder = Path(source).expanduser()
     if folder.exists():
         return _checked_folder(folder, source)
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
-        raise ModelError(f"{source}: no such folder; give a model's folder, a hub id like org/name, or 'embedded'")
+        raise ModelError(
+            f"{source}: no such folder; give a model's folder, a GGUF file, a hub id like org/name, or 'embedded'"
+        )
     return None
 
 
@@ -109,7 +121,9 @@ def _local_head(source: str) -> Path | None:
 
 def _checked_folder(folder: Path, source: str) -> Path:
     if not folder.is_dir():
-        raise ModelError(f"{source}: not a folder; a model is a folder with config.json and *.safetensors")
+        raise ModelError(
+            f"{source}: not a model; a model is a GGUF file, or a folder with config.json and *.safetensors"
+        )
     for name in ("config.json", "tokenizer.json"):
         if not (folder / name).is_file():
             raise ModelError(f"{source}: not a model ({name} is missing)")

@@ -113,7 +113,7 @@ class AnswerPrinter:
 
     def __init__(self) -> None:
         self._is_inside_line = False
-        self._loading_label = ""
+        self._loading = "", ""
         self._write: Callable[[str], object] = sys.stdout.write
 
     def on_event(self, event: Event) -> None:
@@ -123,9 +123,9 @@ class AnswerPrinter:
                 sys.stdout.write(printed)
                 sys.stdout.flush()
                 self._is_inside_line = not printed.endswith("\n") if printed else self._is_inside_line
-            case LoadingProgress(label=label) if label != self._loading_label:
-                self._loading_label = label
-                print_notice(f"loading the {label} model…")
+            case LoadingProgress(label=label, preparation=preparation) if (label, preparation) != self._loading:
+                self._loading = label, preparation
+                print_notice(f"{preparation}…" if preparation else event.text)
             case Failed(message=message):
                 self.end_line()
                 print_notice(f"specchat: {message}")

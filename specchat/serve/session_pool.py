@@ -220,7 +220,7 @@ class SessionPool:
             is_loading = False
             for event in session.stream_answer(chat_request, stream.cancelled):
                 if isinstance(event, LoadingProgress) and not is_loading:
-                    self._notify(f"loading the {event.label} model")
+                    self._notify(event.text.rstrip("…"))
                     is_loading = True
                 stream.emit(event)
         except SpecchatError as error:

@@ -141,6 +141,8 @@ class LiveStats:
 
     def on_event(self, event: Event, now: float) -> None:
         match event:
+            case LoadingProgress(done=done, total=total, preparation=preparation) if preparation:
+                self._enter_phase(Phase.STARTING, Progress(preparation, done, total), now)
             case LoadingProgress(label=label, done=done, total=total):
                 self._enter_phase(Phase.LOADING, Progress(label, done, total), now)
             case PrefillProgress(processed_tokens=done, prompt_tokens=total, cached_tokens=reused):

@@ -61,11 +61,11 @@ def test_a_folder_without_a_model_names_what_is_missing(tmp_path):
         find_model(str(tmp_path))
 
 
-def test_a_file_is_not_a_model(tmp_path):
-    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+def test_another_file_is_not_a_model(tmp_path):
+    (tmp_path / "model.bin").write_bytes(b"weights")
 
-    with pytest.raises(ModelError, match="not a folder"):
-        find_model(str(tmp_path / "model.gguf"))
+    with pytest.raises(ModelError, match="a model is a GGUF file, or a folder"):
+        find_model(str(tmp_path / "model.bin"))
 
 
 def test_an_uncached_hub_id_without_a_network_says_what_to_do(monkeypatch):

@@ -59,7 +59,9 @@ class TurnReporter:
         if not self._loading_id:
             self._loading_count += 1
             self._loading_id = f"loading-{self.message_id[:8]}-{self._loading_count}"
-            self.send(tool_call_start(self._loading_id, f"Loading the {event.label} model", "other"))
+            self.send(
+                tool_call_start(self._loading_id, f"{event.text[0].upper()}{event.text[1:]}".rstrip("…"), "other")
+            )
 
 
 def stream_answer(events: Iterable[Event], reporter: TurnReporter, window_tokens: int) -> PromptResponse:
