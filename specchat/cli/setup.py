@@ -169,6 +169,8 @@ def _dry_run_lines(pair: ModelPair) -> Iterator[str]:
 def _next_step_lines(pair: ModelPair, name: str, *, is_here: bool) -> Iterator[str]:
     """The commands to try next."""
     if not is_here:
+        if starter_file() is not None:
+            yield "chat now:        specchat chat, with the starter model"
         yield f"download first:  {pull_command(pair)}"
     profile_option = "" if name == DEFAULT_PROFILE else f" --profile {name}"
     yield f"then chat:       specchat chat{profile_option}"

@@ -42,8 +42,8 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
 
 def ask_for_starter() -> bool:
     """Ask on a terminal, download after a yes, and remember a no; returns whether the starter is here."""
-    _print_stderr(f"no model is chosen yet; {_described()}")
-    if click.confirm("Download it now?", default=True, err=True):
+    _print_stderr(_described())
+    if click.confirm("Download the starter model now?", default=True, err=True):
         return _fetch_or_explain(is_described=True)
     remember_no()
     _print_stderr(f"{EMBEDDED_ANSWERS}; 'specchat models pull starter' downloads the starter model later")

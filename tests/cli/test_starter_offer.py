@@ -111,4 +111,4 @@ def test_a_models_folder_that_cannot_be_written_asks_again(monkeypatch, tmp_path
     blocked.touch()
     monkeypatch.setenv("SPECCHAT_MODELS", str(blocked / "models"))
 
-    assert all("Download it now?" in offered(monkeypatch, "n\n").err for _ in range(2))
+    assert all("Download the starter model now?" in offered(monkeypatch, "n\n").err for _ in range(2))
