@@ -6,7 +6,6 @@ A file is written from a transformers network, so that what we read can be compa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-@lru_cache
 def network(family: str, tied: bool = True, **extra: Any) -> PreTrainedModel:
     """A random network whose weights are bf16 numbers, so that a file in any float format holds them exactly."""
     name, special = FAMILIES[family]
@@ -61,13 +59,14 @@ def write_gguf(
     *,
     storage: str = "F32",
     metadata: Mapping[str, Any] = {},
+    tensors: Mapping[str, numpy.ndarray] = {},
     raw_types: Mapping[str, str] = {},
     shard_tensors: int = 0,
     model: PreTrainedModel | None = None,
 ) -> Path:
     """Write a network and a byte tokenizer. `metadata` replaces or adds entries, and None removes one.
 
-    `raw_types` are the types of tensors whose values are zero.
+    `tensors` are added, and `raw_types` are the types of tensors whose values are zero.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     model = model or network(family)
@@ -77,7 +76,7 @@ def write_gguf(
         if value is not None:
             _add(writer, key, value)
     kind = GGMLQuantizationType[storage]
-    for name, values in tensors(family, model).items():
+    for name, values in (stored_tensors(family, model) | dict(tensors)).items():
         if name in raw_types:
             writer.add_tensor(
                 name, numpy.zeros(values.shape, {"I8": numpy.int8, "F64": numpy.float64}[raw_types[name]])
@@ -93,7 +92,7 @@ def write_gguf(
     return path
 
 
-def tensors(family: str, model: PreTrainedModel) -> dict[str, numpy.ndarray]:
+def stored_tensors(family: str, model: PreTrainedModel) -> dict[str, numpy.ndarray]:
     """The tensors of a network as llama.cpp stores them, in float32."""
     architecture = next(key for key, name in MODEL_ARCH_NAMES.items() if name == family)
     names = get_tensor_name_map(architecture, model.config.num_hidden_layers)

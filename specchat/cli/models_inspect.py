@@ -14,6 +14,7 @@ from specchat.hub.memory_plan import kv_bytes_per_token, weight_bytes
 from specchat.hub.pairing import pair_member, pair_warnings
 from specchat.hub.recommend import format_gib
 from specchat.hub.safetensors_headers import is_whole_model
+from specchat.models.gguf_file import is_gguf
 
 if TYPE_CHECKING:
     from specchat.heads.spec import HeadSpec
@@ -61,7 +62,7 @@ def _find_model_or_draft(source: str, target: str | None) -> LocatedModel | None
         located = locate_model(source)
     except ModelError:
         return None
-    if located.folder is None:
+    if located.folder is None or is_gguf(located.folder):
         return located
     if target is None or not is_whole_model(located.folder):
         return None

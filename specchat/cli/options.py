@@ -93,8 +93,10 @@ PROFILE_OPTIONS = (
         click.Choice(WEIGHT_FORMATS),
         "Format of the draft model's weights in memory.",
     ),
-    ProfileOption("--target", "models.target", str, "The target model: embedded, a folder, or a hub id."),
-    ProfileOption("--draft", "models.draft", str, "The draft model: a folder or a hub id; '' for none."),
+    ProfileOption(
+        "--target", "models.target", str, "The target model: embedded, a folder, a GGUF file, ollama:NAME, or a hub id."
+    ),
+    ProfileOption("--draft", "models.draft", str, "The draft model: a folder, a GGUF file, or a hub id; '' for none."),
 )
 FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {"speculation.exact": "--exact"}
 
@@ -170,9 +172,13 @@ def _flag_for_key(path: KeyPath) -> str:
 
 
 def _with_absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the paths of model folders absolute: the engine process runs in another folder."""
+    """Make the paths of models absolute: the engine process runs in another folder, and with another OLLAMA_MODELS."""
+    from specchat.models.gguf_sources import OLLAMA_PREFIX, OLLAMA_VARIABLE, local_gguf
+
     absolute = dict(values)
     for key in MODEL_KEYS:
+        if str(absolute[key]).startswith(OLLAMA_PREFIX) and os.environ.get(OLLAMA_VARIABLE):
+            absolute[key] = str(local_gguf(absolute[key]))
         if absolute[key] and Path(absolute[key]).exists():
             absolute[key] = str(Path(absolute[key]).absolute())
     return absolute

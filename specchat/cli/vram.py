@@ -58,8 +58,8 @@ def vram(
 ) -> None:
     """Show the memory that a model takes: weights, drafter, KV cache and workspace.
 
-    MODEL is a folder, a config.json, a name of the catalog, or a hub id in the cache. Nothing is loaded or downloaded.
-    Without MODEL, print what a profile loads, and the memory that this takes.
+    MODEL is a folder, a GGUF file, a config.json, a name of the catalog, or a hub id in the cache. Nothing is loaded or
+    downloaded. Without MODEL, print what a profile loads, and the memory that this takes.
     """
     if model is None:
         if draft or head or gpu_memory or is_json:

@@ -30,7 +30,9 @@ from specchat.host.peer_credentials import check_same_user
 from specchat.paths import CACHE_VARIABLE, MODELS_VARIABLE, RUNTIME_VARIABLE, data_folder, home_folder
 from specchat.plugins.discovery import PLUGINS_VARIABLE, entry_point_files
 
-INHERITED_VARIABLES = (RUNTIME_VARIABLE, "SPECCHAT_CONFIG", CACHE_VARIABLE, MODELS_VARIABLE, "TMPDIR")
+INHERITED_VARIABLES = (
+    RUNTIME_VARIABLE, "SPECCHAT_CONFIG", CACHE_VARIABLE, MODELS_VARIABLE, "OLLAMA_MODELS", "TMPDIR"
+)  # fmt: skip
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
 START_TIMEOUT_SECONDS = 60.0
 MAX_SOCKET_PATH_BYTES = 100  # the smallest limit of the supported platforms is 104

@@ -15,6 +15,7 @@ from typing import Any
 from specchat.hub.catalog import find_entry
 from specchat.hub.local_models import LocatedModel
 from specchat.hub.memory_plan import LLAMA_LIKE_FAMILIES
+from specchat.models.gguf_file import is_gguf, read_gguf
 
 MIN_DRAFT_SHARE, MAX_DRAFT_SHARE = 0.05, 0.20  # of the target's parameters
 MAX_LAYER_SHARE = 0.5  # without CUDA graphs, the time of a pass follows the number of layers
@@ -90,7 +91,10 @@ def _tokenizer_warnings(draft: PairMember, target: PairMember) -> Iterator[str]:
 
 
 def _read_vocabulary(folder: Path) -> Mapping[str, int] | None:
-    """The pieces and ids in tokenizer.json; None when it is missing or invalid."""
+    """The pieces and ids in tokenizer.json or a GGUF file; None when they are missing or invalid."""
+    if is_gguf(folder):
+        tokens = read_gguf(folder).metadata.get("tokenizer.ggml.tokens", ())
+        return {piece: index for index, piece in enumerate(tokens)}
     try:
         content: Any = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
         vocab = content["model"]["vocab"]
@@ -102,6 +106,8 @@ def _read_vocabulary(folder: Path) -> Mapping[str, int] | None:
 
 def _is_instruct(located: LocatedModel) -> bool | None:
     """Whether it has a chat template, if it is on this disk; else by its name or the catalog."""
+    if located.folder and is_gguf(located.folder):
+        return "tokenizer.chat_template" in read_gguf(located.folder).metadata
     if located.folder and located.folder.is_dir():
         if (located.folder / "chat_template.jinja").is_file():
             return True

@@ -1,4 +1,7 @@
-"""Deletes a model from the hub's cache, or one of the package index from the models folder. Never touches others."""
+"""Deletes a model from the hub's cache, the starter model, or the folder that was converted from a GGUF file.
+
+Never touches other folders, nor a GGUF file that specchat did not download.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from specchat.errors import ModelError
 from specchat.hub.package_download import packaged_file, packaged_model
 from specchat.hub.repo_files import repo_cache_folder
 from specchat.models.gguf_conversion import find_converted
+from specchat.models.gguf_sources import local_gguf
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ def plan_removal(source: str) -> Removal:
     """Plan the deletion of a model; ModelError when it is not on this disk."""
     if (entry := packaged_model(source)) is not None:
         return _plan_packaged_removal(source, packaged_file(entry).parent)
+    if gguf := local_gguf(source):
+        return _plan_removal_of_converted(source, gguf)
     if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
         raise ModelError(f"{source}: not a hub id like org/name; only models from the hub can be removed")
     folder = repo_cache_folder(source)
@@ -55,6 +61,14 @@ def _plan_packaged_removal(source: str, folder: Path) -> Removal:
             shutil.rmtree(each)
 
     return Removal(source, folder, size, run)
+
+
+def _plan_removal_of_converted(source: str, gguf: Path) -> Removal:
+    folder = find_converted(gguf)
+    if folder is None:
+        raise ModelError(f"{source}: nothing was converted from it, and specchat does not delete GGUF files")
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    return Removal(source, folder, size, lambda: shutil.rmtree(folder))
 
 
 def _scan_cached_model(source: str, cache: Path) -> HFCacheInfo:

@@ -34,7 +34,6 @@ from specchat.hub.config_architecture import (
     kv_layers_from_config,
 )
 from specchat.models.fetch import without_consolidated
-from specchat.models.gguf_families import map_model
 from specchat.models.gguf_file import is_gguf, read_gguf
 
 TensorHeaders = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -60,6 +59,8 @@ def read_architecture(source: Path) -> Architecture:
 
 def _gguf_architecture(source: Path) -> Architecture:
     """The architecture of a GGUF file after its conversion to bf16; `stored_bytes` are those of the file."""
+    from specchat.models.gguf_families import map_model
+
     file = read_gguf(source)
     architecture = architecture_from_config(map_model(file).config, str(source))
     return replace(architecture, stored_bytes=file.bytes)
@@ -141,6 +142,8 @@ def _stored_format(tensors: TensorHeaders) -> str:
 
 def is_whole_model(source: Path) -> bool:
     """Whether this is a language model and not a head, by its files or, without files, by its config."""
+    if is_gguf(source):
+        return True
     if files := weight_files(source):
         return not _is_head(_read_headers(files))
     config = read_config(source)

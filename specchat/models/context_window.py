@@ -8,8 +8,6 @@ from typing import Any
 
 from specchat.errors import ModelError
 from specchat.models.gguf_conversion import find_converted
-from specchat.models.gguf_families import map_model
-from specchat.models.gguf_file import read_gguf
 from specchat.models.gguf_sources import local_gguf
 
 EMBEDDED = Path(__file__).parents[1] / "embedded" / "target"
@@ -27,10 +25,14 @@ def trained_context_window(source: str) -> int | None:
     return length if isinstance(length, int) and length > 0 else None
 
 
-def _gguf_config(gguf: Path) -> dict[str, Any]:
-    """The config of the converted folder, because the header of a GGUF file holds a vocabulary and takes long."""
-    folder = find_converted(gguf)
-    return _config(str(folder)) if folder else map_model(read_gguf(gguf)).config
+def _gguf_config(path: Path) -> dict[str, Any]:
+    """The config of the converted folder if there is one: the header of a GGUF file takes long, with its vocabulary."""
+    if folder := find_converted(path):
+        return _config(str(folder))
+    from specchat.models.gguf_families import map_model
+    from specchat.models.gguf_file import read_gguf
+
+    return map_model(read_gguf(path)).config
 
 
 def _config(source: str) -> dict[str, Any]:

@@ -32,9 +32,10 @@ def needed_files(source: str, names: Sequence[str], *, is_draft: bool = False) -
     if pickles and (is_draft or "tokenizer.json" not in names):
         return required + pickles
     problem = "its weights are pickles, which can contain code" if pickles else "it has no *.safetensors"
+    remedy = "look for a copy with *.safetensors"
     if any(name.endswith(".gguf") for name in names):
-        raise ModelError(f"{source}: {problem}; download one of its *.gguf files, and give the path of the file")
-    raise ModelError(f"{source}: {problem}; look for a copy with *.safetensors")
+        remedy += ", or download one of its *.gguf files and give the path of the file"
+    raise ModelError(f"{source}: {problem}; {remedy}")
 
 
 def without_consolidated(names: Sequence[str]) -> list[str]:

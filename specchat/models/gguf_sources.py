@@ -18,6 +18,7 @@ from specchat.paths import starter_file
 from specchat.profile.keys import STARTER
 
 OLLAMA_PREFIX = "ollama:"
+OLLAMA_VARIABLE = "OLLAMA_MODELS"
 OLLAMA_REGISTRY = "registry.ollama.ai"
 OLLAMA_NAMESPACE = "library"
 OLLAMA_SYSTEM_FOLDER = Path("/usr/share/ollama/.ollama/models")  # of its service on Linux
@@ -87,7 +88,7 @@ def ollama_manifests() -> Iterator[OllamaManifest]:
 
 def ollama_folders() -> list[Path]:
     """Where Ollama keeps models: OLLAMA_MODELS, or the folders of the user and of its service."""
-    if folder := os.environ.get("OLLAMA_MODELS"):
+    if folder := os.environ.get(OLLAMA_VARIABLE):
         return [Path(folder).expanduser()]
     return [Path("~/.ollama/models").expanduser(), OLLAMA_SYSTEM_FOLDER]
 

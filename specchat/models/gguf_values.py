@@ -14,7 +14,7 @@ import numpy
 from specchat.errors import ModelError
 from specchat.models.gguf_file import GgufTensor, one_line
 
-CHUNK_VALUES = 2**22  # that are in memory as float32 at a time
+CHUNK_VALUES = 2**19  # that are in memory as float32 at a time
 GROUP_VALUES = 2**12  # that `gguf` dequantizes at a time, times 16: few Python calls, and they fit a CPU cache
 
 

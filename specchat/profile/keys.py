@@ -35,8 +35,8 @@ class Models:
 
     target: str = key(
         EMBEDDED,
-        'The target model: "starter", "embedded", a folder, or a hub id such as "org/name". Without this key it is the '
-        "starter model if that is on this disk ('specchat models pull starter').",
+        'The target model: "starter", "embedded", a folder, a GGUF file, or a hub id such as "org/name". Without this '
+        "key it is the starter model if that is on this disk ('specchat models pull starter').",
     )
     draft: str = key(
         AUTO, 'The draft model: a folder or a hub id; "auto" is the one that specchat has for the target; "" for none.'
@@ -70,7 +70,9 @@ class Models:
 
     def __post_init__(self) -> None:
         if not self.target.strip():
-            message = "models.target must not be empty; give 'embedded', a folder, or a hub id like org/name"
+            message = (
+                "models.target must not be empty; give 'embedded', a folder, a GGUF file, or a hub id like org/name"
+            )
             raise InvalidValueError(message, ("models", "target"))
         check_values(self, "models")
         if self.url and not self.url.startswith(("http://", "https://")):

@@ -12,8 +12,10 @@ from specchat.cli import models_recommend
 from specchat.hub.catalog import catalog
 from specchat.hub.machine import CPU, Device, Machine
 from specchat.hub.memory_plan import GIB
+from specchat.models.gguf_conversion import converted_gguf
 from specchat.profile import load_profile
 from tests.front import command
+from tests.gguf_models import write_gguf
 from tests.processes import modules_after
 
 SMALL_MACHINE = Machine((Device(CPU, "a CPU", 6 * GIB, 8 * GIB),), ("AVX2", "AVX512", "VNNI", "BF16"), 12e9)
@@ -40,6 +42,34 @@ def test_the_list_names_all_there_is_and_what_lies_here(monkeypatch):
     assert "embedded/target" in text
     assert "embedded/target" in printed(monkeypatch, "list", "--here")
     assert "Qwen" not in printed(monkeypatch, "list", "--here")
+
+
+def test_local_models_of_other_programs_are_listed_with_what_fits(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = write_gguf(tmp_path / ".lmstudio/models/someone/Tiny/tiny.gguf", storage="Q8_0")
+    torn = path.with_name("torn.gguf")
+    torn.write_bytes(path.read_bytes()[:1000])
+
+    text = printed(monkeypatch, "list", "--local")
+
+    lines = {line.split()[0]: line.split(maxsplit=4)[-1] for line in text.splitlines()}
+    assert lines["~/.lmstudio/models/someone/Tiny/tiny.gguf"].split() == ["yes"]
+    assert "damaged or incomplete GGUF" in next(line for line in text.splitlines() if "torn.gguf" in line)
+    listed = json.loads(printed(monkeypatch, "list", "--local", "--json"))["downloaded"]
+    found = next(each for each in listed if each["id"] == str(path))
+    assert (found["quantization"], found["bytes"], found["fits"]) == ("Q8_0", path.stat().st_size, "bf16")
+
+
+def test_a_gguf_file_is_described_and_its_converted_copy_removed(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    path = write_gguf(tmp_path / "tiny.gguf")
+    assert "parameters" in printed(monkeypatch, "inspect", str(path))
+    folder = converted_gguf(path)
+
+    printed(monkeypatch, "remove", str(path), "--yes")
+
+    assert path.exists()
+    assert not folder.exists()
 
 
 def test_programs_get_the_list_in_bytes(monkeypatch):

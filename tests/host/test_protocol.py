@@ -44,6 +44,7 @@ from specchat.host.protocol import (
 
 EVENTS = [
     LoadingProgress("target", 3, 10),
+    LoadingProgress("target", 3, 10, "converting tiny.gguf"),
     PrefillProgress(128, 256, cached_tokens=7),
     Routed("lookup", 8, "the files repeat", seed=2**40),
     TextDelta("é\u2028\n\x00"),

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from threading import Event as Flag
 
 import pytest
 
@@ -16,6 +17,7 @@ from specchat.loading.load_plan import EMBEDDED_HEADS
 from specchat.models.load_options import EMBEDDED
 from specchat.profile import DRAFTERS, Profile
 from tests import tokenizers_at_hand as at_hand
+from tests.gguf_models import write_gguf
 from tests.tiny import SPEAKING, network, speaking
 from tests.tiny_heads import saved_head
 
@@ -159,3 +161,34 @@ def test_an_answer_that_cannot_be_made_is_an_error(embedded):
 
 def test_every_built_in_drafter_but_auto_has_a_builder():
     assert ["auto"] == [name for name, drafter in DRAFTERS.items() if not drafter.builder]
+
+
+def test_a_gguf_file_is_converted_with_progress_and_then_loaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    path = str(write_gguf(tmp_path / "tiny.gguf"))
+    profile = Profile().override({"models.target": path, "models.draft": path, "models.device": "cpu"})
+    events = []
+
+    engine = load_engine(profile, events.append)
+
+    first = events[0]
+    assert first.label == "target"
+    assert first.preparation == "converting tiny.gguf"
+    assert first.text.startswith("converting tiny.gguf: ")
+    assert "loading the draft model…" in {event.text for event in events}
+    assert engine.draft_model is not None
+    with engine.create_session() as session:
+        assert not any(isinstance(event, Failed) for event in session.ask(Request("hello", max_tokens=8)))
+    events.clear()
+    load_engine(profile, events.append)
+    assert not any(event.preparation for event in events)
+
+
+def test_a_host_that_stops_ends_a_conversion(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    profile = ALONE.override({"models.target": str(write_gguf(tmp_path / "tiny.gguf"))})
+    stopped = Flag()
+    stopped.set()
+
+    with pytest.raises(ModelError, match=r"converting tiny\.gguf was stopped"):
+        load_engine(profile, cancelled=stopped)

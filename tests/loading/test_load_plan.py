@@ -10,8 +10,10 @@ import pytest
 from specchat.errors import ModelError
 from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS, ComputeFeatures, plan_load
+from specchat.models.gguf_conversion import converted_gguf
 from specchat.models.load_options import EMBEDDED
 from specchat.profile import Profile
+from tests.gguf_models import write_gguf
 from tests.tiny import speaking
 
 OLD_CPU, NEW_CPU, GPU = ComputeFeatures(False, False), ComputeFeatures(False, True), ComputeFeatures(True, True)
@@ -76,6 +78,21 @@ def test_the_text_of_a_plan_has_a_line_for_each_model_and_the_memory():
     rows = [row.split()[0] for row in plan_load(Profile(), OLD_CPU).text().splitlines()]
 
     assert rows == ["target", "draft", *["head"] * len(EMBEDDED_HEADS), "corpus", "context", "memory"]
+
+
+def test_a_gguf_file_is_planned_before_and_after_its_conversion(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    path = write_gguf(tmp_path / "tiny.gguf")
+    profile = LLAMA.override({"models.target": str(path)})
+
+    before = plan_load(profile, OLD_CPU)
+    converted_gguf(path)
+    after = plan_load(profile, OLD_CPU)
+
+    assert f"target  {path} (GGUF, will be converted to bf16 once): float32 on cpu" in before.text()
+    assert f"target  {path} (GGUF, converted to bf16): float32 on cpu" in after.text()
+    assert before.memory() == after.memory()
+    assert all(line.is_local for line in before.lines())
 
 
 def test_planning_imports_no_torch():

@@ -192,6 +192,12 @@ def test_loading_and_prefill_are_distinct_and_timed():
     assert Phase.IDLE is live_stats.phase
 
 
+def test_a_conversion_before_loading_is_named_as_it_is():
+    live_stats = live_stats_after(LoadingProgress("target", 1, 4, "converting tiny.gguf"))
+
+    assert (Phase.STARTING, "converting tiny.gguf", 1, 4) == (live_stats.phase, *_progress(live_stats)[:3])
+
+
 def _progress(live_stats: LiveStats):
     return live_stats.progress.label, live_stats.progress.done, live_stats.progress.total
 
