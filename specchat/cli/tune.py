@@ -12,6 +12,7 @@ import click
 from specchat.cli.bench import INTERRUPTED_EXIT_CODE, check_output_paths, print_progress
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.profile import Profile
+from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.profile.tuned_values import tuned_path, tuned_source_for
 
 if TYPE_CHECKING:
@@ -104,5 +105,5 @@ def _default_plot_path(path: Path) -> Path:
 
 
 def _model_names(profile: Profile) -> str:
-    models = profile.models
+    models = with_shipped_drafters(profile.models)
     return f"{models.target} with {models.draft}" if models.draft else models.target

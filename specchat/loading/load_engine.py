@@ -34,6 +34,7 @@ from specchat.models.load_options import find_model
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.profile import BUILTIN_BACKEND, Profile
+from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 
 Progress = Callable[[Event], None]
@@ -98,6 +99,7 @@ def load_engine(
     A set `cancelled` ends the loading between two models. `past_texts` returns the texts of other conversations, from
     which answers may copy; it is called from a thread.
     """
+    profile = replace(profile, models=with_shipped_drafters(profile.models))
     plan = plan_load(profile, _compute_features(), partial(_fetch, progress, cancelled))
     tokenizer = Tokenizer(_folder(plan.target))
     resources = DraftingResources(
