@@ -1,11 +1,20 @@
-"""The folder of specchat's cached files, and how a file is written there. Imports nothing heavy."""
+"""The folders of specchat's cached files and of the models that it downloaded itself, and how a file is written there.
+
+Files that front ends and the engine process share must not depend on HOME or XDG variables: the engine process does
+not inherit them. Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
 import os
+import pwd
+import sys
 from pathlib import Path
 
 CACHE_VARIABLE = "SPECCHAT_CACHE"
+MODELS_VARIABLE = "SPECCHAT_MODELS"
+RUNTIME_VARIABLE = "SPECCHAT_RUNTIME"
+STARTER_DRAFTERS = Path(__file__).parent / "starter_heads"  # heads and a draft model that are trained for the starter
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -19,10 +28,43 @@ def write_atomically(path: Path, text: str) -> None:
 def cache_folder() -> Path:
     """The folder of measurements and compiled code.
 
-    It is `SPECCHAT_CACHE` if set, else `SPECCHAT_RUNTIME`, else the user's cache folder.
+    It is `SPECCHAT_CACHE` if set, else `SPECCHAT_RUNTIME`, else in the home folder.
     """
-    if folder := os.environ.get(CACHE_VARIABLE) or os.environ.get("SPECCHAT_RUNTIME"):
+    if folder := os.environ.get(CACHE_VARIABLE) or os.environ.get(RUNTIME_VARIABLE):
         return Path(folder)
-    from platformdirs import user_cache_path
+    return home_folder() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "specchat"
 
-    return user_cache_path("specchat", appauthor=False)
+
+def home_folder() -> Path:
+    """The home folder from the user database; the environment has no effect."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:  # a container user without an entry
+        return Path("/")
+
+
+def data_folder() -> Path:
+    """The folder of the history and of downloaded models, in the home folder."""
+    base = "Library/Application Support" if sys.platform == "darwin" else ".local/share"
+    return home_folder() / base / "specchat"
+
+
+def models_folder() -> Path:
+    """The folder of models that do not come from a hub, which has its own cache.
+
+    It is `SPECCHAT_MODELS` if set, else in `SPECCHAT_RUNTIME` if that is set, else in the home folder.
+    """
+    if folder := os.environ.get(MODELS_VARIABLE):
+        return Path(folder).expanduser().absolute()
+    runtime = os.environ.get(RUNTIME_VARIABLE)
+    return (Path(runtime).absolute() if runtime else data_folder()) / "models"
+
+
+def starter_folder() -> Path:
+    """The folder of the starter model, which the package index has, whether it is there or not."""
+    return models_folder() / "starter"
+
+
+def starter_file() -> Path | None:
+    """The GGUF file of the starter model; None when it is not on this disk."""
+    return next(starter_folder().glob("*.gguf"), None)

@@ -128,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, default=160, help="most tokens of an answer")
     parser.add_argument("--machine", default="cpu", help="the name of the table of costs")
     options = parser.parse_args(arguments)
-    engine = load_engine(load_profile("chat"))
+    engine = load_engine(load_profile("chat", {"models.target": "embedded"}))
     options.folder.mkdir(parents=True, exist_ok=True)
     costs = options.folder / f"costs-{options.machine}.json"
     costs.write_text(json.dumps([measure_costs(engine, options.machine)], indent=1) + "\n")

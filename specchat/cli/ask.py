@@ -17,6 +17,7 @@ from specchat.cli.format_options import answer_format_from_options, answer_forma
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import print_answer
 from specchat.cli.session_options import open_conversation
+from specchat.cli.starter_offer import offer_starter
 from specchat.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     question, piped text is attached to it. From long files and folders the relevant passages are attached. Only the
     answer goes to stdout.
     """
+    if context.obj is None:
+        offer_starter(options)
     request = replace(_request_from_arguments(words, STDIN in files), answer_format=answer_format_from_options(options))
     context_files = _gather_attachments([name for name in files if name != STDIN], request.text, options)
     with open_conversation(context.obj, options) as session:

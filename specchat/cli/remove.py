@@ -1,18 +1,20 @@
-"""`specchat models remove`: deletes a model from the hub cache, or a converted one, after showing what that frees."""
+"""`specchat models remove`: deletes a downloaded or converted model after showing what that frees."""
 
 from __future__ import annotations
 
 import click
 
-from specchat.cli.pull import confirm
+from specchat.cli.pull_package import confirm
+from specchat.cli.starter_offer import remember_no
 from specchat.errors import ModelError
+from specchat.profile.keys import STARTER
 
 
 @click.command()
 @click.argument("source", metavar="ID")
 @click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Do not ask.")
 def remove(source: str, *, skips_confirmation: bool) -> None:
-    """Delete a model from the hub cache; other folders are never touched.
+    """Delete a model from the hub cache, or `starter`; other folders are never touched.
 
     ID is a hub id like org/name. Partial downloads are deleted, too. For a GGUF file, the copy in bf16 that was
     converted from it is deleted, and the file stays.
@@ -27,4 +29,6 @@ def remove(source: str, *, skips_confirmation: bool) -> None:
     removal.run()
     if removal.folder.exists():
         raise ModelError(f"{source}: some files could not be deleted; see {removal.folder}")
+    if source == STARTER:
+        remember_no()
     click.echo(f"removed; {format_bytes(removal.freed_bytes)} are free again", err=True)

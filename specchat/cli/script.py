@@ -37,6 +37,7 @@ from specchat.cli.session_options import open_host_conversation, resume_options,
 from specchat.errors import ContextError, SpecchatError, UsageError
 from specchat.host.client import Conversation
 from specchat.host.protocol import EVENT_METHODS, JsonObject, event_to_json
+from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.repl.interrupt import interruptible
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _edit_runner(edits: str, options: dict[str, Any]) -> EditRunner | None:
 
 def _model_names(options: dict[str, Any]) -> dict[str, str]:
     """Target and draft model of a new conversation; those of a stored one are known to the host only."""
-    models = resolve_profile(options).models
+    models = with_shipped_drafters(resolve_profile(options).models)
     return {"model": models.target, "draft": models.draft}
 
 

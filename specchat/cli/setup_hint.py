@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specchat.profile.profile_files import configuration_folder, user_config_file
 
-SETUP_HINT = "the small embedded model answers; 'specchat setup' finds a better one for this machine"
+SETUP_HINT = "a small model answers; 'specchat setup' finds a better one for this machine"
 HINT_SHOWN_FILE = "setup-offered"
 
 

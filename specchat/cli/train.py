@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +14,7 @@ from specchat.cli.options import PROFILE_OPTIONS, resolve_profile
 from specchat.errors import UsageError
 from specchat.host.spawn import history_path
 from specchat.profile import Profile
+from specchat.profile.shipped_drafters import with_shipped_drafters
 
 if TYPE_CHECKING:
     from specchat.train.frozen_target import FrozenTarget
@@ -94,7 +96,7 @@ def draft(start: str | None, **options: Any) -> None:
     """Train a small draft model with the target's vocabulary, and install it if it is better."""
     from specchat.models.load_options import find_model
 
-    models = _load_profile_by_name(options["profile"]).models
+    models = with_shipped_drafters(_load_profile_by_name(options["profile"]).models)
     is_of_profile = options["target"] in (None, models.target)
     source = start if start is not None else models.draft if is_of_profile else ""
     folder = find_model(source, role="draft") if source else None
@@ -148,7 +150,7 @@ def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profi
         return None
     if against != AGAINST_PROFILE:
         return find_head(against)
-    for source in profile.models.heads:
+    for source in with_shipped_drafters(replace(profile.models, target=target.source)).heads:
         name = source
         if source == "embedded":
             if target.source != "embedded":

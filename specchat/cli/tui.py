@@ -11,6 +11,7 @@ import click
 from specchat.cli.options import profile_options
 from specchat.cli.session_options import resume_options, resume_request
 from specchat.cli.setup_hint import setup_hint
+from specchat.cli.starter_offer import offer_starter
 
 
 @click.command()
@@ -25,6 +26,8 @@ def tui(is_ascii: bool | None, no_mouse: bool, **options: Any) -> None:
     from specchat.tui.app import ScreenFiles, SpecchatApp, binding_scopes
     from specchat.tui.preferences import preferences_file, read_preferences
 
+    if not (options["session"] or options["is_last"]):
+        offer_starter(options)
     chosen = resume_request(options)
     preferred = read_preferences(preferences_file(), binding_scopes())
     preferred = replace(preferred, captures_mouse=preferred.captures_mouse and not no_mouse)

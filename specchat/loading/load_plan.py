@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specchat.errors import ModelError
@@ -30,6 +30,7 @@ from specchat.models.load_options import (
     resolve_dtype,
 )
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
+from specchat.profile.shipped_drafters import with_shipped_drafters
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
 EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedded/eagle")
@@ -165,6 +166,7 @@ class LoadPlan:
 
 def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None = None) -> LoadPlan:
     """Resolve a profile. With `fetch`, missing models are downloaded and converted; else their folder is None."""
+    profile = replace(profile, models=with_shipped_drafters(profile.models))
     models = profile.models
     if models.backend in SERVER_BACKENDS:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""Which GGUF file the name of a model means: a file, a folder with one file, or a model of Ollama.
+"""Which GGUF file the name of a model means: a file, a folder with one file, the starter, or a model of Ollama.
 
 Ollama stores a manifest for each name and tag, and the files themselves as blobs without a suffix. Imports no torch.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 
 from specchat.errors import ModelError
 from specchat.models.gguf_file import SHARD_NAME, is_gguf
+from specchat.paths import starter_file
+from specchat.profile.keys import STARTER
 
 OLLAMA_PREFIX = "ollama:"
 OLLAMA_VARIABLE = "OLLAMA_MODELS"
@@ -46,6 +48,8 @@ class OllamaManifest:
 
 def local_gguf(source: str) -> Path | None:
     """The GGUF file that this source names; None when it names no file and no folder with GGUF files only."""
+    if source == STARTER:
+        return starter_file()
     if source.startswith(OLLAMA_PREFIX):
         return _find_ollama(source.removeprefix(OLLAMA_PREFIX)).model_file()
     path = Path(source).expanduser()

@@ -13,6 +13,8 @@ from specchat.errors import ModelError
 from specchat.models.fetch import cached_model_folder, fetch_from_hub
 from specchat.models.gguf_sources import local_gguf
 from specchat.profile import BUILTIN_BACKEND
+from specchat.profile.keys import STARTER
+from specchat.profile.shipped_drafters import starter_drafter
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 FLOAT_FORMAT = "float"
@@ -35,7 +37,7 @@ class LoadOptions:
 def find_model(
     source: str, role: str = "target", report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
 ) -> Path:
-    """The folder of a model: `embedded`, a local folder or GGUF file, or a hub id.
+    """The folder of a model: `embedded`, `starter`, a local folder or GGUF file, or a hub id.
 
     A hub id is downloaded unless it is cached, a GGUF file is converted unless it was before; `report` is called with
     what is done for it, the bytes done and the bytes in all.
@@ -87,6 +89,10 @@ def _local_folder(source: str, role: str) -> Path | None:
     """A checked local folder; None for a hub id."""
     if source == "embedded":
         return _checked_folder(EMBEDDED / role, source)
+    if shipped := starter_drafter(source):
+        return _checked_folder(shipped, source)
+    if source == STARTER:  # on this disk it is a GGUF file
+        raise ModelError("starter: not on this disk; 'specchat models pull starter' downloads it")
     folder = Path(source).expanduser()
     if folder.exists():
         return _checked_folder(folder, source)
@@ -102,6 +108,8 @@ def _local_head(source: str) -> Path | None:
     embedded = EMBEDDED / source.removeprefix("embedded/")
     if source.startswith("embedded/") and embedded.is_dir():
         return embedded
+    if shipped := starter_drafter(source):
+        return shipped
     path = Path(source).expanduser()
     if path.exists():
         return path

@@ -47,6 +47,7 @@ class Tokenizer:
         self.special_token_ids = frozenset(index for index, token in added_token_ids.items() if token.special)
         self._control_token_pattern = _any_of(token.content for token in added_token_ids.values() if token.special)
         self._token_decoder = _load_token_decoder(self._backend, folder)
+        self._bytes_of_token: dict[int, bytes] = {}  # all of them would take a tenth of a second before the first token
         self.strips_first_space = self._token_decoder.strips_first_space
         self.template = _load_template(folder, self._settings)
         self.stop_token_ids = frozenset(self._declared_stop_ids() | self._template_stop_ids())
@@ -92,7 +93,12 @@ class Tokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes of a token, possibly part of a character; empty for padding ids above the vocabulary."""
-        return self._token_byte_table[token] if 0 <= token < self.vocab_size else b""
+        if token not in self._bytes_of_token:
+            piece = self._pieces[token] if 0 <= token < self.vocab_size else ""
+            # Byte-level tokenizers store added tokens as plain text.
+            is_plain = self._token_decoder.is_byte_level and token in self.added
+            self._bytes_of_token[token] = piece.encode() if is_plain else self._token_decoder.piece_bytes(piece)
+        return self._bytes_of_token[token]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some tokens, without control tokens; invalid bytes become U+FFFD."""
@@ -123,13 +129,12 @@ class Tokenizer:
         return self._encode("\n", parse_special=False)
 
     @cached_property
-    def _token_byte_table(self) -> list[bytes]:
-        """The bytes of every token. Byte-level tokenizers store added tokens as plain text."""
-        plain = self.added if self._token_decoder.is_byte_level else frozenset[int]()
-        table = [b""] * self.vocab_size
+    def _pieces(self) -> list[str]:
+        """The piece of every token; "" for ids that the vocabulary leaves out."""
+        pieces = [""] * self.vocab_size
         for piece, token in self.vocabulary.items():
-            table[token] = piece.encode() if token in plain else self._token_decoder.piece_bytes(piece)
-        return table
+            pieces[token] = piece
+        return pieces
 
     def _declared_stop_ids(self) -> set[int]:
         """The stop tokens in the files of the folder; generation_config.json goes before config.json."""

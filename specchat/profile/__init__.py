@@ -9,6 +9,7 @@
     environment_keys.py   SPECCHAT_<TABLE>_<KEY>
     model_advice.py       the sampling that the authors of the target advise, and advised_sampling.toml
     tuned_values.py       values measured for these models on this machine
+    shipped_drafters.py   the default target, and the drafters that are part of specchat for a target
     json_schema.py        the JSON schema of a profile, for editors
 
 Precedence, the strongest first: option, environment, project file, profile, user file, tuned values, model and advice,

@@ -17,6 +17,7 @@ DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
 WEIGHT_FORMATS = ("float", "int8", "fp8", "nf4", "nf4-double")
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
+AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
 BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # backends that run on a server
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
@@ -34,11 +35,15 @@ class Models:
     """The target model, the draft model and the heads, and where and in which format they are loaded."""
 
     target: str = key(
-        "embedded", 'The target model: "embedded", a folder, a GGUF file, or a hub id such as "org/name".'
+        EMBEDDED,
+        'The target model: "starter", "embedded", a folder, a GGUF file, or a hub id such as "org/name". Without this '
+        "key it is the starter model if that is on this disk ('specchat models pull starter').",
     )
-    draft: str = key("embedded", 'The draft model: the same, or "" for none. It needs the tokenizer of the target.')
+    draft: str = key(
+        AUTO, 'The draft model: a folder or a hub id; "auto" is the one that specchat has for the target; "" for none.'
+    )
     heads: tuple[str, ...] = key(
-        ("embedded",), 'Draft heads: folders, files or hub ids; "embedded" are those of the embedded target.'
+        (AUTO,), 'Draft heads: folders, files or hub ids; "auto" are those that specchat has for the target.'
     )
     dtype: str = key("auto", "The data type of computations.", choices=DTYPES)
     weights: str = key(

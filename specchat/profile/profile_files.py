@@ -3,6 +3,7 @@
     shipped profiles   profiles/ of a source checkout, or the copy inside an installed package
     own profiles       profiles/ in the configuration folder of the user; SPECCHAT_CONFIG names another folder
     any file           given by its path
+    default target     the starter model if it is on this disk (`shipped_drafters.py`)
     user file          config.toml in the configuration folder: the base of every profile
     model              advised by the authors of the target (`model_advice.py`)
     tuned              measured by `specchat tune` for the models of the merged profile (`tuned_values.py`)
@@ -21,6 +22,7 @@ from typing import cast
 from specchat.errors import ProfileError
 from specchat.profile.keys import DrafterOrder, Profile, RouteRule, options_source
 from specchat.profile.model_advice import model_sources
+from specchat.profile.shipped_drafters import default_target_source
 from specchat.profile.toml_lines import TomlFile, parse_toml, read_toml
 from specchat.profile.tuned_values import tuned_source
 from specchat.profile.validation import SettingsSource, did_you_mean, key_types, merge_sources
@@ -63,7 +65,7 @@ def read_profile_chain(name: str) -> ProfileChain:
     if (user := user_config_file()).is_file():
         sources.insert(0, read_settings_file(user, user.read_bytes()).source("user file"))
     name, description = own.get("name", links[0].path.stem), own.get("description", "")
-    return ProfileChain(name, description, (*model_sources(), tuned_source(), *sources))
+    return ProfileChain(name, description, (*default_target_source(), *model_sources(), tuned_source(), *sources))
 
 
 def read_settings_file(path: Path, content: bytes) -> TomlFile:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import os
 import platform
-import pwd
-import sys
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from specchat.errors import ProfileError
-from specchat.profile.keys import Models, Profile
+from specchat.paths import cache_folder, starter_file, starter_folder
+from specchat.profile.keys import EMBEDDED, STARTER, Models, Profile
+from specchat.profile.shipped_drafters import starter_drafter, with_shipped_drafters
 from specchat.profile.toml_lines import read_toml
 from specchat.profile.validation import SettingsSource, merge_sources
 
@@ -54,17 +54,8 @@ def tuned_path(profile: Profile) -> Path:
 
 
 def tuned_folder() -> Path:
-    """The folder that SPECCHAT_CACHE or SPECCHAT_RUNTIME names, or the cache folder in the user's home.
-
-    The home folder comes from the user database, because the engine process inherits neither HOME nor XDG variables.
-    """
-    if chosen := os.environ.get("SPECCHAT_CACHE") or os.environ.get("SPECCHAT_RUNTIME"):
-        return Path(chosen) / "tuned"
-    try:
-        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:  # a user without a name, as in containers
-        home = Path("/")
-    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "specchat" / "tuned"
+    """The folder of these files, the same for front ends and the engine process."""
+    return cache_folder() / "tuned"
 
 
 def tuning_key(profile: Profile) -> dict[str, Any]:
@@ -87,9 +78,17 @@ def _gpu_names() -> list[str]:
 
 def _weight_files(models: Models) -> list[list[Any]]:
     """Name, size and modification time of the files of models in folders. A hub id needs none."""
+    models = with_shipped_drafters(models)
     sources = [(models.target, "target"), (models.draft, "draft"), *((head, "") for head in models.heads)]
-    folders = [PACKAGE / "embedded" / role if name == "embedded" else Path(name).expanduser() for name, role in sources]
-    return [_files(folder) for folder, (name, _role) in zip(folders, sources, strict=True) if name]
+    return [_files(_folder(name, role)) for name, role in sources if name]
+
+
+def _folder(name: str, role: str) -> Path:
+    if name == EMBEDDED:
+        return PACKAGE / EMBEDDED / role
+    if name == STARTER:
+        return starter_file() or starter_folder()
+    return starter_drafter(name) or Path(name).expanduser()
 
 
 def _files(folder: Path) -> list[Any]:

@@ -295,14 +295,37 @@ def test_a_reader_who_leaves_is_no_error():
     assert said == b""
 
 
-def test_the_demo_asks_three_times_in_one_conversation(capsys):
-    opener = Opener(*[scripted_answer(["The same."])] * 3)
+def test_the_demo_answers_every_question_twice_and_compares(capsys):
+    opener = Opener(*[scripted_answer(["The same."])] * 2)
 
     assert run(["demo"], opener) == 0
 
-    assert [request.variant for request in opener.session.requests] == ["plain", "auto", "auto"]
+    assert [request.variant for request in opener.session.requests] == ["plain", "auto"]
     assert len({request.text for request in opener.session.requests}) == 1
-    assert capsys.readouterr().err.count("tokens/step") == 3
+    err = capsys.readouterr().err
+    assert err.count("tokens/step") == 2
+    assert err.splitlines()[-1].startswith("the same text, ")
+
+
+def test_the_demo_does_not_claim_that_different_texts_are_the_same(capsys):
+    opener = Opener(scripted_answer(["One."]), scripted_answer(["Another."]))
+
+    assert run(["demo"], opener) == 0
+    assert capsys.readouterr().err.splitlines()[-1].startswith("the texts differ: ")
+
+
+def test_with_a_real_model_the_demo_asks_a_question_and_for_an_edit(capsys):
+    opener = Opener(*[scripted_answer(["The same."])] * 4)
+
+    assert run(["demo", "--target", "org/name"], opener) == 0
+    assert [len(request.files) for request in opener.session.requests] == [0, 0, 1, 1]
+
+
+def test_the_demo_takes_a_question(capsys):
+    opener = Opener(*[scripted_answer(["The same."])] * 2)
+
+    assert run(["demo", "Why?"], opener) == 0
+    assert {"Why?"} == {request.text for request in opener.session.requests}
 
 
 @pytest.mark.parametrize(

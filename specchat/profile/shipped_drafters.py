@@ -1,0 +1,53 @@
+"""The models of a profile that names none: the starter model or the embedded one, with the drafters shipped for it.
+
+`models.target` has no name for this choice: where the starter model is on this disk, it is the default, else the
+embedded model is. `auto` for draft and heads means those that are part of specchat for that target, and none for any
+other target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from specchat.paths import STARTER_DRAFTERS, starter_file
+from specchat.profile.keys import AUTO, EMBEDDED, STARTER, Models
+from specchat.profile.validation import SettingsSource
+
+HEAD_KINDS = ("eagle3", "medusa")
+
+
+def default_target_source() -> Iterator[SettingsSource]:
+    """The starter model as the weakest setting, if it is on this disk."""
+    if starter_file() is not None:
+        yield SettingsSource("default", {"models": {"target": STARTER}}, lambda _path: "")
+
+
+def with_shipped_drafters(models: Models) -> Models:
+    """The models with names instead of `auto`: of the embedded target, of the starter, or none."""
+    draft = _shipped_draft(models.target) if models.draft == AUTO else models.draft
+    heads = [head for each in models.heads for head in (_shipped_heads(models.target) if each == AUTO else (each,))]
+    return replace(models, draft=draft, heads=tuple(heads))
+
+
+def _shipped_draft(target: str) -> str:
+    if target == STARTER:
+        return f"{STARTER}/draft" if _is_shipped("draft") else ""
+    return EMBEDDED if target == EMBEDDED else ""
+
+
+def _shipped_heads(target: str) -> tuple[str, ...]:
+    if target == STARTER:
+        return tuple(f"{STARTER}/{kind}" for kind in HEAD_KINDS if _is_shipped(kind))
+    return (EMBEDDED,) if target == EMBEDDED else ()
+
+
+def _is_shipped(role: str) -> bool:
+    return (STARTER_DRAFTERS / role / "config.json").is_file()
+
+
+def starter_drafter(source: str) -> Path | None:
+    """The folder of "starter/eagle3" or "starter/draft"; None for any other source, and for one that is not shipped."""
+    owner, _, role = source.partition("/")
+    return STARTER_DRAFTERS / role if owner == STARTER and role and _is_shipped(role) else None

