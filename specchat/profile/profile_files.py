@@ -65,7 +65,7 @@ def read_profile_chain(name: str) -> ProfileChain:
     if (user := user_config_file()).is_file():
         sources.insert(0, read_settings_file(user, user.read_bytes()).source("user file"))
     name, description = own.get("name", links[0].path.stem), own.get("description", "")
-    return ProfileChain(name, description, (*default_target_source(), *model_sources(), tuned_source(), *sources))
+    return ProfileChain(name, description, (*model_sources(), tuned_source(), *default_target_source(), *sources))
 
 
 def read_settings_file(path: Path, content: bytes) -> TomlFile:
