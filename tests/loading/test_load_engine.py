@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.bench.measure import measure_answer
 from specchat.chat.events import Failed, Routed, StepDone
 from specchat.chat.request import Request
 from specchat.drafters.dflash import DFlashDrafter
@@ -18,6 +17,7 @@ from specchat.profile import DRAFTERS, Profile
 from tests import tokenizers_at_hand as at_hand
 from tests.tiny import SPEAKING, network, speaking
 from tests.tiny_heads import saved_head
+from tools.live_edits import measure_answer
 
 ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix", "recycling", "lookahead"}
