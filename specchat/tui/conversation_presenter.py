@@ -189,7 +189,7 @@ class ConversationPresenter:
 
     async def _on_opened(self, opened: ConversationOpened) -> None:
         if opened.session_id != self.session_id:
-            self.live_stats = LiveStats(memory=self.live_stats.memory)
+            self.live_stats = LiveStats(memory_bytes=self.live_stats.memory_bytes)
         for stored in opened.turns if opened.session_id != self.session_id else ():
             self.live_stats.add_stored_totals(stored.totals)
         self.session_id, self.profile_name, self.steps = opened.session_id, opened.profile, []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.chooser.costs import Costs, load_costs
-from specchat.chooser.curve import Curve, bucket_of, nearest_curve
+from specchat.chooser.costs import Costs, load_costs, nearest_curve
+from specchat.chooser.curve import Curve
+from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation
 from tests.tiny import target
 

@@ -44,7 +44,7 @@ STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed
 @pytest.mark.parametrize(
     ("stats", "columns", "glyphs", "line"),
     [
-        (WRITING, 120, UNICODE, f"{WIDE} │ █▆▇▇█"),
+        (WRITING, 120, UNICODE, f"{WIDE} │ ▂▄▇█▆▇▇█"),
         (WRITING, 80, UNICODE, "auto▸ngram K8 │acc 82/74%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
         (WRITING, 79, UNICODE, "ngram8 82% 6.5tok/step 142t/s ×2.7 ctx10%"),
         (WRITING, 100, ASCII, "auto>ngram K=8 acc=82% ses=74% tok/step=6.5 142t/s x2.7 ctx=10%"),
@@ -204,4 +204,4 @@ def test_the_sparkline_fills_the_free_columns():
     line = status_line(replace(WRITING, tokens_by_step=(1, 8) * 12), 120)
 
     assert 120 == cell_len(line)
-    assert line.endswith(" │ █▂█▂█")
+    assert line.endswith(" │ █▂█▂█▂█▂█▂█")
