@@ -13,7 +13,7 @@ from tests.tiny import target
 IDENTITY = {"target": "tiny", "device": "here"}
 
 
-def pass_seconds(costs: Costs, text_length: int, max_rows: int) -> list[float]:
+def pass_seconds(costs: Costs, text_length: int, max_rows: int) -> list[float] | None:
     """Measured or stored, confirmed or not."""
     curve = nearest_curve(costs.pass_curves, bucket_of(text_length))
     assert curve is not None
