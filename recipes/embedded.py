@@ -23,6 +23,7 @@ from recipes.corpus import read_documents
 from recipes.embedded_models import export_network, load_weights
 from recipes.induction import initialize_copy_circuit, initialize_eagle3, is_circuit_weight
 from recipes.joint_distillation import joint_student_loss
+from recipes.loss_plot import plot_loss_curves
 from recipes.reference_passages import collect_passages, write_passages
 from recipes.row_files import load_rows, save_rows
 from recipes.target_loss import target_loss
@@ -30,7 +31,6 @@ from recipes.train_tokenizer import load_tokenizer, save_tokenizer, train_tokeni
 from recipes.training_rows import Encoder, instruction_rows, pretraining_rows
 from specchat.train import distillation_losses, export_weights
 from specchat.train.eagle_initialization import initialize_eagle1
-from specchat.train.loss_plot import plot_loss_curves
 from specchat.train.optimizers import LearningRateSchedule
 from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
 from specchat.train.trainable_llama import ModelShape, TrainableLlama

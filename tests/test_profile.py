@@ -172,12 +172,6 @@ def test_a_profile_can_be_a_path_and_extend_its_neighbour(tmp_path):
         ("[sampling]\ntop_p = 0.0", "sampling.top_p must be above 0 and at most 1, not 0.0"),
         ("[sampling]\nseed = -1", "sampling.seed must lie between 0 and"),
         ("[speculation]\nvariant = 'lokup'", "speculation.variant cannot be 'lokup'; did you mean 'lookup'?"),
-        ("[speculation]\nrule = 'x'", ":2: unknown key 'rule' in [speculation]; it is now 'acceptance_test';"),
-        (
-            "[[routes]]\nkind = 'chat'\nhotter = 1",
-            ":3: unknown key 'hotter' in [routes]; it is now 'temperature_above'",
-        ),
-        ("orders = []", ":1: unknown key 'orders'; it is now 'drafter_orders'; known are name,"),
         ("[speculation]\nbudget = 0", "speculation.budget must lie between 1 and 128, not 0"),
         ("[models]\ndtype = 'int8'", "models.dtype cannot be 'int8'"),
         ("[models]\ntarget = ''", "models.target must not be empty"),
@@ -354,7 +348,6 @@ def test_variables_that_are_no_keys_are_ignored():
     ("name", "value", "said"),
     [
         ("SPECCHAT_SAMPLING_TEMPRATURE", "1", "did you mean 'SPECCHAT_SAMPLING_TEMPERATURE'?"),
-        ("SPECCHAT_SPECULATION_RULE", "x", "it is now SPECCHAT_SPECULATION_ACCEPTANCE_TEST;"),
         ("SPECCHAT_SAMPLING_SEED", "many", "SPECCHAT_SAMPLING_SEED must be a whole number, not 'many'"),
         ("SPECCHAT_SAMPLING_SEED", "", "SPECCHAT_SAMPLING_SEED must be a whole number, not ''"),
         ("SPECCHAT_SPECULATION_EXACT", "maybe", "SPECCHAT_SPECULATION_EXACT must be true or false, not 'maybe'"),

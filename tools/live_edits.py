@@ -18,8 +18,7 @@ from statistics import median
 import click
 
 from specchat.bench.columns import markdown_table
-from specchat.bench.latency import TimedAnswer
-from specchat.bench.measure import measure_answer
+from specchat.bench.latency import TimedAnswer, time_answer
 from specchat.chat.request import Attachment, Request
 from specchat.edit.answer_blocks import choose_text
 from specchat.edit.source_text import make_source
@@ -64,6 +63,12 @@ def measure_edits(engine: Engine, rows: Sequence[EditCase], count: int) -> Itera
             print(f"{row.path}: {error}", file=sys.stderr)
         else:
             done += 1
+
+
+def measure_answer(engine: Engine, request: Request) -> TimedAnswer:
+    """One answer in a session of its own. SpecchatError when it cannot be made."""
+    with engine.create_session() as session:
+        return time_answer(session.ask(request))
 
 
 def _measure_edit(engine: Engine, request: Request, row: EditCase) -> MeasuredEdit:

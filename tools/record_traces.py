@@ -19,6 +19,7 @@ from specchat.chat.prompt import build_next_prompt
 from specchat.chooser.costs import CALIBRATION_ROWS, Costs
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.prompt_lookup import PromptLookup
+from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
@@ -95,7 +96,7 @@ def measure_costs(engine: Engine, name: str) -> dict[str, object]:
             pass
         costs.calibrate(generation)
     generation.close()
-    rows = costs.pass_seconds(len(prompt), max(CALIBRATION_ROWS)) or []
+    rows = costs.pass_curves[bucket_of(len(prompt))].seconds_up_to(max(CALIBRATION_ROWS)) or []
     draft_costs = {each: _draft_cost(drafter, prompt) for each, drafter in recorded_drafters(engine).items()}
     return {
         "name": name,

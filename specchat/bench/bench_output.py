@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specchat.bench.client_latency import ClientLatency, as_rows
-from specchat.bench.client_latency import as_table as as_client_table
 from specchat.bench.columns import CombinationResult, as_csv, as_json, as_table, recommendations
 from specchat.bench.sweep_plot import draw_sweep
 from specchat.errors import InputError
@@ -18,23 +16,18 @@ class BenchReport:
     columns: Sequence[str]
     skipped: Mapping[str, str]  # drafters that cannot run, and why
     metadata: Mapping[str, Any]
-    client_latencies: tuple[ClientLatency, ...] = ()
 
     def to_text(self) -> str:
         sentences = [f"{kind}: {sentence}" for kind, sentence in recommendations(self.rows).items()]
-        client = ["", "measured by a client of the engine process:", "", as_client_table(self.client_latencies)]
         skipped = ["", *(f"{name}: {reason}" for name, reason in self.skipped.items())] if self.skipped else []
-        return "\n".join(
-            [as_table(self.rows, self.columns), "", *sentences, *(client if self.client_latencies else ()), *skipped]
-        )
+        return "\n".join([as_table(self.rows, self.columns), "", *sentences, *skipped])
 
     def write(self, json_file: Path | None, csv_file: Path | None, plot: Path | None) -> None:
         """Write the requested files. InputError when one cannot be written."""
-        metadata = {**self.metadata, "client": as_rows(self.client_latencies)}
         title = "{target} on {device}, {dtype}, {date}".format(**self.metadata)
         try:
             if json_file is not None:
-                json_file.write_text(as_json(self.rows, metadata, self.skipped), encoding="utf-8")
+                json_file.write_text(as_json(self.rows, self.metadata, self.skipped), encoding="utf-8")
             if csv_file is not None:
                 csv_file.write_text(as_csv(self.rows), encoding="utf-8")
             if plot is not None:

@@ -51,12 +51,6 @@ class Collected:
     is_complete: bool
 
 
-def measure_answer(engine: Engine, request: Request) -> TimedAnswer:
-    """One answer in a session of its own. SpecchatError when it cannot be made."""
-    with engine.create_session() as session:
-        return time_answer(session.ask(request))
-
-
 def engine_measurer(engine: Engine) -> MeasureRequest:
     """Measures with an engine of this process: one session for each answer, in which no other drafter observes."""
 

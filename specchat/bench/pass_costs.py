@@ -11,7 +11,7 @@ import json
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 from time import perf_counter
@@ -111,8 +111,8 @@ class MeasuredModel:
     dtype: str
     weight_bytes_per_pass: int  # read by a one-row pass
 
-    def fits(self, context: int, extra_tokens: int) -> bool:
-        return context + max(extra_tokens, STEPS_PER_ROUND) + max(ROW_COUNTS) < self.target.context_window
+    def fits(self, context: int) -> bool:
+        return context + STEPS_PER_ROUND + max(ROW_COUNTS) < self.target.context_window
 
 
 def load_models(profile: Profile, dtypes: Sequence[str], max_context: int, threads: int) -> Iterator[MeasuredModel]:
@@ -285,11 +285,6 @@ def _cells(row: PassCosts, widths: Sequence[int]) -> list[str]:
         row.host_seconds.to_text(2, 1000),
         "-" if syncs is None else f"{syncs:g}",
     ]  # fmt: skip
-
-
-def as_json(rows: Sequence[Any]) -> str:
-    """Rows as a JSON array, times in seconds."""
-    return json.dumps([asdict(row) for row in rows], indent=1)
 
 
 @lru_cache(maxsize=1)

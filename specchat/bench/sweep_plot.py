@@ -18,12 +18,8 @@ def check_plot_path(path: Path) -> None:
     """Refuse a path that cannot be plotted now, not after an hour of measuring."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path}: a plot file ends in {' or '.join(SUFFIXES)}")
-    if not can_draw():
+    if find_spec("matplotlib") is None:
         raise InputError("plots need matplotlib: pip install 'specchat[pictures]'")
-
-
-def can_draw() -> bool:
-    return find_spec("matplotlib") is not None
 
 
 def draw_sweep(rows: Sequence[CombinationResult], path: Path, title: str) -> None:

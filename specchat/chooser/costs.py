@@ -39,13 +39,11 @@ class Costs:
         curve = self.pass_curves.get(bucket_of(text_length))
         return None if curve is None else curve.seconds_at(1)
 
-    def pass_seconds(self, text_length: int, max_rows: int) -> list[float] | None:
-        """Seconds of a pass over 0, 1, ... `max_rows` rows, at the nearest measured length; None without any."""
-        curve = nearest_curve(self.pass_curves, bucket_of(text_length))
-        return None if curve is None else curve.seconds_up_to(max_rows)
-
     def trusted_pass_seconds(self, text_length: int, max_rows: int) -> list[float] | None:
-        """As `pass_seconds`, but only as far as the curve is reliable now: stored costs are confirmed in steps."""
+        """Seconds of a pass over 0, 1, ... rows, at the nearest measured length; None without any.
+
+        At most `max_rows` rows, and only as far as the curve is reliable now: stored costs are confirmed in steps.
+        """
         curve = nearest_curve(self.pass_curves, bucket_of(text_length))
         return None if curve is None else curve.trusted_seconds_up_to(max_rows)
 

@@ -6,7 +6,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,7 +20,6 @@ from specchat.profile.keys import MAX_DRAFT_TOKENS, MAX_TEMPERATURE
 from specchat.profile.validation import did_you_mean
 
 if TYPE_CHECKING:
-    from specchat.bench.client_latency import ClientLatency
     from specchat.bench.combinations import Grid
     from specchat.bench.sample_store import SampleStore
     from specchat.chat.request import Request
@@ -104,7 +102,6 @@ def bench() -> None:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything to this file, as JSON.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write all columns to this file, as CSV.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Plot speedup by budget: a .png or .svg file.")
-@click.option("--client", is_flag=True, help="Then ask the engine process, too, and time it from outside.")
 @click.option("--restart", is_flag=True, help="Discard the samples of an interrupted bench.")
 @profile_options
 def drafters(
@@ -122,7 +119,6 @@ def drafters(
     json_file: Path | None,
     csv_file: Path | None,
     plot: Path | None,
-    client: bool,
     restart: bool,
     **options: Any,
 ) -> int:
@@ -154,8 +150,6 @@ def drafters(
     collected = run_bench(engine_measurer(engine), grid, requests, count, store, print_progress)
     metadata = {**_metadata(engine, grid, count), "is_complete": collected.is_complete}
     report = BenchReport(group_samples(collected.samples, grid), column_names, skipped, metadata)
-    if client and collected.is_complete:
-        report = replace(report, client_latencies=_client_latencies(options, requests, count, limit))
     click.echo(report.to_text())
     report.write(json_file, csv_file, plot)
     return _finish(store, is_complete=collected.is_complete)
@@ -207,19 +201,6 @@ def _requests(
     if not requests:
         raise InputError(f"no prompt of such a kind there; there are {', '.join(known)}")
     return requests
-
-
-def _client_latencies(
-    options: dict[str, Any], prompts: Mapping[str, Sequence[Request]], count: int, limit: int
-) -> tuple[ClientLatency, ...]:
-    """What a client of the engine process measures; nothing after Ctrl-C."""
-    from specchat.bench.client_latency import measure_client_latency
-    from specchat.cli.session_options import session_request
-
-    try:
-        return tuple(measure_client_latency(session_request(options), prompts, count, limit, print_progress))
-    except KeyboardInterrupt:
-        return ()
 
 
 def _finish(store: SampleStore, *, is_complete: bool) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specchat.fleet.launch_plan import LaunchPlan
     from specchat.fleet.server_probe import ServedModel, ServerInfo
 
-SERVERS = ("vllm", "sglang", "tgi", "trtllm", "llama.cpp")
+SERVERS = ("vllm", "sglang", "llama.cpp")
 TENSOR_PARALLEL_OPTION = click.option(
     "--tensor-parallel",
     "gpu_count",
@@ -62,8 +62,6 @@ def up(profile: str, server: str | None, gpu_count: int | None) -> None:
         raise ModelError(f"{missing} installed; 'specchat fleet plan {profile}' has launch lines to use elsewhere")
     for line in _launch_lines(launch):
         click.echo(line, err=True)
-    for name, text in launch.files.items():
-        Path(name).write_text(text, encoding="utf-8")
     program = program_path(launch.command[0])
     try:
         os.execvp(program, (program, *launch.command[1:]))  # noqa: S606 - the server replaces this process
@@ -109,8 +107,6 @@ def _launch_lines(launch: LaunchPlan) -> Iterator[str]:
     state = "installed here" if launch.is_installed else "not installed here; the newest known version"
     yield f"# {SERVER_NAMES[launch.server]} {launch.version} ({state})"
     yield from (f"# {note}" for note in launch.notes)
-    for name, text in launch.files.items():
-        yield f"cat > {shlex.quote(name)} <<'END'\n{text}END"
     yield shlex.join(launch.command)
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import time
 
 import click
@@ -63,17 +62,6 @@ def stop() -> None:
                 raise HostError(f"the engine process {pid} did not stop and was killed")
             time.sleep(0.02)
     print(f"stopped (process {pid})")
-
-
-@host.command()
-def stdio() -> None:
-    """Serve one client on stdin and stdout, with an engine of its own."""
-    if sys.stdin.isatty():
-        raise HostError("this command speaks JSON-RPC with a program; use 'specchat chat'")
-    from specchat.host.host_process import run_host
-    from specchat.host.wiring import default_components
-
-    sys.exit(run_host(default_components(), ["--stdio"]))
 
 
 def _serve_metrics(port: int) -> None:

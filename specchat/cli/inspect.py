@@ -1,11 +1,8 @@
 """`specchat inspect`: an answer by the drafter of each token. Reads the history only; starts no engine."""
 
-import json
 import sys
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,8 +16,7 @@ from specchat.errors import InputError
 @click.option("--turn", type=click.IntRange(min=1), help="The number of the answer, from 1; the last by default.")
 @click.option("--svg", type=click.Path(path_type=Path), help="Write a picture to this file instead.")
 @click.option("--ascii", "is_ascii", is_flag=True, help="Marks instead of colours: [+accepted][=target][!correction].")
-@click.option("--json", "is_json", is_flag=True, help="Every step as one JSON object.")
-def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool, is_json: bool) -> None:
+def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool) -> None:
     """Show which drafter proposed each token of an answer, step by step.
 
     SESSION is the id of a conversation or its beginning; the last one by default. Accepted draft tokens are
@@ -29,36 +25,10 @@ def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool, is
     with closing(open_history()) as history:
         thread = find_thread(history, session)
         inspected = select_turn(f"conversation {thread.id}", history.turns(thread.tip), turn, history.steps)
-    if is_json:
-        click.echo(json.dumps(as_json(inspected), indent=1))
-    elif svg:
+    if svg:
         _write_svg(svg, inspected)
     else:
         sys.stdout.write(render_text(inspected, is_ascii=is_ascii or not sys.stdout.isatty()))
-
-
-def as_json(inspected: InspectedTurn) -> dict[str, Any]:
-    inspection = inspected.inspection
-    steps = [
-        {
-            "accepted": step.accepted_count,
-            "target_text": step.target_text,
-            "rejected_text": step.rejected_text,
-            "draft_tokens": [asdict(draft_token) for draft_token in step.draft_tokens],
-            "draft_seconds": step.draft_seconds,
-            "verify_seconds": step.verify_seconds,
-        }
-        for step in inspection.steps
-    ]
-    tokens = [{**asdict(span), "kind": span.kind.name.lower()} for span in inspection.spans]
-    return {
-        "turn": inspected.turn.id,
-        "turn_index": inspected.number,
-        "variant": inspected.turn.answer.variant,
-        "source_shares": dict(inspection.source_shares),
-        "tokens": tokens,
-        "steps": steps,
-    }
 
 
 def _write_svg(path: Path, inspected: InspectedTurn) -> None:

@@ -144,7 +144,7 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
 def with_default_command(arguments: Sequence[str], is_terminal: bool) -> list[str]:
     """`specchat` alone starts a chat, on the whole terminal if it can; `specchat -p TEXT` answers a program."""
     first = arguments[0] if arguments else ""
-    if first in ("-p", "--print", "--json", "--json-once", "--input"):
+    if first in ("-p", "--print", "--json", "--input"):
         return ["script", *arguments]
     if first == "--plain":
         return ["chat", *arguments]

@@ -1,15 +1,11 @@
 """`specchat plugins`: the installed plugins, what each adds, and its errors."""
 
-import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
 
 import click
 
-from specchat.plugins.discovery import EXTENSION_NAME_PATTERNS, PLUGINS_VARIABLE, Plugin, name_conflicts
-from specchat.plugins.discovery import installed_plugins as installed
+from specchat.plugins.discovery import PLUGINS_VARIABLE, Plugin, installed_plugins, name_conflicts
 
 USAGE_BY_KIND: Mapping[str, str] = {
     "drafters": "--variant {name}",
@@ -22,17 +18,13 @@ USAGE_BY_KIND: Mapping[str, str] = {
 
 
 @click.command()
-@click.option("--json", "is_json", is_flag=True, help="As one JSON object.")
-def plugins(is_json: bool) -> None:
+def plugins() -> None:
     """List what other packages add to specchat.
 
     SPECCHAT_LOAD_PLUGINS="" turns all of them off, SPECCHAT_LOAD_PLUGINS=a,b all but those.
     """
     builtin_names = _builtin_names()
-    if is_json:
-        click.echo(json.dumps([_as_json(plugin, builtin_names) for plugin in installed()], indent=1))
-        return
-    lines = [line for plugin in installed() for line in _lines(plugin, builtin_names)]
+    lines = [line for plugin in installed_plugins() for line in _lines(plugin, builtin_names)]
     nothing = "none is installed" if PLUGINS_VARIABLE not in os.environ else f"none; {PLUGINS_VARIABLE} is set"
     click.echo("\n".join(lines) or nothing)
 
@@ -60,12 +52,3 @@ def _lines(plugin: Plugin, builtin_names: Mapping[str, Collection[str]]) -> Iter
         for extension in extensions:
             usage = USAGE_BY_KIND[kind].format(name=extension.name, arguments=extension.arguments).strip()
             yield f"  {conflicts.get(extension.name) or f'{usage:<22} {extension.description}'}"
-
-
-def _as_json(plugin: Plugin, builtin_names: Mapping[str, Collection[str]]) -> dict[str, Any]:
-    conflicts = [
-        str(clash)
-        for kind in EXTENSION_NAME_PATTERNS
-        for clash in name_conflicts(plugin, kind, builtin_names.get(kind, ()))
-    ]
-    return {**asdict(plugin), "left_out": conflicts}

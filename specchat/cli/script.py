@@ -53,7 +53,6 @@ ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; mo
 @click.command()
 @click.option("-p", "--print", "text", default="", help="The question; - reads it from standard input.")
 @click.option("--json", "is_json", is_flag=True, help="Every event as one JSON object a line.")
-@click.option("--json-once", is_flag=True, help="Only the last object, the result.")
 @click.option(
     "--input", "input_format", type=click.Choice(["text", "jsonl"]), default="text", help="The format of stdin."
 )
@@ -62,19 +61,19 @@ ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; mo
               help="May files be edited, by '/edit FILE INSTRUCTION'? 'ask' needs --input jsonl.")  # fmt: skip
 @answer_format_options
 @profile_options
-def script(text: str, is_json: bool, json_once: bool, input_format: str, edits: str, **options: Any) -> int:
+def script(text: str, is_json: bool, input_format: str, edits: str, **options: Any) -> int:
     """Answer one question for a program, or many as JSON lines."""
     is_lines = input_format == "jsonl"
     if not text and not is_lines:
         raise UsageError("no question; give -p TEXT, -p - for standard input, or --input jsonl")
     if text and is_lines:
         raise UsageError("-p and --input jsonl cannot be combined")
-    if not (is_json or json_once or is_lines):
-        raise UsageError("-p needs --json or --json-once; use 'specchat ask' for plain text")
+    if not (is_json or is_lines):
+        raise UsageError("-p needs --json; use 'specchat ask' for plain text")
     if edits == "ask" and not is_lines:
         raise UsageError("--edit ask needs --input jsonl for the answers; --edit auto does not ask")
     answer_format = answer_format_from_options(options)
-    writer = JsonLinesWriter(writes_result_only=json_once)
+    writer = JsonLinesWriter()
     try:
         request = resume_request(options)
         with open_host_conversation(request) as conversation:
@@ -111,7 +110,6 @@ def _model_names(options: dict[str, Any]) -> dict[str, str]:
 class JsonLinesWriter:
     """Writes JSON objects to stdout, one a line, each flushed."""
 
-    writes_result_only: bool = False
     session_id: str = ""
     turn_count: int = 0
     edit_runner: EditRunner | None = None
@@ -168,13 +166,12 @@ class JsonLinesWriter:
 
     def _write_result(self, facts: dict[str, Any]) -> None:
         result = {"type": "result", "session_id": self.session_id, "num_turns": self.turn_count, **facts}
-        self.write(result, is_last=True)
+        self.write(result)
 
-    def write(self, line: dict[str, Any], *, is_last: bool = False) -> None:
-        if is_last or not self.writes_result_only:
-            with self.lock:
-                sys.stdout.write(json.dumps(line) + "\n")
-                sys.stdout.flush()
+    def write(self, line: dict[str, Any]) -> None:
+        with self.lock:
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
 
 
 def _milliseconds_since(started_at: float) -> int:
@@ -247,7 +244,7 @@ class InputLoop:
 
         answers = self.permission_queues[id] = queue.SimpleQueue()
         question = {"type": "permission", "id": id, "toolCall": tool_call, "options": PERMISSION_OPTIONS}
-        self.writer.write(question, is_last=True)
+        self.writer.write(question)
         try:
             while not (stopped.is_set() or self.is_input_closed.is_set()):
                 with suppress(queue.Empty):
@@ -260,7 +257,7 @@ class InputLoop:
         for number, line in enumerate(lines, start=1):
             if line.strip() and (problem := self._handle_line(line)):
                 fault = {"type": "error", "code": "bad_input", "line": number, "message": problem}
-                self.writer.write(fault, is_last=True)
+                self.writer.write(fault)
         self.is_input_closed.set()
         self.request_queue.put(None)
 

@@ -1,15 +1,13 @@
 """`specchat sessions`: lists and exports stored conversations. Reads the history; starts no engine."""
 
-import json
 import time
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from specchat.chat.history import HistoryReader, Thread
-from specchat.commands.export import EXPORT_FORMATS, export_conversation, write_new_file
+from specchat.commands.export import export_conversation, write_new_file
 from specchat.errors import UsageError
 from specchat.host.spawn import history_path
 
@@ -22,17 +20,13 @@ def sessions() -> None:
 @sessions.command("list")
 @click.argument("words", nargs=-1)
 @click.option("--deleted", is_flag=True, help="Only deleted conversations.")
-@click.option("--json", "is_json", is_flag=True, help="As one JSON list.")
-def list_sessions(words: tuple[str, ...], deleted: bool, is_json: bool) -> None:
+def list_sessions(words: tuple[str, ...], deleted: bool) -> None:
     """List conversations, the last used first; with WORDS only those that contain them."""
     with closing(open_history()) as history:
         if words:
             found = history.search(" ".join(words))
         else:
             found = [(thread, "") for thread in history.threads(kind="chat", deleted=deleted)]
-    if is_json:
-        click.echo(json.dumps([asdict(thread) for thread, _excerpt in found], indent=1))
-        return
     for thread, excerpt in found:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
         click.echo(f"{thread.id}  {day}  {thread.name}" + (f"  ({excerpt})" if excerpt else ""))
@@ -40,18 +34,15 @@ def list_sessions(words: tuple[str, ...], deleted: bool, is_json: bool) -> None:
 
 @sessions.command()
 @click.argument("id")
-@click.option(
-    "--format", "export_format", type=click.Choice(EXPORT_FORMATS), default="markdown", help="The file format."
-)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file; stdout by default.")
-def export(id: str, export_format: str, output: Path | None) -> None:
-    """Write a conversation as Markdown or JSON. ID is its id, or the beginning of it."""
+def export(id: str, output: Path | None) -> None:
+    """Write a conversation as Markdown, or as JSON to a .json file. ID is its id, or the beginning of it."""
     with closing(open_history()) as history:
         thread = find_thread(history, id)
         turns = history.turns(thread.tip)
     if not turns:
         raise UsageError(f"conversation {thread.id} is empty")
-    text = export_conversation(export_format, thread.name, turns)
+    text = export_conversation(output or Path(), thread.name, turns)
     if output is None:
         click.echo(text, nl=False)
         return

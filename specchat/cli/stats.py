@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import click
 
@@ -21,8 +19,6 @@ from specchat.profile import RouteRule, load_profile
 
 ALL_ANSWERS = "all"
 NO_ANSWERS_MESSAGE = "no answers yet"
-FIGURE_INCHES = (9.0, 1.4, 0.28)  # width, height, and height of each row
-MISSING_VALUE = float("nan")  # draws nothing
 
 
 @dataclass
@@ -132,56 +128,15 @@ def _shipped_rules() -> tuple[RouteRule, ...]:
     return load_profile("chat").routes
 
 
-def draw_stats(totals: Sequence[AnswerTotals], grouping: str, path: Path) -> None:
-    """Two panels: bars by variant or task, a line over days."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    from specchat.bench.sweep_plot import DOTS_PER_INCH
-
-    width, height, row = FIGURE_INCHES
-    with mpl.rc_context({"svg.hashsalt": "specchat", "svg.fonttype": "none"}):  # the same history, the same file
-        figure = Figure(figsize=(width, height + row * max(len(totals), 4)), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        _panel(left, totals, [each.speedup for each in totals], grouping, "speedup over plain decoding")
-        rates = [None if each.acceptance_rate is None else 100 * each.acceptance_rate for each in totals]
-        _panel(right, totals, rates, grouping, "accepted draft tokens, %")
-        if grouping == "day":
-            left.axhline(1.0, color="gray", linewidth=0.8)
-        else:
-            left.axvline(1.0, color="gray", linewidth=0.8)
-        dated = {"Date": None} if path.suffix == ".svg" else {}
-        figure.savefig(path, dpi=DOTS_PER_INCH, metadata=dated)
-
-
-def _panel(axes: Any, sums: Sequence[AnswerTotals], values: Sequence[float | None], grouping: str, title: str) -> None:
-    names = [each.name for each in sums]
-    known = [MISSING_VALUE if value is None else value for value in values]
-    if grouping == "day":
-        axes.plot(names, known, marker="o", markersize=3, linewidth=1.2)
-        axes.tick_params(axis="x", rotation=45)
-        axes.set_ylim(bottom=0)
-    else:
-        axes.barh(names, known)
-        axes.set_ylim(len(names) - 0.5, -0.5)  # the first on top, with room for empty rows
-    axes.set_title(title, fontsize=9)
-    axes.grid(alpha=0.3)
-
-
 @click.command()
 @click.option(
     "--by", "grouping", type=click.Choice(tuple(GROUPINGS)), default="variant", show_default=True, help="The rows."
 )
-@click.option("--plot", type=click.Path(path_type=Path), help="Plot it to this .png or .svg file, too.")
-def stats(grouping: str, plot: Path | None) -> None:
+def stats(grouping: str) -> None:
     """Show what each drafter brought: tokens, speed relative to plain decoding, and accepted draft tokens.
 
     Summed over all stored conversations; `speedup` uses the measured cost of a plain step.
     """
-    if plot is not None:
-        from specchat.bench.sweep_plot import check_plot_path
-
-        check_plot_path(plot)
     path = history_path()
     if not path.is_file():
         print(NO_ANSWERS_MESSAGE)
@@ -189,6 +144,3 @@ def stats(grouping: str, plot: Path | None) -> None:
     with closing(HistoryReader(path)) as reader:
         sums = sum_by_group(_turns(reader), grouping)
     print(as_table(sums, grouping) if sums else NO_ANSWERS_MESSAGE)
-    if plot is not None and sums:
-        draw_stats([each for each in sums if each.name != ALL_ANSWERS], grouping, plot)
-        print(f"plotted: {plot}")

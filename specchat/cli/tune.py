@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from specchat.cli.bench import INTERRUPTED_EXIT_CODE, check_output_paths, print_progress
+from specchat.cli.bench import INTERRUPTED_EXIT_CODE, print_progress
 from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.profile import Profile
@@ -20,12 +20,11 @@ from specchat.profile.tuned_values import tuned_path, tuned_source_for
 @click.command()
 @click.option("--count", default=2, show_default=True, help="Prompts of each kind.")
 @click.option("--limit", default=80, show_default=True, help="Most tokens of an answer.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Plot to this file instead of beside the stored values.")
 @click.option("--show", is_flag=True, help="Print the tuned values of these models on this machine.")
 @click.option("--forget", is_flag=True, help="Delete the tuned values.")
 @click.option("--restart", is_flag=True, help="Discard the samples of an interrupted run.")
 @profile_options
-def tune(count: int, limit: int, plot: Path | None, show: bool, forget: bool, restart: bool, **options: Any) -> int:
+def tune(count: int, limit: int, show: bool, forget: bool, restart: bool, **options: Any) -> int:
     """Measure the models of a profile on this machine for some minutes, and start from the result from now on.
 
     The result is a layer below your config.toml: the number of draft tokens in a pass, and the order of drafters for
@@ -41,19 +40,16 @@ def tune(count: int, limit: int, plot: Path | None, show: bool, forget: bool, re
         return 0
     if forget:
         existed = path.is_file()
-        for file in (path, path.with_suffix(".svg")):
-            file.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         click.echo(f"{path}: {'deleted' if existed else 'nothing was tuned'}")
         return 0
-    check_output_paths(plot)
-    return _run_tuning(profile, path, plot, count, limit, restart=restart)
+    return _run_tuning(profile, path, count, limit, restart=restart)
 
 
-def _run_tuning(profile: Profile, path: Path, plot: Path | None, count: int, limit: int, *, restart: bool) -> int:
+def _run_tuning(profile: Profile, path: Path, count: int, limit: int, *, restart: bool) -> int:
     from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
     from specchat.bench.columns import group_samples, recommendations
     from specchat.bench.measure import engine_measurer, open_store, run_bench
-    from specchat.bench.sweep_plot import can_draw, draw_sweep
     from specchat.bench.tuning import (
         as_toml,
         choose_values,
@@ -80,10 +76,6 @@ def _run_tuning(profile: Profile, path: Path, plot: Path | None, count: int, lim
     for kind, sentence in recommendations(rows).items():
         click.echo(f"{kind}: {sentence}")
     click.echo(f"at most {tuned.budget} draft tokens in a pass, unless a profile says otherwise; stored in {path}")
-    if can_draw():
-        plot = plot or path.with_suffix(".svg")
-        draw_sweep(rows, plot, about)
-        click.echo(f"plotted in {plot}")
     return 0
 
 

@@ -1,9 +1,7 @@
 """`specchat undo`: takes an edit back, without git. An undo is an edit too, and can be taken back by its number."""
 
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import click
 
@@ -19,12 +17,11 @@ from specchat.errors import SpecchatError
 @click.option("--list", "is_list", is_flag=True, help="List the stored edits, the newest last.")
 @click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing.")
 @click.option("--force", is_flag=True, help="Even if a file changed since; its present content is stored.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-def undo(which: str, *, is_list: bool, is_diff: bool, force: bool, is_json: bool) -> int:
+def undo(which: str, *, is_list: bool, is_diff: bool, force: bool) -> int:
     """Take back the last edit, the edit N, or the last edit of FILE."""
     store = user_undo_store()
     if is_list:
-        _print_list(store.edits(), is_json=is_json)
+        _print_list(store.edits())
         return 0
     edit = find_edit(store, which)
     if is_diff:
@@ -34,18 +31,13 @@ def undo(which: str, *, is_list: bool, is_diff: bool, force: bool, is_json: bool
         undone = undo_edit(store, edit, is_forced=force)
     except OSError as error:
         raise SpecchatError(f"{error.filename or edit.files[0].path}: cannot be written: {error.strerror}") from error
-    if is_json:
-        print(json.dumps(asdict(undone), ensure_ascii=False))
     names = ", ".join(file.path for file in undone.files)
     print(f"took back edit {edit.number} of {names} · redo: specchat undo {undone.number}", file=sys.stderr)
     return 0
 
 
-def _print_list(edits: Sequence[StoredEdit], *, is_json: bool) -> None:
+def _print_list(edits: Sequence[StoredEdit]) -> None:
     for edit in edits:
-        if is_json:
-            print(json.dumps(asdict(edit), ensure_ascii=False))
-            continue
         names = ", ".join(file.path for file in edit.files)
         print(f"{edit.number:4} {edit.when} {'undone ' if edit.is_undone else ''}{names} · {edit.instruction}")
 

@@ -5,7 +5,7 @@ Plugins import this package. It draws nothing and imports no torch.
     chat_state.py        the state of a conversation in a front end, and the result of a command
     command_registry.py  the table of slash commands, and what each does
     compact.py           /compact: continue in a copy that begins with a summary
-    export.py            /save and /export: Markdown and JSON
+    export.py            /export: Markdown and JSON
     model_loading.py     /profile: the models that a change would load, as a question
     inspect_text.py      /inspect: the tokens of an answer by drafter, as text, in the colours of the TUI
     notices.py           lines after an answer: another drafter, a full context

@@ -15,7 +15,7 @@ from specchat.chat.at_names import check_name
 from specchat.chat.request import Request
 from specchat.commands.chat_state import ChatState, CommandResult
 from specchat.commands.compact import compact
-from specchat.commands.export import EXPORT_FORMATS, export_conversation, format_from_suffix, write_new_file
+from specchat.commands.export import export_conversation, write_new_file
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import request_from_json
@@ -114,20 +114,14 @@ def _transcript(chat: ChatState) -> str:
     return "\n".join(f"> {turn.request['text']}\n{turn.answer.text}" for turn in turns) or "this conversation is empty"
 
 
-def _export(chat: ChatState, argument: str) -> CommandResult:
-    """The format comes first, or follows from the suffix of the file name."""
-    first, _, rest = argument.partition(" ")
-    format_name, name = (first, rest.strip()) if first in EXPORT_FORMATS and rest.strip() else ("", argument)
-    return _export_to_file(chat, "/export", name, format_name or format_from_suffix(Path(name)))
-
-
-def _export_to_file(chat: ChatState, command: str, name: str, format_name: str) -> CommandResult:
+def _export(chat: ChatState, name: str) -> CommandResult:
     if not name:
-        raise UsageError(f"{command} needs a file name")
+        raise UsageError("/export needs a file name")
     turns, path = chat.conversation.turns(), Path(name).expanduser()
     if not turns:
         raise UsageError("this conversation is empty")
-    write_new_file(path, export_conversation(format_name, str(chat.conversation.call("subscribe")["name"]), turns))
+    title = str(chat.conversation.call("subscribe")["name"])
+    write_new_file(path, export_conversation(path, title, turns))
     return CommandResult(f"{len(turns)} request{'' if len(turns) == 1 else 's'} and answers in {path}")
 
 
@@ -230,14 +224,7 @@ COMMANDS: Mapping[str, Command] = {
         Command("undo", "", "the same, in editors; elsewhere it undoes an edit of files", _take_back_turn),
         Command("file", "PATH", "attach a file, folder or glob to the next request", _file),
         Command("show", "", "print this conversation", lambda chat, _argument: CommandResult(_transcript(chat))),
-        Command(
-            "save", "FILE", "write this conversation to a new file, as Markdown",
-            lambda chat, name: _export_to_file(chat, "/save", name, "markdown"),
-        ),
-        Command(
-            "export", "[json|markdown] FILE", "the same in a format; without one, the suffix .json selects JSON",
-            _export,
-        ),
+        Command("export", "FILE", "write this conversation to a new file: Markdown, or JSON for .json", _export),
         Command("sessions", "[WORDS]", "list earlier conversations, or those that contain WORDS", _sessions),
         Command("open", "ID", "continue an earlier conversation", _open),
         Command("fork", "", "continue in a copy of this conversation", _fork),

@@ -6,7 +6,7 @@ An existing file is never overwritten.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specchat.chat.history import StoredTurn
@@ -15,12 +15,9 @@ from specchat.errors import InputError
 FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
 
-def export_conversation(format_name: str, name: str, turns: Sequence[StoredTurn]) -> str:
-    return EXPORT_FORMATS[format_name](name, turns)
-
-
-def format_from_suffix(path: Path) -> str:
-    return "json" if path.suffix.lower() == ".json" else "markdown"
+def export_conversation(path: Path, name: str, turns: Sequence[StoredTurn]) -> str:
+    """As JSON for a file with this suffix, else as Markdown."""
+    return _as_json(name, turns) if path.suffix.lower() == ".json" else _as_markdown(name, turns)
 
 
 def write_new_file(path: Path, text: str) -> None:
@@ -55,9 +52,6 @@ def _as_json(name: str, turns: Sequence[StoredTurn]) -> str:
         for turn in turns
     ]
     return json.dumps({"name": name, "turns": rows}, ensure_ascii=False, indent=1) + "\n"
-
-
-EXPORT_FORMATS: Mapping[str, Callable[[str, Sequence[StoredTurn]], str]] = {"markdown": _as_markdown, "json": _as_json}
 
 
 def _markdown_blocks(turns: Sequence[StoredTurn]) -> Iterator[str]:

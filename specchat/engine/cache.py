@@ -168,10 +168,6 @@ class KVPool:
             entry.pins -= 1
 
     @property
-    def has_free_slot(self) -> bool:
-        return sum(entry.pins > 0 for entry in self._entries.values()) < self.slots
-
-    @property
     def bytes(self) -> int:
         return sum(cache.slot.bytes for cache in self._entries if cache.slot)
 

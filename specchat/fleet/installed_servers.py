@@ -22,8 +22,6 @@ class ServerInstall:
 SERVER_INSTALLS = {
     "vllm": ServerInstall("vllm", "vllm"),
     "sglang": ServerInstall("sglang", "sglang"),
-    "tgi": ServerInstall("text-generation-server", "text-generation-launcher"),
-    "trtllm": ServerInstall("tensorrt-llm", "trtllm-serve"),
     "llama.cpp": ServerInstall("", "llama-server"),
 }
 

@@ -1,14 +1,14 @@
 """The command that starts a server for a profile, with the speculative method closest to the profile's drafter.
 
-The option names are as of autumn 2026: of vLLM and SGLang from the sources of DOCUMENTED_VERSIONS, of the others from
-their documentation. An older installed release gets its own option names where they are known. Starts nothing.
+The option names are as of autumn 2026: of vLLM and SGLang from the sources of DOCUMENTED_VERSIONS, of llama.cpp from
+its documentation. An older installed release gets its own option names where they are known. Starts nothing.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import SpecchatError
@@ -20,9 +20,8 @@ from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter, with_shipped_drafters
 
 LOOPBACK = "127.0.0.1"
-DOCUMENTED_VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23", "tgi": "3.3", "trtllm": "1.2.1", "llama.cpp": "b10269"}
-SERVER_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tgi": "TGI", "trtllm": "TensorRT-LLM", "llama.cpp": "llama.cpp"}
-TRTLLM_FILE = "specchat-trtllm.yaml"
+DOCUMENTED_VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23", "llama.cpp": "b10269"}
+SERVER_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp"}
 MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one machine
 
 # Draft tokens per step, as a chain: the best values of vLLM and SGLang for one user.
@@ -57,7 +56,6 @@ class LaunchPlan:
     version: str
     is_installed: bool
     command: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict[str, str])
     notes: tuple[str, ...] = ()
 
 
@@ -126,25 +124,17 @@ def tensor_parallel_size_for(target: str, context_tokens: int) -> int:
 def plan_launch(server: str, config: ServerConfig, installed_version: str | None) -> LaunchPlan:
     """The command for an installed version (None: for the documented version)."""
     version = DOCUMENTED_VERSIONS[server] if installed_version is None else installed_version
-    launch = COMMAND_BUILDERS[server](config, version or DOCUMENTED_VERSIONS[server])
-    note = config.speculative_config.note
-    notes = (note, *launch.notes) if note else launch.notes
-    return LaunchPlan(server, version, installed_version is not None, launch.command, launch.files, notes)
+    notes = [note] if (note := config.speculative_config.note) else []
+    command = COMMAND_BUILDERS[server](config, version or DOCUMENTED_VERSIONS[server], notes)
+    return LaunchPlan(server, version, installed_version is not None, tuple(command), tuple(notes))
 
 
-@dataclass(frozen=True)
-class _ServerCommand:
-    command: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict[str, str])
-    notes: tuple[str, ...] = ()
-
-
-def _vllm_command(config: ServerConfig, version: str) -> _ServerCommand:
+def _vllm_command(config: ServerConfig, version: str, notes: list[str]) -> list[str]:
     """`vllm serve`. JSON configuration since 0.8.2; no draft models from there to 0.10; no Medusa since 0.33."""
-    release, speculation, notes = version_numbers(version), config.speculative_config, tuple[str, ...]()
+    release, speculation = version_numbers(version), config.speculative_config
     lacks_draft = speculation.method == "draft" and (0, 8, 2) <= release < (0, 11)
     if lacks_draft or (speculation.method == "medusa" and release >= (0, 33)):
-        notes = (_fallback_note(f"vLLM {version}", speculation.method),)
+        notes.append(_fallback_note(f"vLLM {version}", speculation.method))
         speculation = SpeculativeConfig("ngram", num_speculative_tokens=NUM_SPECULATIVE_TOKENS["ngram"])
     command = ["vllm", "serve", config.target, "--host", LOOPBACK, "--port", "8000"]
     command += ["--max-model-len", str(config.context_tokens), *_dtype(config)]
@@ -163,10 +153,10 @@ def _vllm_command(config: ServerConfig, version: str) -> _ServerCommand:
         values |= {"prompt_lookup_max": 4, "prompt_lookup_min": 2} if speculation.method == "ngram" else {}
         command += ["--speculative-config", json.dumps(values)]
         command += ["--per-request-spec-decode-metrics", "summary"] if release >= (0, 29) else []
-    return _ServerCommand(tuple(command), notes=notes)
+    return command
 
 
-def _sglang_command(config: ServerConfig, _version: str) -> _ServerCommand:
+def _sglang_command(config: ServerConfig, _version: str, notes: list[str]) -> list[str]:
     """`sglang.launch_server`. Top-k 1 makes a chain; SGLang's number of draft tokens includes the root."""
     speculation = config.speculative_config
     command = ["python3", "-m", "sglang.launch_server", "--model-path", config.target, "--host", LOOPBACK]
@@ -174,62 +164,23 @@ def _sglang_command(config: ServerConfig, _version: str) -> _ServerCommand:
     command += [*_dtype(config), *_tensor_parallel("--tp-size", config)]
     algorithms = {"draft": "STANDALONE", "eagle3": "EAGLE3", "eagle": "EAGLE", "mtp": "NEXTN", "dflash": "DFLASH"}
     if speculation.method == "none":
-        return _ServerCommand(tuple(command))
+        return command
     if speculation.method not in algorithms:
-        notes = (_fallback_note("SGLang", "medusa"),) if speculation.method == "medusa" else ()
+        notes += [_fallback_note("SGLang", "medusa")] if speculation.method == "medusa" else []
         command += ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", SGLANG_NGRAM_DRAFT_TOKENS]
-        return _ServerCommand(tuple(command), notes=notes)
+        return command
     command += ["--speculative-algorithm", algorithms[speculation.method]]
     command += ["--speculative-draft-model-path", speculation.model] if speculation.model else []
     if speculation.method != "dflash":  # the block size of DFlash is fixed by its training
         count = speculation.num_speculative_tokens
         command += ["--speculative-num-steps", str(count), "--speculative-eagle-topk", "1"]
         command += ["--speculative-num-draft-tokens", str(count + 1)]
-    return _ServerCommand(tuple(command))
+    return command
 
 
-def _tgi_command(config: ServerConfig, _version: str) -> _ServerCommand:
-    """`text-generation-launcher`, which has n-gram speculation and Medusa models."""
-    speculation, notes = config.speculative_config, tuple[str, ...]()
-    target = speculation.model if speculation.method == "medusa" else config.target
-    command = ["text-generation-launcher", "--model-id", target, "--hostname", LOOPBACK, "--port", "8080"]
-    command += ["--max-total-tokens", str(config.context_tokens), *_dtype(config)]
-    command += _tensor_parallel("--num-shard", config)
-    if speculation.method == "none":
-        return _ServerCommand(tuple(command))
-    if speculation.method == "medusa":
-        notes = ("TGI loads Medusa heads as a model, which names its base model",)
-    elif speculation.method not in ("ngram", "suffix"):
-        notes = (_fallback_note("TGI", speculation.method),)
-    return _ServerCommand((*command, "--speculate", str(speculation.num_speculative_tokens)), notes=notes)
-
-
-def _trtllm_command(config: ServerConfig, version: str) -> _ServerCommand:
-    """`trtllm-serve`, which reads the speculative configuration from a file."""
-    speculation, notes = config.speculative_config, tuple[str, ...]()
-    command = ["trtllm-serve", config.target, "--host", LOOPBACK, "--port", "8000", "--backend", "pytorch"]
-    command += ["--max_seq_len", str(config.context_tokens), *_tensor_parallel("--tp_size", config)]
-    if speculation.method == "none":
-        return _ServerCommand(tuple(command))
-    types = {"draft": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP", "dflash": "DFlash"}
-    count = speculation.num_speculative_tokens
-    lines = ["speculative_config:", f"  decoding_type: {types.get(speculation.method, 'NGram')}"]
-    if speculation.method == "mtp":
-        lines.append(f"  num_nextn_predict_layers: {count}")
-    elif speculation.method in types:
-        name = "speculative_model" if version_numbers(version) >= (1, 2) else "speculative_model_dir"
-        lines += [f"  max_draft_len: {count}", f"  {name}: {json.dumps(speculation.model)}"]
-    else:
-        lines += [f"  max_draft_len: {count}", "  max_matching_ngram_size: 4"]
-        if speculation.method not in ("ngram", "suffix"):
-            notes = (_fallback_note("TensorRT-LLM", speculation.method),)
-    files = {TRTLLM_FILE: "\n".join(lines) + "\n"}
-    return _ServerCommand((*command, "--extra_llm_api_options", TRTLLM_FILE), files, notes)
-
-
-def _llama_cpp_command(config: ServerConfig, version: str) -> _ServerCommand:
+def _llama_cpp_command(config: ServerConfig, version: str, notes: list[str]) -> list[str]:
     """`llama-server`, for GGUF files. Build 9235 renamed the options and added types of speculation."""
-    speculation, notes = config.speculative_config, list[str]()
+    speculation = config.speculative_config
     command = ["llama-server", "-m", _gguf_path(config.target), "--host", LOOPBACK, "--port", "8080"]
     command += ["-c", str(config.context_tokens), "--metrics"]
     if not config.target.endswith(".gguf"):
@@ -238,14 +189,14 @@ def _llama_cpp_command(config: ServerConfig, version: str) -> _ServerCommand:
     has_types = not build.isdigit() or int(build) >= 9235
     types = {"draft": "draft-simple", "eagle3": "draft-eagle3", "mtp": "draft-mtp", "dflash": "draft-dflash"}
     if speculation.method == "none":
-        return _ServerCommand(tuple(command), notes=tuple(notes))
+        return command
     if speculation.method not in types or not (has_types or speculation.method == "draft"):
         if speculation.method not in ("ngram", "suffix"):
             notes.append(_fallback_note(f"llama.cpp {version}", speculation.method))
-        return _ServerCommand((*command, "--spec-type", "ngram-mod"), notes=tuple(notes))
+        return [*command, "--spec-type", "ngram-mod"]
     command += ["-md", _gguf_path(speculation.model)] if speculation.model else []
     command += ["--spec-type", types[speculation.method], "--spec-draft-n-max"] if has_types else ["--draft-max"]
-    return _ServerCommand((*command, str(speculation.num_speculative_tokens)), notes=tuple(notes))
+    return [*command, str(speculation.num_speculative_tokens)]
 
 
 def _dtype(config: ServerConfig) -> list[str]:
@@ -264,10 +215,8 @@ def _gguf_path(model: str) -> str:
     return model if model.endswith(".gguf") else f"{Path(model).name}.gguf"
 
 
-COMMAND_BUILDERS: Mapping[str, Callable[[ServerConfig, str], _ServerCommand]] = {
+COMMAND_BUILDERS: Mapping[str, Callable[[ServerConfig, str, list[str]], list[str]]] = {
     "vllm": _vllm_command,
     "sglang": _sglang_command,
-    "tgi": _tgi_command,
-    "trtllm": _trtllm_command,
     "llama.cpp": _llama_cpp_command,
 }

@@ -3,10 +3,8 @@
 Imports no torch: a host answers `hello` before it loads a model.
 """
 
-import ctypes
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from specchat.host.engine_interface import EngineLoader
 from specchat.host.history_writer import HistoryWriter
 from specchat.host.methods import HostIdentity
 from specchat.host.open_sessions import SessionCallbacks
-from specchat.host.server import HostTimeouts, Server, serve, serve_stdio
+from specchat.host.server import HostTimeouts, Server, listen
 from specchat.host.spawn import (
     fallback_history_path,
     find_host,
@@ -34,7 +32,6 @@ from specchat.threads import use_passive_waiting
 
 LOCK_TIMEOUT_SECONDS = 10.0
 MAX_LOG_BYTES = 5 * 2**20
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -48,10 +45,8 @@ class HostComponents:
 
 
 def run_host(components: HostComponents, arguments: list[str]) -> int:
-    """Run the host; returns the exit code. `--stdio` serves the parent process, otherwise all clients of this user."""
+    """Run the host for all clients of this user; returns the exit code."""
     use_passive_waiting()
-    if "--stdio" in arguments:
-        return _run_on_stdio(components)
     ready_fd = int(arguments[arguments.index("--ready") + 1]) if "--ready" in arguments else None
     if ready_fd is not None and os.fork():
         os._exit(0)
@@ -72,29 +67,17 @@ def _run_on_socket(components: HostComponents, ready_fd: int | None) -> int:
         if not _wait_for_lock(lock):
             _report_ready(ready_fd)  # another host already serves
             return 0
-        server = _make_server(components, metrics_port_path())
+        history = HistoryWriter(history_path(), fallback_path=fallback_history_path())
+        path, identity = folder / "host.sock", HostIdentity(__version__, components.configuration_hash())
+        callbacks, loader, timeouts = components.session_callbacks, components.engine_loader, components.timeouts
+        server = Server(listen(path), identity, callbacks, loader, history, timeouts, metrics_port_path())
         server.rpc_handler.metrics_server.restore_port()
-        serve(server, folder / "host.sock", lambda: _report_ready(ready_fd))
+        _report_ready(ready_fd)
+        try:
+            server.run()
+        finally:
+            path.unlink(missing_ok=True)
         return _exit_now()
-
-
-def _run_on_stdio(components: HostComponents) -> int:
-    """Serve on copies of stdin and stdout; prints go to the log, so that only the protocol writes to stdout."""
-    _die_with_parent()
-    stdin, stdout = os.dup(0), os.dup(1)
-    _redirect_output_to_log(runtime_folder() / f"host-{os.getpid()}.log")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    serve_stdio(_make_server(components), stdin, stdout)
-    (runtime_folder() / f"host-{os.getpid()}.log").unlink(missing_ok=True)
-    return _exit_now()
-
-
-def _make_server(components: HostComponents, port_file: Path | None = None) -> Server:
-    identity = HostIdentity(__version__, components.configuration_hash())
-    history = HistoryWriter(history_path(), fallback_path=fallback_history_path())
-    return Server(
-        identity, components.session_callbacks, components.engine_loader, history, components.timeouts, port_file
-    )
 
 
 def _exit_now() -> NoReturn:
@@ -131,19 +114,3 @@ def _report_ready(ready_fd: int | None) -> None:
     if ready_fd is not None:
         os.write(ready_fd, b"ready")
         os.close(ready_fd)
-
-
-def _die_with_parent() -> None:
-    """On Linux, exit when the parent process dies, even by SIGKILL.
-
-    The kernel also sends the signal when only the parent's starting thread ends; then the parent id is unchanged.
-    """
-    parent_pid = os.getppid()
-
-    def exit_if_orphaned(_number: int, _frame: object) -> None:
-        if os.getppid() != parent_pid:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    if sys.platform == "linux":
-        signal.signal(signal.SIGUSR2, exit_if_orphaned)
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGUSR2)

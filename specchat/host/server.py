@@ -4,13 +4,11 @@ engine thread -> EventInbox -> OpenSessions -> EventFeed -> ClientConnection -> 
 """
 
 import logging
-import os
 import selectors
 import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -31,7 +29,6 @@ log = logging.getLogger(__name__)
 
 MAX_WAIT_SECONDS = 1.0
 LISTEN_BACKLOG = 64
-PUMP_BYTES = 2**16
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,8 @@ class Server:
     """Serves connections until a shutdown, a signal, or the idle timeout."""
 
     def __init__(
-        self, identity: HostIdentity, session_callbacks: SessionCallbacks, engine_loader: EngineLoader,
-        history: HistoryWriter, timeouts: HostTimeouts, port_file: Path | None = None,
+        self, listener: socket.socket, identity: HostIdentity, session_callbacks: SessionCallbacks,
+        engine_loader: EngineLoader, history: HistoryWriter, timeouts: HostTimeouts, port_file: Path,
     ) -> None:  # fmt: skip
         self.timeouts = timeouts
         self.host_metrics = HostMetrics()
@@ -87,18 +84,9 @@ class Server:
         self.rpc_handler = RpcHandler(identity, self.sessions, MetricsServer(self.metrics_page, port_file))
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.inbox.wake_receiver, selectors.EVENT_READ)
-        self._listener: socket.socket | None = None
-
-    def listen(self, listener: socket.socket) -> None:
-        listener.setblocking(False)
         self._listener = listener
+        listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
-
-    def attach(self, sock: socket.socket) -> None:
-        """Serve this client. Without a listener, the server exits with its last client."""
-        client = ClientConnection(sock)
-        self.rpc_handler.clients.add(client)
-        self._selector.register(sock, selectors.EVENT_READ, client)
 
     def metrics_page(self) -> str:
         """The current metrics page. Thread-safe."""
@@ -155,7 +143,6 @@ class Server:
             self.queue.unload()
 
     def _accept(self) -> None:
-        assert self._listener is not None
         try:
             sock, _ = self._listener.accept()
         except OSError as error:  # already disconnected, or no free descriptors
@@ -167,7 +154,9 @@ class Server:
             log.warning("refused a client: %s", error)
             sock.close()
             return
-        self.attach(sock)
+        client = ClientConnection(sock)
+        self.rpc_handler.clients.add(client)
+        self._selector.register(sock, selectors.EVENT_READ, client)
 
     def _receive(self, client: ClientConnection) -> None:
         received = client.receive()
@@ -198,8 +187,6 @@ class Server:
 
     def _should_exit(self) -> bool:
         is_unused = not self.rpc_handler.clients and not self.sessions.is_busy
-        if self._listener is None and is_unused:
-            return True
         is_idle = is_unused and time.monotonic() - self.sessions.last_used_at > self.timeouts.idle_exit_seconds
         return self.rpc_handler.is_closing or is_idle
 
@@ -211,9 +198,8 @@ class Server:
     def _drain(self) -> None:
         """Close the listener, cancel the turns, and send the last events for up to drain_seconds."""
         self.rpc_handler.is_closing = True
-        if self._listener is not None:
-            self._selector.unregister(self._listener)
-            self._listener.close()
+        self._selector.unregister(self._listener)
+        self._listener.close()
         self.sessions.cancel_all()
         deadline = time.monotonic() + self.timeouts.drain_seconds
         while time.monotonic() < deadline and (
@@ -224,44 +210,11 @@ class Server:
             client.close()
 
 
-def serve(server: Server, path: Path, on_ready: Callable[[], None]) -> None:
-    """Serve on a Unix socket. The caller owns its folder and holds the host lock."""
+def listen(path: Path) -> socket.socket:
+    """A Unix socket at this path. The caller owns its folder and holds the host lock."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     path.chmod(0o600)
     listener.listen(LISTEN_BACKLOG)
-    server.listen(listener)
-    on_ready()
-    try:
-        server.run()
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def serve_stdio(server: Server, stdin: int, stdout: int) -> None:
-    """Serve one client on two descriptors of any kind: files, pipes or terminals."""
-    server_end, pump_end = socket.socketpair()
-    server.attach(server_end)
-    read = Thread(target=_pump, args=(lambda: os.read(stdin, PUMP_BYTES), pump_end.sendall), daemon=True)
-    write = Thread(
-        target=_pump, args=(lambda: pump_end.recv(PUMP_BYTES), lambda data: _write_all(stdout, data)), daemon=True
-    )
-    read.start()
-    write.start()
-    Thread(target=lambda: (read.join(), pump_end.shutdown(socket.SHUT_WR)), daemon=True).start()
-    server.run()
-    write.join(server.timeouts.drain_seconds)
-
-
-def _pump(read: Callable[[], bytes], write: Callable[[bytes], None]) -> None:
-    try:
-        while data := read():
-            write(data)
-    except OSError:
-        pass  # the other end has closed
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+    return listener

@@ -12,7 +12,7 @@ from typing import Any, cast, get_origin
 
 from specchat.errors import ProfileError
 from specchat.profile.keys import Profile
-from specchat.profile.validation import TYPE_NAMES, KeyPath, SettingsSource, did_you_mean, key_types, new_name_of
+from specchat.profile.validation import TYPE_NAMES, KeyPath, SettingsSource, did_you_mean, key_types
 
 PREFIX = "SPECCHAT_"
 BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -30,9 +30,7 @@ def environment_source(environment: Mapping[str, str]) -> SettingsSource:
         kind = cast("type", key_types(Profile)[table])
         if key not in key_types(kind):
             known = [variable_name(table, each) for each in key_types(kind)]
-            renamed = new_name_of(kind, key)
-            hint = f" it is now {variable_name(table, renamed)};" if renamed else did_you_mean(name, known)
-            raise ProfileError(f"{name}: no key has this name;{hint} known are {', '.join(known)}")
+            raise ProfileError(f"{name}: no key has this name;{did_you_mean(name, known)} known are {', '.join(known)}")
         tables.setdefault(table, {})[key] = _parse_value(name, text, key_types(kind)[key])
     return SettingsSource("environment", tables, _location_of)
 

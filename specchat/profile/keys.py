@@ -58,7 +58,7 @@ class Models:
     embedding_device: str = key(
         "auto",
         "Where the input embeddings are stored; auto: on the device, or on the CPU when the device is too small.",
-        choices=EMBEDDING_DEVICES, old_name="embedding",
+        choices=EMBEDDING_DEVICES,
     )  # fmt: skip
     backend: str = key(
         BUILTIN_BACKEND,
@@ -67,7 +67,7 @@ class Models:
         choices=BACKENDS, plugin_choices=lambda: tuple(find_extensions("backends", BACKENDS)),
     )  # fmt: skip
     url: str = key("", 'The URL of the server of the backend, such as "http://127.0.0.1:8000/v1".')
-    api_key_file: str = key("", 'A file with the API key of the server; "" when it needs none.', old_name="key_file")
+    api_key_file: str = key("", 'A file with the API key of the server; "" when it needs none.')
 
     def __post_init__(self) -> None:
         if not self.target.strip():
@@ -131,7 +131,7 @@ class Speculation:
         "shared_noise",
         "How draft tokens are accepted above temperature 0. shared_noise: a seed gives the text of plain decoding. "
         "rejection_sampling: min(1, p/q); a seed gives another text of the same distribution; without effect if exact.",
-        choices=ACCEPTANCE_TESTS, old_name="rule",
+        choices=ACCEPTANCE_TESTS,
     )  # fmt: skip
     exact: bool = key(
         False, "Bit-identical to plain decoding also where kernels are not batch invariant (docs/exactness.md)."
@@ -156,7 +156,6 @@ class Prompt:
     reference_corpus: str = key(
         "embedded",
         'A reference corpus, one {"topic", "text"} per line; "embedded" applies to the embedded target only.',
-        old_name="reference",
     )
 
 
@@ -168,23 +167,17 @@ class RouteRule:
     """
 
     kind: str = key("", "The kind of such a request.", choices=REQUEST_KINDS)
-    starts_with: tuple[str, ...] = key((), "The question starts with one of these patterns.", old_name="begins")
-    contains: tuple[str, ...] = key((), "The question contains one of these patterns.", old_name="words")
-    also_contains: tuple[str, ...] = key((), "It also contains one of these patterns.", old_name="also")
-    excludes: tuple[str, ...] = key((), "The question contains none of these patterns.", old_name="without")
+    starts_with: tuple[str, ...] = key((), "The question starts with one of these patterns.")
+    contains: tuple[str, ...] = key((), "The question contains one of these patterns.")
+    also_contains: tuple[str, ...] = key((), "It also contains one of these patterns.")
+    excludes: tuple[str, ...] = key((), "The question contains none of these patterns.")
     task: str = key("", 'The command that makes the request, such as "edit".')
     has_files: bool | None = key(None, "Files are attached, or no file is.")
     has_text: bool | None = key(None, "The question has a text with it, attached, pasted or quoted; or it has none.")
     has_code: bool | None = key(None, "The question contains lines of code, or it contains none.")
-    min_words: int = key(
-        0, "The question has at least this many words.", minimum=0, maximum=MAX_TOKENS, old_name="shortest"
-    )
-    max_words: int | None = key(
-        None, "The question has at most this many words.", minimum=1, maximum=MAX_TOKENS, old_name="longest"
-    )
-    temperature_above: float | None = key(
-        None, "The temperature is above this.", minimum=0, maximum=MAX_TEMPERATURE, old_name="hotter"
-    )
+    min_words: int = key(0, "The question has at least this many words.", minimum=0, maximum=MAX_TOKENS)
+    max_words: int | None = key(None, "The question has at most this many words.", minimum=1, maximum=MAX_TOKENS)
+    temperature_above: float | None = key(None, "The temperature is above this.", minimum=0, maximum=MAX_TEMPERATURE)
     variants: tuple[str, ...] = key(
         ("auto",), "The drafter: the first that can run. After auto: those that it tries first.",
         choices=DRAFTER_NAMES, plugin_choices=plugin_drafters,
@@ -233,7 +226,7 @@ class Profile:
         (), "Rules that find the kind of a request by its words: the first rule that matches decides."
     )
     drafter_orders: tuple[DrafterOrder, ...] = key(
-        (), "Which drafters auto tries first, by kind: the first order of a kind counts.", old_name="orders"
+        (), "Which drafters auto tries first, by kind: the first order of a kind counts."
     )
 
     def system_prompt(self, task: str) -> str:

@@ -38,7 +38,6 @@ class KeyInfo:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     plugin_choices: Callable[[], tuple[str, ...]] = tuple  # called only for a value that is not in `choices`
-    old_name: str = ""  # an error about this name points to the key
 
     @property
     def all_choices(self) -> tuple[str, ...]:
@@ -54,19 +53,13 @@ def key(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     plugin_choices: Callable[[], tuple[str, ...]] = tuple,
-    old_name: str = "",
 ) -> Value:
-    info = KeyInfo(description, minimum, exclusive_minimum, maximum, choices, plugin_choices, old_name)
+    info = KeyInfo(description, minimum, exclusive_minimum, maximum, choices, plugin_choices)
     return field(default=default, metadata={"info": info})
 
 
 def key_info(kind: type) -> dict[str, KeyInfo]:
     return {each.name: each.metadata.get("info", KeyInfo("")) for each in fields(kind)}
-
-
-def new_name_of(kind: type, old_name: str) -> str:
-    """The present name of a renamed key of a table; "" for a name that never was a key."""
-    return next((name for name, info in key_info(kind).items() if old_name and info.old_name == old_name), "")
 
 
 def check_values(table: Any, name: str) -> None:
@@ -233,10 +226,7 @@ def _check_known(source: SettingsSource, name: str, kind: type, root: type, path
     table = f" in [{path[0]}]" if path else ""
     tables = {each: hint for each, hint in key_types(root).items() if is_dataclass(hint)}
     right_table = next((each for each, hint in tables.items() if name in key_types(cast("type", hint))), "")
-    if renamed := new_name_of(kind, name):
-        hint = f" it is now {renamed!r};"
-    else:
-        hint = f" it belongs in [{right_table}];" if right_table else did_you_mean(name, known)
+    hint = f" it belongs in [{right_table}];" if right_table else did_you_mean(name, known)
     where = source.location_of((*path, name))
     raise ProfileError(f"{where}: unknown key {name!r}{table};{hint} known are {', '.join(known)}")
 

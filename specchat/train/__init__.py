@@ -15,6 +15,6 @@ eagle_initialization, load_trained, export_weights, draft_models   used by head_
 trainer, optimizers    the training loop with checkpoints; Muon and AdamW
 distributed            several processes under torchrun
 compare_heads          acceptance of two heads on held-out questions, with an interval
-model_card, loss_plot  README, config.json and plots of a finished head
+model_card             README and config.json of a finished head
 fingerprint, progress_bar   identity of a target; bars on stderr
 """

@@ -19,7 +19,7 @@ from torch import nn
 from specchat.errors import ModelError, SpecchatError
 from specchat.heads.detect import inspect_head, target_dimensions
 from specchat.heads.spec import mismatches
-from specchat.train.compare_heads import HeadComparison, TurnAcceptance, compare_acceptance, measure_acceptance
+from specchat.train.compare_heads import HeadComparison, compare_acceptance, measure_acceptance
 from specchat.train.distillation_batches import TargetMatrices, TrainingData, build_training_data
 from specchat.train.distributed import SINGLE_PROCESS, DistributedContext
 from specchat.train.draft_models import check_draft_tokens, is_draft_model
@@ -27,7 +27,6 @@ from specchat.train.feature_cache import FeatureCache, format_megabytes, with_fi
 from specchat.train.fingerprint import trained_target_fingerprint
 from specchat.train.frozen_target import FrozenTarget
 from specchat.train.head_kinds import HeadInitInputs, head_kind, hidden_state_layers_of, load_head_for_training
-from specchat.train.loss_plot import plot_head_comparison, plot_loss_curves
 from specchat.train.model_card import HeadSummary, finish_config, profile_line, write_model_card
 from specchat.train.optimizers import LearningRateSchedule
 from specchat.train.target_answers import TargetAnswer, generate_answers
@@ -64,7 +63,6 @@ class HeadTrainingRequest:
 class _TrainedHead:
     head: nn.Module
     progress: StageProgress
-    stage_name: str
 
 
 @dataclass(frozen=True)
@@ -84,21 +82,12 @@ def train_and_install_head(
     """
     result = _train_with_answers(request, target, prompts, print_line)
     trained, held_out, head = result.trained, result.held_out_prompts, result.folder / "head"
-    plot_loss_curves(result.folder / "curves")
     before = measure_acceptance(target, request.baseline_head, held_out, request.max_answer_tokens)
     shutil.rmtree(head, ignore_errors=True)
     head_kind(request.kind).export(trained.head, target, head)
     after = measure_acceptance(target, head, held_out, request.max_answer_tokens)
     comparison = compare_acceptance(before, after)
     _write_summary(request, target, result.answers, trained.progress, head, comparison)
-    curve = result.folder / "curves" / f"{trained.stage_name}.png"
-    if curve.is_file():  # after a single step there is none
-        shutil.copy(curve, head / "loss.png")
-    plot_head_comparison(
-        [_accepted_per_pass(turn) for turn in before],
-        [_accepted_per_pass(turn) for turn in after],
-        head / "comparison.png",
-    )
     _install(request, head, comparison, print_line)
     return comparison
 
@@ -162,7 +151,7 @@ def _train(request: HeadTrainingRequest, target: FrozenTarget, cache: FeatureCac
     stage.loss, stage.device = data.step_loss(kind.loss(head, target.shape)), target.device
     with redirect_stdout(sys.stderr):
         progress = run_stage(stage)
-    return _TrainedHead(head.eval(), progress, stage.name)
+    return _TrainedHead(head.eval(), progress)
 
 
 def _stage(request: HeadTrainingRequest, head: nn.Module, data: TrainingData, folder: Path) -> Stage:
@@ -251,10 +240,6 @@ def _install(request: HeadTrainingRequest, head: Path, comparison: HeadCompariso
     if not comparison.is_better:
         print_line("installed with --force, although it is not better")
     print_line(f"in a profile, under [models]: {profile_line(request.kind, request.output_folder)}")
-
-
-def _accepted_per_pass(turn: TurnAcceptance) -> float:
-    return turn.accepted_tokens / max(turn.target_passes, 1)
 
 
 def _digest(*values: object) -> str:

@@ -15,7 +15,7 @@ from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepD
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import HostError, SpecchatError
 from specchat.profile import load_profile
-from specchat.tui.live_stats import LiveStats, MemoryUsage, Phase
+from specchat.tui.live_stats import LiveStats, Phase
 from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
 from specchat.tui.status_bar import StatusBar
 from specchat.tui.transcript_view import Transcript
@@ -189,7 +189,7 @@ class ConversationPresenter:
 
     async def _on_opened(self, opened: ConversationOpened) -> None:
         if opened.session_id != self.session_id:
-            self.live_stats = LiveStats(memory=self.live_stats.memory)
+            self.live_stats = LiveStats(memory_bytes=self.live_stats.memory_bytes)
         for stored in opened.turns if opened.session_id != self.session_id else ():
             self.live_stats.add_stored_totals(stored.totals)
         self.session_id, self.profile_name, self.steps = opened.session_id, opened.profile, []
@@ -216,7 +216,7 @@ class ConversationPresenter:
 
     def _on_engine_state(self, state: EngineState, now: float) -> None:
         self.engine_pid = state.pid
-        self.live_stats.memory = MemoryUsage("RAM", state.memory_bytes) if state.memory_bytes else None
+        self.live_stats.memory_bytes = state.memory_bytes
         if self.turn is None and state.state == "loading":
             self.live_stats.on_event(LoadingProgress("the models", 0, 0), now)
         elif self.turn is None:

@@ -44,15 +44,6 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True)
-class MemoryUsage:
-    """Bytes that the engine uses; `total_bytes` is 0 when unknown."""
-
-    label: str
-    used_bytes: int
-    total_bytes: int = 0
-
-
-@dataclass(frozen=True)
 class Progress:
     label: str = ""
     done: int = 0
@@ -80,7 +71,7 @@ class StatsSnapshot:
     ttft_seconds: float | None = None
     context_tokens: int | None = None
     context_window: int | None = None
-    memory: MemoryUsage | None = None
+    memory_bytes: int = 0  # of the engine process; 0: unknown
     tokens_by_step: tuple[int, ...] = ()  # committed tokens of the last steps
     is_speculation_paused: bool = False
 
@@ -96,7 +87,7 @@ class _Step:
 @dataclass
 class LiveStats:
     context_window: int | None = None
-    memory: MemoryUsage | None = None
+    memory_bytes: int = 0  # of the engine process; 0: unknown
     phase: Phase = Phase.IDLE
     progress: Progress = Progress()
     routed: Routed | None = None
@@ -159,7 +150,7 @@ class LiveStats:
         if progress.label:
             progress = replace(progress, elapsed_seconds=max(0.0, now - self.phase_start_time))
         common = StatsSnapshot(
-            self.phase, progress, context_window=self.context_window, memory=self.memory,
+            self.phase, progress, context_window=self.context_window, memory_bytes=self.memory_bytes,
             context_tokens=self.context_tokens, ttft_seconds=self.ttft_seconds,
             session_acceptance_rate=_ratio(self.accepted, self.drafted),
         )  # fmt: skip

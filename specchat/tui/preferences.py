@@ -36,7 +36,6 @@ class Preferences:
 
 
 DEFAULT_PREFERENCES = Preferences()
-RENAMED_ACTIONS = {"leave": "quit", "look_into": "inspect_turn", "again": "retry"}
 
 
 def preferences_file() -> Path:
@@ -71,8 +70,6 @@ def read_preferences(path: Path, binding_scopes: Sequence[Sequence[BindingType]]
 
 def _read_keys(file: TomlFile, action: str, value: Any, known: Sequence[str]) -> list[str]:
     where = file.location_of(("keys", action))
-    if action in RENAMED_ACTIONS:
-        raise ProfileError(f"{where}: the action {action!r} is now called {RENAMED_ACTIONS[action]!r}")
     if action not in known:
         hint = did_you_mean(action, known) or f" available: {', '.join(known)}"
         raise ProfileError(f"{where}: unknown action {action!r};{hint}")

@@ -13,7 +13,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs, sparkline
-from specchat.tui.live_stats import WINDOW_STEPS, MemoryUsage, Phase, StatsSnapshot
+from specchat.tui.live_stats import WINDOW_STEPS, Phase, StatsSnapshot
 
 NARROW_COLUMNS, WIDE_COLUMNS = 80, 120
 FULL_CONTEXT_SHARE = 0.8
@@ -85,32 +85,30 @@ def _normal_fields(stats: StatsSnapshot, glyphs: Glyphs, *, is_wide: bool) -> li
 
 def _narrow_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
     draft_tokens = "" if stats.draft_tokens is None else str(stats.draft_tokens)
-    context, memory = _context_percent(stats), stats.memory
+    context = _context_percent(stats)
     return _non_empty(
         f"{stats.drafter or stats.variant}{draft_tokens}",
         _percent(stats.acceptance_rate),
         _tokens_per_step(stats, "tok/step"),
         _speed_field(stats, glyphs, "t/s"),
         f"ctx{context}" if context else "",
-        f"{memory.label[:2].lower()}{_memory_percent(memory)}" if memory and memory.total_bytes else "",
     )
 
 
 def _ascii_fields(stats: StatsSnapshot) -> list[str]:
     drafter = f">{stats.drafter}" if stats.drafter else ""
     draft_tokens = "" if stats.draft_tokens is None else f" K={stats.draft_tokens}"
-    memory = stats.memory
     before_speed = {
         "acc": _percent(stats.acceptance_rate),
         "ses": _percent(stats.session_acceptance_rate),
         "tok/step": _tokens_per_step(stats, ""),
     }
-    after_speed = {"ctx": _context_percent(stats), memory.label.lower() if memory else "": _memory_percent(memory)}
+    context = _context_percent(stats)
     return _non_empty(
         f"{stats.variant}{drafter}{draft_tokens}",
         *(f"{name}={value}" for name, value in before_speed.items() if value),
         _speed_field(stats, ASCII, "t/s"),
-        *(f"{name}={value}" for name, value in after_speed.items() if value),
+        f"ctx={context}" if context else "",
     )
 
 
@@ -164,20 +162,7 @@ def _context_and_memory(stats: StatsSnapshot, *, is_wide: bool) -> list[str]:
         context = f"ctx {_format_tokens(stats.context_tokens or 0)}/{_format_tokens(stats.context_window)}"
         percent = _context_percent(stats)
         context += f" {percent}" if is_wide or percent.endswith("!") else ""
-    return _non_empty(context, _memory_field(stats.memory, is_wide=is_wide))
-
-
-def _memory_field(memory: MemoryUsage | None, *, is_wide: bool) -> str:
-    if memory is None or not memory.used_bytes:
-        return ""
-    if not memory.total_bytes:
-        return f"{memory.label} {format_bytes(memory.used_bytes)}"
-    digits = 1 if is_wide else 0
-    return f"{memory.label} {memory.used_bytes / GIGABYTE:.{digits}f}/{memory.total_bytes / GIGABYTE:.{digits}f}G"
-
-
-def _memory_percent(memory: MemoryUsage | None) -> str:
-    return _percent(memory.used_bytes / memory.total_bytes) if memory and memory.total_bytes else ""
+    return _non_empty(context, f"RAM {format_bytes(stats.memory_bytes)}" if stats.memory_bytes else "")
 
 
 def format_bytes(byte_count: int) -> str:

@@ -6,11 +6,7 @@ import json
 import pytest
 
 from specchat.bench import measure
-from specchat.bench.client_latency import as_rows, as_table, measure_client_latency
-from specchat.chat.request import Request
 from specchat.cli.main import run
-from specchat.host.client import SessionRequest
-from specchat.host.spawn import history_path
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.tiny import speaking
 
@@ -95,24 +91,6 @@ def test_an_empty_folder_and_a_broken_file_are_said_to_be_so(tmp_path, capsys):
     err = capsys.readouterr().err
     assert "no *.jsonl in this folder" in err
     assert "bad.jsonl:1: neither `turns`" in err
-
-
-@pytest.mark.usefixtures("runtime")
-def test_a_client_times_the_engine_process_and_leaves_nothing_behind():
-    from specchat.chat.history import HistoryReader
-
-    told: list[str] = []
-    prompts = {"chat": [Request("fail"), Request("count 3"), Request("count 4")]}
-
-    waited = measure_client_latency(SessionRequest(), prompts, 1, 16, told.append)
-
-    assert ["auto", "plain"] == [row.variant for row in waited]
-    assert all(1 == len(row.answers) and 0 < row.median_ttft_seconds <= row.median_request_seconds for row in waited)
-    assert all(row.answers[0].text.endswith("seed 7 turn 0") for row in waited)  # each in a conversation of its own
-    assert "left out" in told[0]
-    assert "| chat | plain | 1 |" in as_table(waited)
-    assert {"text_interval_p50", "text_interval_p99"} <= set(as_rows(waited)[0])
-    assert [] == HistoryReader(history_path()).threads()
 
 
 def test_a_sweep_that_was_ended_before_its_first_answer_has_nothing_to_say(prompts, monkeypatch, capsys):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -124,19 +123,6 @@ def test_a_saved_profile_is_not_replaced_unasked(monkeypatch):
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "x.toml", "-x"])
 def test_a_name_that_leaves_the_folder_is_refused(monkeypatch, name):
     assert 2 == command(monkeypatch, "models", "recommend", "--memory", "16", "--save", name or " ").code
-
-
-def test_programs_get_the_advice_as_json(monkeypatch):
-    said = json.loads(printed(monkeypatch, "recommend", "--memory", "12", "--json"))
-
-    assert 3 == len(said["pairs"])
-    assert said["pairs"][0]["bytes"]["total"] <= said["device"]["free_bytes"]
-
-
-def test_the_docs_hold_the_table_that_the_planner_makes(monkeypatch):
-    page = Path(__file__).parents[2] / "docs" / "models.md"
-
-    assert printed(monkeypatch, "recommend", "--gpu-table") in page.read_text(encoding="utf-8")
 
 
 def test_a_model_is_described_and_its_draft_is_warned_of(monkeypatch):

@@ -102,21 +102,3 @@ def test_a_day_is_that_of_the_question(monkeypatch):
     kept(("auto", GUESSED))
 
     assert rows(monkeypatch, "--by", "day")[1][0] == time.strftime("%Y-%m-%d")
-
-
-@pytest.mark.parametrize("way", ["variant", "task", "day"])
-def test_the_table_is_drawn_as_well(monkeypatch, tmp_path, way):
-    kept(("auto", GUESSED), ("plain", PLAIN))
-    picture = tmp_path / f"{way}.svg"
-
-    ran = command(monkeypatch, "stats", "--by", way, "--plot", str(picture))
-
-    assert ran.out.decode().splitlines()[-1] == f"plotted: {picture}"
-    drawn = picture.read_text()
-    assert "speedup over plain decoding" in drawn and ("auto" in drawn or way != "variant")
-
-
-def test_a_picture_of_another_kind_is_refused_first(monkeypatch, tmp_path):
-    ran = command(monkeypatch, "stats", "--plot", str(tmp_path / "stats.gif"))
-
-    assert ran.code == 2 and ".png or .svg" in ran.err

@@ -191,13 +191,6 @@ def test_json_lines_can_cancel(monkeypatch):
     assert (130, "cancelled") == (ran.code, json.loads(ran.out.splitlines()[-1])["stop_reason"])
 
 
-def test_json_once_is_one_line_also_for_a_failure(monkeypatch):
-    ran = command(monkeypatch, "script", "-p", "-", "--json-once", stdin=b"fail")
-
-    assert (6, 1) == (ran.code, len(ran.out.splitlines()))
-    assert "too long" == json.loads(ran.out)["error"]["message"]
-
-
 def test_the_host_can_be_looked_at_and_ended(monkeypatch):
     host = partial(command, monkeypatch, "host")
     sessions = partial(command, monkeypatch, "sessions", "list")

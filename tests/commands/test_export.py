@@ -26,7 +26,7 @@ def test_a_conversation_is_saved_as_markdown(chat, tmp_path):
     do(chat, "write two\nlines")
     do(chat, "/rename my talk")
 
-    said = do(chat, f"/save {tmp_path / 'talk.md'}")
+    said = do(chat, f"/export {tmp_path / 'talk.md'}")
 
     assert f"2 requests and answers in {tmp_path / 'talk.md'}" == said
     assert (
@@ -42,7 +42,7 @@ def test_an_answer_that_was_stopped_inside_code_is_closed(chat, tmp_path):
     do(chat, "write ````python\nx = '```'")
     do(chat, "write next")
 
-    do(chat, f"/save {tmp_path / 'talk.md'}")
+    do(chat, f"/export {tmp_path / 'talk.md'}")
 
     assert "````python\nx = '```'\n````\n\n> write next\n" in (tmp_path / "talk.md").read_text()
 
@@ -53,7 +53,7 @@ def test_a_file_that_is_there_is_never_written_over(chat, tmp_path):
     do(chat, "hello")
 
     with pytest.raises(InputError, match="exists already"):
-        run_line(chat, f"/save {path}")
+        run_line(chat, f"/export {path}")
 
     assert "mine" == path.read_text()
 
@@ -63,7 +63,7 @@ def test_a_place_that_cannot_be_written_is_one_line(chat, tmp_path, name):
     do(chat, "hello")
 
     with pytest.raises(UsageError) as caught:
-        run_line(chat, f"/save {tmp_path / name}")
+        run_line(chat, f"/export {tmp_path / name}")
 
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -71,23 +71,21 @@ def test_a_place_that_cannot_be_written_is_one_line(chat, tmp_path, name):
 
 def test_nothing_is_saved_without_a_name_or_a_question(chat, tmp_path):
     with pytest.raises(UsageError, match="is empty"):
-        run_line(chat, f"/save {tmp_path / 'talk.md'}")
+        run_line(chat, f"/export {tmp_path / 'talk.md'}")
     assert not (tmp_path / "talk.md").exists()
 
     do(chat, "hello")
     with pytest.raises(UsageError, match="needs a file name"):
-        run_line(chat, "/save")
+        run_line(chat, "/export")
 
 
-def test_a_conversation_is_exported_in_the_named_format_or_by_suffix(chat, tmp_path):
+def test_a_conversation_is_exported_in_the_format_of_the_suffix(chat, tmp_path):
     do(chat, "write one")
 
     do(chat, f"/export {tmp_path / 'a.md'}")
     do(chat, f"/export {tmp_path / 'a.json'}")
-    do(chat, f"/export json {tmp_path / 'a'}")
 
     assert (tmp_path / "a.md").read_text().startswith("# write one\n\n> write one\n\none\n")
-    assert (tmp_path / "a").read_text() == (tmp_path / "a.json").read_text()
-    assert "one" == json.loads((tmp_path / "a").read_text())["turns"][0]["answer"]
+    assert "one" == json.loads((tmp_path / "a.json").read_text())["turns"][0]["answer"]
     with pytest.raises(UsageError, match="/export needs a file name"):
         do(chat, "/export")

@@ -226,50 +226,6 @@ def test_a_signal_ends_the_host_and_stores_the_partial_answer(runtime, number):
     assert turn.answer.text.startswith("word0 word1 ")
 
 
-def test_a_host_on_stdio_speaks_the_same_protocol_and_ends_with_its_client(runtime):
-    def say(method: str, id: int, params: dict[str, object]) -> list[dict]:
-        host.stdin.write(json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).encode() + b"\n")
-        host.stdin.flush()
-        lines = [json.loads(host.stdout.readline())]
-        while lines[-1].get("id") != id:
-            lines.append(json.loads(host.stdout.readline()))
-        return lines
-
-    with subprocess.Popen(STDIO_HOST, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as host:
-        session = say("open_session", 1, {})[-1]["result"]["session"]
-        lines = say("ask", 2, {"session": session, "request": {"text": "hello", "seed": 1}})
-        host.stdin.close()
-        host.stdin = None
-
-        texts = [line["params"]["text"] for line in lines if line.get("method") == "text_delta"]
-        assert "you said 'hello' with seed 1" == "".join(texts)
-        assert ("finished", "stop") == (lines[-2]["method"], lines[-1]["result"]["finish_reason"])
-        assert 0 == host.wait(10)
-        assert b"" == host.stdout.read()
-
-
-STDIO_HOST = [*FAKE_HOST, "--stdio"]
-
-
-def test_a_host_on_stdio_dies_with_a_parent_that_is_killed(runtime):
-    script = f"""if True:
-        import subprocess, sys
-        child = subprocess.Popen({STDIO_HOST!r}, stdin=subprocess.PIPE, cwd={str(ROOT)!r})
-        child.stdin.write(b'{{"jsonrpc":"2.0","id":1,"method":"hello"}}\\n')
-        child.stdin.flush()
-        print(child.pid, flush=True)
-        sys.stdin.read()
-    """
-    command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
-        pid = int(parent.stdout.readline())
-        assert b"jsonrpc" in parent.stdout.readline()
-
-        parent.kill()
-
-        until(lambda: not is_alive(pid))
-
-
 def test_neither_client_nor_protocol_imports_torch(runtime):
     code = (
         "import sys, specchat.host.client, specchat.host.protocol, specchat.host.wiring; print('torch' in sys.modules)"

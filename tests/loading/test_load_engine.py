@@ -7,7 +7,6 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.bench.measure import measure_answer
 from specchat.chat.events import Failed, Notice, Routed, StepDone
 from specchat.chat.request import Request
 from specchat.drafters.dflash import DFlashDrafter
@@ -20,6 +19,7 @@ from tests import tokenizers_at_hand as at_hand
 from tests.gguf_models import write_gguf
 from tests.tiny import SPEAKING, network, speaking
 from tests.tiny_heads import saved_head
+from tools.live_edits import measure_answer
 
 ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix", "recycling", "lookahead"}

@@ -8,6 +8,7 @@ from recipes.acceptance_by_position import Answer, draft_model_tokens, early_exi
 from recipes.embedded import STAGES, Recipe
 from recipes.embedded_models import load_embedded_models
 from recipes.evaluate import DEPTH, measure_drafters
+from recipes.loss_plot import plot_loss_curves
 from recipes.scores import has_repetition_loop
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.batch import RowBatch
@@ -15,7 +16,6 @@ from specchat.heads.detect import inspect_head
 from specchat.heads.networks import load_head
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions
-from specchat.train.loss_plot import plot_loss_curves
 from specchat.train.trainable_llama import ModelShape
 from specchat.train.trainer import TrainingBudget
 

@@ -45,9 +45,6 @@ def test_two_actions_may_change_places(tmp_path):
     ("text", "message"),
     [
         ('[keys]\ninspct = "f12"\n', r":2: unknown action 'inspct'; did you mean 'inspect'"),
-        ('[keys]\nleave = "f12"\n', r":2: the action 'leave' is now called 'quit'"),
-        ('[keys]\nlook_into = "f12"\n', r":2: the action 'look_into' is now called 'inspect_turn'"),
-        ('[keys]\nagain = "f12"\n', r":2: the action 'again' is now called 'retry'"),
         ('[keys]\nzzz = "f12"\n', r"unknown action 'zzz'; available: boundaries, "),
         ('[keys]\ninspect = "f4"\n', r":2: 'f4' would mean inspect and variant"),
         ('[keys]\ninspect = "f12"\nhistory = "f12"\n', r"'f12' would mean \w+ and \w+"),

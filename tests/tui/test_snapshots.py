@@ -187,7 +187,7 @@ STATES = [
         lambda driver: driver.chat.post_message(EngineCrashed("the engine process died", driver.turns[0])),
     ),
     State("editing", [OLD], lambda driver: driver.press("shift+tab", "e")),
-    State("completing", [OPENED], lambda driver: driver.press("slash", "s", "a")),
+    State("completing", [OPENED], lambda driver: driver.press("slash", "e", "x")),
     State("rewriting", [OLD], edit_messages(EditProgress("74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"))),
     State(
         "reviewing", [OLD], edit_messages(InputRequest(InputKind.KEY, "[y,n] ", HUNK, "look closely: comments lost: 1"))

@@ -1,20 +1,27 @@
-"""A drafter that knows the answer and errs on purpose: the speedup that a given acceptance brings on this machine.
+"""The speedup that a given acceptance brings on this machine: a drafter that knows the answer errs on purpose.
 
 Like the synthetic acceptance of llama.cpp: the n-th draft token of a chain is accepted with the n-th given probability,
 if those before it were accepted. A real drafter with this acceptance gains this speedup, less the cost of drafting.
+
+    python -m tools.synthetic_acceptance 0.9,0.8,0.8 --model-shape 0.5b --dtype bfloat16
 """
 
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+import click
+
 from specchat.bench.columns import markdown_table
-from specchat.bench.pass_costs import MeasuredModel, MedianRange, Progress, pass_seconds, random_context
+from specchat.bench.pass_costs import MeasuredModel, MedianRange, Progress, load_models, pass_seconds, random_context
+from specchat.bench.random_models import random_model_folder
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from specchat.profile import load_profile
 from specchat.profile.keys import MAX_DRAFT_TOKENS
 
 
@@ -135,3 +142,27 @@ def _timed_run(generation: Generation, drafter: Drafter, length: int, max_tokens
     run = _Run(generation.tokens.copy(), len(generation.tokens) - length, len(steps), seconds)
     generation.truncate(length)
     return run
+
+
+@click.command(help=(__doc__ or "").partition("\n")[0])
+@click.argument("acceptance")
+@click.option("--target", default="embedded", show_default=True, help="the target model")
+@click.option("--model-shape", default="", help="random weights instead: 0.5b, 8b, or a config.json")
+@click.option("--dtype", default="auto", show_default=True)
+@click.option("--context", default=128, show_default=True, help="tokens before the answer")
+@click.option("--limit", default=64, show_default=True, help="tokens of the answer")
+@click.option("--rounds", default=9, show_default=True)
+@click.option("--threads", default=0, help="0 leaves the number to the engine")
+def main(
+    acceptance: str, target: str, model_shape: str, dtype: str, context: int, limit: int, rounds: int, threads: int
+) -> None:
+    """ACCEPTANCE is a rate for each depth, as 0.8,0.7."""
+    folder = str(random_model_folder(model_shape)) if model_shape else target
+    profile, rates = load_profile("chat").override({"models.target": folder}), list(map(float, acceptance.split(",")))
+    for loaded in load_models(profile, [dtype], context, threads):
+        report = lambda message: print(message, file=sys.stderr)
+        print(as_table(measure_synthetic_acceptance(loaded, context, rates, limit, rounds, report)))
+
+
+if __name__ == "__main__":
+    main()

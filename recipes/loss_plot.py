@@ -1,7 +1,6 @@
-"""Plots of loss curves, and of the comparison of two heads."""
+"""Plots of loss curves."""
 
 import csv
-from collections.abc import Sequence
 from pathlib import Path
 
 SMOOTHING = 0.95
@@ -32,17 +31,3 @@ def exponential_moving_average(values: list[float]) -> list[float]:
         mean = SMOOTHING * mean + (1.0 - SMOOTHING) * value
         means.append(mean)
     return means
-
-
-def plot_head_comparison(before: Sequence[float], after: Sequence[float], path: Path) -> None:
-    """Plot the accepted tokens per pass of each turn, before and after; points above the diagonal are better."""
-    from matplotlib.figure import Figure  # slow to import
-
-    figure = Figure(figsize=(5, 5), layout="constrained")
-    axes = figure.subplots()
-    limit = max([1.0, *before, *after])
-    axes.plot((0, limit), (0, limit), linewidth=1, color="grey")
-    axes.scatter(before, after, s=14, alpha=0.7)
-    axes.set(title="held-out turns", xlabel="accepted tokens per pass, before", ylabel="after")
-    axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)

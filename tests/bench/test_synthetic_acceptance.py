@@ -2,12 +2,12 @@
 
 import pytest
 
-from specchat.bench.oracle_drafter import OracleDrafter, OracleRow, as_table, measure_synthetic_acceptance
 from specchat.bench.pass_costs import MedianRange, load_models
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.profile import Profile
 from tests.bench.counting import counting
+from tools.synthetic_acceptance import OracleDrafter, OracleRow, as_table, measure_synthetic_acceptance
 
 TEXT = list(range(300, 4300))
 
