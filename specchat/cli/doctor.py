@@ -27,7 +27,6 @@ from specchat.hub.machine import Machine, detect_machine
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import format_gib, reasons, recommend
 from specchat.paths import cache_folder
-from specchat.plugins.extension import error_text
 from specchat.profile import SERVER_BACKENDS, Profile, configuration_folder, load_profile
 
 BROKEN_EXIT_CODE = 11
@@ -78,7 +77,8 @@ def run_checks(context: CheckContext) -> Iterator[Finding]:
         except SpecchatError as error:
             yield Finding(FAIL, name, str(error))
         except Exception as error:  # noqa: BLE001 - a failing check is a finding
-            yield Finding(FAIL, name, error_text(error))
+            first_line = (str(error).splitlines() or [""])[0]
+            yield Finding(FAIL, name, f"{type(error).__name__}: {first_line}")
 
 
 def _python(_context: CheckContext) -> Iterator[Finding]:

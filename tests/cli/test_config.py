@@ -321,7 +321,7 @@ def test_heads_are_named_one_by_one_and_their_folders_become_absolute(project):
 
     assert (str(project / "head"), "org/eagle3") == layers.resolve().value.models.heads
     assert () == read_profile_layers(options(head=("",))).resolve().value.models.heads
-    assert ("embedded",) == read_profile_layers(options(head=())).resolve().value.models.heads
+    assert ("auto",) == read_profile_layers(options(head=())).resolve().value.models.heads
 
 
 def test_a_named_draft_or_head_that_does_not_fit_is_an_error_in_one_line(monkeypatch):

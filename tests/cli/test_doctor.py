@@ -108,7 +108,7 @@ def test_a_model_that_is_not_here_is_a_fault(monkeypatch, own_folders, target, s
 
 
 def test_a_draft_model_that_is_left_out_is_a_warning_as_in_every_plan(monkeypatch, own_folders):
-    profile(own_folders, "mine", f'[models]\ntarget = "{speaking()}"\n')
+    profile(own_folders, "mine", f'[models]\ntarget = "{speaking()}"\ndraft = "embedded"\n')
 
     code, found = looked(monkeypatch, "--quick", "-P", "mine")
     plan = command(monkeypatch, "vram", "-P", "mine").out.decode()

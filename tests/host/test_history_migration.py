@@ -54,7 +54,7 @@ def test_turns_keep_their_answers_requests_totals_and_steps(history: HistoryRead
 
     assert first.answer == ANSWER
     assert totals_from_json(first.totals) == TOTALS
-    assert set(first.totals) == {each.name for each in fields(Totals)}
+    assert set(first.totals) == {each.name for each in fields(Totals)} - {"is_exact"}  # newer than these databases
     assert history.steps("a") == [STEP]
     assert (second.state, second.totals) == ("failed", {"message": "too long"})
     request = request_from_json(first.request)

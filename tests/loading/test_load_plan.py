@@ -96,7 +96,8 @@ def test_a_draft_and_heads_of_another_target_are_left_out_with_a_line_each():
 def test_the_drafters_of_the_embedded_target_fit_a_copy_of_it(tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(EMBEDDED / "target", copy)
-    profile = Profile().override({"models.target": str(copy), "models.heads": [str(EMBEDDED / "eagle3")]})
+    drafters = {"models.draft": "embedded", "models.heads": [str(EMBEDDED / "eagle3")]}
+    profile = Profile().override({"models.target": str(copy), **drafters})
 
     plan = plan_load(profile, OLD_CPU)
 

@@ -18,8 +18,7 @@ from specchat.profile import load_profile
 
 FUNCTION, EDIT = QUESTIONS
 CAPITAL = Request("What is the capital of France?")
-# Greedy and in float32: in bfloat16 a near tie of two tokens depends on the number of rows of a pass.
-SETTINGS = {"models.dtype": "float32", "models.device": "cpu", "sampling.temperature": 0.0}
+SETTINGS = {"models.device": "cpu", "sampling.temperature": 0.0}
 
 
 @lru_cache
