@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.engine.model import FINAL_NORM
@@ -43,7 +42,7 @@ class TrainingData:
         return loss
 
     def distillation_batch(self, batch: Batch, step: int) -> DistillationBatch:
-        """Add the target's hidden states and logits to the batch of this step."""
+        """Add the target's hidden states to the batch of this step."""
         row_indices = self.batch_plan.row_indices[step % len(self.batch_plan)]
         layers, device = self.cache.hidden_state_layers, batch.tokens.device
         states = torch.zeros(*batch.tokens.shape, len(layers) * self.cache.hidden_size, dtype=torch.bfloat16)
@@ -54,11 +53,8 @@ class TrainingData:
         final = hidden_states[FINAL_NORM]
         matrices = self.target_matrices
         rows, _, _ = supervised_rows(batch)
-        with torch.no_grad():
-            hidden = final.flatten(0, 1)[rows].to(matrices.lm_head_weight.dtype)
-            logits = F.linear(hidden, matrices.lm_head_weight).float()
         return DistillationBatch(
-            batch, hidden_states, final, rows, logits, matrices.embedding_weight, matrices.lm_head_weight, step
+            batch, hidden_states, final, rows, matrices.embedding_weight, matrices.lm_head_weight, step
         )
 
 
