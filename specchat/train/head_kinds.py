@@ -31,7 +31,7 @@ from specchat.train.distillation_losses import (
     mtp_loss,
 )
 from specchat.train.draft_models import export_draft_model, is_draft_model, new_draft_model
-from specchat.train.eagle_initialization import initialize_eagle1
+from specchat.train.eagle_initialization import fit_fusion
 from specchat.train.frozen_target import FrozenTarget, read_config
 from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
 from specchat.train.trainable_llama import ModelShape
@@ -154,7 +154,7 @@ def _new_eagle1(inputs: HeadInitInputs) -> Eagle1:
     tokens = torch.from_numpy(inputs.training_data.packed_rows.tokens[: len(states)])
     embedded = inputs.target_matrices.embedding_weight.float().cpu()[tokens]
     pairs = torch.cat((embedded[1:], states[:-1]), dim=-1)
-    initialize_eagle1(eagle.fc.weight, eagle.layer.self_attn, pairs, states[1:])
+    fit_fusion(eagle.fc.weight, eagle.layer.self_attn, pairs, states[1:])
     return eagle
 
 
