@@ -22,7 +22,7 @@ the Industrial Revolution | the space race | the Silk Road | the printing press 
 pyramids | Shakespeare | Mozart | Leonardo da Vinci | Albert Einstein | Isaac Newton | Marie Curie | Charles Darwin |
 Nikola Tesla | Ada Lovelace | Alan Turing | Gandhi | Nelson Mandela | Martin Luther King Jr. | democracy | elections |
 the United Nations | the European Union | inflation | interest rates | supply and demand | taxes | the stock market |
-budgeting | saving money | investing | insurance | credit cards | mortgages | starting a business | marketing |
+budgeting | saving money | investing | insurance | loans | mortgages | starting a business | marketing |
 advertising | branding | customer service | project management | time management | leadership | teamwork | negotiation
 | public speaking | job interviews | writing a resume | remote work | work-life balance | stress | anxiety |
 meditation | yoga | running | swimming | cycling | weight lifting | football | basketball | tennis | chess | board
@@ -184,7 +184,7 @@ THINGS = [
     "coins",
     "flowers",
     "stamps",
-    "cards",
+    "papers",
     "balloons",
     "bottles",
 ]
