@@ -104,7 +104,7 @@ nested list | transposes a matrix | multiplies two matrices | generates all perm
 with a given sum | validates an email address with a regular expression | parses a CSV file | reads a JSON file and
 prints a value | downloads a web page | counts lines in a file | renames all files in a folder | logs the run time of
 a function with a decorator | caches results with a dictionary | generates a random password | simulates rolling two
-dice | plays rock, paper, scissors | implements a simple calculator | prints a multiplication table | prints a
+coins | plays rock, paper, scissors | implements a simple calculator | prints a multiplication table | prints a
 triangle of stars | computes the mean and median of a list | finds the missing number in a list | checks balanced
 parentheses | evaluates a postfix expression | compresses a string with run-length encoding | encrypts text with a
 Caesar cipher | computes the edit distance of two strings | finds the maximum subarray sum | solves the knapsack
