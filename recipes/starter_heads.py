@@ -21,13 +21,16 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
+from specchat.models.load_options import LoadOptions
 from specchat.models.tensor_files import TensorFiles
 from specchat.models.tokenizer import Tokenizer
 from specchat.train.chunked_cross_entropy import chunked_cross_entropy, probabilities
+from specchat.train.compare_heads import compare_acceptance, measure_acceptance
 from specchat.train.distillation_losses import STEP_LOSS_DECAY, draft_vocabulary
 from specchat.train.eagle_initialization import fit_fusion
 from specchat.train.export_weights import export_eagle3
-from specchat.train.frozen_target import head_shape, read_config
+from specchat.train.frozen_target import FrozenTarget, head_shape, read_config
+from specchat.train.model_card import HeadSummary, finish_config, write_model_card
 from specchat.train.optimizers import LearningRateSchedule, MuonAdamW
 from specchat.train.trainable_heads import Eagle3
 from specchat.train.trainable_llama import ModelShape
@@ -40,6 +43,9 @@ MAX_INIT_NORM = 3.0  # of scaled states in the fit; the first tokens of a text h
 UNROLL_STEPS = ((0.5, 1), (0.7, 2), (1.0, 3))  # until this share of the training: so many steps
 SCHEDULE = LearningRateSchedule(muon_lr=0.02, adamw_lr=1e-3, slow_lr=1e-3, warmup_fraction=0.02, decay_fraction=0.5)
 SAVE_SECONDS = 60.0
+COMPARED_TURNS, COMPARED_TOKENS = 40, 96
+CARD_NOTE = """The head is part of specchat, Apache-2.0 as its target. The questions are templates,
+and rows of permissively licensed code and documentation; the answers are the target's own."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +186,31 @@ def acceptance_by_position(eagle: Eagle3, rows: Sequence[AnswerRow], embedding: 
     return (accepted / max(starts, 1)).tolist()
 
 
+def write_card(
+    folder: Path, target: FrozenTarget, rows: Sequence[AnswerRow], held_out: Sequence[AnswerRow], minutes: float
+) -> None:
+    """Compare the head with suffix decoding in the engine, and write its card and its target's fingerprint."""
+    prompts = [row.tokens[: row.answer_start].tolist() for row in held_out[:COMPARED_TURNS]]
+    before, after = (measure_acceptance(target, head, prompts, COMPARED_TOKENS) for head in (None, folder))
+    summary = HeadSummary(
+        kind="eagle3",
+        target="HuggingFaceTB/SmolLM2-135M-Instruct",
+        fingerprint=target.fingerprint,
+        initial_head="",
+        baseline="suffix decoding",
+        training_prompts=len(rows),
+        answer_tokens=sum(len(row.tokens) - row.answer_start for row in rows),
+        trained_tokens=sum(len(row.tokens) for row in rows),
+        minutes=minutes,
+        seed=0,
+        comparison=compare_acceptance(before, after),
+        note=CARD_NOTE,
+        licence="apache-2.0",
+    )
+    finish_config(folder, target.config, summary)
+    write_model_card(folder, summary)
+
+
 def train(arguments: argparse.Namespace) -> None:
     shape = head_shape(read_config(arguments.target), str(arguments.target))
     files = TensorFiles.from_files(arguments.target, sorted(arguments.target.glob("*.safetensors")))
@@ -215,6 +246,8 @@ def train(arguments: argparse.Namespace) -> None:
     held_out = read_answer_rows(arguments.answers, held_out=True)
     print("acceptance by position:", acceptance_by_position(eagle.eval(), held_out, embedding))
     export_eagle3(eagle, shape, arguments.out / "eagle3")
+    target = FrozenTarget(str(arguments.target), LoadOptions("bfloat16", "cpu"))
+    write_card(arguments.out / "eagle3", target, rows, held_out, arguments.minutes)
 
 
 def main() -> None:
