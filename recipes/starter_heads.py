@@ -44,7 +44,7 @@ UNROLL_STEPS = ((0.5, 1), (0.7, 2), (1.0, 3))  # until this share of the trainin
 SCHEDULE = LearningRateSchedule(muon_lr=0.02, adamw_lr=1e-3, slow_lr=1e-3, warmup_fraction=0.02, decay_fraction=0.5)
 SAVE_SECONDS = 60.0
 COMPARED_TURNS, COMPARED_TOKENS = 40, 96
-CARD_NOTE = """The head is part of specchat, Apache-2.0 as its target. The questions are templates,
+README_NOTE = """The head is part of specchat, Apache-2.0 as its target. The questions are templates,
 and rows of permissively licensed code and documentation; the answers are the target's own."""
 
 
@@ -186,10 +186,10 @@ def acceptance_by_position(eagle: Eagle3, rows: Sequence[AnswerRow], embedding: 
     return (accepted / max(starts, 1)).tolist()
 
 
-def write_card(
+def write_summary(
     folder: Path, target: FrozenTarget, rows: Sequence[AnswerRow], held_out: Sequence[AnswerRow], minutes: float
 ) -> None:
-    """Compare the head with suffix decoding in the engine, and write its card and its target's fingerprint."""
+    """Compare the head with suffix decoding in the engine, and write its README and its target's fingerprint."""
     prompts = [row.tokens[: row.answer_start].tolist() for row in held_out[:COMPARED_TURNS]]
     before, after = (measure_acceptance(target, head, prompts, COMPARED_TOKENS) for head in (None, folder))
     summary = HeadSummary(
@@ -204,7 +204,7 @@ def write_card(
         minutes=minutes,
         seed=0,
         comparison=compare_acceptance(before, after),
-        note=CARD_NOTE,
+        note=README_NOTE,
         licence="apache-2.0",
     )
     finish_config(folder, target.config, summary)
@@ -247,7 +247,7 @@ def train(arguments: argparse.Namespace) -> None:
     print("acceptance by position:", acceptance_by_position(eagle.eval(), held_out, embedding))
     export_eagle3(eagle, shape, arguments.out / "eagle3")
     target = FrozenTarget(str(arguments.target), LoadOptions("bfloat16", "cpu"))
-    write_card(arguments.out / "eagle3", target, rows, held_out, arguments.minutes)
+    write_summary(arguments.out / "eagle3", target, rows, held_out, arguments.minutes)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The heads of the starter model that are part of specchat: of its shape, small, and with a card."""
+"""The heads of the starter model that are part of specchat: of its shape, small, and with a README."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ MAX_BYTES = 45 * 2**20  # of all
 
 
 @pytest.mark.parametrize("kind", ["eagle3"])
-def test_a_head_fits_the_starter_and_has_a_card(kind):
+def test_a_head_fits_the_starter_and_has_a_readme(kind):
     spec = inspect_head(FOLDER / kind)
 
     assert spec.kind == kind
