@@ -1,4 +1,4 @@
-"""How the embedded models are trained and evaluated. Not part of the wheel.
+"""How the embedded models and the heads of the starter model are trained and evaluated. Not part of the wheel.
 
 embedded               the stages, from text to the folders of the models
 corpus, snippets       documents and pieces of code; training and validation are separate
@@ -12,4 +12,8 @@ target_loss, joint_distillation   the losses of the target and of the students
 embedded_models        reads and writes the folders
 evaluate, evaluation_questions, evaluation_results, scores, writer   the evaluation
 acceptance_by_position, engine_acceptance   acceptance without and with the engine
+
+starter_questions, question_words   the questions for the heads of the starter model
+starter_answers        the answers of the starter to many questions at once, with hidden states
+starter_heads          trains the EAGLE-3 head that is part of specchat
 """

@@ -30,7 +30,7 @@ from recipes.target_loss import target_loss
 from recipes.train_tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from recipes.training_rows import Encoder, instruction_rows, pretraining_rows
 from specchat.train import distillation_losses, export_weights
-from specchat.train.eagle_initialization import initialize_eagle1
+from specchat.train.eagle_initialization import fit_fusion
 from specchat.train.optimizers import LearningRateSchedule
 from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
 from specchat.train.trainable_llama import ModelShape, TrainableLlama
@@ -201,7 +201,7 @@ def initialize_eagle3_head(recipe: Recipe) -> Eagle3:
     return eagle.to(recipe.device)
 
 
-def initialize_eagle1_head(recipe: Recipe) -> Eagle1:
+def fit_fusion_head(recipe: Recipe) -> Eagle1:
     """The first EAGLE, with a sample of what the target thinks as its first lesson."""
     eagle, target = Eagle1(recipe.shape), trained_target(recipe).cpu()
     shelf = load_rows(recipe.rows("instruct"))
@@ -210,7 +210,7 @@ def initialize_eagle1_head(recipe: Recipe) -> Eagle1:
         states = target.model.norm(target(sample.tokens)[-1])
     is_text = sample.tokens[:, 1:] != PADDING_ID
     pairs = torch.cat((target.model.embed_tokens.weight[sample.tokens[:, 1:]], states[:, :-1]), dim=-1)
-    initialize_eagle1(eagle.fc.weight, eagle.layer.self_attn, pairs[is_text], states[:, 1:][is_text])
+    fit_fusion(eagle.fc.weight, eagle.layer.self_attn, pairs[is_text], states[:, 1:][is_text])
     return eagle.to(recipe.device)
 
 
@@ -245,7 +245,7 @@ STUDENTS: dict[str, StudentRecipe] = {
         lambda recipe, block: export_weights.export_mtp(block, recipe.shape, recipe.out / "mtp"),
     ),
     "eagle": StudentRecipe(
-        initialize_eagle1_head,
+        fit_fusion_head,
         lambda _recipe, eagle: distillation_losses.eagle1_loss(eagle),
         lambda recipe, eagle: export_weights.export_eagle1(eagle, recipe.out / "eagle"),
     ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.train.distillation_losses import DistillationBatch, StudentLoss
@@ -14,14 +13,13 @@ from specchat.train.training_batches import Batch, supervised_rows
 
 
 def run_target(network: TrainableLlama, batch: Batch, step: int) -> DistillationBatch:
-    """Compute the hidden states and logits of the target, without gradients."""
+    """Compute the hidden states of the target, without gradients."""
     with torch.no_grad():
         hidden_states = network(batch.tokens)
         final = network.model.norm(hidden_states[-1])
         rows, _, _ = supervised_rows(batch)
-        logits = F.linear(final.flatten(0, 1)[rows], network.model.embed_tokens.weight).float()
     embedding = network.model.embed_tokens.weight.detach()
-    return DistillationBatch(batch, hidden_states, final, rows, logits, embedding, embedding, step)
+    return DistillationBatch(batch, hidden_states, final, rows, embedding, embedding, step)
 
 
 def joint_student_loss(

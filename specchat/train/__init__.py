@@ -9,6 +9,7 @@ feature_cache          the hidden states, computed once and stored in shards
 training_batches       packed rows and the plan of batches
 distillation_batches   batches with the hidden states and logits of the target
 distillation_losses    the loss of each kind of head
+chunked_cross_entropy  the loss over a vocabulary without its matrix of logits
 trainable_llama, trainable_heads   the networks, under published names
 head_kinds             how each kind starts, resumes, learns and is exported
 eagle_initialization, load_trained, export_weights, draft_models   used by head_kinds

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.engine.model import FINAL_NORM
@@ -53,11 +52,8 @@ class TrainingData:
         final = hidden_states[FINAL_NORM]
         matrices = self.target_matrices
         rows, _, _ = supervised_rows(batch)
-        with torch.no_grad():
-            hidden = final.flatten(0, 1)[rows].to(matrices.lm_head_weight.dtype)
-            logits = F.linear(hidden, matrices.lm_head_weight).float()
         return DistillationBatch(
-            batch, hidden_states, final, rows, logits, matrices.embedding_weight, matrices.lm_head_weight, step
+            batch, hidden_states, final, rows, matrices.embedding_weight, matrices.lm_head_weight, step
         )
 
 

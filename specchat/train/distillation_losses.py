@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.train.chunked_cross_entropy import chunked_cross_entropy, probabilities
 from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
 from specchat.train.trainable_llama import TrainableLlama
 from specchat.train.training_batches import Batch
@@ -32,7 +33,6 @@ class DistillationBatch:
     hidden_states: list[Tensor] | Mapping[int, Tensor]  # by layer, [B, L, D]
     final_hidden: Tensor  # after the final norm [B, L, D]
     supervised_rows: Tensor  # flat indices [R]
-    target_logits: Tensor  # of the supervised rows [R, V]
     embedding_weight: Tensor  # [V, D]
     lm_head_weight: Tensor  # [V, D]
     step: int
@@ -41,8 +41,14 @@ class DistillationBatch:
         """The embeddings of the next tokens [B, L, D]; the last position has the first token and carries no loss."""
         return F.embedding(self.batch.tokens.roll(-1, dims=1), self.embedding_weight).to(self.final_hidden.dtype)
 
+    @torch.no_grad()
+    def target_logits(self, indices: Tensor) -> Tensor:
+        """The target's logits of these supervised rows [n, V], computed anew: of all rows they are too large."""
+        hidden = self.final_hidden.flatten(0, 1)[self.supervised_rows[indices]]
+        return F.linear(hidden.to(self.lm_head_weight.dtype), self.lm_head_weight).float()
+
     def draft_positions(self, offset: int) -> tuple[Tensor, Tensor]:
-        """Rows that predict `offset` tokens further ahead than the target: (flat row, index into `target_logits`)."""
+        """Rows that predict `offset` tokens further ahead than the target: (flat row, index into `supervised_rows`)."""
         length = self.batch.tokens.shape[1]
         is_inside = (self.supervised_rows % length) >= offset
         indices = is_inside.nonzero().squeeze(1)
@@ -57,22 +63,30 @@ def soft_cross_entropy(logits: Tensor, target_logits: Tensor) -> Tensor:
 def draft_loss(draft: TrainableLlama) -> StudentLoss:
     def loss(batch: DistillationBatch) -> Tensor:
         hidden = draft(batch.batch.tokens)[-1].flatten(0, 1)[batch.supervised_rows]
-        return soft_cross_entropy(draft.logits(hidden), batch.target_logits)
+        every_row = torch.arange(len(hidden), device=hidden.device)
+        return soft_cross_entropy(draft.logits(hidden), batch.target_logits(every_row))
 
     return loss
 
 
 def eagle3_loss(eagle: Eagle3, hidden_state_layers: tuple[int, ...]) -> StudentLoss:
+    """The loss over the draft vocabulary; rows whose next token is not in it carry none."""
+
     def loss(batch: DistillationBatch) -> Tensor:
         features = torch.cat([batch.hidden_states[layer] for layer in hidden_state_layers], dim=-1)
-        draft_ids = eagle.draft_token_ids
-        total = torch.zeros((), device=draft_ids.device)
+        rows, indices = batch.draft_positions(1)
+        target_rows = batch.supervised_rows[indices]
+        is_drafted = eagle.t2d[batch.batch.tokens.flatten()[target_rows + 1]]
+        rows, target_rows = rows[is_drafted], target_rows[is_drafted]
+        hidden = batch.final_hidden.flatten(0, 1)[target_rows]
+        target = probabilities(hidden, batch.lm_head_weight[eagle.draft_token_ids].to(hidden.dtype), hidden.dtype)
+        total = torch.zeros((), device=rows.device)
         for step, output in enumerate(eagle.unroll(features, batch.next_token_embeddings(), EAGLE3_STEPS)):
-            rows, indices = batch.draft_positions(1)
-            used = eagle.t2d[batch.target_logits[indices].argmax(-1)] & has_enough_context(rows, batch, step)
-            logits = eagle.lm_head(output.prediction.flatten(0, 1)[rows[used]])
-            target_logits = batch.target_logits[indices[used]][:, draft_ids]
-            total = total + STEP_LOSS_DECAY**step * soft_cross_entropy(logits, target_logits)
+            used = has_enough_context(rows, batch, step)
+            prediction = output.prediction.flatten(0, 1)[rows[used]]
+            total = total + STEP_LOSS_DECAY**step * chunked_cross_entropy(
+                prediction, eagle.lm_head.weight, target[used]
+            )
         return total
 
     return loss
@@ -93,7 +107,7 @@ def eagle1_loss(eagle: Eagle1) -> StudentLoss:
             state_loss = F.smooth_l1_loss(features.float() / rms, states[batch.supervised_rows[indices]] / rms)
             part = slice((batch.step + step) % SCORED_ROW_INTERVAL, None, SCORED_ROW_INTERVAL)
             logits = F.linear(features[part], batch.lm_head_weight)
-            token_loss = soft_cross_entropy(logits, batch.target_logits[indices[part]])
+            token_loss = soft_cross_entropy(logits, batch.target_logits(indices[part]))
             total = total + STEP_LOSS_DECAY**step * (state_loss + TOKEN_LOSS_WEIGHT * token_loss)
         return total
 
@@ -113,7 +127,7 @@ def mtp_loss(block: MtpBlock) -> StudentLoss:
             rows, indices = rows[part], indices[part]
             used = has_enough_context(rows, batch, step)
             logits = F.linear(output.prediction.flatten(0, 1)[rows[used]], batch.lm_head_weight)
-            total = total + STEP_LOSS_DECAY**step * soft_cross_entropy(logits, batch.target_logits[indices[used]])
+            total = total + STEP_LOSS_DECAY**step * soft_cross_entropy(logits, batch.target_logits(indices[used]))
         return total
 
     return loss
@@ -127,7 +141,7 @@ def medusa_loss(medusa: Medusa) -> StudentLoss:
             part = slice((batch.step + index) % (2 * SCORED_ROW_INTERVAL), None, 2 * SCORED_ROW_INTERVAL)
             hidden = block(batch.final_hidden.flatten(0, 1)[rows[part]])
             logits = F.linear(hidden, batch.lm_head_weight)
-            total = total + STEP_LOSS_DECAY**index * soft_cross_entropy(logits, batch.target_logits[indices[part]])
+            total = total + STEP_LOSS_DECAY**index * soft_cross_entropy(logits, batch.target_logits(indices[part]))
         return total
 
     return loss

@@ -31,12 +31,13 @@ from specchat.train.distillation_losses import (
     mtp_loss,
 )
 from specchat.train.draft_models import export_draft_model, is_draft_model, new_draft_model
-from specchat.train.eagle_initialization import initialize_eagle1
+from specchat.train.eagle_initialization import fit_fusion
 from specchat.train.frozen_target import FrozenTarget, read_config
 from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
 from specchat.train.trainable_llama import ModelShape
 
 MAX_DRAFT_VOCABULARY = 32_000  # of EAGLE-3; at most half of the target's
+MIN_DRAFT_VOCABULARY = 4096  # fewer different tokens in the answers say little about other answers
 MIN_EAGLE3_LAYERS = 5  # with fewer, its three hidden states are not distinct
 INIT_SAMPLE_ANSWERS = 32  # whose hidden states initialize a head
 
@@ -115,7 +116,8 @@ def shape_from_config(config: Mapping[str, Any], target: ModelShape) -> ModelSha
 def _new_eagle3(inputs: HeadInitInputs) -> Eagle3:
     shape, rows = inputs.shape, inputs.training_data.packed_rows
     answer_tokens = torch.from_numpy(rows.tokens[rows.weights > 0])
-    size = min(MAX_DRAFT_VOCABULARY, shape.vocab_size // 2)
+    used = max(len(answer_tokens.unique()), MIN_DRAFT_VOCABULARY)  # every other row costs time and learns nothing
+    size = min(MAX_DRAFT_VOCABULARY, shape.vocab_size // 2, used)
     draft_ids = draft_vocabulary(answer_tokens, shape.vocab_size, size, inputs.stop_token_ids)
     eagle = Eagle3(shape, draft_ids)
     with torch.no_grad():
@@ -148,7 +150,7 @@ def _new_eagle1(inputs: HeadInitInputs) -> Eagle1:
     tokens = torch.from_numpy(inputs.training_data.packed_rows.tokens[: len(states)])
     embedded = inputs.target_matrices.embedding_weight.float().cpu()[tokens]
     pairs = torch.cat((embedded[1:], states[:-1]), dim=-1)
-    initialize_eagle1(eagle.fc.weight, eagle.layer.self_attn, pairs, states[1:])
+    fit_fusion(eagle.fc.weight, eagle.layer.self_attn, pairs, states[1:])
     return eagle
 
 

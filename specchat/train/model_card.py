@@ -12,6 +12,8 @@ from specchat.train.export_weights import write_json
 
 EMBEDDED_ONLY_KEYS = ("early_exit_layers",)
 SPECIAL_TOKEN_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id")
+PRIVACY_NOTE = """The head was trained on one machine from the questions of its user; nothing was uploaded.
+Its weights can reveal parts of the training data."""
 FORMAT_BY_KIND = {
     "eagle3": "SafeAILab EAGLE-3 (`midlayer.*`, `d2t`, `t2d`); vLLM and SGLang load it as method `eagle3`",
     "eagle": "SafeAILab EAGLE-1/EAGLE-2 (`fc`, `layers.0.*`); vLLM and SGLang load it as method `eagle`",
@@ -34,6 +36,8 @@ class HeadSummary:
     minutes: float
     seed: int
     comparison: HeadComparison
+    note: str = PRIVACY_NOTE  # at the end
+    licence: str = ""  # of a published head
 
 
 def finish_config(folder: Path, target: Mapping[str, Any], summary: HeadSummary) -> None:
@@ -50,11 +54,12 @@ def finish_config(folder: Path, target: Mapping[str, Any], summary: HeadSummary)
 def write_model_card(folder: Path, summary: HeadSummary) -> None:
     comparison = summary.comparison
     difference = comparison.new_acceptance - comparison.baseline_acceptance
+    licence = f"\nlicense: {summary.licence}" if summary.licence else ""
     origin = f"continued from `{summary.initial_head}`" if summary.initial_head else "new"
     (folder / "README.md").write_text(
         f"""---
 library_name: specchat
-tags: [speculative-decoding, {summary.kind}]
+tags: [speculative-decoding, {summary.kind}]{licence}
 ---
 
 # {_title(summary.kind)} for {summary.target}
@@ -74,8 +79,7 @@ tags: [speculative-decoding, {summary.kind}]
 | held-out turns | {comparison.turn_count}, from sources without training data |
 
 Acceptance is the number of accepted tokens divided by {DRAFT_LENGTH} per pass of the target, greedy, with chains of
-{DRAFT_LENGTH} draft tokens. The head was trained on one machine from the questions of its user; nothing was uploaded.
-Its weights can reveal parts of the training data.
+{DRAFT_LENGTH} draft tokens. {summary.note}
 """,
         encoding="utf-8",
     )

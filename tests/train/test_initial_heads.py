@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from recipes.induction import initialize_copy_circuit, initialize_eagle3
-from specchat.train.eagle_initialization import initialize_eagle1
+from specchat.train.eagle_initialization import fit_fusion
 from specchat.train.export_weights import eagle3_hidden_state_layers
 from specchat.train.trainable_heads import Eagle1, Eagle3
 from specchat.train.trainable_llama import ModelShape, TrainableLlama
@@ -35,7 +35,7 @@ def test_a_new_eagle1_head_is_the_least_squares_fit_of_the_next_state():
     embedded, hidden = torch.randn(1, 400, 64), torch.randn(1, 400, 64)
     following = torch.cat((embedded, hidden), dim=-1) @ rule.T
 
-    initialize_eagle1(eagle.fc.weight, eagle.layer.self_attn, torch.cat((embedded, hidden), -1)[0], following[0])
+    fit_fusion(eagle.fc.weight, eagle.layer.self_attn, torch.cat((embedded, hidden), -1)[0], following[0])
 
     with torch.no_grad():
         predicted = next(eagle.unroll(hidden, embedded, 1)).feature

@@ -18,6 +18,7 @@ from specchat.heads.detect import inspect_head
 from specchat.heads.networks import load_head
 from specchat.models.load import load_model
 from specchat.models.load_options import EMBEDDED, LoadOptions
+from specchat.models.tensor_files import TensorFiles
 from specchat.train import train_head
 from specchat.train.compare_heads import TurnAcceptance, compare_acceptance, measure_acceptance
 from specchat.train.distillation_batches import TrainingData
@@ -350,6 +351,19 @@ def test_a_changed_target_is_a_warning(made, target, tmp_path):
 def test_fingerprints_of_different_weights_differ():
     assert fingerprint(speaking(2)) == fingerprint(speaking(2))
     assert fingerprint(speaking(2)) != fingerprint(speaking(2, seed=9))
+
+
+def test_fingerprint_is_that_of_the_model_and_not_of_its_files(tmp_path):
+    files = TensorFiles.from_files(speaking(2), sorted(speaking(2).glob("*.safetensors")))
+    tensors = {name: files.read_tensor(name) for name in files.locations}
+    config = json.loads((speaking(2) / "config.json").read_text())
+    for index, name in enumerate(tensors):
+        save_file({name: tensors[name]}, tmp_path / f"model-{index}.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config | {"transformers_version": "1", "dtype": "bfloat16"}))
+    assert fingerprint(tmp_path) == fingerprint(speaking(2))
+
+    (tmp_path / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.5}))
+    assert fingerprint(tmp_path) != fingerprint(speaking(2))
 
 
 @pytest.mark.parametrize(
