@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from specchat.engine.accept import rejection_sampling_probabilities
 from specchat.engine.device import copy_to_device
 from specchat.engine.tree import DraftSample, DraftTree
 
-TOP_P_SHORTLIST = 1024  # tokens that top-p sorts first; it sorts all tokens only if these have too little probability
+TOP_P_SHORTLISTS = (64, 1024)  # tokens that top-p sorts; more only in rows where these have too little probability
+SUM_BLOCK = 256  # numbers that are summed at once
 MASKED_LOGIT = float("-inf")
 # Noise for other purposes than the target's samples uses positions that no token has.
 STEP_NOISE_POSITION, DRAFTER_NOISE_POSITION = -1, -2
@@ -159,11 +161,13 @@ class Sampler:
         size = logits.shape[-1]
         if token_ids is None:
             token_ids = _all_token_ids(size, logits.device)
-        if self.top_k or self.top_p < 1:
-            ranked, order = logits.topk(min(self.top_k or TOP_P_SHORTLIST, size), sorted=True)
-            if not self.top_k and not _covers_top_p(ranked, logits, self.top_p):
-                ranked, order = logits.sort(descending=True, stable=True)
-            logits, token_ids = _apply_top_p(ranked, ranked if self.top_k else logits, self.top_p), token_ids[order]
+        if self.top_k:
+            ranked, order = logits.topk(min(self.top_k, size), sorted=True)
+            logits, token_ids = _apply_top_p(ranked, _log_sum_exp(ranked), self.top_p), token_ids[order]
+        elif self.top_p < 1:
+            log_total = _log_sum_exp(logits)
+            ranked, order = _shortlist(logits, log_total, self.top_p)
+            logits, token_ids = _apply_top_p(ranked, log_total, self.top_p), token_ids[order]
         if self.min_p > 0:
             floor = logits.amax(-1, keepdim=True) + torch.tensor(self.min_p).log()
             logits = logits.masked_fill(logits < floor, MASKED_LOGIT)
@@ -196,16 +200,41 @@ def _top_tokens(scores: Tensor, token_ids: Tensor | None, count: int) -> Ranking
     return Ranking(order, best)
 
 
-def _covers_top_p(ranked: Tensor, logits: Tensor, top_p: float) -> bool:
-    """Whether in every row the shortlist `ranked` has at least the probability `top_p`."""
-    return bool((ranked.logsumexp(-1) - logits.logsumexp(-1)).exp().ge(top_p).all())
+def _log_sum_exp(logits: Tensor) -> Tensor:
+    """The logarithm of the sum of each row, with the same bits for every number of rows. [N, C] -> [N, 1]
+
+    torch divides a single long row among its threads, and rounds its sum differently then; short blocks it does not.
+    """
+    highest = logits.amax(-1, keepdim=True)
+    blocks = functional.pad((logits - highest).exp_(), (0, -logits.shape[-1] % SUM_BLOCK))
+    return highest + blocks.view(len(logits), -1, SUM_BLOCK).sum(-1).sum(-1, keepdim=True).log()
 
 
-def _apply_top_p(ranked: Tensor, logits: Tensor, top_p: float) -> Tensor:
-    """Mask the tail that has the last 1 - top_p of the probability of `logits`. Best first, [N, C] -> [N, C]"""
+def _shortlist(logits: Tensor, log_total: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
+    """The best tokens of each row, at least those that have `top_p` of its probability. -> logits, columns [N, C]
+
+    Each row takes the first length that is enough for itself, whatever the other rows take; shorter ones are padded.
+    """
+    size = logits.shape[-1]
+    length = min(TOP_P_SHORTLISTS[0], size)
+    ranked, order = logits.topk(length, sorted=True)
+    for longer in (*TOP_P_SHORTLISTS[1:], size):
+        is_short = ((_log_sum_exp(ranked) - log_total).exp() < top_p)[:, 0] & (ranked[:, -1] > MASKED_LOGIT)
+        if length >= size or not bool(is_short.any()):
+            break
+        more, more_order = logits[is_short].topk(min(longer, size), sorted=True)
+        added = more.shape[-1] - length
+        ranked, order = functional.pad(ranked, (0, added), value=MASKED_LOGIT), functional.pad(order, (0, added))
+        ranked[is_short], order[is_short] = more, more_order
+        length += added
+    return ranked, order
+
+
+def _apply_top_p(ranked: Tensor, log_total: Tensor, top_p: float) -> Tensor:
+    """Mask the tail that has the last 1 - top_p of the probability. Best first, [N, C] -> [N, C]"""
     if top_p >= 1:
         return ranked
-    probabilities = (ranked - logits.logsumexp(-1, keepdim=True)).exp()
+    probabilities = (ranked - log_total).exp()
     return ranked.masked_fill(probabilities.cumsum(-1) - probabilities >= top_p, MASKED_LOGIT)
 
 

@@ -165,3 +165,29 @@ def test_the_walk_follows_draft_tokens_that_equal_the_samples():
 
     assert accept(tree, [5, 8, 0, 0, 3]) == [0, 1, 4]
     assert accept(tree, [9, 8, 0, 0, 3]) == [0]
+
+
+@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.999])
+def test_top_p_of_a_row_does_not_depend_on_the_other_rows(top_p):
+    """Rows whose nucleus has one token, dozens, thousands, and nearly all tokens."""
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(4, 5000, generator=generator) * torch.tensor([[30.0], [3.0], [1.0], [0.01]])
+    sampler, positions = Sampler(1.0, top_p=top_p), [5, 6, 7, 8]
+    together = sampler.rank(logits, LogitRows(positions), count=20)
+
+    for row in range(4):
+        alone = sampler.rank(logits[row : row + 1], LogitRows(positions[row : row + 1]), count=20)
+        allowed = alone.scores[0].isfinite()
+        assert torch.equal(alone.scores[0], together.scores[row])
+        assert torch.equal(alone.token_ids[0][allowed], together.token_ids[row][allowed])
+
+
+def test_top_p_keeps_the_tokens_of_a_complete_sort():
+    logits = torch.randn(3, 3000, generator=torch.Generator().manual_seed(4)) * torch.tensor([[9.0], [2.0], [0.1]])
+    kept, ids = Sampler(1.0, top_p=0.8).process_logits(logits, LogitRows([1, 2, 3]))
+
+    for row in range(3):
+        probabilities, order = logits[row].softmax(-1).sort(descending=True)
+        expected = order[probabilities.cumsum(-1) - probabilities < 0.8]
+        found = ids[row][kept[row].isfinite()]
+        assert len(set(expected.tolist()) ^ set(found.tolist())) <= 1  # the last one, as sums are rounded differently
