@@ -1,6 +1,6 @@
 """The operations between the matmuls of a Llama layer: RMS norm, SwiGLU, RoPE and attention.
 
-`TorchOps` uses torch, on any device. `NativeOps` uses the kernels of `native_ops.cpp` for the few rows of a decoding
+`TorchOps` uses torch, on any device. `NativeOps` uses the kernels of `native_*.cpp` for the few rows of a decoding
 pass on a CPU, and torch for everything else. The results differ by rounding in the last place. Knows tensors and rows
 of a KV cache; knows no weight by name.
 """

@@ -53,7 +53,7 @@ DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 NO_MESSAGE = "no error message"
 INSTALL_COMPILER = "install a C++ compiler, such as g++ or clang"
 
-Kernel = Callable[..., None]  # arguments as in `native_ops.cpp`
+Kernel = Callable[..., None]  # arguments as in `native_*.cpp`
 
 
 @dataclass(frozen=True)

@@ -199,12 +199,12 @@ def test_an_answer_without_stored_steps_shows_a_notice(runtime, run_on_screen, m
         await driver.press("right", "s", "d", "end")
         await driver.wait_for_text("Esc back")
 
-    def recorded(controller: InspectorController, response: InspectorController.StepsFetched) -> None:
-        show_fetched_steps(controller, response)
+    def recorded(controller: InspectorController, position: int, response: object) -> None:
+        show_fetched_steps(controller, position, response)
         fetched.append(response)
 
-    show_fetched_steps, fetched = InspectorController.show_fetched_steps, list[object]()
-    monkeypatch.setattr(InspectorController, "show_fetched_steps", recorded)
+    show_fetched_steps, fetched = InspectorController._show_fetched_steps, list[object]()
+    monkeypatch.setattr(InspectorController, "_show_fetched_steps", recorded)
     sessions: list[str] = []
     run_on_screen(first)
     run_on_screen(second, size=WIDE)
