@@ -85,7 +85,7 @@ def native_kernels() -> NativeKernels:
     if compiler is None:
         return NativeKernels(None, f"no C++ compiler; {INSTALL_COMPILER}")
     try:
-        library = ctypes.CDLL(str(_compile_library(compiler, _flags(), folder)))
+        library = ctypes.CDLL(str(_compile_best_library(compiler, folder)))
         library.enable_amx()
         return NativeKernels(library)
     except subprocess.CalledProcessError as error:
@@ -100,13 +100,26 @@ def data_pointer(tensor: torch.Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _flags() -> tuple[str, ...]:
-    """Compiler flags for the instruction set that torch uses, with its extensions for bfloat16."""
+def _flag_sets() -> list[tuple[str, ...]]:
+    """Compiler flags for the instruction set that torch uses, with its extensions for bfloat16 first, then without."""
     capability = torch.backends.cpu.get_cpu_capability()
-    flags = (*FLAGS, *CAPABILITY_FLAGS.get(capability, ()))
-    if capability != "AVX512" or not torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        return flags
-    return (*flags, *BFLOAT16_FLAGS, *(AMX_FLAGS if torch.cpu._is_amx_tile_supported() else ()))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    sets = [(*FLAGS, *CAPABILITY_FLAGS.get(capability, ()))]
+    if capability == "AVX512" and torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        sets.insert(0, sets[0] + BFLOAT16_FLAGS)
+        if torch.cpu._is_amx_tile_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            sets.insert(0, sets[0] + AMX_FLAGS)
+    return sets
+
+
+def _compile_best_library(compiler: str, folder: Path) -> Path:
+    """The library with the most extensions that this compiler knows: older ones know neither AMX nor bfloat16."""
+    *extended, plain = _flag_sets()
+    for flags in extended:
+        try:
+            return _compile_library(compiler, flags, folder)
+        except subprocess.CalledProcessError:
+            continue
+    return _compile_library(compiler, plain, folder)
 
 
 def _find_compiler() -> str | None:

@@ -85,8 +85,17 @@ def test_a_compiler_that_fails_is_quoted(compiler, cache):
     assert native.library is None
     assert "(native_ops.cpp:1: no <cmath>)" in native.missing_reason
     assert "install a C++ compiler" in native.missing_reason
-    assert 1 == calls()
+    assert len(native_ops._flag_sets()) == calls()
     assert [] == list(cache.iterdir())
+
+
+@needs_compiler
+def test_a_compiler_that_knows_no_amx_compiles_without(compiler, monkeypatch):
+    monkeypatch.setattr(native_ops, "_flag_sets", lambda: [(*native_ops.FLAGS, "-mamx-tile"), native_ops.FLAGS])
+    calls = compiler('case "$*" in *-mamx*) exit 1;; esac; exec c++ "$@"')
+
+    assert load_again().library is not None
+    assert 2 == calls()
 
 
 def test_a_file_that_is_not_a_library_is_not_loaded(compiler):
