@@ -98,7 +98,7 @@ def test_the_embedded_model_answers_with_numbers_and_is_continued(sit_down):
     pane.close()
 
     again = sit_down("--continue")
-    again.wait_for_text("› What is your name?", "stop: ")
+    again.wait_for_text("› What is your name?", "stop:")
     again.type("Copy the code exactly.")
     again.press("C-j")
     again.type("x = 1")
@@ -112,4 +112,4 @@ def test_the_screen_outlives_its_engine(sit_down):
     kill_host()
     pane.type("What is your name?")
     pane.press("Enter")
-    pane.wait_for_text("tok ·", "stop: ")
+    pane.wait_for_text("tok ·", "stop:")
