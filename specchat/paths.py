@@ -1,4 +1,4 @@
-"""The folders of specchat's cached files and of the models that it downloaded itself, and how a file is written there.
+"""The folders of cached files and of downloaded models, and how files are read and written there.
 
 Files that front ends and the engine process share must not depend on HOME or XDG variables: the engine process does
 not inherit them. Imports nothing heavy.
@@ -6,15 +6,26 @@ not inherit them. Imports nothing heavy.
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import sys
 from pathlib import Path
+from typing import Any
 
 CACHE_VARIABLE = "SPECCHAT_CACHE"
 MODELS_VARIABLE = "SPECCHAT_MODELS"
 RUNTIME_VARIABLE = "SPECCHAT_RUNTIME"
 STARTER_DRAFTERS = Path(__file__).parent / "starter_heads"  # heads and a draft model that are trained for the starter
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one when there is no such file, or something else in it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -8,7 +8,6 @@ of a KV cache; knows no weight by name.
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,7 @@ from torch.nn import functional
 from specchat.engine.cache import KVLocation
 from specchat.forward.attention import AttentionMask, apply_rope, attention, sdpa
 from specchat.forward.batch import ForwardBatch
-from specchat.forward.linear import TOLERANCE
+from specchat.forward.linear import TOLERANCE, sample_tensor
 from specchat.forward.native_ops import DTYPE_NAMES, NativeKernels, data_pointer, native_kernels
 
 NATIVE_MAX_ROWS_SINGLE_THREAD = 512  # above, torch is faster; with more threads, from fewer rows on
@@ -199,7 +198,7 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype) -> list[Tensor]:
     """The results of all operations for three rows that follow five committed ones."""
     sizes, first, count, width = ops.dimensions, 5, 3, 64
     end = first + count
-    keys, values = _test_tensor(dtype, 2, 1, sizes.kv_heads, 16, sizes.head_size)
+    keys, values = sample_tensor(dtype, 2, 1, sizes.kv_heads, 16, sizes.head_size)
     mask = AttentionMask(torch.ones(count, end).tril_(first).bool(), sizes.heads // sizes.kv_heads, keys)
 
     def write_kv(_layer: int, new_keys: Tensor, new_values: Tensor) -> tuple[Tensor, Tensor]:
@@ -211,13 +210,9 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype) -> list[Tensor]:
 
     positions = torch.arange(count)
     batch = ForwardBatch(positions, positions, {None: mask}, write_kv, kv_location)
-    cos, norm = _test_tensor(dtype, count, 1, sizes.head_size), _test_tensor(dtype, sizes.head_size)
-    qkv = _test_tensor(dtype, count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size)
+    cos, norm = sample_tensor(dtype, count, 1, sizes.head_size), sample_tensor(dtype, sizes.head_size)
+    qkv = sample_tensor(dtype, count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size)
     attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos), batch, 0, None)
-    rows, weight = _test_tensor(dtype, count, width), _test_tensor(dtype, width)
+    rows, weight = sample_tensor(dtype, count, width), sample_tensor(dtype, width)
     norms = (ops.rms_norm(rows, weight), *ops.add_rms_norm(rows, rows, weight))
     return [attention_output, keys, values, *norms, ops.silu_and_mul(rows)]
-
-
-def _test_tensor(dtype: torch.dtype, *shape: int) -> Tensor:
-    return torch.arange(math.prod(shape)).float().sin_().view(shape).to(dtype)

@@ -142,7 +142,7 @@ def linear_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
     if kernel is None:
         return None
     tolerance, outputs, inputs = TOLERANCE[dtype], 5 * native.lanes + 3, 2 * INPUT_ALIGNMENT + 4
-    rows, weight, bias = (_test_tensor(dtype, *shape) for shape in ((35, inputs), (outputs, inputs), (outputs,)))
+    rows, weight, bias = (sample_tensor(dtype, *shape) for shape in ((35, inputs), (outputs, inputs), (outputs,)))
     linear, expected = NativeLinear.pack(weight, bias, native.lanes, kernel), functional.linear(rows, weight, bias)
     ours = linear(rows)
     is_invariant = all(torch.equal(linear(rows[:count]), ours[:count]) for count in (1, 2, 5, 16))
@@ -153,5 +153,6 @@ def tensor_bytes(*tensors: Tensor) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _test_tensor(dtype: torch.dtype, *shape: int) -> Tensor:
+def sample_tensor(dtype: torch.dtype, *shape: int) -> Tensor:
+    """The same numbers between -1 and 1 in every process, to compare a kernel with torch."""
     return torch.arange(math.prod(shape)).float().sin_().view(shape).to(dtype)

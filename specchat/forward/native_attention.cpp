@@ -44,6 +44,17 @@ void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* co
     }
 }
 
+// The first `size` numbers of a vector, and zeros after them.
+template <class Vector, class T>
+inline Vector load_vector(const T* numbers, int size) {
+    Vector result{};
+    if (size == LANES)
+        std::memcpy(&result, numbers, sizeof result);  // a known size: one instruction
+    else
+        std::memcpy(&result, numbers, sizeof(T) * size);
+    return result;
+}
+
 // The same words of two vectors side by side: the lower or the upper halves.
 template <bool UPPER>
 inline Words interleave(Words first, Words second) {
@@ -59,14 +70,8 @@ void transpose_keys(const uint32_t* keys, int64_t key_count, int words, uint32_t
     for (int first = 0; first < words; first += LANES) {
         const int size = words - first < LANES ? words - first : LANES;
         Words rows[LANES], next[LANES];
-        for (int key = 0; key < LANES; key++) {
-            rows[key] = Words{};
-            if (key >= key_count) continue;
-            if (size == LANES)
-                std::memcpy(&rows[key], keys + key * words + first, sizeof(Words));
-            else
-                std::memcpy(&rows[key], keys + key * words + first, 4 * size);
-        }
+        for (int key = 0; key < LANES; key++)
+            rows[key] = key < key_count ? load_vector<Words>(keys + key * words + first, size) : Words{};
         for (int round = 1; round < LANES; round *= 2) {
             for (int i = 0; i < LANES / 2; i++) {
                 next[2 * i] = interleave<false>(rows[i], rows[i + LANES / 2]);
@@ -126,22 +131,10 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
     for (int64_t i = 0; i < row_length; i++) scores[i] *= inverse;
 }
 
-inline Floats load_floats(const float* numbers, int size) {
-    Floats result{};
-    if (size == LANES)
-        std::memcpy(&result, numbers, sizeof result);
-    else
-        std::memcpy(&result, numbers, 4 * size);
-    return result;
-}
+inline Floats load_floats(const float* numbers, int size) { return load_vector<Floats>(numbers, size); }
 
 inline Floats load_floats(const bfloat16* numbers, int size) {
-    Halves halves{};
-    if (size == LANES)
-        std::memcpy(&halves, numbers, sizeof halves);
-    else
-        std::memcpy(&halves, numbers, 2 * size);
-    return (Floats)(__builtin_convertvector(halves, Words) << 16);
+    return (Floats)(__builtin_convertvector(load_vector<Halves>(numbers, size), Words) << 16);
 }
 
 // The weighted sum of values, for ROWS rows and the numbers [first, first + LANES * VECTORS) of a head.

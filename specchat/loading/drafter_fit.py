@@ -6,13 +6,13 @@ the tensors and reports what is wrong with them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from specchat.hub.catalog import find_entry
+from specchat.paths import read_json_object
 
 RECOMMEND_HINT = "'specchat models recommend' names drafters that fit"
 
@@ -56,7 +56,7 @@ def _changed_at(folder: Path) -> int:
 @lru_cache(maxsize=4)
 def _ordinary_tokens(tokenizer: Path, _changed_at: int) -> Mapping[int, str]:
     """The pieces by id, without added tokens; empty when the file is missing or of another form."""
-    content = _read_json(tokenizer)
+    content = read_json_object(tokenizer)
     try:
         vocabulary = content["model"]["vocab"]
         added = {token["id"] for token in content.get("added_tokens") or ()}
@@ -68,14 +68,14 @@ def _ordinary_tokens(tokenizer: Path, _changed_at: int) -> Mapping[int, str]:
 
 
 def _target_sizes(folder: Path) -> dict[str, int]:
-    config = _read_json(folder / "config.json")
+    config = read_json_object(folder / "config.json")
     text = config.get("text_config")
     return _sizes(text if isinstance(text, dict) else config)
 
 
 def _head_sizes(head: Path) -> dict[str, int]:
     """The sizes of the target that a head names in its config; heads of other widths have `target_hidden_size`."""
-    config = _read_json((head if head.is_dir() else head.parent) / "config.json")
+    config = read_json_object((head if head.is_dir() else head.parent) / "config.json")
     layers = config.get("transformer_layer_config")
     sizes = _sizes({**config, **layers} if isinstance(layers, dict) else config)
     if isinstance(width := config.get("target_hidden_size"), int):
@@ -86,11 +86,3 @@ def _head_sizes(head: Path) -> dict[str, int]:
 def _sizes(config: Mapping[str, Any]) -> dict[str, int]:
     names = ("hidden_size", "vocab_size")
     return {name: config[name] for name in names if isinstance(config.get(name), int)}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

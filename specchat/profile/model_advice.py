@@ -9,7 +9,6 @@ small files and knows nothing else of a model. The embedded models need no advic
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ProfileError
+from specchat.paths import read_json_object
 from specchat.profile.keys import Profile
 from specchat.profile.validation import SettingsSource, merge_sources
 
@@ -41,7 +41,7 @@ def _generation_config_source_for(profile: Profile) -> SettingsSource | None:
     if folder is None:
         return None
     path = folder / GENERATION_CONFIG
-    return _valid_source(MODEL_KIND, sampling_of(_read_json(path)), str(path))
+    return _valid_source(MODEL_KIND, sampling_of(read_json_object(path)), str(path))
 
 
 def _advice_source_for(profile: Profile) -> SettingsSource | None:
@@ -110,14 +110,6 @@ def _cached_snapshot(hub_id: str) -> Path | None:
 
 
 def _text_config(folder: Path) -> Mapping[str, Any]:
-    config = _read_json(folder / "config.json")
+    config = read_json_object(folder / "config.json")
     text = config.get("text_config")
     return text if isinstance(text, dict) else config
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
