@@ -1,7 +1,7 @@
-"""Record what every drafter would have proposed: `python -m tools.record_traces FOLDER`.
+"""Record what each drafter would have proposed: `python -m tools.record_traces FOLDER`.
 
-The embedded models answer a few questions of each kind, greedy and sampled. At every position of an answer each drafter
-proposes a tree, which is compared with the rest of the answer. The costs of this machine are recorded, too.
+The target answers a few questions of each kind by plain decoding, greedy and sampled. At every position of an answer
+each drafter proposes a tree, which is compared with the rest of the answer. The costs of this machine are recorded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -17,8 +17,7 @@ from time import perf_counter
 from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
 from specchat.chat.prompt import build_next_prompt
 from specchat.chooser.costs import CALIBRATION_ROWS, Costs
-from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.drafters.prompt_lookup import PromptLookup
+from specchat.drafters.registry import build_drafter
 from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
@@ -28,8 +27,23 @@ from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import load_profile
 from tools.replay_chooser import RecordedTree, Trace, write_traces
 
-SEED, MAX_DRAFT_TOKENS, DRAFT_TOKENS = 11, 16, 8
+SEED, MAX_DRAFT_TOKENS, DRAFT_TOKENS = 11, 16, 4
 TEMPERATURES = (0.0, 0.8)
+DRAFTERS = ("suffix", "eagle3")
+
+
+class DraftRecorder(Drafter):
+    """Plain decoding that keeps the tree of every drafter at every position."""
+
+    def __init__(self, drafters: Mapping[str, Drafter]) -> None:
+        self.drafters = drafters
+        self.trees = {name: list[DraftTree]() for name in drafters}
+
+    def propose(self, context: DraftContext) -> DraftTree:
+        full = DraftContext(context.tokens, context.sampler, MAX_DRAFT_TOKENS, context.seen_tokens, context.cache)
+        for name, drafter in self.drafters.items():
+            self.trees[name].append(drafter.propose(full))
+        return super().propose(context)
 
 
 def record_answers(engine: Engine, max_tokens: int) -> Iterator[Trace]:
@@ -42,20 +56,24 @@ def record_answers(engine: Engine, max_tokens: int) -> Iterator[Trace]:
 
 
 def recorded_drafters(engine: Engine) -> dict[str, Drafter]:
-    """The drafters to record."""
-    assert engine.draft_model is not None
-    return {"lookup": PromptLookup(), "draft": DraftModelDrafter(engine.draft_model, DRAFT_TOKENS)}
+    """New drafters of one text."""
+    built = {name: build_drafter(name, engine.resources) for name in DRAFTERS}
+    return {name: drafter for name, drafter in built.items() if drafter is not None}
 
 
 def _record(engine: Engine, kind: str, prompt: list[int], sampler: Sampler, max_tokens: int) -> Trace:
-    answer = _generate(engine, prompt, sampler, max_tokens)
-    trees_by_drafter = dict[str, tuple[RecordedTree, ...]]()
-    for name, drafter in recorded_drafters(engine).items():
-        shapes = list[RecordedTree]()
-        for position in range(len(answer)):
-            tree = drafter.propose(DraftContext(prompt + answer[:position], sampler, MAX_DRAFT_TOKENS))
-            shapes.append(recorded_tree(tree, answer[position:]))
-        trees_by_drafter[name] = tuple(shapes)
+    recorder = DraftRecorder(recorded_drafters(engine))
+    generation = Generation(engine.models.target, tuple(recorder.drafters.values()))
+    generation.replace_tokens(list(prompt))
+    stop_token_ids = engine.models.tokenizer.stop_token_ids
+    # one token more: where one is left, the loop asks no drafter
+    generation.generate(GenerationConfig(recorder, sampler, MAX_DRAFT_TOKENS, max_tokens + 1, stop_token_ids))
+    answer = generation.tokens[len(prompt) :]
+    generation.close()
+    trees_by_drafter = {
+        name: tuple(recorded_tree(tree, answer[position:]) for position, tree in enumerate(trees))
+        for name, trees in recorder.trees.items()
+    }
     return Trace(kind, sampler.temperature, trees_by_drafter)
 
 
@@ -70,34 +88,20 @@ def recorded_tree(tree: DraftTree, following_tokens: list[int]) -> RecordedTree:
     return RecordedTree(tuple(tree.parents[1:]), tuple(path))
 
 
-def _generate(engine: Engine, prompt: list[int], sampler: Sampler, max_tokens: int) -> list[int]:
-    target = engine.models.target
-    generation = Generation(target)
-    generation.replace_tokens(list(prompt))
-    with target.pool.acquire_slot(generation.cache, generation.rows_needed(max_tokens)):
-        for _progress in generation.prefill():
-            pass
-        for _step in generation.decode(
-            GenerationConfig(Drafter(), sampler, 0, max_tokens, engine.models.tokenizer.stop_token_ids)
-        ):
-            pass
-    generation.close()
-    return generation.tokens[len(prompt) :]
-
-
 def measure_costs(engine: Engine, name: str) -> dict[str, object]:
     """The costs of this machine, as a table that `replay_chooser.read_tables` reads."""
     target, costs = engine.models.target, Costs()
     prompt = build_next_prompt(engine.models.tokenizer, "", (), BUILTIN_REQUESTS["edit"][0]).token_ids
-    generation = Generation(target)
+    drafters = recorded_drafters(engine)
+    generation = Generation(target, tuple(drafters.values()))
     generation.replace_tokens(list(prompt))
     with target.pool.acquire_slot(generation.cache, generation.rows_needed(1)):
         for _progress in generation.prefill():
             pass
         costs.calibrate(generation)
+        draft_costs = {each: _draft_cost(drafter, prompt) for each, drafter in drafters.items()}
     generation.close()
     rows = costs.pass_curves[bucket_of(len(prompt))].seconds_up_to(max(CALIBRATION_ROWS)) or []
-    draft_costs = {each: _draft_cost(drafter, prompt) for each, drafter in recorded_drafters(engine).items()}
     return {
         "name": name,
         "rows": {str(width): round(rows[width], 7) for width in CALIBRATION_ROWS},
@@ -121,19 +125,20 @@ def _draft_cost(drafter: Drafter, prompt: list[int]) -> tuple[float, float]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write `traces-embedded.json` and `costs-NAME.json` into a folder."""
+    """Write `traces-TARGET.json` and `costs-NAME.json` into a folder."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.record_traces", description="Record what every drafter would have proposed."
     )
     parser.add_argument("folder", type=Path, help="where to write")
     parser.add_argument("--limit", type=int, default=160, help="most tokens of an answer")
     parser.add_argument("--machine", default="cpu", help="the name of the table of costs")
+    parser.add_argument("--target", default="starter")
     options = parser.parse_args(arguments)
-    engine = load_engine(load_profile("chat", {"models.target": "embedded"}))
+    engine = load_engine(load_profile("chat", {"models.target": options.target}))
     options.folder.mkdir(parents=True, exist_ok=True)
     costs = options.folder / f"costs-{options.machine}.json"
     costs.write_text(json.dumps([measure_costs(engine, options.machine)], indent=1) + "\n")
-    write_traces(options.folder / "traces-embedded.json", record_answers(engine, options.limit))
+    write_traces(options.folder / f"traces-{options.target}.json", record_answers(engine, options.limit))
     return 0
 
 

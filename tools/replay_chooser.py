@@ -132,7 +132,7 @@ class RecordedDrafter(Drafter):
 
     def __init__(self, name: str, cost: tuple[float, float], clock: SimulatedClock) -> None:
         self.name, self.cost, self.clock = name, cost, clock
-        self.is_instant = name in ("lookup", "suffix")
+        self.is_instant = name == "suffix"
         self.trees: Sequence[RecordedTree] = ()
         self.propose_count = 0
 
@@ -140,22 +140,13 @@ class RecordedDrafter(Drafter):
         """The recorded tree within the budget."""
         position, tree = len(context.tokens) - 1, DraftTree(context.tokens[-1])
         shape = self.trees[position]
-        for node, parent in enumerate(shape.parents[: self._complete_levels(shape, context.max_draft_tokens)], start=1):
+        for node, parent in enumerate(shape.parents[: context.max_draft_tokens], start=1):
             token = position + tree.depths[parent] + 1 if node in shape.accepted_path else -node
             tree.add(token, parent, self.name)
         once, each = self.cost
         self.clock.now += once + each * max(tree.depths)
         self.propose_count += 1
         return tree
-
-    def _complete_levels(self, shape: RecordedTree, budget: int) -> int:
-        """Draft tokens within a budget; a drafter that computes level by level proposes whole levels."""
-        count = min(budget, len(shape.parents))
-        if self.is_instant:
-            return count
-        while 0 < count < len(shape.parents) and shape.parents[count] == shape.parents[count - 1]:
-            count -= 1
-        return count
 
 
 @dataclass(frozen=True)
@@ -269,5 +260,5 @@ def relative_cost_table(
     """A table from costs relative to a plain pass."""
     return CostTable(
         name, {count: pass_seconds * share for count, share in rows.items()},
-        {"lookup": (pass_seconds * lookup, 0.0), "draft": (0.0, pass_seconds * draft)},
+        {"suffix": (pass_seconds * lookup, 0.0), "eagle3": (0.0, pass_seconds * draft)},
     )  # fmt: skip

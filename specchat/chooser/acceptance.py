@@ -5,6 +5,7 @@ the committed text, even if it was pruned or never verified. This file knows no 
 """
 
 from dataclasses import dataclass
+from math import log
 from typing import NamedTuple
 
 from specchat.engine.tree import ROOT, DraftTree
@@ -15,6 +16,8 @@ SHIFT_AFTER_REJECTIONS = 8  # consecutive rejections at depth 1 that indicate a 
 SHIFT_DECAY = 0.25  # of old observations after such a change
 RELIABLE_ACCEPTANCE_RATE = 0.4  # a change is only assumed for drafters above this rate
 PRIOR_WEIGHT = 2.0  # observations that the prior at depth 1 counts for
+RANK_PRIOR_WEIGHT = 24.0  # observations that the ranks before it count for, in the prior of a rank
+MAX_RANK_RATIO = 0.95  # of the prior of a rank to the rank before it
 DEPTH_PRIOR_WEIGHT = 8.0  # observations that the rate of the previous depth counts for
 SIBLING_PRIOR_RATE = 0.15  # prior of a second-best draft token
 MAX_DEPTH = 8  # deeper draft tokens count as this deep
@@ -37,25 +40,31 @@ class StepEstimate:
         return self.expected_tokens - tokens_per_second * self.seconds
 
 
-class ExpectedTree(NamedTuple):
-    """The acceptance probabilities of the nodes of an expected tree, and its levels."""
+class ExpectedNode(NamedTuple):
+    """What the next node of a computed tree brings, and the depth that the drafter computes for it."""
 
-    probabilities: list[float]  # root first
-    level_sizes: list[tuple[int, int]]  # of each level: its depth, and the draft tokens up to it
+    probability: float  # that it is accepted
+    depth: int  # of the deepest node so far
 
 
 class AcceptanceStats:
-    """Accepted and compared draft tokens of one drafter for one kind of task, by length class, depth and rank."""
+    """Accepted and compared draft tokens of one drafter for one kind of task.
+
+    They are counted twice: given that the parent was accepted, by length class and depth, to judge a tree that is known
+    (`node_probabilities`); and by rank, the place in the tree, to expect the next tree (`expected_nodes`). Drafters
+    that compute return the most probable nodes first, so the first n ranks are their tree for a budget of n.
+    """
 
     def __init__(self, prior_rate: float) -> None:
         self.prior_rate = prior_rate
         self.trials = [[0.0] * (2 * MAX_DEPTH) for _ in range(len(CHAIN_LENGTH_BOUNDS) + 1)]
         self.accepted = [[0.0] * (2 * MAX_DEPTH) for _ in range(len(CHAIN_LENGTH_BOUNDS) + 1)]
-        self.largest_tree: DraftTree | None = None  # the largest recent tree
+        self.rank_trials, self.rank_accepted = list[float](), list[float]()
+        self.rank_depths = list[float]()  # mean depth of the deepest node up to this rank
         self.is_below_budget = False  # the last tree was smaller than requested
         self.consecutive_rejections = 0  # at depth 1
         self._rate_cache: dict[int, tuple[list[float], list[float]]] = {}
-        self._expected_trees: dict[int, ExpectedTree] = {}
+        self._expected_nodes: list[ExpectedNode] | None = None
 
     def acceptance_rates(self, length_class: int) -> tuple[list[float], list[float]]:
         """The rates of first children and of their siblings at each depth, given that the parent was accepted.
@@ -85,21 +94,56 @@ class AcceptanceStats:
             ):
                 self.trials[length_class] = [SHIFT_DECAY * count for count in self.trials[length_class]]
                 self.accepted[length_class] = [SHIFT_DECAY * count for count in self.accepted[length_class]]
+                self.rank_trials = [SHIFT_DECAY * count for count in self.rank_trials]
+                self.rank_accepted = [SHIFT_DECAY * count for count in self.rank_accepted]
         self.trials[length_class][slot] = DECAY * self.trials[length_class][slot] + 1
         self.accepted[length_class][slot] = DECAY * self.accepted[length_class][slot] + is_accepted
         self._rate_cache.pop(length_class, None)
-        self._expected_trees.clear()
 
-    def add_tree(self, tree: DraftTree, requested_tokens: int) -> None:
+    def add_compared_tree(self, tree: DraftTree, last_accepted_node: int) -> None:
+        """Count which ranks of a tree were accepted; the accepted nodes are the path to `last_accepted_node`."""
+        accepted, node, depth = set[int](), last_accepted_node, 0
+        while node != ROOT:
+            accepted.add(node)
+            node = tree.parents[node]
+        for rank in range(len(tree) - 1):
+            depth = max(depth, tree.depths[rank + 1])
+            if rank == len(self.rank_trials):
+                self.rank_trials.append(0.0)
+                self.rank_accepted.append(0.0)
+                self.rank_depths.append(float(depth))
+            self.rank_trials[rank] = DECAY * self.rank_trials[rank] + 1
+            self.rank_accepted[rank] = DECAY * self.rank_accepted[rank] + (rank + 1 in accepted)
+            self.rank_depths[rank] += (depth - self.rank_depths[rank]) / self.rank_trials[rank]
+        self._expected_nodes = None
+
+    def add_proposal(self, tree: DraftTree, requested_tokens: int) -> None:
         self.is_below_budget = len(tree) - 1 < requested_tokens
-        if self.largest_tree is None or len(tree) >= len(self.largest_tree) or self.is_below_budget:
-            self.largest_tree = tree
-        self._expected_trees.clear()
+        self._expected_nodes = None
 
-    def expected_tree(self, max_draft_tokens: int) -> ExpectedTree:
-        if max_draft_tokens not in self._expected_trees:
-            self._expected_trees[max_draft_tokens] = predict_tree(self, max_draft_tokens)
-        return self._expected_trees[max_draft_tokens]
+    def expected_nodes(self, max_draft_tokens: int) -> list[ExpectedNode]:
+        """The next tree, by rank: as far as trees have been, and twice as far if the last one used its whole budget.
+
+        The prior of each rank continues the ranks before it.
+        """
+        if self._expected_nodes is None:
+            self._expected_nodes = self._predict_nodes()
+        return self._expected_nodes[:max_draft_tokens]
+
+    def _predict_nodes(self) -> list[ExpectedNode]:
+        nodes, known = list[ExpectedNode](), len(self.rank_trials)
+        # depth grows as a power of the rank: 1 for a chain, less for a tree
+        exponent = log(self.rank_depths[-1]) / log(known) if known > 1 else 1.0
+        for rank in range(known if self.is_below_budget else 2 * known + 2):
+            above = nodes[-1].probability if nodes else 1.0
+            ratio = above / nodes[-2].probability if len(nodes) > 1 else self.prior_rate if not nodes else above
+            prior = above * min(max(ratio, rank / (rank + 1)), MAX_RANK_RATIO)
+            trials, accepted = (self.rank_trials[rank], self.rank_accepted[rank]) if rank < known else (0.0, 0.0)
+            weight = RANK_PRIOR_WEIGHT if rank else PRIOR_WEIGHT
+            probability = (accepted + weight * prior) / (trials + weight)
+            depth = self.rank_depths[rank] if rank < known else (rank + 1) ** exponent
+            nodes.append(ExpectedNode(probability, max(round(depth), 1)))
+        return nodes
 
     def node_probabilities(self, tree: DraftTree, length_class: int) -> list[float]:
         """The probability that each node is accepted; 1 for the root."""
@@ -136,9 +180,11 @@ class TrackedDraft:
             children = [child for child, parent in enumerate(tree.parents) if parent == node]
             for rank, child in enumerate(children):
                 self.stats.add_trial(self.length_class, depth + (MAX_DEPTH if rank else 0), child == accepted_child)
-        if accepted_child is not None:
-            self.last_accepted_node = accepted_child
-        return accepted_child is not None
+        if accepted_child is None:
+            self.stats.add_compared_tree(tree, node)
+            return False
+        self.last_accepted_node = accepted_child
+        return True
 
 
 def length_class_of(tree: DraftTree) -> int:
@@ -148,34 +194,6 @@ def length_class_of(tree: DraftTree) -> int:
         node += 1
         depth += 1
     return sum(depth > length for length in CHAIN_LENGTH_BOUNDS)
-
-
-def predict_tree(stats: AcceptanceStats, max_draft_tokens: int) -> ExpectedTree:
-    """Predict the next tree: like the largest recent one, with more levels if that one used its whole budget."""
-    shape = stats.largest_tree
-    if shape is None:
-        shape = DraftTree(0)
-        shape.add_chain(list(range(1, min(max_draft_tokens, 2) + 1)))
-    depths = shape.depths[: max_draft_tokens + 1]
-    probabilities = stats.node_probabilities(shape, 0)[: max_draft_tokens + 1]
-    sizes = [
-        (depths[node], node)
-        for node in range(1, len(depths))
-        if node + 1 == len(depths) or depths[node + 1] > depths[node]
-    ]
-    if stats.is_below_budget or not sizes:
-        return ExpectedTree(probabilities, sizes)
-    first, sibling = stats.acceptance_rates(0)
-    breadth = min(shape.depths.count(shape.depths[-1]), 2)
-    best = max(probabilities[-breadth:])
-    for level in range(shape.depths[-1] + 1, 2 * shape.depths[-1] + 3):
-        if len(probabilities) + breadth > max_draft_tokens + 1:
-            break
-        depth = min(level, MAX_DEPTH) - 1
-        probabilities += [best * first[depth], best * sibling[depth]][:breadth]
-        best *= first[depth]
-        sizes.append((level, len(probabilities) - 1))
-    return ExpectedTree(probabilities, sizes)
 
 
 def best_subtree(

@@ -304,7 +304,7 @@ class Chooser(Drafter):
             self._tracked_drafts[name] = TrackedDraft(candidate, tree, length_class)
         if not drafter.is_instant and len(tree) > 1:
             self._learn_draft_cost(name, length, unread_tokens, max(tree.depths), seconds)
-            candidate.add_tree(tree, draft_tokens)
+            candidate.add_proposal(tree, draft_tokens)
         return tree, seconds
 
     def _learn_draft_cost(self, name: str, length: int, unread_tokens: int, depth: int, seconds: float) -> None:
@@ -342,20 +342,19 @@ class Chooser(Drafter):
         return estimate, subtree
 
     def _estimate(self, name: str, step: _StepInputs) -> StepEstimate | None:
-        """The best estimate of a drafter that computes, over all depths; None while its cost is unknown."""
+        """The best estimate of a drafter that computes, over all budgets; None while its cost is unknown."""
         length = len(step.context.tokens)
         curve = self.costs.draft_curve(name, length)
         draft_seconds = curve.seconds_up_to(step.max_draft_tokens) if curve is not None else None
         if draft_seconds is None:
             return None
-        tree = self._candidate(name, step.context).expected_tree(step.max_draft_tokens)
         prefill_seconds = self._prefill_seconds(name, length - self._prefilled_tokens[name])
         prefill_share = prefill_seconds / PREFILL_PAYBACK_TOKENS * 2
-        best, tokens, counted = None, 1.0, 1
-        for depth, count in tree.level_sizes:
-            tokens += sum(tree.probabilities[counted : count + 1])
-            counted = count + 1
-            seconds = draft_seconds[depth] + step.pass_seconds[count + 1] + prefill_share
+        best, tokens = None, 1.0
+        expected_nodes = self._candidate(name, step.context).expected_nodes(step.max_draft_tokens)
+        for count, node in enumerate(expected_nodes, start=1):
+            tokens += node.probability
+            seconds = draft_seconds[node.depth] + step.pass_seconds[count + 1] + prefill_share
             estimate = StepEstimate(name, count, tokens, seconds)
             if best is None or step.gain(estimate) > step.gain(best):
                 best = estimate

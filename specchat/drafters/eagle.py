@@ -216,8 +216,9 @@ class _TreeBuilder:
         return -self.nodes[node_id].log_probability, node_id
 
     def _to_draft_tree(self) -> DraftTree:
+        """The best nodes, most probable first: the first n of them are the tree of a budget of n."""
         tree, tree_nodes, name = DraftTree(self.nodes[ROOT].token), {ROOT: ROOT}, self.drafter.name
-        for node_id in sorted(self._best_nodes()):
+        for node_id in self._best_nodes():
             node = self.nodes[node_id]
             parent = tree_nodes[node.parent]
             tree_nodes[node_id] = (

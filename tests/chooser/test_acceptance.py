@@ -45,23 +45,45 @@ def test_an_unverified_draft_token_is_compared_with_the_committed_text():
     assert [round(held) for held in record.accepted[0][:3]] == [1, 0, 0]
 
 
-def test_the_expected_tree_follows_the_statistics():
+def compared(record: AcceptanceStats, tree: DraftTree, tokens: tuple[int, ...]) -> None:
+    record.add_proposal(tree, requested_tokens=len(tree) - 1)
+    draft = TrackedDraft(record, tree, length_class=0)
+    assert not all(draft.compare_token(token) for token in tokens)
+
+
+def test_the_ranks_of_a_tree_are_counted_when_its_comparison_ends():
+    record, tree = AcceptanceStats(0.5), chain(5, 6)
+    tree.add(7, 1, "a")  # a sibling of 6
+
+    compared(record, tree, (5, 7, 9))
+
+    assert record.rank_trials == [1, 1, 1]
+    assert record.rank_accepted == [1, 0, 1]
+
+
+def test_the_expected_nodes_follow_the_statistics():
     record = AcceptanceStats(0.5)
-    record.add_tree(chain(1, 2, 3), requested_tokens=8)
-    before = record.expected_tree(8).probabilities
+    before = record.expected_nodes(8)[0].probability
 
-    record.add_trial(0, 0, is_accepted=False)
+    compared(record, chain(1, 2, 3), (9,))
 
-    assert len(before) == 4
-    assert record.expected_tree(8).probabilities[1] < before[1]
+    assert record.expected_nodes(8)[0].probability < before
+
+
+def test_the_next_node_may_be_as_deep_as_the_last_one():
+    record, fork = AcceptanceStats(0.5), chain(1, 2)
+    fork.add(3, 0, "a")
+
+    compared(record, fork, (9,))
+
+    assert [node.depth for node in record.expected_nodes(3)] == [1, 2, 2]
 
 
 def test_a_tree_that_used_its_budget_is_expected_to_grow():
     record = AcceptanceStats(0.5)
+    compared(record, chain(1, 2), (9,))
+    longer = len(record.expected_nodes(8))
 
-    record.add_tree(chain(1, 2), requested_tokens=2)
-    longer = record.expected_tree(8)
-    record.add_tree(chain(1, 2), requested_tokens=8)
+    record.add_proposal(chain(1, 2), requested_tokens=8)
 
-    assert longer.level_sizes[-1][0] > 2
-    assert record.expected_tree(8).level_sizes[-1] == (2, 2)
+    assert (longer, len(record.expected_nodes(8))) == (6, 2)

@@ -32,9 +32,9 @@ def context(budget: int = 8) -> DraftContext:
 
 def test_draft_tokens_that_were_not_reached_are_not_counted():
     record = CandidateStats(0.5)
-    player = Replayer(CostTable("free", {1: 1.0, 16: 1.0}, {"lookup": (0.0, 0.0)}))
-    trace = Trace("chat", 0.0, {"lookup": (RecordedTree((0, 1, 2), (1,)),) + (RecordedTree(),) * 9})
-    player.chooser.state.candidates["lookup", "", False] = record
+    player = Replayer(CostTable("free", {1: 1.0, 16: 1.0}, {"suffix": (0.0, 0.0)}))
+    trace = Trace("chat", 0.0, {"suffix": (RecordedTree((0, 1, 2), (1,)),) + (RecordedTree(),) * 9})
+    player.chooser.state.candidates["suffix", "", False] = record
 
     list(player.replay(trace))
 
