@@ -51,12 +51,14 @@ def intent_from_command(argument: str, workspace: WorkspaceRoots) -> EditIntent:
 
 
 def intent_from_text(text: str, linked_paths: Sequence[Path], workspace: WorkspaceRoots) -> EditIntent | None:
-    """Recognize an instruction about the one linked file ("rename total to amount in `a.py`"), or one to create a
-    missing
-    file ("create `b.py` with a class Point"). None for everything else.
+    """Recognize an instruction about one file, linked or named ("rename total to amount in a.py"), or one to create a
+    missing file ("create `b.py` with a class Point"). None for everything else.
     """
-    if len(linked_paths) == 1 and EDIT_INSTRUCTION.match(text):
-        return EditIntent(linked_paths[0], text)
+    if text.lstrip().startswith("/"):
+        return None  # a command
+    paths = linked_paths or workspace.files_named_in(text)
+    if len(paths) == 1 and EDIT_INSTRUCTION.match(text):
+        return EditIntent(paths[0], text)
     new = NEW_FILE_INSTRUCTION.match(text)
     if new and not linked_paths and not os.path.lexists(path := workspace.path_of(new["file"])):
         return EditIntent(path, text)

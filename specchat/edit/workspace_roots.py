@@ -1,5 +1,6 @@
 """The folders of a session: which files it may read and write, after resolving links and `..`."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from specchat.chat.file_listing import is_folder
 from specchat.errors import InputError
 
 PROTECTED_FOLDER = ".git"
+MAX_NAMING_CHARACTERS = 2000  # of a text; in longer ones file names are part of what is quoted
+PUNCTUATION = "`'\"()[]{}<>,;:!?"
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,15 @@ class WorkspaceRoots:
     def path_of(self, name: str) -> Path:
         """The path for a name or a `file:` URI; the file system is not read."""
         return self.main_root / (path_of_uri(name) or name)
+
+    def files_named_in(self, text: str) -> list[Path]:
+        """The existing files that a short text names: "rename add to plus in f.py" names f.py. Each once, in order.
+
+        A name has a dot or a slash: "test" stays a word even where a file has this name.
+        """
+        words = [word.strip(PUNCTUATION).rstrip(".") for word in text[:MAX_NAMING_CHARACTERS].split()]
+        paths = dict.fromkeys(self.path_of(word) for word in words if "." in word or "/" in word)
+        return [path for path in paths if is_file(path) and self.contains(path)]
 
     def display_name(self, path: Path) -> str:
         return str(path.relative_to(self.main_root)) if path.is_relative_to(self.main_root) else str(path)
@@ -48,6 +60,11 @@ def checked_roots(cwd: str, additional_directories: Sequence[str]) -> WorkspaceR
         if not folder.is_absolute() or not is_folder(folder):
             raise InputError(f"{folder}: must be an absolute path of a folder")
     return WorkspaceRoots(folders[0], tuple(folders[1:]))
+
+
+def is_file(path: Path) -> bool:
+    """Whether this is a regular file; a name that is too long is none."""
+    return os.path.isfile(path)  # noqa: PTH113 (`Path.is_file` raises for such a name)
 
 
 def path_of_uri(uri: str) -> Path | None:

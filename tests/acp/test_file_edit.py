@@ -203,6 +203,20 @@ def test_an_order_about_one_linked_file_is_an_edit(editor, folder):
     assert "the `notes.txt`\n" == file.read_text()
 
 
+def test_an_order_about_one_file_named_in_plain_words_is_an_edit(editor, folder, file):
+    deciding(editor, ALLOW).ask(editor.new(folder), "replace total a.py")
+
+    assert b"a.py = 1\r\nprint(a.py)\r\n" == file.read_bytes()
+
+
+def test_an_order_that_names_two_files_is_a_question(editor, folder, file):
+    (folder / "b.py").write_text("")
+
+    editor.ask(editor.new(folder), "replace a.py b.py")
+
+    assert b"total = 1\r\nprint(total)\r\n" == file.read_bytes()
+
+
 def test_a_cancel_withdraws_an_open_permission_request(editor, folder, file):
     session = editor.new(folder)
     prompt = editor.send_prompt(session, "/edit a.py replace total amount")

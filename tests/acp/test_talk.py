@@ -189,6 +189,25 @@ def test_a_linked_file_travels_with_the_question(editor, folder):
     assert ("what is in `a.txt`", [{"name": "a.txt", "text": "one two"}]) == last_question(session)
 
 
+def test_a_file_named_in_plain_words_travels_with_the_question(editor, folder):
+    (folder / "a.txt").write_text("one two")
+    session = editor.new(folder)
+
+    editor.ask(session, "what does a.txt say, and what e.g. gone.txt?")
+
+    assert [{"name": "a.txt", "text": "one two"}] == last_question(session)[1]
+
+
+def test_a_named_file_outside_the_folders_is_only_a_word(editor, folder):
+    (folder / "secret.txt").write_text("one two")
+    (folder / "project").mkdir()
+    session = editor.new(folder / "project")
+
+    editor.ask(session, f"what does ../secret.txt say, and {folder}/secret.txt?")
+
+    assert not last_question(session)[1]
+
+
 def test_a_linked_file_is_what_the_editor_has_in_its_buffer(full, folder):
     file = folder / "a.txt"
     file.write_text("saved")

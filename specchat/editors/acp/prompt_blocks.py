@@ -73,10 +73,12 @@ class Prompt:
 
 
 def parse_blocks(blocks: Sequence[Any], workspace: WorkspaceRoots) -> Prompt:
-    """Parse all blocks without opening a file."""
+    """Parse all blocks without opening a file. Without links, the existing files that the text names are linked."""
     prompt = Prompt(workspace)
     for block in blocks:
         prompt.add_block(block)
+    if not prompt.linked_paths and not prompt.attachments:
+        prompt.linked_paths += workspace.files_named_in(prompt.text)
     return replace(prompt, text=prompt.text.strip())
 
 
