@@ -15,7 +15,7 @@ from threading import Condition
 from threading import Event as Flag
 from typing import Any
 
-from specchat.chat.events import Event, Failed, Finished, TextDelta, Totals
+from specchat.chat.events import NO_OUTPUT_YET, Event, Failed, Finished, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError
@@ -24,7 +24,6 @@ from specchat.host.engine_interface import Completer, Engine, EngineLoader, Engi
 log = logging.getLogger(__name__)
 
 COMPLETION_STEPS_PER_ROUND = 4  # a turn takes one
-NO_OUTPUT_YET = TextDelta("")  # an answer yields this while it waits, so that other sessions can run
 MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
 
 

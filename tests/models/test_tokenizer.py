@@ -6,6 +6,7 @@ import json
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from threading import Event, Thread
 
 import pytest
 from hypothesis import given, settings
@@ -221,3 +222,33 @@ def test_a_tokenizer_needs_neither_torch_nor_transformers():
     code = f"from pathlib import Path; from specchat.models.tokenizer import Tokenizer; Tokenizer(Path({folder!r}))"
 
     assert not {"torch", "transformers"} & modules_after(code)
+
+
+def test_other_threads_run_while_a_text_is_encoded(family):
+    wakeups, is_done = [0], Event()
+
+    def wake_up_often() -> None:
+        while not is_done.wait(0.001):
+            wakeups[0] += 1
+
+    tokenizer, other = tokenizer_of(family), Thread(target=wake_up_often)
+    other.start()
+    before = wakeups[0]
+    tokenizer.encode("The quick brown fox. " * 50_000)
+    after = wakeups[0]
+    is_done.set()
+    other.join()
+
+    assert after - before > 5
+
+
+def test_the_count_in_pieces_is_never_more_than_the_tokens(family):
+    text = "The quick brown fox jumps over the lazy dog. " * 3000
+    counts = list(tokenizer_of(family).count_in_pieces(text))
+
+    assert counts == sorted(counts)
+    assert 0.99 < counts[-1] / len(tokenizer_of(family).encode(text)) <= 1
+
+
+def test_a_short_text_is_not_counted(family):
+    assert list(tokenizer_of(family).count_in_pieces("a fox")) == []
