@@ -22,7 +22,7 @@ STARTER_DRAFTERS = Path(__file__).parent / "starter_heads"  # heads and a draft 
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; an empty one when there is no such file, or something else in it."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -66,6 +66,9 @@ class TextDelta:
     text: str
 
 
+NO_OUTPUT_YET = TextDelta("")  # an answer yields this while it waits or computes, so that other sessions can run
+
+
 @dataclass(frozen=True)
 class CommittedToken:
     """One committed token, its bytes, and the drafter that proposed it (TARGET for none)."""

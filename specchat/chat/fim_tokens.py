@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from specchat.chat.fim_request import FimRequest
+from specchat.chat.request import MAX_CHARACTERS_PER_TOKEN
 from specchat.models.tokenizer import Tokenizer
 
 PREFIX_TOKEN_SHARE = 0.75  # of the context; the rest is for the suffix
@@ -83,9 +84,12 @@ class FimTokens:
             last_line = request.prefix.rfind("\n") + 1
             before, line_start = request.prefix[:last_line], request.prefix[last_line:]
             after = after.partition("\n")[2]  # the completion contains the rest of its line
-        line_ids = self.tokenizer.encode(line_start)
-        limit = max(1, min(request.max_context_tokens, max_tokens) - CONTROL_TOKEN_MARGIN - len(line_ids))
-        prefix, suffix = self.tokenizer.encode(before), self._encode_suffix(after)
+        budget = min(request.max_context_tokens, max_tokens)
+        # What is further away from the gap cannot be in the prompt, and a text of megabytes takes seconds to encode.
+        longest = budget * MAX_CHARACTERS_PER_TOKEN
+        line_ids = self.tokenizer.encode(line_start[-longest:])[-budget // 2 :]
+        limit = max(1, budget - CONTROL_TOKEN_MARGIN - len(line_ids))
+        prefix, suffix = self.tokenizer.encode(before[-longest:]), self._encode_suffix(after[:longest])
         prefix_limit = max(round(PREFIX_TOKEN_SHARE * limit), limit - len(suffix))
         prefix = prefix[max(0, len(prefix) - prefix_limit) :]
         return [*self._arrange(prefix, suffix[: limit - len(prefix)]), *line_ids]

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from specchat.errors import UsageError
+from specchat.errors import ContextError, UsageError
 from specchat.profile import Sampling
 
 EDIT_TASK = "edit"
 SCHEMA, REGEX, CHOICES = "schema", "regex", "choices"
 FORMAT_KINDS = (SCHEMA, REGEX, CHOICES)
 MAX_ATTACHED_BYTES = 32 * 2**20
+MAX_CHARACTERS_PER_TOKEN = 128  # the longest token of common vocabularies: so many spaces or dashes
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,16 @@ class Request:
             raise UsageError(f"the temperature must lie between 0 and 5, not {self.temperature}")
         if "" in self.stop:
             raise UsageError("a stop string must not be empty")
+
+    def check_size(self, context_window: int) -> None:
+        """ContextError for a question that is too long for any tokenizer, found without tokenizing it."""
+        characters = len(self.text) + sum(len(file.text) for file in self.files)
+        if context_window and characters > context_window * MAX_CHARACTERS_PER_TOKEN:
+            tokens = -(-characters // MAX_CHARACTERS_PER_TOKEN)
+            raise ContextError(
+                f"the question has {characters} characters, which are at least {tokens} tokens, and the context window "
+                f"has {context_window}; send less, or raise limits.context if the model allows more"
+            )
 
     def sampling(self, of_profile: Sampling) -> Sampling:
         """How the answer is sampled: an edit greedily and without a penalty on copies, unless the request says more."""

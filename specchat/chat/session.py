@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from threading import Event as Flag
 from time import perf_counter
 
+from specchat.chat.attachments import with_attachments
 from specchat.chat.events import (
+    NO_OUTPUT_YET,
     REPETITION,
     TARGET,
     CommittedToken,
@@ -49,6 +51,7 @@ from specchat.profile import Profile
 from specchat.threads import ThreadWatchdog
 
 SEED_BITS = 31
+SHORTEN_HINT = "shorten the prompt, or raise limits.context if the model allows more"
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ class _RunningTurn:
         self.start_time = perf_counter()
         self.profile = session.models.profile
         self.generation = session.generation
+        self.window = min(self.profile.limits.context, session.models.target.context_window)
         self.sampler = _sampler(request, session.models)
         self.grammar = _grammar(request.answer_format, session.models)
         self.stats, self.totals = DecodingStats(), Totals()
@@ -127,6 +131,10 @@ class _RunningTurn:
         candidates = frozenset({PLAIN, *session.chooser.drafters})
         route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
         session.attach_drafter(route.variant)
+        yield from self._check_length()
+        if self.cancelled.is_set():
+            yield Finished("cancelled", self._totals())
+            return
         system = self.profile.system_prompt(self.request.task)
         prompt = build_next_prompt(models.tokenizer, system, session.turns, self.request, models.reference_corpus)
         limit = self._max_new_tokens(len(prompt.token_ids))
@@ -140,6 +148,19 @@ class _RunningTurn:
             reason = yield from self._run_turn(turn, route, limit, cached)
         explanation = self.repetition.describe() if self.repetition and reason == REPETITION else ""
         yield Finished(reason, self._totals(), explanation)
+
+    def _check_length(self) -> Iterator[Event]:
+        """Refuse a question that is far too long before all of it is tokenized, which takes seconds for a megabyte."""
+        text = with_attachments(self.request.text, self.request.files)
+        for count in self.session.models.tokenizer.count_in_pieces(text):
+            if count > self.window:
+                raise ContextError(
+                    f"the question has {len(text)} characters, which are more than {self.window} tokens, and the "
+                    f"context window has {self.window}; {SHORTEN_HINT}"
+                )
+            yield NO_OUTPUT_YET
+            if self.cancelled.is_set():
+                return
 
     def _run_turn(self, turn: Turn, route: Route, limit: int, cached: int) -> Generator[Event, None, str]:
         """Run the turn and return its finish reason. It is stored also when the caller stops reading the events."""
@@ -216,13 +237,11 @@ class _RunningTurn:
             yield TextDelta(text)
 
     def _max_new_tokens(self, prompt_tokens: int) -> int:
-        window = min(self.profile.limits.context, self.session.models.target.context_window)
-        if window <= prompt_tokens:
+        if self.window <= prompt_tokens:
             raise ContextError(
-                f"the prompt has {prompt_tokens} tokens and the context window has {window}; shorten the prompt, or "
-                "raise limits.context if the model allows more"
+                f"the prompt has {prompt_tokens} tokens and the context window has {self.window}; {SHORTEN_HINT}"
             )
-        return min(self.request.max_tokens or self.profile.limits.answer, window - prompt_tokens)
+        return min(self.request.max_tokens or self.profile.limits.answer, self.window - prompt_tokens)
 
     def _prepare_drafters(self, route: Route) -> None:
         session = self.session

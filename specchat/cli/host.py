@@ -1,16 +1,11 @@
 """`specchat host`: show, start and stop the engine process, which otherwise starts by itself."""
 
-import os
-import signal
-import time
-
 import click
 
-from specchat.errors import HostError
 from specchat.host.client import HostConnection, connect
-from specchat.host.spawn import host_lock, metrics_port_path, runtime_folder, try_lock
+from specchat.host.host_lock import stop_host
+from specchat.host.spawn import metrics_port_path, runtime_folder
 
-STOP_SECONDS = 10.0
 METRICS_LINE = "metrics: http://127.0.0.1:{}/metrics"
 
 
@@ -47,21 +42,14 @@ def status() -> None:
 
 @host.command()
 def stop() -> None:
-    """Stop the engine process. Running answers stop, and their text so far is stored."""
-    connection = connect("specchat host", starts_host=False)
-    if connection is None:
+    """Stop the engine process. Running answers stop, and their text so far is stored; one that hangs is killed."""
+    stopped = stop_host()
+    if stopped is None:
         print("no engine process runs")
-        return
-    pid = connection.host_info["pid"]
-    connection.call("shutdown", {})
-    deadline = time.monotonic() + STOP_SECONDS
-    with host_lock() as lock:
-        while not try_lock(lock):
-            if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-                raise HostError(f"the engine process {pid} did not stop and was killed")
-            time.sleep(0.02)
-    print(f"stopped (process {pid})")
+    elif stopped.was_killed:
+        print(f"killed (process {stopped.process_id}): it did not stop by itself")
+    else:
+        print(f"stopped (process {stopped.process_id})")
 
 
 def _serve_metrics(port: int) -> None:

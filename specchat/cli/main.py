@@ -22,7 +22,7 @@ from click.shell_completion import shell_complete
 
 from specchat import __version__
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
-from specchat.errors import SpecchatError
+from specchat.errors import HostError, SpecchatError
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.threads import use_passive_waiting
@@ -31,6 +31,7 @@ UNEXPECTED_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 128 + signal.SIGINT
 BROKEN_PIPE_EXIT_CODE = 128 + 13  # SIGPIPE, which Windows does not name
 COMPLETION_VARIABLE = "_SPECCHAT_COMPLETE"  # set by the shell when it wants a word completed
+CONNECTION_CLOSED = "the engine process closed the connection; run the command again"
 COMMANDS = {
     "ask": LazyCommand("specchat.cli.ask:ask", "Answer one question."),
     "demo": LazyCommand("specchat.cli.demo:demo", "Show speculative decoding: the same answer, faster each time."),
@@ -132,6 +133,9 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
         # To nothing from now on: the interpreter flushes stdout at exit and would report the broken pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE_EXIT_CODE
+    except ConnectionError:
+        print_error(CONNECTION_CLOSED)
+        return HostError.exit_code
     except Exception as error:  # noqa: BLE001 - the outermost level: an error becomes one line
         if os.environ.get("SPECCHAT_TRACEBACK"):
             traceback.print_exception(error)

@@ -14,7 +14,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from specchat.chat.attachments import with_attachments
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Routed, TextDelta, Totals
+from specchat.chat.events import (
+    NO_OUTPUT_YET,
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    Routed,
+    TextDelta,
+    Totals,
+)
 from specchat.chat.request import SCHEMA, AnswerFormat, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError, SpecchatError, UsageError
@@ -141,7 +150,7 @@ class _ServerAnswer:
                     case ModelError() as error:
                         raise error
                     case None:
-                        yield TextDelta("")
+                        yield NO_OUTPUT_YET
         finally:
             response.cancel()
             self._store_turn(stream_end)

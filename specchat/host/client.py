@@ -23,7 +23,7 @@ from specchat.chat.fim_request import FimRequest
 from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.chat.request import Request
 from specchat.chat.transcript import Exchange
-from specchat.errors import HostError, InputError, UsageError
+from specchat.errors import HostError, InputError, SpecchatError, UsageError
 from specchat.host.event_feed import PartialAnswer
 from specchat.host.protocol import (
     MAX_LINE_BYTES,
@@ -40,12 +40,15 @@ from specchat.host.protocol import (
     request_to_json,
     totals_from_json,
 )
+from specchat.host.silence import SilenceWatch, no_answer_error
 from specchat.host.spawn import configuration_hash, find_host, find_or_start_host
 from specchat.profile import configuration_folder
 
 POLL_SECONDS = 0.02  # how often a waiting `ask` checks for cancellation
 MIN_POLL_SECONDS = 0.001
-RESPONSE_TIMEOUT_SECONDS = 30.0
+HELLO_TIMEOUT_SECONDS = 5.0  # the host answers at once, also while it computes
+RESPONSE_TIMEOUT_SECONDS = 15.0
+COMPLETION_TIMEOUT_SECONDS = 30.0
 READ_BYTES = 2**18
 
 
@@ -57,17 +60,18 @@ class HostConnection:
         self._line_reader = LineReader()
         self._received: deque[RpcNotification | RpcResponse | RpcError] = deque()
         self._last_request_id = 0
-        self.host_info = self.call("hello", {"client": client_name, "version": __version__})
+        self.host_info = self.call("hello", {"client": client_name, "version": __version__}, HELLO_TIMEOUT_SECONDS)
 
-    def call(self, method: str, params: Mapping[str, Any]) -> JsonObject:
+    def call(self, method: str, params: Mapping[str, Any], timeout_seconds: float | None = None) -> JsonObject:
         """Send a request and wait for its response. Other messages stay queued for `next_message`."""
         request_id = self.send(method, params)
-        deadline = time.monotonic() + RESPONSE_TIMEOUT_SECONDS
+        timeout_seconds = RESPONSE_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+        deadline = time.monotonic() + timeout_seconds
         others: list[RpcNotification | RpcResponse | RpcError] = []
         while True:
             message = self.next_message(deadline - time.monotonic())
             if message is None:
-                raise HostError(f"the engine process did not answer {method!r} within {RESPONSE_TIMEOUT_SECONDS:.0f} s")
+                raise no_answer_error(timeout_seconds)
             if isinstance(message, RpcNotification) or message.id != request_id:
                 others.append(message)
                 continue
@@ -87,8 +91,9 @@ class HostConnection:
         try:
             self._sock.sendall(line)
         except TimeoutError:
-            message = f"the engine process has read nothing for {RESPONSE_TIMEOUT_SECONDS:.0f} s"
-            raise HostError(f"{message}; 'specchat host stop' ends it") from None
+            raise no_answer_error(RESPONSE_TIMEOUT_SECONDS) from None
+        except BrokenPipeError as error:  # of the socket; one of stdout means something else
+            raise ConnectionResetError("the host closed the connection") from error
         return self._last_request_id
 
     def next_message(self, timeout_seconds: float) -> RpcNotification | RpcResponse | RpcError | None:
@@ -123,6 +128,9 @@ def connect(client_name: str, *, starts_host: bool = True) -> HostConnection | N
         except ConnectionError:
             sock.close()
             continue  # the host was exiting
+        except SpecchatError:
+            sock.close()
+            raise
     raise HostError("the engine process exits right after its start; 'specchat host status' may show the reason")
 
 
@@ -290,8 +298,12 @@ class Conversation(AbstractContextManager["Conversation"]):
         turn_id = new_id()
         params = {"session": self.session_id, "turn": turn_id, **asdict(fim_request)}
         request_id = self._connection.send("complete", params)
+        deadline = time.monotonic() + max(fim_request.timeout_seconds, COMPLETION_TIMEOUT_SECONDS)
         while not cancelled.is_set():
             message = self._connection.next_message(POLL_SECONDS)
+            if message is None and time.monotonic() > deadline:
+                self._connection.send("cancel", {"turn": turn_id})
+                raise no_answer_error(COMPLETION_TIMEOUT_SECONDS)
             if isinstance(message, RpcError) and message.id == request_id:
                 raise message.to_exception()
             if isinstance(message, RpcResponse) and message.id == request_id:
@@ -332,23 +344,33 @@ class Conversation(AbstractContextManager["Conversation"]):
                 self._connection.send("cancel", {"turn": pending.turn_id})
                 pending.is_cancel_sent = True
             message = self._connection.next_message(POLL_SECONDS)
+            if message is None:
+                yield from self._on_silence(pending)
         except ConnectionError:
             yield from self._resume(pending)
             return
+        if isinstance(message, RpcResponse) and message.id == pending.silence.question_id:
+            yield from pending.silence.on_reason(message.result)
         if isinstance(message, RpcError) and message.id == pending.request_id:
             yield pending.record(Failed.from_error(message.to_exception()))
         elif isinstance(message, RpcNotification):
             self._next_sequence_number = int(message.params.get("sequence_number", self._next_sequence_number)) + 1
             if message.params.get("turn") == pending.turn_id:
                 for event in events_from_json(message.method, message.params):
+                    pending.silence.on_event(event)
                     yield pending.record(event)
+
+    def _on_silence(self, pending: _PendingAnswer) -> Iterator[Event]:
+        is_cancelled = pending.cancelled.is_set()
+        for event in pending.silence.on_silence(self._connection, pending.turn_id, is_cancelled=is_cancelled):
+            yield pending.record(event) if isinstance(event, Failed) else event
 
     def _resume(self, pending: _PendingAnswer) -> Iterator[Event]:
         """Reconnect. The same host continues the answer; with a new host, retry, or store the received part."""
         instance_id = self._connection.host_info["instance_id"]
         try:
             self._connection.close()
-            self._connection = self._connect()
+            self._connection, pending.silence = self._connect(), SilenceWatch()
             if self._connection.host_info["instance_id"] == instance_id:
                 params = {"session": self.session_id, "from_sequence_number": self._next_sequence_number}
                 self._connection.call("subscribe", params)
@@ -397,6 +419,7 @@ class _PendingAnswer:
     is_cancel_sent: bool = False
     is_finished: bool = False
     partial_answer: PartialAnswer = field(default_factory=PartialAnswer)
+    silence: SilenceWatch = field(default_factory=SilenceWatch)
 
     def record(self, event: Event) -> Event:
         self.partial_answer.on_event(event)

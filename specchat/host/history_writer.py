@@ -30,6 +30,7 @@ from specchat.chat.history_schema import MIGRATIONS, migrate
 from specchat.errors import HostError
 
 FLUSH_INTERVAL_SECONDS = 1.0
+MAX_SEARCHED_CHARACTERS = 256 * 2**10  # of a text: indexing takes seconds for 30 MB, and every client waits
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,8 @@ class HistoryWriter(HistoryReader):
         self._answer_hashes[turn_id] = self._add_message(question_hash, "assistant", answer_text)
         self._add_statement("UPDATE turns SET answer_hash = ? WHERE id = ?", self._answer_hashes[turn_id], turn_id)
         self._add_statement("DELETE FROM search WHERE turn_id = ?", turn_id)
-        self._add_statement("INSERT INTO search VALUES (?, ?, ?)", question_text, answer_text, turn_id)
+        texts = question_text[:MAX_SEARCHED_CHARACTERS], answer_text[:MAX_SEARCHED_CHARACTERS]
+        self._add_statement("INSERT INTO search VALUES (?, ?, ?)", *texts, turn_id)
 
     def _answer_hash(self, turn_id: str | None) -> str | None:
         """The hash of a turn's answer; None before the first turn."""

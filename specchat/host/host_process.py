@@ -16,6 +16,7 @@ from specchat import __version__
 from specchat.errors import HostError, SpecchatError
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.history_writer import HistoryWriter
+from specchat.host.host_lock import describe_host, host_lock, try_lock, write_holder
 from specchat.host.methods import HostIdentity
 from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.server import HostTimeouts, Server, listen
@@ -23,14 +24,12 @@ from specchat.host.spawn import (
     fallback_history_path,
     find_host,
     history_path,
-    host_lock,
     metrics_port_path,
     runtime_folder,
-    try_lock,
 )
 from specchat.threads import use_passive_waiting
 
-LOCK_TIMEOUT_SECONDS = 10.0
+LOCK_TIMEOUT_SECONDS = 5.0
 MAX_LOG_BYTES = 5 * 2**20
 
 
@@ -67,6 +66,7 @@ def _run_on_socket(components: HostComponents, ready_fd: int | None) -> int:
         if not _wait_for_lock(lock):
             _report_ready(ready_fd)  # another host already serves
             return 0
+        write_holder(lock)
         history = HistoryWriter(history_path(), fallback_path=fallback_history_path())
         path, identity = folder / "host.sock", HostIdentity(__version__, components.configuration_hash())
         callbacks, loader, timeouts = components.session_callbacks, components.engine_loader, components.timeouts
@@ -106,7 +106,7 @@ def _wait_for_lock(lock: IO[bytes]) -> bool:
             peer.close()
             return False
         if time.monotonic() > deadline:
-            raise HostError("an old engine process neither serves nor exits; run 'specchat host stop'")
+            raise HostError(f"{describe_host()} neither serves nor exits; run 'specchat host stop'")
         time.sleep(0.02)
 
 

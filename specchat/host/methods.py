@@ -244,6 +244,11 @@ def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -
     }
 
 
+def waiting_reason(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
+    """Why no event of a turn comes at the moment, and for how many seconds."""
+    return asdict(handler.sessions.queue.waiting_reason(_required_text(params, "turn")))
+
+
 def inspect(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
     """The decoding steps of a turn, by id (`turn`) or by `turn_index` from 0; by default the last turn.
 
@@ -291,7 +296,8 @@ METHODS: dict[str, Callable[[RpcHandler, ClientConnection, JsonObject], JsonObje
     method.__name__: method
     for method in (
         hello, open_session, set_profile, subscribe, unsubscribe, cancel, rewind, store_session, fork, list_sessions,
-        rename, delete, restore, recover_answer, explain_routing, stats, inspect, metrics_port, unload, shutdown,
+        rename, delete, restore, recover_answer, explain_routing, stats, waiting_reason, inspect, metrics_port,
+        unload, shutdown,
     )
 }  # fmt: skip
 

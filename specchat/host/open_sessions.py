@@ -145,6 +145,7 @@ class OpenSessions:
     def queue_turn(self, session: OpenSession, turn_id: str, request: Request, live: LiveTurn) -> None:
         if turn_id in session.turns_in_engine:
             raise UsageError(f"turn {turn_id} exists already")
+        request.check_size(self.callbacks.context_window(session.profile))
         if not session.thread.name:
             session.thread = replace(session.thread, name=short_name(request.text))
         if session.is_stored:
@@ -346,7 +347,7 @@ def _to_stored_turn(exchange: Exchange) -> StoredTurn:
 
 
 def short_name(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text.lstrip()[: 2 * MAX_NAME_CHARS].split())
     return line if len(line) <= MAX_NAME_CHARS else line[: MAX_NAME_CHARS - 1].rstrip() + "…"
 
 

@@ -8,6 +8,7 @@ any waiting turn, and takes several steps per round.
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from threading import Condition
 from threading import Event as Flag
 from typing import Any
 
-from specchat.chat.events import Event, Failed, Finished, TextDelta, Totals
+from specchat.chat.events import NO_OUTPUT_YET, Event, Failed, Finished, LoadingProgress, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError
@@ -24,7 +25,6 @@ from specchat.host.engine_interface import Completer, Engine, EngineLoader, Engi
 log = logging.getLogger(__name__)
 
 COMPLETION_STEPS_PER_ROUND = 4  # a turn takes one
-NO_OUTPUT_YET = TextDelta("")  # an answer yields this while it waits, so that other sessions can run
 MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
 
 
@@ -56,6 +56,14 @@ class TurnEvent:
     completed_turn: Any = None
 
 
+@dataclass(frozen=True)
+class WaitingReason:
+    """Why no event of a turn comes, in words for the user, and for how long this has been so."""
+
+    reason: str
+    seconds: float
+
+
 @dataclass(eq=False)
 class SessionState:
     profile: Any
@@ -66,6 +74,10 @@ class SessionState:
     waiting_turns: deque[QueuedTurn] = field(default_factory=deque)
     running_turn: QueuedTurn | None = None
     events: Iterator[Event] = iter(())
+
+    def has_turn(self, turn_id: str) -> bool:
+        turns = (*self.waiting_turns, *([self.running_turn] if self.running_turn else []))
+        return any(turn.id == turn_id for turn in turns)
 
 
 class TurnQueue:
@@ -84,6 +96,7 @@ class TurnQueue:
         self._is_unload_requested = False
         self._stop_requested = Flag()
         self._changed = Condition()
+        self._busy_with, self._busy_since = "", 0.0  # the current step of the engine thread
 
     def open_session(self, session_id: str, profile: Any, turns: Sequence[Any]) -> None:
         """Add a session, or change the profile of a known one, and start loading the models."""
@@ -161,6 +174,18 @@ class TurnQueue:
         """Memory use in bytes, by component; empty without loaded models."""
         engine = self._engine
         return engine.memory_bytes() if engine else {}
+
+    def waiting_reason(self, turn_id: str) -> WaitingReason:
+        """Why nothing of this turn comes at the moment. Thread-safe."""
+        with self._changed:
+            sessions = list(self._sessions.values())
+            own = next((each for each in sessions if each.has_turn(turn_id)), None)
+            others = [each for each in sessions if each.running_turn and each is not own]
+            reason, seconds = self._busy_with, time.monotonic() - self._busy_since
+        if self.state != "loading" and own is not None and own.running_turn is None and others:
+            count = "another answer comes" if len(others) == 1 else f"{len(others)} other answers come"
+            reason = f"{count} first in the engine process"
+        return WaitingReason(reason, seconds)
 
     def run(self) -> None:
         while not self._stop_requested.is_set():
@@ -244,6 +269,7 @@ class TurnQueue:
             completion = self._running_completion
             if completion is None:
                 return
+            self._set_busy("the engine process computes a completion")
             step = _next_event(self._completion_events)
             if isinstance(step.event, Finished | Failed):
                 self._completion_events, self._running_completion = iter(()), None
@@ -272,6 +298,7 @@ class TurnQueue:
     def _step_turn(self, session: SessionState) -> None:
         turn = session.running_turn
         assert turn is not None
+        self._set_busy("the engine process computes one step of an answer")
         step = _next_event(session.events)
         event = step.event
         if step.has_crashed:
@@ -294,6 +321,7 @@ class TurnQueue:
     def _load_engine(self, profile: Any) -> bool:
         self._close_engine()
         self.state = "loading"
+        self._set_busy("the engine process loads a model")
         try:
             self._engine = self._engine_loader.load(profile, self._emit_loading, self._stop_requested)
         except SpecchatError as error:
@@ -307,11 +335,16 @@ class TurnQueue:
 
     def _emit_loading(self, event: Event) -> None:
         """Emit an event to all waiting turns, and to sessions without one."""
+        if isinstance(event, LoadingProgress):
+            self._busy_with = f"the engine process is {event.text.removesuffix('…')}"
         with self._changed:
             turn_ids = {id: [turn.id for turn in each.waiting_turns] for id, each in self._sessions.items()}
         for session_id, waiting in turn_ids.items():
             for turn_id in waiting or [None]:
                 self._emit(TurnEvent(session_id, turn_id, event))
+
+    def _set_busy(self, step: str) -> None:
+        self._busy_with, self._busy_since = step, time.monotonic()
 
     def _fail_waiting_turns(self, profile: Any, failed: Failed) -> None:
         with self._changed:

@@ -35,6 +35,9 @@ INHERITED_VARIABLES = (
 )  # fmt: skip
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
 START_TIMEOUT_SECONDS = 60.0
+CONNECT_TIMEOUT_SECONDS = 3.0
+LOCK_TIMEOUT_SECONDS = 30.0
+LOCK_POLL_SECONDS = 0.01
 DARWIN_LOCAL_PEERCRED = 1
 MAX_SOCKET_PATH_BYTES = 100  # the smallest limit of the supported platforms is 104
 
@@ -101,20 +104,28 @@ def configuration_hash() -> str:
     for path in sorted(folder.rglob("*.toml")):
         digest.update(os.fsencode(path))
         with contextlib.suppress(OSError):  # an unreadable file has no effect on the host either
-            digest.update(path.read_bytes())
+            digest.update(path.read_bytes() if path.is_file() else b"")
     return digest.hexdigest()
 
 
 def find_host() -> socket.socket | None:
-    """A connection to the running host; None when none runs. HostError when the socket belongs to another user."""
+    """A connection to the running host; None when none runs.
+
+    HostError when the socket belongs to another user, or when the host accepts nothing.
+    """
     path = runtime_folder() / "host.sock"
     peer = socket.socket(socket.AF_UNIX)
     try:
+        peer.settimeout(CONNECT_TIMEOUT_SECONDS)
         peer.connect(str(path))
+        peer.settimeout(None)
         check_same_user(peer)
     except (FileNotFoundError, ConnectionRefusedError):
         peer.close()
         return None
+    except (BlockingIOError, TimeoutError):  # its queue of new connections is full
+        peer.close()
+        raise HostError("the engine process accepts no connection; 'specchat host stop' ends it") from None
     except PermissionError as error:
         peer.close()
         raise HostError(f"{path}: connection refused: {error.strerror or error}") from None
@@ -145,7 +156,7 @@ def check_same_user(peer: socket.socket) -> None:
 def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
     if peer := find_host():
         return peer
-    with file_lock(runtime_folder() / "spawn.lock"):
+    with file_lock(runtime_folder() / "spawn.lock", START_TIMEOUT_SECONDS):
         if peer := find_host():
             return peer
         start_host(command or HOST_COMMAND)
@@ -155,22 +166,29 @@ def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
 
 
 @contextlib.contextmanager
-def file_lock(path: Path) -> Generator[None]:
-    with path.open("a", encoding="ascii") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def file_lock(path: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Generator[None]:
+    """Hold the lock of this file; HostError when another process does not release it in this time."""
+    deadline = time.monotonic() + timeout_seconds
+    with path.open("a+", encoding="ascii") as file:
+        while not _try_lock_as_holder(file):
+            if time.monotonic() > deadline:
+                file.seek(0)
+                holder = f"process {pid}" if (pid := file.read(20).strip()) else "another process"
+                raise HostError(f"{path}: {holder} has held this lock for {timeout_seconds:.0f} s; end it or wait")
+            time.sleep(LOCK_POLL_SECONDS)
         yield
 
 
-def host_lock() -> IO[bytes]:
-    return (runtime_folder() / "host.lock").open("ab")
-
-
-def try_lock(file: IO[bytes]) -> bool:
-    """Lock the file; False when another process holds the lock."""
+def _try_lock_as_holder(file: IO[str]) -> bool:
+    """Lock the file and write the id of this process into it; False when another process holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    with contextlib.suppress(OSError):  # the lock holds on a full disk, too; only its holder is not named
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
     return True
 
 

@@ -87,7 +87,7 @@ def weight_files(source: Path) -> list[Path]:
         paths = sorted({source / name for name in _weight_map(index).values()})
         return paths if all(path.is_file() for path in paths) else []
     names = without_consolidated([path.name for path in source.glob("*.safetensors")])
-    return [source / name for name in sorted(names)]
+    return [path for name in sorted(names) if (path := source / name).is_file()]
 
 
 def read_header(path: Path) -> TensorHeaders:

@@ -1,19 +1,28 @@
 """Renders the Jinja chat template of a model as transformers renders it.
 
-Templates are untrusted code, so they run in a sandbox and get plain values only.
+Templates are untrusted code, so they run in a sandbox, get plain values only, and end after a time limit.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from time import monotonic
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 # For base models, which have no template: the texts, one after the other.
+TEMPLATE_FILE = "<template>"  # how jinja names the code of a template
+RENDER_SECONDS = 3.0  # a conversation takes milliseconds
+TEMPLATE_FAULTS = (
+    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, TimeoutError, RecursionError, MemoryError
+)  # fmt: skip
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
 
 
@@ -41,15 +50,37 @@ class ChatTemplate:
 
         plain = [dict(message) for message in messages]
         try:
-            return self._template.render(
-                self.special_tokens,
-                messages=plain,
-                tools=None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-            )
-        except (JinjaError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+            with _time_limit(RENDER_SECONDS):
+                return self._template.render(
+                    self.special_tokens,
+                    messages=plain,
+                    tools=None,
+                    documents=None,
+                    add_generation_prompt=add_generation_prompt,
+                )
+        except (JinjaError, *TEMPLATE_FAULTS) as error:
             raise TemplateError(_first_line(error)) from error
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Generator[None]:
+    """End a template that loops: a trace function sees each line of it, and no line of other code."""
+    deadline = monotonic() + seconds
+
+    def on_call(frame: FrameType, _event: str, _argument: Any) -> Any:
+        return on_line if frame.f_code.co_filename == TEMPLATE_FILE else None
+
+    def on_line(_frame: FrameType, _event: str, _argument: Any) -> Any:
+        if monotonic() > deadline:
+            raise TimeoutError(f"it runs for more than {seconds:.0f} seconds")
+        return on_line
+
+    previous = sys.gettrace()
+    sys.settrace(on_call)
+    try:
+        yield
+    finally:
+        sys.settrace(previous)
 
 
 def _environment() -> Environment:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
 from specchat.models.gguf_conversion import find_converted
 from specchat.models.gguf_sources import local_gguf
+from specchat.paths import read_json_object
 
 EMBEDDED = Path(__file__).parents[1] / "embedded" / "target"
 
@@ -38,11 +38,7 @@ def _gguf_config(path: Path) -> dict[str, Any]:
 def _config(source: str) -> dict[str, Any]:
     folder = EMBEDDED if source == "embedded" else Path(source).expanduser()
     path = folder / "config.json" if folder.is_dir() else _cached_config_path(source)
-    try:
-        config = json.loads(path.read_text(encoding="utf-8")) if path else {}
-    except (OSError, ValueError):
-        return {}
-    return config if isinstance(config, dict) else {}
+    return read_json_object(path) if path else {}
 
 
 def _cached_config_path(source: str) -> Path | None:

@@ -112,7 +112,7 @@ def _local_head(source: str) -> Path | None:
         return shipped
     path = Path(source).expanduser()
     if path.exists():
-        return path
+        return _with_regular_files(path)
     if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
         raise ModelError(f"{source}: no such folder or file; give a head's folder, a hub id, or 'embedded/eagle3'")
     return None
@@ -126,4 +126,12 @@ def _checked_folder(folder: Path, source: str) -> Path:
     for name in ("config.json", "tokenizer.json"):
         if not (folder / name).is_file():
             raise ModelError(f"{source}: not a model ({name} is missing)")
-    return folder
+    return _with_regular_files(folder)
+
+
+def _with_regular_files(path: Path) -> Path:
+    """The same path; ModelError for a file that a reader might wait for forever, such as a named pipe."""
+    for file in path.iterdir() if path.is_dir() else [path]:
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise ModelError(f"{file}: cannot be loaded: a pipe, socket or device, and no regular file")
+    return path

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -27,6 +28,8 @@ from specchat.models.detokenize import Detokenizer
 from specchat.models.token_bytes import TokenDecoder, read_token_decoder
 
 SPLIT_MARK = "\ufdd0"
+PIECE_CHARACTERS = 32 * 2**10  # about a tenth of a second
+MAX_TOKENS_ACROSS_BORDER = 8
 MATCHES_NOTHING = re.compile(r"(?!)")
 
 Message = Mapping[str, str]
@@ -64,6 +67,15 @@ class Tokenizer:
         for part in others:
             ids += self._encode_continuation(part)
         return ids
+
+    def count_in_pieces(self, text: str) -> Iterator[int]:
+        """The least number of tokens up to the end of each piece of a long text; nothing for a short one.
+
+        A word across the border of two pieces may have more tokens than it has in the text, which is allowed for.
+        """
+        if len(text) > PIECE_CHARACTERS:
+            pieces = (text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS))
+            yield from accumulate(max(0, len(self.encode(piece)) - MAX_TOKENS_ACROSS_BORDER) for piece in pieces)
 
     def encode_continuation(self, text: str) -> list[int]:
         """The tokens of the rest of a rendered template, after tokens that are encoded already."""
@@ -114,7 +126,8 @@ class Tokenizer:
     def _encode(self, text: str, parse_special: bool) -> list[int]:
         with self._backend_lock:
             self._backend.encode_special_tokens = not parse_special
-            return self._backend.encode(text, add_special_tokens=False).ids
+            # `encode` keeps the interpreter lock, and a long text would stop every thread.
+            return self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
     def _encode_continuation(self, text: str) -> list[int]:
         """The tokens of a text that continues another: without the space that some tokenizers add at the start."""

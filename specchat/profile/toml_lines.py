@@ -42,6 +42,8 @@ class TomlFile:
 
 def read_toml(path: Path, known_keys: tuple[str, ...] = ()) -> TomlFile:
     """Read a file; a ProfileError is one line and suggests the nearest of `known_keys` for a mistyped key."""
+    if path.exists() and not path.is_file():
+        raise ProfileError(f"{path}: cannot be read: not a regular file")
     try:
         return parse_toml(path, path.read_bytes(), known_keys)
     except OSError as error:

@@ -300,10 +300,10 @@ def test_a_request_that_fails_is_answered_with_a_message(editor, folder, text):
 
 
 def test_a_prompt_that_cannot_fit_reaches_no_model(editor, folder):
-    end = editor.ask(editor.new(folder), "x" * 1_000_000)
+    end = editor.ask(editor.new(folder), "x" * 2_000_000)
 
     assert "end_turn" == end["stopReason"]
-    assert "the window holds 8192" in editor.said()
+    assert "the context window has 8192" in editor.said()
     assert not editor.request("session/list", {"cwd": str(folder)})["sessions"]
 
 

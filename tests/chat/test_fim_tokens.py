@@ -119,3 +119,15 @@ def test_a_long_text_is_cut_far_from_the_gap():
 def test_invalid_limits_are_refused(wrong):
     with pytest.raises(UsageError):
         FimRequest("x", **wrong)
+
+
+@pytest.mark.parametrize("name", ["Qwen", "specchat"])
+def test_only_the_text_around_the_gap_is_encoded(tmp_path, name):
+    fim_tokens, encoded = find_fim_tokens(tokenizer_with(tmp_path, name)), []
+    encode = fim_tokens.tokenizer.encode
+    fim_tokens.tokenizer.encode = lambda text: encoded.append(len(text)) or encode(text)
+
+    prompt = fim_tokens.build_prompt(FimRequest("a" * 10**6, "b" * 10**6, max_context_tokens=64), 64)
+
+    assert sum(encoded) < 20_000
+    assert len(prompt) <= 64

@@ -126,6 +126,15 @@ def test_search_finds_questions_and_answers_by_prefixes_of_words(path):
     assert [] == HistoryReader(path).search('" * NEAR(')
 
 
+def test_of_a_text_of_megabytes_only_the_beginning_is_searched(path):
+    history = History(path)
+    say(history, "1", None, "zebra " + "filler " * 10**6, "done")
+
+    assert [THREAD.id] == [thread.id for thread, _ in history.search("zebra")]
+    assert look(path, "SELECT length(question) FROM search") < 10**6
+    assert texts(history, "1") == [("zebra " + "filler " * 10**6, "done")]
+
+
 def test_a_deleted_thread_can_be_restored(path):
     history = History(path)
     say(history, "a", None, "one", "1")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from threading import Event as Flag
 
 import pytest
 
-from specchat.chat.events import Failed, Finished, PrefillProgress, Routed, StepDone, TextDelta
+from specchat.chat.events import NO_OUTPUT_YET, Failed, Finished, PrefillProgress, Routed, StepDone, TextDelta
 from specchat.chat.request import Attachment, Request
 from specchat.chat.session import Session
 from specchat.chat.step_records import Inspection
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.loading.load_engine import Engine, load_engine
+from specchat.models.tokenizer import Tokenizer
 from specchat.profile import Profile
 from tests.cover import matrix
 from tests.tiny import Chaos, speaking
@@ -239,6 +241,53 @@ def test_a_prompt_that_does_not_fit_is_an_error():
     assert failed.exit_code == 6
     assert "64" in failed.message
     assert not talked.turns
+
+
+class CountingTokenizer(Tokenizer):
+    """Counts the characters that it has encoded."""
+
+    encoded_characters = 0
+
+    def encode(self, text: str, parse_special: bool = False) -> list[int]:
+        self.encoded_characters += len(text)
+        return super().encode(text, parse_special)
+
+
+def counting(opened: Session) -> CountingTokenizer:
+    tokenizer = CountingTokenizer(speaking())
+    opened.models = replace(opened.models, tokenizer=tokenizer)
+    return tokenizer
+
+
+def test_a_question_of_megabytes_is_refused_after_its_first_part():
+    with session(context=64) as talked:
+        tokenizer = counting(talked)
+        *waiting, failed = talked.ask(Request("word " * 800_000))
+
+    assert (failed.exit_code, set(waiting) - {NO_OUTPUT_YET}) == (6, set())
+    assert "has 4000000 characters" in failed.message
+    assert "the context window has 64;" in failed.message
+    assert tokenizer.encoded_characters < 100_000
+
+
+def test_other_sessions_run_while_a_long_question_is_tokenized():
+    with session(context=32768) as talked:
+        events = talked.ask(Request("word " * 10_000))
+
+        assert next(events) == NO_OUTPUT_YET
+
+
+def test_tokenizing_a_long_question_can_be_cancelled():
+    cancelled = Flag()
+    with session(context=32768) as talked:
+        tokenizer = counting(talked)
+        events = talked.ask(Request("word " * 6600), cancelled)
+        next(event for event in events if event == NO_OUTPUT_YET)
+        cancelled.set()
+        [end] = events
+
+    assert end.finish_reason == "cancelled"
+    assert tokenizer.encoded_characters < 33_000
 
 
 def test_an_answer_ends_with_the_context_window():

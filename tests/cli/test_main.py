@@ -12,7 +12,7 @@ from specchat import __version__
 from specchat.chat.events import Failed, Routed, TextDelta
 from specchat.chat.request import Attachment
 from specchat.cli.lazy_group import LazyCommand
-from specchat.cli.main import COMMANDS, run, with_default_command
+from specchat.cli.main import COMMANDS, CONNECTION_CLOSED, run, with_default_command
 from specchat.errors import ModelError
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
@@ -249,9 +249,10 @@ def test_a_failure_keeps_what_was_said_and_its_own_exit_code(capsys):
     [
         (ModelError("x: no model there"), 7, "specchat: x: no model there\n"),
         (KeyboardInterrupt(), 130, "specchat: interrupted\n"),
+        (ConnectionResetError("[Errno 104]"), 7, f"specchat: {CONNECTION_CLOSED}\n"),
         (RuntimeError("boom\nmore"), 1, "specchat: unexpected RuntimeError: boom (SPECCHAT_TRACEBACK=1 shows where)\n"),
     ],
-    ids=["model", "interrupt", "bug"],
+    ids=["model", "interrupt", "connection", "bug"],
 )
 def test_what_goes_wrong_while_loading_is_one_line(capsys, error, code, said):
     def opener(_profile):

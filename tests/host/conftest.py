@@ -9,12 +9,14 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from specchat.errors import SpecchatError
 from specchat.host import client, spawn
-from specchat.host.client import connect
+from specchat.host.host_lock import running_host
 
 FAKE_HOST = (sys.executable, "-m", "tests.host.fake_host")
 
@@ -50,10 +52,6 @@ def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def kill_host() -> None:
-    try:
-        connection = connect("test", starts_host=False)
-        if connection:
-            os.kill(connection.host_info["pid"], signal.SIGKILL)
-            connection.close()
-    except Exception:  # a test may have damaged its folder  # noqa: BLE001
-        pass
+    with suppress(SpecchatError):  # a test may have damaged its folder
+        if pid := running_host():
+            os.kill(pid, signal.SIGKILL)

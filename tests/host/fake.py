@@ -7,6 +7,7 @@
 "big 3000000"    this many characters, quickly
 "read"           a prefill that lasts until it is cancelled
 "crash" "fail"   an unexpected exception, an error of specchat
+"stuck"          a step that never ends
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class FakeSession:
     def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
         verb, _, rest = request.text.partition(" ")
         yield PrefillProgress(3, 3)
-        if verb in ("read", "crash", "fail"):
+        if verb in ("read", "crash", "fail", "stuck"):
             yield from self._go_wrong(verb, cancelled)
         elif verb == "recall":
             yield from self._step("".join(f"{turn.user}={turn.answer};" for turn in self.turns))
@@ -102,6 +103,8 @@ class FakeSession:
             raise RuntimeError("out of memory\nand more")
         if verb == "fail":
             raise ContextError("too long")
+        while verb == "stuck":
+            time.sleep(PAUSE_SECONDS)
         while not cancelled.wait(PAUSE_SECONDS):
             yield PrefillProgress(1, 3)
 
@@ -168,6 +171,8 @@ def fake_load(profile: str, progress: Callable[[Event], None], cancelled: Flag) 
     print("noise")
     os.write(1, b"more noise\n")
     step = 0
+    while profile == "stuck":
+        time.sleep(PAUSE_SECONDS)
     while profile == "endless" and not cancelled.wait(PAUSE_SECONDS):
         progress(LoadingProgress("target", step := step + 1, 0))
     progress(LoadingProgress("target", 1, 1))

@@ -1,11 +1,14 @@
-"""A host process with the fake engine: `python fake_host.py [--version V] [--patience SECONDS] ...`."""
+"""A host process with the fake engine: `python fake_host.py [--version V] [--patience SECONDS] [--deaf] ...`.
+
+A deaf host ignores the signals that should end it.
+"""
 
 from __future__ import annotations
 
 import sys
 
 import specchat.host.host_process as process
-from specchat.host.server import HostTimeouts
+from specchat.host.server import HostTimeouts, Server
 from tests.host.fake import fake_parts
 
 
@@ -15,6 +18,8 @@ def option(name: str) -> str | None:
 
 if __name__ == "__main__":
     process.__version__ = option("--version") or process.__version__
+    if "--deaf" in sys.argv:
+        Server._exit_on_signal = lambda *_arguments: None
     seconds = float(option("--patience") or 60)
     sys.exit(
         process.run_host(fake_parts(HostTimeouts(idle_unload_seconds=seconds, idle_exit_seconds=seconds)), sys.argv[1:])

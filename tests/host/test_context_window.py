@@ -6,7 +6,10 @@ import json
 
 import pytest
 
+from specchat.chat.events import Finished
+from specchat.chat.request import Request
 from specchat.cli.edit_conversation import context_window
+from specchat.errors import ContextError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.wiring import default_components
 from specchat.models.context_window import trained_context_window
@@ -17,6 +20,16 @@ def test_a_conversation_knows_its_context_window_when_it_opens(runtime):
     with Conversation(SessionRequest(profile="narrow")) as narrow, Conversation(SessionRequest()) as unknown:
         assert (512, 0) == (narrow.context_window, unknown.context_window)
         assert 512 == context_window({}, narrow)
+
+
+def test_a_question_that_cannot_fit_is_neither_queued_nor_stored(runtime):
+    with Conversation(SessionRequest(profile="narrow")) as narrow:
+        [failed] = narrow.ask(Request("x" * 100_000))
+
+        assert failed.exit_code == ContextError.exit_code
+        assert "100000 characters, which are at least 782 tokens, and the context window has 512" in failed.message
+        assert narrow.turns() == []
+        assert isinstance(list(narrow.ask(Request("hello")))[-1], Finished)
 
 
 @pytest.mark.parametrize(("context", "expected"), [(1000, 1000), (100_000, 4096)])

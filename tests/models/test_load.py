@@ -1,6 +1,7 @@
 """Loading a model by name, and one-line errors."""
 
 import json
+import os
 import shutil
 from importlib.util import find_spec
 
@@ -15,9 +16,11 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.llama import LlamaModel
 from specchat.forward.transformers_model import TransformersModel
 from specchat.models import load
+from specchat.models.context_window import trained_context_window
 from specchat.models.llama_weights import load_llama
 from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions, find_model
+from specchat.models.load_options import LoadOptions, find_head, find_model
+from specchat.profile import load_profile
 from tests.quantized_models import saved_network
 from tests.tiny import answer, saved, speaking
 
@@ -222,3 +225,25 @@ def test_an_unknown_architecture_is_an_error_that_names_it_and_says_what_to_do(t
 
     with pytest.raises(ModelError, match=r"does not know its architecture \(zeta\).*'specchat models list'"):
         load_model(tmp_path, LoadOptions(dtype="float32"))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "generation_config.json"])
+def test_a_named_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, name):
+    shutil.copytree(speaking(), tmp_path, dirs_exist_ok=True)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+
+    assert trained_context_window(str(tmp_path)) in (None, 32768)
+    assert load_profile("chat", {"models.target": str(tmp_path)})
+    with pytest.raises(ModelError, match=r"not a model|no regular file"):
+        find_model(str(tmp_path))
+
+
+@pytest.mark.timeout(60)
+def test_a_named_pipe_as_a_head_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "head.safetensors")
+
+    for source in (tmp_path, tmp_path / "head.safetensors"):
+        with pytest.raises(ModelError, match="no regular file"):
+            find_head(str(source))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from threading import Event, Thread
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 import specchat
 from specchat.errors import ModelError
+from specchat.models import chat_template
 from specchat.models.tokenizer import SPLIT_MARK, Tokenizer
 from tests import tokenizers_at_hand as at_hand
 from tests.processes import modules_after
@@ -221,3 +224,49 @@ def test_a_tokenizer_needs_neither_torch_nor_transformers():
     code = f"from pathlib import Path; from specchat.models.tokenizer import Tokenizer; Tokenizer(Path({folder!r}))"
 
     assert not {"torch", "transformers"} & modules_after(code)
+
+
+def test_other_threads_run_while_a_text_is_encoded(family):
+    wakeups, is_done = [0], Event()
+
+    def wake_up_often() -> None:
+        while not is_done.wait(0.001):
+            wakeups[0] += 1
+
+    tokenizer, other = tokenizer_of(family), Thread(target=wake_up_often)
+    other.start()
+    before = wakeups[0]
+    tokenizer.encode("The quick brown fox. " * 50_000)
+    after = wakeups[0]
+    is_done.set()
+    other.join()
+
+    assert after - before > 5
+
+
+def test_the_count_in_pieces_is_never_more_than_the_tokens(family):
+    text = "The quick brown fox jumps over the lazy dog. " * 3000
+    counts = list(tokenizer_of(family).count_in_pieces(text))
+
+    assert counts == sorted(counts)
+    assert 0.99 < counts[-1] / len(tokenizer_of(family).encode(text)) <= 1
+
+
+def test_a_short_text_is_not_counted(family):
+    assert list(tokenizer_of(family).count_in_pieces("a fox")) == []
+
+
+LOOPS = [
+    "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}",
+    "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+]
+
+
+@pytest.mark.parametrize("template", LOOPS)
+def test_a_template_that_does_not_end_is_refused(monkeypatch, tmp_path, template):
+    monkeypatch.setattr(chat_template, "RENDER_SECONDS", 0.1)
+    tokenizer = Tokenizer(at_hand.byte_level(tmp_path, template))
+
+    with pytest.raises(ModelError, match="its chat template refuses this conversation"):
+        tokenizer.render(PLAIN_CHATS[0], add_generation_prompt=True)
+    assert sys.gettrace() is None

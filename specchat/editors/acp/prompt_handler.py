@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLIENT = "acp"
-MAX_CHARS_PER_TOKEN = 24  # no tokenizer averages more over a long text
 
 
 class PromptHandler:
@@ -199,7 +198,7 @@ class PromptHandler:
             prompt.text, tuple(prompt.attachments), variant=options.variant, temperature=options.temperature,
             seed=options.seed, answer_format=prompt.structure,
         )  # fmt: skip
-        _check_length(request, self._window_tokens)
+        request.check_size(self._window_tokens)
         return request
 
     @property
@@ -222,10 +221,3 @@ class PromptHandler:
         for event in events:
             self._chat.on_event(event)
             yield event
-
-
-def _check_length(request: Request, window: int) -> None:
-    """ContextError for a prompt that is too long for any tokenizer."""
-    tokens = (len(request.text) + sum(len(file.text) for file in request.files)) // MAX_CHARS_PER_TOKEN
-    if tokens > window:
-        raise ContextError(f"this prompt has at least {tokens} tokens and the window holds {window}; send less")

@@ -1,0 +1,183 @@
+"""A host that hangs: it is named, it can be stopped without its help, and no front end waits for long."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Event as Flag
+
+import pytest
+
+from specchat.chat.events import Failed, Finished, Notice, TextDelta
+from specchat.chat.request import Request
+from specchat.errors import HostError
+from specchat.host import client, host_lock, silence, spawn
+from specchat.host.client import Conversation, SessionRequest, connect
+from tests.front import command
+from tests.host.conftest import FAKE_HOST
+from tests.host.test_spawn import is_alive, until
+
+
+@pytest.fixture(autouse=True)
+def impatient(runtime, monkeypatch):
+    monkeypatch.setattr(client, "HELLO_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(silence, "CANCEL_SECONDS", 0.3)
+    monkeypatch.setattr(silence, "UNANSWERED_SECONDS", 0.2)
+    monkeypatch.setattr(silence, "GIVE_UP_SECONDS", 0.6)
+    monkeypatch.setattr(host_lock, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(spawn, "CONNECT_TIMEOUT_SECONDS", 0.3)
+
+
+def pid_of(conversation: Conversation) -> int:
+    return conversation._connection.host_info["pid"]
+
+
+def suspend(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "T")
+
+
+def test_the_lock_names_the_running_host():
+    assert host_lock.running_host() is None
+
+    pid = connect("test").host_info["pid"]
+
+    assert host_lock.running_host() == pid
+
+
+def test_a_suspended_host_is_named_and_so_is_the_command_that_ends_it():
+    pid = connect("test").host_info["pid"]
+    suspend(pid)
+
+    with pytest.raises(HostError, match=rf"the engine process {pid} has not answered for 0 s; 'specchat host stop'"):
+        connect("other")
+
+
+def test_a_suspended_host_can_be_stopped(monkeypatch):
+    pid = connect("test").host_info["pid"]
+    suspend(pid)
+
+    ran = command(monkeypatch, "host", "stop")
+
+    assert (ran.code, ran.out) == (0, f"stopped (process {pid})\n".encode())
+    until(lambda: not is_alive(pid))
+
+
+def test_a_host_that_ignores_signals_is_killed(monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--deaf"))
+    pid = connect("test").host_info["pid"]
+
+    ran = command(monkeypatch, "host", "stop")
+
+    assert (ran.code, ran.out) == (0, f"killed (process {pid}): it did not stop by itself\n".encode())
+    assert not is_alive(pid)
+    assert connect("test").host_info["pid"] != pid
+
+
+def test_nothing_is_stopped_where_no_host_runs(monkeypatch):
+    assert command(monkeypatch, "host", "stop").out == b"no engine process runs\n"
+
+
+@pytest.mark.parametrize("start_time", ["", "12345"])
+def test_a_process_that_does_not_hold_the_lock_gets_no_signal(runtime, monkeypatch, start_time):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
+        (runtime / "host.lock").write_text(f"{bystander.pid} {start_time}\n")
+        with (runtime / "host.lock").open("rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            ran = command(monkeypatch, "host", "stop")
+
+        assert bystander.poll() is None
+        bystander.communicate(b"\n")
+    assert ran.code == HostError.exit_code
+    assert "held by a process that it does not name" in ran.err
+
+
+def test_a_host_whose_queue_of_connections_is_full_is_an_error_and_no_wait(runtime):
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(str(runtime / "host.sock"))
+        listener.listen(0)
+        first.connect(str(runtime / "host.sock"))
+
+        with pytest.raises(HostError, match="accepts no connection; 'specchat host stop' ends it"):
+            connect("test")
+
+
+def test_a_lock_that_another_process_keeps_is_an_error_that_names_it(tmp_path):
+    waiting = spawn.file_lock(tmp_path / "lock", timeout_seconds=0.05)
+
+    with (
+        spawn.file_lock(tmp_path / "lock"),
+        pytest.raises(HostError, match=rf"process {os.getpid()} has held this lock"),
+    ):
+        waiting.__enter__()
+
+
+@pytest.mark.parametrize(
+    ("profile", "question", "reason"),
+    [
+        ("stuck", "hello", "the engine process loads a model, for"),
+        ("chat", "stuck", "the engine process computes one step of an answer, for"),
+    ],
+)
+def test_who_waits_hears_why_and_what_ends_it(profile, question, reason):
+    talk = Conversation(SessionRequest(profile=profile))
+    notice = next(event for event in talk.ask(Request(question)) if isinstance(event, Notice))
+
+    assert notice.text.startswith(reason)
+    assert "'specchat host stop' ends it" in notice.text
+
+
+def test_who_waits_for_another_answer_hears_that():
+    busy = Conversation()
+    events = busy.ask(Request("read"))
+    next(events)
+    waiting = Conversation(SessionRequest(profile="other"))
+    notice = next(event for event in waiting.ask(Request("hello")) if isinstance(event, Notice))
+
+    assert notice.text.startswith("another answer comes first in the engine process, for")
+
+
+def test_an_answer_of_a_host_that_was_suspended_fails_with_its_name():
+    talk = Conversation()
+    events = talk.ask(Request("slowly 100000"))
+    next(event for event in events if isinstance(event, TextDelta))
+    suspend(pid_of(talk))
+
+    *_, notice, failed = events
+
+    assert notice.text.startswith(f"the engine process {pid_of(talk)} does not answer")
+    assert isinstance(failed, Failed)
+    assert failed.exit_code == HostError.exit_code
+    assert "'specchat host stop' ends it" in failed.message
+
+
+def test_a_cancelled_answer_of_a_suspended_host_ends():
+    talk, cancelled = Conversation(), Flag()
+    events = talk.ask(Request("slowly 100000"), cancelled)
+    next(event for event in events if isinstance(event, TextDelta))
+    suspend(pid_of(talk))
+    cancelled.set()
+
+    assert isinstance(list(events)[-1], Failed)
+
+
+def test_a_slow_answer_of_a_host_that_runs_is_not_given_up():
+    talk, cancelled = Conversation(), Flag()
+    events, notices, begun = talk.ask(Request("stuck"), cancelled), [], time.monotonic()
+    for event in events:
+        notices += [event] if isinstance(event, Notice) else []
+        assert not isinstance(event, Finished | Failed)
+        if notices:
+            break
+    cancelled.set()
+    host_lock.stop_host()
+
+    assert len(notices) == 1
+    assert time.monotonic() - begun < 20
