@@ -332,6 +332,7 @@ def test_the_demo_takes_a_question(capsys):
     ("arguments", "is_terminal", "command"),
     [
         ([], True, "tui"), ([], False, "chat"), (["-c"], True, "tui"), (["-r", "x"], False, "chat"),
+        (["--private"], True, "tui"),
         (["--plain"], True, "chat"), (["-p", "x", "--json"], True, "script"), (["ask", "x"], True, "ask"),
     ],
 )  # fmt: skip
