@@ -64,7 +64,8 @@ def scripted_answer(words: Sequence[str], reason: str = "stop", accepted: int = 
         *(CommittedToken(number, b"", "lookup") for number in range(accepted)),
         CommittedToken(9, b"", "target"),
     )
-    step = StepDone((1, 2), (0, 1), committed, draft_seconds=0.0, verify_seconds=SECONDS_PER_STEP)
+    step = StepDone((1, 2), (0, 1), committed, draft_seconds=0.0, verify_seconds=SECONDS_PER_STEP,
+                    plain_seconds=(accepted + 1) * SECONDS_PER_STEP)  # fmt: skip
     events: list[Event] = [PrefillProgress(5, 5), Routed("auto", 16, "repeats of the text so far are copied", seed=7)]
     for word in words:
         events += [TextDelta(word), step]
@@ -75,5 +76,5 @@ def _totals(steps: int, accepted: int) -> Totals:
     return Totals(
         prompt_tokens=5, completion_tokens=steps * (accepted + 1), steps=steps, draft_tokens=steps * 2,
         accepted_by_drafter={"lookup": steps * accepted}, verify_seconds=steps * SECONDS_PER_STEP,
-        plain_step_seconds=SECONDS_PER_STEP,
+        plain_decode_seconds=steps * (accepted + 1) * SECONDS_PER_STEP,
     )  # fmt: skip

@@ -98,11 +98,12 @@ def test_answers_of_other_conversations_are_copied():
     profile = Profile().override({"models.draft": "", "models.heads": [], "prompt.reference_corpus": ""})
     wild = Request("Tell me something.", temperature=1.5, seed=3, max_tokens=60, variant="suffix")
     answers = list[str]()
+    private = profile.override({"speculation.recall": False})
     engine = load_engine(profile, past_texts=lambda: answers)
     engine.resources.past_texts.quiet_seconds = 0.0
 
-    def answer_wildly() -> tuple[str, Totals]:
-        with engine.create_session() as session:
+    def answer_wildly(profile: Profile = profile) -> tuple[str, Totals]:
+        with engine.create_session(profile=profile) as session:
             engine.resources.past_texts.wait()
             events = list(session.ask(wild))
         return "".join(event.text for event in events if isinstance(event, TextDelta)), events[-1].totals
@@ -113,6 +114,13 @@ def test_answers_of_other_conversations_are_copied():
 
     assert again == first
     assert recalled.tokens_per_step > 2 * alone.tokens_per_step
+    assert recalled.accepted_by_drafter["past answers"] > recalled.accepted_by_drafter.get("suffix", 0)
+
+    text, without_recall = answer_wildly(private)
+
+    assert text == first
+    assert "past answers" not in without_recall.accepted_by_drafter
+    assert without_recall.tokens_per_step == alone.tokens_per_step
 
 
 @pytest.mark.parametrize(

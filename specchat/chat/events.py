@@ -13,6 +13,8 @@ from specchat.errors import SpecchatError
 REPETITION = "repetition"  # the finish reason of an answer that repeated itself
 TRUNCATED_REASONS = ("length", REPETITION)  # the model did not end the answer
 TARGET = "target"  # the source of a token that the target sampled and no drafter proposed
+MAX_SHOWN_ERROR = 0.12  # relative; a speedup with a larger error is shown as a range
+MAX_KNOWN_ERROR = 0.6  # with a larger one, it is not shown
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,43 @@ class StepDone:
     verify_seconds: float
     draft_token_bytes: tuple[bytes, ...] = ()  # the bytes of each draft token
     draft_sources: tuple[str, ...] = ()  # the drafter of each draft token
+    plain_seconds: float = 0.0  # estimated time of plain decoding for the committed tokens; 0 when unknown
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """Speed relative to plain decoding under the same load, and half of its 95 % interval, relative."""
+
+    factor: float
+    error: float = 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return self.factor / (1 + self.error), self.factor * (1 + self.error)
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it is slower than plain decoding, with a range also at its upper end."""
+        highest = self.factor if self.error <= MAX_SHOWN_ERROR else self.interval[1]
+        return round(highest, 1) < 1
+
+    @property
+    def text(self) -> str:
+        """The factor, or a range where a single number would claim too much: "2.4" or "1.9-3.1"."""
+        if self.error <= MAX_SHOWN_ERROR:
+            return f"{self.factor:.1f}"
+        low, high = (f"{each:.1f}" for each in self.interval)
+        return low if low == high else f"{low}-{high}"
+
+
+def speedup_of_sums(plain_seconds: float, error_seconds: float, decode_seconds: float) -> Speedup | None:
+    """The speedup of several answers: sums of their plain time, of its error, and of their decode time.
+
+    None when it is unknown, or known too badly.
+    """
+    if not (plain_seconds and decode_seconds) or error_seconds > MAX_KNOWN_ERROR * plain_seconds:
+        return None
+    return Speedup(plain_seconds / decode_seconds, error_seconds / plain_seconds)
 
 
 @dataclass(frozen=True)
@@ -105,7 +144,8 @@ class Totals:
     verify_seconds: float = 0.0
     prefill_seconds: float = 0.0
     ttft_seconds: float = 0.0
-    plain_step_seconds: float = 0.0  # measured duration of a step without drafts; 0 when unknown
+    plain_decode_seconds: float = 0.0  # what plain decoding would have taken, as measured meanwhile; 0 when unknown
+    plain_decode_error: float = 0.0  # half of the 95 % interval of that, relative
     is_exact: bool = True  # the text is that of plain decoding to the bit; else near ties may be decided differently
     choice_reason: str = ""  # how the chooser selected the drafter, in words; "" when it did not
 
@@ -119,11 +159,12 @@ class Totals:
         return self.completion_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
     @property
-    def speedup(self) -> float | None:
-        """The speed relative to plain decoding; None when the duration of a plain step is unknown."""
-        if not (self.plain_step_seconds and self.decode_seconds):
+    def speedup(self) -> Speedup | None:
+        """The speed relative to plain decoding; None without draft tokens, or when it is unknown."""
+        if not self.draft_tokens:
             return None
-        return self.completion_tokens * self.plain_step_seconds / self.decode_seconds
+        error_seconds = self.plain_decode_error * self.plain_decode_seconds
+        return speedup_of_sums(self.plain_decode_seconds, error_seconds, self.decode_seconds)
 
     @property
     def acceptance_rate(self) -> float | None:

@@ -27,6 +27,7 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
+from specchat.chat.plain_baseline import PlainBaseline, PlainEstimate
 from specchat.chat.prompt import build_next_prompt, rewrite_original
 from specchat.chat.reference_corpus import ReferenceCorpus
 from specchat.chat.repetition import Repetition, RepetitionDetector
@@ -75,6 +76,7 @@ class Session(AbstractContextManager["Session"]):
         self.turns: list[Turn] = list(turns)
         self._pending_notices = models.notices
         self.generation = Generation(models.target, (chooser,))
+        self.plain_baseline = PlainBaseline(self._relative_pass_cost)
 
     def __exit__(self, *_error: object) -> None:
         self.close()
@@ -111,6 +113,9 @@ class Session(AbstractContextManager["Session"]):
     def close(self) -> None:
         self.generation.close()
 
+    def _relative_pass_cost(self, rows: int) -> float:
+        return self.models.costs.relative_pass_cost(len(self.generation.tokens), rows)
+
 
 class _RunningTurn:
     def __init__(self, session: Session, request: Request, cancelled: Flag) -> None:
@@ -122,6 +127,7 @@ class _RunningTurn:
         self.sampler = _sampler(request, session.models)
         self.grammar = _grammar(request.answer_format, session.models)
         self.stats, self.totals = DecodingStats(), Totals()
+        session.plain_baseline.start_answer()
         self.text_pieces: list[str] = []
         self.repetition: Repetition | None = None
 
@@ -170,7 +176,8 @@ class _RunningTurn:
             if not self.cancelled.is_set():
                 self._prepare_drafters(route)
                 reason = yield from self._decode(route, limit)
-            self._measure_plain_step()
+                self._probe_passes()
+            self.session.models.costs.save()
         finally:
             answer = tuple(self.generation.tokens[len(turn.prompt_ids) :])
             text = "".join(self.text_pieces)
@@ -201,8 +208,9 @@ class _RunningTurn:
             kept = self._tokens_before_repetition(step.committed_tokens, detector)
             piece = stream.push(kept)
             self.stats.add(step, piece.token_count)
+            plain_seconds = self._compare_with_plain(step, piece.token_count)
             yield from self._emit_text(piece.text)
-            yield _step_done(step, piece.token_count, models.tokenizer)
+            yield _step_done(step, piece.token_count, models.tokenizer, plain_seconds)
             if piece.is_stopped:
                 self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + piece.token_count)
                 return "stop"
@@ -254,20 +262,26 @@ class _RunningTurn:
         if session.drafters[route.variant] is session.chooser:
             session.models.costs.calibrate(self.generation)
 
-    def _measure_plain_step(self) -> None:
-        costs = self.session.models.costs
-        if (
-            self.stats.steps
-            and not self.cancelled.is_set()
-            and costs.plain_seconds(len(self.generation.tokens)) is None
-        ):
-            costs.measure_plain_pass(self.generation)
-        costs.save()
+    def _compare_with_plain(self, step: Step, token_count: int) -> float:
+        """The time of plain decoding for the tokens of a step; 0 when unknown."""
+        baseline, rows = self.session.plain_baseline, len(step.tree)
+        baseline.add_step(rows, token_count, step.verify_seconds)
+        return baseline.plain_seconds(rows, token_count, step.verify_seconds) or 0.0
+
+    def _probe_passes(self) -> None:
+        """Measure passes that the comparison with plain decoding lacks; they are not committed."""
+        baseline, costs, length = self.session.plain_baseline, self.session.models.costs, len(self.generation.tokens)
+        while not self.cancelled.is_set() and (rows := baseline.rows_to_probe()) is not None:
+            seconds = self.generation.measure_pass(rows, self.sampler)
+            baseline.add_probe(rows, seconds)
+            costs.learn_pass(length, rows, seconds)
 
     def _totals(self) -> Totals:
+        plain = self.session.plain_baseline.estimate() or PlainEstimate(0.0, 0.0)
         return replace(
             with_stats(self.totals, self.stats),
-            plain_step_seconds=self.session.models.costs.plain_seconds(len(self.generation.tokens)) or 0.0,
+            plain_decode_seconds=plain.seconds,
+            plain_decode_error=plain.error,
             is_exact=self.session.models.target.is_exact,
             choice_reason=self.session.chooser.choice_summary().describe(),
         )
@@ -304,7 +318,7 @@ def _grammar(answer_format: AnswerFormat | None, models: LoadedModels) -> Gramma
     return regex_grammar(answer_format.regex, tokenizer.folder, columns, tokenizer.stop_token_ids)
 
 
-def _step_done(step: Step, token_count: int, tokenizer: Tokenizer) -> StepDone:
+def _step_done(step: Step, token_count: int, tokenizer: Tokenizer, plain_seconds: float) -> StepDone:
     sources = [*step.accepted_sources, TARGET]
     committed = tuple(
         CommittedToken(token, tokenizer.token_bytes(token), source)
@@ -314,6 +328,7 @@ def _step_done(step: Step, token_count: int, tokenizer: Tokenizer) -> StepDone:
     return StepDone(
         draft_tokens, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,
         draft_token_bytes=tuple(map(tokenizer.token_bytes, draft_tokens)), draft_sources=tuple(step.tree.sources[1:]),
+        plain_seconds=plain_seconds,
     )  # fmt: skip
 
 

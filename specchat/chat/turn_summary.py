@@ -9,7 +9,7 @@ SEPARATOR = " · "
 def summary_line(routed: Routed, totals: Totals) -> str:
     """One line about a finished turn, with the mean accepted length in tokens/step.
 
-    "24 tokens · 200.0 tokens/s · 2.00x plain · 50 % accepted · 2.0 tokens/step · auto (repeats are copied)"
+    "24 tokens · 200.0 tokens/s · 2.0x plain · 50 % accepted · 2.0 tokens/step · auto (repeats are copied)"
     """
     measured = f"; {totals.choice_reason}" if totals.choice_reason else ""
     route = f"{routed.variant} ({routed.reason}{measured})"
@@ -21,7 +21,15 @@ def _speed(totals: Totals) -> list[str]:
         f"{totals.completion_tokens} token{'' if totals.completion_tokens == 1 else 's'}",
         f"{totals.tokens_per_second:.1f} tokens/s",
     ]
-    return parts if totals.speedup is None else [*parts, f"{totals.speedup:.2f}x plain"]
+    return parts if totals.speedup is None else [*parts, f"{totals.speedup.text}x plain"]
+
+
+def speedup_to_json(totals: Totals) -> dict[str, float | list[float] | None]:
+    """The speed relative to plain decoding and its 95 % interval, for programs; None when unknown."""
+    speedup = totals.speedup
+    if speedup is None:
+        return {"speedup": None, "speedup_interval": None}
+    return {"speedup": round(speedup.factor, 2), "speedup_interval": [round(each, 2) for each in speedup.interval]}
 
 
 def _speculation(routed: Routed, totals: Totals) -> list[str]:

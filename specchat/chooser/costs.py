@@ -17,7 +17,6 @@ from specchat.chooser.drift import DriftDetector
 from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
-from specchat.engine.tree import DraftTree
 from specchat.paths import cache_folder, write_atomically
 
 CALIBRATION_ROWS = (1, 4, 16)  # numbers of rows that are measured before the first answer
@@ -47,6 +46,13 @@ class Costs:
         curve = nearest_curve(self.pass_curves, bucket_of(text_length))
         return None if curve is None else curve.trusted_seconds_up_to(max_rows)
 
+    def relative_pass_cost(self, text_length: int, rows: int) -> float:
+        """The cost of a pass over so many rows, relative to one row, as far as passes are measured; else 1."""
+        curve = nearest_curve(self.pass_curves, bucket_of(text_length))
+        plain = None if curve is None else curve.points.get(1)
+        seconds = None if curve is None else curve.seconds_at(rows)
+        return max(seconds / plain, 1.0) if plain and seconds else 1.0
+
     def draft_curve(self, name: str, text_length: int) -> Curve | None:
         """Seconds of this drafter by depth of its tree, at the nearest measured length; None without any."""
         return nearest_curve(self.draft_curves.get(name, {}), bucket_of(text_length))
@@ -73,19 +79,11 @@ class Costs:
             if row_count <= generation.target.max_rows and perf_counter() - started_at < MAX_CALIBRATION_SECONDS / 2:
                 self._measure_pass(generation, row_count)
 
-    def measure_plain_pass(self, generation: Generation) -> None:
-        """Measure plain passes without committing them."""
-        self._measure_pass(generation, 1)
-
     def _measure_pass(self, generation: Generation, row_count: int) -> None:
         """Take the fastest of a few passes, because other load only adds time."""
-        tree, sampler, total, fastest = DraftTree(generation.tokens[-1]), Sampler(), 0.0, 0.0
-        tree.add_chain([generation.tokens[-1]] * (row_count - 1))
+        total, fastest = 0.0, 0.0
         for _ in range(MEASURED_PASSES):
-            started_at = perf_counter()
-            output = generation.target.forward(tree, generation.cache)
-            sampler.sample(output.logits, sampler.rows_of_tree(tree, len(generation.tokens)))
-            seconds = perf_counter() - started_at
+            seconds = generation.measure_pass(row_count, Sampler())
             fastest = min(seconds, fastest or seconds)
             if (total := total + seconds) > MAX_SECONDS_PER_WIDTH:
                 break

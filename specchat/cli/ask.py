@@ -16,7 +16,7 @@ from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import print_answer
-from specchat.cli.session_options import open_conversation
+from specchat.cli.session_options import open_conversation, private_option
 from specchat.cli.starter_offer import offer_starter
 from specchat.errors import InputError, UsageError
 
@@ -29,6 +29,7 @@ STDIN = "-"
 @click.command()
 @click.argument("words", nargs=-1, metavar="[QUESTION|-]...")
 @click.option("-f", "--file", "files", multiple=True, help="Attach a file, folder, glob or @repo; may be given again.")
+@private_option
 @answer_format_options
 @profile_options
 @click.pass_context

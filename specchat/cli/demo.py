@@ -91,8 +91,8 @@ def demo(context: click.Context, question: str | None, **options: Any) -> int:
         turns: list[RecordedTurn] = []
         for variant, description in VARIANTS.items():
             _print_stderr(f"\n{variant}: {description}")
-            # A conversation for each answer, and not stored: the second answer must not copy the first.
-            with open_conversation(context.obj, options, is_stored=False) as conversation:
+            # A private conversation for each answer: it must not copy the other one, nor an earlier answer.
+            with open_conversation(context.obj, {**options, "is_private": True}) as conversation:
                 turns.append(RecordedTurn(conversation))
                 turn = replace(request, variant=variant, seed=1, temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
                 if code := print_answer(turns[-1], turn):

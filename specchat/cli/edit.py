@@ -15,6 +15,7 @@ from specchat.cli.edit_conversation import context_window, edit_run_for, open_ed
 from specchat.cli.edit_files import EditFiles
 from specchat.cli.edit_filter import STDIN, EditCommand, run_filter
 from specchat.cli.options import profile_options
+from specchat.cli.session_options import private_option
 from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_task import EditJob
 from specchat.edit.edit_task import run_edit as edit_source
@@ -44,6 +45,7 @@ USAGE = 'usage: specchat edit FILE... "INSTRUCTION", or specchat edit - "INSTRUC
 @click.option("--lang", default="", help="Language of a piped text, as a file suffix: py, json, toml...")
 @click.option("--stderr", "writes_stderr", is_flag=True, help="As a filter, report errors on stderr.")
 @click.option("--strict", is_flag=True, help="As a filter, print nothing when the edit fails.")
+@private_option
 @profile_options
 def edit(words: tuple[str, ...], **options: Any) -> int:
     """Rewrite files by an instruction.

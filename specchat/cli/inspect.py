@@ -35,7 +35,7 @@ def _write_svg(path: Path, inspected: InspectedTurn) -> None:
     from specchat.drawing.inspector_lines import render_svg
     from specchat.drawing.themes import theme_variables
 
-    picture = render_svg(inspected.title, inspected.inspection, theme_variables(), inspected.plain_step_seconds)
+    picture = render_svg(inspected.title, inspected.inspection, theme_variables(), inspected.speedup)
     try:
         path.write_text(picture, encoding="utf-8")
     except OSError as error:

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def load_engine_here(profile: Profile) -> Engine:
-    """The engine of a profile; its notices, such as a draft model that is left out, go to stderr."""
+    """The engine of a profile; its notices, such as a draft model that is left out, go to stderr.
+
+    It recalls no other conversation: a question that was asked before would be drafted from its stored answer.
+    """
     from specchat.loading.load_engine import load_engine
 
     engine = load_engine(profile)

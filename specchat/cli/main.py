@@ -152,7 +152,7 @@ def with_default_command(arguments: Sequence[str], is_terminal: bool) -> list[st
         return ["script", *arguments]
     if first == "--plain":
         return ["chat", *arguments]
-    if not first or first in ("-c", "--continue", "-r", "--resume"):
+    if not first or first in ("-c", "--continue", "-r", "--resume", "--private"):
         return ["tui" if is_terminal else "chat", *arguments]
     return list(arguments)
 

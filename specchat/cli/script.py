@@ -33,7 +33,13 @@ from specchat.cli.ask import STDIN, check_utf8, read_stdin
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.session_options import open_host_conversation, resume_options, resume_request, session_request
+from specchat.cli.session_options import (
+    open_host_conversation,
+    private_option,
+    resume_options,
+    resume_request,
+    session_request,
+)
 from specchat.errors import ContextError, SpecchatError, UsageError
 from specchat.host.client import Conversation
 from specchat.host.protocol import EVENT_METHODS, JsonObject, event_to_json
@@ -56,6 +62,7 @@ ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; mo
 @click.option(
     "--input", "input_format", type=click.Choice(["text", "jsonl"]), default="text", help="The format of stdin."
 )
+@private_option
 @resume_options
 @click.option("--edit", "edits", type=click.Choice(["none", "ask", "auto"]), default="none", show_default=True,
               help="May files be edited, by '/edit FILE INSTRUCTION'? 'ask' needs --input jsonl.")  # fmt: skip

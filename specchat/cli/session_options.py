@@ -12,12 +12,30 @@ import click
 from specchat.cli.options import CommandFunction, read_profile_layers, resolve_profile
 from specchat.cli.print_turn import Conversation as AnyConversation
 from specchat.cli.print_turn import ConversationFactory
+from specchat.errors import UsageError
 from specchat.host.client import Conversation, SessionRequest
+
+PRIVATE_NOTICE = "private: nothing of this conversation is stored, and nothing is copied from others"
 
 
 def session_request(options: dict[str, Any], kind: str = "chat") -> SessionRequest:
     """The request for a new conversation. The options are validated here, so that an error appears at once."""
-    return SessionRequest(profile=options["profile"], overrides=read_profile_layers(options).overrides(), kind=kind)
+    request = SessionRequest(profile=options["profile"], overrides=read_profile_layers(options).overrides(), kind=kind)
+    return private_request(request) if options.get("is_private") else request
+
+
+def private_request(request: SessionRequest) -> SessionRequest:
+    """The same conversation, not stored and without copies from other conversations."""
+    return replace(request, is_stored=False, overrides={**request.overrides, "speculation.recall": False})
+
+
+def private_option(command: CommandFunction) -> CommandFunction:
+    return click.option(
+        "--private",
+        "is_private",
+        is_flag=True,
+        help="Store nothing of this conversation, and copy nothing from others.",
+    )(command)
 
 
 def resume_options(command: CommandFunction) -> CommandFunction:
@@ -39,16 +57,18 @@ def resume_request(options: dict[str, Any]) -> SessionRequest:
     new_request = session_request(options)
     if not session_id and not continues_last:
         return new_request
+    if options.get("is_private"):
+        raise UsageError("a stored conversation cannot be private; leave out --private, or start a new one")
     return replace(new_request, session_id=session_id, continues_last=continues_last, profile="", overrides={})
 
 
 def open_conversation(
-    conversation_factory: ConversationFactory | None, options: dict[str, Any], *, is_stored: bool = True
+    conversation_factory: ConversationFactory | None, options: dict[str, Any]
 ) -> AbstractContextManager[AnyConversation]:
     """A new conversation with the host, or one from the factory that replaces the host in tests."""
     if conversation_factory is not None:
         return conversation_factory(resolve_profile(options))
-    return open_host_conversation(replace(session_request(options), is_stored=is_stored))
+    return open_host_conversation(session_request(options))
 
 
 def open_host_conversation(request: SessionRequest) -> Conversation:

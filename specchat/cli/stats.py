@@ -9,7 +9,7 @@ from functools import cache
 
 import click
 
-from specchat.chat.events import Totals
+from specchat.chat.events import Speedup, Totals, speedup_of_sums
 from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import UsageError
@@ -30,8 +30,9 @@ class AnswerTotals:
     tokens_with_steps: int = 0  # tokens of answers whose steps are known; a server may not report them
     draft_tokens: int = 0
     decode_seconds: float = 0.0
-    compared_decode_seconds: float = 0.0  # of answers whose plain step cost is known
-    estimated_plain_seconds: float = 0.0  # the estimated plain seconds of those
+    compared_decode_seconds: float = 0.0  # of answers for which the time of plain decoding is known
+    plain_seconds: float = 0.0  # of plain decoding for the same answers
+    plain_error_seconds: float = 0.0  # half of its 95 % interval
     accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, totals: Totals) -> None:
@@ -42,14 +43,17 @@ class AnswerTotals:
         self.draft_tokens += totals.draft_tokens
         self.decode_seconds += totals.decode_seconds
         self.accepted_by_drafter.update(totals.accepted_by_drafter)
-        if totals.plain_step_seconds:
+        if totals.plain_decode_seconds:
             self.compared_decode_seconds += totals.decode_seconds
-            self.estimated_plain_seconds += totals.completion_tokens * totals.plain_step_seconds
+            self.plain_seconds += totals.plain_decode_seconds
+            self.plain_error_seconds += totals.plain_decode_error * totals.plain_decode_seconds
 
     @property
-    def speedup(self) -> float | None:
-        """Speed relative to plain decoding; None where no plain step cost is known."""
-        return self.estimated_plain_seconds / self.compared_decode_seconds if self.compared_decode_seconds else None
+    def speedup(self) -> Speedup | None:
+        """Speed relative to plain decoding; None without draft tokens, or when it is unknown."""
+        if not self.draft_tokens:
+            return None
+        return speedup_of_sums(self.plain_seconds, self.plain_error_seconds, self.compared_decode_seconds)
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -65,7 +69,7 @@ class AnswerTotals:
             str(self.tokens),
             f"{self.tokens / self.decode_seconds:.0f}" if self.decode_seconds else "",
             f"{self.tokens_with_steps / self.steps:.2f}" if self.steps else "",
-            "" if speedup is None else f"{speedup:.2f}",
+            "" if speedup is None else speedup.text,
             "" if rate is None else f"{rate:.0%}",
             accepted,
         ]
@@ -135,7 +139,8 @@ def _shipped_rules() -> tuple[RouteRule, ...]:
 def stats(grouping: str) -> None:
     """Show what each drafter brought: tokens, speed relative to plain decoding, and accepted draft tokens.
 
-    Summed over all stored conversations; `speedup` uses the measured cost of a plain step.
+    Summed over all stored conversations. `speedup` compares with plain decoding as measured during each answer; a range
+    is its 95 % interval.
     """
     path = history_path()
     if not path.is_file():

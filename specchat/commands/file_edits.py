@@ -147,7 +147,8 @@ class EditSession:
         if self._conversation is None:
             chat_profile = self._chat.conversation.profile
             profile = EDIT_PROFILE if chat_profile == DEFAULT_PROFILE else chat_profile
-            request = SessionRequest(profile=profile, overrides=dict(self._chat.overrides), kind="edit")
+            overrides, is_stored = dict(self._chat.overrides), self._chat.conversation.is_stored
+            request = SessionRequest(profile=profile, overrides=overrides, kind="edit", is_stored=is_stored)
             self._conversation = Conversation(request, self._chat.conversation.client_name)
         return self._conversation
 

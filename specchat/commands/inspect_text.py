@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specchat.chat.events import StepDone
+from specchat.chat.events import Speedup, StepDone
 from specchat.chat.history import StoredTurn
 from specchat.chat.step_encoding import unpack_steps
 from specchat.chat.step_records import Inspection
@@ -31,9 +31,8 @@ class InspectedTurn:
         return f"turn {self.number}  {' '.join(str(self.turn.request.get('text', '')).split())[:60]}"
 
     @property
-    def plain_step_seconds(self) -> float:
-        """Seconds of a plain decoding step at that time, 0 when unknown."""
-        return totals_from_json(self.turn.totals).plain_step_seconds
+    def speedup(self) -> Speedup | None:
+        return totals_from_json(self.turn.totals).speedup
 
 
 def select_turn(
@@ -70,7 +69,7 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
     )
     console.print(inspected.title, markup=False)
     colours = TokenColours.from_theme(theme_variables())
-    for line in render_lines(inspected.inspection, colours, glyphs, inspected.plain_step_seconds):
+    for line in render_lines(inspected.inspection, colours, glyphs, inspected.speedup):
         console.print(line.plain if is_ascii else line, markup=False)
     for number in range(len(inspected.inspection.steps)):
         console.print(" ".join(filter(None, step_lines(inspected.inspection, number, glyphs))), markup=False)

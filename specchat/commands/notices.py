@@ -60,7 +60,7 @@ class DrafterTracker:
         if before in ("", self._current_drafter):
             return ""
         if self._current_drafter == NO_DRAFTER:
-            speedup = "" if totals.speedup is None else f", {totals.speedup:.1f}x plain"
+            speedup = "" if totals.speedup is None else f", {totals.speedup.text}x plain"
             why = f"draft tokens in {self._drafted_step_count} of {self._step_count} steps{speedup}"
         elif is_new_kind:
             why = reason

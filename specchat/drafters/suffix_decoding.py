@@ -29,6 +29,7 @@ MAX_UNSPLIT_POSITIONS = 8  # positions of a node that are compared one by one, w
 WEIGHT_PER_MATCHED_TOKEN = 10.0  # factor on the weight of a match for each matched token
 MIN_PROBABILITY = 0.03  # of a draft token
 MIN_PAST_TEXT_MATCH = 4  # matched tokens in other conversations: shorter matches are accidental
+PAST_ANSWERS = "past answers"  # the source of draft tokens that only other conversations contain
 TEXT_END = -1  # separates the other texts; equal to no token
 
 
@@ -49,6 +50,7 @@ class ContextMatch(NamedTuple):
     next_index: int  # of the token that followed
     matched_tokens: int  # before it
     weight: float
+    is_own: bool = True  # in this conversation, and not in another one
 
 
 class SuffixTree:
@@ -170,7 +172,7 @@ class SuffixArray:
             if own_token != text_token:
                 break
             matched += 1
-        return ContextMatch(self.tokens, end, matched, WEIGHT_PER_MATCHED_TOKEN**matched)
+        return ContextMatch(self.tokens, end, matched, WEIGHT_PER_MATCHED_TOKEN**matched, is_own=False)
 
     def _build(self) -> list[int]:
         """Prefix doubling (Manber and Myers): ranks of contexts of length n give those of length 2n."""
@@ -239,14 +241,14 @@ class SuffixDecoding(Drafter):
             matches += [match for match in past_matches if match.matched_tokens >= MIN_PAST_TEXT_MATCH]
             matches.sort(key=lambda match: -match.matched_tokens)
         tree = DraftTree(context.tokens[-1])
-        _add_continuations(tree, matches, context.max_draft_tokens, self.name)
+        _add_continuations(tree, matches, context.max_draft_tokens)
         return tree
 
     def forget(self, length: int) -> None:
         self.tree.truncate(length)
 
 
-def _add_continuations(tree: DraftTree, matches: list[ContextMatch], max_draft_tokens: int, source: str) -> None:
+def _add_continuations(tree: DraftTree, matches: list[ContextMatch], max_draft_tokens: int) -> None:
     """Add the continuations of the matches, most probable token first, until the budget or MIN_PROBABILITY.
 
     The probability of a token is that of its parent, times its share of the weights of the matches, times m / (m + 1)
@@ -273,4 +275,5 @@ def _add_continuations(tree: DraftTree, matches: list[ContextMatch], max_draft_t
     push_children(ROOT, 1.0, matches)
     while queue and len(tree) <= max_draft_tokens:
         negative, _, parent, token, matches = heappop(queue)
+        source = SuffixDecoding.name if any(match.is_own for match in matches) else PAST_ANSWERS
         push_children(tree.add(token, parent, source), -negative, matches)

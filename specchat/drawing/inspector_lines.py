@@ -8,6 +8,7 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 from textual.color import Color
 
+from specchat.chat.events import Speedup
 from specchat.chat.step_records import DraftToken, Inspection, StepRecord, TokenKind, TokenSpan
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable, sparkline
 from specchat.drawing.themes import TokenColours
@@ -44,8 +45,8 @@ def source_shares(inspection: Inspection, colours: TokenColours, glyphs: Glyphs)
     return line
 
 
-def totals_line(inspection: Inspection, plain_step_seconds: float, glyphs: Glyphs) -> str:
-    """Totals of the answer; `plain_step_seconds` is the cost of a plain step, 0 when unknown."""
+def totals_line(inspection: Inspection, speedup: Speedup | None, glyphs: Glyphs) -> str:
+    """Totals of the answer; `speedup` is None when it is unknown."""
     steps, tokens, seconds = len(inspection.steps), inspection.committed_count, inspection.decode_seconds
     if not steps:
         return ""
@@ -54,8 +55,8 @@ def totals_line(inspection: Inspection, plain_step_seconds: float, glyphs: Glyph
     fields = [f"drafted {drafted}", f"accepted {accepted}{acceptance}", f"steps {steps}"]
     fields.append(f"{tokens / steps:.1f} tokens/step")
     if seconds:
-        speedup = f" {glyphs.times}{tokens * plain_step_seconds / seconds:.1f}" if plain_step_seconds else ""
-        fields.append(f"{tokens / seconds:.0f} t/s{speedup}")
+        factor = f" {glyphs.times}{speedup.text}" if speedup else ""
+        fields.append(f"{tokens / seconds:.0f} t/s{factor}")
     return "  ".join(fields)
 
 
@@ -113,10 +114,10 @@ def answer_content(inspection: Inspection, colours: TokenColours, glyphs: Glyphs
 
 
 def render_lines(
-    inspection: Inspection, colours: TokenColours, glyphs: Glyphs, plain_step_seconds: float = 0.0
+    inspection: Inspection, colours: TokenColours, glyphs: Glyphs, speedup: Speedup | None = None
 ) -> Iterator[Text]:
     yield legend(inspection, colours, glyphs)
-    yield Text(totals_line(inspection, plain_step_seconds, glyphs))
+    yield Text(totals_line(inspection, speedup, glyphs))
     yield Text()
     yield answer_content(inspection, colours, glyphs)
     yield Text()
@@ -125,14 +126,14 @@ def render_lines(
 
 
 def render_svg(
-    title: str, inspection: Inspection, theme_variables: Mapping[str, str], plain_step_seconds: float = 0.0
+    title: str, inspection: Inspection, theme_variables: Mapping[str, str], speedup: Speedup | None = None
 ) -> str:
     """An SVG picture in the colours of a theme, given as its variables."""
     console = Console(
         record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=False
     )
     lines = [
-        *render_lines(inspection, TokenColours.from_theme(theme_variables), UNICODE, plain_step_seconds),
+        *render_lines(inspection, TokenColours.from_theme(theme_variables), UNICODE, speedup),
         *_first_steps(inspection),
     ]
     for line in lines:

@@ -6,6 +6,7 @@ from threading import Event as Flag
 from typing import Protocol
 
 from specchat.chat.events import REPETITION, Event, Failed, Finished, PrefillProgress, Routed, TextDelta, Totals
+from specchat.chat.plain_baseline import PlainEstimate
 from specchat.chat.request import Request
 from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError
 from specchat.edit.edit_plan import GROWTH_FACTOR, PROMPT_OVERHEAD_TOKENS
@@ -43,8 +44,9 @@ class EditRun:
 
 
 def sum_totals(finished_turns: Sequence[Finished]) -> Totals:
-    """Sum of all turns; `plain_step_seconds` is that of the last one."""
+    """Sum of all turns."""
     done = [each.totals for each in finished_turns] or [Totals()]
+    plain = _plain_decoding_of(done)
     drafters = sorted({name for each in done for name in each.accepted_by_drafter})
     return Totals(
         prompt_tokens=sum(each.prompt_tokens for each in done),
@@ -52,8 +54,17 @@ def sum_totals(finished_turns: Sequence[Finished]) -> Totals:
         steps=sum(each.steps for each in done), draft_tokens=sum(each.draft_tokens for each in done),
         accepted_by_drafter={name: sum(each.accepted_by_drafter.get(name, 0) for each in done) for name in drafters},
         draft_seconds=sum(each.draft_seconds for each in done),
-        verify_seconds=sum(each.verify_seconds for each in done), plain_step_seconds=done[-1].plain_step_seconds,
+        verify_seconds=sum(each.verify_seconds for each in done), plain_decode_seconds=plain.seconds,
+        plain_decode_error=plain.error,
     )  # fmt: skip
+
+
+def _plain_decoding_of(turns: Sequence[Totals]) -> PlainEstimate:
+    """What plain decoding would have taken for all turns; 0 when it is unknown for one of them."""
+    seconds = sum(each.plain_decode_seconds for each in turns)
+    if not seconds or not all(each.plain_decode_seconds for each in turns if each.completion_tokens):
+        return PlainEstimate(0.0, 0.0)
+    return PlainEstimate(seconds, sum(each.plain_decode_error * each.plain_decode_seconds for each in turns) / seconds)
 
 
 def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from specchat.chat.turn_summary import speedup_to_json
 from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.edit_task import EditResult
 from specchat.edit.edit_turn import EditRun, sum_totals
@@ -46,6 +47,5 @@ def _speculation_stats(edit_run: EditRun) -> dict[str, Any]:
         "tokens": totals.completion_tokens, "steps": totals.steps,
         "draft_tokens": totals.draft_tokens, "accepted_tokens": sum(totals.accepted_by_drafter.values()),
         "tokens_per_step": round(totals.tokens_per_step, 3), "tokens_per_second": round(totals.tokens_per_second, 1),
-        "speedup": None if totals.speedup is None else round(totals.speedup, 2),
-        "turns": len(edit_run.finished_turns),
+        **speedup_to_json(totals), "turns": len(edit_run.finished_turns),
     }  # fmt: skip

@@ -111,8 +111,8 @@ class Generation:
             tree = config.drafter.propose(context) if budget > 0 else DraftTree(self.tokens[-1])
             if not self.target.supports_trees:
                 tree = tree.first_chain(budget)
-            tree, allowed = (tree, None) if config.grammar is None else constrain_tree(tree, config.grammar, budget)
             drafted_at = perf_counter()
+            tree, allowed = (tree, None) if config.grammar is None else constrain_tree(tree, config.grammar, budget)
             output = self.target.forward(tree, self.cache)
             sampled = sampler.sample(output.logits, sampler.rows_of_tree(tree, len(self.tokens), allowed), seen)
             path = _truncate_at_stop(tree, accept(tree, sampled), config.stop_token_ids)[:remaining]
@@ -133,6 +133,16 @@ class Generation:
             yield Step(tree, path, outcome.committed_tokens, drafted_at - started_at, perf_counter() - drafted_at)
             if outcome.committed_tokens[-1] in config.stop_token_ids:
                 return
+
+    def measure_pass(self, row_count: int, sampler: Sampler) -> float:
+        """The seconds of a pass over so many rows and of sampling from them; nothing is committed."""
+        tree = DraftTree(self.tokens[-1])
+        tree.add_chain([self.tokens[-1]] * (row_count - 1))
+        seen = sampler.make_seen_tokens(self.tokens, self.target.vocab_size, self.target.pool.layout.device)
+        started_at = perf_counter()
+        output = self.target.forward(tree, self.cache)
+        sampler.sample(output.logits, sampler.rows_of_tree(tree, len(self.tokens)), seen)
+        return perf_counter() - started_at
 
     def add_drafter(self, drafter: Drafter) -> None:
         self.drafters = (*self.drafters, drafter)

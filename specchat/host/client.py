@@ -20,7 +20,7 @@ from typing import Any
 from specchat import __version__
 from specchat.chat.events import Event, Failed, Finished, Totals
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.history import HistoryReader, StoredTurn
+from specchat.chat.history import HistoryReader, StoredAnswer, StoredTurn
 from specchat.chat.request import Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, InputError, SpecchatError, UsageError
@@ -216,6 +216,7 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def __init__(self, session_request: SessionRequest = SessionRequest(), client_name: str = "specchat") -> None:
         self.client_name, self._session_request = client_name, session_request
+        self._turns_not_stored: list[StoredTurn] = []
         self._connection = self._connect()
         self.switch_session(self._connection.call("open_session", session_request.to_params()))
 
@@ -238,6 +239,8 @@ class Conversation(AbstractContextManager["Conversation"]):
         try:
             while not pending.is_finished:
                 yield from self._receive_events(pending)
+            if not self.is_stored:
+                self._turns_not_stored.append(pending.to_turn())
         finally:
             if not pending.is_finished:
                 self._cancel(pending)
@@ -257,7 +260,9 @@ class Conversation(AbstractContextManager["Conversation"]):
             raise HostError(f"the engine process is gone: {error}") from None
 
     def turns(self) -> list[StoredTurn]:
-        """The turns of this conversation, from the history database."""
+        """The turns of this conversation, from the history database, or from memory if it is not stored."""
+        if not self.is_stored:
+            return list(self._turns_not_stored)
         history = HistoryReader(Path(self._connection.host_info["history_path"]))
         try:
             thread = history.thread(self.session_id)
@@ -276,6 +281,11 @@ class Conversation(AbstractContextManager["Conversation"]):
     def rewind(self, count: int = 1, replacement_turns: Sequence[Exchange] = ()) -> None:
         """Remove the last turns. A session that is not stored may continue from `replacement_turns` instead."""
         self.call("rewind", {"count": count, "replacement_turns": [asdict(each) for each in replacement_turns]})
+        replacing = [
+            StoredTurn(new_id(), None, {"text": each.user}, StoredAnswer(each.answer), "stop", {}, 0.0, None)
+            for each in replacement_turns
+        ]
+        self._turns_not_stored[max(len(self._turns_not_stored) - count, 0) :] = replacing
 
     def open_new_session(self) -> JsonObject:
         """Open a new session with the same settings; pass the result to `switch_session`."""
@@ -286,7 +296,8 @@ class Conversation(AbstractContextManager["Conversation"]):
     def switch_session(self, session_info: JsonObject) -> None:
         """Continue in the session that `open_session` or `fork` returned."""
         self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
-        self.profile = str(session_info["profile"])
+        self.profile, self.is_stored = str(session_info["profile"]), bool(session_info.get("is_stored", True))
+        self._turns_not_stored = []
         self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
         self._next_sequence_number = int(session_info["next_sequence_number"])
 
@@ -417,12 +428,29 @@ class _PendingAnswer:
     request_id: int = 0
     can_retry: bool = True
     is_cancel_sent: bool = False
-    is_finished: bool = False
     partial_answer: PartialAnswer = field(default_factory=PartialAnswer)
     silence: SilenceWatch = field(default_factory=SilenceWatch)
+    end: Finished | Failed | None = None
 
     def record(self, event: Event) -> Event:
         self.partial_answer.on_event(event)
         self.can_retry = False
-        self.is_finished = self.is_finished or isinstance(event, Finished | Failed)
+        if isinstance(event, Finished | Failed):
+            self.end = event
         return event
+
+    @property
+    def is_finished(self) -> bool:
+        return self.end is not None
+
+    def to_turn(self) -> StoredTurn:
+        """The finished turn, as the history would have it."""
+        match self.end:
+            case Finished(finish_reason=reason, totals=totals):
+                state, numbers = reason, asdict(totals)
+            case Failed(message=message):
+                state, numbers = "failed", {"message": message}
+            case None:
+                state, numbers = "running", {}
+        answer = self.partial_answer.to_stored()
+        return StoredTurn(self.turn_id, None, request_to_json(self.request), answer, state, numbers, 0.0, None)

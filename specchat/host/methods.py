@@ -331,6 +331,7 @@ def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
         "name": session.thread.name,
         "profile": session.thread.profile,
         "turn_count": len(session.turns_in_engine),
+        "is_stored": session.is_stored,
         "context_window": handler.sessions.callbacks.context_window(session.profile),
         "next_sequence_number": session.feed.next_sequence_number,
         "live_turns": list(session.live_turns),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from specchat.chat.events import TARGET, Event, Failed, Finished, StepDone, Totals
+from specchat.chat.events import TARGET, Event, Failed, Finished, StepDone, Totals, speedup_of_sums
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 NO_DRAFTER = "plain"  # the drafter label of steps without draft tokens
@@ -70,8 +70,9 @@ class HostMetrics:
     generated_tokens: int = 0
     first_token_count: int = 0
     first_token_seconds: float = 0.0
-    compared_decode_seconds: float = 0.0  # of answers with a known cost of a plain step
-    plain_decode_seconds: float = 0.0  # estimate for the same answers
+    compared_decode_seconds: float = 0.0  # of answers for which the time of plain decoding is known
+    plain_decode_seconds: float = 0.0  # of plain decoding for the same answers
+    plain_decode_error_seconds: float = 0.0  # half of its 95 % interval
     _lock: Lock = field(default_factory=Lock)
 
     def on_event(self, event: Event) -> None:
@@ -113,9 +114,10 @@ class HostMetrics:
         if totals.ttft_seconds:
             self.first_token_count += 1
             self.first_token_seconds += totals.ttft_seconds
-        if totals.plain_step_seconds:
+        if totals.plain_decode_seconds:
             self.compared_decode_seconds += totals.decode_seconds
-            self.plain_decode_seconds += totals.completion_tokens * totals.plain_step_seconds
+            self.plain_decode_seconds += totals.plain_decode_seconds
+            self.plain_decode_error_seconds += totals.plain_decode_error * totals.plain_decode_seconds
 
     def _vllm_families(self) -> Iterator[MetricFamily]:
         name = "vllm:spec_decode_num_"
@@ -153,13 +155,20 @@ class HostMetrics:
             ("_sum", ()): self.first_token_seconds,
         }
         yield MetricFamily("specchat:ttft_seconds", "summary", "Time to first token.", first)
-        help = "Decode time of answers with a known cost of a plain step."
+        help = "Decode time of answers for which the time of plain decoding is known."
         yield metric_family("specchat:compared_decode_seconds", "counter", help, self.compared_decode_seconds)
-        help = "Estimated decode time of the same answers without speculation."
+        help = "Decode time of the same answers without speculation, from passes measured during them."
         yield metric_family("specchat:plain_decode_seconds", "counter", help, self.plain_decode_seconds)
-        if self.compared_decode_seconds:
-            speedup = self.plain_decode_seconds / self.compared_decode_seconds
-            yield metric_family("specchat:speedup", "gauge", "Speedup over plain decoding since the start.", speedup)
+        speedup = speedup_of_sums(
+            self.plain_decode_seconds, self.plain_decode_error_seconds, self.compared_decode_seconds
+        )
+        if self.drafts and speedup is not None:
+            help = "Speedup over plain decoding since the start."
+            yield metric_family("specchat:speedup", "gauge", help, speedup.factor)
+            low, high = speedup.interval
+            yield metric_family(
+                "specchat:speedup_interval", "gauge", "Its 95 % interval.", {"low": low, "high": high}, "bound"
+            )
 
 
 def _escaped(text: str) -> str:

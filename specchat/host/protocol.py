@@ -226,6 +226,7 @@ def _step_to_json(step: StepDone) -> JsonObject:
         "verify_seconds": step.verify_seconds,
         "draft_token_bytes": [word.decode("latin-1") for word in step.draft_token_bytes],
         "draft_sources": step.draft_sources,
+        "plain_seconds": step.plain_seconds,
     }
 
 
@@ -240,6 +241,7 @@ def _step_from_json(step: JsonObject) -> StepDone:
         verify_seconds=step["verify_seconds"],
         draft_token_bytes=tuple(word.encode("latin-1") for word in step.get("draft_token_bytes", ())),
         draft_sources=tuple(step.get("draft_sources", ())),
+        plain_seconds=step.get("plain_seconds", 0.0),
     )
 
 

@@ -61,9 +61,12 @@ class Engine:
             is_same_corpus = profile.prompt.reference_corpus == models.profile.prompt.reference_corpus
             corpus = models.reference_corpus if is_same_corpus else _read_corpus(reference_corpus_path(profile))
             models = replace(models, profile=profile, reference_corpus=corpus)
-        if self.resources.past_texts is not None:
-            self.resources.past_texts.refresh()
-        built = build_drafters(self.resources)
+        resources = self.resources
+        if not models.profile.speculation.recall:
+            resources = replace(resources, past_texts=None)
+        if resources.past_texts is not None:
+            resources.past_texts.refresh()
+        built = build_drafters(resources)
         chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
         return WatchdogSession(self.watchdog, models, {**built.drafters, chooser.name: chooser}, chooser, turns)
 

@@ -133,6 +133,9 @@ class Speculation:
         "rejection_sampling: min(1, p/q); a seed gives another text of the same distribution; without effect if exact.",
         choices=ACCEPTANCE_TESTS,
     )  # fmt: skip
+    recall: bool = key(
+        True, "Copying drafters may propose tokens from other conversations: from their answers and attached files."
+    )
     exact: bool = key(
         False, "Bit-identical to plain decoding also where kernels are not batch invariant (docs/exactness.md)."
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
@@ -50,9 +50,9 @@ def read_block(line: str, read_line: Callable[[], str]) -> str:
     return text.partition(BLOCK_QUOTES)[0].strip("\n")
 
 
-def prompt_toolkit_reader(status: Callable[[], str], history_file: Path) -> Callable[[], str]:
+def prompt_toolkit_reader(status: Callable[[], str], history_file: Path | None) -> Callable[[], str]:
     session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(history_file)),
+        history=FileHistory(str(history_file)) if history_file else InMemoryHistory(),
         completer=CommandPathCompleter(),
         complete_while_typing=False,
         enable_history_search=True,

@@ -20,8 +20,8 @@ from specchat.repl.line_input import is_capable_terminal, plain_line_reader, pro
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def run_repl(chat: ChatState, history_file: Path) -> int:
-    """Run until the user quits. Returns the exit code."""
+def run_repl(chat: ChatState, history_file: Path | None) -> int:
+    """Run until the user quits. Returns the exit code. Without a `history_file`, prompts are not stored."""
     read = (
         prompt_toolkit_reader(lambda: chat.status_line, history_file) if is_capable_terminal() else plain_line_reader()
     )

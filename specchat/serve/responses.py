@@ -8,6 +8,7 @@ from typing import Any
 
 from specchat import __version__
 from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, Routed, TextDelta, Totals
+from specchat.chat.turn_summary import speedup_to_json
 from specchat.errors import ContextError, HostError, SpecchatError, UsageError, error_with_exit_code
 from specchat.host.protocol import new_id
 
@@ -136,7 +137,6 @@ class ResponseBuilder:
         }
 
     def _speculation_stats(self, totals: Totals) -> JsonObject:
-        speedup = totals.speedup
         return {
             "draft_tokens": totals.draft_tokens,
             "accepted_tokens": sum(totals.accepted_by_drafter.values()),
@@ -144,7 +144,7 @@ class ResponseBuilder:
             "steps": totals.steps,
             "tokens_per_step": round(totals.tokens_per_step, 2),
             "tokens_per_second": round(totals.tokens_per_second, 1),
-            "speedup": None if speedup is None else round(speedup, 2),
+            **speedup_to_json(totals),
             "ttft_ms": round(1000 * totals.ttft_seconds),
             "variant": self.routed.variant if self.routed else "",
             "choice_reason": totals.choice_reason or (self.routed.reason if self.routed else ""),

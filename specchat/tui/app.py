@@ -37,7 +37,7 @@ MOUSE_MODES = (1000, 1003, 1015, 1006)  # the modes that Textual sets: clicks, m
 
 @dataclass(frozen=True)
 class ScreenFiles:
-    prompt_history: Path
+    prompt_history: Path | None  # None: prompts are not stored
     theme: Path
 
     @classmethod

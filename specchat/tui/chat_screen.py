@@ -76,7 +76,7 @@ class ChatScreen(Screen[None]):
         background_requests: BackgroundRequests,
         worker_messages: MessageQueue,
         glyphs: Glyphs,
-        prompt_history_file: Path,
+        prompt_history_file: Path | None,
     ) -> None:
         super().__init__()
         self._session_worker, self._background_requests = session_worker, background_requests
@@ -104,7 +104,8 @@ class ChatScreen(Screen[None]):
     def on_mount(self) -> None:
         """Draw the first frame before the host is looked up."""
         self.set_class(self._glyphs.is_ascii, "-ascii")
-        self._prompt_history = read_prompt_history(self._prompt_history_file)
+        if self._prompt_history_file:
+            self._prompt_history = read_prompt_history(self._prompt_history_file)
         self.prompt.placeholder = PROMPT_HINT
         self.prompt.set_earlier_questions(self._prompt_history)
         self.prompt.focus()
@@ -235,7 +236,8 @@ class ChatScreen(Screen[None]):
     @on(PromptBox.Sent)
     async def send(self, event: PromptBox.Sent) -> None:
         self.prompt.clear_all()
-        append_prompt_history(self._prompt_history_file, event.text)
+        if self._prompt_history_file:
+            append_prompt_history(self._prompt_history_file, event.text)
         self._prompt_history.append(event.text)
         self.prompt.set_earlier_questions(self._prompt_history)
         await self._submit(event.text)

@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from specchat.chat.events import StepDone
+from specchat.chat.events import Speedup, StepDone
 from specchat.chat.step_records import Inspection
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.drawing.inspector_lines import (
@@ -54,7 +54,8 @@ class Inspector(Vertical):
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="inspector")
         self._glyphs = glyphs
-        self._title, self._plain_step_seconds, self._memory = "", 0.0, ""
+        self._title, self._memory = "", ""
+        self._speedup: Speedup | None = None
         self._steps: Sequence[StepDone] = ()
         self.inspection = Inspection()
         self._step_index = 0
@@ -69,24 +70,24 @@ class Inspector(Vertical):
     def token_view(self) -> TokenView:
         return self.query_one(TokenView)
 
-    def show_steps(self, title: str, steps: Sequence[StepDone], plain_step_seconds: float = 0.0) -> None:
+    def show_steps(self, title: str, steps: Sequence[StepDone], speedup: Speedup | None = None) -> None:
         """Show these steps from the first on; the same list may grow later."""
-        self._title, self._steps, self._plain_step_seconds = title, steps, plain_step_seconds
+        self._title, self._steps, self._speedup = title, steps, speedup
         self.inspection = Inspection(steps)
         self.token_view.show_inspection(self.inspection)
         self._select_step(0)
 
-    def update_steps(self, title: str, steps: Sequence[StepDone], plain_step_seconds: float, *, is_over: bool) -> None:
+    def update_steps(self, title: str, steps: Sequence[StepDone], speedup: Speedup | None, *, is_over: bool) -> None:
         """Show new steps. Another list is another answer. The end stays selected while the answer grows."""
         if steps is not self._steps:
-            self.show_steps(title, steps, plain_step_seconds)
+            self.show_steps(title, steps, speedup)
             if not is_over:
                 self.action_end(1)
             return
         shown = self.inspection.steps
-        if len(shown) == len(steps) and plain_step_seconds == self._plain_step_seconds:
+        if len(shown) == len(steps) and speedup == self._speedup:
             return
-        was_last, self._plain_step_seconds = self._step_index >= len(shown) - 1, plain_step_seconds
+        was_last, self._speedup = self._step_index >= len(shown) - 1, speedup
         for step in steps[len(shown) :]:
             self.inspection.add(step)
         self.token_view.show_new_tokens()
@@ -116,7 +117,7 @@ class Inspector(Vertical):
         if not self.inspection.steps:
             self.notify("no steps to draw", markup=False)
             return
-        picture = render_svg(self._title, self.inspection, self.app.theme_variables, self._plain_step_seconds)
+        picture = render_svg(self._title, self.inspection, self.app.theme_variables, self._speedup)
         try:
             path = write_numbered_svg(Path.cwd(), picture)
         except OSError as error:
@@ -148,7 +149,7 @@ class Inspector(Vertical):
 
     def _header_content(self, colours: TokenColours) -> Text:
         content = Text(f"inspect  {printable(self._title)}\n").append(legend(self.inspection, colours, self._glyphs))
-        content.append(f"\n{totals_line(self.inspection, self._plain_step_seconds, self._glyphs) or NO_STEPS_NOTICE}")
+        content.append(f"\n{totals_line(self.inspection, self._speedup, self._glyphs) or NO_STEPS_NOTICE}")
         return content.append(f"\n{self._memory}" if self._memory else "", "dim")
 
     def _footer_content(self, colours: TokenColours) -> Text:

@@ -106,8 +106,8 @@ class InspectorController:
         if inspector:
             self._update_memory(inspector)
         if inspector and self._is_newest and presenter.steps:
-            plain_step_seconds, is_over = presenter.live_stats.plain_step_seconds, presenter.turn is None
-            inspector.update_steps(self._title(), presenter.steps, plain_step_seconds, is_over=is_over)
+            speedup = presenter.live_stats.snapshot(monotonic()).speedup
+            inspector.update_steps(self._title(), presenter.steps, speedup, is_over=presenter.turn is None)
 
     def _show_fetched_steps(self, position: int, response: Json | SpecchatError) -> None:
         """Show the steps of an earlier turn, unless newer steps have come."""
@@ -118,7 +118,7 @@ class InspectorController:
             self._screen.notify(str(response), markup=False)
             return
         steps = unpack_steps(b64decode(str(response["steps"])))
-        inspector.show_steps(self._title(position), steps, self._presenter.live_stats.plain_step_seconds)
+        inspector.show_steps(self._title(position), steps)
 
     async def _open_inspector(self) -> None:
         self._session_id = self._presenter.session_id

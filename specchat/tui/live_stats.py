@@ -4,13 +4,13 @@ draft tokens     of the last step
 acceptance rate  accepted / verified draft tokens: over the last 64 steps, and over the session
 tokens/step      committed tokens / steps (mean accepted length), the target's own token included; 1.0 is no gain
 tokens/s         committed tokens / (draft + verify) seconds, over about 2 s; at the end, the mean of the turn
-speedup          tokens/s relative to plain decoding as last measured here; an estimate while a turn runs
+speedup          tokens/s relative to plain decoding under the same load; an estimate while a turn runs
 ttft             seconds from the request to the first token
 context          tokens of prompt and answer, out of the context window
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -23,6 +23,7 @@ from specchat.chat.events import (
     LoadingProgress,
     PrefillProgress,
     Routed,
+    Speedup,
     StepDone,
     TextDelta,
     Totals,
@@ -66,7 +67,7 @@ class StatsSnapshot:
     session_acceptance_rate: float | None = None
     tokens_per_step: float | None = None
     tokens_per_second: float | None = None
-    speedup: float | None = None
+    speedup: Speedup | None = None
     is_speedup_estimated: bool = False
     ttft_seconds: float | None = None
     context_tokens: int | None = None
@@ -82,6 +83,7 @@ class _Step:
     accepted: Counter[str]
     tokens: int
     seconds: float
+    plain_seconds: float  # of plain decoding for the same tokens; 0: unknown
 
 
 @dataclass
@@ -96,7 +98,6 @@ class LiveStats:
     accepted: int = 0
     context_tokens: int | None = None
     prompt_tokens: int = 0
-    plain_step_seconds: float = 0.0
     request_time: float = 0.0
     ttft_seconds: float | None = None
     last_totals: Totals | None = None
@@ -121,7 +122,6 @@ class LiveStats:
         self._add_totals(stored)
 
     def _add_totals(self, totals: Totals) -> None:
-        self.plain_step_seconds = totals.plain_step_seconds or self.plain_step_seconds
         if totals.prompt_tokens:
             self.context_tokens = totals.prompt_tokens + totals.completion_tokens
 
@@ -185,7 +185,8 @@ class LiveStats:
             self._start_decode(now)
         accepted = Counter(token.source for token in step.committed_tokens if token.source != TARGET)
         seconds = step.draft_seconds + step.verify_seconds
-        self.steps.append(_Step(len(step.draft_tokens), accepted, len(step.committed_tokens), seconds))
+        tokens = len(step.committed_tokens)
+        self.steps.append(_Step(len(step.draft_tokens), accepted, tokens, seconds, step.plain_seconds))
         self.drafted += len(step.draft_tokens)
         self.accepted += accepted.total()
         self.context_tokens = (self.context_tokens or 0) + len(step.committed_tokens)
@@ -203,15 +204,14 @@ class LiveStats:
     def _with_steps(self, stats: StatsSnapshot) -> StatsSnapshot:
         steps = list(self.steps)
         drafted, tokens = sum(step.drafted for step in steps), sum(step.tokens for step in steps)
-        speed = self._recent_tokens_per_second()
-        speedup = speed * self.plain_step_seconds if speed and self.plain_step_seconds else None
-        last = self.last_totals
+        recent, last = self._recent_steps(), self.last_totals
+        speedup = _estimated_speedup(recent)
         return replace(
             stats,
             draft_tokens=steps[-1].drafted,
             acceptance_rate=_ratio(sum(step.accepted.total() for step in steps), drafted),
             tokens_per_step=tokens / len(steps),
-            tokens_per_second=last.tokens_per_second if last else speed,
+            tokens_per_second=last.tokens_per_second if last else _tokens_per_second(recent),
             speedup=last.speedup if last else speedup,
             is_speedup_estimated=last is None and speedup is not None,
             tokens_by_step=tuple(step.tokens for step in steps[-SPARKLINE_STEPS:]),
@@ -246,16 +246,27 @@ class LiveStats:
             is_speculation_paused=stats.is_speculation_paused and is_chosen,
         )
 
-    def _recent_tokens_per_second(self) -> float | None:
-        """Tokens per second over the last steps that took about two seconds together."""
-        seconds, tokens = 0.0, 0
+    def _recent_steps(self) -> list[_Step]:
+        """The last steps, which took about two seconds together."""
+        seconds, recent = 0.0, list[_Step]()
         for step in reversed(self.steps):
+            recent.append(step)
             seconds += step.seconds
-            tokens += step.tokens
             if seconds >= SPEED_SECONDS:
                 break
-        return tokens / seconds if seconds else None
+        return recent
 
 
-def _ratio(part: int, whole: int) -> float | None:
+def _tokens_per_second(steps: Sequence[_Step]) -> float | None:
+    return _ratio(sum(step.tokens for step in steps), sum(step.seconds for step in steps))
+
+
+def _estimated_speedup(steps: Sequence[_Step]) -> Speedup | None:
+    """None without draft tokens, or while it is unknown how long plain decoding takes."""
+    is_known = all(step.plain_seconds for step in steps) and any(step.drafted for step in steps)
+    factor = _ratio(sum(step.plain_seconds for step in steps), sum(step.seconds for step in steps))
+    return Speedup(factor) if is_known and factor else None
+
+
+def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None

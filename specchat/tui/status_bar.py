@@ -130,7 +130,7 @@ def _prefill_fields(stats: StatsSnapshot, *, is_narrow: bool) -> list[str]:
 
 
 def _paused_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
-    speedup = "no draft tokens" if stats.speedup is None else f"{stats.speedup:.1f}{glyphs.times}"
+    speedup = "no draft tokens" if stats.speedup is None else f"{stats.speedup.text}{glyphs.times}"
     speed = f"{_format_rate(stats.tokens_per_second)} t/s" if stats.tokens_per_second is not None else ""
     paused = f"plain (speculation paused: {speedup} over {WINDOW_STEPS} steps)"
     return _non_empty(paused, speed, *_context_and_memory(stats, is_wide=False))
@@ -152,8 +152,8 @@ def _speed_field(stats: StatsSnapshot, glyphs: Glyphs, unit: str) -> str:
     if stats.speedup is None:
         return f"{_format_rate(stats.tokens_per_second)}{unit}"
     estimate = "~" if stats.is_speedup_estimated else ""
-    slow = " slow" if round(stats.speedup, 1) < 1 else ""
-    return f"{_format_rate(stats.tokens_per_second)}{unit} {estimate}{glyphs.times}{stats.speedup:.1f}{slow}"
+    slow = " slow" if stats.speedup.is_slower else ""
+    return f"{_format_rate(stats.tokens_per_second)}{unit} {estimate}{glyphs.times}{stats.speedup.text}{slow}"
 
 
 def _context_and_memory(stats: StatsSnapshot, *, is_wide: bool) -> list[str]:

@@ -44,7 +44,7 @@ def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) 
         seconds = totals.prefill_seconds + totals.decode_seconds
         parts = [f"{totals.completion_tokens} tok", f"{seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
     if totals.speedup is not None:
-        parts.append(f"{glyphs.times}{totals.speedup:.1f}")
+        parts.append(f"{glyphs.times}{totals.speedup.text}")
     if totals.acceptance_rate is not None:
         parts.append(f"accepted {totals.acceptance_rate:.0%}")
     sources = sorted(

@@ -26,6 +26,7 @@ from specchat.bench.sample_store import SampleStore
 from specchat.bench.sweep_plot import check_plot_path, draw_sweep
 from specchat.chat.events import CommittedToken, StepDone, Totals
 from specchat.chat.request import Request
+from specchat.cli.loaded_engine import load_engine_here
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
@@ -48,6 +49,14 @@ def engine():
 @pytest.fixture(scope="module")
 def rows(engine):
     return group_samples(run_combinations(engine_measurer(engine), GRID, PROMPTS, 2, SampleStore()), GRID)
+
+
+def test_what_measures_recalls_no_other_conversation():
+    folder = str(speaking())
+
+    engine = load_engine_here(Profile().override({"models.target": folder, "models.draft": ""}))
+
+    assert engine.resources.past_texts is None
 
 
 def fake_answer(request: Request, cell: Combination) -> TimedAnswer:

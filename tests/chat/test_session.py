@@ -151,10 +151,45 @@ def test_a_turn_has_events_from_the_route_to_the_totals():
         == len(talked.turns[-1].answer_ids)
     )
     assert totals.steps == len(steps)
-    assert totals.plain_step_seconds > 0
+    assert totals.plain_decode_seconds > 0
     assert totals.ttft_seconds >= totals.prefill_seconds > 0
     accepted = [token.source for step in steps for token in step.committed_tokens if token.source != "target"]
     assert len(accepted) == sum(totals.accepted_by_drafter.values())
+
+
+def test_a_drafted_answer_is_compared_with_plain_passes_that_were_made_for_it():
+    with session() as talked:
+        pinned(talked, "self")
+        forward, rows = talked.models.target.forward, list[int]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                talked.models.target, "forward", lambda tree, cache: rows.append(len(tree)) or forward(tree, cache)
+            )
+            *_, finished = talked.ask(Request(QUESTIONS[0], seed=1))
+
+        assert 1 not in rows[: finished.totals.steps - 1]
+        assert 1 in rows[finished.totals.steps :]
+        assert finished.totals.speedup is not None or finished.totals.plain_decode_error > 0.6
+        assert finished.totals.completion_tokens == len(talked.turns[-1].answer_ids)
+
+
+def test_passes_that_only_measure_leave_the_conversation_as_it_is():
+    with session() as talked, session() as plain:
+        pinned(talked, "self")
+        pinned(plain, "plain")
+
+        assert conversation(talked, ()) == conversation(plain, ())
+
+
+def test_plain_decoding_has_no_factor_and_is_its_own_baseline():
+    with session() as talked:
+        pinned(talked, "plain")
+        *steps, finished = talked.ask(Request(QUESTIONS[0], seed=1))
+
+    totals = finished.totals
+    assert totals.speedup is None
+    assert 0.9 * totals.decode_seconds <= totals.plain_decode_seconds <= totals.decode_seconds
+    assert all(step.plain_seconds == step.verify_seconds for step in steps if isinstance(step, StepDone))
 
 
 def test_step_records_add_up_to_the_totals():

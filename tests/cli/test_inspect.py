@@ -21,7 +21,7 @@ TOTALS = Totals(
     draft_tokens=3,
     accepted_by_drafter={"suffix": 2},
     verify_seconds=0.5,
-    plain_step_seconds=0.25,
+    plain_decode_seconds=0.8,
 )
 STEPS = (
     StepDone((), (), (CommittedToken(7, b"The", "target"),), 0.0, 0.25),

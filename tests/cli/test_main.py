@@ -103,7 +103,7 @@ def test_the_answer_goes_to_stdout_and_one_line_to_stderr(capsys):
     printed = capsys.readouterr()
     assert printed.out == "A fox is quick.\n"
     assert printed.err == (
-        "4 tokens · 200.0 tokens/s · 2.00x plain · 50 % accepted · 2.0 tokens/step · "
+        "4 tokens · 200.0 tokens/s · 2.0x plain · 50 % accepted · 2.0 tokens/step · "
         "auto (repeats of the text so far are copied)\n"
     )
 
@@ -333,6 +333,7 @@ def test_the_demo_takes_a_question(capsys):
     ("arguments", "is_terminal", "command"),
     [
         ([], True, "tui"), ([], False, "chat"), (["-c"], True, "tui"), (["-r", "x"], False, "chat"),
+        (["--private"], True, "tui"),
         (["--plain"], True, "chat"), (["-p", "x", "--json"], True, "script"), (["ask", "x"], True, "ask"),
     ],
 )  # fmt: skip

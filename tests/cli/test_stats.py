@@ -18,7 +18,7 @@ from tests.front import command
 PLAIN = Totals(completion_tokens=10, steps=10, verify_seconds=1.0)
 GUESSED = Totals(
     completion_tokens=40, steps=10, draft_tokens=60, accepted_by_drafter={"suffix": 20, "draft": 10},
-    draft_seconds=0.5, verify_seconds=1.5, plain_step_seconds=0.1,
+    draft_seconds=0.5, verify_seconds=1.5, plain_decode_seconds=4.0,
 )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_answers_are_summed_by_variant_and_counted_once(monkeypatch):
 
     _head, auto, plain, everything = rows(monkeypatch)
 
-    assert auto[:7] == ["auto", "2", "80", "20", "4.00", "2.00", "50%"]
+    assert auto[:7] == ["auto", "2", "80", "20", "4.00", "2.0", "50%"]
     assert plain == ["plain", "1", "10", "10", "1.00"]
     assert everything[:5] == ["all", "3", "90", "18", "3.00"]
 

@@ -65,7 +65,7 @@ def test_a_short_answer_is_ignored(tracker):
 
 
 def test_a_pause_is_noted_with_its_speedup_and_so_is_its_end(tracker):
-    slow = Totals(completion_tokens=40, plain_step_seconds=0.009, verify_seconds=0.4)
+    slow = Totals(completion_tokens=40, draft_tokens=8, plain_decode_seconds=0.36, verify_seconds=0.4)
 
     assert (
         "drafter changed from lookup to none (plain decoding): draft tokens in 2 of 40 steps, 0.9x plain"

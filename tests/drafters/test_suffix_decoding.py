@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from specchat.drafters.suffix_decoding import (
     MAX_UNSPLIT_POSITIONS,
+    PAST_ANSWERS,
     TEXT_END,
     PastTextIndex,
     SuffixArray,
@@ -141,6 +142,16 @@ def test_texts_of_other_conversations_are_drafted():
 
     assert drafter.propose(DraftContext([60, 1, 2, 3, 4], Sampler(), 8)).tokens[1:] == [5, 6]
     assert drafter.propose(DraftContext([60, 7, 8, 9, 10], Sampler(), 8)).tokens[1:] == [11]
+
+
+def test_draft_tokens_from_other_conversations_have_a_source_of_their_own():
+    drafter = SuffixDecoding(recalled([1, 2, 3, 4, 5, 6]))
+
+    copied = drafter.propose(DraftContext([60, 1, 2, 3, 4], Sampler(), 8))
+    assert copied.sources[1:] == [PAST_ANSWERS, PAST_ANSWERS]
+    own_too = drafter.propose(DraftContext([60, 1, 2, 3, 4, 5, 61, 1, 2, 3, 4], Sampler(), 8))
+    assert own_too.tokens[1] == 5
+    assert own_too.sources[1] == "suffix"
 
 
 def test_short_matches_in_other_conversations_are_ignored():

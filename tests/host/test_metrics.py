@@ -25,7 +25,10 @@ REJECTED = StepDone(
     (1, 2, 3), (0, 1, 2), (CommittedToken(9, b"c", "target"),), 0.25, 1.0, draft_sources=("lookup",) * 3
 )
 PLAIN = StepDone((), (), (CommittedToken(9, b"c", "target"),), 0.0, 0.125)
-TOTALS = Totals(prompt_tokens=7, completion_tokens=5, verify_seconds=1.0, ttft_seconds=0.5, plain_step_seconds=0.4)
+TOTALS = Totals(
+    prompt_tokens=7, completion_tokens=5, verify_seconds=1.0, ttft_seconds=0.5, plain_decode_seconds=2.0,
+    plain_decode_error=0.25,
+)  # fmt: skip
 
 
 def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
@@ -87,7 +90,15 @@ def test_answers_are_counted_by_finish_reason_and_compared_with_plain_decoding()
     assert samples["vllm:generation_tokens_total"] == {(): 5}
     assert samples["vllm:prompt_tokens_total"] == {(): 7}
     assert samples["specchat:ttft_seconds_sum"] == {(): 0.5}
+    assert samples["specchat:plain_decode_seconds_total"] == {(): 2.0}
+
+
+def test_the_speedup_has_an_interval_and_needs_draft_tokens():
+    samples = samples_after(ACCEPTED, Finished("stop", TOTALS))
+
     assert samples["specchat:speedup"] == {(): 2.0}
+    assert samples["specchat:speedup_interval"] == {("low",): 1.6, ("high",): 2.5}
+    assert "specchat:speedup" not in samples_after(PLAIN, Finished("stop", TOTALS))
 
 
 def test_text_is_never_on_the_page():

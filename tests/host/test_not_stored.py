@@ -35,9 +35,24 @@ def test_it_answers_like_any_other_session_and_is_not_listed():
     answers = [text_of(list(talk.ask(Request("count 1", seed=1)))) for _ in range(2)]
 
     assert ["seed 1 turn 0", "seed 1 turn 1"] == answers
-    assert [] == talk.call("list_sessions")["sessions"] == talk.turns()
+    assert [] == talk.call("list_sessions")["sessions"]
     with closing(HistoryReader(Path(talk.call("hello")["history_path"]))) as history:
         assert [] == history.search("count")
+
+
+def test_its_client_knows_its_turns():
+    talk = Conversation(UNKEPT)
+    for question in ("write first", "write second"):
+        list(talk.ask(Request(question)))
+
+    assert [(turn.request["text"], turn.answer.text, turn.state) for turn in talk.turns()] == [
+        ("write first", "first", "stop"),
+        ("write second", "second", "stop"),
+    ]
+    talk.rewind()
+    assert [turn.answer.text for turn in talk.turns()] == ["first"]
+    talk.switch_session(talk.open_new_session())
+    assert talk.turns() == []
 
 
 def test_it_continues_from_replacement_turns():

@@ -50,9 +50,16 @@ EVENTS = [
     Routed("lookup", 8, "the files repeat", seed=2**40),
     TextDelta("é\u2028\n\x00"),
     StepDone(
-        (1, 2), (0, 1), (CommittedToken(5, b"\xff\xc3", "lookup"),), 0.25, 0.5, (b"\xff", b"a"), ("lookup", "draft")
+        (1, 2),
+        (0, 1),
+        (CommittedToken(5, b"\xff\xc3", "lookup"),),
+        0.25,
+        0.5,
+        (b"\xff", b"a"),
+        ("lookup", "draft"),
+        plain_seconds=0.5,
     ),
-    Finished("stop", Totals(completion_tokens=3, accepted_by_drafter={"lookup": 2}, plain_step_seconds=0.5)),
+    Finished("stop", Totals(completion_tokens=3, accepted_by_drafter={"lookup": 2}, plain_decode_error=0.1)),
     Failed("no room", 7),
 ]
 

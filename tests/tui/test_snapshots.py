@@ -58,7 +58,7 @@ def push(chunk: bytes) -> None:
 TOTALS = Totals(
     prompt_tokens=300, completion_tokens=412, steps=64, draft_tokens=448,
     accepted_by_drafter={"lookup": 300, "draft": 67}, draft_seconds=0.4, verify_seconds=2.5, prefill_seconds=0.2,
-    ttft_seconds=0.25, plain_step_seconds=0.019,
+    ttft_seconds=0.25, plain_decode_seconds=7.828,
 )  # fmt: skip
 STORED = StoredTurn(
     "1", None, {"text": "rename feed to push"}, StoredAnswer(ANSWER), "stop", {"completion_tokens": 40}, 0.0, 0.0
@@ -72,7 +72,8 @@ def step(accepted_count: int) -> StepDone:
         *(CommittedToken(id, b"x", "lookup") for id in range(accepted_count)),
         CommittedToken(9, b"x", "target"),
     )
-    return StepDone(tuple(range(8)), tuple(range(8)), committed, 0.004, 0.036)
+    plain_seconds = 0.019 * (accepted_count + 1)
+    return StepDone(tuple(range(8)), tuple(range(8)), committed, 0.004, 0.036, plain_seconds=plain_seconds)
 
 
 def request_messages(text: str, *files: str) -> list[WorkerMessage]:

@@ -16,6 +16,7 @@ from specchat.chat.events import (
     LoadingProgress,
     PrefillProgress,
     Routed,
+    Speedup,
     StepDone,
     TextDelta,
     Totals,
@@ -27,7 +28,7 @@ from specchat.tui.status_bar import GIGABYTE, sparkline, status_line
 MEMORY = int(17.2 * GIGABYTE)
 WRITING = StatsSnapshot(
     Phase.DECODE, variant="auto", drafter="ngram", draft_tokens=8, acceptance_rate=0.82, session_acceptance_rate=0.74,
-    tokens_per_step=6.5, tokens_per_second=142.3, speedup=2.7, ttft_seconds=0.2,
+    tokens_per_step=6.5, tokens_per_second=142.3, speedup=Speedup(2.7), ttft_seconds=0.2,
     context_tokens=3123, context_window=32768, memory_bytes=MEMORY,
     tokens_by_step=(1, 3, 7, 8, 6, 7, 7, 8),
 )  # fmt: skip
@@ -36,7 +37,7 @@ READING = StatsSnapshot(
     memory_bytes=MEMORY,
 )  # fmt: skip
 LOADING = StatsSnapshot(Phase.LOADING, Progress("target", 45, 100, 12.4))
-PAUSED = replace(WRITING, is_speculation_paused=True, speedup=0.9, tokens_per_second=51.0)
+PAUSED = replace(WRITING, is_speculation_paused=True, speedup=Speedup(0.9), tokens_per_second=51.0)
 WIDE = "auto▸ngram K8 │ acc 82% (ses 74%) │ 6.5 tok/step │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10% │ RAM 17.2G"
 STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed_seconds=3.2))
 
@@ -63,7 +64,14 @@ def test_the_line_is_exactly_as_documented(stats, columns, glyphs, line):
 
 
 def test_slower_than_plain_is_marked_with_a_word():
-    assert "51 t/s ×0.9 slow" in status_line(replace(WRITING, tokens_per_second=51.0, speedup=0.93), 100)
+    assert "51 t/s ×0.9 slow" in status_line(replace(WRITING, tokens_per_second=51.0, speedup=Speedup(0.93)), 100)
+
+
+def test_an_uncertain_speedup_is_a_range():
+    uncertain = replace(WRITING, tokens_per_second=51.0, speedup=Speedup(1.2, 0.5))
+
+    assert "│51 t/s ×0.8-1.8│" in status_line(uncertain, 100)
+    assert "×0.5-0.9 slow" in status_line(replace(uncertain, speedup=Speedup(0.7, 0.3)), 100)
 
 
 def test_an_estimate_is_marked():
@@ -132,20 +140,29 @@ def test_speed_looks_at_two_seconds_only():
 
 
 def test_the_end_of_a_turn_freezes_its_mean_and_knows_plain():
-    totals = Totals(prompt_tokens=100, completion_tokens=30, steps=10, verify_seconds=1.0, plain_step_seconds=0.1)
+    totals = Totals(
+        prompt_tokens=100, completion_tokens=30, steps=10, draft_tokens=80, verify_seconds=1.0, plain_decode_seconds=3.0
+    )  # fmt: skip
     live_stats = live_stats_after(AUTO, step(8, 2), Finished("stop", totals))
 
     assert (30.0, 3.0, False) == (
-        live_stats.snapshot(9.0).tokens_per_second, live_stats.snapshot(9.0).speedup,
+        live_stats.snapshot(9.0).tokens_per_second, live_stats.snapshot(9.0).speedup.factor,
         live_stats.snapshot(9.0).is_speedup_estimated,
     )  # fmt: skip
     live_stats.start_turn(10.0)
     live_stats.on_event(AUTO, 10.1)
-    live_stats.on_event(step(8, 1, seconds=0.1), 10.2)
+    live_stats.on_event(replace(step(8, 1, seconds=0.1), plain_seconds=0.2), 10.2)
     assert (2.0, True) == (
-        pytest.approx(live_stats.snapshot(10.3).speedup),
+        pytest.approx(live_stats.snapshot(10.3).speedup.factor),
         live_stats.snapshot(10.3).is_speedup_estimated,
     )
+
+
+def test_a_running_answer_without_drafts_or_without_a_comparison_has_no_speedup():
+    plain, unknown = replace(step(0, 0), plain_seconds=0.01), step(8, 2)
+
+    assert live_stats_after(AUTO, plain, plain).snapshot(9.0).speedup is None
+    assert live_stats_after(AUTO, plain, unknown).snapshot(9.0).speedup is None
 
 
 def test_the_session_is_summed_over_its_turns():

@@ -18,6 +18,7 @@ from acp.interfaces import Client
 from acp.schema import AllowedOutcome, ClientCapabilities, PromptResponse, ToolCallProgress, ToolCallStart
 
 from specchat.chat.events import Totals
+from specchat.chat.turn_summary import speedup_to_json
 from specchat.errors import CancelledError, SpecchatError
 
 MAX_CHUNK_CHARS = 4096
@@ -105,13 +106,15 @@ def prompt_response(reason: StopReason, totals: Totals | None = None) -> schema.
 
 
 def speculation_stats(totals: Totals) -> Mapping[str, Any]:
+    speedup = speedup_to_json(totals)
     return {
         "draftTokens": totals.draft_tokens,
         "acceptedTokens": sum(totals.accepted_by_drafter.values()),
         "steps": totals.steps,
         "ttftMs": round(1000 * totals.ttft_seconds),
         "tokensPerSecond": round(totals.tokens_per_second, 1),
-        "speedup": None if totals.speedup is None else round(totals.speedup, 2),
+        "speedup": speedup["speedup"],
+        "speedupInterval": speedup["speedup_interval"],
     }
 
 
