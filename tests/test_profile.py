@@ -17,6 +17,7 @@ from specchat.profile import (
     DRAFTERS,
     REQUEST_KINDS,
     Limits,
+    Models,
     Profile,
     RouteRule,
     Sampling,
@@ -103,9 +104,9 @@ def test_a_shipped_profile_sets_only_values_that_differ(name):
 
 
 def test_the_chat_profile_has_defaults_and_rules():
-    chat = load_profile("chat")
+    chat = load_profile("chat", {"models.target": "org/model"})
 
-    assert chat == Profile(name="chat", description=chat.description, routes=chat.routes)
+    assert chat == Profile("chat", chat.description, Models("org/model"), routes=chat.routes)
     assert chat.routes
 
 

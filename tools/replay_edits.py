@@ -17,7 +17,8 @@ from time import perf_counter
 
 import click
 
-from specchat.chat.prompt import as_answer_text, build_next_prompt
+from specchat.chat.edit_contract import as_answer_text
+from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Attachment, Request
 from specchat.drafters.combined import SuffixAndRealign
 from specchat.drafters.prompt_lookup import PromptLookup

@@ -6,6 +6,7 @@ attachments.py                         attached files in the prompt
 retrieve.py, passages.py, repomap.py   passages of long files, and a map of a repository
 request_kinds.py, router.py            the kind of a request, and its drafter
 reference_corpus.py, prompt.py         passages of a reference corpus, and the prompt as tokens
+edit_contract.py                       the form of an answer that is a whole file: its fence, given or by a grammar
 session.py                             one conversation: prefill, decode, events
 repetition.py                          an answer that repeats itself word for word
 fim_request.py, fim_tokens.py          fill-in-the-middle: the request, the control tokens of each model family

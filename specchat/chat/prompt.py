@@ -8,7 +8,6 @@ prompt is encoded again, and the KV cache still serves the common prefix.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from specchat.chat.attachments import with_attachments
 from specchat.chat.reference_corpus import ReferenceCorpus, with_passages
@@ -20,8 +19,11 @@ from specchat.models.tokenizer import Message, Tokenizer
 
 @dataclass(frozen=True)
 class NextPrompt:
+    """The tokens of the next prompt; the last `answer_prefix_length` of them are the given beginning of the answer."""
+
     token_ids: list[int]
-    rendered_prompt: str
+    rendered_prompt: str  # without the beginning of the answer
+    answer_prefix_length: int = 0
 
 
 def build_next_prompt(
@@ -31,11 +33,15 @@ def build_next_prompt(
     request: Request,
     reference_corpus: ReferenceCorpus | None = None,
 ) -> NextPrompt:
-    """The prompt of the next turn. A question without files gets passages of the reference corpus."""
+    """The prompt of the next turn. A question without files gets passages of the reference corpus.
+
+    A given beginning of the answer follows the generation prompt, as the first part of the answer.
+    """
     rendered = _render(tokenizer, system, _messages(turns, request, reference_corpus))
     last = turns[-1] if turns else Turn("")
     ids = _append_to_last_turn(tokenizer, last, rendered) or tokenizer.encode(rendered, parse_special=True)
-    return NextPrompt(ids, rendered)
+    prefix_ids = tokenizer.encode_continuation(tokenizer.escape_control_tokens(request.answer_prefix))
+    return NextPrompt([*ids, *prefix_ids], rendered, len(prefix_ids))
 
 
 def _append_to_last_turn(tokenizer: Tokenizer, last: Turn, rendered: str) -> list[int] | None:
@@ -79,16 +85,3 @@ def _render(tokenizer: Tokenizer, system: str, messages: list[Message]) -> str:
         return rendered
     first = {"role": "user", "content": f"{system}\n\n{messages[0]['content']}"}
     return tokenizer.render([first, *messages[1:]], add_generation_prompt=True)
-
-
-def rewrite_original(request: Request, turns: Sequence[Turn]) -> str:
-    """The file that a request rewrites, in the form of an answer; "" when it names no attached file."""
-    earlier = (file for turn in reversed(turns) for file in turn.files)
-    name = request.file_to_rewrite
-    matches = (file for file in chain(request.files, earlier) if name and file.name == name)
-    return next(map(as_answer_text, matches), "")
-
-
-def as_answer_text(file: Attachment) -> str:
-    """A file in the form of an answer: in the fence of its attachment, without the line with its name."""
-    return with_attachments("", [file]).lstrip().partition("\n")[2]

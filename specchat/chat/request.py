@@ -82,7 +82,7 @@ class Request:
 
     `max_tokens`, `seed`, `temperature` and `variant` override the profile. `task` is the command that makes the request
     ("edit"), "" in a chat. `file_to_rewrite` names the file, attached here or earlier in the conversation, of which the
-    answer will be a new version.
+    answer will be a new version. `answer_prefix` is the beginning of the answer, which the model continues.
     """
 
     text: str
@@ -94,6 +94,7 @@ class Request:
     stop: tuple[str, ...] = ()
     task: str = ""
     file_to_rewrite: str = ""
+    answer_prefix: str = ""
     answer_format: AnswerFormat | None = None
 
     def __post_init__(self) -> None:

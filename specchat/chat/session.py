@@ -12,6 +12,7 @@ from threading import Event as Flag
 from time import perf_counter
 
 from specchat.chat.attachments import with_attachments
+from specchat.chat.edit_contract import as_answer_text, file_to_rewrite, with_edit_contract
 from specchat.chat.events import (
     NO_OUTPUT_YET,
     REPETITION,
@@ -28,7 +29,7 @@ from specchat.chat.events import (
     Totals,
 )
 from specchat.chat.plain_baseline import PlainBaseline, PlainEstimate
-from specchat.chat.prompt import build_next_prompt, rewrite_original
+from specchat.chat.prompt import build_next_prompt
 from specchat.chat.reference_corpus import ReferenceCorpus
 from specchat.chat.repetition import Repetition, RepetitionDetector
 from specchat.chat.request import SCHEMA, AnswerFormat, Request
@@ -119,16 +120,17 @@ class Session(AbstractContextManager["Session"]):
 
 class _RunningTurn:
     def __init__(self, session: Session, request: Request, cancelled: Flag) -> None:
-        self.session, self.request, self.cancelled = session, request, cancelled
+        self.session, self.cancelled = session, cancelled
         self.start_time = perf_counter()
         self.profile = session.models.profile
+        self.request = request = with_edit_contract(request, session.turns, self.profile.prompt)
         self.generation = session.generation
         self.window = min(self.profile.limits.context, session.models.target.context_window)
         self.sampler = _sampler(request, session.models)
         self.grammar = _grammar(request.answer_format, session.models)
         self.stats, self.totals = DecodingStats(), Totals()
         session.plain_baseline.start_answer()
-        self.text_pieces: list[str] = []
+        self.text_pieces = [request.answer_prefix] if request.answer_prefix else []
         self.repetition: Repetition | None = None
 
     def events(self) -> Iterator[Event]:
@@ -151,7 +153,7 @@ class _RunningTurn:
             rendered_prompt=prompt.rendered_prompt, seed=self.sampler.seed,
         )  # fmt: skip
         with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
-            reason = yield from self._run_turn(turn, route, limit, cached)
+            reason = yield from self._run_turn(turn, route, limit, cached, prompt.answer_prefix_length)
         explanation = self.repetition.describe() if self.repetition and reason == REPETITION else ""
         yield Finished(reason, self._totals(), explanation)
 
@@ -168,13 +170,17 @@ class _RunningTurn:
             if self.cancelled.is_set():
                 return
 
-    def _run_turn(self, turn: Turn, route: Route, limit: int, cached: int) -> Generator[Event, None, str]:
+    def _run_turn(
+        self, turn: Turn, route: Route, limit: int, cached: int, prefix_length: int
+    ) -> Generator[Event, None, str]:
         """Run the turn and return its finish reason. It is stored also when the caller stops reading the events."""
         reason = "cancelled"
         try:
             yield from self._prefill(cached)
             if not self.cancelled.is_set():
-                self._prepare_drafters(route)
+                if self.request.answer_prefix:
+                    yield TextDelta(self.request.answer_prefix)
+                self._prepare_drafters(route, len(turn.prompt_ids) - prefix_length)
                 reason = yield from self._decode(route, limit)
                 self._probe_passes()
             self.session.models.costs.save()
@@ -196,7 +202,8 @@ class _RunningTurn:
     def _decode(self, route: Route, limit: int) -> Generator[Event, None, str]:
         """Yield the events; return the finish reason."""
         models, start = self.session.models, len(self.generation.tokens)
-        stream = models.tokenizer.detokenizer(self.request.stop)
+        is_continuation = bool(self.request.answer_prefix)
+        stream = models.tokenizer.detokenizer(self.request.stop, is_continuation=is_continuation)
         drafter = self.session.drafters[route.variant]
         config = GenerationConfig(
             drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar
@@ -251,13 +258,14 @@ class _RunningTurn:
             )
         return min(self.request.max_tokens or self.profile.limits.answer, self.window - prompt_tokens)
 
-    def _prepare_drafters(self, route: Route) -> None:
+    def _prepare_drafters(self, route: Route, answer_start: int) -> None:
         session = self.session
-        tokenizer, original = session.models.tokenizer, rewrite_original(self.request, session.turns)
-        tokens = tokenizer.encode_continuation(tokenizer.escape_control_tokens(original)) if original else []
+        tokenizer, file = session.models.tokenizer, file_to_rewrite(self.request, session.turns)
+        original = tokenizer.escape_control_tokens(as_answer_text(file)) if file else ""
+        tokens = tokenizer.encode_continuation(original)
         for drafter in session.drafters.values():
             if isinstance(drafter, SuffixAndRealign):
-                drafter.set_original(tokens, len(self.generation.tokens))
+                drafter.set_original(tokens, answer_start)
         session.chooser.start_answer(route.kind, route.drafter_order)
         if session.drafters[route.variant] is session.chooser:
             session.models.costs.calibrate(self.generation)

@@ -19,8 +19,8 @@ class Turn:
 
     user: str
     files: tuple[Attachment, ...] = ()
-    prompt_ids: tuple[int, ...] = ()  # the whole conversation up to the answer
-    answer: str = ""
+    prompt_ids: tuple[int, ...] = ()  # the whole conversation up to what the model generated
+    answer: str = ""  # with its given beginning, if the request has one
     answer_ids: tuple[int, ...] = ()  # with the end token, if the model generated one
     rendered_prompt: str = ""  # the text of `prompt_ids`, rendered by the chat template
     is_finished: bool = False  # the model ended the answer; it was not cancelled or truncated

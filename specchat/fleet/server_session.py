@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from specchat.chat.attachments import with_attachments
+from specchat.chat.edit_contract import with_edit_contract
 from specchat.chat.events import (
     NO_OUTPUT_YET,
     Event,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 SERVER_DRAFTER = "server"  # the drafter name of answers from a server
 SEED_BITS = 31
+CONTINUING_BACKENDS = ("vllm", "sglang")  # whose API can continue a given beginning of an answer
 POLL_SECONDS = 0.02  # how often a waiting answer yields to other sessions
 MAX_CONCURRENT_ANSWERS = 16  # a server has its own queue
 # Values without effect, which the request omits.
@@ -122,7 +124,8 @@ class ServerSession:
 
 class _ServerAnswer:
     def __init__(self, session: ServerSession, request: Request, cancelled: Flag) -> None:
-        self.session, self.request, self.cancelled = session, request, cancelled
+        self.session, self.cancelled = session, cancelled
+        self.request = request = _supported_request(session.profile, session.turns, request)
         seed = request.sampling(session.profile.sampling).seed
         self.seed = secrets.randbits(SEED_BITS) if seed is None else seed
         self.started_at = perf_counter()
@@ -135,7 +138,7 @@ class _ServerAnswer:
         backend, url = profile.models.backend, profile.models.url
         name = "the server" if backend == "openai" else backend
         yield Routed(SERVER_DRAFTER, 0, f"{name} at {url} chooses the drafter", self.seed)
-        stream_end = StreamEnd("cancelled")
+        beginning, stream_end = self.request.answer_prefix, StreamEnd("cancelled")
         response = self.session.client.stream_chat(body)
         try:
             while not self.cancelled.is_set():
@@ -143,8 +146,9 @@ class _ServerAnswer:
                     case TextChunk(text=text):
                         self.last_token_at = perf_counter()
                         self.first_token_at = self.first_token_at or self.last_token_at
-                        self.text_parts.append(text)
-                        yield TextDelta(text)
+                        self.text_parts.append(beginning + text)
+                        beginning = ""
+                        yield TextDelta(self.text_parts[-1])
                     case StreamEnd() as stream_end:
                         break
                     case ModelError() as error:
@@ -179,6 +183,14 @@ class _ServerAnswer:
         )
 
 
+def _supported_request(profile: Profile, turns: Sequence[Turn], request: Request) -> Request:
+    """The request with the form of an edit. A server that cannot continue an answer begins and ends it by itself."""
+    formed = with_edit_contract(request, turns, profile.prompt)
+    if not formed.answer_prefix or profile.models.backend in CONTINUING_BACKENDS:
+        return formed
+    return replace(request, answer_prefix="", stop=() if request.answer_prefix else request.stop)
+
+
 def _finish_reason(stream_end: StreamEnd) -> str:
     return stream_end.finish_reason if stream_end.finish_reason in ("length", "cancelled") else "stop"
 
@@ -197,6 +209,8 @@ def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Reque
     }
     if request.stop:
         body["stop"] = list(request.stop)
+    if request.answer_prefix:
+        extra_body |= {"add_generation_prompt": False, "continue_final_message": True}
     if request.answer_format:
         extra_body |= _response_format(profile.models.backend, request.answer_format)
     return body | ({"extra_body": extra_body} if extra_body else {})
@@ -207,7 +221,8 @@ def _messages(system: str, turns: Sequence[Turn], request: Request) -> list[dict
     for turn in turns:
         messages.append({"role": "user", "content": with_attachments(turn.user, turn.files)})
         messages.append({"role": "assistant", "content": turn.answer})
-    return [*messages, {"role": "user", "content": with_attachments(request.text, request.files)}]
+    messages.append({"role": "user", "content": with_attachments(request.text, request.files)})
+    return [*messages, {"role": "assistant", "content": request.answer_prefix}] if request.answer_prefix else messages
 
 
 def _response_format(backend: str, answer_format: AnswerFormat) -> dict[str, Any]:

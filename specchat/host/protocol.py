@@ -269,7 +269,7 @@ def request_from_json(params: JsonObject) -> Request:
     except KeyError as missing:
         raise errors.UsageError(f"each file of a request needs a {missing}") from None
     checked = {"files": attached, "stop": tuple(params.get("stop") or ())}
-    checked |= {name: params.get(name) or "" for name in ("task", "file_to_rewrite")}
+    checked |= {name: params.get(name) or "" for name in ("task", "file_to_rewrite", "answer_prefix")}
     checked["answer_format"] = AnswerFormat.from_options(params)
     return from_known_fields(Request, {**params, **checked})
 
@@ -284,6 +284,7 @@ REQUEST_FIELD_TYPES: dict[str, Any] = {
     "variant": str | None,
     "task": str | None,
     "file_to_rewrite": str | None,
+    "answer_prefix": str | None,
 }
 
 

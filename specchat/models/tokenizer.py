@@ -117,8 +117,9 @@ class Tokenizer:
         stream = self.detokenizer()
         return stream.push(ids).text + stream.flush()
 
-    def detokenizer(self, stop_strings: tuple[str, ...] = ()) -> Detokenizer:
-        return Detokenizer(self._visible_bytes, stop_strings, self.strips_first_space)
+    def detokenizer(self, stop_strings: tuple[str, ...] = (), *, is_continuation: bool = False) -> Detokenizer:
+        """A decoder of one text, or of the rest of a text, whose first space counts."""
+        return Detokenizer(self._visible_bytes, stop_strings, self.strips_first_space and not is_continuation)
 
     def _visible_bytes(self, token: int) -> bytes:
         return b"" if token in self.special_token_ids else self.token_bytes(token)

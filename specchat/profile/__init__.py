@@ -7,7 +7,7 @@
     profile_files.py      profiles by name, what they extend, the user file
     project_file.py       .specchat.toml, and whether it is trusted
     environment_keys.py   SPECCHAT_<TABLE>_<KEY>
-    model_advice.py       the sampling that the authors of the target advise, and advised_sampling.toml
+    model_advice.py       what suits the target: the sampling that its authors advise, and model_advice.toml
     tuned_values.py       values measured for these models on this machine
     shipped_drafters.py   the default target, and the drafters that are part of specchat for a target
     json_schema.py        the JSON schema of a profile, for editors
@@ -24,6 +24,8 @@ from specchat.profile.keys import (
     BUILTIN_BACKEND,
     DEVICES,
     DTYPES,
+    GRAMMAR_ANSWER,
+    PREFILLED_ANSWER,
     REQUEST_KINDS,
     SERVER_BACKENDS,
     WEIGHT_FORMATS,
@@ -38,7 +40,7 @@ from specchat.profile.keys import (
 from specchat.profile.profile_files import configuration_folder, load_profile, profile_names
 
 __all__ = [
-    "ACCEPTANCE_TESTS", "BUILTIN_BACKEND", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES", "REQUEST_KINDS",
-    "SERVER_BACKENDS", "WEIGHT_FORMATS", "Limits", "Models", "Profile", "Prompt", "RouteRule", "Sampling",
-    "Speculation", "all_drafters", "configuration_folder", "load_profile", "profile_names",
+    "ACCEPTANCE_TESTS", "BUILTIN_BACKEND", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES", "GRAMMAR_ANSWER",
+    "PREFILLED_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "WEIGHT_FORMATS", "Limits", "Models", "Profile", "Prompt",
+    "RouteRule", "Sampling", "Speculation", "all_drafters", "configuration_folder", "load_profile", "profile_names",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # backends that run on a server
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
 ACCEPTANCE_TESTS = ("shared_noise", "rejection_sampling")
+PREFILLED_ANSWER, GRAMMAR_ANSWER, FREE_ANSWER = EDIT_ANSWERS = ("prefill", "grammar", "free")
 REQUEST_KINDS = ("edit", "files", "code", "chat", "structured", "creative", "short")
 MAX_DRAFT_TOKENS = 128  # a forward pass over more rows costs more than it can gain
 MAX_SEED = 2**63 - 1
@@ -152,14 +153,20 @@ class Prompt:
     """What the model reads in addition to the conversation."""
 
     system: str = key("", 'The system prompt; "" for none.')
-    edit_system: str = key(
-        EDIT_CONTRACT,
-        'The system prompt of edits, in place of `system`; "" for none. The embedded target has learned edits without.',
+    edit_system: str = key(EDIT_CONTRACT, 'The system prompt of edits, in place of `system`; "" for none.')
+    edit_answer: str = key(
+        PREFILLED_ANSWER,
+        "How the answer of an edit is held to the form of a file. prefill: it begins with the code fence of the file "
+        "and ends with it; grammar: only a text in this fence can be generated; free: the model does as it likes.",
+        choices=EDIT_ANSWERS,
     )
     reference_corpus: str = key(
         "embedded",
         'A reference corpus, one {"topic", "text"} per line; "embedded" applies to the embedded target only.',
     )
+
+    def __post_init__(self) -> None:
+        check_values(self, "prompt")
 
 
 @dataclass(frozen=True)
@@ -234,8 +241,7 @@ class Profile:
 
     def system_prompt(self, task: str) -> str:
         """The system prompt of a request; "edit" is the task of edits."""
-        is_contract_needed = task == "edit" and self.models.target != "embedded"
-        return self.prompt.edit_system if is_contract_needed else self.prompt.system
+        return self.prompt.edit_system if task == "edit" else self.prompt.system
 
     def drafter_order(self, kind: str) -> tuple[str, ...]:
         """The drafters that auto tries first on requests of this kind; empty when none are set."""

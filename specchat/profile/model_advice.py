@@ -1,10 +1,10 @@
-"""The sampling that a model's authors advise: weaker than every setting of the user, stronger than the defaults.
+"""What suits a model: weaker than every setting of the user, stronger than the defaults.
 
-    generation_config.json     beside the weights, as transformers and vLLM read it
-    advised_sampling.toml      for models whose files say nothing
+    generation_config.json     beside the weights, as vLLM reads it: the sampling that its authors advise
+    model_advice.toml          for models whose files say nothing, and the prompts of models that need others
 
 Without `do_sample` a model is meant to be decoded greedily, so a temperature beside it counts for nothing. Reads two
-small files and knows nothing else of a model. The embedded models need no advice.
+small files and knows nothing else of a model.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from specchat.profile.keys import Profile
 from specchat.profile.validation import SettingsSource, merge_sources
 
 MODEL_KIND, ADVICE_KIND = "model", "advice"
-ADVICE_FILE = Path(__file__).with_name("advised_sampling.toml")
+ADVICE_FILE = Path(__file__).with_name("model_advice.toml")
 GENERATION_CONFIG = "generation_config.json"
 DEFAULT_TEMPERATURE = 1.0  # of transformers, with do_sample
+ADVISED_TABLES = ("sampling", "prompt")
 SHAPE_KEYS = ("hidden_size", "num_hidden_layers", "vocab_size")
 
 
@@ -41,7 +42,7 @@ def _generation_config_source_for(profile: Profile) -> SettingsSource | None:
     if folder is None:
         return None
     path = folder / GENERATION_CONFIG
-    return _valid_source(MODEL_KIND, sampling_of(read_json_object(path)), str(path))
+    return _valid_source(MODEL_KIND, {"sampling": sampling_of(read_json_object(path))}, str(path))
 
 
 def _advice_source_for(profile: Profile) -> SettingsSource | None:
@@ -50,8 +51,9 @@ def _advice_source_for(profile: Profile) -> SettingsSource | None:
     shape = [_text_config(folder).get(key) for key in SHAPE_KEYS] if folder else []
     for model in _advised_models():
         names = [each for each in model["names"] if name == each.lower() or name.startswith(f"{each.lower()}.")]
-        if names or shape in model["shapes"]:
-            return _valid_source(ADVICE_KIND, model["sampling"], f"for {(names or model['names'])[0]}")
+        if names or shape in model.get("shapes", ()):
+            tables = {name: model[name] for name in ADVISED_TABLES if name in model}
+            return _valid_source(ADVICE_KIND, tables, f"for {(names or model['names'])[0]}")
     return None
 
 
@@ -72,14 +74,14 @@ def sampling_of(generation_config: Mapping[str, Any]) -> dict[str, float]:
             return chosen
 
 
-def _valid_source(kind: str, sampling: Mapping[str, float], location: str) -> SettingsSource | None:
+def _valid_source(kind: str, tables: Mapping[str, Mapping[str, Any]], location: str) -> SettingsSource | None:
     """A source with these values; None for none, and for values that no profile could have."""
-    source = SettingsSource(kind, {"sampling": dict(sampling)}, lambda _path: location)
+    source = SettingsSource(kind, {name: dict(values) for name, values in tables.items()}, lambda _path: location)
     try:
         merge_sources(Profile(), [source])
     except ProfileError:
         return None
-    return source if sampling else None
+    return source if any(tables.values()) else None
 
 
 @cache

@@ -170,3 +170,27 @@ def test_attached_files_are_part_of_the_prompt_in_every_later_turn(tokenizer):
 
     assert "What?\n\nFile `a.py`:\n```python\nx = 1\n```<|end|>" in second.rendered_prompt
     assert common_prefix_length(turn, second) == len(turn.token_ids)
+
+
+def test_a_given_beginning_of_the_answer_follows_the_generation_prompt(tokenizer):
+    begun = build_next_prompt(tokenizer, SYSTEM, [], Request("Why?", answer_prefix="It is <|end|>"))
+
+    prompt = build_next_prompt(tokenizer, SYSTEM, [], Request("Why?"))
+    prefix_ids = begun.token_ids[len(prompt.token_ids) :]
+    assert prompt.token_ids == begun.token_ids[: len(prompt.token_ids)]
+    assert "It is <|end|>" == b"".join(map(tokenizer.token_bytes, prefix_ids)).decode()
+    assert tokenizer.vocabulary["<|end|>"] not in prefix_ids
+    assert len(prefix_ids) == begun.answer_prefix_length > 0
+    assert prompt.rendered_prompt == begun.rendered_prompt
+
+
+def test_an_answer_that_was_begun_is_never_encoded_again(tokenizer):
+    request = Request("What?", answer_prefix="a fox")
+    prompt = build_next_prompt(tokenizer, SYSTEM, [], request)
+    ids = (*spelled_out(tokenizer, "isquick"), tokenizer.vocabulary["<|end|>"])
+    turn = Turn("What?", (), tuple(prompt.token_ids), "a foxisquick", ids, prompt.rendered_prompt, is_finished=True)
+
+    following = build_next_prompt(tokenizer, SYSTEM, [turn], Request("Why?"))
+
+    assert turn.token_ids == tuple(following.token_ids[: len(turn.token_ids)])
+    assert following.rendered_prompt.endswith("a foxisquick<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n")

@@ -215,6 +215,24 @@ def test_tokens_after_a_stop_string_are_not_counted():
         assert sum(finished.totals.accepted_by_drafter.values()) < finished.totals.completion_tokens
 
 
+def test_an_answer_that_is_begun_is_continued():
+    with session() as whole, session() as begun:
+        answer = said(whole, QUESTIONS[0])
+        ids = list(whole.turns[0].answer_ids)
+        known = whole.models.tokenizer.decode(ids[:3])
+
+        continued = said(begun, QUESTIONS[0], answer_prefix=known)
+
+        turn = begun.turns[0]
+        assert answer.startswith(known)
+        assert known == continued[: len(known)]
+        assert continued == turn.answer
+        assert len(continued) > len(known)
+        assert len(begun.generation.tokens) == len(turn.token_ids)
+        assert said(begun, QUESTIONS[1])
+        assert turn.token_ids == begun.turns[1].prompt_ids[: len(turn.token_ids)]
+
+
 def test_the_second_turn_prefills_only_new_tokens():
     with session() as talked:
         said(talked, QUESTIONS[0])

@@ -95,6 +95,35 @@ def test_a_request_has_the_whole_conversation_and_the_sampling(served):
     assert "min_p" not in asked  # nobody wants another than the usual
 
 
+EDIT = Request("count 2", (Attachment("a.py", "x = 1\n"),), task="edit", file_to_rewrite="a.py", stop=("END",))
+
+
+@pytest.mark.parametrize("backend", ["vllm", "sglang"])
+def test_an_edit_is_begun_where_the_server_can_continue_an_answer(backend):
+    with serving(owner=backend) as served:
+        session = engine(served.url, **{"models.backend": backend}).create_session()
+        events = ask(session, EDIT)
+
+        (asked,) = served.asked
+        assert {"role": "assistant", "content": "```python"} == asked["messages"][-1]
+        assert (True, False) == (asked["continue_final_message"], asked["add_generation_prompt"])
+        assert ["END", "\n```"] == asked["stop"]
+        assert text_of(events).startswith("```python")
+        assert text_of(events) == session.turns[0].answer
+
+
+def test_another_server_is_asked_for_a_free_answer():
+    with serving(owner="openai") as served:
+        session = engine(served.url, **{"models.backend": "openai"}).create_session()
+        events = ask(session, EDIT)
+
+        (asked,) = served.asked
+        assert "user" == asked["messages"][-1]["role"]
+        assert "continue_final_message" not in asked
+        assert ["END"] == asked["stop"]
+        assert text_of(events).startswith("word0")
+
+
 def test_turns_are_stored_and_can_be_removed(served):
     session = engine(served.url).create_session()
     ask(session, "count 2")

@@ -63,7 +63,8 @@ def test_turns_keep_their_answers_requests_totals_and_steps(history: HistoryRead
     assert (second.state, second.totals) == ("failed", {"message": "too long"})
     request = request_from_json(first.request)
     assert (request.file_to_rewrite, request.answer_format.value) == ("a.md", ["Paris.", "Rome."])
-    assert json.loads(json.dumps(request_to_json(request))) == first.request
+    newer = {"answer_prefix": ""}  # than these databases
+    assert json.loads(json.dumps(request_to_json(request))) == {**first.request, **newer}
 
 
 def test_threads_keep_their_places_and_search_finds_them(history: HistoryReader):

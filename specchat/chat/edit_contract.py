@@ -1,0 +1,68 @@
+"""The contract of an edit: how an answer that is a whole file begins and ends. Knows no model and no file on disk.
+
+The answer is the new text in a code fence, the one in which the file stands in the prompt, which no line of the file
+contains. `prompt.edit_answer` of the profile says how the model is held to it.
+
+    prefill   the opening fence is the given beginning of the answer, which ends at the closing fence
+    grammar   only "fence, text, fence" can be generated
+    free      the model begins and ends by itself, and may talk
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from specchat.chat.attachments import with_attachments
+from specchat.chat.request import EDIT_TASK, REGEX, AnswerFormat, Attachment, Request
+from specchat.chat.transcript import Turn
+from specchat.profile import GRAMMAR_ANSWER, PREFILLED_ANSWER, Prompt
+
+
+@dataclass(frozen=True)
+class Fence:
+    """The lines around a text: "```python" and "```"."""
+
+    opening: str
+    closing: str
+
+
+def with_edit_contract(request: Request, turns: Sequence[Turn], prompt: Prompt) -> Request:
+    """The request with the form of its answer; unchanged when it rewrites no file, or sets a form itself."""
+    file = file_to_rewrite(request, turns)
+    if request.task != EDIT_TASK or file is None or request.answer_prefix or request.answer_format:
+        return request
+    fence = fence_of(file)
+    if prompt.edit_answer == PREFILLED_ANSWER:
+        # without its line end: most tokenizers join it with the first spaces of the text
+        return replace(request, answer_prefix=fence.opening, stop=(*request.stop, f"\n{fence.closing}"))
+    if prompt.edit_answer == GRAMMAR_ANSWER:
+        return replace(request, answer_format=AnswerFormat(REGEX, fenced_text_pattern(fence)))
+    return request
+
+
+def file_to_rewrite(request: Request, turns: Sequence[Turn]) -> Attachment | None:
+    """The file of which the answer is a new version: attached to the request, or earlier in the conversation."""
+    earlier = (file for turn in reversed(turns) for file in turn.files)
+    name = request.file_to_rewrite
+    return next((file for file in chain(request.files, earlier) if name and file.name == name), None)
+
+
+def as_answer_text(file: Attachment) -> str:
+    """A file in the form of an answer: in the fence of its attachment, without the line with its name."""
+    return with_attachments("", [file]).lstrip().partition("\n")[2]
+
+
+def fence_of(file: Attachment) -> Fence:
+    """The fence in which a file is attached."""
+    text = as_answer_text(file)
+    return Fence(text.partition("\n")[0], text.rpartition("\n")[2])
+
+
+def fenced_text_pattern(fence: Fence) -> str:
+    """A regular expression of the answers in this fence: no line between begins with it.
+
+    Of "```" it is "```\\n(`{0,2}([^`\\n][^\\n]*)?\\n)*```".
+    """
+    line = rf"`{{0,{len(fence.closing) - 1}}}([^`\n][^\n]*)?\n"
+    return rf"{re.escape(fence.opening)}\n({line})*{fence.closing}"

@@ -1,0 +1,150 @@
+"""The file that an answer rewrites: found by its name, passed to copying drafters, and the form of such an answer."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from specchat.chat.edit_contract import (
+    Fence,
+    as_answer_text,
+    fence_of,
+    fenced_text_pattern,
+    file_to_rewrite,
+    with_edit_contract,
+)
+from specchat.chat.events import Finished, TextDelta
+from specchat.chat.request import Attachment, Request
+from specchat.chat.transcript import Turn
+from specchat.drafters.combined import SuffixAndRealign
+from specchat.loading.load_engine import load_engine
+from specchat.profile import Prompt, load_profile
+from tests.chat.test_session import session
+
+FILE, OTHER = Attachment("a.py", "abc abc abc\n"), Attachment("b.md", "```\ncode\n```")
+
+
+def test_a_file_is_found_among_those_of_the_request_and_then_of_the_latest_turn():
+    turns = [Turn("first", (Attachment("a.py", "old"),)), Turn("then", (FILE,))]
+
+    assert FILE == file_to_rewrite(Request("go on", file_to_rewrite="a.py"), turns)
+    assert OTHER == file_to_rewrite(Request("go on", (FILE, OTHER), file_to_rewrite="b.md"), turns)
+
+
+def test_nothing_is_rewritten_unless_a_known_file_is_named():
+    assert file_to_rewrite(Request("go on", (FILE,)), ()) is None
+    assert file_to_rewrite(Request("go on", (FILE,), file_to_rewrite="c.py"), ()) is None
+
+
+def test_an_answer_shows_a_file_in_its_fence_and_without_its_name():
+    assert "```python\nabc abc abc\n```" == as_answer_text(FILE)
+    assert "````markdown\n```\ncode\n```\n````" == as_answer_text(OTHER)
+
+
+EDIT = Request("go on", (FILE,), task="edit", file_to_rewrite="a.py")
+PREFILL, GRAMMAR, FREE = (Prompt(edit_answer=name) for name in ("prefill", "grammar", "free"))
+
+
+def test_the_answer_of_an_edit_is_begun_with_the_fence_of_the_file_and_ends_at_it():
+    begun = with_edit_contract(EDIT, (), PREFILL)
+    later = with_edit_contract(Request("again", task="edit", file_to_rewrite="b.md"), [Turn("x", (OTHER,))], PREFILL)
+
+    assert ("```python", ("\n```",)) == (begun.answer_prefix, begun.stop)
+    assert ("````markdown", ("\n````",)) == (later.answer_prefix, later.stop)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request("go on", (FILE,), file_to_rewrite="a.py"),
+        Request("write a new file", task="edit"),
+        Request("go on", (FILE,), task="edit", file_to_rewrite="a.py", answer_prefix="<<<<<<< SEARCH"),
+    ],
+    ids=["a chat", "no file", "its own beginning"],
+)
+def test_other_requests_keep_their_form(request_):
+    assert request_ == with_edit_contract(request_, (), PREFILL)
+    assert EDIT == with_edit_contract(EDIT, (), FREE)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_in_fence"),
+    [
+        ("```python\nx = 1\n```", True),
+        ("```python\n```", True),
+        ("```python\n\n`x`\n``\n  ```\n```", True),
+        ("```python\nx = 1\n```\nDone.", False),
+        ("```python\nx = 1", False),
+        ("Here it is:\n```python\nx = 1\n```", False),
+        ("```python\nx\n```js\ny\n```", False),
+    ],
+)
+def test_the_grammar_of_an_edit_is_fence_text_fence(answer, is_in_fence):
+    assert is_in_fence == bool(re.fullmatch(fenced_text_pattern(Fence("```python", "```")), answer))
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return load_engine(load_profile("edit", {"models.target": "embedded", "limits.answer": 80}))
+
+
+def edited(engine, file: Attachment, **prompt: str) -> tuple[str, str]:
+    """The answer to an edit of this file, and why it ended."""
+    profile = engine.models.profile.override({f"prompt.{name}": value for name, value in prompt.items()})
+    request = Request("rename total to amount", (file,), task="edit", file_to_rewrite=file.name)
+    with engine.create_session(profile=profile) as talked:
+        *events, finished = talked.ask(request)
+    assert isinstance(finished, Finished), finished
+    return "".join(event.text for event in events if isinstance(event, TextDelta)), finished.finish_reason
+
+
+@pytest.mark.parametrize("text", ["total = 1\nprint(total)\n", '"""\n```\n"""\ntotal = 1\n'], ids=["plain", "fences"])
+def test_an_edit_is_held_to_its_form(engine, text):
+    file = Attachment("a.py", text)
+    fence = fence_of(file)
+
+    begun, ending = edited(engine, file, edit_answer="prefill")
+    constrained, grammar_ending = edited(engine, file, edit_answer="grammar")
+
+    assert ("stop", "stop") == (ending, grammar_ending)
+    assert begun.startswith(f"{fence.opening}\n")
+    assert f"\n{fence.closing}" not in begun
+    assert re.fullmatch(fenced_text_pattern(fence), constrained)
+
+
+def test_the_model_that_learned_edits_without_a_contract_is_left_free():
+    profile = load_profile("edit", {"models.target": "embedded"})
+
+    assert ("", "free") == (profile.system_prompt("edit"), profile.prompt.edit_answer)
+    assert "prefill" == load_profile("edit", {"models.target": "org/other"}).prompt.edit_answer
+
+
+def test_copying_drafters_get_the_original_and_the_text_is_the_same():
+    told, untold = session(), session()
+    asked = Request("abc abc", (FILE,), seed=5, variant="suffix", file_to_rewrite="a.py")
+
+    said = [event.text for event in told.ask(asked) if isinstance(event, TextDelta)]
+    same = [
+        event.text
+        for event in untold.ask(Request("abc abc", (FILE,), seed=5, variant="plain"))
+        if isinstance(event, TextDelta)
+    ]
+
+    drafter = told.drafters["suffix"]
+    assert isinstance(drafter, SuffixAndRealign)
+    assert drafter.realign is not None
+    assert as_answer_text(FILE) == told.models.tokenizer.detokenizer(()).push(drafter.realign.original_tokens).text
+    assert len(told.turns[0].prompt_ids) == drafter.realign.answer_start
+    assert "".join(same) == "".join(said)
+
+
+def test_the_next_question_rewrites_nothing():
+    talk = session()
+    list(talk.ask(Request("abc", (FILE,), seed=5, variant="suffix", file_to_rewrite="a.py")))
+
+    list(talk.ask(Request("and now?", seed=5, variant="suffix")))
+
+    drafter = talk.drafters["suffix"]
+    assert isinstance(drafter, SuffixAndRealign)
+    assert drafter.realign is None
