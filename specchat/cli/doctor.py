@@ -194,6 +194,16 @@ def _engine(_context: CheckContext) -> Iterator[Finding]:
     version_note = "" if host_version == __version__ else f"; it is {host_version}"
     message += f", {memory} of weights and KV cache{version_note} {stats['warning'] or ''}"
     yield Finding(WARN if stats["warning"] or version_note else OK, "engine", message.rstrip())
+    yield from engine_variables(connection.host_info)
+
+
+def engine_variables(host_info: Mapping[str, Any]) -> Iterator[Finding]:
+    """A warning where the engine was started with other environment variables."""
+    from specchat.host.environment import differing_variables
+
+    if other := differing_variables(host_info["environment"]):
+        names = f"{', '.join(other)} {'differs' if len(other) == 1 else 'differ'} from this terminal"
+        yield Finding(WARN, "engine", f"{names}; 'specchat host stop' lets the next question start it anew")
 
 
 def _profiles(context: CheckContext) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from specchat.chat.history import StoredAnswer, Thread
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.host.connection import ClientConnection
+from specchat.host.environment import variable_digests
 from specchat.host.metrics_server import MetricsServer
 from specchat.host.open_sessions import LiveCompletion, LiveTurn, OpenSession, OpenSessions, short_name
 from specchat.host.protocol import (
@@ -45,6 +46,7 @@ class HostIdentity:
     version: str
     configuration_hash: str
     instance_id: str = field(default_factory=new_id)
+    environment: dict[str, str] = field(default_factory=variable_digests)  # a digest of each inherited variable
 
 
 @dataclass(eq=False)

@@ -27,12 +27,10 @@ from pathlib import Path
 from typing import IO
 
 from specchat.errors import HostError
-from specchat.paths import CACHE_VARIABLE, MODELS_VARIABLE, RUNTIME_VARIABLE, data_folder, home_folder
+from specchat.host.environment import host_environment
+from specchat.paths import data_folder, home_folder
 from specchat.plugins.discovery import PLUGINS_VARIABLE, entry_point_files
 
-INHERITED_VARIABLES = (
-    RUNTIME_VARIABLE, "SPECCHAT_CONFIG", CACHE_VARIABLE, MODELS_VARIABLE, "OLLAMA_MODELS", "TMPDIR"
-)  # fmt: skip
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
 START_TIMEOUT_SECONDS = 60.0
 CONNECT_TIMEOUT_SECONDS = 3.0
@@ -201,7 +199,7 @@ def start_host(command: Sequence[str]) -> None:
         starter = subprocess.Popen(
             [*command, "--ready", str(write_end)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,),
-            cwd=Path(__file__).parents[2], env=_host_environment(), start_new_session=True,
+            cwd=Path(__file__).parents[2], env=host_environment(), start_new_session=True,
         )  # fmt: skip
     finally:
         os.close(write_end)
@@ -216,14 +214,6 @@ def start_host(command: Sequence[str]) -> None:
         starter.wait()
     if message != "ready":
         raise HostError(message or f"the engine process could not start; see {runtime_folder() / 'host.log'}")
-
-
-def _host_environment() -> dict[str, str]:
-    """The environment of the host: only variables that do not depend on the terminal or editor that starts it."""
-    inherited = {name: str(Path(os.environ[name]).absolute()) for name in INHERITED_VARIABLES if os.environ.get(name)}
-    inherited |= {PLUGINS_VARIABLE: os.environ[PLUGINS_VARIABLE]} if PLUGINS_VARIABLE in os.environ else {}
-    path = os.environ.get("PATH") or os.defpath
-    return {"HOME": str(home_folder()), "PATH": path, "LANG": "C.UTF-8", **inherited}
 
 
 def _read_until_closed(descriptor: int, timeout_seconds: float) -> str:

@@ -17,6 +17,7 @@ from specchat.edit.source_text import make_source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError, ContextError, InputError, PluginError, ProfileError, UsageError
 from specchat.host import spawn
+from specchat.host.environment import host_environment
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.profile.json_schema import profile_schema
@@ -272,7 +273,7 @@ def test_front_ends_know_drafters_of_plugins_without_torch(drafting):
 def test_the_engine_process_loads_the_selected_plugins(monkeypatch, chosen):
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", chosen)
 
-    assert chosen == spawn._host_environment()["SPECCHAT_LOAD_PLUGINS"]
+    assert chosen == host_environment()["SPECCHAT_LOAD_PLUGINS"]
 
 
 def test_another_set_of_plugins_needs_another_engine_process(install, monkeypatch):
