@@ -1,6 +1,7 @@
 """`specchat serve`: programs that speak the HTTP API of OpenAI."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ TOKEN_VARIABLE = "SPECCHAT_SERVE_TOKEN"  # noqa: S105 (the name of a variable)
 @click.option(
     "--token", envvar=TOKEN_VARIABLE, show_envvar=True, default="", help="The API key that clients must send."
 )
+@click.option("--alias", "aliases", multiple=True, metavar="NAME", help="Another name of the model.")
 @profile_options
-def serve(host: str, port: int, token: str, **options: Any) -> None:
+def serve(host: str, port: int, token: str, aliases: tuple[str, ...], **options: Any) -> None:
     """Serve programs that speak the HTTP API of OpenAI: chat completions, and the list of models.
 
     Listens on this machine only, unless --host says otherwise. docs/serve.md has settings for several programs, and
@@ -32,7 +34,8 @@ def serve(host: str, port: int, token: str, **options: Any) -> None:
     from specchat.serve.server import ServeConfig, bind_socket, is_loopback_socket
     from specchat.serve.server import serve as serve_on
 
-    model, request = model_name(resolve_profile(options).models.target), session_request(options)
+    models, request = model_names(resolve_profile(options).models.target, aliases), session_request(options)
+    model = models[0]
     listener = bind_socket(host, port)
     is_local = is_loopback_socket(listener)
     if not (is_local or token):
@@ -50,8 +53,14 @@ def serve(host: str, port: int, token: str, **options: Any) -> None:
     def log(text: str) -> None:
         click.echo(f"specchat serve: {text}", err=True)
 
-    serve_on(ServeConfig(model, request, AccessPolicy(token, is_local)), listener, log, ready)
+    serve_on(ServeConfig(models, request, AccessPolicy(token, is_local)), listener, log, ready)
     log("ended")
+
+
+def model_names(target: str, aliases: Sequence[str] = ()) -> tuple[str, ...]:
+    """All names by which clients may ask for a model, the shown one first; Ollama's clients add ":latest"."""
+    names = [model_name(target), Path(target).name, *aliases]
+    return tuple(dict.fromkeys([*names, *(f"{name}:latest" for name in names if ":" not in name)]))
 
 
 def model_name(target: str) -> str:

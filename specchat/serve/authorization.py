@@ -1,7 +1,8 @@
 """Decides which requests the server accepts. Knows no network, only request headers.
 
 A website in a browser can send requests to loopback, and can point its own host name there (DNS rebinding). So the Host
-header must name the loopback address, and a request from a web page (with an Origin header) needs the token.
+header must name the loopback address, and a request from a web page (with an Origin header) needs the token. A page
+that has the token may be from anywhere; a browser asks for that first, without the token.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ class AccessPolicy:
 
     def __post_init__(self) -> None:
         assert self.token or self.listens_on_loopback
+
+    def allows_preflight(self, host: str, method: str, origin: str | None) -> bool:
+        """Whether this is a browser's question if a web page may send the token, and it may."""
+        is_own_host = not self.listens_on_loopback or is_loopback(host_name(host))
+        return method == "OPTIONS" and origin is not None and bool(self.token) and is_own_host
 
     def check_access(self, host: str, origin: str | None, authorization: str | None) -> ApiError | None:
         """The error for a request with these headers; None when the request is accepted."""

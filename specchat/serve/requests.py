@@ -17,6 +17,7 @@ JsonObject = dict[str, Any]
 
 SYSTEM_ROLES = ("system", "developer")
 MESSAGE_SEPARATOR = "\n\n"  # between merged messages
+GREETING = "Hello"  # stands before a conversation that the assistant begins: chat templates want the user first
 SAMPLING_FIELDS = ("top_p", "top_k", "min_p", "repetition_penalty")  # profile keys have the same names
 TOOLS_UNSUPPORTED = "tools are not supported; use a mode of your program without tools"
 FORMAT_UNSUPPORTED = "use response_format for structured output"
@@ -82,30 +83,33 @@ def parse_json_body(body: bytes) -> JsonObject:
     return cast("JsonObject", value)
 
 
-def parse_chat_completion_request(body: JsonObject, served_model: str) -> ChatCompletionRequest:
+def parse_chat_completion_request(body: JsonObject, served_models: Sequence[str]) -> ChatCompletionRequest:
     """A body of `/v1/chat/completions`; RequestError for a wrong or unsupported field."""
-    check_model(body.get("model"), served_model)
+    check_model(body.get("model"), served_models)
     _reject_unsupported_fields(body)
-    system_prompt, exchanges, question = _parse_messages(body.get("messages"))
+    messages = _parse_messages(body.get("messages"))
     options = _optional_object(body, "stream_options")
     limit_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     request = Request(
-        question,
+        messages.question,
         max_tokens=_optional_number(body, limit_name, int),
         seed=_optional_number(body, "seed", int),
         temperature=_optional_number(body, "temperature"),
         stop=_parse_stop(body.get("stop")),
         answer_format=_parse_response_format(_optional_object(body, "response_format")),
+        answer_prefix=messages.answer_prefix,
     )
+    if request.answer_prefix and request.answer_format:
+        raise RequestError("messages: a begun answer cannot have a response_format; leave one of them out", "messages")
     sampling = tuple((name, value) for name in SAMPLING_FIELDS if (value := _optional_number(body, name)) is not None)
-    history = ConversationHistory(exchanges, SessionSettings(system_prompt, sampling))
+    history = ConversationHistory(messages.exchanges, SessionSettings(messages.system_prompt, sampling))
     return ChatCompletionRequest(request, history, body.get("stream") is True, options.get("include_usage") is True)
 
 
-def check_model(requested_model: Any, served_model: str) -> None:
-    """RequestError for an unknown model name; None is the served model."""
-    if requested_model is not None and requested_model != served_model:
-        message = f"there is no model {requested_model!r}; this server has {served_model!r}"
+def check_model(requested_model: Any, served_models: Sequence[str]) -> None:
+    """RequestError for a name that is not one of the served model; None is its first name."""
+    if requested_model is not None and requested_model not in served_models:
+        message = f"there is no model {requested_model!r}; this server has {served_models[0]!r}"
         raise RequestError(message, "model", status=404, code="model_not_found")
 
 
@@ -116,8 +120,16 @@ def _reject_unsupported_fields(body: JsonObject) -> None:
             raise RequestError(f"{name}: {reason}", name, code="unsupported_parameter")
 
 
-def _parse_messages(messages: Any) -> tuple[str, tuple[Exchange, ...], str]:
-    """The system prompt, the exchanges, and the last question.
+@dataclass(frozen=True)
+class ParsedMessages:
+    system_prompt: str
+    exchanges: tuple[Exchange, ...]
+    question: str
+    answer_prefix: str = ""  # the last message, when it is the assistant's: the answer continues it
+
+
+def _parse_messages(messages: Any) -> ParsedMessages:
+    """The messages of a conversation.
 
     Consecutive messages of one side become one message. A system message after the beginning counts as the user's.
     """
@@ -132,19 +144,18 @@ def _parse_messages(messages: Any) -> tuple[str, tuple[Exchange, ...], str]:
             continue
         side = int(role == "assistant")
         if side and not sides:
-            raise RequestError(f"messages[{at}]: a conversation starts with the user", "messages")
+            sides.append([GREETING])
         if not sides or len(sides) % 2 == side:
             sides.append([])
         sides[-1].append(text)
-    if len(sides) % 2 == 0:
-        raise RequestError(
-            "messages: the last one must be the user's; continuing an answer is not supported", "messages"
-        )
     texts = [MESSAGE_SEPARATOR.join(side) for side in sides]
+    answer_prefix = texts.pop() if texts and len(texts) % 2 == 0 else ""
+    if not texts:
+        raise RequestError("messages: there is no message of the user", "messages")
     if not all(text.strip() for text in texts[::2]):
         raise RequestError("messages: a message of the user is empty", "messages")
     exchanges = tuple(Exchange(user, answer) for user, answer in zip(texts[:-1:2], texts[1::2], strict=True))
-    return MESSAGE_SEPARATOR.join(system), exchanges, texts[-1]
+    return ParsedMessages(MESSAGE_SEPARATOR.join(system), exchanges, texts[-1], answer_prefix)
 
 
 def _parse_message(message: Any, field_path: str) -> tuple[str, str]:

@@ -68,6 +68,7 @@ def sse_event(payload: JsonObject) -> bytes:
 class ResponseBuilder:
     model: str
     includes_usage: bool = False
+    unsent_prefix: str = ""  # of the answer: the client gave it, and gets what follows
     id: str = field(default_factory=lambda: f"chatcmpl-{new_id()}")
     created_at: int = field(default_factory=lambda: int(time.time()))
     text_parts: list[str] = field(default_factory=list[str])
@@ -78,8 +79,10 @@ class ResponseBuilder:
         """Process an event; returns its text. A Failed event raises its error."""
         match event:
             case TextDelta(text=text):
-                self.text_parts.append(text)
-                return text
+                count = min(len(self.unsent_prefix), len(text))
+                self.unsent_prefix = self.unsent_prefix[count:]
+                self.text_parts.append(text[count:])
+                return text[count:]
             case Routed():
                 self.routed = event
             case Finished(finish_reason="cancelled"):

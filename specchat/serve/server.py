@@ -37,14 +37,23 @@ RUN_APP_OPTIONS: dict[str, Any] = {
     "handler_cancellation": True,  # a disconnected client cancels its answer
 }
 STREAM_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+PREFLIGHT_HEADERS = {
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Max-Age": "600",
+}
 ENDPOINTS_HINT = "the endpoints are /v1/models and /v1/chat/completions"
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    model: str
+    models: tuple[str, ...]  # the names of the model; clients see the first one
     session_request: SessionRequest
     access_policy: AccessPolicy
+
+    @property
+    def model(self) -> str:
+        return self.models[0]
 
 
 class ApiServer:
@@ -60,6 +69,7 @@ class ApiServer:
             web.get("/v1/models/{name:.+}", self.get_model),
             web.post("/v1/chat/completions", self.chat_completions),
         ])  # fmt: skip
+        application.on_response_prepare.append(self._on_response_prepare)
         application.on_startup.append(self._on_startup)
         application.on_shutdown.append(self._on_shutdown)
         return application
@@ -75,12 +85,13 @@ class ApiServer:
         return web.json_response(models_response(self._config.model, self._created_at, window))
 
     async def get_model(self, request: web.Request) -> web.Response:
-        check_model(request.match_info["name"], self._config.model)
+        check_model(request.match_info["name"], self._config.models)
         return web.json_response(model_entry(self._config.model, self._created_at, self.session_pool.context_window))
 
     async def chat_completions(self, request: web.Request) -> web.StreamResponse:
-        chat_request = parse_chat_completion_request(parse_json_body(await request.read()), self._config.model)
-        builder = ResponseBuilder(self._config.model, chat_request.includes_usage)
+        chat_request = parse_chat_completion_request(parse_json_body(await request.read()), self._config.models)
+        prefix = chat_request.request.answer_prefix
+        builder = ResponseBuilder(self._config.model, chat_request.includes_usage, unsent_prefix=prefix)
         async with aclosing(self.session_pool.stream_answer(chat_request)) as events:
             if chat_request.is_streamed:
                 return await _stream_response(request, events, builder)
@@ -91,6 +102,8 @@ class ApiServer:
     @web.middleware
     async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         origin, authorization = request.headers.get("Origin"), request.headers.get("Authorization")
+        if self._config.access_policy.allows_preflight(request.host, request.method, origin):
+            return web.Response(status=204, headers=PREFLIGHT_HEADERS)
         access_error = self._config.access_policy.check_access(request.host, origin, authorization)
         if access_error is not None:
             return _error_response(access_error)
@@ -108,6 +121,11 @@ class ApiServer:
             log.exception("a request failed")
             message = f"unexpected {type(error).__name__}; see stderr of the server"
             return _error_response(ApiError(INTERNAL_SERVER_ERROR, message))
+
+    async def _on_response_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Let a web page read the response where pages may bring the token."""
+        if (origin := request.headers.get("Origin")) is not None and self._config.access_policy.token:
+            response.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
 
     async def _on_startup(self, _: web.Application) -> None:
         self._session_pool = SessionPool(self._config.session_request, self._notify)

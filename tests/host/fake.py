@@ -91,6 +91,8 @@ class FakeSession:
     def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
         verb, _, rest = request.text.partition(" ")
         yield PrefillProgress(3, 3)
+        if request.answer_prefix:
+            yield TextDelta(request.answer_prefix)
         if verb in ("read", "crash", "fail", "stuck"):
             yield from self._go_wrong(verb, cancelled)
         elif verb == "recall":

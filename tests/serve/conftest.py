@@ -71,7 +71,7 @@ def runtime() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def served(runtime) -> Iterator[Served]:
     """A server without a token."""
-    with Served(ServeConfig(MODEL, SessionRequest(), AccessPolicy())) as server:
+    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy())) as server:
         yield server
 
 

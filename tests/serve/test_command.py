@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from specchat.cli.serve import model_name
+from specchat.cli.serve import model_name, model_names
 from tests.front import command
 from tests.processes import modules_after
 
@@ -46,6 +46,12 @@ def test_a_model_has_its_name_from_the_profile_or_the_folder_name():
     assert ["embedded", "org/name", "weights"] == [
         model_name(each) for each in ("embedded", "org/name", "/home/weights")
     ]
+
+
+def test_a_model_has_the_names_that_clients_give_it():
+    assert ("org/name", "name", "gpt", "org/name:latest", "name:latest", "gpt:latest") == model_names(
+        "org/name", ["gpt"]
+    )
 
 
 def test_importing_the_command_imports_no_server():

@@ -8,6 +8,7 @@ from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import ContextError, HostError, UsageError
 from specchat.serve.requests import (
+    GREETING,
     ChatCompletionRequest,
     ConversationHistory,
     SessionSettings,
@@ -24,12 +25,28 @@ def chat(*pairs: tuple[str, object]) -> list[dict[str, object]]:
 
 def read(messages: list[dict[str, object]] | None = None, **more: object) -> ChatCompletionRequest:
     return parse_chat_completion_request(
-        {"messages": chat(("user", "hello")) if messages is None else messages, **more}, "ours"
+        {"messages": chat(("user", "hello")) if messages is None else messages, **more}, ("ours", "also-ours")
     )
 
 
 def test_the_smallest_request():
     assert ChatCompletionRequest(Request("hello")) == read()
+
+
+def test_an_answer_that_the_client_began_is_continued():
+    asked = read(chat(("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2 is ")))
+
+    assert (Request("two", answer_prefix="2 is "), (Exchange("one", "1"),)) == (asked.request, asked.history.exchanges)
+
+
+def test_before_the_first_words_of_the_assistant_stands_a_greeting():
+    asked = read(chat(("assistant", "How can I help?"), ("user", "hello")))
+
+    assert (Exchange(GREETING, "How can I help?"),) == asked.history.exchanges
+
+
+def test_every_name_of_the_model_is_its_name():
+    assert read() == read(model="ours") == read(model="also-ours")
 
 
 def test_request_fields_replace_profile_values():
@@ -142,8 +159,8 @@ def test_neutral_values_and_unknown_fields_are_ignored():
         ({"messages": chat(("user", 5))}, "messages"),
         ({"messages": chat(("user", ["hello"]))}, "messages"),
         ({"messages": chat(("user", [{"type": "image_url", "image_url": {"url": "data:"}}]))}, "messages"),
-        ({"messages": chat(("assistant", "hello"), ("user", "hello"))}, "messages"),
-        ({"messages": chat(("user", "hello"), ("assistant", "hel"))}, "messages"),
+        ({"messages": chat(("user", "x"), ("assistant", "y")), "response_format": {"type": "json_object"}}, "messages"),
+        ({"messages": chat(("system", "only"))}, "messages"),
         ({"messages": chat(("system", "hello"))}, "messages"),
         ({"messages": chat(("user", ""))}, "messages"),
         ({"messages": chat(("user", ""), ("assistant", "hello"), ("user", "hello"))}, "messages"),

@@ -216,10 +216,42 @@ def test_requests_from_websites_are_not_accepted(served, headers):
 
 
 def test_with_a_token_every_request_needs_it(runtime):
-    with Served(ServeConfig(MODEL, SessionRequest(), AccessPolicy("right"))) as served:
+    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
         assert text_of(served, user("write hello")) == "hello"
         assert raw(served, "GET", "/v1/models")[0] == 401
         assert raw(served, "GET", "/v1/models", Authorization="Bearer wrong")[0] == 401
+
+
+def test_a_web_page_that_has_the_token_can_ask_and_read(runtime):
+    page = {"Origin": "https://notes.example"}
+    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+        place = urlparse(served.address)
+        with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
+            connection.request("OPTIONS", "/v1/chat/completions", "", {"Host": place.netloc, **page})
+            allowed = connection.getresponse()
+            allowed.read()
+            connection.request("GET", "/v1/models", "", {**page, "Authorization": "Bearer right"})
+            models = connection.getresponse()
+            models.read()
+
+    assert (204, "Authorization, Content-Type") == (allowed.status, allowed.getheader("Access-Control-Allow-Headers"))
+    assert (200, page["Origin"]) == (models.status, models.getheader("Access-Control-Allow-Origin"))
+
+
+def test_a_browser_is_told_nothing_where_there_is_no_token(served):
+    assert raw(served, "OPTIONS", "/v1/models", Origin="http://evil.example")[0] == 403
+
+
+def test_a_begun_answer_is_continued_and_not_repeated(served):
+    begun = {"role": "assistant", "content": "oh, "}
+
+    assert "hello" == text_of(served, user("write hello"), begun)
+    assert "hello" == "".join(
+        chunk.choices[0].delta.content or "" for chunk in stream(served, user("write hello"), begun)
+    )
+    assert "write hello=oh, hello;" == text_of(
+        served, user("write hello"), {"role": "assistant", "content": "oh, hello"}, user("recall")
+    )
 
 
 def test_fleet_can_probe_it(served):
@@ -236,14 +268,14 @@ def test_fleet_can_probe_it(served):
     [("broken", openai.InternalServerError, "no such model"), ("unknown", openai.BadRequestError, "unknown profile")],
 )
 def test_a_model_that_cannot_be_loaded_is_an_error_for_every_request(runtime, profile, error, words):
-    with Served(ServeConfig(MODEL, SessionRequest(profile=profile), AccessPolicy())) as served:
+    with Served(ServeConfig((MODEL,), SessionRequest(profile=profile), AccessPolicy())) as served:
         for _ in range(2):
             with pytest.raises(error, match=words):
                 ask(served, user("hello"))
 
 
 def test_a_client_that_disconnects_while_a_model_loads_cancels_its_answer(runtime, host):
-    with Served(ServeConfig(MODEL, SessionRequest(profile="endless"), AccessPolicy())) as served:
+    with Served(ServeConfig((MODEL,), SessionRequest(profile="endless"), AccessPolicy())) as served:
         with asking(served, messages=[user("hello")]):
             until(lambda: "loading the target model" in served.said)
 
