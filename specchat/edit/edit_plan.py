@@ -87,13 +87,14 @@ def _contains(outer: Definition, inner: Definition) -> bool:
 
 @dataclass(frozen=True)
 class EditPlan:
-    """The regions to rewrite; none: the whole file."""
+    """The regions to rewrite; none: the whole file. `refactoring` describes what the syntax tree does instead."""
 
     regions: tuple[Region, ...] = ()
+    refactoring: str = ""
 
     @property
-    def format(self) -> Literal["whole", "region"]:
-        return "region" if self.regions else "whole"
+    def format(self) -> Literal["refactoring", "whole", "region"]:
+        return "refactoring" if self.refactoring else "region" if self.regions else "whole"
 
 
 def parse_line_range(text: str) -> Region:

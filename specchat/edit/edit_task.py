@@ -8,6 +8,7 @@ each answer is one whole file that sees the answers before it, so that a change 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from specchat.chat.events import Notice
 from specchat.chat.request import Attachment, Request
 from specchat.edit.answer_blocks import choose_text
 from specchat.edit.answer_check import (
@@ -30,6 +31,7 @@ from specchat.edit.edit_plan import (
     replace_region,
 )
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, run_turn
+from specchat.edit.refactoring import find_refactoring
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError, ContextError, NoChangeError, UsageError
@@ -65,12 +67,15 @@ class EditResult:
 def run_edit(job: EditJob, edit_run: EditRun) -> EditResult:
     """Ask for a new text and check it; an EditError says why there is none.
 
+    An instruction that clearly is a refactoring is carried out by the syntax tree, and the model is not asked.
     When the whole file turns out too long after prefill, or the model cannot rewrite it as a whole, the regions that
     the
     instruction names are tried. Of two failures the first is raised.
     """
     if job.first_request:
         return _run_plan(job, EditPlan(), edit_run)
+    if refactored := refactor(job, edit_run):
+        return refactored
     plan = make_plan(job.source, job.instruction, job.window_tokens, job.region)
     try:
         return _run_plan(job, plan, edit_run)
@@ -83,6 +88,21 @@ def run_edit(job: EditJob, edit_run: EditRun) -> EditResult:
         return _run_plan(job, plan_regions(job.source, job.instruction, job.window_tokens, regions), edit_run)
     except (UnusableAnswerError, BrokenEditError):
         raise first_failure from None
+
+
+def refactor(job: EditJob, edit_run: EditRun) -> EditResult | None:
+    """The edit as a refactoring; None when the instruction is none, or when the tree leaves a doubt."""
+    lines = (job.region.first, job.region.last) if job.region else None
+    refactoring = find_refactoring(job.source, job.instruction, lines)
+    if refactoring is None:
+        return None
+    text, summary = refactoring.apply(job.source.text), refactoring.describe()
+    if text == job.source.text:
+        raise NoChangeError(f"{job.source.name}: nothing to change ({summary})")
+    edit_run.on_event(Notice(f"{job.source.name}: {summary} (by the syntax tree, without a model)"))
+    edit_run.candidate = text
+    job.check(text)
+    return EditResult(text, EditPlan(refactoring=summary), EditWarnings())
 
 
 def rewrite_region(job: EditJob, region: Region, comment: str, edit_run: EditRun) -> str:

@@ -87,12 +87,12 @@ def test_a_notice_about_the_models_is_printed_once(file, monkeypatch):
 
 
 def test_what_was_wrong_goes_back_and_the_next_text_counts(file, monkeypatch):
-    said = say(monkeypatch, answers(ELIDED, NEW[:-2], NEW), str(file), "rename count to numbers", "-y")
+    said = say(monkeypatch, answers(ELIDED, NEW[:-2], NEW), str(file), "rename count to numbers, nothing else", "-y")
 
     assert (0, NEW) == (said.ran.code, file.read_text())
     assert "rest of the code" in said.asked[1]
     assert "does not parse: '(' was never closed" in said.asked[2]
-    assert all(text.startswith("rename count to numbers") for text in said.asked)
+    assert all(text.startswith("rename count to numbers, nothing else") for text in said.asked)
 
 
 def test_a_broken_text_is_kept_where_a_person_finds_it(file, monkeypatch):
@@ -258,7 +258,9 @@ def test_an_edit_that_fails_as_a_whole_is_tried_in_regions(file, monkeypatch, wh
     total = "def total(limit):\n    return sum(numbers(limit))\n"
     numbers = "def numbers(limit):\n    for number in range(START, limit):\n        yield number\n"
 
-    said = say(monkeypatch, [*whole, *answers(total, numbers)], str(file), "rename count to numbers", "-y")
+    said = say(
+        monkeypatch, [*whole, *answers(total, numbers)], str(file), "rename count to numbers, nothing else", "-y"
+    )
 
     assert (0, NEW) == (said.ran.code, file.read_text())
 
@@ -266,7 +268,7 @@ def test_an_edit_that_fails_as_a_whole_is_tried_in_regions(file, monkeypatch, wh
 def test_when_the_regions_fail_too_the_first_error_is_reported(file, monkeypatch):
     loop = answers("x = 1\n" * 400, reason="repetition")
 
-    said = say(monkeypatch, [*loop, *answers(*[ELIDED] * 3)], str(file), "rename count to numbers", "-y")
+    said = say(monkeypatch, [*loop, *answers(*[ELIDED] * 3)], str(file), "rename count to numbers, nothing else", "-y")
 
     assert (3, CODE) == (said.ran.code, file.read_text())
     assert "the model repeats itself" in said.ran.err

@@ -1,0 +1,118 @@
+"""From an instruction about a text to the refactoring that does it, when words and tree leave no doubt.
+
+A refactoring is None whenever an instruction is, or may be, something else, and whenever the tree cannot do the
+operation with certainty: then the model rewrites the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.edit.refactoring.import_sections import ImportSections
+from specchat.edit.refactoring.operations import (
+    AddParameter,
+    Operation,
+    Removable,
+    Remove,
+    Rename,
+    SetValue,
+    SortImports,
+)
+from specchat.edit.refactoring.parse_instruction import parse_instruction
+from specchat.edit.refactoring.python_imports import remove_unused_imports, sort_imports
+from specchat.edit.refactoring.python_names import PYTHON
+from specchat.edit.refactoring.python_rename import rename_in_python
+from specchat.edit.refactoring.removals import remove_things
+from specchat.edit.refactoring.splices import Area, RefusedError, Step, line_area, whole_area
+from specchat.edit.refactoring.values import add_parameter, set_value
+from specchat.edit.source_text import Source
+from specchat.edit.syntax_check import check_syntax
+from specchat.errors import BrokenEditError
+from specchat.syntax import language_of
+
+
+@dataclass(frozen=True)
+class Refactoring:
+    """Operations on one text, one after the other."""
+
+    source: Source
+    steps: tuple[Step, ...]
+
+    def apply(self, text: str) -> str:
+        """The new text; `text` is that of the source."""
+        assert text == self.source.text
+        for step in self.steps:
+            text = step.apply(text)
+        return text
+
+    def describe(self) -> str:
+        """What is done, as one line: "rename function `add` to `plus`: 4 places"."""
+        return "; ".join(step.summary for step in self.steps)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An instruction that is an operation, and why the tree cannot do it with certainty."""
+
+    reason: str
+
+
+def find_refactoring(source: Source, instruction: str, lines: tuple[int, int] | None = None) -> Refactoring | None:
+    """The refactoring that an instruction clearly is; `lines` limits it to these, counted from 1."""
+    found = plan_refactoring(source, instruction, lines)
+    return found if isinstance(found, Refactoring) else None
+
+
+def plan_refactoring(
+    source: Source, instruction: str, lines: tuple[int, int] | None = None
+) -> Refactoring | Refusal | None:
+    """As `find_refactoring`, with the reason when the instruction is an operation that is not certain here."""
+    operations = parse_instruction(instruction, source.name)
+    return make_refactoring(source, operations, lines) if operations else None
+
+
+def make_refactoring(
+    source: Source, operations: Sequence[Operation], lines: tuple[int, int] | None = None
+) -> Refactoring | Refusal:
+    text, steps = source.text, list[Step]()
+    try:
+        for operation in operations:
+            area = line_area(text, *lines) if lines else whole_area(text)
+            step = _make_step(source, text, operation, area)
+            if outside := [each for each in step.splices if not area.holds(each.start, each.end)]:
+                line = text.encode().count(b"\n", 0, outside[0].start) + 1
+                raise RefusedError(f"line {line} would change, too")
+            steps.append(step)
+            new_text = step.apply(text)
+            lines = lines and (lines[0], lines[1] + new_text.count("\n") - text.count("\n"))
+            text = new_text
+        if text != source.text:
+            check_syntax(source, text)
+    except (RefusedError, BrokenEditError) as refused:
+        return Refusal(str(refused))
+    return Refactoring(source, tuple(steps))
+
+
+def _make_step(source: Source, text: str, operation: Operation, area: Area) -> Step:
+    language = language_of(source.name, text)
+    match operation:
+        case Rename() if language == PYTHON:
+            return rename_in_python(text, operation, area)
+        case Rename():
+            raise RefusedError("names are known in Python only")
+        case Remove(what=Removable.UNUSED_IMPORTS) | SortImports() if language != PYTHON:
+            raise RefusedError("only imports of Python are known")
+        case Remove(what=Removable.UNUSED_IMPORTS, scope=""):
+            return remove_unused_imports(text, source.name, area, is_single=operation.is_single)
+        case Remove(what=Removable.UNUSED_IMPORTS):
+            raise RefusedError("imports are removed from the whole file")
+        case Remove():
+            return remove_things(text, language, operation, area)
+        case SortImports():
+            return sort_imports(text, ImportSections.of_file(Path(source.name)), area)
+        case SetValue():
+            return set_value(text, language, operation, area)
+        case AddParameter():
+            return add_parameter(text, language, operation, area)

@@ -1,0 +1,75 @@
+"""The operations that a syntax tree can do without a model, as values."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class NameKind(StrEnum):
+    """What an instruction says that a name is."""
+
+    ANY = ""
+    FUNCTION = "function"
+    METHOD = "method"
+    CLASS = "class"
+    VARIABLE = "variable"
+    PARAMETER = "parameter"
+    ATTRIBUTE = "attribute"
+    IMPORT = "import"
+    CONSTANT = "constant"
+    TYPE = "type"
+
+
+class Removable(StrEnum):
+    PRINTS = "prints"
+    LOGGING = "logging calls"
+    COMMENTS = "comments"
+    DOCSTRINGS = "docstrings"
+    UNUSED_IMPORTS = "unused imports"
+
+
+@dataclass(frozen=True)
+class Rename:
+    """`scope` is the function or class that the name belongs to ("feed", "Parser.feed"), "" when it is not said."""
+
+    old: str
+    new: str
+    kind: NameKind = NameKind.ANY
+    scope: str = ""
+
+
+@dataclass(frozen=True)
+class Remove:
+    """`is_single`: the instruction says one, so there must not be several."""
+
+    what: Removable
+    scope: str = ""
+    is_single: bool = False
+
+
+@dataclass(frozen=True)
+class SortImports:
+    pass
+
+
+@dataclass(frozen=True)
+class SetValue:
+    """A new value for a constant or a default, as it is to be written; `old_value` is what the instruction says."""
+
+    name: str
+    value: str
+    kind: NameKind = NameKind.ANY
+    scope: str = ""
+    old_value: str = ""
+
+
+@dataclass(frozen=True)
+class AddParameter:
+    """A new last parameter for a function, with a default."""
+
+    function: str
+    name: str
+    default: str
+    annotation: str = ""
+
+
+Operation = Rename | Remove | SortImports | SetValue | AddParameter

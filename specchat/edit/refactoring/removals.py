@@ -1,0 +1,345 @@
+"""Removes statements, comments and docstrings so that the text stays valid: an emptied Python block gets `pass`.
+
+What is alone on its lines goes with the lines. After the removal the text has to consist of the same tokens as before,
+without the removed ones, or the removal is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from specchat.edit.refactoring.operations import Removable, Remove
+from specchat.edit.refactoring.python_names import PYTHON, BoundBy, PythonNames, analyse_names
+from specchat.edit.refactoring.splices import (
+    Area,
+    RefusedError,
+    Splice,
+    Step,
+    count_of,
+    line_area,
+    splice_text,
+    whole_area,
+)
+from specchat.syntax.definitions import definitions
+from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text, syntax_tree
+
+JAVASCRIPT = ("javascript", "typescript", "tsx")
+JAVA_PRINTS = r"System\.out\.print(ln|f)?"
+PRINT_CALLS: Mapping[str, str] = {
+    PYTHON: r"print",
+    **dict.fromkeys(JAVASCRIPT, r"console\.log"),
+    "rust": r"e?println|e?print",
+    "c": r"printf|puts",
+    "cpp": r"(std::)?(printf|puts)",
+    "java": JAVA_PRINTS,
+    "go": r"fmt\.Print(ln|f)?",
+}
+# `logger.info(…)`, `self._log.warning(…)`, `logging.getLogger(__name__).debug(…)`
+LOGGING_CALL = (
+    r"(?:\w+\.)*_?(?:logging|logger|log|LOGGER|LOG)(?:\.getLogger\([\w\"'.]*\))?"
+    r"\.(?:debug|info|warning|warn|error|exception|critical|fatal|log)"
+)
+CALL_TYPES = ("call", "call_expression", "macro_invocation", "method_invocation")
+STATEMENT = "expression_statement"
+# Where a statement stands among others; elsewhere it is the only one of a branch and becomes `{}`.
+SEQUENCES = frozenset(
+    ("module", "block", "program", "statement_block", "source_file", "translation_unit", "compound_statement",
+     "statement_list", "switch_case", "switch_default", "case_statement", "declaration_list", "constructor_body",
+     "class_static_block", "switch_block_statement_group", "static_initializer")
+)  # fmt: skip
+SIDE_EFFECTS = ("named_expression", "await", "yield")  # what a removed call must not hold: the rest may rely on it
+# Comments that change what a program or a tool does.
+DIRECTIVE = re.compile(
+    r"#!|(?:#|//|/\*|<!--)\s*(?:type:|noqa\b|nosec\b|pragma\b|pylint:|mypy:|pyright:|pyre-|ruff:|flake8:|isort:|fmt:|yapf:|black:|"
+    r"cython:|shellcheck\b|hadolint\b|eslint-|eslint\b|@ts-|prettier-|tslint:|jshint\b|jslint\b|istanbul\b|c8\b|webpack|"
+    r"@vite|@jsx|@flow|#\s*sourceMappingURL|clang-format\b|NOLINT|rustfmt\b|nolint\b|yaml-language-server|\[if\b)"
+    r"|/\*\s*globals?\s|//go:|// ?\+build|///\s*<(?:reference|amd)"
+)
+CODING = re.compile(r"#.*?coding[:=]")  # counts in the first two lines
+PLACEHOLDER_TOKENS = frozenset(("", ";", "pass", "{", "}"))  # what stands for an emptied block, and separators
+COMMENTED_LANGUAGES = frozenset((*PRINT_CALLS, "toml", "bash", "yaml", "css"))
+
+
+def remove_things(text: str, language: str, remove: Remove, area: Area | None = None) -> Step:
+    """The removal as changes of the text. RefusedError says why it is not certain."""
+    root = syntax_tree(text, language)
+    if root is None or root.has_error:
+        raise RefusedError("the file does not parse")
+    named = find_area(text, language, remove.scope)
+    area = area.overlap(named) if area else named
+    removal = REMOVALS[remove.what](text.encode(), root, language, area)
+    if remove.is_single and removal.count != 1:
+        raise RefusedError(f"there are {count_of(removal.count, NOUNS[remove.what])}")
+    splices = tuple(removal.splices)
+    _check_tokens(root, text, splices, language)
+    left = f"; {removal.left}" if removal.left else ""
+    return Step(f"remove {count_of(removal.count, NOUNS[remove.what])}{left}", splices)
+
+
+def find_area(text: str, language: str, scope: str) -> Area:
+    """The lines of the one definition with this name, or the whole text."""
+    if not scope:
+        return whole_area(text)
+    found = [each for each in definitions(text, language) if f".{each.qualified_name}".endswith(f".{scope}")]
+    if len(found) != 1:
+        raise RefusedError(f"the file defines {count_of(found, 'thing')} with the name `{scope}`")
+    return line_area(text, found[0].first_line, found[0].last_line)
+
+
+@dataclass(frozen=True)
+class Removal:
+    splices: Sequence[Splice]
+    count: int
+    left: str = ""
+
+
+NOUNS: Mapping[Removable, str] = {
+    Removable.PRINTS: "print statement", Removable.LOGGING: "logging call", Removable.COMMENTS: "comment",
+    Removable.DOCSTRINGS: "docstring",
+}  # fmt: skip
+
+
+def _remove_prints(raw: bytes, root: Node, language: str, area: Area) -> Removal:
+    if language not in PRINT_CALLS:
+        raise RefusedError(f"prints of {language or 'plain text'} are not known")
+    pattern = re.compile(PRINT_CALLS[language])
+    calls = [
+        each
+        for each in find_nodes(root, language, CALL_TYPES)
+        if pattern.fullmatch(_called(each)) and area.holds(each.start_byte, each.end_byte)
+    ]
+    if language == PYTHON:
+        names = analyse_names(raw.decode())
+        if names is None:
+            raise RefusedError("the file does not parse")
+        calls = [each for each in calls if _is_print(names, each)]
+    removal = _remove_calls(raw, calls, language, "print")
+    if language == "go":
+        _check_go_import(root, language, calls)
+    return removal
+
+
+def _is_print(names: PythonNames, call: Node) -> bool:
+    """Whether `print` is the builtin, or one that is imported in its place."""
+    binding = names.binding_at(call.child_by_field_name("function"))
+    return binding is not None and (binding.scope is None or binding.is_only(BoundBy.IMPORT))
+
+
+def _remove_logging(raw: bytes, root: Node, language: str, area: Area) -> Removal:
+    if language != PYTHON:
+        raise RefusedError(f"logging calls of {language or 'plain text'} are not known")
+    pattern = re.compile(LOGGING_CALL)
+    calls = [
+        each
+        for each in find_nodes(root, language, CALL_TYPES)
+        if pattern.fullmatch(_called(each)) and area.holds(each.start_byte, each.end_byte)
+    ]
+    return _remove_calls(raw, calls, language, "logging call")
+
+
+def _remove_calls(raw: bytes, calls: Sequence[Node], language: str, noun: str) -> Removal:
+    statements = [call.parent for call in calls if call.parent and call.parent.type == STATEMENT]
+    for statement in statements:
+        if find_nodes(statement, language, SIDE_EFFECTS):
+            raise RefusedError(f"line {statement.start_point.row + 1} does more than the call")
+    left = len(calls) - len(statements)
+    note = f"{count_of(left, noun)} inside other expressions left" if left else ""
+    return Removal(remove_statements(raw, statements, language), len(statements), note)
+
+
+def _called(call: Node) -> str:
+    """What is called: "print", "console.log", "System.out.println"."""
+    if call.type == "method_invocation":
+        receiver, name = call.child_by_field_name("object"), call.child_by_field_name("name")
+        return f"{node_text(receiver)}.{node_text(name)}" if receiver and name else ""
+    named = call.child_by_field_name("function") or call.child_by_field_name("macro")
+    return node_text(named) if named else ""
+
+
+def _check_go_import(root: Node, language: str, calls: Sequence[Node]) -> None:
+    """Go does not compile with an import that nothing uses."""
+    removed = {each.start_byte for each in calls}
+    selectors = find_nodes(root, language, ("selector_expression",))
+    if not any(node_text(each).startswith("fmt.") and each.start_byte not in removed for each in selectors):
+        raise RefusedError("the import of fmt would be unused")
+
+
+def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Removal:
+    if language not in COMMENTED_LANGUAGES:
+        raise RefusedError(f"comments of {language or 'plain text'} are not known")
+    if language in ("c", "cpp") and any(
+        b"/*" in (each.text or b"") or b"//" in (each.text or b"")
+        for each in find_nodes(root, language, ("preproc_arg",))
+    ):
+        raise RefusedError("a macro holds a comment")
+    if language == "go" and b'import "C"' in raw:
+        raise RefusedError("comments before the import of C are code")
+    found = [each for each in find_nodes(root, language, COMMENT_TYPES) if area.holds(each.start_byte, each.end_byte)]
+    comments = [each for each in found if not is_directive(each)]
+    kept = len(found) - len(comments)
+    note = f"{count_of(kept, 'comment')} for tools kept" if kept else ""
+    return Removal([_comment_splice(raw, each) for each in comments], len(comments), note)
+
+
+def is_directive(comment: Node) -> bool:
+    text = node_text(comment)
+    return bool(DIRECTIVE.match(text)) or (comment.start_point.row < 2 and bool(CODING.match(text)))
+
+
+def _comment_splice(raw: bytes, comment: Node) -> Splice:
+    """The comment with the spaces before it, or with its lines when nothing else stands there."""
+    start, end = comment.start_byte, comment.end_byte
+    while raw[start:end].endswith(b"\n"):
+        end -= 1  # a comment for the documentation of Rust includes the newline
+    first, last = line_start(raw, start), line_end(raw, end)
+    is_first, is_last = not raw[first:start].strip(), not raw[end:last].strip()
+    if is_first and is_last:
+        return Splice(first, min(last + 1, len(raw)), "")
+    if b"\n" in raw[start:end]:
+        raise RefusedError(f"the comment in line {comment.start_point.row + 1} stands between code on other lines")
+    if is_last:
+        return Splice(first + len(raw[first:start].rstrip(b" \t")), last, "")
+    if is_first:
+        return Splice(start, end + len(raw[end:last]) - len(raw[end:last].lstrip(b" \t")), "")
+    before, after = raw[start - 1 : start], raw[end : end + 1]
+    if after in (b",", b";", b")", b"]"):
+        return Splice(first + len(raw[first:start].rstrip(b" \t")), end, "")
+    if before.isspace() and after == b" ":
+        return Splice(start, end + 1, "")
+    is_needed = not before.isspace() and not after.isspace() and before.isalnum() == after.isalnum()
+    return Splice(start, end, " " if is_needed else "")
+
+
+def _remove_docstrings(raw: bytes, root: Node, language: str, area: Area) -> Removal:
+    if language != PYTHON:
+        raise RefusedError("only Python has docstrings")
+    if re.search(rb"\b__doc__\b", raw):
+        raise RefusedError("the program uses `__doc__`")
+    found = [
+        each
+        for each in map(_docstring_of, _with_docstrings(root))
+        if each is not None and area.holds(each.start_byte, each.end_byte)
+    ]
+    return Removal(remove_statements(raw, found, language), len(found))
+
+
+def _with_docstrings(root: Node) -> Iterable[Node]:
+    yield root
+    for each in find_nodes(root, PYTHON, ("function_definition", "class_definition")):
+        body = each.child_by_field_name("body")
+        if body is not None:
+            yield body
+
+
+def _docstring_of(block: Node) -> Node | None:
+    statements = [each for each in block.named_children if each.type != "comment"]
+    first = statements[0] if statements else None
+    if first is None or first.type != STATEMENT or len(first.named_children) != 1:
+        return None
+    value = first.named_children[0]
+    is_text = value.type in ("string", "concatenated_string") and not re.match(r"[rRuU]?[fFbB]", node_text(value))
+    return first if is_text else None
+
+
+def remove_statements(raw: bytes, statements: Sequence[Node], language: str) -> list[Splice]:
+    """Changes that remove statements; what is left stays valid."""
+    blocks: dict[int, list[Node]] = {}
+    for statement in statements:
+        blocks.setdefault(statement.parent.id if statement.parent else 0, []).append(statement)
+    splices: list[Splice] = []
+    for removed in blocks.values():
+        block = removed[0].parent
+        assert block is not None
+        runs = _runs(raw, removed)
+        kept = [each for each in block.named_children if each.type not in COMMENT_TYPES and each not in removed]
+        placeholder = ""
+        if language == PYTHON and not kept and block.type == "block":
+            placeholder = "pass"
+        elif block.type not in SEQUENCES:
+            placeholder = "{}"
+        if placeholder:
+            start, end = runs[0]
+            splices.append(Splice(start, end, placeholder))
+            runs = runs[1:]
+        first = block.named_children[0].start_byte
+        splices += [_statement_splice(raw, *each, is_first=each[0] == first) for each in runs]
+    return splices
+
+
+def _runs(raw: bytes, statements: Sequence[Node]) -> list[tuple[int, int]]:
+    """The ranges of statements; those that only a `;` separates are one range."""
+    runs: list[tuple[int, int]] = []
+    for each in statements:
+        if runs and re.fullmatch(rb"[ \t]*;[ \t]*", raw[runs[-1][1] : each.start_byte]):
+            runs[-1] = (runs[-1][0], each.end_byte)
+        else:
+            runs.append((each.start_byte, each.end_byte))
+    return runs
+
+
+def _statement_splice(raw: bytes, start: int, end: int, *, is_first: bool) -> Splice:
+    first, last = line_start(raw, start), line_end(raw, end)
+    before, after = raw[first:start], raw[end:last]
+    is_alone = not before.strip() and re.fullmatch(rb"\s*;?\s*(#.*|//.*)?", after)
+    if is_alone:
+        end = min(last + 1, len(raw))
+        # what follows must not begin with the blank lines that separated it
+        while is_first and end < len(raw) and not raw[end : line_end(raw, end)].strip():
+            end = min(line_end(raw, end) + 1, len(raw))
+        return Splice(first, end, "")
+    if separator := re.search(rb"[ \t]*;[ \t]*\Z", before):  # `x = 1; print(x)`
+        return Splice(first + separator.start(), end, "")
+    if separator := re.match(rb"[ \t]*;[ \t]*", after):  # `print(x); x = 1`
+        return Splice(start, end + separator.end(), "")
+    spaces = len(after) - len(after.lstrip(b" \t"))
+    return Splice(start, end + spaces, "")
+
+
+def line_start(raw: bytes, position: int) -> int:
+    return raw.rfind(b"\n", 0, position) + 1
+
+
+def line_end(raw: bytes, position: int) -> int:
+    """The position of the newline, or the end of the text."""
+    found = raw.find(b"\n", position)
+    return len(raw) if found < 0 else found
+
+
+def _check_tokens(root: Node, text: str, splices: Sequence[Splice], language: str) -> None:
+    """RefusedError unless the new text has the tokens of the old one that were not removed, and no others."""
+    new_root = syntax_tree(splice_text(text, splices), language)
+    if new_root is None or new_root.has_error:
+        raise RefusedError("the new text would not parse")
+    removed = sorted((each.start, each.end) for each in splices)
+    if _tokens(root, removed) != _tokens(new_root, []):
+        raise RefusedError("more than was asked for would change")
+
+
+def _tokens(root: Node, removed: Sequence[tuple[int, int]]) -> list[str]:
+    """The leaves of a tree in the order of the text, without comments and without the removed ranges."""
+    found: list[str] = []
+    stack, ranges = [root], list(reversed(removed))
+    while stack:
+        node = stack.pop()
+        if node.type in COMMENT_TYPES:
+            continue
+        if node.children:
+            stack.extend(reversed(node.children))
+            continue
+        while ranges and ranges[-1][1] <= node.start_byte:
+            ranges.pop()
+        if not (ranges and ranges[-1][0] <= node.start_byte and node.end_byte <= ranges[-1][1]):
+            found.append(node_text(node))
+    return [each for each in found if each not in PLACEHOLDER_TOKENS]
+
+
+REMOVALS: Mapping[Removable, Callable[[bytes, Node, str, Area], Removal]] = {
+    Removable.PRINTS: _remove_prints,
+    Removable.LOGGING: _remove_logging,
+    Removable.COMMENTS: _remove_comments,
+    Removable.DOCSTRINGS: _remove_docstrings,
+}

@@ -1,0 +1,103 @@
+"""`specchat edit` with an instruction that is a refactoring: the model is not asked, all else is as for other edits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.edit.scripted import answers, say
+from tests.front import command
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+BODY = b"    print(limit)\r\n" + 6 * b"    # on and on\r\n" + b"    return limit\r\n"
+CODE = b"# count of all\r\ndef count(limit):\r\n" + BODY + b"\r\n\r\ncount(limit=3)"
+NEW = CODE.replace(b"def count", b"def total").replace(b"\ncount(", b"\ntotal(")
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_bytes(CODE)
+    return file
+
+
+def test_the_tree_renames_without_the_model_and_every_other_byte_stays(file, monkeypatch):
+    said = say(monkeypatch, [], str(file), "rename count to total", "-y")
+
+    assert (0, b"", NEW, []) == (said.ran.code, said.ran.out, file.read_bytes(), said.asked)
+    assert "rename function `count` to `total`: 2 places; 1 mention in strings and comments left" in said.ran.err
+    assert "applied 2/2 hunks" in said.ran.err
+
+
+def test_it_is_undone_as_other_edits_are(file, monkeypatch):
+    say(monkeypatch, [], str(file), "rename count to total", "-y")
+
+    assert 0 == command(monkeypatch, "undo").code
+    assert CODE == file.read_bytes()
+
+
+def test_it_is_reviewed_hunk_by_hunk(file, monkeypatch):
+    say(monkeypatch, [], str(file), "rename count to total", stdin=b"y\nn\n", on_terminal=True)
+
+    assert CODE.replace(b"def count", b"def total") == file.read_bytes()
+
+
+def test_a_failed_check_leaves_the_file_and_keeps_the_text(file, monkeypatch):
+    said = say(monkeypatch, [], str(file), "rename count to total", "-y", "--check", "grep -c 'def count' {}")
+
+    assert (4, CODE, []) == (said.ran.code, file.read_bytes(), said.asked)
+    assert "it is saved in" in said.ran.err
+
+
+def test_the_report_names_the_format(file, monkeypatch):
+    said = say(monkeypatch, [], str(file), "remove all prints", "--json")
+
+    report = json.loads(said.ran.out)
+    assert ("proposed", "refactoring", 0) == (report["status"], report["format"], report["spec"]["turns"])
+    assert "    print(limit)\n" == report["hunks"][0]["old"]
+
+
+def test_lost_comments_are_no_warning_when_they_were_to_go(file, monkeypatch):
+    said = say(monkeypatch, [], str(file), "remove all comments", "-y")
+
+    assert (0, CODE.replace(b"# count of all\r\n", b"").replace(b"    # on and on\r\n", b"")) == (
+        said.ran.code,
+        file.read_bytes(),
+    )
+
+
+def test_nothing_to_do_is_no_change(file, monkeypatch):
+    said = say(monkeypatch, [], str(file), "remove all docstrings", "-y")
+
+    assert (9, CODE, []) == (said.ran.code, file.read_bytes(), said.asked)
+    assert "a.py: nothing to change (remove 0 docstrings)" in said.ran.err
+
+
+def test_a_doubt_leaves_it_to_the_model(file, monkeypatch):
+    said = say(
+        monkeypatch, answers("x = 1\n"), str(file), "rename count to limit and document it", "-y", "--allow-shrink"
+    )
+
+    assert 1 == len(said.asked)
+
+
+def test_the_filter_prints_the_new_text(monkeypatch):
+    said = say(monkeypatch, [], "-", "rename count to total", "--lang", "py", stdin=CODE)
+
+    assert (0, NEW, "", []) == (said.ran.code, said.ran.out, said.ran.err, said.asked)
+
+
+def test_lines_limit_what_is_removed(file, monkeypatch):
+    file.write_bytes(b"print(1)\nprint(2)\nprint(3)\n")
+
+    removed = say(monkeypatch, [], str(file), "remove the prints", "-l", "2-3", "-y")
+
+    assert (0, b"print(1)\n") == (removed.ran.code, file.read_bytes())
+
+
+def test_a_renaming_beyond_the_lines_is_left_to_the_model(file, monkeypatch):
+    said = say(monkeypatch, answers("def total(limit):\n"), str(file), "rename count to total", "-l", "2-2", "-y")
+
+    assert (0, 1) == (said.ran.code, len(said.asked))
