@@ -17,6 +17,7 @@ from specchat.engine.grammar import Grammar, advance_all, constrain_tree
 from specchat.engine.model import MAX_PROMPT_HIDDEN_STATES, Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from specchat.errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,10 @@ class Generation:
             drafted_at = perf_counter()
             tree, allowed = (tree, None) if config.grammar is None else constrain_tree(tree, config.grammar, budget)
             output = self.target.forward(tree, self.cache)
-            sampled = sampler.sample(output.logits, sampler.rows_of_tree(tree, len(self.tokens), allowed), seen)
+            ranking = sampler.rank(output.logits, sampler.rows_of_tree(tree, len(self.tokens), allowed), seen)
+            sampled = ranking.token_ids[:, 0].tolist()
             path = _truncate_at_stop(tree, accept(tree, sampled), config.stop_token_ids)[:remaining]
+            _check_numbers(ranking.scores[path, 0])
             self.cache.commit(path)
             hidden_states = output.hidden_states[path] if output.hidden_states is not None else None
             outcome = Outcome(
@@ -165,6 +168,15 @@ class Generation:
         outcome = Outcome(tree, list(range(len(chunk))), following, start, hidden_states)
         for drafter in self.drafters:
             drafter.observe(outcome)
+
+
+def _check_numbers(scores: Tensor) -> None:
+    """ModelError when the logits of the sampled tokens are not finite: the answer would be noise."""
+    if not bool(scores.isfinite().all()):
+        raise ModelError(
+            "the model computes numbers that are not finite: its weights are damaged, or too large for their dtype; "
+            "try --dtype float32"
+        )
 
 
 def _truncate_at_stop(tree: DraftTree, path: list[int], stop_token_ids: frozenset[int]) -> list[int]:

@@ -18,7 +18,14 @@ from specchat.engine.cache import KVLocation
 from specchat.forward.attention import AttentionMask, apply_rope, attention, sdpa
 from specchat.forward.batch import ForwardBatch
 from specchat.forward.linear import TOLERANCE, sample_tensor
-from specchat.forward.native_ops import DTYPE_NAMES, NativeKernels, data_pointer, native_kernels
+from specchat.forward.native_ops import (
+    DTYPE_NAMES,
+    NativeBorderError,
+    NativeKernels,
+    check_border,
+    data_pointer,
+    native_kernels,
+)
 
 NATIVE_MAX_ROWS_SINGLE_THREAD = 512  # above, torch is faster; with more threads, from fewer rows on
 NATIVE_MIN_ROWS = 128  # a draft tree always uses the kernels: its rows must be those of plain decoding
@@ -112,6 +119,7 @@ class NativeOps(TorchOps):
         if len(rows) > max_native_rows():
             return super().rms_norm(rows, weight)
         rows = rows.contiguous()
+        check_border("rms_norm", rows, (weight, rows.shape[1:]))
         out = torch.empty_like(rows)
         self._rms_norm(rows.data_ptr(), weight.data_ptr(), out.data_ptr(), *rows.shape, self.dimensions.epsilon)
         return out
@@ -120,6 +128,7 @@ class NativeOps(TorchOps):
         if len(rows) > max_native_rows():
             return super().add_rms_norm(rows, residual, weight)
         rows, residual = rows.contiguous(), residual.contiguous()
+        check_border("add_rms_norm", rows, (weight, rows.shape[1:]), (residual, rows.shape))
         total, out = torch.empty_like(rows), torch.empty_like(rows)
         self._add_rms_norm(
             rows.data_ptr(), residual.data_ptr(), weight.data_ptr(), total.data_ptr(), out.data_ptr(),
@@ -143,6 +152,7 @@ class NativeOps(TorchOps):
         if count > max_native_rows() or batch.kv_location is None or is_partly_rotated:
             return super().attention(inputs, batch, layer, window)
         keys, values, first_row, kv_length = batch.kv_location(layer)
+        self._check_attention(inputs, states, keys, values, mask, first_row, kv_length)
         offset, stride = first_row * sizes.head_size * keys.element_size(), keys.stride(1)
         queries = states.new_empty(sizes.heads, count, sizes.head_size)
         self._qk_norm_rope(
@@ -165,6 +175,32 @@ class NativeOps(TorchOps):
             scratch.data_ptr(), torch.get_num_threads(),
         )  # fmt: skip
         return out
+
+    def _check_attention(
+        self,
+        inputs: QKVInputs,
+        states: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: AttentionMask | None,
+        first_row: int,
+        kv_length: int,
+    ) -> None:
+        sizes, count, capacity = self.dimensions, len(states), keys.shape[2]
+        cache_shape, angles_shape = (1, sizes.kv_heads, capacity, sizes.head_size), (count, 1, sizes.head_size)
+        is_inside = (
+            states.shape[1] == (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size
+            and keys.shape == cache_shape == values.shape
+            and inputs.cos.shape == angles_shape == inputs.sin.shape
+            and states.dtype == keys.dtype == inputs.cos.dtype
+            and 0 <= first_row <= first_row + count <= kv_length <= capacity
+            and (mask is None or mask.allowed.shape == (count, kv_length))
+        )
+        if not is_inside:
+            raise NativeBorderError(f"attention: {count} rows at {first_row} of {kv_length} in a cache of {capacity}")
+        for norm in (inputs.q_norm, inputs.k_norm):
+            if norm is not None:
+                check_border("attention", states, (norm, (sizes.head_size,)))
 
 
 def max_native_rows() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.forward.native_ops import Kernel, NativeKernels, data_pointer, native_kernels
+from specchat.forward.native_ops import Kernel, NativeBorderError, NativeKernels, data_pointer, native_kernels
 
 Linear = Callable[[Tensor], Tensor]  # [N, in] -> [N, out]
 ONEDNN_PACK_ROWS = 8  # the row count that packed weights are laid out for; measured to be good from 1 to 128
@@ -82,6 +83,7 @@ class NativeLinear(QuantLinear):
 
     weight: Tensor
     bias: Tensor | None
+    in_features: int
     out_features: int
     kernel: Kernel
 
@@ -94,10 +96,12 @@ class NativeLinear(QuantLinear):
         if input_padding or outputs % lanes:
             weight = functional.pad(weight, (0, input_padding, 0, -outputs % lanes))
         blocks = weight.view(len(weight) // lanes, lanes, -1, per_word).transpose(1, 2).contiguous()
-        return cls(blocks, bias, outputs, kernel)
+        return cls(blocks, bias, inputs, outputs, kernel)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         inputs = self.weight.shape[1] * self.weight.shape[3]
+        if rows.shape[-1] != self.in_features or rows.dtype != self.weight.dtype:
+            raise NativeBorderError(f"linear: rows of {rows.shape[-1]} {rows.dtype}, not {self.in_features}")
         if rows.shape[-1] != inputs:
             rows = functional.pad(rows, (0, inputs - rows.shape[-1]))
         rows = rows.contiguous()
@@ -130,8 +134,9 @@ def float_linear(weight: Tensor, bias: Tensor | None = None) -> QuantLinear:
     if kernel is not None:
         return NativeLinear.pack(weight, bias, native.lanes, kernel)
     if torch.backends.mkldnn.is_available():
-        # what torch.compile calls for frozen weights; it has no public name
-        return OneDnnLinear(torch.ops.mkldnn._reorder_linear_weight(weight, ONEDNN_PACK_ROWS), bias)  # noqa: SLF001
+        # what torch.compile calls for frozen weights; it has no public name, and raises for float16 on older CPUs
+        with suppress(RuntimeError):
+            return OneDnnLinear(torch.ops.mkldnn._reorder_linear_weight(weight, ONEDNN_PACK_ROWS), bias)  # noqa: SLF001
     return FloatLinear(weight, bias)
 
 

@@ -34,6 +34,9 @@ from specchat.forward.linear import Linear, QuantLinear
 
 @dataclass(frozen=True)
 class Dimensions:
+    hidden_size: int
+    intermediate_size: int
+    layers: int
     heads: int
     kv_heads: int
     head_size: int
@@ -50,7 +53,7 @@ class Weights:
     layers: list[DecoderLayer]
     norm: Tensor  # [D]
     lm_head: Linear  # -> V
-    rope: tuple[Tensor, Tensor]  # cosine and sine of every position [max_position_embeddings, head_size]
+    rope: tuple[Tensor, Tensor]  # cosine and sine of every position of the context window
     bytes: int
 
 

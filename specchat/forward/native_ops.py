@@ -14,7 +14,7 @@ import platform
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -93,6 +93,17 @@ def native_kernels() -> NativeKernels:
         return NativeKernels(None, f"{compiler} cannot compile them ({message}); {INSTALL_COMPILER}")
     except (OSError, subprocess.TimeoutExpired) as error:
         return NativeKernels(None, f"{folder}: {last_output_line(str(error), NO_MESSAGE)}")
+
+
+class NativeBorderError(RuntimeError):
+    """A tensor does not have the shape that a native kernel would read. A mistake of ours, or of a plugin."""
+
+
+def check_border(kernel: str, like: torch.Tensor, *expected: tuple[torch.Tensor, Sequence[int]]) -> None:
+    """NativeBorderError where a kernel would read beyond a tensor, or read it as another dtype."""
+    for tensor, shape in expected:
+        if tensor.shape != shape or tensor.dtype != like.dtype:
+            raise NativeBorderError(f"{kernel}: {list(tensor.shape)} {tensor.dtype}, not {list(shape)} {like.dtype}")
 
 
 def data_pointer(tensor: torch.Tensor | None) -> int | None:

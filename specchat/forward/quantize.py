@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specchat.forward.native_ops import Kernel, data_pointer, native_kernels
+from specchat.forward.native_ops import Kernel, check_border, data_pointer, native_kernels
 
 INT8_MAX = 127  # the largest magnitude of a quantized row
 ZERO_POINT = 128  # the unsigned byte that stands for 0
@@ -51,6 +51,9 @@ def _quantize_rows_torch(rows: Tensor) -> tuple[Tensor, Tensor]:
 def _dequantize_rows_native(
     dequantize: Kernel, sums: Tensor, scales: Tensor, bias: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
+    check_border("dequantize", sums, (scales, sums.shape[:1]))
+    if bias is not None:
+        check_border("dequantize", bias, (bias, sums.shape[1:]))
     out = torch.empty(sums.shape, dtype=dtype)
     dequantize(sums.data_ptr(), scales.data_ptr(), data_pointer(bias), out.data_ptr(), *sums.shape)
     return out

@@ -139,6 +139,6 @@ def load_head(spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: 
     dimensions = TargetDimensions(hidden_size, len(target.pool.layout.shapes) or None, target.vocab_size)
     if reasons := mismatches(spec, dimensions):
         raise ModelError(f"{spec.source}: this {spec.format} head does not fit the target: {'; '.join(reasons)}")
-    loader = WeightLoader(spec.tensors, dtype or target.pool.layout.dtype, device, checks_finite=True)
+    loader = WeightLoader(spec.tensors, dtype or target.pool.layout.dtype, device)
     network = {MEDUSA: MedusaHead, DFLASH: DFlashHead}.get(spec.kind, EagleHead)
     return network(spec, loader, target)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.model import Model
+from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
@@ -84,8 +85,21 @@ def load_selected_head(
 ) -> LoadedHead:
     """The variant of the head that agrees best: tested at the first start with this target, later read from the cache.
 
-    `folder` replaces the user's cache folder. A head with one variant is not tested.
+    `folder` replaces the user's cache folder. A head with one variant is not tested, but for one pass: its tensors are
+    trusted by compiled kernels, so ModelError when they do not fit together.
     """
+    try:
+        head = _load_selected(spec, target, dtype, device, folder)
+        _predictions(head, _trial_sample(head, target))
+    except (RuntimeError, ValueError, IndexError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"{spec.source}: the tensors of this head do not fit together: {reason}") from error
+    return head
+
+
+def _load_selected(
+    spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, folder: Path | None
+) -> LoadedHead:
     variants = _variants(spec, target)
     if len(variants) == 1:
         return load_head(spec, target, dtype, device)
@@ -154,6 +168,15 @@ def _write_cached_variant(path: Path, variant: int) -> None:
         write_atomically(path, json.dumps({"variant": variant}))
     except OSError:
         return
+
+
+@torch.inference_mode()
+def _trial_sample(head: LoadedHead, target: Model) -> TargetSample:
+    """Two tokens with hidden states that mean nothing, for a pass that shows whether the shapes fit."""
+    layout = target.pool.layout
+    width = target.embed(torch.zeros(1, dtype=torch.long, device=layout.device)).shape[-1]
+    states = torch.ones(2, len(head.hidden_state_layers) * width, dtype=layout.dtype, device=layout.device)
+    return TargetSample([0, 0, 0], states, states)
 
 
 @torch.inference_mode()

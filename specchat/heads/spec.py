@@ -156,6 +156,8 @@ class HeadSpec:
             variants = [ids for ids in (*variants, table) if torch.equal(ids, inside)]
             if not variants:
                 raise ModelError(f"{self.source}: d2t and t2d disagree on the tokens of the draft vocabulary")
+        if "lm_head.weight" in self.tensors and (rows := self.tensors.shape("lm_head.weight")[0]) != len(table):
+            raise ModelError(f"{self.source}: lm_head has {rows} rows, but d2t has {len(table)} entries")
         ids, vocab_size = variants[0], self.target_vocab_size
         if bool((ids < 0).any()) or (vocab_size and bool((ids >= vocab_size).any())):
             worst = int(ids.min()) if bool((ids < 0).any()) else int(ids.max())

@@ -10,14 +10,15 @@ from typing import Any
 
 import torch
 
+from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.model import limit_context_window
-from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda_graphs import Capture, cuda_graph_capture
 from specchat.forward.decoder_layer import Attention, DecoderLayer, SwiGluMlp
 from specchat.forward.llama import Dimensions, LlamaModel, Weights
 from specchat.forward.rope import Rope, cos_sin
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
+from specchat.models.llama_manifest import check_tensors, read_dimensions
 from specchat.models.tensor_files import WeightLoader
 
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
@@ -53,26 +54,18 @@ def load_llama(
     captured, unless the embedding stays on another device.
     """
     config = json.loads((folder / "config.json").read_text())
-    heads = config["num_attention_heads"]
-    sizes = Dimensions(
-        heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_size=config.get("head_dim") or config["hidden_size"] // heads,
-        vocab_size=config["vocab_size"],
-        epsilon=config.get("rms_norm_eps", 1e-6),
-        max_position_embeddings=config.get("max_position_embeddings", 4096),
-    )
+    sizes = read_dimensions(config, folder)
+    context_window = limit_context_window(context_window, sizes.max_position_embeddings)
     files = tensor_files(folder, config)
+    check_tensors(files, sizes)
     if files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
-    loader = WeightLoader(files, dtype, device, quant_format=quant_format)
+    loader = WeightLoader(files, dtype, device, quant_format)
     if device.type == "cuda" and embedding_device in (None, device):
         capture = capture or cuda_graph_capture(device)
-    weights = _weights(loader, config, sizes, embedding_device or device)
-    return LlamaModel(
-        sizes, weights, limit_context_window(context_window, sizes.max_position_embeddings), limits, capture
-    )
+    weights = _weights(loader, config, sizes, embedding_device or device, context_window)
+    return LlamaModel(sizes, weights, context_window, limits, capture)
 
 
 def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles:
@@ -88,26 +81,21 @@ def config_dtype(config: dict[str, Any]) -> torch.dtype:
 
 
 def _weights(
-    loader: WeightLoader, config: dict[str, Any], dimensions: Dimensions, embedding_device: torch.device
+    loader: WeightLoader,
+    config: dict[str, Any],
+    dimensions: Dimensions,
+    embedding_device: torch.device,
+    context_window: int,
 ) -> Weights:
     """Load the largest weights first: quantizing them needs extra memory, and most is free at the start."""
     embedding = loader.tensor("model.embed_tokens.weight", embedding_device)
-    queries = loader.files.shape("model.layers.0.self_attn.q_proj.weight")
-    actual = {"vocab_size": embedding.shape[0], "hidden_size": embedding.shape[1]}
-    actual["num_attention_heads"] = queries[0] // dimensions.head_size
-    for key, value in actual.items():
-        if config[key] != value:
-            raise ModelError(
-                f"{loader.files.source}: {key} is {config[key]} in config.json, but {value} in the weights"
-            )
     is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
     head = loader.tied_lm_head(embedding) if is_tied else loader.linear("lm_head")
-    indices = range(config["num_hidden_layers"])
+    indices = range(dimensions.layers)
     layers = [_layer(loader, f"model.layers.{index}", _sliding_window(config, index)) for index in indices]
     norm, rope = loader.tensor("model.norm.weight"), Rope.from_config(config)
-    cosine, sine = cos_sin(
-        torch.arange(dimensions.max_position_embeddings), rope.inv_freq(dimensions.head_size), rope.attention_factor
-    )
+    positions = torch.arange(context_window + SCRATCH_ROWS)  # a config may declare millions
+    cosine, sine = cos_sin(positions, rope.inv_freq(dimensions.head_size), rope.attention_factor)
     return Weights(embedding, layers, norm, head, (cosine.to(norm), sine.to(norm)), loader.loaded_bytes)
 
 

@@ -22,6 +22,7 @@ from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.forward.transformers_model import TransformersModel
 from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama, tensor_files
 from specchat.models.load_options import FLOAT_FORMAT, STORED_DTYPE, LoadOptions, resolve_device, resolve_dtype
+from specchat.models.tensor_files import is_finite
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
 
@@ -63,7 +64,7 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
             "choose a smaller model" if options.quant_format == SMALLEST_FORMAT else f"try --weights {SMALLEST_FORMAT}"
         )
         raise ModelError(f"{folder}: does not fit the memory of {device}; {remedy}") from error
-    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
         if UNKNOWN_ARCHITECTURE in str(error):
             raise _unknown_architecture(folder) from error
         raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
@@ -127,9 +128,19 @@ def _load_network(folder: Path, device: torch.device, dtype: torch.dtype | None)
 
     logging.disable_progress_bar()  # stdout is for the answer, stderr for our messages
     logging.set_verbosity_error()
-    network: Any = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype or "auto", local_files_only=True, use_safetensors=True, trust_remote_code=False
-    )
+    network: Any
+    network, report = AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
+        folder, dtype=dtype or "auto", local_files_only=True, use_safetensors=True, trust_remote_code=False,
+        ignore_mismatched_sizes=True, output_loading_info=True,
+    )  # fmt: skip
+    # Otherwise transformers fills missing tensors with random numbers, and a table tells about it.
+    for name, actual, expected in sorted(report["mismatched_keys"]):
+        raise ValueError(f"{name} has the shape {list(actual)}, and config.json means {list(expected)}")
+    for name in sorted(report["missing_keys"]):
+        raise ValueError(f"no file holds the tensor {name}")
+    for name, parameter in network.named_parameters():
+        if not is_finite(parameter):
+            raise ValueError(f"{name} contains NaN or infinite values")
     return network.to(device)
 
 

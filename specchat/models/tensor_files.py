@@ -29,6 +29,7 @@ PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
 class TensorLocation:
     path: Path
     name: str
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class TensorFiles:
     @classmethod
     def from_files(cls, source: Path, paths: Iterable[Path]) -> Self:
         """All tensors of these files; ModelError for a truncated file or one with anything but tensors."""
-        return cls(source, {name: TensorLocation(path, name) for path in paths for name in _tensor_names(path)})
+        return cls(source, {each.name: each for path in paths for each in _tensors_in(path)})
 
     def renamed(self, names: Mapping[str, str]) -> TensorFiles:
         """The same tensors under other names: {new: old}. Tensors without a new name are left out."""
@@ -51,12 +52,7 @@ class TensorFiles:
         return name in self.locations
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor; a safetensors file is not read for it."""
-        location = self._location(name)
-        if location.path.suffix in PICKLE_SUFFIXES:
-            return tuple(_load_pickle(location.path)[location.name].shape)
-        with safe_open(location.path, framework="pt") as file:
-            return tuple(file.get_slice(location.name).get_shape())
+        return self._location(name).shape
 
     def read_tensor(self, name: str) -> Tensor:
         """Read one tensor into main memory, in the dtype of the file."""
@@ -86,13 +82,14 @@ class TensorFiles:
 class WeightLoader:
     """Moves tensors to a device in a dtype, one at a time, so that memory never holds a second copy of the weights.
 
+    Numbers that are not finite are refused: they would make every answer noise, without an error.
+
     `quant_format` is the format of linear layers (`forward/quant_linear.py`); all other weights stay floats.
     """
 
     files: TensorFiles
     dtype: torch.dtype | None  # None keeps the stored dtype
     device: torch.device
-    checks_finite: bool = False  # for heads: a NaN in a head lowers acceptance and raises no error
     quant_format: str = "float"
     loaded_bytes: int = field(default=0, init=False)  # so far
 
@@ -139,17 +136,29 @@ class WeightLoader:
         return linear
 
     def _to_device(self, name: str, tensor: Tensor, device: torch.device) -> Tensor:
-        if self.checks_finite and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise ModelError(f"{self.files.source}: {name} contains NaN or infinite values")
-        return tensor.to(device, self.dtype if tensor.is_floating_point() else None)
+        if not tensor.is_floating_point():
+            return tensor.to(device)
+        moved = tensor.to(device, self.dtype)
+        if not is_finite(moved):
+            dtype = str(moved.dtype).removeprefix("torch.")
+            fault = f"numbers that are too large for {dtype}" if is_finite(tensor) else "NaN or infinite values"
+            raise ModelError(f"{self.files.source}: {name} contains {fault}")
+        return moved
 
 
-def _tensor_names(path: Path) -> list[str]:
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite. NaN is both the smallest and the largest number of a tensor that contains it."""
+    if not tensor.numel() or not tensor.is_floating_point() or tensor.element_size() == 1:  # torch compares no float8
+        return True
+    return bool(torch.stack(torch.aminmax(tensor)).isfinite().all())
+
+
+def _tensors_in(path: Path) -> list[TensorLocation]:
     if path.suffix in PICKLE_SUFFIXES:
-        return list(_load_pickle(path))
+        return [TensorLocation(path, name, tuple(tensor.shape)) for name, tensor in _load_pickle(path).items()]
     try:
         with safe_open(path, framework="pt") as file:
-            return list(file.keys())
+            return [TensorLocation(path, name, tuple(file.get_slice(name).get_shape())) for name in file.keys()]  # noqa: SIM118 - no dict
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path}: cannot be loaded: truncated, or not safetensors: {error}") from error
 

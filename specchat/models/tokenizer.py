@@ -29,6 +29,7 @@ from specchat.models.token_bytes import TokenDecoder, read_token_decoder
 
 SPLIT_MARK = "\ufdd0"
 PIECE_CHARACTERS = 32 * 2**10  # about a tenth of a second
+MAX_VOCABULARY = 2**24
 MAX_TOKENS_ACROSS_BORDER = 8
 MATCHES_NOTHING = re.compile(r"(?!)")
 
@@ -44,7 +45,7 @@ class Tokenizer:
         self._backend = _load_backend(folder / "tokenizer.json")
         self._backend_lock = Lock()  # encode_special_tokens is a state of the backend
         self.vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
-        self.vocab_size = max(self.vocabulary.values()) + 1
+        self.vocab_size = _vocabulary_size(self.vocabulary, folder)
         added_token_ids = self._backend.get_added_tokens_decoder()
         self.added = frozenset(added_token_ids)
         self.special_token_ids = frozenset(index for index, token in added_token_ids.items() if token.special)
@@ -183,6 +184,15 @@ def _load_backend(path: Path) -> tokenizers.Tokenizer:
     backend.no_truncation()
     backend.no_padding()
     return backend
+
+
+def _vocabulary_size(vocabulary: Mapping[str, int], folder: Path) -> int:
+    """One more than the largest token id; ModelError for an id with which a table of all tokens fills the memory."""
+    largest = max(vocabulary.values(), default=-1)
+    if not 0 <= largest < MAX_VOCABULARY:
+        fault = f"a token has the id {largest}" if largest > 0 else "it has no tokens"
+        raise ModelError(f"{folder / 'tokenizer.json'}: {fault}; a vocabulary has 1 to {MAX_VOCABULARY} tokens")
+    return largest + 1
 
 
 def _load_token_decoder(backend: tokenizers.Tokenizer, folder: Path) -> TokenDecoder:

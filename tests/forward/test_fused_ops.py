@@ -26,7 +26,7 @@ from specchat.forward.fused_ops import (
 )  # fmt: skip
 from specchat.forward.linear import TOLERANCE
 from specchat.forward.llama import LlamaModel
-from specchat.forward.native_ops import native_kernels
+from specchat.forward.native_ops import NativeBorderError, native_kernels
 from tests.tiny import target
 
 CHAIN = [60, 61, 3]
@@ -120,6 +120,43 @@ def test_rms_norm_and_swiglu_have_the_results_of_torch(dtype):
     assert is_close(
         native_ops.silu_and_mul(rows[:, :76]), torch_ops.silu_and_mul(rows[:, :76])
     )  # not contiguous, as padded matmul results
+
+
+BORDERS = {
+    "norm of another size": lambda ops: ops.rms_norm(torch.ones(3, 8), torch.ones(1)),
+    "norm of another dtype": lambda ops: ops.rms_norm(torch.ones(3, 8), torch.ones(8).bfloat16()),
+    "residual of another size": lambda ops: ops.add_rms_norm(torch.ones(3, 8), torch.ones(2, 8), torch.ones(8)),
+    "sum and norm of another size": lambda ops: ops.add_rms_norm(torch.ones(3, 8), torch.ones(3, 8), torch.ones(4)),
+}
+
+
+@pytest.mark.parametrize("call", BORDERS.values(), ids=BORDERS.keys())
+def test_a_kernel_gets_no_tensor_that_it_would_read_beyond(call):
+    with pytest.raises(NativeBorderError):
+        call(both()[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"qkv": torch.ones(3, 64)}, {"qkv": torch.ones(3, 96).bfloat16()}, {"q_norm": torch.ones(1)},
+        {"cos": torch.ones(2, 1, 12)}, {"sin": torch.ones(3, 12)}, {"first": 14}, {"first": -1}, {"kv_length": 17},
+        {"keys": 1}, {"mask": 5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_attention_gets_no_rows_and_no_cache_of_another_size(change):
+    sizes, native_ops = SHAPES[0], both()[0]
+    given = {"first": 5, "kv_length": 8, "keys": 2, "mask": 8, "qkv": torch.ones(3, 96)} | change
+    angles = torch.ones(3, 1, 12)
+    cache = torch.zeros(2, 1, given["keys"], 16, sizes.head_size)
+    mask = AttentionMask(torch.ones(3, given["mask"]).bool(), 2, angles)
+    location = KVLocation(*cache, given["first"], given["kv_length"])
+    batch = ForwardBatch(torch.arange(3), torch.arange(3), {None: mask}, lambda *_: None, lambda _layer: location)
+    inputs = QKVInputs(given["qkv"], change.get("q_norm"), None, change.get("cos", angles), change.get("sin", angles))
+
+    with pytest.raises(NativeBorderError):
+        native_ops.attention(inputs, batch, 0, None)
 
 
 def test_sums_are_rounded_to_bfloat16_as_in_torch():
@@ -249,9 +286,10 @@ def test_attention_of_a_row_is_bit_identical_in_every_batch(dtype):
     qkv = random(dtype, 7, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size, seed=3)
     cos_and_sin = random(dtype, 2, 7, 1, sizes.head_size, seed=4)
     allowed = torch.arange(kv_length) <= 200 + torch.arange(7)[:, None]
-    mask = AttentionMask(allowed, sizes.heads // sizes.kv_heads, keys)
 
     def output(count: int) -> torch.Tensor:
+        mask = AttentionMask(allowed[:count], sizes.heads // sizes.kv_heads, keys)
+
         def kv_location(_layer: int) -> KVLocation:
             return KVLocation(keys.clone(), values.clone(), 200, kv_length)
 

@@ -7,7 +7,7 @@ from torch.nn import functional
 from specchat.forward import linear as module
 from specchat.forward import native_ops
 from specchat.forward.linear import TOLERANCE, FloatLinear, NativeLinear, OneDnnLinear, float_linear, linear_kernel
-from specchat.forward.native_ops import NativeKernels, native_kernels
+from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
 
 DTYPES = [torch.float32, torch.bfloat16]
 SHAPES = [(96, 64), (83, 100), (5, 36), (1, 32)]  # outputs and inputs that are no whole blocks and tiles, too
@@ -50,6 +50,12 @@ def test_the_results_are_those_of_torch_and_the_same_in_every_batch(kernels: Nat
         for count in (1, 2, 3, 7, 16, 17, 33, 64):
             assert torch.equal(linear(rows[:count]), out[:count])
             assert torch.equal(linear(rows[-count:]), out[-count:])
+
+
+@pytest.mark.parametrize("rows", [torch.ones(3, 33), torch.ones(3, 31), torch.ones(3, 32).bfloat16()], ids=str)
+def test_rows_of_another_size_or_dtype_are_refused(rows):
+    with pytest.raises(NativeBorderError):
+        float_linear(torch.ones(5, 32))(rows)
 
 
 def test_the_number_of_threads_changes_no_bit():

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from specchat.cli.main import run
 from specchat.engine.cache import KVPool
 from specchat.engine.model import FINAL_NORM, ModelOutput
+from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.heads import selftest
 from specchat.heads.detect import inspect_head
@@ -340,3 +341,21 @@ def test_the_command_shows_how_well_they_agree(capsys):
     assert run(["models", "inspect", "embedded/mtp", "--target", "embedded", "--test"]) == 0
 
     assert "of 120 positions, by depth" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("eagle3", "norm.weight"), ("eagle3", "midlayer.post_attention_layernorm.weight"),
+        ("eagle3", "midlayer.mlp.down_proj.weight"), ("eagle3", "lm_head.weight"),
+        ("eagle", "layers.0.mlp.up_proj.weight"), ("dflash", "norm.weight"), ("medusa", "0.0.linear.weight"),
+    ],
+)  # fmt: skip
+def test_a_head_whose_tensors_do_not_fit_together_is_refused(tmp_path, kind, name):
+    folder = shutil.copytree(saved_head(kind), tmp_path / "head")
+    [file] = folder.glob("*.safetensors")
+    tensors = load_file(file)
+    save_file({**tensors, name: tensors[name][:1].contiguous()}, file)
+
+    with pytest.raises(ModelError):
+        load_selected_head(inspect_head(folder), tiny(), None, CPU, tmp_path / "cache")

@@ -1,0 +1,136 @@
+"""What the files of a Llama-like model must hold: the sizes in its config.json, and the shape of every tensor.
+
+Everything is checked before a tensor is read, because compiled kernels trust the sizes and read beyond a tensor that is
+too short. Knows names and numbers; reads no file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from specchat.errors import ModelError
+from specchat.forward.llama import Dimensions
+from specchat.models.tensor_files import TensorFiles
+
+# Far above every published model, and small enough that a product of them cannot overflow or fill a memory by itself.
+LARGEST_SIZES = {
+    "hidden_size": 2**17,
+    "intermediate_size": 2**20,
+    "num_hidden_layers": 2**12,
+    "num_attention_heads": 2**12,
+    "num_key_value_heads": 2**12,
+    "head_dim": 2**12,
+    "vocab_size": 2**24,
+    "max_position_embeddings": 2**31,
+    "sliding_window": 2**31,
+}
+OPTIONAL_SIZES = ("num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window")
+DEFAULT_POSITIONS = 4096
+DEFAULT_EPSILON = 1e-6
+Shape = tuple[int, ...]
+
+
+def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
+    """The sizes in a config.json; ModelError for one that no model can have."""
+    sizes = {key: _size(config, key, source) for key in LARGEST_SIZES}
+    heads = sizes["num_attention_heads"] or 1
+    kv_heads = sizes["num_key_value_heads"] or heads
+    head_size = sizes["head_dim"] or (sizes["hidden_size"] or 0) // heads
+    if heads % kv_heads:
+        raise _config_error(source, f"{heads} attention heads cannot share {kv_heads} key-value heads")
+    if head_size < 2 or head_size % 2:
+        raise _config_error(source, f"a head cannot have {head_size} numbers")
+    layers, kinds = sizes["num_hidden_layers"] or 0, config.get("layer_types")
+    if kinds is not None and len(kinds) < layers:
+        raise _config_error(source, f"layer_types has {len(kinds)} entries for {layers} layers")
+    epsilon = config.get("rms_norm_eps", DEFAULT_EPSILON)
+    if not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
+        raise _config_error(source, f"rms_norm_eps cannot be {epsilon!r}")
+    _check_rope(config, source)
+    return Dimensions(
+        hidden_size=sizes["hidden_size"] or 0,
+        intermediate_size=sizes["intermediate_size"] or 0,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_size=head_size,
+        vocab_size=sizes["vocab_size"] or 0,
+        epsilon=float(epsilon),
+        max_position_embeddings=sizes["max_position_embeddings"] or DEFAULT_POSITIONS,
+    )
+
+
+def check_tensors(files: TensorFiles, sizes: Dimensions) -> None:
+    """ModelError when a tensor is missing or has another shape than the config means."""
+    is_optional = {name for name, _shape in _optional_tensors(sizes)}
+    for name, expected in (*_required_tensors(sizes), *_optional_tensors(sizes)):
+        if name in is_optional and name not in files:
+            continue
+        if (actual := files.shape(name)) != expected:
+            raise ModelError(
+                f"{files.source}: {name} has the shape {list(actual)}, and config.json means {list(expected)}: the "
+                "file is damaged, or belongs to another model"
+            )
+
+
+def _required_tensors(sizes: Dimensions) -> Iterator[tuple[str, Shape]]:
+    yield "model.embed_tokens.weight", (sizes.vocab_size, sizes.hidden_size)
+    yield "model.norm.weight", (sizes.hidden_size,)
+    for prefix in _layers(sizes):
+        yield f"{prefix}.input_layernorm.weight", (sizes.hidden_size,)
+        yield f"{prefix}.post_attention_layernorm.weight", (sizes.hidden_size,)
+        for name, (outputs, inputs) in _linear_layers(sizes).items():
+            yield f"{prefix}.{name}.weight", (outputs, inputs)
+
+
+def _optional_tensors(sizes: Dimensions) -> Iterator[tuple[str, Shape]]:
+    yield "lm_head.weight", (sizes.vocab_size, sizes.hidden_size)
+    for prefix in _layers(sizes):
+        for norm in ("q_norm", "k_norm"):
+            yield f"{prefix}.self_attn.{norm}.weight", (sizes.head_size,)
+        for name, (outputs, _inputs) in _linear_layers(sizes).items():
+            yield f"{prefix}.{name}.bias", (outputs,)
+
+
+def _layers(sizes: Dimensions) -> Iterator[str]:
+    return (f"model.layers.{index}" for index in range(sizes.layers))
+
+
+def _linear_layers(sizes: Dimensions) -> Mapping[str, tuple[int, int]]:
+    """Outputs and inputs of each linear layer of a decoder layer."""
+    width, inner = sizes.hidden_size, sizes.intermediate_size
+    queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
+    return {
+        "self_attn.q_proj": (queries, width),
+        "self_attn.k_proj": (keys, width),
+        "self_attn.v_proj": (keys, width),
+        "self_attn.o_proj": (width, queries),
+        "mlp.gate_proj": (inner, width),
+        "mlp.up_proj": (inner, width),
+        "mlp.down_proj": (width, inner),
+    }
+
+
+def _size(config: Mapping[str, Any], key: str, source: Path) -> int | None:
+    value = config.get(key)
+    if value is None and key in OPTIONAL_SIZES:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZES[key]:
+        raise _config_error(source, f"{key} must be a number from 1 to {LARGEST_SIZES[key]}, not {value!r}")
+    return value
+
+
+def _check_rope(config: Mapping[str, Any], source: Path) -> None:
+    """ModelError for numbers of the rotary embeddings that are no positive numbers."""
+    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    given = (("rope_theta", config), ("rope_theta", scaling), ("factor", scaling))
+    for key, value in ((key, table.get(key)) for key, table in given):
+        if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+            raise _config_error(source, f"{key} must be a positive number, not {value!r}")
+
+
+def _config_error(source: Path, problem: str) -> ModelError:
+    return ModelError(f"{source}: config.json: {problem}")
