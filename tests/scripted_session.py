@@ -75,6 +75,7 @@ def scripted_answer(words: Sequence[str], reason: str = "stop", accepted: int = 
 def _totals(steps: int, accepted: int) -> Totals:
     return Totals(
         prompt_tokens=5, completion_tokens=steps * (accepted + 1), steps=steps, draft_tokens=steps * 2,
-        accepted_by_drafter={"lookup": steps * accepted}, verify_seconds=steps * SECONDS_PER_STEP,
+        accepted_by_drafter={"lookup": steps * accepted}, steps_by_drafter={"lookup": steps},
+        verify_seconds=steps * SECONDS_PER_STEP,
         plain_decode_seconds=steps * (accepted + 1) * SECONDS_PER_STEP,
     )  # fmt: skip

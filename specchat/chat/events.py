@@ -140,6 +140,7 @@ class Totals:
     steps: int = 0
     draft_tokens: int = 0
     accepted_by_drafter: dict[str, int] = field(default_factory=dict)
+    steps_by_drafter: dict[str, int] = field(default_factory=dict)  # steps with draft tokens, by that of the first one
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     prefill_seconds: float = 0.0
@@ -147,7 +148,8 @@ class Totals:
     plain_decode_seconds: float = 0.0  # what plain decoding would have taken, as measured meanwhile; 0 when unknown
     plain_decode_error: float = 0.0  # half of the 95 % interval of that, relative
     is_exact: bool = True  # the text is that of plain decoding to the bit; else near ties may be decided differently
-    choice_reason: str = ""  # how the chooser selected the drafter, in words; "" when it did not
+    drafter_report: str = ""  # steps, accepted draft tokens and measured speed of each drafter, in words
+    estimates: str = ""  # what the chooser expects of each drafter now, in words; "" when it does not choose
 
     @property
     def decode_seconds(self) -> float:

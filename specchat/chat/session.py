@@ -12,6 +12,7 @@ from threading import Event as Flag
 from time import perf_counter
 
 from specchat.chat.attachments import with_attachments
+from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.edit_contract import as_answer_text, file_to_rewrite, with_edit_contract
 from specchat.chat.events import (
     NO_OUTPUT_YET,
@@ -45,7 +46,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.grammar import Grammar
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
-from specchat.engine.stats import DecodingStats
+from specchat.engine.stats import NO_DRAFTER, DecodingStats
 from specchat.errors import ContextError, SpecchatError
 from specchat.models.llguidance_grammar import json_schema_grammar, regex_grammar
 from specchat.models.tokenizer import Tokenizer
@@ -291,7 +292,8 @@ class _RunningTurn:
             plain_decode_seconds=plain.seconds,
             plain_decode_error=plain.error,
             is_exact=self.session.models.target.is_exact,
-            choice_reason=self.session.chooser.choice_summary().describe(),
+            drafter_report=describe_drafters(self.stats.by_drafter),
+            estimates=self.session.chooser.describe_estimates(),
         )
 
 
@@ -299,6 +301,7 @@ def with_stats(totals: Totals, stats: DecodingStats) -> Totals:
     return replace(
         totals, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
         accepted_by_drafter=dict(stats.accepted_by_drafter),
+        steps_by_drafter={name: each.steps for name, each in stats.by_drafter.items() if name != NO_DRAFTER},
         draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
     )  # fmt: skip
 

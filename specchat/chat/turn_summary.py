@@ -1,7 +1,11 @@
-"""A turn in one line, the same in every front end: speed, acceptance, and the reason for the drafter."""
+"""A turn in words, the same in every front end: one line of numbers, and a longer explanation of the drafter.
+
+Both say what happened and what was measured. What was only assumed from the kind of the request is told apart.
+"""
 
 from specchat.chat.events import Routed, Totals
-from specchat.chat.router import COPYING_DRAFTERS
+from specchat.chat.router import COPYING_DRAFTERS, PINNED
+from specchat.profile.drafter_names import PLAIN
 
 SEPARATOR = " · "
 
@@ -9,11 +13,32 @@ SEPARATOR = " · "
 def summary_line(routed: Routed, totals: Totals) -> str:
     """One line about a finished turn, with the mean accepted length in tokens/step.
 
-    "24 tokens · 200.0 tokens/s · 2.0x plain · 50 % accepted · 2.0 tokens/step · auto (repeats are copied)"
+    "24 tokens · 200.0 tokens/s · 2.0x plain · suffix 9 of 12 steps · 50 % accepted · 2.0 tokens/step · auto"
     """
-    measured = f"; {totals.choice_reason}" if totals.choice_reason else ""
-    route = f"{routed.variant} ({routed.reason}{measured})"
-    return SEPARATOR.join([*_speed(totals), *_speculation(routed, totals), route])
+    parts = [*_speed(totals), *_speculation(routed, totals)]
+    if totals.completion_tokens and not totals.steps:
+        parts.append(f"{routed.variant} ({routed.reason})")  # a server that does not report its steps
+    elif not any(part.startswith(routed.variant) for part in parts):
+        parts.append(routed.variant)
+    return SEPARATOR.join(parts)
+
+
+def explanation(routed: Routed, totals: Totals | None) -> str:
+    """Several lines: what happened in the last answer, its measured speed, and what was assumed before it."""
+    drafter = f"{routed.variant}, at most {routed.budget} draft tokens per step"
+    lines = [f"{'no drafter (plain decoding)' if routed.variant == PLAIN else drafter}, seed {routed.seed}"]
+    if totals is not None and totals.drafter_report:
+        lines.append(f"what happened: {totals.drafter_report}")
+    if totals is not None and (speedup := totals.speedup) is not None:
+        low, high = speedup.interval
+        lines.append(
+            f"speed: {speedup.factor:.1f}x plain ({low:.1f} to {high:.1f} with 95 %): "
+            f"{totals.decode_seconds:.2f} s for what takes plain decoding {totals.plain_decode_seconds:.2f} s"
+        )
+    if totals is not None and totals.estimates:
+        lines.append(f"expected for the next steps: {totals.estimates}")
+    lines.append("chosen by name" if routed.reason == PINNED else f"first assumed: {routed.reason}")
+    return "\n".join(lines)
 
 
 def _speed(totals: Totals) -> list[str]:
@@ -36,9 +61,16 @@ def _speculation(routed: Routed, totals: Totals) -> list[str]:
     if totals.completion_tokens and not totals.steps:
         return []  # a server that does not report its steps
     rate = totals.acceptance_rate
-    accepted = _no_drafts_text(routed, totals) if rate is None else f"{rate:.0%} accepted".replace("%", " %")
+    accepted = [_no_drafts_text(routed, totals)] if rate is None else [f"{rate:.0%} accepted".replace("%", " %")]
     exactness = [] if totals.is_exact or rate is None else ["near ties may differ"]
-    return [accepted, f"{totals.tokens_per_step:.1f} tokens/step", *exactness]
+    return [*_steps_by_drafter(totals), *accepted, f"{totals.tokens_per_step:.1f} tokens/step", *exactness]
+
+
+def _steps_by_drafter(totals: Totals) -> list[str]:
+    """The steps of each drafter, of all steps: "suffix 13, eagle3 1 of 15 steps"."""
+    ordered = sorted(totals.steps_by_drafter.items(), key=lambda item: -item[1])
+    counts = ", ".join(f"{name} {count}" for name, count in ordered)
+    return [f"{counts} of {totals.steps} step{'' if totals.steps == 1 else 's'}"] if counts else []
 
 
 def _no_drafts_text(routed: Routed, totals: Totals) -> str:

@@ -13,7 +13,6 @@ is one of the choices. Three rules keep the overhead of the choice small:
 This file knows drafters by name only, and no text.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -59,33 +58,6 @@ class DeviceLoad:
         return 0 if self.is_completion_waiting else max_draft_tokens // (1 + self.waiting_sessions)
 
 
-@dataclass(frozen=True)
-class ChoiceSummary:
-    steps_by_drafter: Mapping[str, int]
-    estimates: tuple[StepEstimate, ...]
-    plain_seconds: float
-
-    def describe(self) -> str:
-        """One sentence for the user.
-
-        "draft was used in 40 of 60 steps; expected now: draft 2.1 tokens in 4.0 ms, lookup 1.1 tokens in 2.9 ms, no
-        drafter 1 token in 2.5 ms"
-        """
-        steps = sum(self.steps_by_drafter.values())
-        if not steps:
-            return ""
-        used = [f"{name} was used in {count}" for name, count in sorted(self.steps_by_drafter.items()) if name != PLAIN]
-        usage = f"{' and '.join(used)} of {steps} steps" if used else "no drafter was used"
-        if not self.plain_seconds:
-            return usage
-        expected = [
-            f"{estimate.name} {estimate.expected_tokens:.1f} tokens in {1000 * estimate.seconds:.1f} ms"
-            for estimate in self.estimates
-        ]
-        expected.append(f"no drafter 1 token in {1000 * self.plain_seconds:.1f} ms")
-        return f"{usage}; expected now: {', '.join(expected)}"
-
-
 class CandidateStats(AcceptanceStats):
     """The statistics of one drafter for one kind of task, and the steps of its next proposal and trial."""
 
@@ -120,8 +92,9 @@ class ChooserState:
 
 
 @dataclass
-class _ChoiceCounts:
-    steps_by_drafter: Counter[str] = field(default_factory=Counter[str])
+class _Expected:
+    """The latest estimates of an answer, by drafter, and the seconds of a plain pass; 0 when nothing was estimated."""
+
     estimates: dict[str, StepEstimate] = field(default_factory=dict[str, StepEstimate])
     plain_seconds: float = 0.0
 
@@ -178,12 +151,21 @@ class Chooser(Drafter):
             name: UNLIKELY_PRIOR_RATE if name in unlikely else OTHER_PRIOR_RATE if index else FIRST_PRIOR_RATE
             for index, name in enumerate(self.drafter_order)
         }
-        self._last_drafter, self._choice_counts = PLAIN, _ChoiceCounts()
+        self._last_drafter, self._expected = PLAIN, _Expected()
         self._idle_until_step = 0
 
-    def choice_summary(self) -> ChoiceSummary:
-        counts = self._choice_counts
-        return ChoiceSummary(dict(counts.steps_by_drafter), tuple(counts.estimates.values()), counts.plain_seconds)
+    def describe_estimates(self) -> str:
+        """What is expected of each drafter now; "" before anything was estimated.
+
+        "draft 2.1 tokens in 4.0 ms, lookup 1.1 tokens in 2.9 ms, no drafter 1 token in 2.5 ms"
+        """
+        if not self._expected.plain_seconds:
+            return ""
+        expected = [
+            f"{estimate.name} {estimate.expected_tokens:.1f} tokens in {1000 * estimate.seconds:.1f} ms"
+            for estimate in self._expected.estimates.values()
+        ]
+        return ", ".join([*expected, f"no drafter 1 token in {1000 * self._expected.plain_seconds:.1f} ms"])
 
     def propose(self, context: DraftContext) -> DraftTree:
         """The tree with the most expected tokens per second, or a bare root."""
@@ -198,7 +180,7 @@ class Chooser(Drafter):
             return self._record_choice(PLAIN, root)
         context = replace(context, max_draft_tokens=len(pass_seconds) - 2)
         plain = StepEstimate(seconds=pass_seconds[1])
-        self._choice_counts.plain_seconds = plain.seconds
+        self._expected.plain_seconds = plain.seconds
         if state.exploration_seconds is None:
             state.exploration_seconds = INITIAL_EXPLORATION_PASSES * plain.seconds
         speed = max(state.tokens_per_second.get((self.task_kind, self._is_stochastic), 0.0), 1 / plain.seconds)
@@ -251,7 +233,7 @@ class Chooser(Drafter):
         estimates = list[StepEstimate]()
         for name in self.drafter_order:
             if not self.drafters[name].is_instant and (estimate := self._estimate(name, step)) is not None:
-                self._choice_counts.estimates[name] = estimate
+                self._expected.estimates[name] = estimate
                 estimates.append(estimate)
         return estimates
 
@@ -286,7 +268,6 @@ class Chooser(Drafter):
         name = name if len(tree) > 1 else PLAIN
         if name == PLAIN:
             self.state.last_plain_step = self.state.steps
-        self._choice_counts.steps_by_drafter[name] += 1
         self._last_drafter = name
         return tree
 
@@ -338,7 +319,7 @@ class Chooser(Drafter):
         )
         candidate.next_propose_step = self.state.steps + candidate.instant_cooldown_steps
         if len(tree) > 1:
-            self._choice_counts.estimates[name] = estimate
+            self._expected.estimates[name] = estimate
         return estimate, subtree
 
     def _estimate(self, name: str, step: _StepInputs) -> StepEstimate | None:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from specchat.chat.at_names import check_name
+from specchat.chat.events import Routed
 from specchat.chat.request import Request
+from specchat.chat.turn_summary import explanation
 from specchat.commands.chat_state import ChatState, CommandResult
 from specchat.commands.compact import compact
 from specchat.commands.export import export_conversation, write_new_file
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
-from specchat.host.protocol import request_from_json
+from specchat.host.protocol import from_known_fields, request_from_json
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.profile import SERVER_BACKENDS, Models, load_profile, profile_names
@@ -202,10 +204,7 @@ def _why(chat: ChatState, _argument: str) -> CommandResult:
     why = chat.conversation.call("explain_routing")
     if not why:
         return CommandResult("this conversation has no answer yet")
-    drafter = f"drafter {why['variant']}, at most {why['budget']} draft tokens per step"
-    route = "no drafter (plain decoding)" if why["variant"] == "plain" else drafter
-    choice_reason = chat.finished.totals.choice_reason if chat.finished else ""
-    return CommandResult(f"{route}, seed {why['seed']}: {why['reason']}\n{choice_reason}".rstrip())
+    return CommandResult(explanation(from_known_fields(Routed, why), chat.finished.totals if chat.finished else None))
 
 
 def _inspect(chat: ChatState, number: str) -> CommandResult:

@@ -10,12 +10,31 @@ if TYPE_CHECKING:
     from specchat.engine.decode import Step
 
 
+NO_DRAFTER = "plain"  # steps without draft tokens
+
+
+@dataclass
+class DrafterSteps:
+    """The steps of one drafter: those whose first draft token it proposed."""
+
+    steps: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
 @dataclass
 class DecodingStats:
     steps: int = 0
     tokens: int = 0
     drafted: int = 0
     accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
+    by_drafter: dict[str, DrafterSteps] = field(default_factory=dict[str, DrafterSteps])  # NO_DRAFTER among them
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
 
@@ -28,6 +47,15 @@ class DecodingStats:
         self.accepted_by_drafter.update(step.accepted_sources[:kept_tokens])
         self.draft_seconds += step.draft_seconds
         self.verify_seconds += step.verify_seconds
+        self._add_to_drafter(step, kept_tokens)
+
+    def _add_to_drafter(self, step: Step, kept_tokens: int) -> None:
+        drafter = self.by_drafter.setdefault(step.tree.sources[1] if step.drafted else NO_DRAFTER, DrafterSteps())
+        drafter.steps += 1
+        drafter.draft_tokens += step.drafted
+        drafter.accepted_tokens += min(step.accepted, kept_tokens)
+        drafter.tokens += kept_tokens
+        drafter.seconds += step.draft_seconds + step.verify_seconds
 
     @property
     def tokens_per_step(self) -> float:

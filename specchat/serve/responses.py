@@ -150,7 +150,7 @@ class ResponseBuilder:
             **speedup_to_json(totals),
             "ttft_ms": round(1000 * totals.ttft_seconds),
             "variant": self.routed.variant if self.routed else "",
-            "choice_reason": totals.choice_reason or (self.routed.reason if self.routed else ""),
+            "choice_reason": totals.drafter_report or (self.routed.reason if self.routed else ""),
             "seed": self.routed.seed if self.routed else None,
             "explanation": self.finished.explanation if self.finished else "",
         }

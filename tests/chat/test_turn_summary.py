@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.events import Routed, Totals
-from specchat.chat.turn_summary import speedup_to_json, summary_line
+from specchat.chat.turn_summary import explanation, speedup_to_json, summary_line
+from specchat.engine.stats import DrafterSteps
 
 ROUTED = Routed("lookup", 16, "pinned", seed=1)
 
 
 def test_the_line_has_speed_and_acceptance():
     totals = Totals(completion_tokens=24, steps=8, draft_tokens=32, accepted_by_drafter={"lookup": 12, "draft": 4},
-                    verify_seconds=0.08, draft_seconds=0.02, plain_decode_seconds=0.24)  # fmt: skip
+                    steps_by_drafter={"lookup": 6, "draft": 1}, verify_seconds=0.08, draft_seconds=0.02,
+                    plain_decode_seconds=0.24)  # fmt: skip
 
     assert summary_line(ROUTED, totals) == (
-        "24 tokens · 240.0 tokens/s · 2.4x plain · 50 % accepted · 3.0 tokens/step · lookup (pinned)"
+        "24 tokens · 240.0 tokens/s · 2.4x plain · lookup 6, draft 1 of 8 steps · 50 % accepted · 3.0 tokens/step"
     )
 
 
@@ -52,7 +55,7 @@ def test_a_line_says_where_drafting_may_decide_near_ties_differently():
         is_exact=False,
     )
 
-    assert "2.0 tokens/step · near ties may differ · lookup (pinned)" in summary_line(ROUTED, drafted)
+    assert "2.0 tokens/step · near ties may differ" in summary_line(ROUTED, drafted)
     assert "near ties" not in summary_line(ROUTED, replace(drafted, draft_tokens=0))
     assert "near ties" not in summary_line(ROUTED, replace(drafted, is_exact=True))
 
@@ -60,13 +63,59 @@ def test_a_line_says_where_drafting_may_decide_near_ties_differently():
 def test_unknown_values_are_left_out():
     line = summary_line(Routed("plain", 0, "pinned", seed=1), Totals(completion_tokens=1, steps=1, verify_seconds=0.5))
 
-    assert line == "1 token · 2.0 tokens/s · no draft tokens · 1.0 tokens/step · plain (pinned)"
+    assert line == "1 token · 2.0 tokens/s · no draft tokens · 1.0 tokens/step · plain"
 
 
 def test_a_copying_drafter_may_find_nothing_to_copy():
     line = summary_line(ROUTED, Totals(completion_tokens=8, steps=8, verify_seconds=0.5))
 
-    assert line == "8 tokens · 16.0 tokens/s · lookup found nothing to copy · 1.0 tokens/step · lookup (pinned)"
+    assert line == "8 tokens · 16.0 tokens/s · lookup found nothing to copy · 1.0 tokens/step"
+
+
+def test_the_line_is_short_and_says_what_happened_not_what_was_assumed():
+    reason = "an explanation is predictable but rarely a copy, so draft is tried first, then lookup"
+
+    line = summary_line(Routed("auto", 16, reason, seed=1), replace(COMPARED, steps_by_drafter={"lookup": 8}))
+
+    assert (
+        line == "24 tokens · 240.0 tokens/s · 2.4x plain · lookup 8 of 8 steps · 0 % accepted · 3.0 tokens/step · auto"
+    )
+
+
+def test_the_report_has_the_measured_speed_of_every_drafter():
+    by_drafter = {
+        "eagle3": DrafterSteps(steps=1, draft_tokens=2, accepted_tokens=0, tokens=1, seconds=0.02),
+        "suffix": DrafterSteps(steps=13, draft_tokens=60, accepted_tokens=42, tokens=55, seconds=0.5),
+        "plain": DrafterSteps(steps=2, tokens=2, seconds=0.025),
+    }
+
+    assert describe_drafters(by_drafter) == (
+        "suffix 13 of 16 steps, 42 of 60 draft tokens accepted, 110 tokens/s; "
+        "eagle3 1 step, 0 of 2 draft tokens accepted, 50 tokens/s; no drafter 2 steps, 80 tokens/s"
+    )
+    assert describe_drafters({}) == ""
+
+
+def test_why_tells_the_facts_apart_from_what_was_assumed():
+    reason = "an explanation is predictable but rarely a copy, so draft is tried first, then lookup"
+    totals = replace(
+        COMPARED,
+        drafter_report="lookup 8 of 8 steps",
+        estimates="lookup 2.0 tokens in 4.0 ms",
+        plain_decode_error=0.05,
+    )
+
+    assert explanation(Routed("auto", 16, reason, seed=7), totals).splitlines() == [
+        "auto, at most 16 draft tokens per step, seed 7",
+        "what happened: lookup 8 of 8 steps",
+        "speed: 2.4x plain (2.3 to 2.5 with 95 %): 0.10 s for what takes plain decoding 0.24 s",
+        "expected for the next steps: lookup 2.0 tokens in 4.0 ms",
+        f"first assumed: {reason}",
+    ]
+    assert explanation(Routed("plain", 0, "pinned", seed=7), None).splitlines() == [
+        "no drafter (plain decoding), seed 7",
+        "chosen by name",
+    ]
 
 
 def test_a_turn_without_tokens_has_a_line_too():

@@ -199,16 +199,16 @@ def test_a_drafter_with_a_long_prefill_is_tried_when_that_is_affordable():
     assert reading.read < 3 * 400
 
 
-def test_the_summary_is_a_sentence():
+def test_the_estimates_are_a_sentence():
     chooser = Chooser({"counting": Counting()}, FREE)
     chooser.propose(context())
 
-    assert chooser.choice_summary().describe().startswith("counting was used in 1 of 1 steps; expected now: counting ")
-    assert chooser.choice_summary().describe().endswith("no drafter 1 token in 1000.0 ms")
+    assert chooser.describe_estimates().startswith("counting 5.1 tokens in ")
+    assert chooser.describe_estimates().endswith("no drafter 1 token in 1000.0 ms")
 
 
-def test_an_answer_without_choices_has_no_summary():
-    assert not Chooser({}, Costs()).choice_summary().describe()
+def test_an_answer_without_choices_has_no_estimates():
+    assert not Chooser({}, Costs()).describe_estimates()
 
 
 def test_a_decision_is_plain_arithmetic(monkeypatch):
