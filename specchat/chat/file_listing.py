@@ -19,12 +19,10 @@ from pathlib import Path
 
 from specchat.chat.attachments import display_name
 from specchat.errors import InputError
+from specchat.git_command import run_git
 
 MAX_FILE_BYTES = 2**20
 MAX_FILES = 20_000
-GIT_TIMEOUT_SECONDS = 20
-# The folder may be untrusted: its git configuration must not start a program
-GIT_LS_FILES = ("git", "-c", "core.fsmonitor=false", "ls-files", "-co", "--exclude-standard", "-z")
 GENERATED_FOLDERS = frozenset(
     {"__pycache__", "build", "dist", "node_modules", "site-packages", "target", "vendor", "venv"}
 )
@@ -98,14 +96,12 @@ def find_repository(folder: Path) -> Path | None:
 
 def _git_files(folder: Path) -> list[str]:
     """Names below the folder that git does not ignore; none when git is missing, fails, or ignores them all."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # set in hooks
     try:
-        output = subprocess.run(
-            GIT_LS_FILES, cwd=folder, env=environment, capture_output=True, check=True, timeout=GIT_TIMEOUT_SECONDS
-        ).stdout
+        listed = run_git(folder, "ls-files", "-co", "--exclude-standard", "-z")
+        listed.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return []
-    return [os.fsdecode(name) for name in output.split(b"\0") if name]
+    return [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
 
 
 def _walk_files(folder: Path, unreadable: list[str]) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """Runs the user's check commands (--check) on a new text, in a temporary copy of the project.
 
 The project is the git work tree of the file, or its folder. Files that git tracks or would track are copied, without
-git
-the files of the folder itself. Everything else at the top level (caches, installed packages) becomes a symbolic link.
-Links alone are not enough: a linked script imports its neighbours from the original folder.
+git the files of the folder itself. Everything else at the top level (caches, installed packages) becomes a symbolic
+link. Links alone are not enough: a linked script imports its neighbours from the original folder.
 """
 
 import contextlib
@@ -16,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from specchat.errors import BrokenEditError, UsageError
+from specchat.git_command import run_git
 
 FILE_PLACEHOLDER = "{}"
 MAX_DIAGNOSTIC_CHARS = 2000  # they become part of the next prompt
@@ -71,11 +71,11 @@ def copy_project(root: Path, copy_root: Path, extra_files: Sequence[Path]) -> No
 
 
 def _files_to_copy(root: Path) -> list[Path]:
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     if (root / ".git").exists():
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            listed = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
-            names = [Path(os.fsdecode(name)) for name in listed.split(b"\0") if name]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+            listed.check_returncode()
+            names = [Path(os.fsdecode(name)) for name in listed.stdout.split(b"\0") if name]
             return [name for name in dict.fromkeys(names) if _is_file_or_link(root / name)]
     return [each.relative_to(root) for each in root.iterdir() if _is_file_or_link(each)]
 
