@@ -59,6 +59,7 @@ class Routed:
     budget: int
     reason: str
     seed: int
+    context_window: int = 0  # of the conversation, in tokens; 0 when unknown
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class _RunningTurn:
         system = self.profile.system_prompt(self.request.task)
         prompt = build_next_prompt(models.tokenizer, system, session.turns, self.request, models.reference_corpus)
         limit = self._max_new_tokens(len(prompt.token_ids))
-        yield Routed(route.variant, route.budget, route.reason, self.sampler.seed)
+        yield Routed(route.variant, route.budget, route.reason, self.sampler.seed, self.window)
         cached = self.generation.replace_tokens(prompt.token_ids)
         turn = Turn(
             user=self.request.text, files=self.request.files, prompt_ids=tuple(prompt.token_ids),

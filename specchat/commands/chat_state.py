@@ -104,7 +104,7 @@ class ChatState:
             return ()
         from specchat.chat.retrieve import ContextBudget, gather_context
 
-        window = load_profile(self.conversation.profile).limits.context
+        window = self.context_window or load_profile(self.conversation.profile).limits.context
         context = gather_context(names, text, ContextBudget.of_window(window))
         self.attachment_notice, self.passage_sources = context.notice, context.sources
         return context.files

@@ -27,10 +27,11 @@ class Glyphs:
     sparkline_levels: str
     ellipsis: str
     line_end: str
+    bar_parts: str  # of the acceptance bar: accepted, rejected, no draft tokens
 
 
-UNICODE = Glyphs(False, "›", "│", "─", "▸", "×", "·", "→", "▁▂▃▄▅▆▇█", "…", "↵")
-ASCII = Glyphs(True, ">", "|", "-", ">", "x", "-", ">", "_.-=+*#@", "...", "\\n")
+UNICODE = Glyphs(False, "›", "│", "─", "▸", "×", "·", "→", "▁▂▃▄▅▆▇█", "…", "↵", "█░·")
+ASCII = Glyphs(True, ">", "|", "-", ">", "x", "-", ">", "_.-=+*#@", "...", "\\n", "#x.")
 
 
 def choose_glyphs(is_ascii: bool | None = None) -> Glyphs:

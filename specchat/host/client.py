@@ -18,7 +18,7 @@ from threading import Event as Flag
 from typing import Any
 
 from specchat import __version__
-from specchat.chat.events import Event, Failed, Finished, Totals
+from specchat.chat.events import Event, Failed, Finished, Routed, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.history import HistoryReader, StoredAnswer, StoredTurn
 from specchat.chat.request import Request
@@ -368,6 +368,8 @@ class Conversation(AbstractContextManager["Conversation"]):
             self._next_sequence_number = int(message.params.get("sequence_number", self._next_sequence_number)) + 1
             if message.params.get("turn") == pending.turn_id:
                 for event in events_from_json(message.method, message.params):
+                    if isinstance(event, Routed):
+                        self.context_window = event.context_window or self.context_window
                     pending.silence.on_event(event)
                     yield pending.record(event)
 

@@ -56,7 +56,9 @@ def _without_none(value: Any) -> Any:
 
 
 def _context_window(profile: Profile) -> int:
-    return min(profile.limits.context, trained_context_window(profile.models.target) or profile.limits.context)
+    if profile.models.backend in SERVER_BACKENDS:
+        return profile.limits.context
+    return min(profile.limits.context, trained_context_window(profile.models.target) or 0)
 
 
 def _engine_key(profile: Profile) -> Any:

@@ -16,6 +16,7 @@ from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import HostError, SpecchatError
 from specchat.profile import load_profile
 from specchat.tui.live_stats import LiveStats, Phase
+from specchat.tui.process_memory import resident_bytes
 from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
 from specchat.tui.status_bar import StatusBar
 from specchat.tui.transcript_view import Transcript
@@ -67,6 +68,7 @@ class ConversationPresenter:
         self._queued_turn: TurnView | None = None  # shown already, behind a request that was sent earlier
         self.session_id = self.profile_name = self.session_name = ""
         self.engine_pid = 0
+        self._model_bytes = 0  # as the engine reports; for systems that do not report the memory of a process
         self.steps: list[StepDone] = []  # of the newest answer, for the inspector; empty for a stored answer
         self._ticks = 0
 
@@ -108,6 +110,9 @@ class ConversationPresenter:
                 await turn.finalize()
 
     def update_status_bar(self) -> None:
+        self.live_stats.memory_bytes = (
+            resident_bytes(self.engine_pid) if self.engine_pid else None
+        ) or self._model_bytes
         self._screen.query_one(StatusBar).stats = self.live_stats.snapshot(monotonic())
 
     async def _on_message(self, message: ConversationMessage, now: float) -> None:
@@ -189,10 +194,11 @@ class ConversationPresenter:
 
     async def _on_opened(self, opened: ConversationOpened) -> None:
         if opened.session_id != self.session_id:
-            self.live_stats = LiveStats(memory_bytes=self.live_stats.memory_bytes)
+            self.live_stats = LiveStats()
         for stored in opened.turns if opened.session_id != self.session_id else ():
             self.live_stats.add_stored_totals(stored.totals)
         self.session_id, self.profile_name, self.steps = opened.session_id, opened.profile, []
+        self.live_stats.context_window = opened.context_window or None
         await self._transcript.show_turns(opened.turns, waiting=self.turn)
         self._show_title(opened.session_name)
         self.live_stats.set_idle()
@@ -206,17 +212,15 @@ class ConversationPresenter:
         self.session_name = name
         details = f"profile {Path(self.profile_name).stem}"
         try:
-            profile = load_profile(self.profile_name)
-            details += f" {self._glyphs.dot} {Path(profile.models.target).name}"
-            self.live_stats.context_window = profile.limits.context
+            details += f" {self._glyphs.dot} {Path(load_profile(self.profile_name).models.target).name}"
         except SpecchatError:
-            self.live_stats.context_window = None  # the host knows the window; it just cannot be shown
+            pass  # the host knows the model; it just cannot be shown
         self._screen.query_one("#title", Static).update(printable(f"specchat   {name}"))
         self._screen.query_one("#about", Static).update(printable(f"{details}   F1 keys  ^P menu"))
 
     def _on_engine_state(self, state: EngineState, now: float) -> None:
         self.engine_pid = state.pid
-        self.live_stats.memory_bytes = state.memory_bytes
+        self._model_bytes = state.memory_bytes
         if self.turn is None and state.state == "loading":
             self.live_stats.on_event(LoadingProgress("the models", 0, 0), now)
         elif self.turn is None:

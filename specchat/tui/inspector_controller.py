@@ -6,7 +6,6 @@ Above it stands the resident memory of the TUI and of the engine process, as Lin
 import os
 from base64 import b64decode
 from functools import partial
-from pathlib import Path
 from time import monotonic
 
 from textual.screen import Screen
@@ -17,11 +16,11 @@ from specchat.errors import SpecchatError
 from specchat.tui.background_requests import BackgroundRequests, Json
 from specchat.tui.conversation_presenter import ConversationPresenter
 from specchat.tui.inspector import Inspector
+from specchat.tui.process_memory import resident_bytes
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.status_bar import format_bytes
 from specchat.tui.transcript_view import Transcript
 
-PROC = Path("/proc")
 MAX_TITLE_CHARS = 40
 MEMORY_INTERVAL_SECONDS = 1.0
 
@@ -37,15 +36,6 @@ def memory_line(engine_pid: int, glyphs: Glyphs) -> str:
     }
     parts = [f"of {name} {format_bytes(count)}" for name, count in sizes.items() if count]
     return f"memory {f' {glyphs.dot} '.join(parts)}" if parts else ""
-
-
-def resident_bytes(pid: int) -> int | None:
-    """Resident bytes of a process; None without /proc, or when the process has ended."""
-    try:
-        pages = (PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 class InspectorController:

@@ -1,6 +1,7 @@
 """Statistics for the status bar, computed from events. Draws nothing and reads no clock.
 
 draft tokens     of the last step
+acceptance       the shares of accepted and rejected draft tokens, and of steps without any, over the last 64 steps
 acceptance rate  accepted / verified draft tokens: over the last 64 steps, and over the session
 tokens/step      committed tokens / steps (mean accepted length), the target's own token included; 1.0 is no gain
 tokens/s         committed tokens / (draft + verify) seconds, over about 2 s; at the end, the mean of the turn
@@ -54,6 +55,14 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class AcceptanceShares:
+    """The shares of steps: accepted and rejected draft tokens divide a step; the rest are steps without any."""
+
+    accepted: float
+    rejected: float
+
+
+@dataclass(frozen=True)
 class StatsSnapshot:
     """The values to show; None means unknown."""
 
@@ -63,6 +72,7 @@ class StatsSnapshot:
     drafter: str = ""  # with `auto`: the drafter of most accepted tokens
     reason: str = ""
     draft_tokens: int | None = None
+    acceptance: AcceptanceShares | None = None
     acceptance_rate: float | None = None
     session_acceptance_rate: float | None = None
     tokens_per_step: float | None = None
@@ -133,8 +143,9 @@ class LiveStats:
                 self._enter_phase(Phase.LOADING, Progress(label, done, total), now)
             case PrefillProgress(processed_tokens=done, prompt_tokens=total, cached_tokens=reused):
                 self._on_prefill(done, total, reused, now)
-            case Routed():
+            case Routed(context_window=context_window):
                 self.routed = event
+                self.context_window = context_window or self.context_window
             case StepDone():
                 self._on_step(event, now)
             case Finished(totals=totals):
@@ -209,6 +220,7 @@ class LiveStats:
         return replace(
             stats,
             draft_tokens=steps[-1].drafted,
+            acceptance=_acceptance_shares(steps),
             acceptance_rate=_ratio(sum(step.accepted.total() for step in steps), drafted),
             tokens_per_step=tokens / len(steps),
             tokens_per_second=last.tokens_per_second if last else _tokens_per_second(recent),
@@ -255,6 +267,11 @@ class LiveStats:
             if seconds >= SPEED_SECONDS:
                 break
         return recent
+
+
+def _acceptance_shares(steps: Sequence[_Step]) -> AcceptanceShares:
+    rates = [step.accepted.total() / step.drafted for step in steps if step.drafted]
+    return AcceptanceShares(sum(rates) / len(steps), sum(1 - rate for rate in rates) / len(steps))
 
 
 def _tokens_per_second(steps: Sequence[_Step]) -> float | None:

@@ -122,8 +122,9 @@ class SessionWorker:
             warnings.append(str(error))
         warning = "; ".join(filter(None, warnings))
         opened = ConversationOpened(
-            conversation.session_id, conversation.name, conversation.profile, tuple(turns), warning
-        )
+            conversation.session_id, conversation.name, conversation.profile, tuple(turns), warning,
+            conversation.context_window,
+        )  # fmt: skip
         self._worker_messages.put(opened)
 
     def run_line(self, line: str, cancelled: Flag) -> None:

@@ -13,12 +13,15 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs, sparkline
-from specchat.tui.live_stats import WINDOW_STEPS, Phase, StatsSnapshot
+from specchat.tui.live_stats import WINDOW_STEPS, AcceptanceShares, Phase, StatsSnapshot
 
 NARROW_COLUMNS, WIDE_COLUMNS = 80, 120
 FULL_CONTEXT_SHARE = 0.8
+BAR_CELLS = 8
+MIN_SHARE = 0.001  # below this, a part of the acceptance bar is absent
 MIN_SPARKLINE_COLUMNS = 4
 GIGABYTE, MEGABYTE = 2**30, 2**20
+BAR_COLOURS = ("$text-success", "$text-error", "$text-muted")
 WARNING_PATTERN = re.compile(r"\S+ slow|ctx[^│|]*!|speculation paused")
 
 
@@ -55,7 +58,7 @@ def _phase_fields(stats: StatsSnapshot, columns: int, glyphs: Glyphs) -> tuple[l
     if stats.is_speculation_paused:
         return _paused_fields(stats, glyphs), spaced
     if glyphs.is_ascii:
-        return _ascii_fields(stats), " "
+        return _ascii_fields(stats, is_narrow=columns < NARROW_COLUMNS), " "
     if columns < NARROW_COLUMNS:
         return _narrow_fields(stats, glyphs), " "
     is_wide = columns >= WIDE_COLUMNS
@@ -69,18 +72,27 @@ def _join_fields(fields: Sequence[str], separator: str) -> str:
 
 
 def _normal_fields(stats: StatsSnapshot, glyphs: Glyphs, *, is_wide: bool) -> list[str]:
-    accepted, session = _percent(stats.acceptance_rate), _percent(stats.session_acceptance_rate)
-    acceptance = f"acc {accepted}"
-    if session:
-        acceptance = f"acc {accepted} (ses {session})" if is_wide else f"acc {accepted.removesuffix('%')}/{session}"
+    session = _percent(stats.session_acceptance_rate)
+    accepted = _percent(stats.acceptance_rate)
+    bar = acceptance_bar(stats.acceptance, glyphs) if stats.acceptance else "acc" if accepted else ""
+    acceptance = _non_empty(bar, accepted, f"(ses {session})" if session and is_wide else "")
     return _non_empty(
         _drafter_field(stats, glyphs),
-        acceptance if accepted else "",
+        " ".join(acceptance),
         _tokens_per_step(stats, " tok/step"),
         _speed_field(stats, glyphs, " t/s"),
         f"ttft {stats.ttft_seconds:.1f}s" if is_wide and stats.ttft_seconds is not None else "",
         *_context_and_memory(stats, is_wide=is_wide),
     )
+
+
+def acceptance_bar(shares: AcceptanceShares, glyphs: Glyphs) -> str:
+    """Accepted and rejected draft tokens and steps without any, in a shape each; what occurs has at least one cell."""
+    parts = [shares.accepted, shares.rejected, 1 - shares.accepted - shares.rejected]
+    cells = [max(round(BAR_CELLS * share), int(share > MIN_SHARE)) for share in parts]
+    while (excess := sum(cells) - BAR_CELLS) != 0:
+        cells[cells.index(max(cells))] -= 1 if excess > 0 else -1
+    return "".join(character * count for character, count in zip(glyphs.bar_parts, cells, strict=True))
 
 
 def _narrow_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
@@ -95,9 +107,10 @@ def _narrow_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
     )
 
 
-def _ascii_fields(stats: StatsSnapshot) -> list[str]:
+def _ascii_fields(stats: StatsSnapshot, *, is_narrow: bool) -> list[str]:
     drafter = f">{stats.drafter}" if stats.drafter else ""
     draft_tokens = "" if stats.draft_tokens is None else f" K={stats.draft_tokens}"
+    bar = acceptance_bar(stats.acceptance, ASCII) if stats.acceptance and not is_narrow else ""
     before_speed = {
         "acc": _percent(stats.acceptance_rate),
         "ses": _percent(stats.session_acceptance_rate),
@@ -106,6 +119,7 @@ def _ascii_fields(stats: StatsSnapshot) -> list[str]:
     context = _context_percent(stats)
     return _non_empty(
         f"{stats.variant}{drafter}{draft_tokens}",
+        bar,
         *(f"{name}={value}" for name, value in before_speed.items() if value),
         _speed_field(stats, ASCII, "t/s"),
         f"ctx={context}" if context else "",
@@ -202,7 +216,7 @@ def _non_empty(*fields: str) -> list[str]:
 class StatusBar(Widget):
     """A warning has a word or a mark besides its colour."""
 
-    HELP = "Drafter, draft tokens of a step, acceptance rate, tokens per step, speed and speedup, context, memory."
+    HELP = "Drafter, draft tokens of a step, acceptance, tokens per step, speed and speedup, context, memory."
     DEFAULT_CSS = "StatusBar { height: 1; width: 1fr; }"
     stats: reactive[StatsSnapshot] = reactive(StatsSnapshot())
 
@@ -218,6 +232,16 @@ class StatusBar(Widget):
         line = Content(f" {self.line}")
         for match in WARNING_PATTERN.finditer(line.plain):
             line = line.stylize("$text-warning", match.start(), match.end())
+        return self._colour_acceptance_bar(line)
+
+    def _colour_acceptance_bar(self, line: Content) -> Content:
+        shares = self.stats.acceptance
+        bar = acceptance_bar(shares, self._glyphs) if shares else ""
+        position = line.plain.find(bar) if bar else -1
+        for character, colour in zip(self._glyphs.bar_parts, BAR_COLOURS, strict=True) if position >= 0 else ():
+            start = position + bar.find(character)
+            if character in bar:
+                line = line.stylize(colour, start, start + bar.count(character))
         return line
 
     def watch_stats(self, stats: StatsSnapshot) -> None:

@@ -17,6 +17,7 @@ class ConversationOpened:
     profile: str
     turns: tuple[StoredTurn, ...]
     warning: str = ""
+    context_window: int = 0  # in tokens; 0 when it is known only after the models are loaded
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class EngineLost:
 
 @dataclass(frozen=True)
 class EngineState:
-    """The engine state (unloaded, loading or ready), the bytes of its models, and its process id."""
+    """The engine state (unloaded, loading or ready), the bytes of its models and caches, and its process id."""
 
     state: str
     memory_bytes: int

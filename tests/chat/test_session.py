@@ -192,6 +192,14 @@ def test_plain_decoding_has_no_factor_and_is_its_own_baseline():
     assert all(step.plain_seconds == step.verify_seconds for step in steps if isinstance(step, StepDone))
 
 
+@pytest.mark.parametrize(("limit", "window"), [(2**20, 32768), (300, 300)])
+def test_a_turn_tells_the_window_of_the_model_or_of_the_profile_if_that_is_smaller(limit, window):
+    with session(context=limit) as talked:
+        routed = next(talked.ask(Request(QUESTIONS[0])))
+
+    assert routed.context_window == window
+
+
 def test_step_records_add_up_to_the_totals():
     with session() as talked:
         pinned(talked, "self")

@@ -32,6 +32,19 @@ def test_a_question_that_cannot_fit_is_neither_queued_nor_stored(runtime):
         assert isinstance(list(narrow.ask(Request("hello")))[-1], Finished)
 
 
+def test_the_window_of_an_unknown_model_is_not_guessed():
+    profile = load_profile("chat").override({"models.target": "nobody/has-this-model"})
+
+    assert default_components().session_callbacks.context_window(profile) == 0
+
+
+def test_the_window_of_a_server_is_that_of_its_profile():
+    models = {"models.target": "served", "models.backend": "vllm", "models.url": "http://127.0.0.1:1/v1"}
+    profile = load_profile("chat").override({**models, "limits.context": 1000, "limits.answer": 100})
+
+    assert default_components().session_callbacks.context_window(profile) == 1000
+
+
 @pytest.mark.parametrize(("context", "expected"), [(1000, 1000), (100_000, 4096)])
 def test_it_is_the_smaller_of_limit_and_trained_context(context, expected):
     profile = load_profile("edit").override({"limits.context": context, "limits.answer": 100})

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from specchat.drawing.glyphs import ASCII, UNICODE
-from specchat.tui import inspector_controller
-from specchat.tui.inspector_controller import memory_line, resident_bytes
+from specchat.tui import inspector_controller, process_memory
+from specchat.tui.inspector_controller import memory_line
+from specchat.tui.process_memory import resident_bytes
 
 has_table = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system keeps no such table")
 UNUSED_PID = 2**22 + 1  # above the largest id that a process can have
@@ -38,7 +39,7 @@ def test_both_processes_stand_in_one_line(monkeypatch):
 
 
 def test_without_reports_of_the_system_the_line_is_left_out(monkeypatch, tmp_path):
-    monkeypatch.setattr(inspector_controller, "PROC", tmp_path)
+    monkeypatch.setattr(process_memory, "PROC", tmp_path)
 
     assert "" == memory_line(os.getpid(), UNICODE)
 
@@ -59,7 +60,7 @@ def test_the_inspector_shows_the_memory_of_each_process(run_on_screen):
 
 @pytest.mark.full
 def test_without_a_table_the_inspector_has_no_such_line(run_on_screen, monkeypatch, tmp_path):
-    monkeypatch.setattr(inspector_controller, "PROC", tmp_path)
+    monkeypatch.setattr(process_memory, "PROC", tmp_path)
 
     async def scenario(driver):
         await driver.ask("guess 3")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -63,8 +63,8 @@ TOTALS = Totals(
 STORED = StoredTurn(
     "1", None, {"text": "rename feed to push"}, StoredAnswer(ANSWER), "stop", {"completion_tokens": 40}, 0.0, 0.0
 )
-OPENED = ConversationOpened("aaaa", "refactor parser", "code", ())
-OLD = ConversationOpened("aaaa", "refactor parser", "code", (STORED,))
+OPENED = ConversationOpened("aaaa", "refactor parser", "code", (), context_window=8192)
+OLD = replace(OPENED, turns=(STORED,))
 
 
 def step(accepted_count: int) -> StepDone:

@@ -22,15 +22,15 @@ from specchat.chat.events import (
     Totals,
 )
 from specchat.drawing.glyphs import ASCII, UNICODE
-from specchat.tui.live_stats import WINDOW_STEPS, LiveStats, Phase, Progress, StatsSnapshot
-from specchat.tui.status_bar import GIGABYTE, sparkline, status_line
+from specchat.tui.live_stats import WINDOW_STEPS, AcceptanceShares, LiveStats, Phase, Progress, StatsSnapshot
+from specchat.tui.status_bar import GIGABYTE, acceptance_bar, sparkline, status_line
 
 MEMORY = int(17.2 * GIGABYTE)
 WRITING = StatsSnapshot(
     Phase.DECODE, variant="auto", drafter="ngram", draft_tokens=8, acceptance_rate=0.82, session_acceptance_rate=0.74,
     tokens_per_step=6.5, tokens_per_second=142.3, speedup=Speedup(2.7), ttft_seconds=0.2,
     context_tokens=3123, context_window=32768, memory_bytes=MEMORY,
-    tokens_by_step=(1, 3, 7, 8, 6, 7, 7, 8),
+    tokens_by_step=(1, 3, 7, 8, 6, 7, 7, 8), acceptance=AcceptanceShares(accepted=0.7, rejected=0.2),
 )  # fmt: skip
 READING = StatsSnapshot(
     Phase.PREFILL, Progress("prompt", 2100, 5400, 1.1, 1840), context_tokens=5400, context_window=32768,
@@ -38,17 +38,17 @@ READING = StatsSnapshot(
 )  # fmt: skip
 LOADING = StatsSnapshot(Phase.LOADING, Progress("target", 45, 100, 12.4))
 PAUSED = replace(WRITING, is_speculation_paused=True, speedup=Speedup(0.9), tokens_per_second=51.0)
-WIDE = "auto▸ngram K8 │ acc 82% (ses 74%) │ 6.5 tok/step │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10% │ RAM 17.2G"
+WIDE = "auto▸ngram K8 │ █████░░· 82% (ses 74%) │ 6.5 tok/step │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10% │ RAM 17.2G"
 STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed_seconds=3.2))
 
 
 @pytest.mark.parametrize(
     ("stats", "columns", "glyphs", "line"),
     [
-        (WRITING, 120, UNICODE, f"{WIDE} │ ▂▄▇█▆▇▇█"),
-        (WRITING, 80, UNICODE, "auto▸ngram K8 │acc 82/74%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
+        (WRITING, 120, UNICODE, f"{WIDE} │ ▇█▆▇▇█"),
+        (WRITING, 80, UNICODE, "auto▸ngram K8 │█████░░· 82%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
         (WRITING, 79, UNICODE, "ngram8 82% 6.5tok/step 142t/s ×2.7 ctx10%"),
-        (WRITING, 100, ASCII, "auto>ngram K=8 acc=82% ses=74% tok/step=6.5 142t/s x2.7 ctx=10%"),
+        (WRITING, 100, ASCII, "auto>ngram K=8 #####xx. acc=82% ses=74% tok/step=6.5 142t/s x2.7 ctx=10%"),
         (READING, 100, UNICODE, "prefill 2.1k/5.4k tok 39% │ 1840 t/s │ ctx 5.4k/32k │ RAM 17.2G │ Esc stop"),
         (READING, 40, UNICODE, "prefill 39% Esc stop"),
         (READING, 100, ASCII, "prefill 2.1k/5.4k tok 39% | 1840 t/s | ctx 5.4k/32k | RAM 17.2G | Esc stop"),
@@ -61,6 +61,18 @@ STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed
 )  # fmt: skip
 def test_the_line_is_exactly_as_documented(stats, columns, glyphs, line):
     assert line == status_line(stats, columns, glyphs)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "rejected", "bar"),
+    [
+        (1.0, 0.0, "████████"), (0.0, 1.0, "░░░░░░░░"), (0.0, 0.0, "········"), (0.5, 0.25, "████░░··"),
+        (0.02, 0.49, "█░░░····"), (0.98, 0.01, "██████░·"),
+    ],
+)  # fmt: skip
+def test_the_acceptance_bar_has_a_shape_for_each_part_and_hides_none(accepted, rejected, bar):
+    assert acceptance_bar(AcceptanceShares(accepted, rejected), UNICODE) == bar
+    assert acceptance_bar(AcceptanceShares(accepted, rejected), ASCII) == bar.translate(str.maketrans("█░·", "#x."))
 
 
 def test_slower_than_plain_is_marked_with_a_word():
@@ -125,6 +137,7 @@ def test_the_numbers_are_sums_over_steps():
 
     assert ("auto", "lookup", 0) == (stats.variant, stats.drafter, stats.draft_tokens)
     assert 0.5 == stats.acceptance_rate == stats.session_acceptance_rate
+    assert stats.acceptance == AcceptanceShares(accepted=pytest.approx(1 / 3), rejected=pytest.approx(1 / 3))
     assert 11 / 3 == stats.tokens_per_step
     assert 11 / 0.03 == pytest.approx(stats.tokens_per_second)
     assert (7, 3, 1) == stats.tokens_by_step
@@ -227,4 +240,4 @@ def test_the_sparkline_fills_the_free_columns():
     line = status_line(replace(WRITING, tokens_by_step=(1, 8) * 12), 120)
 
     assert 120 == cell_len(line)
-    assert line.endswith(" │ █▂█▂█▂█▂█▂█")
+    assert line.endswith(" │ ▂█▂█▂█")
