@@ -204,7 +204,7 @@ def answers() -> dict[str, list[Trace]]:
     return groups
 
 
-@pytest.mark.parametrize("order", list(permutations(("lookup", "draft", "plain"))))
+@pytest.mark.parametrize("order", list(permutations(("suffix", "eagle3", "plain"))))
 @pytest.mark.parametrize("slower", [1.0, 2.0])
 def test_whatever_was_tuned_costs_next_to_nothing(order, slower):
     """Law 3, for the chooser as a tuned profile begins, where a draft never pays: with the right order and the wrong
@@ -212,15 +212,15 @@ def test_whatever_was_tuned_costs_next_to_nothing(order, slower):
     table = cpu_like_costs("steep-dear-draft", 0.1, draft=1.1, lookup=0.01)
     for traces in answers().values():
         player, steps = Replayer(table, max(BUDGETS)), list[ReplayedStep]()
-        once, each = table.draft_costs["draft"]
+        once, each = table.draft_costs["eagle3"]
         measured_then = Curve({1: (once + each) / slower, 4: (once + 4 * each) / slower}, slope=1)
-        player.chooser.costs.draft_curves["draft"] = {bucket_of(1): measured_then}
+        player.chooser.costs.draft_curves["eagle3"] = {bucket_of(1): measured_then}
         for trace in cycle(traces):
             player.chooser.start_answer(trace.kind, order)
             steps += player.replay(trace)
             if len(steps) >= 500:
                 break
-        assert seconds_per_token(steps) <= 1.02 * table.pass_seconds_by_rows[1]
+        assert seconds_per_token(steps) <= 1.03 * table.pass_seconds_by_rows[1]
 
 
 def test_an_order_says_whom_auto_tries_first_and_whom_seldom():
