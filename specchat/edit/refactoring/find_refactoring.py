@@ -104,10 +104,8 @@ def _make_step(source: Source, text: str, operation: Operation, area: Area) -> S
             raise RefusedError("names are known in Python only")
         case Remove(what=Removable.UNUSED_IMPORTS) | SortImports() if language != PYTHON:
             raise RefusedError("only imports of Python are known")
-        case Remove(what=Removable.UNUSED_IMPORTS, scope=""):
-            return remove_unused_imports(text, source.name, area, is_single=operation.is_single)
         case Remove(what=Removable.UNUSED_IMPORTS):
-            raise RefusedError("imports are removed from the whole file")
+            return remove_unused_imports(text, source.name, operation, area)
         case Remove():
             return remove_things(text, language, operation, area)
         case SortImports():

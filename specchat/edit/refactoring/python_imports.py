@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from specchat.edit.refactoring.import_sections import ImportSections, Section
+from specchat.edit.refactoring.operations import Remove
 from specchat.edit.refactoring.python_names import (
     PYTHON,
     BoundBy,
@@ -52,8 +53,11 @@ def sort_imports(text: str, sections: ImportSections, area: Area | None = None) 
     return step
 
 
-def remove_unused_imports(text: str, file_name: str, area: Area | None = None, *, is_single: bool = False) -> Step:
-    """The removal as changes of the text. RefusedError says why it is not certain."""
+def remove_unused_imports(text: str, file_name: str, remove: Remove, area: Area | None = None) -> Step:
+    """The removal as changes of the text; the scope of the operation may be the name of one import.
+
+    RefusedError says why it is not certain.
+    """
     names = analyse_names(text)
     if names is None:
         raise RefusedError("the file does not parse")
@@ -64,7 +68,9 @@ def remove_unused_imports(text: str, file_name: str, area: Area | None = None, *
         raise RefusedError(f"`{dynamic[0].binding.name}` may use any name")
     area = area or whole_area(text)
     unused = [each for each in _unused_imports(text, names) if area.holds(each.start, each.end)]
-    if is_single and len(unused) != 1:
+    if remove.scope:
+        unused = [each for each in unused if each.binding.name == remove.scope]
+    if (remove.is_single or remove.scope) and len(unused) != 1:
         raise RefusedError(f"there are {count_of(unused, 'unused import')}")
     splices = tuple(_import_splices(text.encode(), [each.node for each in unused]))
     step = Step(f"remove {count_of(unused, 'unused import')}", splices)

@@ -182,7 +182,7 @@ def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Remov
     comments = [each for each in found if not is_directive(each)]
     kept = len(found) - len(comments)
     note = f"{count_of(kept, 'comment')} for tools kept" if kept else ""
-    return Removal([_comment_splice(raw, each) for each in comments], len(comments), note)
+    return Removal(_without_gaps(raw, [_comment_splice(raw, each) for each in comments]), len(comments), note)
 
 
 def is_directive(comment: Node) -> bool:
@@ -265,9 +265,42 @@ def remove_statements(raw: bytes, statements: Sequence[Node], language: str) -> 
             start, end = runs[0]
             splices.append(Splice(start, end, placeholder))
             runs = runs[1:]
-        first = block.named_children[0].start_byte
-        splices += [_statement_splice(raw, *each, is_first=each[0] == first) for each in runs]
-    return splices
+        splices += [_statement_splice(raw, *each) for each in runs]
+    return _without_gaps(raw, splices)
+
+
+def _without_gaps(raw: bytes, splices: Sequence[Splice]) -> list[Splice]:
+    """Removed lines with the blank lines around them: no more are left than stood on one side.
+
+    Where a block or the text begins with removed lines, none is left.
+    """
+    merged: list[Splice] = []
+    for each in sorted(splices, key=lambda splice: splice.start):
+        is_lines = not each.new and _is_line_start(raw, each.start) and _is_line_start(raw, each.end)
+        if merged and is_lines and merged[-1].end == each.start and not merged[-1].new:
+            merged[-1] = Splice(merged[-1].start, each.end, "")
+        else:
+            merged.append(each)
+    return [_without_gap(raw, each) for each in merged]
+
+
+def _without_gap(raw: bytes, splice: Splice) -> Splice:
+    if splice.new or not _is_line_start(raw, splice.start) or not _is_line_start(raw, splice.end):
+        return splice
+    above, below = raw[: splice.start], raw[splice.end :]
+    text_above = above.rstrip()
+    blank_above = above.count(b"\n", len(text_above)) - 1
+    blank_below = len(re.findall(rb"[ \t]*\n", (re.match(rb"(?:[ \t]*\n)*", below) or [b""])[0]))
+    is_beginning = not text_above or text_above.endswith((b":", b"{"))
+    surplus = blank_below if is_beginning else min(blank_above, blank_below)
+    end = splice.end
+    for _line in range(surplus):
+        end = line_end(raw, end) + 1
+    return Splice(splice.start, end, "")
+
+
+def _is_line_start(raw: bytes, position: int) -> bool:
+    return position in (0, len(raw)) or raw[position - 1 : position] == b"\n"
 
 
 def _runs(raw: bytes, statements: Sequence[Node]) -> list[tuple[int, int]]:
@@ -281,16 +314,12 @@ def _runs(raw: bytes, statements: Sequence[Node]) -> list[tuple[int, int]]:
     return runs
 
 
-def _statement_splice(raw: bytes, start: int, end: int, *, is_first: bool) -> Splice:
+def _statement_splice(raw: bytes, start: int, end: int) -> Splice:
     first, last = line_start(raw, start), line_end(raw, end)
     before, after = raw[first:start], raw[end:last]
     is_alone = not before.strip() and re.fullmatch(rb"\s*;?\s*(#.*|//.*)?", after)
     if is_alone:
-        end = min(last + 1, len(raw))
-        # what follows must not begin with the blank lines that separated it
-        while is_first and end < len(raw) and not raw[end : line_end(raw, end)].strip():
-            end = min(line_end(raw, end) + 1, len(raw))
-        return Splice(first, end, "")
+        return Splice(first, min(last + 1, len(raw)), "")
     if separator := re.search(rb"[ \t]*;[ \t]*\Z", before):  # `x = 1; print(x)`
         return Splice(first + separator.start(), end, "")
     if separator := re.match(rb"[ \t]*;[ \t]*", after):  # `print(x); x = 1`

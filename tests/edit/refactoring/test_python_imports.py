@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from specchat.edit.refactoring.import_sections import ImportSections, Section
+from specchat.edit.refactoring.operations import Removable, Remove
 from specchat.edit.refactoring.python_imports import remove_unused_imports, sort_imports
 from specchat.edit.refactoring.splices import RefusedError
 
@@ -38,7 +39,7 @@ def sorted_text(text: str, sections: ImportSections | None = None) -> str:
 
 
 def without_unused(text: str, name: str = "a.py") -> str:
-    return remove_unused_imports(text, name).apply(text)
+    return remove_unused_imports(text, name, Remove(Removable.UNUSED_IMPORTS)).apply(text)
 
 
 def test_sorted_imports_are_sorted_for_ruff(tmp_path):
@@ -143,6 +144,15 @@ def test_imports_that_something_needs_stay(text):
 def test_a_program_that_may_use_any_name_is_refused(text):
     with pytest.raises(RefusedError):
         without_unused(text)
+
+
+def test_one_unused_import_can_be_named():
+    text = "import a\nimport b\nimport c\nc\n"
+    name = lambda scope: Remove(Removable.UNUSED_IMPORTS, scope)
+
+    assert "import a\nimport c\nc\n" == remove_unused_imports(text, "x.py", name("b")).apply(text)
+    with pytest.raises(RefusedError):
+        remove_unused_imports(text, "x.py", name("c"))
 
 
 def test_the_imports_of_a_package_are_its_interface():

@@ -27,6 +27,9 @@ def without(text: str, what: Removable, language: str = "python", **how) -> str:
         ("for x in y:\n    print(x)\n    # why\n", "for x in y:\n    pass\n    # why\n"),
         ("try:\n    print(1)\nfinally:\n    print(2)\n", "try:\n    pass\nfinally:\n    pass\n"),
         ("print(1)\n", ""),
+        ("x = 1\n\nprint(1)\nprint(2)\n\ny = 2\n", "x = 1\n\ny = 2\n"),
+        ("def f():\n    print(1)\n\n    return 1\n", "def f():\n    return 1\n"),
+        ("def f(): ...\n\n\nprint(1)\n\nx = 1\n", "def f(): ...\n\n\nx = 1\n"),
         ("pprint(1)\nx.print(2)\nf(print)\n", "pprint(1)\nx.print(2)\nf(print)\n"),
         ("def print(x): ...\nprint(1)\n", "def print(x): ...\nprint(1)\n"),
     ],
@@ -63,6 +66,7 @@ def test_logging_calls_of_loggers_go():
         ("f(a,  # first\n  b)\n", "f(a,\n  b)\n"),
         ("def f():\n    # only\n    pass\n", "def f():\n    pass\n"),
         ("x = '# no comment'\n", "x = '# no comment'\n"),
+        ("# licence\n\nimport os\n\n# a\n# b\n\nx = 1\n", "import os\n\nx = 1\n"),
     ],
 )
 def test_comments_of_python_go_but_not_those_for_tools(before, after):
