@@ -1,6 +1,7 @@
 """The structure of source files, by tree-sitter.
 
     languages.py     the language of a file, and its grammar, imported at first use
+    sniff.py         the language of a text without a name
     parse.py         syntax trees, syntax errors, comments and docstrings
     definitions.py   functions, classes and other named parts
     text_chunks.py   a text in pieces that make sense alone
