@@ -1,22 +1,27 @@
-"""The contract of an edit: how an answer that is a whole file begins and ends. Knows no model and no file on disk.
+"""The contract of an edit: the form of an answer that is a whole file, or its changes. Knows no model and no disk.
 
-The answer is the new text in a code fence, the one in which the file stands in the prompt, which no line of the file
-contains. `prompt.edit_answer` of the profile says how the model is held to it.
+A whole file stands in a code fence, the one in which it is attached to the prompt; no line of the file contains it.
+`prompt.edit_answer` of the profile says how the model is held to it.
 
     prefill   the opening fence is the given beginning of the answer, which ends at the closing fence
     grammar   only "fence, text, fence" can be generated
     free      the model begins and ends by itself, and may talk
+
+Changes are search/replace blocks: except for a free model, a grammar lets the searched lines be lines of the file only.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from specchat.chat.attachments import with_attachments
-from specchat.chat.request import EDIT_TASK, REGEX, AnswerFormat, Attachment, Request
+from specchat.chat.request import BLOCKS_TASK, EDIT_TASK, LARK, REGEX, AnswerFormat, Attachment, Request
 from specchat.chat.transcript import Turn
-from specchat.profile import GRAMMAR_ANSWER, PREFILLED_ANSWER, Prompt
+from specchat.profile import FREE_ANSWER, GRAMMAR_ANSWER, Prompt
+
+SEARCH_MARKER, DIVIDER, REPLACE_MARKER = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
 
 
 @dataclass(frozen=True)
@@ -30,15 +35,17 @@ class Fence:
 def with_edit_contract(request: Request, turns: Sequence[Turn], prompt: Prompt) -> Request:
     """The request with the form of its answer; unchanged when it rewrites no file, or sets a form itself."""
     file = file_to_rewrite(request, turns)
-    if request.task != EDIT_TASK or file is None or request.answer_prefix or request.answer_format:
+    if file is None or prompt.edit_answer == FREE_ANSWER or request.answer_prefix or request.answer_format:
+        return request
+    if request.task == BLOCKS_TASK:
+        return replace(request, answer_format=AnswerFormat(LARK, search_blocks_grammar(file.text)))
+    if request.task != EDIT_TASK:
         return request
     fence = fence_of(file)
-    if prompt.edit_answer == PREFILLED_ANSWER:
-        # without its line end: most tokenizers join it with the first spaces of the text
-        return replace(request, answer_prefix=fence.opening, stop=(*request.stop, f"\n{fence.closing}"))
     if prompt.edit_answer == GRAMMAR_ANSWER:
         return replace(request, answer_format=AnswerFormat(REGEX, fenced_text_pattern(fence)))
-    return request
+    # without its line end: most tokenizers join it with the first spaces of the text
+    return replace(request, answer_prefix=fence.opening, stop=(*request.stop, f"\n{fence.closing}"))
 
 
 def file_to_rewrite(request: Request, turns: Sequence[Turn]) -> Attachment | None:
@@ -66,3 +73,15 @@ def fenced_text_pattern(fence: Fence) -> str:
     """
     line = rf"`{{0,{len(fence.closing) - 1}}}([^`\n][^\n]*)?\n"
     return rf"{re.escape(fence.opening)}\n({line})*{fence.closing}"
+
+
+def search_blocks_grammar(text: str) -> str:
+    """A Lark grammar of search/replace blocks whose searched lines stand in this text, one after the other."""
+    chunks = json.dumps({"substring_chunks": [f"{line}\n" for line in text.removesuffix("\n").split("\n")]})
+    return f"""
+start: block ("\\n" block)*
+block: "{SEARCH_MARKER}\\n" SEARCHED "{DIVIDER}\\n" LINE* "{REPLACE_MARKER}"
+SEARCHED: LINES & /(.|\\n)+/
+LINES: %regex {chunks}
+LINE: /([^>=\\n][^\\n]*)?\\n/ | />{{1,6}}([^>\\n][^\\n]*)?\\n/ | /={{1,6}}([^=\\n][^\\n]*)?\\n/
+"""

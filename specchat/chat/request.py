@@ -9,16 +9,18 @@ from typing import Any, Self
 from specchat.errors import ContextError, UsageError
 from specchat.profile import Sampling
 
-EDIT_TASK = "edit"
-SCHEMA, REGEX, CHOICES = "schema", "regex", "choices"
-FORMAT_KINDS = (SCHEMA, REGEX, CHOICES)
+EDIT_TASK, BLOCKS_TASK = EDIT_TASKS = ("edit", "edit-blocks")  # the answer is a whole file, or search/replace blocks
+SCHEMA, REGEX, CHOICES, LARK = FORMAT_KINDS = ("schema", "regex", "choices", "lark")
 MAX_ATTACHED_BYTES = 32 * 2**20
 MAX_CHARACTERS_PER_TOKEN = 128  # the longest token of common vocabularies: so many spaces or dashes
 
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """The format of an answer, as text: a schema in JSON, a regular expression, or a JSON list of choices."""
+    """The format of an answer, as text: a schema in JSON, a regular expression, a JSON list of choices, or a grammar.
+
+    The grammar is one of llguidance, in its variant of Lark.
+    """
 
     kind: str
     text: str
@@ -31,11 +33,11 @@ class AnswerFormat:
                 return cls(kind, json.dumps(value))
             case "schema", str():
                 return cls.parse(kind, _parse_schema(value))
-            case "regex", str() if value:
+            case "regex" | "lark", str() if value:
                 return cls(kind, value)
             case "choices", (list() | tuple()) if value and all(isinstance(text, str) and text for text in value):
                 return cls(kind, json.dumps(list(dict.fromkeys(value))))
-        expected = {SCHEMA: "a JSON schema, which is an object", REGEX: "a regular expression"}
+        expected = {SCHEMA: "a JSON schema, which is an object", REGEX: "a regular expression", LARK: "a grammar"}
         raise UsageError(f"{kind}: give {expected.get(kind, 'choices, none of them empty')}")
 
     @classmethod
@@ -52,8 +54,8 @@ class AnswerFormat:
 
     @property
     def value(self) -> Any:
-        """The input of `parse`: a schema, an expression, or the choices."""
-        return self.text if self.kind == REGEX else json.loads(self.text)
+        """The input of `parse`: a schema, an expression, the choices, or a grammar."""
+        return self.text if self.kind in (REGEX, LARK) else json.loads(self.text)
 
     @property
     def regex(self) -> str:
@@ -80,9 +82,10 @@ class Attachment:
 class Request:
     """One question, and how to answer it.
 
-    `max_tokens`, `seed`, `temperature` and `variant` override the profile. `task` is the command that makes the request
-    ("edit"), "" in a chat. `file_to_rewrite` names the file, attached here or earlier in the conversation, of which the
-    answer will be a new version. `answer_prefix` is the beginning of the answer, which the model continues.
+    `max_tokens`, `seed`, `temperature` and `variant` override the profile. `task` is what the command that makes the
+    request wants (EDIT_TASKS), "" in a chat. `file_to_rewrite` names the file, attached here or earlier in the
+    conversation, of which the answer will be a new version. `answer_prefix` is the beginning of the answer, which the
+    model continues.
     """
 
     text: str
@@ -119,6 +122,6 @@ class Request:
 
     def sampling(self, of_profile: Sampling) -> Sampling:
         """How the answer is sampled: an edit greedily and without a penalty on copies, unless the request says more."""
-        chosen = replace(of_profile, temperature=0.0, repetition_penalty=1.0) if self.task == EDIT_TASK else of_profile
+        chosen = replace(of_profile, temperature=0.0, repetition_penalty=1.0) if self.task in EDIT_TASKS else of_profile
         own = {"temperature": self.temperature, "seed": self.seed}
         return replace(chosen, **{name: value for name, value in own.items() if value is not None})

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from specchat.chat.request import Request
+from specchat.chat.request import EDIT_TASK, EDIT_TASKS, Request
 from specchat.profile import RouteRule
 
 HEAD_CHARACTERS, TAIL_CHARACTERS = 3000, 1000  # the parts of a long text that are read
@@ -61,7 +61,7 @@ def parse_question(request: Request) -> Question:
         has_text=bool(request.files) or instruction != excerpt,
         has_files=bool(request.files),
         has_code="```" in excerpt or bool(CODE_LINE.search(excerpt) or INLINE_CODE.search(excerpt)),
-        task=request.task,
+        task=EDIT_TASK if request.task in EDIT_TASKS else request.task,
     )
 
 

@@ -33,7 +33,7 @@ from specchat.chat.plain_baseline import PlainBaseline, PlainEstimate
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.reference_corpus import ReferenceCorpus
 from specchat.chat.repetition import Repetition, RepetitionDetector
-from specchat.chat.request import SCHEMA, AnswerFormat, Request
+from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
 from specchat.chooser.acceptance import PLAIN
@@ -48,7 +48,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.stats import NO_DRAFTER, DecodingStats
 from specchat.errors import ContextError, SpecchatError
-from specchat.models.llguidance_grammar import json_schema_grammar, regex_grammar
+from specchat.models.llguidance_grammar import json_schema_grammar, lark_grammar, regex_grammar
 from specchat.models.tokenizer import Tokenizer
 from specchat.profile import Profile
 from specchat.threads import ThreadWatchdog
@@ -324,9 +324,14 @@ def _grammar(answer_format: AnswerFormat | None, models: LoadedModels) -> Gramma
         return None
     tokenizer = models.tokenizer
     columns = max(tokenizer.vocab_size, models.target.vocab_size)
-    if answer_format.kind == SCHEMA:
-        return json_schema_grammar(answer_format.text, tokenizer.folder, columns, tokenizer.stop_token_ids)
-    return regex_grammar(answer_format.regex, tokenizer.folder, columns, tokenizer.stop_token_ids)
+    match answer_format.kind:
+        case "schema":
+            make_grammar, text = json_schema_grammar, answer_format.text
+        case "lark":
+            make_grammar, text = lark_grammar, answer_format.text
+        case _:
+            make_grammar, text = regex_grammar, answer_format.regex
+    return make_grammar(text, tokenizer.folder, columns, tokenizer.stop_token_ids)
 
 
 def _step_done(step: Step, token_count: int, tokenizer: Tokenizer, plain_seconds: float) -> StepDone:

@@ -25,7 +25,7 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
-from specchat.chat.request import SCHEMA, AnswerFormat, Request
+from specchat.chat.request import LARK, SCHEMA, AnswerFormat, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError, SpecchatError, UsageError
 from specchat.fleet.server_client import (
@@ -184,11 +184,19 @@ class _ServerAnswer:
 
 
 def _supported_request(profile: Profile, turns: Sequence[Turn], request: Request) -> Request:
-    """The request with the form of an edit. A server that cannot continue an answer begins and ends it by itself."""
+    """The request with the form of an edit, as far as the server knows it; without it, the system prompt has to do.
+
+    The stop strings of an answer with a given beginning belong to this beginning.
+    """
     formed = with_edit_contract(request, turns, profile.prompt)
-    if not formed.answer_prefix or profile.models.backend in CONTINUING_BACKENDS:
+    is_beginning_lost = formed.answer_prefix and profile.models.backend not in CONTINUING_BACKENDS
+    is_format_lost = formed.answer_format and formed.answer_format.kind == LARK
+    if not (is_beginning_lost or is_format_lost):
         return formed
-    return replace(request, answer_prefix="", stop=() if request.answer_prefix else request.stop)
+    if is_format_lost and request.answer_format:
+        raise UsageError(f"{LARK}: a server does not support this grammar; {FALLBACK_HINT}")
+    stop = () if request.answer_prefix else request.stop
+    return replace(formed, answer_prefix="", answer_format=request.answer_format, stop=stop)
 
 
 def _finish_reason(stream_end: StreamEnd) -> str:

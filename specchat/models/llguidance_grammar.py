@@ -67,6 +67,15 @@ def regex_grammar(pattern: str, tokenizer: Path, vocab_size: int, stop_token_ids
     return _compile_grammar(grammar, "expression", tokenizer, vocab_size, stop_token_ids)
 
 
+def lark_grammar(source: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]) -> TokenGrammar:
+    """A grammar in llguidance's variant of Lark. UsageError for an invalid one."""
+    try:
+        grammar = llguidance.LLMatcher.grammar_from_lark(source)
+    except ValueError as error:
+        raise UsageError(f"the grammar cannot be used: {_first_error_line(str(error))}") from error
+    return _compile_grammar(grammar, "grammar", tokenizer, vocab_size, stop_token_ids)
+
+
 def _compile_grammar(
     grammar: str, source_name: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]
 ) -> TokenGrammar:

@@ -24,8 +24,8 @@ from specchat.profile.keys import (
     BUILTIN_BACKEND,
     DEVICES,
     DTYPES,
+    FREE_ANSWER,
     GRAMMAR_ANSWER,
-    PREFILLED_ANSWER,
     REQUEST_KINDS,
     SERVER_BACKENDS,
     WEIGHT_FORMATS,
@@ -40,7 +40,7 @@ from specchat.profile.keys import (
 from specchat.profile.profile_files import configuration_folder, load_profile, profile_names
 
 __all__ = [
-    "ACCEPTANCE_TESTS", "BUILTIN_BACKEND", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES", "GRAMMAR_ANSWER",
-    "PREFILLED_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "WEIGHT_FORMATS", "Limits", "Models", "Profile", "Prompt",
+    "ACCEPTANCE_TESTS", "BUILTIN_BACKEND", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES", "FREE_ANSWER",
+    "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "WEIGHT_FORMATS", "Limits", "Models", "Profile", "Prompt",
     "RouteRule", "Sampling", "Speculation", "all_drafters", "configuration_folder", "load_profile", "profile_names",
 ]  # fmt: skip

@@ -145,6 +145,10 @@ class Speculation:
         check_values(self, "speculation")
 
 
+BLOCKS_CONTRACT = (
+    "You change files. Answer with search/replace blocks only, one for each change: a line <<<<<<< SEARCH, lines "
+    "copied from the file, a line =======, the lines in their place, a line >>>>>>> REPLACE."
+)
 EDIT_CONTRACT = "You rewrite files. Answer with the complete changed file in one fenced code block, and nothing else."
 
 
@@ -154,6 +158,9 @@ class Prompt:
 
     system: str = key("", 'The system prompt; "" for none.')
     edit_system: str = key(EDIT_CONTRACT, 'The system prompt of edits, in place of `system`; "" for none.')
+    edit_blocks_system: str = key(
+        BLOCKS_CONTRACT, 'The system prompt where an edit is asked for as search/replace blocks; "" for none.'
+    )
     edit_answer: str = key(
         PREFILLED_ANSWER,
         "How the answer of an edit is held to the form of a file. prefill: it begins with the code fence of the file "
@@ -240,8 +247,9 @@ class Profile:
     )
 
     def system_prompt(self, task: str) -> str:
-        """The system prompt of a request; "edit" is the task of edits."""
-        return self.prompt.edit_system if task == "edit" else self.prompt.system
+        """The system prompt of a request: the tasks of edits have their own."""
+        by_task = {"edit": self.prompt.edit_system, "edit-blocks": self.prompt.edit_blocks_system}
+        return by_task.get(task, self.prompt.system)
 
     def drafter_order(self, kind: str) -> tuple[str, ...]:
         """The drafters that auto tries first on requests of this kind; empty when none are set."""

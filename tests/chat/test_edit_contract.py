@@ -14,12 +14,13 @@ from specchat.chat.edit_contract import (
     file_to_rewrite,
     with_edit_contract,
 )
-from specchat.chat.events import Finished, TextDelta
-from specchat.chat.request import Attachment, Request
+from specchat.chat.events import Failed, Finished, TextDelta
+from specchat.chat.request import AnswerFormat, Attachment, Request
+from specchat.chat.request_kinds import parse_question
 from specchat.chat.transcript import Turn
 from specchat.drafters.combined import SuffixAndRealign
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Prompt, load_profile
+from specchat.profile import Prompt, Sampling, load_profile
 from tests.chat.test_session import session
 
 FILE, OTHER = Attachment("a.py", "abc abc abc\n"), Attachment("b.md", "```\ncode\n```")
@@ -111,6 +112,44 @@ def test_an_edit_is_held_to_its_form(engine, text):
     assert begun.startswith(f"{fence.opening}\n")
     assert f"\n{fence.closing}" not in begun
     assert re.fullmatch(fenced_text_pattern(fence), constrained)
+
+
+BLOCKS = Request("rename total to amount", (FILE,), task="edit-blocks", file_to_rewrite="a.py")
+
+
+def test_search_blocks_are_held_to_lines_of_the_file_by_a_grammar():
+    formed = with_edit_contract(BLOCKS, (), PREFILL)
+
+    assert ("lark", "", ()) == (formed.answer_format.kind, formed.answer_prefix, formed.stop)
+    assert BLOCKS == with_edit_contract(BLOCKS, (), FREE)
+    assert 0.0 == formed.sampling(Sampling(temperature=0.7)).temperature
+    assert "edit" == parse_question(formed).task
+
+
+def test_a_model_cannot_search_for_lines_that_the_file_does_not_have(engine):
+    text = 'total = 1\n\nprint(total, "=======")\nother = "\\n"\n'
+    request = Request("rename total", (Attachment("a.py", text),), 60, task="edit-blocks", file_to_rewrite="a.py")
+    profile = engine.models.profile.override({"prompt.edit_answer": "prefill"})
+
+    with engine.create_session(profile=profile) as talked:
+        *events, finished = talked.ask(request)
+
+    assert isinstance(finished, Finished), finished
+    answer = "".join(event.text for event in events if isinstance(event, TextDelta))
+    start, searched = answer.split("\n", 1)
+    assert "<<<<<<< SEARCH" == start
+    assert searched.partition("=======\n")[0] in text
+    assert searched.partition("=======\n")[0]
+
+
+@pytest.mark.parametrize("grammar", ["start: (", 'start: %regex {"substring_chunks": 3}'])
+def test_an_invalid_grammar_is_an_error_of_one_line(engine, grammar):
+    with engine.create_session() as talked:
+        *_, failed = talked.ask(Request("x", answer_format=AnswerFormat.parse("lark", grammar)))
+
+    assert isinstance(failed, Failed)
+    assert failed.message.startswith("the grammar cannot be used: ")
+    assert "\n" not in failed.message
 
 
 def test_the_model_that_learned_edits_without_a_contract_is_left_free():

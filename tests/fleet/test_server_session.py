@@ -112,6 +112,19 @@ def test_an_edit_is_begun_where_the_server_can_continue_an_answer(backend):
         assert text_of(events) == session.turns[0].answer
 
 
+def test_a_server_is_asked_for_search_blocks_without_a_grammar(served):
+    session = engine(served.url).create_session()
+    blocks = Request("count 2", EDIT.files, task="edit-blocks", file_to_rewrite="a.py")
+
+    ask(session, blocks)
+    refused = ask(session, Request("count 2", answer_format=AnswerFormat.parse("lark", "start: /a/")))[-1]
+
+    (asked,) = served.asked
+    assert "search/replace blocks" in asked["messages"][0]["content"]
+    assert not {"structured_outputs", "guided_grammar", "response_format"} & set(asked)
+    assert isinstance(refused, Failed) and "lark" in refused.message
+
+
 def test_another_server_is_asked_for_a_free_answer():
     with serving(owner="openai") as served:
         session = engine(served.url, **{"models.backend": "openai"}).create_session()
